@@ -1,0 +1,52 @@
+# The library target.
+#
+# Every .cpp below src/ is compiled, with one rule for optional backends: the code of backend X
+# lives in folders named X, its stand-in in files named no_X*.cpp, and one of the two is chosen.
+
+file(GLOB_RECURSE lockstep_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
+foreach(backend IN ITEMS cuda mpi nccl onednn)
+  set(with ${backend})
+  if(backend STREQUAL "nccl")
+    set(with cuda)
+  endif()
+  string(TOUPPER "LOCKSTEP_WITH_${with}" with)
+  if(${with})
+    list(FILTER lockstep_sources EXCLUDE REGEX "/no_${backend}[^/]*\\.cpp$")
+  else()
+    list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/${backend}/")
+  endif()
+endforeach()
+list(FILTER lockstep_sources EXCLUDE REGEX "/src/simgpu/")
+
+add_library(lockstep ${lockstep_sources})
+add_library(lockstep::lockstep ALIAS lockstep)
+target_compile_features(lockstep PUBLIC cxx_std_20)
+set_target_properties(lockstep PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_include_directories(lockstep
+  PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>"
+  PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
+target_link_libraries(lockstep PUBLIC Threads::Threads
+                      PRIVATE ZLIB::ZLIB $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+if(OpenMP_CXX_FOUND)
+  target_link_libraries(lockstep PRIVATE OpenMP::OpenMP_CXX)
+endif()
+if(LOCKSTEP_WITH_MPI)
+  target_link_libraries(lockstep PRIVATE MPI::MPI_CXX)
+endif()
+if(LOCKSTEP_WITH_ONEDNN)
+  target_link_libraries(lockstep PRIVATE DNNL::dnnl)
+endif()
+
+# Warnings and sanitizers for lockstep's own targets.
+add_library(lockstep_flags INTERFACE)
+target_compile_options(lockstep_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor>)
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+  target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer>)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+target_link_libraries(lockstep PRIVATE $<BUILD_INTERFACE:lockstep_flags>)

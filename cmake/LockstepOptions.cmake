@@ -1,0 +1,21 @@
+# What a user may choose, and the defaults of a top-level build.
+
+set(LOCKSTEP_CUDA AUTO CACHE STRING "GPU support: AUTO (if a toolkit is found), ON, OFF")
+set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(LOCKSTEP_MPI "Ranks and CPU collectives over MPI, if found" ON)
+option(LOCKSTEP_ONEDNN "CPU products and convolutions by oneDNN, if found" ON)
+option(LOCKSTEP_OPENMP "Threads inside CPU ops" ON)
+option(LOCKSTEP_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_WARNINGS_AS_ERRORS "Treat warnings of lockstep's own code as errors" OFF)
+set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, such as address,undefined")
+set(LOCKSTEP_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for")
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+endif()

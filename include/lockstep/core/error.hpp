@@ -1,0 +1,157 @@
+#pragma once
+
+#include <source_location>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/core/macros.hpp"
+
+/// @file
+/// The family of exceptions that every lockstep function throws. A message says what was wrong,
+/// which value was given, and what would be right.
+
+namespace lockstep {
+
+/// Base of all lockstep exceptions; carries the place that noticed the fault.
+class Error : public std::runtime_error {
+ public:
+  /// @param message what was wrong, which value, what would be right.
+  /// @param where the place in the source that noticed.
+  explicit Error(const std::string& message,
+                 std::source_location where = std::source_location::current())
+      : std::runtime_error(message), where_(where) {}
+
+  /// The place in the source that noticed the fault.
+  const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  std::source_location where_;
+};
+
+/// A caller passed a value that the function cannot accept.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The request is well-formed but this build, device or dtype does not offer it.
+class Unsupported : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An allocation failed after the caches were flushed.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Something did not complete within its time limit.
+class Timeout : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file or message does not hold what its format promises.
+class CorruptData : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A call into a vendor library failed; keeps the library's status and the call's name.
+class LibraryError : public Error {
+ public:
+  /// @param library name of the library, such as "NCCL".
+  /// @param call the call that failed.
+  /// @param status the library's own status code.
+  /// @param detail the library's own words for it.
+  LibraryError(std::string_view library, std::string_view call, int status, std::string_view detail,
+               std::source_location where = std::source_location::current())
+      : Error(describe(library, call, status, detail), where), call_(call), status_(status) {}
+
+  /// The library's status code.
+  int status() const noexcept { return status_; }
+  /// The call that failed.
+  const std::string& call() const noexcept { return call_; }
+
+ private:
+  static std::string describe(std::string_view library, std::string_view call, int status,
+                              std::string_view detail) {
+    std::ostringstream out;
+    out << library << ": " << call << " failed with status " << status << " (" << detail << ")";
+    return out.str();
+  }
+  std::string call_;
+  int status_;
+};
+
+/// Failure of a CUDA runtime or cuBLAS call.
+class CudaError : public LibraryError {
+ public:
+  /// @param call, status, detail see LibraryError.
+  CudaError(std::string_view call, int status, std::string_view detail,
+            std::source_location where = std::source_location::current())
+      : LibraryError("CUDA", call, status, detail, where) {}
+};
+
+/// Failure of a cuDNN call.
+class CudnnError : public LibraryError {
+ public:
+  /// @param call, status, detail see LibraryError.
+  CudnnError(std::string_view call, int status, std::string_view detail,
+             std::source_location where = std::source_location::current())
+      : LibraryError("cuDNN", call, status, detail, where) {}
+};
+
+/// Failure of an NCCL call, or an asynchronous error that NCCL reported.
+class NcclError : public LibraryError {
+ public:
+  /// @param call, status, detail see LibraryError.
+  NcclError(std::string_view call, int status, std::string_view detail,
+            std::source_location where = std::source_location::current())
+      : LibraryError("NCCL", call, status, detail, where) {}
+};
+
+/// Failure of an MPI call.
+class MpiError : public LibraryError {
+ public:
+  /// @param call, status, detail see LibraryError.
+  MpiError(std::string_view call, int status, std::string_view detail,
+           std::source_location where = std::source_location::current())
+      : LibraryError("MPI", call, status, detail, where) {}
+};
+
+/// Failure of a oneDNN call.
+class OnednnError : public LibraryError {
+ public:
+  /// @param call, status, detail see LibraryError.
+  OnednnError(std::string_view call, int status, std::string_view detail,
+              std::source_location where = std::source_location::current())
+      : LibraryError("oneDNN", call, status, detail, where) {}
+};
+
+namespace detail {
+
+/// Streams all parts into one string: the message of an error.
+template <class... Parts>
+LOCKSTEP_COLD std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+}  // namespace detail
+}  // namespace lockstep
+
+/// Throws `lockstep::kind` with a message streamed from the remaining arguments.
+#define LOCKSTEP_THROW(kind, ...) throw ::lockstep::kind(::lockstep::detail::concat(__VA_ARGS__))
+
+/// Throws `lockstep::kind` unless the condition holds; the message is built only on failure.
+#define LOCKSTEP_CHECK(condition, kind, ...) \
+  do {                                       \
+    if (!(condition)) [[unlikely]]           \
+      LOCKSTEP_THROW(kind, __VA_ARGS__);     \
+  } while (false)

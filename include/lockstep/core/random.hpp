@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "lockstep/core/philox.hpp"
+
+/// @file
+/// Sources of randomness: what a draw takes its place in the sequence from.
+
+namespace lockstep {
+
+/// Hands out places in a Philox sequence. Safe to call from several threads, though the order in
+/// which threads draw is then theirs to fix.
+class Generator {
+ public:
+  explicit Generator(std::uint64_t seed = 0) : state_{seed, 0} {}
+
+  /// Restarts the sequence with a new seed.
+  void manual_seed(std::uint64_t seed);
+  /// The next place; every call gives another one.
+  PhiloxState next();
+  /// Where the generator stands, for checkpoints.
+  PhiloxState state() const;
+  /// Goes back to a place that `state` gave.
+  void set_state(PhiloxState state);
+
+ private:
+  mutable std::mutex mutex_;
+  PhiloxState state_;
+};
+
+/// The generator of the calling thread: ranks that are threads each have their own.
+Generator& default_generator();
+
+/// Seeds the calling thread's generator.
+void manual_seed(std::uint64_t seed);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <utility>
+
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Events: marks in a stream that other streams and the host can wait for.
+
+namespace lockstep {
+
+/// A mark in a stream. Unrecorded events count as reached.
+class Event {
+ public:
+  /// Creates an event for streams of one device. With `timing`, `elapsed_ms` works.
+  explicit Event(Device device, bool timing = false);
+  Event(Event&& other) noexcept
+      : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Event();
+
+  /// Marks the stream's present end. Recording again moves the mark.
+  void record(StreamRef stream);
+  /// Makes later work on `stream` wait until the mark is reached; the host goes on.
+  void wait(StreamRef stream) const;
+  /// True once all work before the mark is done.
+  bool query() const;
+  /// Blocks the host until the mark is reached.
+  void synchronize() const;
+  /// Milliseconds between two recorded timing events. @throws CudaError if either is not reached.
+  float elapsed_ms(const Event& later) const;
+
+ private:
+  Device device_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "lockstep/core/device.hpp"
+
+/// @file
+/// The seam between ops and the code that computes them. A backend is a table of kernel families;
+/// it fills in those it has and takes the rest from the reference backend of its device.
+
+namespace lockstep::backend {
+
+class Attention;
+class BatchNorm;
+class Convolution;
+class Elementwise;
+class Gemm;
+class MultiTensor;
+class Pooling;
+class Reduce;
+class Rows;
+
+/// Kernel families of one backend. Non-owning: the families live as long as the program.
+struct Backend {
+  std::string_view name;
+  Elementwise* elementwise = nullptr;
+  Reduce* reduce = nullptr;
+  MultiTensor* multi_tensor = nullptr;
+  Rows* rows = nullptr;
+  Gemm* gemm = nullptr;
+  Convolution* convolution = nullptr;
+  Pooling* pooling = nullptr;
+  BatchNorm* batch_norm = nullptr;
+  Attention* attention = nullptr;
+};
+
+/// Plain loops on the CPU, for every dtype: what all others are tested against.
+const Backend& reference();
+/// oneDNN over the reference, or null where the build lacks it (`no_onednn.cpp`).
+const Backend* onednn();
+/// cuBLASLt, cuDNN and own kernels, or null where the build lacks CUDA (`no_cuda.cpp`).
+const Backend* cuda();
+
+/// The backend that runs ops on a device: `cuda()`, or the CPU backend in use.
+/// @throws Unsupported where the build has none.
+const Backend& of(Device device);
+
+/// Names of the CPU backends of this build, fastest first.
+std::vector<std::string_view> cpu_backends();
+/// Chooses the CPU backend for the whole process: "onednn" or "reference".
+/// The environment variable LOCKSTEP_CPU_BACKEND sets the initial choice.
+/// @throws InvalidArgument naming the ones available.
+void use_cpu_backend(std::string_view name);
+
+}  // namespace lockstep::backend

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+namespace lockstep::backend {
+
+/// What happens to a product before it is stored.
+enum class Epilogue : unsigned char {
+  none,
+  bias,       ///< out += bias, per column
+  gelu_bias,  ///< aux = product + bias (the pre-activation); out = gelu_tanh(aux)
+  dgelu,      ///< out = product * gelu_tanh'(aux)
+};
+
+/// One product: out = epilogue(a @ b) + beta * out.
+/// All three are [batch, rows, columns] views; a transposed operand has its strides swapped (one of
+/// the last two strides is 1 wherever the extent exceeds 1), a broadcast one has batch stride 0.
+struct GemmCall {
+  ArrayView out, a, b;
+  double beta = 0.0;  ///< 0 overwrites (NaN in `out` does not survive), 1 accumulates
+  Epilogue epilogue = Epilogue::none;
+  ArrayView bias;  ///< [columns], for bias and gelu_bias
+  ArrayView aux;   ///< [batch, rows, columns] contiguous: written by gelu_bias, read by dgelu
+};
+
+/// Matrix products. f32, bf16 and f16 accumulate in f32, f64 in f64.
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  /// Queues one product. @throws Unsupported for a dtype the backend lacks.
+  virtual void gemm(const GemmCall& call, StreamRef stream) = 0;
+};
+
+}  // namespace lockstep::backend

@@ -1,0 +1,68 @@
+#include "lockstep/runtime/stream.hpp"
+
+#include <array>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/event.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr int max_devices = 64;
+
+// The current stream of each device, per thread. Null handles are the default streams.
+thread_local std::array<void*, max_devices> current_streams{};
+
+void*& current_handle(Device device) {
+  return current_streams.at(static_cast<std::size_t>(device.index));
+}
+
+}  // namespace
+
+Stream::Stream(Device device, StreamPriority priority)
+    : stream_(device_runtime(device.type).create_stream(device, priority)) {}
+
+Stream::~Stream() {
+  if (stream_.handle) device_runtime(stream_.device.type).destroy_stream(stream_);
+}
+
+void Stream::synchronize() const { lockstep::synchronize(stream_); }
+
+StreamRef current_stream(Device device) {
+  if (device.is_cpu()) return {};
+  return {device, current_handle(device)};
+}
+
+StreamGuard::StreamGuard(StreamRef stream) : previous_(current_stream(stream.device)) {
+  if (stream.device.is_cuda()) current_handle(stream.device) = stream.handle;
+}
+
+StreamGuard::~StreamGuard() {
+  if (previous_.device.is_cuda()) current_handle(previous_.device) = previous_.handle;
+}
+
+void synchronize(StreamRef stream) { device_runtime(stream.device.type).synchronize(stream); }
+
+Event::Event(Device device, bool timing)
+    : device_(device), handle_(device_runtime(device.type).create_event(device, timing)) {}
+
+Event::~Event() {
+  if (handle_) device_runtime(device_.type).destroy_event(device_, handle_);
+}
+
+void Event::record(StreamRef stream) { device_runtime(device_.type).record_event(handle_, stream); }
+
+void Event::wait(StreamRef stream) const {
+  device_runtime(device_.type).wait_event(handle_, stream);
+}
+
+bool Event::query() const { return device_runtime(device_.type).query_event(handle_); }
+
+void Event::synchronize() const { device_runtime(device_.type).synchronize_event(handle_); }
+
+float Event::elapsed_ms(const Event& later) const {
+  return device_runtime(device_.type).elapsed_ms(handle_, later.handle_);
+}
+
+}  // namespace lockstep
