@@ -1,0 +1,60 @@
+#include "backend/backend.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+/// The CPU backend of that name, or null.
+const Backend* find_cpu_backend(std::string_view name) {
+  if (name == reference().name) return &reference();
+  const Backend* fast = onednn();
+  return fast && name == fast->name ? fast : nullptr;
+}
+
+const Backend& require_cpu_backend(std::string_view name, std::string_view asked_by) {
+  if (const Backend* found = find_cpu_backend(name)) return *found;
+  std::ostringstream available;
+  for (const auto each : cpu_backends()) available << ' ' << each;
+  LOCKSTEP_THROW(InvalidArgument, asked_by, ": no CPU backend \"", name,
+                 "\" in this build; available:", available.str());
+}
+
+const Backend& initial_cpu_backend() {
+  const char* wanted = std::getenv("LOCKSTEP_CPU_BACKEND");
+  if (wanted && *wanted) return require_cpu_backend(wanted, "LOCKSTEP_CPU_BACKEND");
+  return onednn() ? *onednn() : reference();
+}
+
+std::atomic<const Backend*>& cpu_backend() {
+  static std::atomic<const Backend*> chosen{&initial_cpu_backend()};
+  return chosen;
+}
+
+}  // namespace
+
+const Backend& of(Device device) {
+  if (device.is_cpu()) return *cpu_backend().load(std::memory_order_relaxed);
+  static const Backend* const gpu = cuda();
+  LOCKSTEP_CHECK(gpu, Unsupported, "no backend for device ", device,
+                 ": this lockstep was built without CUDA; use device cpu");
+  return *gpu;
+}
+
+std::vector<std::string_view> cpu_backends() {
+  std::vector<std::string_view> names;
+  if (onednn()) names.push_back(onednn()->name);
+  names.push_back(reference().name);
+  return names;
+}
+
+void use_cpu_backend(std::string_view name) {
+  const Backend& chosen = require_cpu_backend(name, "use_cpu_backend");
+  cpu_backend().store(&chosen, std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::backend
