@@ -25,8 +25,7 @@ set_target_properties(lockstep PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(lockstep
   PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>"
   PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
-target_link_libraries(lockstep PUBLIC Threads::Threads
-                      PRIVATE ZLIB::ZLIB $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+target_link_libraries(lockstep PUBLIC Threads::Threads PRIVATE ZLIB::ZLIB)
 if(OpenMP_CXX_FOUND)
   target_link_libraries(lockstep PRIVATE OpenMP::OpenMP_CXX)
 endif()
@@ -47,6 +46,16 @@ endif()
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer>)
-  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  target_link_options(lockstep PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
-target_link_libraries(lockstep PRIVATE $<BUILD_INTERFACE:lockstep_flags>)
+
+# What the library alone compiles with is copied into it rather than linked: a linked target would
+# have to be exported and found again by every user of the installed package.
+function(lockstep_use_privately target)
+  target_compile_options(lockstep PRIVATE
+    "$<TARGET_PROPERTY:${target},INTERFACE_COMPILE_OPTIONS>")
+  target_include_directories(lockstep SYSTEM PRIVATE
+    "$<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>")
+endfunction()
+lockstep_use_privately(lockstep_flags)
+lockstep_use_privately(nlohmann_json::nlohmann_json)

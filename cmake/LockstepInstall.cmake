@@ -1,0 +1,38 @@
+# The version header, `cmake --install`, and the package that find_package(lockstep CONFIG) reads
+# from an install tree or from this build tree.
+
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(LOCKSTEP_GENERATED_DIR "${PROJECT_BINARY_DIR}/generated")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/version.hpp.in"
+               "${LOCKSTEP_GENERATED_DIR}/lockstep/version.hpp" @ONLY)
+target_include_directories(lockstep PUBLIC "$<BUILD_INTERFACE:${LOCKSTEP_GENERATED_DIR}>")
+
+if(NOT LOCKSTEP_INSTALL)
+  return()
+endif()
+
+set(lockstep_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
+install(TARGETS lockstep EXPORT lockstepTargets
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
+                  "${LOCKSTEP_GENERATED_DIR}/lockstep"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/lockstep")
+install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${lockstep_package_dir}")
+export(EXPORT lockstepTargets NAMESPACE lockstep::
+       FILE "${PROJECT_BINARY_DIR}/lockstepTargets.cmake")
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in" "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
+  INSTALL_DESTINATION "${lockstep_package_dir}"
+  NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
+              "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
+        DESTINATION "${lockstep_package_dir}")
