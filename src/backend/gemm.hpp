@@ -17,11 +17,11 @@ enum class Epilogue : unsigned char {
 /// All three are [batch, rows, columns] views; a transposed operand has its strides swapped (one of
 /// the last two strides is 1 wherever the extent exceeds 1), a broadcast one has batch stride 0.
 struct GemmCall {
-  ArrayView out, a, b;
+  ArrayView out = {}, a = {}, b = {};
   double beta = 0.0;  ///< 0 overwrites (NaN in `out` does not survive), 1 accumulates
   Epilogue epilogue = Epilogue::none;
-  ArrayView bias;  ///< [columns], for bias and gelu_bias
-  ArrayView aux;   ///< [batch, rows, columns] contiguous: written by gelu_bias, read by dgelu
+  ArrayView bias = {};  ///< [columns], for bias and gelu_bias
+  ArrayView aux = {};   ///< [batch, rows, columns] contiguous: written by gelu_bias, read by dgelu
 };
 
 /// Matrix products. f32, bf16 and f16 accumulate in f32, f64 in f64.

@@ -4,7 +4,7 @@
 namespace lockstep::backend {
 
 const Backend& reference() {
-  static const Backend table = {.name = "reference"};
+  static const Backend table = {.name = "reference", .gemm = &reference_gemm()};
   return table;
 }
 

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/backend.hpp"
+#include "lockstep/core/dtype.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "support/closeness.hpp"
+#include "support/device_array.hpp"
+
+/// @file
+/// The product over which contract suites run: every backend of this build, every dtype.
+
+namespace lockstep::test {
+
+/// One backend and dtype.
+struct Target {
+  const backend::Backend* backend;
+  Device device;
+  DType dtype;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Target& target) {
+  return out << target.backend->name << '/' << target.dtype;
+}
+
+/// Every backend that can run here with each of the dtypes.
+inline std::vector<Target> targets(std::initializer_list<DType> dtypes) {
+  std::vector<Target> all;
+  const auto add = [&](const backend::Backend* backend, Device device) {
+    if (!backend) return;
+    for (const DType dtype : dtypes) all.push_back({backend, device, dtype});
+  };
+  add(&backend::reference(), cpu);
+  add(backend::onednn(), cpu);
+  if (cuda_device_count() > 0) add(backend::cuda(), cuda(0));
+  return all;
+}
+
+/// Names a case "onednn_bf16".
+inline std::string target_name(const ::testing::TestParamInfo<Target>& info) {
+  return std::string(info.param.backend->name) + "_" + std::string(name(info.param.dtype));
+}
+
+/// Base of contract suites: arrays on the target's device.
+class ContractTest : public ::testing::TestWithParam<Target> {
+ protected:
+  DType dtype() const { return GetParam().dtype; }
+  /// The dtype of statistics: f64 for f64 data, else f32.
+  DType statistics_dtype() const { return dtype() == DType::f64 ? DType::f64 : DType::f32; }
+  const backend::Backend& backend() const { return *GetParam().backend; }
+  StreamRef stream() const { return current_stream(GetParam().device); }
+
+  /// An array of the target's dtype.
+  DeviceArray array(const Shape& shape) const { return {dtype(), shape, GetParam().device}; }
+  DeviceArray array(const Shape& shape, const Strides& strides) const {
+    return {dtype(), shape, strides, GetParam().device};
+  }
+  DeviceArray array(DType type, const Shape& shape) const {
+    return {type, shape, GetParam().device};
+  }
+  /// Tolerance of a sum of `terms` products of the target's dtype, held in f32 or f64.
+  double tolerance(double terms = 1) const {
+    const double sum = rounding(dtype() == DType::f64 ? DType::f64 : DType::f32);
+    return 2 * rounding(dtype()) + 8 * sum * terms;
+  }
+};
+
+}  // namespace lockstep::test

@@ -1,0 +1,187 @@
+#include "backend/gemm.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "contract/backends.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using backend::Epilogue;
+using backend::GemmCall;
+
+struct Sizes {
+  std::int64_t batch, rows, columns, depth;
+};
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) { return (gelu(x + 1e-6) - gelu(x - 1e-6)) / 2e-6; }
+
+/// Strides of [batch, rows, columns], transposed in memory or not, with or without padding.
+Strides layout(const Shape& shape, bool transposed, std::int64_t padding = 0) {
+  const auto lead = transposed ? shape[1] : shape[2];
+  const auto count = transposed ? shape[2] : shape[1];
+  const auto pitch = lead + padding;
+  return transposed ? Strides{count * pitch, 1, pitch} : Strides{count * pitch, pitch, 1};
+}
+
+class GemmContract : public ContractTest {
+ protected:
+  void run(const GemmCall& call) { backend().gemm->gemm(call, stream()); }
+
+  static Values naive(const Sizes& s, const Values& a, const Values& b) {
+    Values out(static_cast<std::size_t>(s.batch * s.rows * s.columns));
+    for (std::int64_t n = 0; n < s.batch; ++n)
+      for (std::int64_t i = 0; i < s.rows; ++i)
+        for (std::int64_t p = 0; p < s.depth; ++p)
+          for (std::int64_t j = 0; j < s.columns; ++j)
+            out[static_cast<std::size_t>((n * s.rows + i) * s.columns + j)] +=
+                a[static_cast<std::size_t>((n * s.rows + i) * s.depth + p)] *
+                b[static_cast<std::size_t>((n * s.depth + p) * s.columns + j)];
+    return out;
+  }
+
+  /// Every layout of one product, with and without accumulation.
+  void check_layouts(const Sizes& s) {
+    for (int bits = 0; bits < 16; ++bits) {
+      const bool padded = bits & 8;
+      const auto operand = [&](std::int64_t r, std::int64_t c, bool transposed, unsigned seed) {
+        const Shape shape{s.batch, r, c};
+        return array(shape, layout(shape, transposed, padded ? 3 : 0)).randomize(seed);
+      };
+      const auto a = operand(s.rows, s.depth, bits & 1, 1);
+      const auto b = operand(s.depth, s.columns, bits & 2, 2);
+      const auto out = operand(s.rows, s.columns, bits & 4, 3);
+      const Values expected = naive(s, a.get(), b.get()), before = out.get();
+      run({.out = out, .a = a, .b = b, .beta = 1});
+      Values sum = expected;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+      EXPECT_TRUE(close(out.get(), sum, tolerance(8))) << "beta 1, layout " << bits;
+      run({.out = out, .a = a, .b = b});
+      EXPECT_TRUE(close(out.get(), expected, tolerance(8))) << "beta 0, layout " << bits;
+    }
+  }
+};
+
+TEST_P(GemmContract, MultipliesInEveryLayout) { check_layouts({1, 37, 29, 41}); }
+TEST_P(GemmContract, MultipliesBatchesInEveryLayout) { check_layouts({3, 5, 18, 7}); }
+TEST_P(GemmContract, MultipliesAcrossBlockBoundaries) { check_layouts({1, 150, 270, 300}); }
+TEST_P(GemmContract, MultipliesVectors) {
+  check_layouts({1, 1, 64, 33});
+  check_layouts({2, 64, 1, 33});
+  check_layouts({1, 4, 4, 1});
+}
+
+TEST_P(GemmContract, RepeatsBroadcastOperands) {
+  const Sizes s{4, 6, 10, 8};
+  auto whole = array({s.batch, s.rows, s.depth}).randomize(1);
+  auto one = array({1, s.depth, s.columns}).randomize(2);
+  auto out = array({s.batch, s.rows, s.columns});
+  ArrayView b = one;
+  b.shape[0] = s.batch;
+  b.strides[0] = 0;
+  Values repeated;
+  for (int i = 0; i < s.batch; ++i)
+    for (const double value : one.get()) repeated.push_back(value);
+  run({.out = out, .a = whole, .b = b});
+  EXPECT_TRUE(close(out.get(), naive(s, whole.get(), repeated), tolerance(8)));
+}
+
+TEST_P(GemmContract, OverwritesNaNWhenBetaIsZero) {
+  auto a = array({1, 4, 4}).randomize(1), b = array({1, 4, 4}).randomize(2);
+  auto out = array({1, 4, 4}).set(Values(16, std::numeric_limits<double>::quiet_NaN()));
+  run({.out = out, .a = a, .b = b});
+  for (const double value : out.get()) EXPECT_FALSE(std::isnan(value));
+}
+
+TEST_P(GemmContract, AnEmptyDepthGivesZerosAndAnEmptyOutputIsLeftAlone) {
+  auto a = array({1, 3, 0}), b = array({1, 0, 5});
+  auto out = array({1, 3, 5}).randomize(3);
+  run({.out = out, .a = a, .b = b});
+  EXPECT_EQ(out.get(), Values(15, 0.0));
+  auto none = array({0, 3, 5});
+  EXPECT_NO_THROW(run({.out = none, .a = array({0, 3, 2}), .b = array({0, 2, 5})}));
+}
+
+TEST_P(GemmContract, AddsBiasAndAppliesGelu) {
+  for (const Sizes s : {Sizes{1, 33, 50, 20}, Sizes{2, 5, 64, 16}, Sizes{1, 130, 300, 64}}) {
+    auto a = array({s.batch, s.rows, s.depth}).randomize(1);
+    auto b = array({s.batch, s.depth, s.columns}).randomize(2);
+    auto bias = array({s.columns}).randomize(3);
+    const Shape shape{s.batch, s.rows, s.columns};
+    auto out = array(shape).randomize(4), aux = array(shape);
+    Values before = naive(s, a.get(), b.get()), activated;
+    const Values shift = bias.get();
+    for (std::size_t i = 0; i < before.size(); ++i) before[i] += shift[i % shift.size()];
+    for (const double value : before) activated.push_back(gelu(value));
+
+    run({.out = out, .a = a, .b = b, .epilogue = Epilogue::bias, .bias = bias});
+    EXPECT_TRUE(close(out.get(), before, tolerance(8)));
+    run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias, .aux = aux});
+    EXPECT_TRUE(close(aux.get(), before, tolerance(8)));
+    EXPECT_TRUE(close(out.get(), activated, tolerance(16)));
+  }
+}
+
+TEST_P(GemmContract, AccumulatesAfterTheEpilogue) {
+  auto a = array({1, 9, 12}).randomize(1), b = array({1, 12, 11}).randomize(2);
+  auto bias = array({11}).randomize(3), out = array({1, 9, 11}).randomize(4);
+  Values expected = naive({1, 9, 11, 12}, a.get(), b.get());
+  const Values shift = bias.get(), before = out.get();
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += shift[i % 11] + before[i];
+  run({.out = out, .a = a, .b = b, .beta = 1, .epilogue = Epilogue::bias, .bias = bias});
+  EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+}
+
+TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
+  for (const Sizes s : {Sizes{1, 33, 50, 20}, Sizes{1, 130, 300, 64}}) {
+    auto a = array({s.batch, s.rows, s.depth}).randomize(1);
+    auto b = array({s.batch, s.depth, s.columns}, layout({s.batch, s.depth, s.columns}, true));
+    b.randomize(2);
+    auto aux = array({s.batch, s.rows, s.columns}).randomize(3, -4, 4);
+    auto out = array({s.batch, s.rows, s.columns});
+    Values expected = naive(s, a.get(), b.get());
+    const Values at = aux.get();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] *= gelu_slope(at[i]);
+    run({.out = out, .a = a, .b = b, .epilogue = Epilogue::dgelu, .aux = aux});
+    EXPECT_TRUE(close(out.get(), expected, tolerance(16) + 1e-9));
+  }
+}
+
+TEST_P(GemmContract, RepeatsItsResultsExactly) {
+  auto a = array({1, 200, 520}).randomize(1), b = array({1, 520, 70}).randomize(2);
+  auto first = array({1, 200, 70}), second = array({1, 200, 70});
+  run({.out = first, .a = a, .b = b});
+  run({.out = second, .a = a, .b = b});
+  EXPECT_EQ(first.get(), second.get());
+}
+
+TEST(ReferenceGemm, GivesTheSameBitsForAnyThreadCount) {
+  DeviceArray a(DType::f32, {2, 200, 520}), b(DType::f32, {2, 520, 170});
+  a.randomize(1);
+  b.randomize(2);
+  DeviceArray serial(DType::f32, {2, 200, 170}), parallel(DType::f32, {2, 200, 170});
+  const int threads = num_threads();
+  set_num_threads(1);
+  backend::reference().gemm->gemm({.out = serial, .a = a, .b = b}, {});
+  set_num_threads(4);
+  backend::reference().gemm->gemm({.out = parallel, .a = a, .b = b}, {});
+  set_num_threads(threads);
+  EXPECT_EQ(serial.get(), parallel.get());
+}
+
+TEST(ReferenceGemm, RefusesOperandsThatDoNotFit) {
+  DeviceArray a(DType::f32, {1, 2, 3}), b(DType::f32, {1, 4, 5}), out(DType::f32, {1, 2, 5});
+  EXPECT_THROW(backend::reference().gemm->gemm({.out = out, .a = a, .b = b}, {}), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, GemmContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test
