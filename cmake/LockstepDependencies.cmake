@@ -1,4 +1,4 @@
-# Finds what lockstep can use. Sets LOCKSTEP_WITH_{CUDA,MPI,ONEDNN} to what was found.
+# Finds what lockstep can use. Sets LOCKSTEP_WITH_{CUDA,CUDNN,MPI,NCCL,ONEDNN} to what was found.
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
@@ -20,4 +20,4 @@ if(LOCKSTEP_ONEDNN)
   set(LOCKSTEP_WITH_ONEDNN ${dnnl_FOUND})
 endif()
 
-set(LOCKSTEP_WITH_CUDA OFF)
+include(LockstepCuda)

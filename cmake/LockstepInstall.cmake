@@ -36,3 +36,9 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
               "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
         DESTINATION "${lockstep_package_dir}")
+
+# Modules that the package needs to find private dependencies of a static library.
+foreach(module IN ITEMS FindCudnn.cmake FindNccl.cmake)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${module}" "${PROJECT_BINARY_DIR}/${module}" COPYONLY)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/${module}" DESTINATION "${lockstep_package_dir}")
+endforeach()

@@ -6,12 +6,8 @@
 
 file(GLOB_RECURSE lockstep_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp"
      "${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp")
-foreach(backend IN ITEMS cuda mpi nccl onednn)
-  set(with ${backend})
-  if(backend STREQUAL "nccl")
-    set(with cuda)
-  endif()
-  string(TOUPPER "LOCKSTEP_WITH_${with}" with)
+foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
+  string(TOUPPER "LOCKSTEP_WITH_${backend}" with)
   if(${with})
     list(FILTER lockstep_sources EXCLUDE REGEX "/no_${backend}[^/]*\\.cpp$")
   else()
@@ -61,3 +57,5 @@ function(lockstep_use_privately target)
 endfunction()
 lockstep_use_privately(lockstep_flags)
 lockstep_use_privately(nlohmann_json::nlohmann_json)
+
+include(LockstepCudaKernels)

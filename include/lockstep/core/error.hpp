@@ -31,34 +31,52 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+// The classes below spell out their constructors: nvcc 13 crashes on inherited ones whose default
+// argument is a source location.
+
 /// A caller passed a value that the function cannot accept.
 class InvalidArgument : public Error {
  public:
-  using Error::Error;
+  /// @param message, where see Error.
+  explicit InvalidArgument(const std::string& message,
+                           std::source_location where = std::source_location::current())
+      : Error(message, where) {}
 };
 
 /// The request is well-formed but this build, device or dtype does not offer it.
 class Unsupported : public Error {
  public:
-  using Error::Error;
+  /// @param message, where see Error.
+  explicit Unsupported(const std::string& message,
+                       std::source_location where = std::source_location::current())
+      : Error(message, where) {}
 };
 
 /// An allocation failed after the caches were flushed.
 class OutOfMemory : public Error {
  public:
-  using Error::Error;
+  /// @param message, where see Error.
+  explicit OutOfMemory(const std::string& message,
+                       std::source_location where = std::source_location::current())
+      : Error(message, where) {}
 };
 
 /// Something did not complete within its time limit.
 class Timeout : public Error {
  public:
-  using Error::Error;
+  /// @param message, where see Error.
+  explicit Timeout(const std::string& message,
+                   std::source_location where = std::source_location::current())
+      : Error(message, where) {}
 };
 
 /// A file or message does not hold what its format promises.
 class CorruptData : public Error {
  public:
-  using Error::Error;
+  /// @param message, where see Error.
+  explicit CorruptData(const std::string& message,
+                       std::source_location where = std::source_location::current())
+      : Error(message, where) {}
 };
 
 /// A call into a vendor library failed; keeps the library's status and the call's name.

@@ -1,0 +1,43 @@
+# The .cu files, as objects inside the library: consumers then link with plain C++.
+
+file(GLOB lockstep_cuda_kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu")
+
+# Real kernels, by nvcc.
+if(LOCKSTEP_WITH_CUDA)
+  add_library(lockstep_cuda_kernels OBJECT ${lockstep_cuda_kernels})
+  set_target_properties(lockstep_cuda_kernels PROPERTIES
+    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(lockstep_cuda_kernels PRIVATE
+    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
+  # Relaxed constexpr: std::bit_cast and the like may be called in kernels.
+  target_compile_options(lockstep_cuda_kernels PRIVATE
+    --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wshadow)
+  if(LOCKSTEP_WARNINGS_AS_ERRORS)
+    target_compile_options(lockstep_cuda_kernels PRIVATE -Werror all-warnings -Xcompiler=-Werror)
+  endif()
+  target_sources(lockstep PRIVATE $<TARGET_OBJECTS:lockstep_cuda_kernels>)
+  target_link_libraries(lockstep PRIVATE CUDA::cudart CUDA::cublasLt)
+  if(LOCKSTEP_WITH_NCCL)
+    target_link_libraries(lockstep PRIVATE Nccl::nccl)
+  endif()
+  if(LOCKSTEP_WITH_CUDNN)
+    target_link_libraries(lockstep PRIVATE Cudnn::cudnn)
+    target_include_directories(lockstep SYSTEM PRIVATE "${LOCKSTEP_CUDNN_FRONTEND_INCLUDE}")
+  endif()
+endif()
+
+# The same files by the C++ compiler, against the declarations of the simulated GPU.
+if(LOCKSTEP_BUILD_TESTS)
+  add_library(lockstep_cuda_shim_check OBJECT)
+  foreach(kernel IN LISTS lockstep_cuda_kernels)
+    get_filename_component(kernel_name "${kernel}" NAME_WE)
+    set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/shim_check/${kernel_name}.cpp")
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"cuda/${kernel_name}.cu\"\n")
+    target_sources(lockstep_cuda_shim_check PRIVATE "${wrapper}")
+  endforeach()
+  target_compile_features(lockstep_cuda_shim_check PRIVATE cxx_std_20)
+  target_include_directories(lockstep_cuda_shim_check PRIVATE
+    "${PROJECT_SOURCE_DIR}/src/simgpu/include" "${PROJECT_SOURCE_DIR}/include"
+    "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
+  target_link_libraries(lockstep_cuda_shim_check PRIVATE lockstep_flags)
+endif()

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "lockstep/runtime/stream.hpp"
+#include "runtime/cuda/device_guard.hpp"
+
+/// @file
+/// How every kernel is started, and the one way to its dynamic shared memory.
+
+namespace lockstep::cuda_kernels {
+
+inline constexpr int warp_size = 32;
+
+/// Queues a kernel on a stream. Arguments are converted to the kernel's parameter types.
+/// @throws CudaError if the launch is refused.
+template <class... Parameters, class... Arguments>
+void launch(StreamRef stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+            void (*kernel)(Parameters...), Arguments&&... arguments) {
+  const CudaDeviceGuard guard(stream.device.index);
+  const cudaLaunchConfig_t config{.gridDim = grid,
+                                  .blockDim = block,
+                                  .dynamicSmemBytes = shared_bytes,
+                                  .stream = static_cast<cudaStream_t>(stream.handle),
+                                  .attrs = nullptr,
+                                  .numAttrs = 0};
+  const cudaError_t status =
+      cudaLaunchKernelEx(&config, kernel, static_cast<Arguments&&>(arguments)...);
+  if (status != cudaSuccess) [[unlikely]]
+    detail::throw_cuda_error("cudaLaunchKernelEx", status);
+}
+
+/// The block's dynamic shared memory, as an array of T.
+template <class T>
+__device__ T* dynamic_shared() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(16) unsigned char lockstep_dynamic_shared[];
+  return reinterpret_cast<T*>(lockstep_dynamic_shared);
+#else
+  return static_cast<T*>(::simgpu::dynamic_shared_memory());
+#endif
+}
+
+/// Index of the thread in a one-dimensional grid.
+__device__ inline std::int64_t global_thread() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+/// Number of threads of a one-dimensional grid.
+__device__ inline std::int64_t grid_threads() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+/// Blocks to cover `work` items with a grid-stride loop: enough to fill any present GPU, never more
+/// than needed.
+inline unsigned grid_for(std::int64_t work, int threads_per_block) {
+  constexpr std::int64_t most = 132 * 16;
+  const std::int64_t blocks = (work + threads_per_block - 1) / threads_per_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+}  // namespace lockstep::cuda_kernels

@@ -1,0 +1,43 @@
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/memory/caching_pool.hpp"
+#include "memory/device_allocators.hpp"
+
+namespace lockstep {
+namespace {
+
+using CudaPool = CachingPool<CudaUpstream>;
+
+/// One pool a device, made on first use.
+class CudaPools {
+ public:
+  Allocator& of(int index) {
+    const int count = cuda_device_count();
+    LOCKSTEP_CHECK(index >= 0 && index < count, InvalidArgument, "there is no ", cuda(index),
+                   ": this machine has ", count, " usable CUDA devices");
+    const std::lock_guard lock(mutex_);
+    pools_.resize(static_cast<std::size_t>(count));
+    auto& pool = pools_[static_cast<std::size_t>(index)];
+    if (!pool)
+      pool = std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
+                                        cuda(index));
+    return *pool;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CudaPool>> pools_;
+};
+
+}  // namespace
+
+// Never destroyed: tensors in static storage may outlive any order of destruction, and the driver
+// takes all memory back when the process ends.
+Allocator* cuda_allocator(int index) {
+  static CudaPools& pools = *new CudaPools();
+  return &pools.of(index);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/memory/allocator.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/event.hpp"
+
+namespace lockstep {
+namespace {
+
+TEST(CudaRuntime, CountsNoDevicesRatherThanThrowWithoutADriver) {
+  EXPECT_GE(cuda_device_count(), 0);
+  EXPECT_EQ(cuda_device_count(), cuda_device_count());
+}
+
+TEST(CudaRuntime, RefusesAPoolForADeviceThatIsNotThere) {
+  EXPECT_THROW(device_allocator(cuda(63)), Error);
+}
+
+class CudaRuntimeGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  }
+};
+
+TEST_F(CudaRuntimeGpu, CopiesThereAndBackInStreamOrder) {
+  const Stream stream(cuda(0), StreamPriority::high);
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  Allocator& allocator = device_allocator(cuda(0));
+  MemoryBlock* block = allocator.allocate(4096, stream);
+  std::vector<char> sent(4096, 7);
+  std::vector<char> received(4096, 0);
+  runtime.copy(block->data, sent.data(), sent.size(), stream);
+  runtime.fill_bytes(block->data, 9, 16, stream);
+  runtime.copy(received.data(), block->data, received.size(), stream);
+  stream.synchronize();
+  allocator.deallocate(block);
+  EXPECT_EQ(received[0], 9);
+  EXPECT_EQ(received[15], 9);
+  EXPECT_EQ(received[16], 7);
+  EXPECT_EQ(received[4095], 7);
+}
+
+TEST_F(CudaRuntimeGpu, EventsOrderStreamsAndTellTime) {
+  const Stream first(cuda(0));
+  const Stream second(cuda(0));
+  Event begin(cuda(0), true);
+  Event end(cuda(0), true);
+  begin.record(first);
+  begin.wait(second);
+  end.record(second);
+  end.synchronize();
+  EXPECT_TRUE(begin.query());
+  EXPECT_GE(begin.elapsed_ms(end), 0.0F);
+}
+
+}  // namespace
+}  // namespace lockstep
