@@ -1,8 +1,5 @@
 # Registers one test for each way to use lockstep from another project.
 
-include(ProcessorCount)
-ProcessorCount(processors)
-
 function(lockstep_add_consumer_test way)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS")
   add_test(NAME Consumer.${way}

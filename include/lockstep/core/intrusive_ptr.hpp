@@ -50,6 +50,7 @@ class IntrusivePtr {
   using element_type = T;
 
   constexpr IntrusivePtr() noexcept = default;
+  /// An empty handle.
   constexpr IntrusivePtr(std::nullptr_t) noexcept {}
   /// Takes a share in an object.
   explicit IntrusivePtr(T* object) noexcept : object_(object) { retain(); }

@@ -14,6 +14,7 @@ namespace lockstep {
 /// which threads draw is then theirs to fix.
 class Generator {
  public:
+  /// Starts at the first place of the seed's sequence.
   explicit Generator(std::uint64_t seed = 0) : state_{seed, 0} {}
 
   /// Restarts the sequence with a new seed.

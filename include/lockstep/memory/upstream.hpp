@@ -31,6 +31,7 @@ class HostUpstream {
 /// Device memory straight from the driver, on one GPU. Defined in builds with CUDA.
 class CudaUpstream {
  public:
+  /// @param device index of the GPU.
   explicit CudaUpstream(int device) : device_(device) {}
   /// Memory of `bytes` bytes, or null when the device is full. @throws CudaError otherwise.
   void* allocate(std::size_t bytes);

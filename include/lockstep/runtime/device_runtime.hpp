@@ -25,16 +25,26 @@ class DeviceRuntime {
   /// Free and total bytes of a device's memory.
   virtual std::pair<std::size_t, std::size_t> memory_info(int index) = 0;
 
+  /// A new stream of the device; the caller destroys it.
   virtual StreamRef create_stream(Device device, StreamPriority priority) = 0;
+  /// Destroys a stream that `create_stream` gave; work already queued still runs.
   virtual void destroy_stream(StreamRef stream) noexcept = 0;
+  /// Blocks the host until all work queued on the stream is done.
   virtual void synchronize(StreamRef stream) = 0;
 
+  /// A new event of the device; only one made with `timing` can be asked for elapsed time.
   virtual void* create_event(Device device, bool timing) = 0;
+  /// Destroys an event; waits already queued on it stay valid.
   virtual void destroy_event(Device device, void* event) noexcept = 0;
+  /// Marks the present end of the stream.
   virtual void record_event(void* event, StreamRef stream) = 0;
+  /// Makes later work of the stream wait for the event's last record. Does not block the host.
   virtual void wait_event(void* event, StreamRef stream) = 0;
+  /// True once the work before the event's last record is done.
   virtual bool query_event(void* event) = 0;
+  /// Blocks the host until the event's last record is done.
   virtual void synchronize_event(void* event) = 0;
+  /// Milliseconds between two recorded timing events.
   virtual float elapsed_ms(void* from, void* to) = 0;
 
   /// Copies bytes in stream order; either side may be host memory. Asynchronous only where the

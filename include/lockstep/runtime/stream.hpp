@@ -48,6 +48,7 @@ StreamRef current_stream(Device device);
 /// Makes a stream current for the calling thread and restores the former one at the end of scope.
 class StreamGuard {
  public:
+  /// @param stream becomes current for its own device; other devices keep theirs.
   explicit StreamGuard(StreamRef stream);
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Fails on an include that points against the layers of docs/architecture.md.
+
+Reads the #include lines of include/, src/, kernels/ and examples/. Each forbidden arrow is one line:
+file:line, the include, and the rule it breaks.
+
+    check_layering.py [ROOT]      check the tree (default: this checkout)
+    check_layering.py --self-test plant violations in a temporary tree and see them caught
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+import tempfile
+
+# Layer -> the layers it may include, beside itself. `observe` is open to all but those that name
+# nothing. `backend` are the kernel-family interfaces and their implementations below src/backend.
+LOW = {"core", "runtime", "memory"}
+TENSOR = LOW | {"functional", "backend", "tensor"}
+AUTOGRAD = TENSOR | {"autograd"}
+ALLOWED = {
+    "core": set(),
+    "observe": {"core"},
+    "runtime": {"core"},
+    "memory": {"core", "runtime"},
+    "functional": {"core"},
+    "kernels": {"core", "runtime", "functional"},
+    "backend": LOW | {"functional", "kernels"},
+    "tensor": TENSOR,
+    "io": TENSOR,
+    "autograd": TENSOR,
+    "amp": AUTOGRAD,
+    "nn": AUTOGRAD,
+    "optim": AUTOGRAD,
+    "comm": LOW,
+    "data": TENSOR | {"io"},
+    "checkpoint": TENSOR | {"io"},
+    "ddp": AUTOGRAD | {"amp", "nn", "optim", "comm"},
+    "models": AUTOGRAD | {"nn", "io"},
+}
+WITHOUT_OBSERVE = {"core", "functional", "kernels"}
+
+VENDORS = {
+    "cuda": re.compile(r"^(cuda|cublas|cub/|cooperative_groups|nvtx3|thrust/|curand)"),
+    "cudnn": re.compile(r"^cudnn"),
+    "nccl": re.compile(r"^nccl"),
+    "mpi": re.compile(r"^mpi(\.h|-ext\.h|/)"),
+    "onednn": re.compile(r"^(dnnl|oneapi/)"),
+    "logging": re.compile(r"^(spdlog|fmt)/"),
+    "json": re.compile(r"^nlohmann/"),
+    "cli": re.compile(r"^CLI/"),
+}
+# The folders (anywhere in the path) in which a backend's own headers may be included.
+VENDOR_FOLDERS = {"cuda": {"cuda"}, "cudnn": {"cuda"}, "nccl": {"nccl", "cuda"}, "mpi": {"mpi"},
+                  "onednn": {"onednn"}}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+SUFFIXES = {".hpp", ".h", ".cpp", ".cu", ".cuh", ".def", ".inl"}
+
+
+def layer_of(path):
+    """The layer of a path relative to the root, or None where none applies."""
+    parts = pathlib.PurePosixPath(path).parts
+    if parts[0] == "kernels":
+        return "functional" if parts[1] == "functional" else "kernels"
+    if parts[0] == "include":
+        parts = parts[1:]
+        if parts[-1] == "version.hpp":
+            return "core"
+    return parts[1] if len(parts) > 2 else "root"
+
+
+def layer_of_include(target):
+    """The layer that an include names, or None for headers outside the project."""
+    parts = pathlib.PurePosixPath(target).parts
+    if parts[0] == "lockstep":
+        return layer_of("include/" + target)
+    if parts[0] in ("cpu", "cuda") and len(parts) > 1:
+        return "kernels"
+    return parts[0] if len(parts) > 1 and parts[0] in ALLOWED else None
+
+
+def broken_rule(path, target):
+    """The rule that `#include target` breaks in `path`, or None."""
+    public = path.startswith("include/")
+    folders = set(pathlib.PurePosixPath(path).parts[:-1])
+    for vendor, pattern in VENDORS.items():
+        if not pattern.match(target):
+            continue
+        if public:
+            return f"public headers include no {vendor} header"
+        if path.startswith("examples/"):
+            return None
+        allowed = VENDOR_FOLDERS.get(vendor)
+        if allowed and not folders & allowed:
+            return f"{vendor} headers belong in a folder named {' or '.join(sorted(allowed))}"
+        return None
+    to = layer_of_include(target)
+    if to is None:
+        return None
+    if path.startswith("examples/"):
+        private = not target.startswith("lockstep/")
+        return "examples include public headers only" if private else None
+    if public and not target.startswith("lockstep/"):
+        return "public headers include no private header"
+    return broken_arrow(layer_of(path), to)
+
+
+def broken_arrow(source, to):
+    """The rule that an include from layer `source` to layer `to` breaks, or None."""
+    if source in (to, "root"):
+        return None
+    if to == "root":
+        return "the library does not include its own umbrella header"
+    if to == "observe" and source not in WITHOUT_OBSERVE:
+        return None
+    if source not in ALLOWED:
+        return f"'{source}' is not a layer: add it to docs/architecture.md and to this script"
+    if to in ALLOWED[source]:
+        return None
+    may = ", ".join(sorted(ALLOWED[source])) or "nothing"
+    return f"{source} -> {to} is forbidden: {source} may use {may}"
+
+
+def check(root):
+    """All violations below root, as printable lines, and how many files were read."""
+    violations, files = [], 0
+    for folder in ("include", "src", "kernels", "examples"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in SUFFIXES or "simgpu" in file.parts:
+                continue
+            files += 1
+            path = file.relative_to(root).as_posix()
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                found = INCLUDE.match(line)
+                rule = found and broken_rule(path, found.group(1))
+                if rule:
+                    violations.append(f"{path}:{number}: #include {found.group(1)}: {rule}")
+    return violations, files
+
+
+def self_test():
+    """Plants includes, forbidden and allowed, and compares what is reported."""
+    planted = {
+        "include/lockstep/core/a.hpp": ("lockstep/tensor/tensor.hpp", True),
+        "include/lockstep/tensor/a.hpp": ("lockstep/autograd/engine.hpp", True),
+        "include/lockstep/comm/a.hpp": ("lockstep/tensor/tensor.hpp", True),
+        "include/lockstep/nn/a.hpp": ("lockstep/ddp/reducer.hpp", True),
+        "include/lockstep/nn/b.hpp": ("lockstep/autograd/engine.hpp", False),
+        "include/lockstep/ddp/a.hpp": ("lockstep/comm/communicator.hpp", False),
+        "include/lockstep/comm/b.hpp": ("mpi.h", True),
+        "include/lockstep/runtime/a.hpp": ("cuda_runtime_api.h", True),
+        "include/lockstep/observe/a.hpp": ("nlohmann/json.hpp", True),
+        "include/lockstep/tensor/b.hpp": ("backend/gemm.hpp", True),
+        "include/lockstep/core/b.hpp": ("lockstep/observe/trace.hpp", True),
+        "include/lockstep/optim/a.hpp": ("lockstep/observe/trace.hpp", False),
+        "include/lockstep/nn/c.hpp": ("lockstep/lockstep.hpp", True),
+        "include/lockstep/lockstep.hpp": ("lockstep/ddp/ddp.hpp", False),
+        "include/lockstep/surprise/a.hpp": ("lockstep/core/error.hpp", True),
+        "src/tensor/a.cpp": ("backend/gemm.hpp", False),
+        "src/comm/thread/a.cpp": ("mpi.h", True),
+        "src/comm/mpi/a.cpp": ("mpi.h", False),
+        "src/backend/onednn/a.cpp": ("dnnl.hpp", False),
+        "src/backend/reference/a.cpp": ("oneapi/dnnl/dnnl.hpp", True),
+        "kernels/functional/a.hpp": ("lockstep/runtime/stream.hpp", True),
+        "kernels/cpu/a.hpp": ("lockstep/tensor/tensor.hpp", True),
+        "kernels/cuda/a.cu": ("cuda_runtime.h", False),
+        "examples/a.cpp": ("backend/gemm.hpp", True),
+        "examples/b.cpp": ("CLI/CLI.hpp", False),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, (target, _) in planted.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(f'#pragma once\n#include "{target}"\n')
+        violations, _ = check(root)
+    reported = {line.split(":")[0] for line in violations}
+    wrong = [path for path, (_, bad) in planted.items() if bad != (path in reported)]
+    misplaced = [line for line in violations if line.split(":")[1] != "2"]
+    for path in wrong:
+        print(f"self-test: {path} including {planted[path][0]}: "
+              f"{'missed' if planted[path][1] else 'wrongly reported'}")
+    for line in misplaced:
+        print(f"self-test: wrong line number: {line}")
+    return not wrong and not misplaced
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("root", nargs="?", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true", help="see planted violations caught")
+    options = parser.parse_args()
+    if options.self_test:
+        return 0 if self_test() else 1
+    violations, files = check(options.root)
+    print("\n".join(violations), end="\n" if violations else "")
+    print(f"layering: {files} files, {len(violations)} forbidden includes")
+    return 1 if violations or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

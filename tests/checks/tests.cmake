@@ -1,0 +1,23 @@
+# The rules of the source tree, as tests: layering, documentation, format, headers on their own.
+
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+include(LockstepHeaderChecks)
+
+function(lockstep_add_check name)
+  add_test(NAME Checks.${name} COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(Checks.${name} PROPERTIES LABELS "cpu;check" TIMEOUT 600)
+endfunction()
+
+set(scripts "${PROJECT_SOURCE_DIR}/scripts")
+lockstep_add_check(IncludesFollowTheLayers "${Python3_EXECUTABLE}" "${scripts}/check_layering.py")
+lockstep_add_check(LayeringCatchesPlantedViolations
+                   "${Python3_EXECUTABLE}" "${scripts}/check_layering.py" --self-test)
+lockstep_add_check(PublicDeclarationsAreDocumented
+                   "${Python3_EXECUTABLE}" "${scripts}/check_docs.py")
+lockstep_add_check(DocumentationScannerCatchesPlantedGaps
+                   "${Python3_EXECUTABLE}" "${scripts}/check_docs.py" --self-test)
+lockstep_add_check(SourcesAreFormatted "${scripts}/check_format.sh")
+lockstep_add_check(HeadersCompileAlone
+                   "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --parallel ${processors}
+                   --target lockstep_header_checks)
+set_tests_properties(Checks.HeadersCompileAlone PROPERTIES PROCESSORS ${processors})
