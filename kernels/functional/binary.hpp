@@ -1,0 +1,97 @@
+#pragma once
+
+#include "functional/constants.hpp"
+#include "functional/math.hpp"
+
+/// @file
+/// Elementwise functions of two operands, over the accumulation type T.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// a + alpha * b
+template <class T>
+struct Add : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a + this->alpha * b; }
+  LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
+  LOCKSTEP_HD T gradient_b(T dy, T, T) const { return this->alpha * dy; }
+};
+
+/// a - alpha * b
+template <class T>
+struct Sub : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a - this->alpha * b; }
+  LOCKSTEP_HD T gradient_a(T dy, T, T) const { return dy; }
+  LOCKSTEP_HD T gradient_b(T dy, T, T) const { return -this->alpha * dy; }
+};
+
+/// a * b
+template <class T>
+struct Mul : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a * b; }
+  LOCKSTEP_HD T gradient_a(T dy, T, T b) const { return dy * b; }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return dy * a; }
+};
+
+/// a / b; integers truncate, and give 0 for division by 0.
+template <class T>
+struct Div : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    if constexpr (is_integer<T>) {
+      if (b == 0) return 0;
+      // The quotient of the smallest integer by -1 would trap.
+      return b == -1 ? static_cast<T>(0ull - static_cast<unsigned long long>(a)) : a / b;
+    } else {
+      return a / b;
+    }
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T, T b) const { return dy / b; }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * a / (b * b); }
+};
+
+/// The larger one; NaN where either is. Equal operands share the gradient.
+template <class T>
+struct Maximum : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a > b || a != a ? a : b; }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return share(dy, a, b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return share(dy, b, a); }
+
+ private:
+  LOCKSTEP_HD static T share(T dy, T mine, T other) {
+    return mine > other ? dy : (mine == other ? dy / 2 : T(0));
+  }
+};
+
+/// The smaller one; NaN where either is. Equal operands share the gradient.
+template <class T>
+struct Minimum : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a < b || a != a ? a : b; }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const { return share(dy, a, b); }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return share(dy, b, a); }
+
+ private:
+  LOCKSTEP_HD static T share(T dy, T mine, T other) {
+    return mine < other ? dy : (mine == other ? dy / 2 : T(0));
+  }
+};
+
+/// a to the power b
+template <class T>
+struct Pow : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return math::pow(a, b); }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const {
+    return b == T(0) ? T(0) : dy * b * math::pow(a, b - 1);
+  }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const {
+    // 0 to any power but a negative one is constant in the exponent, though log 0 is infinite.
+    return a == T(0) && b >= T(0) ? T(0) : dy * math::pow(a, b) * math::log(a);
+  }
+};
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA

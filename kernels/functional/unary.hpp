@@ -1,0 +1,164 @@
+#pragma once
+
+#include "functional/activation.hpp"
+#include "functional/constants.hpp"
+#include "functional/math.hpp"
+
+/// @file
+/// Elementwise functions of one operand, over the accumulation type T: forward(x), and
+/// gradient(dy, x, y), of which only what ops.def says is saved may be read.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// -x
+template <class T>
+struct Neg : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const { return -x; }
+  LOCKSTEP_HD T gradient(T dy, T, T) const { return -dy; }
+};
+
+/// |x|; the gradient at 0 is 0.
+template <class T>
+struct Abs : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    if constexpr (is_integer<T>)
+      return x < 0 ? -x : x;
+    else
+      return math::abs(x);
+  }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return x > 0 ? dy : (x < 0 ? -dy : T(0)); }
+};
+
+/// x^2
+template <class T>
+struct Square : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const { return x * x; }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return 2 * dy * x; }
+};
+
+/// Square root
+template <class T>
+struct Sqrt : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::sqrt(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy / (2 * y); }
+};
+
+/// 1 / sqrt(x)
+template <class T>
+struct Rsqrt : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return 1 / math::sqrt(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return T(-0.5) * dy * y * y * y; }
+};
+
+/// 1 / x
+template <class T>
+struct Reciprocal : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return 1 / x; }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return -dy * y * y; }
+};
+
+/// e^x
+template <class T>
+struct Exp : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::exp(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * y; }
+};
+
+/// e^x - 1
+template <class T>
+struct Expm1 : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::expm1(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * (y + 1); }
+};
+
+/// Natural logarithm
+template <class T>
+struct Log : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::log(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / x; }
+};
+
+/// log(1 + x)
+template <class T>
+struct Log1p : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::log1p(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy / (1 + x); }
+};
+
+/// Sine
+template <class T>
+struct Sin : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::sin(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return dy * math::cos(x); }
+};
+
+/// Cosine
+template <class T>
+struct Cos : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::cos(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const { return -dy * math::sin(x); }
+};
+
+/// Error function
+template <class T>
+struct Erf : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  static constexpr double two_over_sqrt_pi = 1.1283791670955125739;
+  LOCKSTEP_HD T forward(T x) const { return math::erf(x); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const {
+    return dy * T(two_over_sqrt_pi) * math::exp(-x * x);
+  }
+};
+
+/// Hyperbolic tangent
+template <class T>
+struct Tanh : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::tanh(x); }
+  LOCKSTEP_HD T gradient(T dy, T, T y) const { return dy * (1 - y * y); }
+};
+
+/// min(max(x, alpha), beta); NaN stays. The gradient passes where alpha <= x <= beta.
+template <class T>
+struct Clamp : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    const T raised = x < this->alpha ? this->alpha : x;
+    return raised > this->beta ? this->beta : raised;
+  }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const {
+    return x >= this->alpha && x <= this->beta ? dy : T(0);
+  }
+};
+
+/// x^alpha
+template <class T>
+struct PowScalar : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return math::pow(x, this->alpha); }
+  LOCKSTEP_HD T gradient(T dy, T x, T) const {
+    return this->alpha == T(0) ? T(0) : dy * this->alpha * math::pow(x, this->alpha - 1);
+  }
+};
+
+/// alpha * x + beta
+template <class T>
+struct Affine : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const { return this->alpha * x + this->beta; }
+  LOCKSTEP_HD T gradient(T dy, T, T) const { return this->alpha * dy; }
+};
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA
