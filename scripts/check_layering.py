@@ -52,8 +52,8 @@ VENDORS = {
     "cli": re.compile(r"^CLI/"),
 }
 # The folders (anywhere in the path) in which a backend's own headers may be included.
-VENDOR_FOLDERS = {"cuda": {"cuda"}, "cudnn": {"cuda"}, "nccl": {"nccl", "cuda"}, "mpi": {"mpi"},
-                  "onednn": {"onednn"}}
+VENDOR_FOLDERS = {"cuda": {"cuda", "cudnn", "nccl"}, "cudnn": {"cudnn"}, "nccl": {"nccl"},
+                  "mpi": {"mpi"}, "onednn": {"onednn"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 SUFFIXES = {".hpp", ".h", ".cpp", ".cu", ".cuh", ".def", ".inl"}
 
@@ -160,6 +160,8 @@ def self_test():
         "src/tensor/a.cpp": ("backend/gemm.hpp", False),
         "src/comm/thread/a.cpp": ("mpi.h", True),
         "src/comm/mpi/a.cpp": ("mpi.h", False),
+        "src/backend/cudnn/a.cpp": ("cudnn_frontend.h", False),
+        "src/backend/cuda/a.cpp": ("cudnn_frontend.h", True),
         "src/backend/onednn/a.cpp": ("dnnl.hpp", False),
         "src/backend/reference/a.cpp": ("oneapi/dnnl/dnnl.hpp", True),
         "kernels/functional/a.hpp": ("lockstep/runtime/stream.hpp", True),

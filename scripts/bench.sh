@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Builds the benchmarks, runs them and prints one table from their JSON lines.
+#
+#   scripts/bench.sh               all benchmarks
+#   scripts/bench.sh NAME...       those whose program name contains one of the words
+#
+# The lines are kept in BUILD_DIR/benchmarks.jsonl.
+source "$(dirname "$0")/lib.sh"
+
+need_dependencies
+configure "$build_dir"
+if grep -q '^LOCKSTEP_BUILD_BENCHMARKS:BOOL=OFF' "$build_dir/CMakeCache.txt"; then
+  cmake -B "$build_dir" -DLOCKSTEP_BUILD_BENCHMARKS=ON
+fi
+build "$build_dir"
+
+wanted() {
+  local program=$1 word
+  shift
+  [ $# -gt 0 ] || return 0
+  for word in "$@"; do [[ $program == *"$word"* ]] && return 0; done
+  return 1
+}
+
+lines=$build_dir/benchmarks.jsonl
+: >"$lines"
+for program in "$build_dir"/bin/bench_*; do
+  [ -x "$program" ] && wanted "$(basename "$program")" "$@" || continue
+  say "$(basename "$program")"
+  "$program" --json | tee -a "$lines"
+done
+[ -s "$lines" ] || fail "no benchmark matches: $*"
+say "Results"
+python3 scripts/bench_table.py "$lines"
+next "docs/performance.md explains the columns and holds the last recorded table"

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Dependencies, build, test suite. Ends with ctest's summary.
+#
+#   scripts/test.sh                          all tests
+#   scripts/test.sh --only LABEL             cpu, mpi, gpu, check or slow
+#   scripts/test.sh --sanitize address       the suite under the address and undefined-behaviour
+#                                            sanitizers, in build-asan
+#   scripts/test.sh --sanitize thread        under the thread sanitizer: ranks are threads, no MPI
+#
+# LOCKSTEP_BUILD_DIR: the build directory (default build). LOCKSTEP_CUDA=ON: GPU code too, where
+# there is no GPU.
+source "$(dirname "$0")/lib.sh"
+
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+selection=()
+sanitize=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only) selection+=(-L "^${2:?--only needs a label}\$") && shift 2 ;;
+    --sanitize) sanitize=${2:?--sanitize needs address or thread} && shift 2 ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+done
+
+preset=()
+case $sanitize in
+  '') ;;
+  address) build_dir=${LOCKSTEP_BUILD_DIR:-build-asan} && preset=(--preset asan) ;;
+  thread) build_dir=${LOCKSTEP_BUILD_DIR:-build-tsan} && preset=(--preset tsan) ;;
+  *) fail "--sanitize takes address or thread, not '$sanitize'" ;;
+esac
+
+need_dependencies
+configure "$build_dir" "${preset[@]}" -DLOCKSTEP_BUILD_TESTS=ON
+if grep -q '^LOCKSTEP_BUILD_TESTS:BOOL=OFF' "$build_dir/CMakeCache.txt"; then
+  cmake -B "$build_dir" -DLOCKSTEP_BUILD_TESTS=ON
+fi
+say "Building the tests in $build_dir"
+build "$build_dir"
+
+say "Running the tests"
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
+status=0
+ctest --test-dir "$build_dir" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+  "${selection[@]}" || status=$?
+if [ "$status" = 0 ]; then
+  next "scripts/quickstart.sh trains a model; docs/extending.md shows how to add an op"
+else
+  next "ctest --test-dir $build_dir --rerun-failed --output-on-failure"
+fi
+exit "$status"
