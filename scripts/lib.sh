@@ -1,4 +1,5 @@
 # shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2034
 # Shared by the scripts of this folder; sourced, not run. Goes to the root of the checkout.
 
 set -euo pipefail
