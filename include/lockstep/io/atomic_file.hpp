@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// @file
+/// Writing a file so that a reader sees the old contents or the new ones, never a mixture.
+
+namespace lockstep::io {
+
+/// Writes into a temporary file beside the target, which `commit` puts in the target's place:
+/// fsync, rename, fsync of the folder. Without a commit the target stays as it was. One thread at
+/// a time.
+class AtomicFile {
+ public:
+  /// Creates the temporary file, named `.NAME.tmp-PID-NUMBER`.
+  /// @throws FileError; InvalidArgument if the target exists and is no regular file.
+  explicit AtomicFile(std::filesystem::path target);
+  /// Removes the temporary file unless it was committed.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends bytes. @throws FileError, with ENOSPC for a full disk.
+  void write(std::span<const std::byte> bytes);
+  /// Appends text. @throws FileError.
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Makes the contents durable under the target's name. When it returns, they survive a power
+  /// failure. @throws FileError; the old contents are then still there, unless the last step, the
+  /// fsync of the folder, is what failed.
+  void commit();
+
+ private:
+  void flush();
+  void write_through(std::span<const std::byte> bytes);
+  void sync_folder() const;
+
+  std::filesystem::path target_, temporary_;
+  std::vector<std::byte> buffer_;
+  int descriptor_ = -1;
+  bool committed_ = false;
+};
+
+}  // namespace lockstep::io

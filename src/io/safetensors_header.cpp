@@ -1,0 +1,124 @@
+#include "lockstep/io/safetensors_header.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/safetensors_sax.hpp"
+
+namespace lockstep::io {
+namespace {
+
+struct Format {
+  std::string_view name;
+  std::uint64_t bytes;
+  std::optional<DType> dtype;
+};
+
+// All whole-byte types of the format. Files that hold one lockstep lacks still open: only reading
+// that tensor is refused.
+constexpr Format formats[] = {{"F64", 8, DType::f64},
+                              {"F32", 4, DType::f32},
+                              {"BF16", 2, DType::bf16},
+                              {"F16", 2, DType::f16},
+                              {"I64", 8, DType::i64},
+                              {"I32", 4, DType::i32},
+                              {"U8", 1, DType::u8},
+                              {"BOOL", 1, DType::boolean},
+                              {"I8", 1, {}},
+                              {"I16", 2, {}},
+                              {"U16", 2, {}},
+                              {"U32", 4, {}},
+                              {"U64", 8, {}},
+                              {"C64", 8, {}},
+                              {"F8_E4M3", 1, {}},
+                              {"F8_E5M2", 1, {}},
+                              {"F8_E8M0", 1, {}}};
+
+const Format* find_format(std::string_view name) {
+  const auto* found = std::ranges::find(formats, name, &Format::name);
+  return found == std::end(formats) ? nullptr : found;
+}
+
+// The JSON text of the header.
+std::string_view header_text(std::span<const std::byte> file, std::string_view source) {
+  LOCKSTEP_CHECK(file.size() >= 8, CorruptData, source, ": ", file.size(),
+                 " bytes are too few for a safetensors file, which starts with 8 bytes of length");
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i)
+    length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  LOCKSTEP_CHECK(length <= max_safetensors_header, CorruptData, source, ": a header of ", length,
+                 " bytes is promised at offset 0; at most ", max_safetensors_header,
+                 " are allowed");
+  LOCKSTEP_CHECK(length <= file.size() - 8, CorruptData, source, ": a header of ", length,
+                 " bytes is promised at offset 0, but only ", file.size() - 8, " bytes follow");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
+  LOCKSTEP_CHECK(text.starts_with('{'), CorruptData, source,
+                 ": the header at offset 8 does not start with '{'");
+  // The JSON parser takes a NUL byte for the end of its input and would not see what follows.
+  const auto nul = text.find('\0');
+  LOCKSTEP_CHECK(nul == text.npos, CorruptData, source, ": NUL byte in the header at offset ",
+                 nul + 8);
+  return text;
+}
+
+// Checks that the offsets' distance is what dtype and shape make.
+void check_size(const SafetensorsEntry& entry, std::string_view source) {
+  const Format* format = find_format(entry.format);
+  LOCKSTEP_CHECK(format, CorruptData, source, ": tensor ", in_quotes(entry.name),
+                 " has the unknown dtype ", in_quotes(entry.format));
+  std::uint64_t bytes = format->bytes;
+  bool overflow = false;
+  for (const auto extent : entry.shape)
+    overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
+  // An extent of 0 after an overflow still means no bytes, yet no program writes such a shape.
+  LOCKSTEP_CHECK(!overflow, CorruptData, source, ": tensor ", in_quotes(entry.name), " of shape ",
+                 entry.shape, " would have more than 2^64 bytes");
+  LOCKSTEP_CHECK(entry.begin <= entry.end && entry.end - entry.begin == bytes, CorruptData, source,
+                 ": tensor ", in_quotes(entry.name), " of shape ", entry.shape, " and dtype ",
+                 entry.format, " takes ", bytes, " bytes, but its data_offsets are [", entry.begin,
+                 ", ", entry.end, "]");
+}
+
+// Checks that the tensors follow one another from the first byte of data to the last.
+void check_layout(const SafetensorsHeader& header, std::uint64_t data_bytes,
+                  std::string_view source) {
+  std::uint64_t expected = 0;
+  for (const auto& entry : header.entries) {
+    LOCKSTEP_CHECK(entry.begin == expected, CorruptData, source, ": tensor ", in_quotes(entry.name),
+                   " starts at data offset ", entry.begin,
+                   entry.begin < expected ? ", inside another one; " : ", after a hole; ", expected,
+                   " would be right");
+    expected = entry.end;
+  }
+  LOCKSTEP_CHECK(expected == data_bytes, CorruptData, source, ": the header describes ", expected,
+                 " bytes of data, but ", data_bytes, " bytes follow it: the file ",
+                 expected > data_bytes ? "is truncated" : "has trailing bytes");
+}
+
+}  // namespace
+
+std::optional<DType> dtype_of_format(std::string_view format) {
+  const Format* found = find_format(format);
+  return found ? found->dtype : std::nullopt;
+}
+
+std::string_view format_of_dtype(DType dtype) {
+  return std::ranges::find(formats, std::optional(dtype), &Format::dtype)->name;
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+                                           std::string_view source) {
+  const std::string_view text = header_text(file, source);
+  SafetensorsHeader header;
+  SafetensorsSax sax(header, source);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
+  header.data_begin = 8 + text.size();
+  for (const auto& entry : header.entries) check_size(entry, source);
+  std::ranges::sort(header.entries, [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  check_layout(header, file.size() - header.data_begin, source);
+  return header;
+}
+
+}  // namespace lockstep::io
