@@ -15,7 +15,8 @@ struct AttentionOptions {
 /// q [N, H, T, D], k [N, G, S, D], v [N, G, S, V], out [N, H, T, V], H a multiple of G (query head
 /// h reads key head h / (H / G)); any strides with the last one 1. `mask` may be absent; else it is
 /// broadcast to [N, H, T, S]: bool (true takes part) or the data's dtype (added). `lse` [N, H, T]
-/// is contiguous, statistics dtype.
+/// is contiguous, statistics dtype. A query that sees no key gives out 0 and lse -infinity, and has
+/// no gradient.
 class Attention {
  public:
   virtual ~Attention() = default;

@@ -47,14 +47,15 @@ struct PoolGeometry {
 class Pooling {
  public:
   virtual ~Pooling() = default;
-  /// y = window maximum; `index` (i64, y's shape and strides) = flat position h * W + w of the
-  /// first maximum.
+  /// y = window maximum; `index` (i64, y's shape, contiguous or channels-last) = flat position
+  /// h * W + w of the first maximum. NaN counts as the largest.
   virtual void max_forward(const ArrayView& y, const ArrayView& index, const ArrayView& x,
                            const PoolGeometry& geometry, StreamRef stream) = 0;
   /// dx = dy summed at the positions that `index` names.
   virtual void max_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& index,
                             const PoolGeometry& geometry, StreamRef stream) = 0;
-  /// y = window mean.
+  /// y = window mean. With `count_include_pad` the divisor counts the padding, but not what a
+  /// window of ceil mode has beyond it.
   virtual void average_forward(const ArrayView& y, const ArrayView& x, const PoolGeometry& geometry,
                                StreamRef stream) = 0;
   /// dx of the window mean.

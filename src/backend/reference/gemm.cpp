@@ -67,17 +67,26 @@ struct Tiling {
   }
 };
 
+/// A call turned so that rows of the output are contiguous where possible.
+struct Product {
+  GemmCall call;
+  bool bias_per_row = false;  ///< the call was turned, and its columns with it
+};
+
 /// Applies the epilogue to one row of sums and stores it.
 template <class Sum>
-void finish_row(const GemmCall& call, const Tile& tile, std::int64_t row, Sum* sums,
+void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum* sums,
                 const Sum* bias, Sum* spare) {
+  const GemmCall& call = product.call;
   const std::int64_t count = tile.columns;
   const auto& out_strides = call.out.strides;
   const std::int64_t out_at =
       tile.batch * out_strides[0] + row * out_strides[1] + tile.column * out_strides[2];
   const std::int64_t aux_at =
       (tile.batch * call.out.shape[1] + row) * call.out.shape[2] + tile.column;
-  if (bias)
+  if (bias && product.bias_per_row)
+    for (std::int64_t j = 0; j < count; ++j) sums[j] += bias[row - tile.row];
+  else if (bias)
     for (std::int64_t j = 0; j < count; ++j) sums[j] += bias[j];
   if (call.epilogue == Epilogue::gelu_bias) {
     store_row(call.aux, aux_at, 1, sums, count);
@@ -109,11 +118,11 @@ struct TileMemory {
     const std::int64_t block = std::min(depth, depth_block);
     static thread_local kernels::Scratch scratch;
     a = scratch.get<Sum>(static_cast<std::size_t>(rounded(rows * block, 16) + stride * block +
-                                                  rows * stride + 2 * stride));
+                                                  rows * stride + rows + 2 * stride));
     b = a + rounded(rows * block, 16);
     sums = b + stride * block;
     bias = sums + rows * stride;
-    spare = bias + stride;
+    spare = bias + std::max(rows, stride);
     std::fill(sums, sums + rows * stride, Sum(0));
   }
 };
@@ -128,11 +137,11 @@ void multiply(const kernels::GemmKernel<Sum>& kernel, const TileMemory<Sum>& mem
                  memory.sums + i * memory.stride + j, memory.stride);
 }
 
+/// The sums of one tile, before the epilogue.
 template <class T, class Sum>
-void run_tile(const GemmCall& call, const Tile& tile) {
+void sum_products(const GemmCall& call, const Tile& tile, const TileMemory<Sum>& memory) {
   const auto& kernel = kernels::gemm_kernel<Sum>();
   const std::int64_t depth = call.a.shape[2];
-  const TileMemory<Sum> memory(kernel, tile, depth);
   const auto &sa = call.a.strides, &sb = call.b.strides;
   const T* a = call.a.as<const T>() + tile.batch * sa[0] + tile.row * sa[1];
   const T* b = call.b.as<const T>() + tile.batch * sb[0] + tile.column * sb[2];
@@ -144,25 +153,35 @@ void run_tile(const GemmCall& call, const Tile& tile) {
                                  kernel.columns);
     multiply(kernel, memory, tile, block);
   }
+}
+
+template <class T, class Sum>
+void run_tile(const Product& product, const Tile& tile) {
+  const GemmCall& call = product.call;
+  const TileMemory<Sum> memory(kernels::gemm_kernel<Sum>(), tile, call.a.shape[2]);
+  sum_products<T, Sum>(call, tile, memory);
   const bool add_bias = call.epilogue == Epilogue::bias || call.epilogue == Epilogue::gelu_bias;
-  if (add_bias)
-    load_row(memory.bias, call.bias, tile.column * call.bias.strides[0], call.bias.strides[0],
-             tile.columns);
+  if (add_bias) {
+    const std::int64_t first = product.bias_per_row ? tile.row : tile.column;
+    load_row(memory.bias, call.bias, first * call.bias.strides[0], call.bias.strides[0],
+             product.bias_per_row ? tile.rows : tile.columns);
+  }
   for (std::int64_t i = 0; i < tile.rows; ++i)
-    finish_row(call, tile, tile.row + i, memory.sums + i * memory.stride,
+    finish_row(product, tile, tile.row + i, memory.sums + i * memory.stride,
                add_bias ? memory.bias : nullptr, memory.spare);
 }
 
 template <class T>
-void run(const GemmCall& call) {
+void run(const Product& product) {
   using Sum = AccumulateType<T>;
   const auto& kernel = kernels::gemm_kernel<Sum>();
-  const Tiling tiling(call.out, kernel.rows, kernel.columns);
-  const std::int64_t work = tiling.tile_rows * tiling.tile_columns * call.a.shape[2];
+  const Tiling tiling(product.call.out, kernel.rows, kernel.columns);
+  const std::int64_t work = tiling.tile_rows * tiling.tile_columns * product.call.a.shape[2];
   const std::int64_t grain = parallel_work / std::max<std::int64_t>(work, 1) + 1;
   parallel_for(tiling.batch * tiling.row_tiles * tiling.column_tiles, grain,
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) run_tile<T, Sum>(call, tiling.tile(i));
+                 for (std::int64_t i = begin; i < end; ++i)
+                   run_tile<T, Sum>(product, tiling.tile(i));
                });
 }
 
@@ -187,6 +206,18 @@ void check(const GemmCall& call) {
                  " and ", b.dtype);
 }
 
+/// Turns a column-major output into a row-major one, where the epilogue allows.
+Product oriented(const GemmCall& call) {
+  const bool column_major = call.out.strides[2] != 1 && call.out.strides[1] == 1;
+  if (!column_major || call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu)
+    return {call};
+  Product product{call, call.epilogue == Epilogue::bias};
+  product.call.out = transposed(call.out);
+  product.call.a = transposed(call.b);
+  product.call.b = transposed(call.a);
+  return product;
+}
+
 /// Every strided layout and floating dtype. Each element's sum runs over the depth in a fixed
 /// order, so results do not depend on the number of threads.
 class ReferenceGemm final : public Gemm {
@@ -194,16 +225,9 @@ class ReferenceGemm final : public Gemm {
   void gemm(const GemmCall& call, StreamRef) override {
     check(call);
     if (call.out.numel() == 0) return;
-    GemmCall oriented = call;
-    const bool column_major = call.out.strides[2] != 1 && call.out.strides[1] == 1;
-    if (column_major &&
-        call.epilogue == Epilogue::none) {  // rows of the result are then contiguous
-      oriented.out = transposed(call.out);
-      oriented.a = transposed(call.b);
-      oriented.b = transposed(call.a);
-    }
+    const Product product = oriented(call);
     dispatch_floating(call.a.dtype, "gemm",
-                      [&](auto tag) { run<typename decltype(tag)::type>(oriented); });
+                      [&](auto tag) { run<typename decltype(tag)::type>(product); });
   }
 };
 

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "backend/reference/families.hpp"
+#include "backend/reference/image.hpp"
+#include "backend/reference/typed_row.hpp"
+#include "backend/spatial.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+/// A [C] vector as doubles; `absent` where the view is.
+std::vector<double> load_vector(const ArrayView& view, std::int64_t count, double absent = 0) {
+  std::vector<double> values(static_cast<std::size_t>(count), absent);
+  if (view) load_row(values.data(), view, 0, view.strides[0], count);
+  return values;
+}
+
+void store_vector(const ArrayView& view, const std::vector<double>& values) {
+  if (view)
+    store_row(view, 0, view.strides[0], values.data(), static_cast<std::int64_t>(values.size()));
+}
+
+/// Calls `visit(x, y)` with one element of each of two arrays, for all elements of a channel.
+template <class X, class Y, class Visit>
+void for_each_pair(const Planes& planes_x, X* x, const Planes& planes_y, Y* y, std::int64_t channel,
+                   Visit&& visit) {
+  for (std::int64_t n = 0; n < planes_x.images; ++n) {
+    X* px = x + planes_x.offset(n, channel);
+    Y* py = y + planes_y.offset(n, channel);
+    for (std::int64_t p = 0; p < planes_x.positions; ++p)
+      visit(px[p * planes_x.position_stride], py[p * planes_y.position_stride]);
+  }
+}
+
+/// Mean and biased variance of each channel, in two passes and in double.
+struct Statistics {
+  std::vector<double> mean, variance;
+};
+
+template <class T>
+Statistics batch_statistics(const ArrayView& x) {
+  const Planes planes(x);
+  const T* data = x.as<const T>();
+  const auto count = static_cast<double>(planes.images * planes.positions);
+  Statistics result{load_vector({}, planes.channels), load_vector({}, planes.channels)};
+  parallel_for(planes.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      double sum = 0, squares = 0;
+      const auto over_channel = [&](auto&& visit) {
+        for_each_pair(planes, data, planes, data, c, [&](const T& value, const T&) {
+          visit(static_cast<double>(static_cast<AccumulateType<T>>(value)));
+        });
+      };
+      over_channel([&](double value) { sum += value; });
+      const double mean = sum / count;
+      over_channel([&](double value) { squares += (value - mean) * (value - mean); });
+      result.mean[static_cast<std::size_t>(c)] = mean;
+      result.variance[static_cast<std::size_t>(c)] = squares / count;
+    }
+  });
+  return result;
+}
+
+/// y = x * scale + shift, per channel.
+template <class T>
+void scale_shift(const ArrayView& y, const ArrayView& x, const std::vector<double>& scale,
+                 const std::vector<double>& shift) {
+  using Sum = AccumulateType<T>;
+  const Planes from(x), to(y);
+  parallel_for(from.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      const auto a = static_cast<Sum>(scale[static_cast<std::size_t>(c)]);
+      const auto b = static_cast<Sum>(shift[static_cast<std::size_t>(c)]);
+      for_each_pair(from, x.as<const T>(), to, y.as<T>(), c,
+                    [&](const T& in, T& out) { out = T(static_cast<Sum>(in) * a + b); });
+    }
+  });
+}
+
+/// y = (x - mean) * rstd * weight + bias.
+void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>& mean,
+               const std::vector<double>& rstd, const ArrayView& weight, const ArrayView& bias) {
+  const auto channels = x.shape[1];
+  std::vector<double> scale = load_vector(weight, channels, 1), shift = load_vector(bias, channels);
+  for (std::size_t c = 0; c < scale.size(); ++c) {
+    scale[c] *= rstd[c];
+    shift[c] -= mean[c] * scale[c];
+  }
+  dispatch_floating(x.dtype, "batch_norm", [&](auto tag) {
+    scale_shift<typename decltype(tag)::type>(y, x, scale, shift);
+  });
+}
+
+/// running += momentum * (batch - running).
+void move_running(const ArrayView& running, const std::vector<double>& batch, double momentum) {
+  if (!running) return;
+  auto values = load_vector(running, static_cast<std::int64_t>(batch.size()));
+  for (std::size_t c = 0; c < values.size(); ++c) values[c] += momentum * (batch[c] - values[c]);
+  store_vector(running, values);
+}
+
+std::vector<double> reciprocal_deviation(const std::vector<double>& variance, double eps) {
+  std::vector<double> rstd(variance.size());
+  for (std::size_t c = 0; c < rstd.size(); ++c) rstd[c] = 1 / std::sqrt(variance[c] + eps);
+  return rstd;
+}
+
+/// Sums of dy and of dy * (x - mean) over each channel.
+struct GradientSums {
+  std::vector<double> dy, dy_x;
+};
+
+template <class T>
+GradientSums gradient_sums(const ArrayView& dy, const ArrayView& x,
+                           const std::vector<double>& mean) {
+  const Planes planes_x(x), planes_dy(dy);
+  GradientSums sums{load_vector({}, planes_x.channels), load_vector({}, planes_x.channels)};
+  parallel_for(planes_x.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      const auto at = static_cast<std::size_t>(c);
+      for_each_pair(planes_x, x.as<const T>(), planes_dy, dy.as<const T>(), c,
+                    [&, centre = mean[at]](const T& value, const T& gradient) {
+                      const double g = static_cast<AccumulateType<T>>(gradient);
+                      sums.dy[at] += g;
+                      sums.dy_x[at] += g * (static_cast<AccumulateType<T>>(value) - centre);
+                    });
+    }
+  });
+  return sums;
+}
+
+/// dx = (dy - dy_mean - (x - mean) * slope) * scale; eval has no dy_mean and no slope.
+struct InputGradient {
+  std::vector<double> dy_mean, slope, scale, mean;
+};
+
+template <class T>
+void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
+                    const InputGradient& terms) {
+  using Sum = AccumulateType<T>;
+  const Planes planes_x(x), planes_dy(dy), planes_dx(dx);
+  parallel_for(planes_x.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      const auto at = static_cast<std::size_t>(c);
+      const double mean_dy = terms.dy_mean[at], slope = terms.slope[at], scale = terms.scale[at];
+      const double mean = terms.mean[at];
+      for (std::int64_t n = 0; n < planes_x.images; ++n) {
+        const T* px = x.as<const T>() + planes_x.offset(n, c);
+        const T* pdy = dy.as<const T>() + planes_dy.offset(n, c);
+        T* pdx = dx.as<T>() + planes_dx.offset(n, c);
+        for (std::int64_t p = 0; p < planes_x.positions; ++p) {
+          const double g = static_cast<Sum>(pdy[p * planes_dy.position_stride]);
+          const double v = static_cast<Sum>(px[p * planes_x.position_stride]);
+          pdx[p * planes_dx.position_stride] =
+              T(static_cast<Sum>((g - mean_dy - (v - mean) * slope) * scale));
+        }
+      }
+    }
+  });
+}
+
+void backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
+              const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
+              const std::vector<double>& mean, const std::vector<double>& rstd, bool training) {
+  const auto count = static_cast<double>(x.numel() / std::max<std::int64_t>(x.shape[1], 1));
+  dispatch_floating(x.dtype, "batch_norm backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const GradientSums sums = gradient_sums<T>(dy, x, mean);
+    InputGradient terms{sums.dy, sums.dy_x, load_vector(weight, x.shape[1], 1), mean};
+    std::vector<double> weight_gradient = sums.dy_x;
+    for (std::size_t c = 0; c < rstd.size(); ++c) {
+      weight_gradient[c] *= rstd[c];
+      terms.scale[c] *= rstd[c];
+      terms.dy_mean[c] *= training / count;
+      terms.slope[c] *= training * rstd[c] * rstd[c] / count;
+    }
+    if (dx) input_gradient<T>(dx, dy, x, terms);
+    store_vector(dweight, weight_gradient);
+    store_vector(dbias, sums.dy);
+  });
+}
+
+void check(const ArrayView& x) {
+  LOCKSTEP_CHECK(x.rank() >= 2, InvalidArgument, "batch_norm: input must be [N, C, ...], got ",
+                 x.shape);
+}
+
+/// Plain loops per channel, with sums in double.
+class ReferenceBatchNorm final : public BatchNorm {
+ public:
+  void train(const ArrayView& y, const ArrayView& save_mean, const ArrayView& save_rstd,
+             const ArrayView& running_mean, const ArrayView& running_var, const ArrayView& x,
+             const ArrayView& weight, const ArrayView& bias, double momentum, double eps,
+             StreamRef) override {
+    check(x);
+    if (x.numel() == 0) return;
+    const auto count = static_cast<double>(x.numel() / x.shape[1]);
+    Statistics batch = dispatch_floating(x.dtype, "batch_norm", [&](auto tag) {
+      return batch_statistics<typename decltype(tag)::type>(x);
+    });
+    const auto rstd = reciprocal_deviation(batch.variance, eps);
+    normalise(y, x, batch.mean, rstd, weight, bias);
+    store_vector(save_mean, batch.mean);
+    store_vector(save_rstd, rstd);
+    for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
+    move_running(running_mean, batch.mean, momentum);
+    move_running(running_var, batch.variance, momentum);
+  }
+
+  void eval(const ArrayView& y, const ArrayView& running_mean, const ArrayView& running_var,
+            const ArrayView& x, const ArrayView& weight, const ArrayView& bias, double eps,
+            StreamRef) override {
+    check(x);
+    const auto channels = x.shape[1];
+    const auto rstd = reciprocal_deviation(load_vector(running_var, channels), eps);
+    normalise(y, x, load_vector(running_mean, channels), rstd, weight, bias);
+  }
+
+  void train_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
+                      const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
+                      const ArrayView& save_mean, const ArrayView& save_rstd, StreamRef) override {
+    const auto channels = x.shape[1];
+    backward(dx, dweight, dbias, dy, x, weight, load_vector(save_mean, channels),
+             load_vector(save_rstd, channels), true);
+  }
+
+  void eval_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
+                     const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
+                     const ArrayView& running_mean, const ArrayView& running_var, double eps,
+                     StreamRef) override {
+    const auto channels = x.shape[1];
+    const auto rstd = reciprocal_deviation(load_vector(running_var, channels), eps);
+    backward(dx, dweight, dbias, dy, x, weight, load_vector(running_mean, channels), rstd, false);
+  }
+};
+
+}  // namespace
+
+BatchNorm& reference_batch_norm() {
+  static ReferenceBatchNorm family;
+  return family;
+}
+
+}  // namespace lockstep::backend
