@@ -4,7 +4,12 @@
 namespace lockstep::backend {
 
 const Backend& reference() {
-  static const Backend table = {.name = "reference", .gemm = &reference_gemm()};
+  static const Backend table = {.name = "reference",
+                                .gemm = &reference_gemm(),
+                                .convolution = &reference_convolution(),
+                                .pooling = &reference_pooling(),
+                                .batch_norm = &reference_batch_norm(),
+                                .attention = &reference_attention()};
   return table;
 }
 

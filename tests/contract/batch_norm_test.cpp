@@ -1,0 +1,179 @@
+#include <cmath>
+
+#include "backend/spatial.hpp"
+#include "contract/backends.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr double eps = 1e-3;
+
+/// The layer in doubles, one channel after the other.
+struct Naive {
+  std::int64_t images, channels, positions;
+
+  explicit Naive(const Shape& shape)
+      : images(shape[0]), channels(shape[1]), positions(numel(shape) / shape[0] / shape[1]) {}
+  std::size_t channel(std::size_t i) const {
+    return i / static_cast<std::size_t>(positions) % static_cast<std::size_t>(channels);
+  }
+  double count() const { return static_cast<double>(images * positions); }
+  Values mean(const Values& x) const {
+    Values sums(static_cast<std::size_t>(channels));
+    for (std::size_t i = 0; i < x.size(); ++i) sums[channel(i)] += x[i] / count();
+    return sums;
+  }
+  Values variance(const Values& x) const {
+    const Values centre = mean(x);
+    Values squares = x;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      squares[i] = (x[i] - centre[channel(i)]) * (x[i] - centre[channel(i)]);
+    return mean(squares);
+  }
+  Values normalise(const Values& x, const Values& centre, const Values& var, const Values& weight,
+                   const Values& bias) const {
+    Values y = x;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto c = channel(i);
+      y[i] = (x[i] - centre[c]) / std::sqrt(var[c] + eps) * weight[c] + bias[c];
+    }
+    return y;
+  }
+};
+
+class BatchNormContract : public ContractTest {
+ protected:
+  struct Layout {
+    Shape shape;
+    Strides strides;
+  };
+  static std::vector<Layout> layouts() {
+    std::vector<Layout> all;
+    for (const Shape& shape : {Shape{6, 5}, Shape{3, 4, 7}, Shape{2, 16, 5, 3}, Shape{4, 3, 1, 1}})
+      all.push_back({shape, contiguous_strides(shape)});
+    all.push_back({{2, 16, 5, 3}, channels_last_strides({2, 16, 5, 3})});
+    return all;
+  }
+  DeviceArray vector(std::int64_t count) const { return array(statistics_dtype(), {count}); }
+  backend::BatchNorm& family() const { return *backend().batch_norm; }
+  /// Tolerance of results that are rounded to the data's dtype.
+  double loose() const { return 2 * rounding(dtype()) + 1e4 * rounding(statistics_dtype()) * 1e-1; }
+  double tight() const { return 1e3 * rounding(statistics_dtype()); }
+};
+
+TEST_P(BatchNormContract, TrainingNormalisesAndMovesTheRunningValues) {
+  for (const auto& [shape, strides] : layouts()) {
+    SCOPED_TRACE(::testing::Message() << shape << strides);
+    const Naive naive(shape);
+    auto x = array(shape, strides).randomize(1, -1, 3), y = array(shape, strides);
+    auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
+    auto running_mean = vector(shape[1]).randomize(4);
+    auto running_var = vector(shape[1]).randomize(5, 0.5, 2);
+    auto save_mean = vector(shape[1]), save_rstd = vector(shape[1]);
+    Values moved_mean = running_mean.get(), moved_var = running_var.get();
+    const Values mean = naive.mean(x.get()), var = naive.variance(x.get());
+    Values rstd = var;
+    for (std::size_t c = 0; c < var.size(); ++c) {
+      const double unbiased = var[c] * naive.count() / (naive.count() - 1);
+      moved_mean[c] += 0.2 * (mean[c] - moved_mean[c]);
+      moved_var[c] += 0.2 * (unbiased - moved_var[c]);
+      rstd[c] = 1 / std::sqrt(var[c] + eps);
+    }
+    family().train(y, save_mean, save_rstd, running_mean, running_var, x, weight, bias, 0.2, eps,
+                   stream());
+    const Values expected = naive.normalise(x.get(), mean, var, weight.get(), bias.get());
+    EXPECT_TRUE(close(y.get(), expected, loose()));
+    EXPECT_TRUE(close(save_mean.get(), mean, tight()));
+    EXPECT_TRUE(close(save_rstd.get(), rstd, tight()));
+    EXPECT_TRUE(close(running_mean.get(), moved_mean, tight()));
+    EXPECT_TRUE(close(running_var.get(), moved_var, tight()));
+  }
+}
+
+TEST_P(BatchNormContract, EvaluationUsesTheRunningValues) {
+  for (const auto& [shape, strides] : layouts()) {
+    const Naive naive(shape);
+    auto x = array(shape, strides).randomize(1), y = array(shape, strides);
+    auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
+    auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
+    family().eval(y, mean, var, x, weight, bias, eps, stream());
+    EXPECT_TRUE(close(y.get(),
+                      naive.normalise(x.get(), mean.get(), var.get(), weight.get(), bias.get()),
+                      loose()));
+  }
+}
+
+TEST_P(BatchNormContract, WorksWithoutWeightsAndRunningValues) {
+  const Shape shape{4, 3, 2, 2};
+  const Naive naive(shape);
+  auto x = array(shape).randomize(1), y = array(shape);
+  auto save_mean = vector(3), save_rstd = vector(3);
+  family().train(y, save_mean, save_rstd, {}, {}, x, {}, {}, 0.1, eps, stream());
+  const Values expected = naive.normalise(x.get(), naive.mean(x.get()), naive.variance(x.get()),
+                                          Values(3, 1.0), Values(3, 0.0));
+  EXPECT_TRUE(close(y.get(), expected, loose()));
+}
+
+/// Gradients against central differences of the loss sum(y * dy).
+TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
+  for (const bool training : {true, false})
+    for (const auto& [shape, strides] : layouts()) {
+      SCOPED_TRACE(::testing::Message() << shape << strides << " training " << training);
+      const Naive naive(shape);
+      auto x = array(shape, strides).randomize(1), dy = array(shape, strides).randomize(6);
+      auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
+      auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
+      const Values gradient = dy.get();
+      const auto loss = [&](const Values& at, const Values& w, const Values& b) {
+        const Values y = training ? naive.normalise(at, naive.mean(at), naive.variance(at), w, b)
+                                  : naive.normalise(at, mean.get(), var.get(), w, b);
+        double total = 0;
+        for (std::size_t i = 0; i < y.size(); ++i) total += y[i] * gradient[i];
+        return total;
+      };
+      const auto difference = [](Values at, auto&& f) {
+        Values slope(at.size());
+        for (std::size_t i = 0; i < at.size(); ++i) {
+          const double centre = at[i], step = 1e-5;
+          at[i] = centre + step;
+          const double above = f(at);
+          at[i] = centre - step;
+          slope[i] = (above - f(at)) / (2 * step);
+          at[i] = centre;
+        }
+        return slope;
+      };
+      const Values in = x.get(), w = weight.get(), b = bias.get();
+      auto dx = array(shape, strides), dweight = vector(shape[1]), dbias = vector(shape[1]);
+      if (training) {
+        auto save_mean = vector(shape[1]), save_rstd = vector(shape[1]), y = array(shape, strides);
+        family().train(y, save_mean, save_rstd, {}, {}, x, weight, bias, 0.1, eps, stream());
+        family().train_backward(dx, dweight, dbias, dy, x, weight, save_mean, save_rstd, stream());
+      } else {
+        family().eval_backward(dx, dweight, dbias, dy, x, weight, mean, var, eps, stream());
+      }
+      const double tolerance = loose() + 1e-6;
+      EXPECT_TRUE(
+          close(dx.get(), difference(in, [&](auto& v) { return loss(v, w, b); }), tolerance));
+      EXPECT_TRUE(
+          close(dweight.get(), difference(w, [&](auto& v) { return loss(in, v, b); }), tolerance));
+      EXPECT_TRUE(
+          close(dbias.get(), difference(b, [&](auto& v) { return loss(in, w, v); }), tolerance));
+    }
+}
+
+TEST_P(BatchNormContract, AbsentGradientsAreNotWritten) {
+  const Shape shape{4, 3, 2, 2};
+  auto x = array(shape).randomize(1), dy = array(shape).randomize(2), dx = array(shape);
+  auto mean = vector(3).randomize(3), rstd = vector(3).randomize(4, 0.5, 2), dbias = vector(3);
+  EXPECT_NO_THROW(family().train_backward(dx, {}, {}, dy, x, {}, mean, rstd, stream()));
+  EXPECT_NO_THROW(family().train_backward({}, {}, dbias, dy, x, {}, mean, rstd, stream()));
+  EXPECT_NO_THROW(family().eval_backward(dx, {}, {}, dy, x, {}, mean, rstd, eps, stream()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, BatchNormContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,145 @@
+#include <optional>
+
+#include "backend/spatial.hpp"
+#include "contract/backends.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using backend::ConvGeometry;
+
+/// A convolution to try, with the memory order of its images and weights.
+struct Case {
+  Shape x, weight;
+  ConvGeometry geometry{};
+  bool channels_last = false;
+  bool channels_last_weight = false;
+
+  Shape y() const {
+    Shape shape{x[0], weight[0], 0, 0};
+    for (int d = 0; d < 2; ++d) {
+      const auto i = static_cast<std::size_t>(d);
+      shape[2 + d] =
+          (x[2 + d] + 2 * geometry.padding[i] - geometry.dilation[i] * (weight[2 + d] - 1) - 1) /
+              geometry.stride[i] +
+          1;
+    }
+    return shape;
+  }
+};
+
+std::size_t at(const Shape& s, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
+  return static_cast<std::size_t>(((a * s[1] + b) * s[2] + c) * s[3] + d);
+}
+
+/// Calls `visit(y index, x index, weight index)` for every product of a convolution.
+template <class Visit>
+void for_each_product(const Case& c, Visit&& visit) {
+  const Shape y = c.y();
+  const ConvGeometry& g = c.geometry;
+  const std::int64_t per_group = y[1] / g.groups;
+  for (std::int64_t n = 0; n < y[0]; ++n)
+    for (std::int64_t o = 0; o < y[1]; ++o)
+      for (std::int64_t i = 0; i < c.weight[1]; ++i)
+        for (std::int64_t h = 0; h < y[2]; ++h)
+          for (std::int64_t w = 0; w < y[3]; ++w)
+            for (std::int64_t a = 0; a < c.weight[2]; ++a)
+              for (std::int64_t b = 0; b < c.weight[3]; ++b) {
+                const auto row = h * g.stride[0] - g.padding[0] + a * g.dilation[0];
+                const auto column = w * g.stride[1] - g.padding[1] + b * g.dilation[1];
+                if (row < 0 || row >= c.x[2] || column < 0 || column >= c.x[3]) continue;
+                visit(at(y, n, o, h, w), at(c.x, n, o / per_group * c.weight[1] + i, row, column),
+                      at(c.weight, o, i, a, b));
+              }
+}
+
+class ConvolutionContract : public ContractTest {
+ protected:
+  DeviceArray image(const Shape& shape, bool channels_last, unsigned seed) const {
+    return array(shape, channels_last ? channels_last_strides(shape) : contiguous_strides(shape))
+        .randomize(seed);
+  }
+
+  void check(const Case& c) {
+    SCOPED_TRACE(::testing::Message() << "x " << c.x << " weight " << c.weight << " groups "
+                                      << c.geometry.groups << " channels-last " << c.channels_last);
+    x_.emplace(image(c.x, c.channels_last, 1));
+    weight_.emplace(image(c.weight, c.channels_last_weight, 2));
+    y_.emplace(image(c.y(), c.channels_last, 3));
+    check_forward(c);
+    y_->randomize(5);
+    check_backward_data(c);
+    check_backward_weight(c);
+  }
+
+ private:
+  void check_forward(const Case& c) {
+    auto bias = array({c.weight[0]}).randomize(4);
+    const Values x = x_->get(), w = weight_->get(), shift = bias.get();
+    Values plain(y_->get().size()), shifted;
+    for_each_product(c, [&](auto y, auto in, auto tap) { plain[y] += x[in] * w[tap]; });
+    const auto plane = static_cast<std::size_t>(c.y()[2] * c.y()[3]);
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      shifted.push_back(plain[i] + shift[i / plane % shift.size()]);
+    family().forward(*y_, *x_, *weight_, bias, c.geometry, stream());
+    EXPECT_TRUE(close(y_->get(), shifted, tolerance(8)));
+    family().forward(*y_, *x_, *weight_, {}, c.geometry, stream());
+    EXPECT_TRUE(close(y_->get(), plain, tolerance(8)));
+  }
+  void check_backward_data(const Case& c) {
+    const Values dy = y_->get(), w = weight_->get();
+    auto dx = image(c.x, c.channels_last, 6);
+    Values expected(dx.get().size());
+    for_each_product(c, [&](auto y, auto in, auto tap) { expected[in] += dy[y] * w[tap]; });
+    family().backward_data(dx, *y_, *weight_, c.geometry, stream());
+    EXPECT_TRUE(close(dx.get(), expected, tolerance(8)));
+  }
+  void check_backward_weight(const Case& c) {
+    const Values dy = y_->get(), x = x_->get();
+    auto dweight = image(c.weight, c.channels_last_weight, 7);
+    Values expected(dweight.get().size()), before = dweight.get();
+    for_each_product(c, [&](auto y, auto in, auto tap) { expected[tap] += dy[y] * x[in]; });
+    Values sum = expected;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+    family().backward_weight(dweight, *y_, *x_, c.geometry, true, stream());
+    EXPECT_TRUE(close(dweight.get(), sum, tolerance(16)));
+    family().backward_weight(dweight, *y_, *x_, c.geometry, false, stream());
+    EXPECT_TRUE(close(dweight.get(), expected, tolerance(16)));
+  }
+  backend::Convolution& family() const { return *backend().convolution; }
+
+  std::optional<DeviceArray> x_, weight_, y_;
+};
+
+TEST_P(ConvolutionContract, PlainWindows) {
+  check({{2, 3, 8, 7}, {5, 3, 3, 3}});
+  check({{1, 4, 6, 6}, {8, 4, 1, 1}});
+}
+TEST_P(ConvolutionContract, StridesAndPadding) {
+  check({{2, 3, 9, 11}, {4, 3, 3, 5}, {.stride = {2, 3}, .padding = {1, 2}}});
+  check({{1, 3, 16, 16}, {8, 3, 7, 7}, {.stride = {2, 2}, .padding = {3, 3}}});
+  check({{2, 16, 7, 7}, {32, 16, 1, 1}, {.stride = {2, 2}}});
+}
+TEST_P(ConvolutionContract, Dilation) {
+  check({{2, 4, 10, 9}, {6, 4, 3, 3}, {.padding = {2, 1}, .dilation = {2, 3}}});
+}
+TEST_P(ConvolutionContract, Groups) {
+  check({{2, 6, 7, 7}, {9, 2, 3, 3}, {.padding = {1, 1}, .groups = 3}});
+  check({{2, 16, 7, 7}, {16, 1, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .groups = 16}});
+}
+TEST_P(ConvolutionContract, ChannelsLast) {
+  check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, true, true});
+  check({{2, 16, 8, 8}, {16, 16, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}, true, false});
+  check({{2, 6, 7, 7}, {9, 2, 3, 3}, {.groups = 3}, true, true});
+  check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, false, true});
+}
+TEST_P(ConvolutionContract, KernelLargerThanTheImageReadsPadding) {
+  check({{1, 2, 2, 3}, {3, 2, 5, 5}, {.padding = {2, 2}}});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, ConvolutionContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test
