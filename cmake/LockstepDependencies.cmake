@@ -16,8 +16,8 @@ endif()
 
 set(LOCKSTEP_WITH_ONEDNN OFF)
 if(LOCKSTEP_ONEDNN)
-  find_package(dnnl CONFIG QUIET)
-  set(LOCKSTEP_WITH_ONEDNN ${dnnl_FOUND})
+  find_package(Onednn 2.6)
+  set(LOCKSTEP_WITH_ONEDNN ${Onednn_FOUND})
 endif()
 
 include(LockstepCuda)

@@ -38,7 +38,7 @@ install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
         DESTINATION "${lockstep_package_dir}")
 
 # Modules that the package needs to find private dependencies of a static library.
-foreach(module IN ITEMS FindCudnn.cmake FindNccl.cmake)
+foreach(module IN ITEMS FindCudnn.cmake FindNccl.cmake FindOnednn.cmake)
   configure_file("${PROJECT_SOURCE_DIR}/cmake/${module}" "${PROJECT_BINARY_DIR}/${module}" COPYONLY)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/${module}" DESTINATION "${lockstep_package_dir}")
 endforeach()

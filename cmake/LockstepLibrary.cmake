@@ -31,7 +31,7 @@ if(LOCKSTEP_WITH_MPI)
   target_link_libraries(lockstep PRIVATE MPI::MPI_CXX)
 endif()
 if(LOCKSTEP_WITH_ONEDNN)
-  target_link_libraries(lockstep PRIVATE DNNL::dnnl)
+  target_link_libraries(lockstep PRIVATE Onednn::dnnl)
 endif()
 
 # Warnings and sanitizers for lockstep's own targets.
