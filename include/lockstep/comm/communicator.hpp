@@ -1,0 +1,117 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lockstep/comm/buffer.hpp"
+#include "lockstep/comm/errors.hpp"
+#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/work.hpp"
+#include "lockstep/core/device.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
+
+/// @file
+/// A group of ranks and the collectives over it.
+
+namespace lockstep::comm {
+
+/// What may be said of one collective.
+struct CollectiveOptions {
+  /// What the data is, such as a bucket's name and its parameters: part of every error, and
+  /// compared between the ranks where both give one.
+  std::string_view label = {};
+  /// Overrides the communicator's timeout for this operation.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+};
+
+/// What may be said of a communicator when it is made; its sub-groups inherit it.
+struct CommunicatorOptions {
+  /// An operation that has not ended after this long fails with Timeout.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// Compare op, dtype, count, order and label of every collective between the ranks first.
+  bool check_signatures = true;
+};
+
+/// A group of ranks. Every operation returns at once and runs in the background, in the order of
+/// the calls; all ranks of the group must make the same calls in the same order, from one thread at
+/// a time. On a GPU an operation begins after what the calling thread's current stream holds.
+///
+/// After a failure the communicator is unusable: the operations under way and all later ones fail
+/// with the first error.
+class Communicator : public RefCounted {
+ public:
+  /// This process' number within the group, 0 to size() - 1.
+  virtual int rank() const = 0;
+  /// Number of ranks.
+  virtual int size() const = 0;
+  /// Where buffers must live.
+  virtual Device device() const = 0;
+  /// "mpi", "nccl", "tcp", "thread" or "self".
+  virtual std::string_view backend() const = 0;
+  /// Name in messages: "world", "world/0" for a part of it.
+  virtual const std::string& name() const = 0;
+
+  /// Replaces each rank's elements by the reduction over all ranks; the same bits on every rank.
+  /// @param buffer as many elements of the same dtype on every rank; any dtype but bool.
+  virtual Work all_reduce(Buffer buffer, Reduction reduction = Reduction::sum(),
+                          const CollectiveOptions& options = {}) = 0;
+
+  /// Reduces over ranks and leaves on each rank its own part of the result.
+  /// @param input all parts, in rank order, on every rank.
+  /// @param output this rank's part; may lie in its place inside `input`.
+  /// @param counts elements of each rank's part; empty: `output.count` everywhere.
+  virtual Work reduce_scatter(ConstBuffer input, Buffer output,
+                              Reduction reduction = Reduction::sum(),
+                              std::span<const std::int64_t> counts = {},
+                              const CollectiveOptions& options = {}) = 0;
+
+  /// Collects every rank's part on every rank.
+  /// @param input this rank's part; may lie in its place inside `output`.
+  /// @param output all parts, in rank order.
+  /// @param counts elements of each rank's part; empty: `input.count` everywhere.
+  virtual Work all_gather(ConstBuffer input, Buffer output,
+                          std::span<const std::int64_t> counts = {},
+                          const CollectiveOptions& options = {}) = 0;
+
+  /// Copies root's elements to every rank.
+  virtual Work broadcast(Buffer buffer, int root = 0, const CollectiveOptions& options = {}) = 0;
+
+  /// Sends part r of `input` to rank r and puts what rank r sent in part r of `output`; parts are
+  /// `count / size()` elements each.
+  virtual Work all_to_all(ConstBuffer input, Buffer output,
+                          const CollectiveOptions& options = {}) = 0;
+
+  /// Sends elements to one rank, which must call `receive` at the same place of its sequence.
+  virtual Work send(ConstBuffer buffer, int to, const CollectiveOptions& options = {}) = 0;
+  /// Receives what one rank sends; dtype and count must be those sent.
+  virtual Work receive(Buffer buffer, int from, const CollectiveOptions& options = {}) = 0;
+
+  /// Completes once every rank has called it.
+  virtual Work barrier(const CollectiveOptions& options = {}) = 0;
+
+  /// Forms groups of the ranks that give the same colour, ordered by key, then by rank. Blocks;
+  /// every rank must call it.
+  /// @param color group, or negative to be in none (then the result is null).
+  virtual IntrusivePtr<Communicator> split(int color, int key) = 0;
+
+  /// Fails what is under way, here and on the other ranks, with `reason`. May be called from any
+  /// thread. @param reason the first error, as every rank shall report it.
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+  /// One line on what this rank is doing, for watchdogs. May be called from any thread.
+  virtual std::string describe_progress() const = 0;
+};
+
+/// Owning handle.
+using CommunicatorPtr = IntrusivePtr<Communicator>;
+
+}  // namespace lockstep::comm
+
+namespace lockstep {
+using comm::Communicator;
+using comm::CommunicatorPtr;
+}  // namespace lockstep

@@ -1,0 +1,356 @@
+#include "comm/host/collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/host/fold.hpp"
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::host {
+namespace {
+
+// Payloads up to this size travel with the signature, in one message.
+constexpr std::size_t greeting_payload = 8192;
+constexpr std::size_t greeting_slot = sizeof(Signature) + greeting_payload;
+static_assert(sizeof(Signature) % 8 == 0 && greeting_slot % 8 == 0);
+
+// A piece is reduced while it is still in the cache that the transport copied it through.
+constexpr std::size_t default_piece_bytes = 256 << 10;
+
+std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(size_of(operation.dtype));
+}
+
+}  // namespace
+
+Collectives::Collectives(Transport& transport, std::string group, bool check_signatures)
+    : transport_(transport),
+      group_(std::move(group)),
+      check_signatures_(check_signatures),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      piece_bytes_(default_piece_bytes),
+      greetings_(static_cast<std::size_t>(size_) * greeting_slot),
+      payload_sizes_(static_cast<std::size_t>(size_)),
+      signatures_(static_cast<std::size_t>(size_)),
+      factors_(static_cast<std::size_t>(size_), 1.0) {}
+
+void Collectives::run(const Operation& operation) {
+  const bool is_identity = size_ == 1 && operation.kind == OperationKind::all_reduce &&
+                           operation.reduction.kind != ReduceKind::scaled_sum;
+  if (is_identity) return;
+  patience_ = {Clock::now() + operation.timeout, false};
+  if (operation.is_point_to_point()) return point_to_point(operation);
+  const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
+  if (operation.kind == OperationKind::barrier || fits_greeting(bytes)) return run_small(operation);
+  if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum) greet(operation, {});
+  patience_.eager = check_signatures_;
+  if (scratch_.empty()) scratch_.resize(static_cast<std::size_t>(size_) * piece_bytes_);
+  switch (operation.kind) {
+    case OperationKind::all_reduce: return all_reduce(operation);
+    case OperationKind::reduce_scatter: return reduce_scatter(operation);
+    case OperationKind::all_gather: return all_gather(operation);
+    case OperationKind::broadcast: return broadcast(operation);
+    default: return all_to_all(operation);
+  }
+}
+
+// --- signatures ---------------------------------------------------------------------------------
+
+bool Collectives::fits_greeting(std::size_t bytes) const { return bytes <= greeting_payload; }
+
+std::byte* Collectives::slot(int rank) {
+  return greetings_.data() + static_cast<std::size_t>(rank) * greeting_slot;
+}
+
+std::size_t Collectives::write_greeting(const Operation& operation,
+                                        std::span<const std::byte> payload) {
+  const Signature own(operation);
+  std::memcpy(slot(rank_), &own, sizeof own);
+  if (!payload.empty()) std::memcpy(slot(rank_) + sizeof own, payload.data(), payload.size());
+  payload_sizes_[static_cast<std::size_t>(rank_)] = payload.size();
+  return sizeof own + payload.size();
+}
+
+void Collectives::read_greeting(int rank, std::size_t received) {
+  LOCKSTEP_CHECK(received >= sizeof(Signature), CorruptData, "rank ", rank, " of ", group_,
+                 " sent ", received, " bytes where a signature of ", sizeof(Signature), " was due");
+  std::memcpy(&signatures_[static_cast<std::size_t>(rank)], slot(rank), sizeof(Signature));
+  payload_sizes_[static_cast<std::size_t>(rank)] = received - sizeof(Signature);
+}
+
+void Collectives::greet(const Operation& operation, std::span<const std::byte> payload) {
+  const std::size_t size = write_greeting(operation, payload);
+  read_greeting(rank_, size);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    queue_send(peer, slot(rank_), static_cast<std::int64_t>(size));
+    queue_receive(peer, slot(peer), static_cast<std::int64_t>(greeting_slot));
+  }
+  transport_.transfer(out_, in_, patience_);
+  for (const Incoming& incoming : in_) read_greeting(incoming.peer, incoming.received);
+  clear_queues();
+  if (check_signatures_) require_agreement(signatures_, group_);
+  for (std::size_t r = 0; r < factors_.size(); ++r) factors_[r] = signatures_[r].factor;
+}
+
+const std::byte* Collectives::payload_of(int rank, std::int64_t expected_bytes) {
+  const std::size_t size = payload_sizes_[static_cast<std::size_t>(rank)];
+  LOCKSTEP_CHECK(size == static_cast<std::size_t>(expected_bytes), comm::Mismatch, "rank ", rank,
+                 " of ", group_, " sent ", size, " bytes where ", expected_bytes,
+                 " were due, with ", signatures_[static_cast<std::size_t>(rank)].describe());
+  return slot(rank) + sizeof(Signature);
+}
+
+// --- data that travels with the signature --------------------------------------------------------
+
+void Collectives::run_small(const Operation& operation) {
+  const auto total = offset_bytes(operation, operation.count);
+  const bool gathers = operation.kind == OperationKind::all_gather;
+  const auto parts = parts_of(operation);
+  const Part own = parts[static_cast<std::size_t>(rank_)];
+  const auto own_bytes = offset_bytes(operation, own.size);
+  const bool contributes = operation.kind != OperationKind::broadcast || rank_ == operation.peer;
+  const auto sent = static_cast<std::size_t>(!contributes ? 0 : gathers ? own_bytes : total);
+  greet(operation, {operation.input, sent});
+
+  const auto copy = [](std::byte* to, const std::byte* from, std::int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  };
+  const auto own_begin = offset_bytes(operation, own.begin);
+  switch (operation.kind) {
+    case OperationKind::all_reduce: return fold_payloads(operation, 0, operation.count);
+    case OperationKind::reduce_scatter: return fold_payloads(operation, own.begin, own.size);
+    case OperationKind::broadcast:
+      if (rank_ != operation.peer) copy(operation.output, payload_of(operation.peer, total), total);
+      return;
+    case OperationKind::all_gather:
+      for (int peer = 0; peer < size_; ++peer) {
+        const Part part = parts[static_cast<std::size_t>(peer)];
+        const auto bytes = offset_bytes(operation, part.size);
+        copy(operation.output + offset_bytes(operation, part.begin), payload_of(peer, bytes),
+             bytes);
+      }
+      return;
+    case OperationKind::all_to_all:
+      for (int peer = 0; peer < size_; ++peer)
+        copy(
+            operation.output + offset_bytes(operation, parts[static_cast<std::size_t>(peer)].begin),
+            payload_of(peer, total) + own_begin, own_bytes);
+      return;
+    default: return;  // a barrier is done once all have greeted
+  }
+}
+
+void Collectives::fold_payloads(const Operation& operation, std::int64_t begin,
+                                std::int64_t count) {
+  sources_.clear();
+  const auto total = offset_bytes(operation, operation.count);
+  for (int peer = 0; peer < size_; ++peer)
+    sources_.push_back(payload_of(peer, total) + offset_bytes(operation, begin));
+  fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, operation.output, count);
+}
+
+// --- data in pieces ------------------------------------------------------------------------------
+
+std::vector<Collectives::Part> Collectives::parts_of(const Operation& operation) const {
+  std::vector<Part> parts(static_cast<std::size_t>(size_));
+  std::int64_t begin = 0;
+  for (std::int64_t r = 0; r < size_; ++r) {
+    const std::int64_t share = operation.count / size_ + (r < operation.count % size_ ? 1 : 0);
+    const std::int64_t size =
+        operation.counts.empty() ? share : operation.counts[static_cast<std::size_t>(r)];
+    parts[static_cast<std::size_t>(r)] = {begin, size};
+    begin += size;
+  }
+  return parts;
+}
+
+Collectives::Plan Collectives::plan_of(const Operation& operation) const {
+  Plan plan{parts_of(operation), 0, 0, static_cast<std::int64_t>(size_of(operation.dtype))};
+  plan.piece = static_cast<std::int64_t>(piece_bytes_) / plan.element_bytes;
+  std::int64_t longest = 0;
+  for (const Part& part : plan.parts) longest = std::max(longest, part.size);
+  plan.rounds = (longest + plan.piece - 1) / plan.piece;
+  return plan;
+}
+
+Collectives::Part Collectives::Plan::piece_of(int rank, std::int64_t round) const {
+  const Part part = parts[static_cast<std::size_t>(rank)];
+  const std::int64_t begin = std::min(round * piece, part.size);
+  return {part.begin + begin, std::min(piece, part.size - begin)};
+}
+
+void Collectives::queue_scatter(const Operation& operation, const Plan& plan, std::int64_t round) {
+  const auto own = plan.piece_of(rank_, round);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto theirs = plan.piece_of(peer, round);
+    queue_send(peer, operation.input + theirs.begin * plan.element_bytes,
+               theirs.size * plan.element_bytes);
+    queue_receive(peer, scratch(peer), own.size * plan.element_bytes);
+  }
+}
+
+void Collectives::queue_gather(const Operation& operation, const Plan& plan, std::int64_t round) {
+  const auto own = plan.piece_of(rank_, round);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto theirs = plan.piece_of(peer, round);
+    queue_send(peer, operation.output + own.begin * plan.element_bytes,
+               own.size * plan.element_bytes);
+    queue_receive(peer, operation.output + theirs.begin * plan.element_bytes,
+                  theirs.size * plan.element_bytes);
+  }
+}
+
+void Collectives::fold_piece(const Operation& operation, const std::byte* own, std::byte* result,
+                             std::int64_t count) {
+  sources_.clear();
+  for (int peer = 0; peer < size_; ++peer) sources_.push_back(peer == rank_ ? own : scratch(peer));
+  fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, result, count);
+}
+
+// Each rank sums its part, piece by piece; the sums of one round travel with the next one's inputs.
+void Collectives::all_reduce(const Operation& operation) {
+  const Plan plan = plan_of(operation);
+  for (std::int64_t round = 0; round <= plan.rounds; ++round) {
+    if (round < plan.rounds) queue_scatter(operation, plan, round);
+    if (round > 0) queue_gather(operation, plan, round - 1);
+    transfer();
+    if (round == plan.rounds) break;
+    const Part own = plan.piece_of(rank_, round);
+    std::byte* place = operation.output + own.begin * plan.element_bytes;
+    fold_piece(operation, place, place, own.size);
+  }
+}
+
+void Collectives::reduce_scatter(const Operation& operation) {
+  const Plan plan = plan_of(operation);
+  const std::int64_t begin = plan.parts[static_cast<std::size_t>(rank_)].begin;
+  for (std::int64_t round = 0; round < plan.rounds; ++round) {
+    queue_scatter(operation, plan, round);
+    transfer();
+    const Part own = plan.piece_of(rank_, round);
+    fold_piece(operation, operation.input + own.begin * plan.element_bytes,
+               operation.output + (own.begin - begin) * plan.element_bytes, own.size);
+  }
+}
+
+void Collectives::all_gather(const Operation& operation) {
+  const Plan plan = plan_of(operation);
+  const Part own = plan.parts[static_cast<std::size_t>(rank_)];
+  std::byte* place = operation.output + own.begin * plan.element_bytes;
+  if (operation.input != place && own.size > 0)
+    std::memcpy(place, operation.input, static_cast<std::size_t>(own.size * plan.element_bytes));
+  for (std::int64_t round = 0; round < plan.rounds; ++round) {
+    queue_gather(operation, plan, round);
+    transfer();
+  }
+}
+
+// A chain from the root: each rank passes a piece on while it receives the next.
+void Collectives::broadcast(const Operation& operation) {
+  const std::int64_t total = offset_bytes(operation, operation.count);
+  const auto piece = static_cast<std::int64_t>(piece_bytes_);
+  const std::int64_t pieces = (total + piece - 1) / piece;
+  const int place = (rank_ - operation.peer + size_) % size_;
+  const bool receives = place > 0, sends = place + 1 < size_;
+  const int previous = (rank_ + size_ - 1) % size_, next = (rank_ + 1) % size_;
+  const auto bytes_of = [&](std::int64_t k) { return std::min(piece, total - k * piece); };
+  for (std::int64_t k = 0; k < pieces + (receives ? 1 : 0); ++k) {
+    const std::int64_t ready = receives ? k - 1 : k;
+    if (sends && ready >= 0) queue_send(next, operation.output + ready * piece, bytes_of(ready));
+    if (receives && k < pieces) queue_receive(previous, operation.output + k * piece, bytes_of(k));
+    transfer();
+  }
+}
+
+void Collectives::all_to_all(const Operation& operation) {
+  const Plan plan = plan_of(operation);
+  const std::int64_t part = plan.parts[0].size * plan.element_bytes;
+  std::memcpy(operation.output + rank_ * part, operation.input + rank_ * part,
+              static_cast<std::size_t>(part));
+  for (std::int64_t round = 0; round < plan.rounds; ++round) {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      const Part piece = plan.piece_of(peer, round);
+      const std::int64_t begin = piece.begin * plan.element_bytes;
+      queue_send(peer, operation.input + begin, piece.size * plan.element_bytes);
+      queue_receive(peer, operation.output + begin, piece.size * plan.element_bytes);
+    }
+    transfer();
+  }
+}
+
+// --- pairs ---------------------------------------------------------------------------------------
+
+void Collectives::point_to_point(const Operation& operation) {
+  const std::int64_t total = offset_bytes(operation, operation.count);
+  const bool small = fits_greeting(static_cast<std::size_t>(total));
+  if (operation.kind == OperationKind::send) {
+    const std::size_t size =
+        write_greeting(operation, {operation.input, static_cast<std::size_t>(small ? total : 0)});
+    queue_send(operation.peer, slot(rank_), static_cast<std::int64_t>(size));
+    transfer();
+  } else {
+    receive_greeting(operation);
+    if (small && total > 0)
+      std::memcpy(operation.output, payload_of(operation.peer, total),
+                  static_cast<std::size_t>(total));
+  }
+  const std::int64_t piece = std::int64_t{16} << 20;
+  for (std::int64_t begin = 0; !small && begin < total; begin += piece) {
+    const std::int64_t bytes = std::min(piece, total - begin);
+    if (operation.kind == OperationKind::send)
+      queue_send(operation.peer, operation.input + begin, bytes);
+    else
+      queue_receive(operation.peer, operation.output + begin, bytes);
+    transfer();
+  }
+}
+
+void Collectives::receive_greeting(const Operation& operation) {
+  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(greeting_slot));
+  transport_.transfer(out_, in_, patience_);
+  read_greeting(operation.peer, in_.front().received);
+  clear_queues();
+  const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
+  LOCKSTEP_CHECK(sent.kind == OperationKind::send && sent.peer == rank_ &&
+                     sent.count == operation.count && sent.dtype == operation.dtype,
+                 comm::Mismatch, "rank ", rank_, " of ", group_, " called ",
+                 Signature(operation).describe(), ", but rank ", operation.peer, " called ",
+                 sent.describe());
+}
+
+// --- the queues of one transfer
+// --------------------------------------------------------------------
+
+void Collectives::queue_send(int peer, const std::byte* data, std::int64_t bytes) {
+  if (bytes > 0) out_.push_back({peer, {data, static_cast<std::size_t>(bytes)}});
+}
+
+void Collectives::queue_receive(int peer, std::byte* room, std::int64_t bytes) {
+  if (bytes > 0) in_.push_back({peer, {room, static_cast<std::size_t>(bytes)}});
+}
+
+void Collectives::clear_queues() {
+  out_.clear();
+  in_.clear();
+}
+
+void Collectives::transfer() {
+  transport_.transfer(out_, in_, patience_);
+  for (const Incoming& incoming : in_) {
+    LOCKSTEP_CHECK(incoming.received == incoming.room.size(), CorruptData, "rank ", incoming.peer,
+                   " of ", group_, " sent ", incoming.received, " bytes where ",
+                   incoming.room.size(), " were due");
+  }
+  clear_queues();
+}
+
+std::byte* Collectives::scratch(int peer) {
+  return scratch_.data() + static_cast<std::size_t>(peer) * piece_bytes_;
+}
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/host/operation.hpp"
+#include "comm/host/signature.hpp"
+#include "comm/host/transport.hpp"
+
+namespace lockstep::comm::host {
+
+/// Runs collectives over a transport: signatures first, then the data in pieces. Sums are taken in
+/// rank order on the rank that owns a part, so all ranks, backends and message sizes give the same
+/// bits. Used by one thread at a time.
+class Collectives {
+ public:
+  /// @param transport outlives this object.
+  /// @param group name for messages.
+  Collectives(Transport& transport, std::string group, bool check_signatures);
+
+  /// Runs one operation to its end. @throws Mismatch, TransferTimeout, or the transport's errors.
+  void run(const Operation& operation);
+
+ private:
+  struct Part {
+    std::int64_t begin, size;
+  };
+  // How the array is cut: a part for each rank, moved in rounds of one piece of each part.
+  struct Plan {
+    std::vector<Part> parts;
+    std::int64_t piece, rounds, element_bytes;
+    Part piece_of(int rank, std::int64_t round) const;
+  };
+
+  bool fits_greeting(std::size_t bytes) const;
+  std::byte* slot(int rank);
+  std::size_t write_greeting(const Operation& operation, std::span<const std::byte> payload);
+  void read_greeting(int rank, std::size_t received);
+  void greet(const Operation& operation, std::span<const std::byte> payload);
+  void receive_greeting(const Operation& operation);
+  const std::byte* payload_of(int rank, std::int64_t expected_bytes);
+
+  void run_small(const Operation& operation);
+  void fold_payloads(const Operation& operation, std::int64_t begin, std::int64_t count);
+
+  std::vector<Part> parts_of(const Operation& operation) const;
+  Plan plan_of(const Operation& operation) const;
+  void queue_scatter(const Operation& operation, const Plan& plan, std::int64_t round);
+  void queue_gather(const Operation& operation, const Plan& plan, std::int64_t round);
+  void fold_piece(const Operation& operation, const std::byte* own, std::byte* result,
+                  std::int64_t count);
+  void all_reduce(const Operation& operation);
+  void reduce_scatter(const Operation& operation);
+  void all_gather(const Operation& operation);
+  void broadcast(const Operation& operation);
+  void all_to_all(const Operation& operation);
+  void point_to_point(const Operation& operation);
+
+  void queue_send(int peer, const std::byte* data, std::int64_t bytes);
+  void queue_receive(int peer, std::byte* room, std::int64_t bytes);
+  void clear_queues();
+  void transfer();
+  std::byte* scratch(int peer);
+
+  Transport& transport_;
+  std::string group_;
+  bool check_signatures_;
+  int rank_, size_;
+  std::size_t piece_bytes_;
+  Patience patience_{};
+  std::vector<std::byte> greetings_;  // one slot a rank: signature, then a small payload
+  std::vector<std::size_t> payload_sizes_;
+  std::vector<Signature> signatures_;
+  std::vector<double> factors_;
+  std::vector<std::byte> scratch_;  // one piece a rank
+  std::vector<const std::byte*> sources_;
+  std::vector<Outgoing> out_;
+  std::vector<Incoming> in_;
+};
+
+}  // namespace lockstep::comm::host

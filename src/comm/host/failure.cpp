@@ -1,0 +1,81 @@
+#include "comm/host/failure.hpp"
+
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::host {
+
+Failure Failure::from_peer(const std::string& message) {
+  Failure failure;
+  failure.kind_ = Kind::peer;
+  failure.message_ = message;
+  return failure;
+}
+
+Failure Failure::timeout(const std::string& message) {
+  Failure failure;
+  failure.kind_ = Kind::timeout;
+  failure.message_ = message;
+  return failure;
+}
+
+Failure Failure::from_current() {
+  Failure failure;
+  const auto keep = [&](Kind kind, const std::exception& error) {
+    failure.kind_ = kind;
+    failure.message_ = error.what();
+  };
+  try {
+    throw;
+  } catch (const Mismatch& error) {
+    keep(Kind::mismatch, error);
+  } catch (const Timeout& error) {
+    keep(Kind::timeout, error);
+  } catch (const PeerFailure& error) {
+    keep(Kind::peer, error);
+  } catch (const MpiError& error) {
+    keep(Kind::mpi, error);
+    failure.call_ = error.call();
+    failure.status_ = error.status();
+  } catch (const InvalidArgument& error) {
+    keep(Kind::argument, error);
+  } catch (const Unsupported& error) {
+    keep(Kind::unsupported, error);
+  } catch (const CorruptData& error) {
+    keep(Kind::corrupt, error);
+  } catch (const std::exception& error) {
+    keep(Kind::other, error);
+  } catch (...) {
+    failure.message_ = "unknown exception";
+  }
+  return failure;
+}
+
+bool Failure::is_from_peer() const { return kind_ == Kind::peer; }
+
+bool Failure::is_mismatch() const { return kind_ == Kind::mismatch; }
+
+void Failure::add_context(const std::string& context) { message_ = context + ": " + message_; }
+
+void Failure::raise() const {
+  switch (kind_) {
+    case Kind::mismatch: throw Mismatch(message_);
+    case Kind::timeout: throw Timeout(message_);
+    case Kind::peer: throw PeerFailure(message_);
+    case Kind::mpi: throw MpiError(call_, status_, message_);
+    case Kind::argument: throw InvalidArgument(message_);
+    case Kind::unsupported: throw Unsupported(message_);
+    case Kind::corrupt: throw CorruptData(message_);
+    case Kind::other: break;
+  }
+  throw Error(message_);
+}
+
+std::exception_ptr Failure::as_exception() const {
+  try {
+    raise();
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace lockstep::comm::host

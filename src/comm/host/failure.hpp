@@ -1,0 +1,40 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace lockstep::comm::host {
+
+/// An error kept as values and thrown anew in each thread that asks: threads then never share an
+/// exception object.
+class Failure {
+ public:
+  /// Keeps a copy of the exception that is being handled.
+  static Failure from_current();
+  /// A Timeout.
+  static Failure timeout(const std::string& message);
+  /// A PeerFailure.
+  static Failure from_peer(const std::string& message);
+
+  /// The message.
+  const std::string& message() const { return message_; }
+  /// True if another rank was the first to fail.
+  bool is_from_peer() const;
+  /// True if the ranks' calls disagreed.
+  bool is_mismatch() const;
+  /// Throws it.
+  [[noreturn]] void raise() const;
+  /// The same as an exception object.
+  std::exception_ptr as_exception() const;
+  /// Puts what was under way in front of the message.
+  void add_context(const std::string& context);
+
+ private:
+  enum class Kind { mismatch, timeout, peer, mpi, argument, unsupported, corrupt, other };
+  Kind kind_ = Kind::other;
+  std::string message_;
+  std::string call_;
+  int status_ = 0;
+};
+
+}  // namespace lockstep::comm::host

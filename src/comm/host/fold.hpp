@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lockstep/comm/reduction.hpp"
+#include "lockstep/core/dtype.hpp"
+
+namespace lockstep::comm::host {
+
+/// What each rank contributes to a reduction: one array and one factor a rank, in rank order.
+struct Contributions {
+  std::span<const std::byte* const> sources;
+  std::span<const double> factors;  ///< for scaled_sum; otherwise ignored
+};
+
+/// Reduces arrays of `count` elements into `out`, in the order given: the same order on every rank
+/// gives the same bits. f32, bf16 and f16 accumulate in float, f64 in double, integers in 64 bits;
+/// each result is rounded once. `out` may be one of the sources.
+/// @throws Unsupported for bool, and for a scaled sum of integers.
+void fold(DType dtype, ReduceKind kind, const Contributions& from, std::byte* out,
+          std::int64_t count);
+
+}  // namespace lockstep::comm::host

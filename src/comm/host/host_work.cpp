@@ -1,0 +1,32 @@
+#include "comm/host/host_work.hpp"
+
+#include <sched.h>
+
+namespace lockstep::comm::host {
+
+void HostWork::finish(std::optional<Failure> failure) {
+  times_.finished = WorkTimes::Clock::now();
+  failure_ = std::move(failure);
+  done_.store(true, std::memory_order_release);
+  done_.notify_all();
+}
+
+void HostWork::wait() {
+  // Small collectives end within microseconds: a few yields are cheaper than a sleep, and leave the
+  // core to the progress thread where it shares ours.
+  constexpr int yields_before_sleep = 20;
+  for (int i = 0; i < yields_before_sleep && !is_completed(); ++i) sched_yield();
+  done_.wait(false, std::memory_order_acquire);
+  if (failure_) failure_->raise();
+}
+
+std::exception_ptr HostWork::exception() const {
+  return is_completed() && failure_ ? failure_->as_exception() : nullptr;
+}
+
+std::optional<WorkTimes> HostWork::times() const {
+  if (!is_completed()) return std::nullopt;
+  return times_;
+}
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/reduction.hpp"
+#include "lockstep/core/dtype.hpp"
+
+namespace lockstep::comm::host {
+
+enum class OperationKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  send,
+  receive,
+  barrier
+};
+
+/// One collective as submitted: all that its execution needs.
+struct Operation {
+  OperationKind kind = OperationKind::barrier;
+  DType dtype = DType::u8;
+  Reduction reduction = {};
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::int64_t count = 0;                 ///< elements of the whole array
+  int peer = 0;                           ///< root, destination or source
+  std::vector<std::int64_t> counts = {};  ///< parts of reduce_scatter and all_gather
+  std::string label = {};
+  std::chrono::milliseconds timeout{};
+  std::uint64_t sequence = 0;
+
+  /// True for operations between two ranks only.
+  bool is_point_to_point() const {
+    return kind == OperationKind::send || kind == OperationKind::receive;
+  }
+};
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,115 @@
+#include "comm/host/signature.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <sstream>
+#include <vector>
+
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::host {
+namespace {
+
+constexpr const char* operation_names[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                           "broadcast",  "all_to_all",     "send",
+                                           "receive",    "barrier"};
+
+// FNV-1a: ranks may run different builds of the standard library, so std::hash will not do.
+std::uint64_t hash_bytes(const void* data, std::size_t size) {
+  std::uint64_t hash = 0xCBF29CE484222325;
+  for (std::size_t i = 0; i < size; ++i)
+    hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001B3;
+  return hash;
+}
+
+bool reduces(OperationKind kind) {
+  return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
+}
+
+bool has_root(OperationKind kind) { return kind == OperationKind::broadcast; }
+
+// The rank whose signature most ranks share; the lowest on a tie.
+std::size_t reference_rank(std::span<const Signature> by_rank) {
+  std::size_t best = 0;
+  std::ptrdiff_t most = 0;
+  for (std::size_t i = 0; i < by_rank.size(); ++i) {
+    const auto votes = std::ranges::count_if(
+        by_rank, [&](const Signature& other) { return by_rank[i].agrees_with(other); });
+    if (votes > most) {
+      most = votes;
+      best = i;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Signature::Signature(const Operation& operation)
+    : sequence(operation.sequence),
+      count(operation.count),
+      counts_hash(operation.counts.empty()
+                      ? 0
+                      : hash_bytes(operation.counts.data(),
+                                   operation.counts.size() * sizeof(operation.counts[0]))),
+      label_hash(
+          operation.label.empty() ? 0 : hash_bytes(operation.label.data(), operation.label.size())),
+      factor(operation.reduction.factor),
+      peer(operation.peer),
+      kind(operation.kind),
+      dtype(operation.dtype),
+      reduction(operation.reduction.kind),
+      label_size(static_cast<std::uint8_t>(std::min(operation.label.size(), sizeof(label)))) {
+  std::memcpy(label, operation.label.data(), label_size);
+}
+
+bool Signature::agrees_with(const Signature& other) const {
+  if (magic != other.magic || kind != other.kind || sequence != other.sequence) return false;
+  if (count != other.count || dtype != other.dtype || counts_hash != other.counts_hash)
+    return false;
+  if (reduces(kind) && reduction != other.reduction) return false;
+  if (has_root(kind) && peer != other.peer) return false;
+  return label_hash == other.label_hash || label_hash == 0 || other.label_hash == 0;
+}
+
+std::string Signature::describe() const {
+  std::ostringstream out;
+  if (magic != expected_magic || kind > OperationKind::barrier || dtype > DType::boolean ||
+      reduction > ReduceKind::scaled_sum) {
+    return "a message of unknown form";
+  }
+  out << operation_names[static_cast<int>(kind)];
+  if (kind == OperationKind::send) out << " to rank " << peer;
+  if (kind == OperationKind::receive) out << " from rank " << peer;
+  out << " #" << sequence;
+  if (kind != OperationKind::barrier) out << " of " << count << ' ' << dtype;
+  if (reduces(kind)) out << " (" << reduction << ')';
+  if (has_root(kind)) out << " from rank " << peer;
+  if (label_size > 0)
+    out << " '" << std::string_view(label, std::min<std::size_t>(label_size, sizeof(label)))
+        << '\'';
+  return out.str();
+}
+
+void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
+  const bool agreed = std::ranges::all_of(
+      by_rank, [&](const Signature& other) { return by_rank[0].agrees_with(other); });
+  if (agreed) [[likely]]
+    return;
+  const std::size_t reference = reference_rank(by_rank);
+  std::ostringstream text;
+  text << "the ranks of " << group << " disagree on their next collective: rank " << reference
+       << " called " << by_rank[reference].describe();
+  std::size_t listed = 0, differing = 0;
+  for (std::size_t i = 0; i < by_rank.size(); ++i) {
+    if (by_rank[reference].agrees_with(by_rank[i])) continue;
+    ++differing;
+    if (listed++ < 8) text << ", rank " << i << " called " << by_rank[i].describe();
+  }
+  if (differing > listed) text << ", and " << differing - listed << " more";
+  text << "; all ranks must make the same calls in the same order";
+  throw Mismatch(text.str());
+}
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "comm/host/operation.hpp"
+
+namespace lockstep::comm::host {
+
+/// What a rank tells the others before a collective: enough to see that all mean the same one.
+/// Crosses the wire as it is, between processes of one job.
+struct Signature {
+  std::uint64_t magic = expected_magic;
+  std::uint64_t sequence = 0;
+  std::int64_t count = 0;
+  std::uint64_t counts_hash = 0;
+  std::uint64_t label_hash = 0;
+  double factor = 1.0;  ///< of a scaled sum; may differ between ranks
+  std::int32_t peer = 0;
+  OperationKind kind = OperationKind::barrier;
+  DType dtype = DType::u8;
+  ReduceKind reduction = ReduceKind::sum;
+  std::uint8_t label_size = 0;
+  char label[120] = {};  ///< the beginning of it, for the other ranks' messages
+
+  static constexpr std::uint64_t expected_magic = 0x6C6F636B73746570;  // "lockstep"
+
+  Signature() = default;
+  explicit Signature(const Operation& operation);
+
+  /// True if two ranks mean the same collective. Labels count only where both give one.
+  bool agrees_with(const Signature& other) const;
+  /// "all_reduce #12 of 1024 f32 (sum) 'bucket 3'".
+  std::string describe() const;
+};
+
+/// Checks that the signatures of all ranks agree.
+/// @throws Mismatch that shows what each rank called and names those that differ.
+void require_agreement(std::span<const Signature> by_rank, const std::string& group);
+
+}  // namespace lockstep::comm::host

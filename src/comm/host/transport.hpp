@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/core/function_ref.hpp"
+
+/// @file
+/// The seam below host collectives: whole messages between pairs of ranks. MPI, sockets and threads
+/// implement it; signatures, algorithms and arithmetic above it exist once.
+
+namespace lockstep::comm::host {
+
+using Clock = std::chrono::steady_clock;
+
+/// A message to one peer.
+struct Outgoing {
+  int peer;
+  std::span<const std::byte> data;
+};
+
+/// Room for a message from one peer.
+struct Incoming {
+  int peer;
+  std::span<std::byte> room;
+  std::size_t received = 0;  ///< set by `transfer`; at most the room
+};
+
+/// How long, and how, to wait.
+struct Patience {
+  Clock::time_point deadline;
+  /// The peers are known to be in the same operation: poll without sleeping.
+  bool eager = false;
+};
+
+/// A transfer that did not end in time; `missing` are the peers it waited for.
+struct TransferTimeout {
+  std::vector<int> missing;
+};
+
+/// All-gather of bytes over the group that is being split.
+using GatherBytes = FunctionRef<std::vector<std::string>(std::string_view)>;
+
+/// Messages between the ranks of one group, in order between each pair. One thread at a time
+/// transfers; `abort` may come from any thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Name of the backend.
+  virtual std::string_view backend() const = 0;
+
+  /// Sends and receives all messages, concurrently, and returns when all are through. Messages of
+  /// one pair match in the order given. A message longer than its room is an error.
+  /// @throws TransferTimeout, PeerFailure after an abort, or the library's error.
+  virtual void transfer(std::span<const Outgoing> out, std::span<Incoming> in,
+                        const Patience& patience) = 0;
+
+  /// Makes a transport for the `members` of this group (ranks here, in the new order), or null if
+  /// `members` is empty. Every rank of this group calls it.
+  virtual std::unique_ptr<Transport> split(int color, const std::vector<int>& members,
+                                           GatherBytes all_gather) = 0;
+
+  /// Makes transfers fail, here and at the peers, with this reason.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,26 @@
+#include "comm/split.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/comm/host_values.hpp"
+
+namespace lockstep::comm {
+
+SplitPlan agree_on_split(Communicator& group, int color, int key) {
+  const int own[2] = {color, key};
+  const auto all = all_gather_bytes(group, {reinterpret_cast<const char*>(own), sizeof own},
+                                    "split: colour and key");
+  std::vector<std::pair<int, int>> members;  // key, old rank
+  for (int rank = 0; rank < group.size(); ++rank) {
+    int theirs[2];
+    std::memcpy(theirs, all[static_cast<std::size_t>(rank)].data(), sizeof theirs);
+    if (color >= 0 && theirs[0] == color) members.emplace_back(theirs[1], rank);
+  }
+  std::ranges::sort(members);
+  SplitPlan plan;
+  for (const auto& [_, rank] : members) plan.members.push_back(rank);
+  return plan;
+}
+
+}  // namespace lockstep::comm

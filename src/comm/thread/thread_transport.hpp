@@ -1,0 +1,77 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/host/transport.hpp"
+
+namespace lockstep::comm {
+
+/// Where the threads of one group meet: a channel for each ordered pair of ranks.
+class ThreadHub {
+ public:
+  explicit ThreadHub(int size);
+
+  /// A message offered by its sender, who waits until it is taken: the receiver copies straight
+  /// from the sender's memory.
+  struct Offer {
+    std::span<const std::byte> data;
+    bool taken = false;
+  };
+  /// Messages from one rank to another, oldest first.
+  struct Channel {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Offer*> offers;
+  };
+
+  int size() const { return size_; }
+  Channel& channel(int from, int to);
+  /// The hub of a sub-group; the first member that asks makes it.
+  std::shared_ptr<ThreadHub> subgroup(std::uint64_t split, int color, int size);
+  void abort(const std::string& reason);
+  /// The reason of an abort, or null. Valid for as long as the hub.
+  const std::string* abort_reason() const;
+
+ private:
+  int size_;
+  std::vector<Channel> channels_;
+  mutable std::mutex mutex_;
+  bool aborted_ = false;
+  std::string reason_;
+  std::map<std::pair<std::uint64_t, int>, std::weak_ptr<ThreadHub>> subgroups_;
+};
+
+/// One thread's end of a hub.
+class ThreadTransport final : public host::Transport {
+ public:
+  ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank);
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->size(); }
+  std::string_view backend() const override { return "thread"; }
+  void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                const host::Patience& patience) override;
+  std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
+                                         host::GatherBytes all_gather) override;
+  void abort(const std::string& reason) noexcept override { hub_->abort(reason); }
+
+ private:
+  void take(host::Incoming& incoming, const host::Patience& patience);
+  template <class Condition>
+  void wait(ThreadHub::Channel& channel, std::unique_lock<std::mutex>& lock, int peer,
+            const host::Patience& patience, Condition condition);
+
+  std::shared_ptr<ThreadHub> hub_;
+  int rank_;
+  std::uint64_t splits_ = 0;
+};
+
+}  // namespace lockstep::comm

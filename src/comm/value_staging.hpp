@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+
+#include "lockstep/memory/allocator.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+
+namespace lockstep::comm {
+
+/// A small piece of a communicator's memory through which host values pass.
+class ValueStaging {
+ public:
+  ValueStaging(Device device, std::size_t bytes)
+      : stream_(current_stream(device)),
+        block_(device_allocator(device).allocate(bytes, stream_)) {}
+  ValueStaging(const ValueStaging&) = delete;
+  ValueStaging& operator=(const ValueStaging&) = delete;
+  ~ValueStaging() { device_allocator(stream_.device).deallocate(block_); }
+
+  /// Where the values lie; null for zero bytes.
+  void* data() const { return block_ ? block_->data : nullptr; }
+
+  /// Copies host values in, to `to` or the beginning.
+  void upload(const void* values, std::size_t bytes, void* to = nullptr) {
+    if (bytes > 0) runtime().copy(to ? to : data(), values, bytes, stream_);
+  }
+  /// Copies values out and waits for them.
+  void download(void* values, std::size_t bytes) {
+    if (bytes == 0) return;
+    runtime().copy(values, data(), bytes, stream_);
+    lockstep::synchronize(stream_);
+  }
+
+ private:
+  DeviceRuntime& runtime() const { return device_runtime(stream_.device.type); }
+
+  StreamRef stream_;
+  MemoryBlock* block_;
+};
+
+}  // namespace lockstep::comm
