@@ -1,17 +1,7 @@
 #include "backend/backend.hpp"
 
-#include "backend/onednn/families.hpp"
-
 namespace lockstep::backend {
 
-const Backend* onednn() {
-  static const Backend table = [] {
-    Backend backend = reference();
-    backend.name = "onednn";
-    backend.gemm = &onednn_gemm();
-    return backend;
-  }();
-  return &table;
-}
+const Backend* onednn() { return nullptr; }
 
 }  // namespace lockstep::backend

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/comm/bootstrap.hpp"
+
+namespace lockstep::comm {
+
+/// What a launcher says about the job it started.
+struct Launch {
+  std::string launcher;  ///< such as "Open MPI's mpirun"
+  int size = 1;
+};
+
+/// The MPI launcher that started this process, if any.
+std::optional<Launch> detect_mpi_launcher();
+
+/// Where and who, for ranks that meet over TCP.
+struct TcpJob {
+  int rank = 0, size = 1;
+  std::string address;
+  int port = 0;
+  std::string token;
+  std::chrono::milliseconds timeout{};
+};
+
+/// The job that the torchrun-style environment describes, if any. @throws InvalidArgument
+std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options);
+/// The job that explicit options describe, if any. @throws InvalidArgument
+std::optional<TcpJob> explicit_job(const BootstrapOptions& options);
+
+/// Joins over MPI (`mpi/`) or refuses (`no_mpi.cpp`).
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch);
+/// Joins over TCP.
+std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpJob& job);
+/// A job of this process alone.
+std::unique_ptr<Bootstrap> make_single_bootstrap();
+
+/// The NCCL communicator (`nccl/`), or a refusal (`no_nccl.cpp`).
+CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
+                                       const CommunicatorOptions& options);
+
+}  // namespace lockstep::comm

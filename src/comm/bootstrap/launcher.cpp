@@ -1,0 +1,102 @@
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "comm/bootstrap/bootstraps.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value || !*value) return std::nullopt;
+  return value;
+}
+
+// A whole number in [low, high], or an error that names where it came from.
+int parse_number(std::string_view source, std::string_view text, int low, int high) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  LOCKSTEP_CHECK(
+      status == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
+      InvalidArgument, source, " must be a number from ", low, " to ", high, ", got '", text, "'");
+  return value;
+}
+
+int required_number(const char* name, int low, int high) {
+  const auto text = environment(name);
+  LOCKSTEP_CHECK(text, InvalidArgument, "WORLD_SIZE is set but ", name,
+                 " is not; a launcher such as torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and "
+                 "MASTER_PORT");
+  return parse_number(name, *text, low, high);
+}
+
+std::string job_token(const BootstrapOptions& options) {
+  if (!options.token.empty()) return options.token;
+  if (const auto token = environment("LOCKSTEP_JOB_TOKEN")) return *token;
+  return environment("TORCHELASTIC_RUN_ID").value_or("");
+}
+
+void check_token(const TcpJob& job) {
+  LOCKSTEP_CHECK(job.size == 1 || !job.token.empty(), InvalidArgument,
+                 "ranks that meet over TCP need a shared secret: set LOCKSTEP_JOB_TOKEN to the "
+                 "same random text on all ranks");
+}
+
+constexpr int max_ranks = 1 << 20;
+
+}  // namespace
+
+std::optional<Launch> detect_mpi_launcher() {
+  // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
+  if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
+  constexpr std::pair<const char*, const char*> launchers[] = {
+      {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
+      {"MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun"},
+      {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpirun, or srun)"},
+      {"SLURM_STEP_NUM_TASKS", "Slurm's srun"},
+  };
+  for (const auto& [variable, launcher] : launchers)
+    if (const auto size = environment(variable))
+      return Launch{launcher, parse_number(variable, *size, 1, max_ranks)};
+  return std::nullopt;
+}
+
+std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
+  if (!environment("WORLD_SIZE")) {
+    LOCKSTEP_CHECK(!environment("RANK"), InvalidArgument,
+                   "RANK is set but WORLD_SIZE is not: set both, or neither");
+    return std::nullopt;
+  }
+  TcpJob job;
+  job.size = required_number("WORLD_SIZE", 1, max_ranks);
+  job.rank = required_number("RANK", 0, job.size - 1);
+  job.timeout = options.timeout;
+  job.token = job_token(options);
+  if (job.size == 1) return job;
+  job.port = required_number("MASTER_PORT", 1, 65535);
+  // torchrun's agent may itself listen on MASTER_PORT; its neighbour is ours then.
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++job.port;
+  const auto address = environment("MASTER_ADDR");
+  LOCKSTEP_CHECK(address, InvalidArgument, "WORLD_SIZE is ", job.size,
+                 " but MASTER_ADDR, where rank 0 listens, is not set");
+  job.address = *address;
+  check_token(job);
+  return job;
+}
+
+std::optional<TcpJob> explicit_job(const BootstrapOptions& options) {
+  if (!options.rank && !options.size) return std::nullopt;
+  LOCKSTEP_CHECK(options.rank && options.size, InvalidArgument,
+                 "give both the rank and the number of ranks, or neither");
+  LOCKSTEP_CHECK(*options.size >= 1 && *options.size <= max_ranks, InvalidArgument,
+                 "the number of ranks must be 1 to ", max_ranks, ", got ", *options.size);
+  LOCKSTEP_CHECK(*options.rank >= 0 && *options.rank < *options.size, InvalidArgument,
+                 "the rank must be 0 to ", *options.size - 1, ", got ", *options.rank);
+  TcpJob job{*options.rank, *options.size,      options.address,
+             options.port,  job_token(options), options.timeout};
+  check_token(job);
+  return job;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,117 @@
+#include <climits>
+#include <exception>
+#include <utility>
+
+#include <mpi.h>
+
+#include "comm/bootstrap/bootstraps.hpp"
+#include "comm/mpi/mpi_call.hpp"
+#include "comm/mpi/mpi_transport.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+/// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that.
+class MpiLibrary {
+ public:
+  MpiLibrary() {
+    int initialized = 0, finalized = 0, level = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    LOCKSTEP_CHECK(!finalized, Unsupported,
+                   "MPI is already finalized; a process can join an MPI job only once");
+    if (initialized) {
+      check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+    } else {
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+      owns_ = true;
+    }
+    LOCKSTEP_CHECK(level >= MPI_THREAD_MULTIPLE, Unsupported, "this MPI gives thread level ", level,
+                   ", but lockstep needs "
+                   "MPI_THREAD_MULTIPLE (",
+                   MPI_THREAD_MULTIPLE, ")");
+  }
+  MpiLibrary(const MpiLibrary&) = delete;
+  MpiLibrary& operator=(const MpiLibrary&) = delete;
+  ~MpiLibrary() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    // MPI_Finalize waits for all ranks; after an error they may never come.
+    if (owns_ && !finalized && std::uncaught_exceptions() == 0) MPI_Finalize();
+  }
+
+ private:
+  bool owns_ = false;
+};
+
+class MpiBootstrap final : public Bootstrap {
+ public:
+  explicit MpiBootstrap(const Launch& launch) {
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+    LOCKSTEP_CHECK(size_ == launch.size, InvalidArgument, launch.launcher, " started ", launch.size,
+                   " ranks, but MPI sees ", size_,
+                   ": start the program with the mpirun of the MPI that lockstep was built with");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+    discover_peers();
+  }
+  MpiBootstrap(const MpiBootstrap&) = delete;
+  MpiBootstrap& operator=(const MpiBootstrap&) = delete;
+  ~MpiBootstrap() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized && std::uncaught_exceptions() == 0) MPI_Comm_free(&communicator_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view kind() const override { return "mpi"; }
+  std::vector<std::string> all_gather_bytes(std::string_view bytes) override;
+  void end_job(int exit_code) noexcept override {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+  std::unique_ptr<host::Transport> make_transport() override {
+    MPI_Comm copy = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(communicator_, &copy), "MPI_Comm_dup");
+    return std::make_unique<MpiTransport>(copy);
+  }
+
+ private:
+  MpiLibrary library_;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+};
+
+std::vector<std::string> MpiBootstrap::all_gather_bytes(std::string_view bytes) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto own = static_cast<int>(bytes.size());
+  std::vector<int> sizes(ranks), begins(ranks);
+  check_mpi(MPI_Allgather(&own, 1, MPI_INT, sizes.data(), 1, MPI_INT, communicator_),
+            "MPI_Allgather");
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    begins[r] = static_cast<int>(total);
+    total += sizes[r];
+    LOCKSTEP_CHECK(total <= INT_MAX, InvalidArgument, "bootstrap: more than ", INT_MAX,
+                   " bytes in one exchange");
+  }
+  std::string joined(static_cast<std::size_t>(total), '\0');
+  check_mpi(MPI_Allgatherv(bytes.data(), own, MPI_BYTE, joined.data(), sizes.data(), begins.data(),
+                           MPI_BYTE, communicator_),
+            "MPI_Allgatherv");
+  std::vector<std::string> parts;
+  for (std::size_t r = 0; r < ranks; ++r)
+    parts.push_back(
+        joined.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(sizes[r])));
+  return parts;
+}
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch) {
+  return std::make_unique<MpiBootstrap>(launch);
+}
+
+}  // namespace lockstep::comm

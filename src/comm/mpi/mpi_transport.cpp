@@ -1,0 +1,173 @@
+#include "comm/mpi/mpi_transport.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+#include <sched.h>
+
+#include "comm/mpi/mpi_call.hpp"
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr int data_tag = 1, abort_tag = 2;
+constexpr std::size_t max_reason = 2000;
+
+// How a waiting thread spends its time: it polls at once while the answer is likely to be on its
+// way, then yields, then naps, so that a late peer does not cost a core.
+class Backoff {
+ public:
+  explicit Backoff(bool eager) : eager_(eager) {}
+
+  /// Pauses a little; true about once a millisecond, when rarer checks are due.
+  bool pause() {
+    ++polls_;
+    if (polls_ < 200) return false;
+    if (eager_ || polls_ < 400) {
+      sched_yield();
+      return polls_ % 1024 == 0;
+    }
+    const long nap = std::min<long>(100'000, 5'000 * (1 + (polls_ - 400) / 20));
+    const timespec time{0, nap};
+    nanosleep(&time, nullptr);
+    return polls_ % 16 == 0;
+  }
+
+ private:
+  bool eager_;
+  long polls_ = 0;
+};
+
+}  // namespace
+
+MpiTransport::MpiTransport(MPI_Comm communicator) : communicator_(communicator) {
+  check_mpi(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
+}
+
+MpiTransport::~MpiTransport() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized && !broken_ && !aborted_) MPI_Comm_free(&communicator_);
+}
+
+void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in) {
+  requests_.clear();
+  for (const host::Incoming& message : in) {
+    check_mpi(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
+                        message.peer, data_tag, communicator_, &requests_.emplace_back()),
+              "MPI_Irecv");
+  }
+  for (const host::Outgoing& message : out) {
+    check_mpi(MPI_Isend(message.data.data(), static_cast<int>(message.data.size()), MPI_BYTE,
+                        message.peer, data_tag, communicator_, &requests_.emplace_back()),
+              "MPI_Isend");
+  }
+  statuses_.resize(requests_.size());
+}
+
+bool MpiTransport::poll(std::span<host::Incoming> in) {
+  int done = 0;
+  const int status =
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+  if (status == MPI_ERR_IN_STATUS) {
+    for (const MPI_Status& one : statuses_)
+      if (one.MPI_ERROR != MPI_ERR_PENDING) check_mpi(one.MPI_ERROR, "MPI_Testall");
+  }
+  check_mpi(status, "MPI_Testall");
+  if (!done) return false;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    int bytes = 0;
+    check_mpi(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
+    in[i].received = static_cast<std::size_t>(bytes);
+  }
+  return true;
+}
+
+void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                            const host::Patience& patience) {
+  try {
+    start(out, in);
+    Backoff backoff(patience.eager);
+    while (!poll(in)) {
+      if (!backoff.pause()) continue;
+      check_abort();
+      if (host::Clock::now() > patience.deadline) throw host::TransferTimeout{unfinished(out, in)};
+    }
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+std::vector<int> MpiTransport::unfinished(std::span<const host::Outgoing> out,
+                                          std::span<const host::Incoming> in) const {
+  std::vector<int> peers;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int done = 0;
+    MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
+    if (!done) peers.push_back(i < in.size() ? in[i].peer : out[i - in.size()].peer);
+  }
+  std::ranges::sort(peers);
+  const auto [first, last] = std::ranges::unique(peers);
+  peers.erase(first, last);
+  return peers;
+}
+
+void MpiTransport::check_abort() {
+  int arrived = 0;
+  MPI_Status status;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, abort_tag, communicator_, &arrived, &status), "MPI_Iprobe");
+  if (!arrived) {
+    if (aborted_) throw PeerFailure("the group was aborted");
+    return;
+  }
+  std::string reason(max_reason, '\0');
+  check_mpi(MPI_Recv(reason.data(), static_cast<int>(reason.size()), MPI_BYTE, status.MPI_SOURCE,
+                     abort_tag, communicator_, &status),
+            "MPI_Recv");
+  int length = 0;
+  MPI_Get_count(&status, MPI_BYTE, &length);
+  reason.resize(static_cast<std::size_t>(length));
+  throw PeerFailure(reason);
+}
+
+void MpiTransport::give_up() {
+  broken_ = true;
+  for (MPI_Request& request : requests_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+  requests_.clear();
+}
+
+void MpiTransport::abort(const std::string& reason) noexcept {
+  if (aborted_.exchange(true)) return;
+  const std::string text = reason.substr(0, max_reason);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    // Small enough to leave at once; nobody may be there to complete a longer conversation.
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, peer, abort_tag,
+                  communicator_, &request) != MPI_SUCCESS)
+      continue;
+    int done = 0;
+    for (int i = 0; i < 1000 && !done; ++i) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (!done) MPI_Request_free(&request);
+  }
+}
+
+std::unique_ptr<host::Transport> MpiTransport::split(int color, const std::vector<int>& members,
+                                                     host::GatherBytes) {
+  const auto place = std::ranges::find(members, rank_) - members.begin();
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(communicator_, members.empty() ? MPI_UNDEFINED : color,
+                           static_cast<int>(place), &part),
+            "MPI_Comm_split");
+  return part == MPI_COMM_NULL ? nullptr : std::make_unique<MpiTransport>(part);
+}
+
+}  // namespace lockstep::comm

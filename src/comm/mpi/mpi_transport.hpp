@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include <mpi.h>
+
+#include "comm/host/transport.hpp"
+
+namespace lockstep::comm {
+
+/// Messages over an MPI communicator of its own. Polls instead of blocking, so that deadlines and
+/// aborts reach a thread that waits for a rank that never comes.
+class MpiTransport final : public host::Transport {
+ public:
+  /// Takes over `communicator`.
+  explicit MpiTransport(MPI_Comm communicator);
+  ~MpiTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "mpi"; }
+  void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                const host::Patience& patience) override;
+  std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
+                                         host::GatherBytes all_gather) override;
+  void abort(const std::string& reason) noexcept override;
+
+ private:
+  void start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in);
+  bool poll(std::span<host::Incoming> in);
+  void check_abort();
+  std::vector<int> unfinished(std::span<const host::Outgoing> out,
+                              std::span<const host::Incoming> in) const;
+  void give_up();
+
+  MPI_Comm communicator_;
+  int rank_ = 0, size_ = 1;
+  std::vector<MPI_Request> requests_;  // receives first
+  std::vector<MPI_Status> statuses_;
+  std::atomic<bool> aborted_{false};
+  bool broken_ = false;  // left with messages under way: the communicator cannot be freed
+};
+
+}  // namespace lockstep::comm

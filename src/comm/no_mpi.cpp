@@ -1,0 +1,12 @@
+#include "comm/bootstrap/bootstraps.hpp"
+
+namespace lockstep::comm {
+
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch) {
+  LOCKSTEP_CHECK(launch.size == 1, Unsupported, launch.launcher, " started ", launch.size,
+                 " ranks, but this lockstep was built without MPI: build it with LOCKSTEP_MPI=ON, "
+                 "or start the ranks with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set");
+  return make_single_bootstrap();
+}
+
+}  // namespace lockstep::comm

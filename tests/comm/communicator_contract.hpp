@@ -1,0 +1,478 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/host_values.hpp"
+
+/// @file
+/// What every host communicator must do. A backend instantiates the suite with a World that has
+/// `static void run(body, options)`: it runs the body once on each rank.
+
+namespace lockstep::comm {
+
+inline const std::vector<std::int64_t> contract_sizes{0, 1, 7, 1009, 65537, 1'000'003};
+
+/// Small whole numbers, different on each rank: exact in every dtype.
+template <class T>
+T contract_value(int rank, std::int64_t index) {
+  const auto number = (index * 7 + rank * 3) % 4;
+  return static_cast<T>(static_cast<float>(number));
+}
+
+template <class T>
+double as_double(T value) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return static_cast<double>(value);
+  else
+    return static_cast<double>(static_cast<float>(value));
+}
+
+template <class T>
+std::vector<T> contract_values(int rank, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i)
+    values[static_cast<std::size_t>(i)] = contract_value<T>(rank, i);
+  return values;
+}
+
+/// The reduction of the ranks' contract values at one index, in double.
+template <class T>
+double expected_reduction(ReduceKind kind, int ranks, std::int64_t index) {
+  double result = as_double(contract_value<T>(0, index));
+  for (int rank = 1; rank < ranks; ++rank) {
+    const double value = as_double(contract_value<T>(rank, index));
+    switch (kind) {
+      case ReduceKind::min: result = std::min(result, value); break;
+      case ReduceKind::max: result = std::max(result, value); break;
+      case ReduceKind::product: result *= value; break;
+      default: result += value;
+    }
+  }
+  if (kind == ReduceKind::average) result /= ranks;
+  return result;
+}
+
+/// Number of elements from `begin` on that are not the exact reduction, rounded once.
+template <class T>
+std::int64_t count_wrong(const std::vector<T>& values, ReduceKind kind, int ranks,
+                         std::int64_t begin = 0) {
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double exact = expected_reduction<T>(kind, ranks, begin + static_cast<std::int64_t>(i));
+    T rounded;
+    if constexpr (std::is_arithmetic_v<T>)
+      rounded = static_cast<T>(exact);
+    else
+      rounded = static_cast<T>(static_cast<float>(exact));
+    if (!(values[i] == rounded)) ++wrong;
+  }
+  return wrong;
+}
+
+/// Calls `body(TypeTag<T>{})` for every dtype that collectives carry and reduce.
+template <class Body>
+void for_each_dtype(Body body) {
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+    dispatch_numeric(dtype, "contract", body);
+}
+
+template <class World>
+class CommunicatorContract : public ::testing::Test {
+ protected:
+  static void run(const std::function<void(Communicator&)>& body,
+                  const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)}) {
+    World::run(body, options);
+  }
+};
+TYPED_TEST_SUITE_P(CommunicatorContract);
+
+TYPED_TEST_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype) {
+  this->run([](Communicator& group) {
+    for (const std::int64_t size : contract_sizes)
+      for_each_dtype([&](auto tag) {
+        using T = typename decltype(tag)::type;
+        auto values = contract_values<T>(group.rank(), size);
+        group.all_reduce(Buffer(std::span(values))).wait();
+        EXPECT_EQ(count_wrong(values, ReduceKind::sum, group.size()), 0)
+            << size << ' ' << dtype_of<T>;
+      });
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
+  this->run([](Communicator& group) {
+    for (const std::int64_t size : {7, 65537})
+      for (const Reduction reduction :
+           {Reduction::average(), Reduction::min(), Reduction::max(), Reduction::product()})
+        for_each_dtype([&](auto tag) {
+          using T = typename decltype(tag)::type;
+          auto values = contract_values<T>(group.rank(), size);
+          group.all_reduce(Buffer(std::span(values)), reduction).wait();
+          if (reduction.kind == ReduceKind::average && dtype_of<T> == DType::f32 &&
+              group.size() == 3)
+            return;  // thirds: rounded in float here, in double by the reference
+          EXPECT_EQ(count_wrong(values, reduction.kind, group.size()), 0)
+              << size << ' ' << dtype_of<T> << ' ' << reduction.kind;
+        });
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) {
+  this->run([](Communicator& group) {
+    // In bfloat16 arithmetic 256 + 1 is 256 again, however often 1 is added.
+    for (const std::size_t size : {3, 30'000}) {
+      std::vector<BFloat16> values(size, BFloat16(group.rank() == 0 ? 256.0f : 1.0f));
+      group.all_reduce(Buffer(std::span(values))).wait();
+      const BFloat16 expected(256.0f + static_cast<float>(group.size() - 1));
+      EXPECT_THAT(values, ::testing::Each(expected));
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
+  this->run([](Communicator& group) {
+    for (const std::size_t size : {5, 40'001}) {
+      std::vector<float> values(size, static_cast<float>(group.rank() + 1));
+      group.all_reduce(Buffer(std::span(values)), Reduction::scaled_sum(0.5 * (group.rank() + 1)))
+          .wait();
+      float expected = 0;
+      for (int r = 1; r <= group.size(); ++r) expected += 0.5f * static_cast<float>(r * r);
+      EXPECT_THAT(values, ::testing::Each(expected));
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AllReduceKeepsNaN) {
+  this->run([](Communicator& group) {
+    for (const Reduction reduction : {Reduction::sum(), Reduction::min(), Reduction::max()}) {
+      std::vector<float> values(3, 1.0f);
+      if (group.rank() == group.size() - 1) values[1] = std::nanf("");
+      group.all_reduce(Buffer(std::span(values)), reduction).wait();
+      EXPECT_TRUE(std::isnan(values[1])) << reduction.kind;
+      EXPECT_FALSE(std::isnan(values[2])) << reduction.kind;
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AllReduceTouchesNothingAroundAnUnalignedBuffer) {
+  this->run([](Communicator& group) {
+    for (const std::size_t size : {13, 70'001}) {
+      std::vector<float> values(size + 2, 1.0f);
+      group.all_reduce(Buffer(std::span(values).subspan(1, size))).wait();
+      EXPECT_EQ(values.front(), 1.0f);
+      EXPECT_EQ(values.back(), 1.0f);
+      EXPECT_EQ(std::accumulate(values.begin(), values.end(), 0.0),
+                2.0 + static_cast<double>(size) * group.size());
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsPart) {
+  this->run([](Communicator& group) {
+    for (const std::int64_t part : {0, 1, 333, 100'003}) {
+      const auto input = contract_values<float>(group.rank(), part * group.size());
+      std::vector<float> output(static_cast<std::size_t>(part));
+      group.reduce_scatter(ConstBuffer(std::span(input)), Buffer(std::span(output))).wait();
+      EXPECT_EQ(count_wrong(output, ReduceKind::sum, group.size(), part * group.rank()), 0);
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReduceScatterTakesUnevenPartsInPlace) {
+  this->run([](Communicator& group) {
+    for (const std::int64_t base : {2, 50'000}) {
+      std::vector<std::int64_t> counts;
+      for (int r = 0; r < group.size(); ++r) counts.push_back(base * r + 1);
+      const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+      const auto begin =
+          std::accumulate(counts.begin(), counts.begin() + group.rank(), std::int64_t{0});
+      auto values = contract_values<float>(group.rank(), total);
+      const auto place = std::span(values).subspan(
+          static_cast<std::size_t>(begin),
+          static_cast<std::size_t>(counts[static_cast<std::size_t>(group.rank())]));
+      group.reduce_scatter(ConstBuffer(std::span(values)), Buffer(place), Reduction::sum(), counts)
+          .wait();
+      const std::vector<float> own(place.begin(), place.end());
+      EXPECT_EQ(count_wrong(own, ReduceKind::sum, group.size(), begin), 0);
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AllGatherCollectsUnevenParts) {
+  this->run([](Communicator& group) {
+    for (const std::int64_t base : {0, 3, 90'001}) {
+      std::vector<std::int64_t> counts;
+      std::vector<std::int32_t> expected;
+      for (int r = 0; r < group.size(); ++r) {
+        counts.push_back(base + r);
+        expected.insert(expected.end(), static_cast<std::size_t>(base + r), r);
+      }
+      std::vector<std::int32_t> own(static_cast<std::size_t>(base + group.rank()), group.rank());
+      std::vector<std::int32_t> all(expected.size(), -1);
+      group.all_gather(ConstBuffer(std::span(own)), Buffer(std::span(all)), counts).wait();
+      EXPECT_EQ(all, expected);
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, BroadcastReachesAllFromEveryRoot) {
+  this->run([](Communicator& group) {
+    for (int root = 0; root < group.size(); ++root)
+      for (const std::int64_t size : contract_sizes) {
+        auto values = contract_values<std::uint8_t>(group.rank(), size);
+        group.broadcast(Buffer(std::span(values)), root).wait();
+        EXPECT_EQ(values, contract_values<std::uint8_t>(root, size)) << root << ' ' << size;
+      }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AllToAllTransposes) {
+  this->run([](Communicator& group) {
+    for (const std::size_t part : {1, 100'003}) {
+      std::vector<std::int32_t> input, expected;
+      for (int r = 0; r < group.size(); ++r) {
+        input.insert(input.end(), part, group.rank() * 100 + r);
+        expected.insert(expected.end(), part, r * 100 + group.rank());
+      }
+      std::vector<std::int32_t> output(input.size());
+      group.all_to_all(ConstBuffer(std::span(input)), Buffer(std::span(output))).wait();
+      EXPECT_EQ(output, expected);
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, SendMeetsReceive) {
+  this->run([](Communicator& group) {
+    if (group.size() < 2 || group.rank() > 1) return;
+    for (const std::int64_t size : contract_sizes) {
+      auto values = contract_values<float>(group.rank(), size);
+      if (group.rank() == 0)
+        group.send(ConstBuffer(std::span(values)), 1).wait();
+      else
+        group.receive(Buffer(std::span(values)), 0).wait();
+      EXPECT_EQ(values, contract_values<float>(0, size));
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
+  this->run([](Communicator& group) {
+    constexpr int operations = 40;
+    std::vector<std::vector<float>> buffers;
+    for (int k = 0; k < operations; ++k)
+      buffers.emplace_back(k % 2 ? 5 : 30'011, static_cast<float>(k));
+    std::vector<Work> works;
+    for (auto& buffer : buffers) works.push_back(group.all_reduce(Buffer(std::span(buffer))));
+    works.back().wait();
+    for (int k = 0; k < operations; ++k) {
+      const auto index = static_cast<std::size_t>(k);
+      EXPECT_TRUE(works[index].is_completed());
+      EXPECT_EQ(works[index].exception(), nullptr);
+      EXPECT_THAT(buffers[index], ::testing::Each(static_cast<float>(k * group.size())));
+      if (k > 0) {
+        EXPECT_LE(works[index - 1].times()->finished, works[index].times()->started);
+      }
+    }
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
+  this->run([](Communicator& group) {
+    EXPECT_EQ(all_reduce_scalar(group, 1.5), 1.5 * group.size());
+    EXPECT_EQ(all_reduce_scalar(group, std::int64_t{group.rank()}, Reduction::max()),
+              group.size() - 1);
+    EXPECT_EQ(broadcast_bytes(group, "from " + std::to_string(group.rank()), group.size() - 1),
+              "from " + std::to_string(group.size() - 1));
+    const auto all = all_gather_bytes(
+        group, std::string(static_cast<std::size_t>(group.rank()), 'x'), "lengths");
+    for (int r = 0; r < group.size(); ++r)
+      EXPECT_EQ(all[static_cast<std::size_t>(r)].size(), static_cast<std::size_t>(r));
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, SplitFormsGroupsByColorAndKey) {
+  this->run([](Communicator& group) {
+    const CommunicatorPtr half = group.split(group.rank() % 2, -group.rank());
+    ASSERT_TRUE(half);
+    EXPECT_EQ(half->size(), (group.size() + (group.rank() % 2 ? 0 : 1)) / 2);
+    double sum = 0;
+    for (int r = group.rank() % 2; r < group.size(); r += 2) sum += r;
+    EXPECT_EQ(all_reduce_scalar(*half, static_cast<double>(group.rank())), sum);
+    // Negative keys turn the order round: the highest rank comes first.
+    EXPECT_EQ(half->rank(), (group.size() - 1 - group.rank()) / 2);
+    EXPECT_FALSE(group.split(-1, 0));
+    const CommunicatorPtr only_first = group.split(group.rank() == 0 ? 0 : -1, 0);
+    EXPECT_EQ(static_cast<bool>(only_first), group.rank() == 0);
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(8);
+    const Buffer buffer{std::span(values)};
+    EXPECT_THROW(group.all_reduce({nullptr, 4, DType::f32}), InvalidArgument);
+    EXPECT_THROW(group.all_reduce({values.data(), -1, DType::f32}), InvalidArgument);
+    EXPECT_THROW(group.all_reduce({values.data(), 1, DType::boolean}), Unsupported);
+    EXPECT_THROW(group.all_reduce({values.data(), 1, DType::i32}, Reduction::scaled_sum(2)),
+                 Unsupported);
+    EXPECT_THROW(group.broadcast(buffer, group.size()), InvalidArgument);
+    EXPECT_THROW(group.broadcast(buffer, -1), InvalidArgument);
+    EXPECT_THROW(group.send(buffer, group.rank()), InvalidArgument);
+    EXPECT_THROW(group.all_gather(buffer, {values.data(), 3, DType::f32}), InvalidArgument);
+    EXPECT_THROW(group.all_gather(buffer, {values.data(), 8 * group.size(), DType::i32}),
+                 InvalidArgument);
+  });
+}
+
+/// Runs `call` on each rank and expects the same Mismatch everywhere, with all `parts` in it.
+template <class Call>
+void expect_mismatch(Communicator& group, Call call, const std::vector<std::string>& parts) {
+  if (group.size() == 1) return;
+  try {
+    call();
+    ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
+  } catch (const Mismatch& error) {
+    for (const std::string& part : parts)
+      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part));
+  }
+  // The group stays failed, with the first error.
+  EXPECT_THROW(group.barrier().wait(), Mismatch);
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentCountsToAllRanks) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(group.rank() == 1 ? 11 : 10);
+    expect_mismatch(
+        group,
+        [&] {
+          group.all_reduce(Buffer(std::span(values)), Reduction::sum(), {.label = "bucket 3"})
+              .wait();
+        },
+        {"disagree", "all_reduce #0 of 10 f32 (sum) 'bucket 3'", "rank 1", "of 11 f32"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentCountsOfLargeBuffers) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(100'000 + (group.rank() == 1 ? 1 : 0));
+    expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values))).wait(); },
+                    {"of 100000 f32", "rank 1", "of 100001 f32"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentDtypes) {
+  this->run([](Communicator& group) {
+    std::vector<double> values(100'000);
+    const DType dtype = group.rank() == 0 ? DType::f32 : DType::i32;
+    expect_mismatch(group,
+                    [&] {
+                      group.all_reduce({values.data(), 50'000, dtype}).wait();
+                    },
+                    {"50000 f32", "50000 i32"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentReductions) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(100);
+    const Reduction reduction = group.rank() == 0 ? Reduction::sum() : Reduction::max();
+    expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values)), reduction).wait(); },
+                    {"(sum)", "(max)"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentOrder) {
+  this->run([](Communicator& group) {
+    std::vector<float> a(100), b(100);
+    expect_mismatch(
+        group,
+        [&] {
+          const bool first = group.rank() == 0;
+          group.all_reduce(Buffer(std::span(a)), Reduction::sum(), {.label = first ? "a" : "b"});
+          group.all_reduce(Buffer(std::span(b)), Reduction::sum(), {.label = first ? "b" : "a"})
+              .wait();
+        },
+        {"'a'", "'b'"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, ReportsDifferentOperations) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(100'000);
+    const Buffer buffer{std::span(values)};
+    expect_mismatch(
+        group,
+        [&] { (group.rank() == 0 ? group.all_reduce(buffer) : group.broadcast(buffer)).wait(); },
+        {"all_reduce", "broadcast"});
+  });
+}
+
+TYPED_TEST_P(CommunicatorContract, AbsentRankTimesOutWithItsNumber) {
+  this->run(
+      [](Communicator& group) {
+        if (group.size() == 1) return;
+        if (group.rank() == 1) {
+          // Stays alive, and away from the group, until the others gave up.
+          std::this_thread::sleep_for(std::chrono::milliseconds(700));
+          return;
+        }
+        float value = 0;
+        try {
+          group.all_reduce({&value, 1, DType::f32}, Reduction::sum(), {.label = "loss"}).wait();
+          ADD_FAILURE() << "rank " << group.rank() << " got a result from nowhere";
+        } catch (const Timeout& error) {
+          const std::string text = error.what();
+          EXPECT_THAT(text, ::testing::HasSubstr("'loss'"));
+          EXPECT_THAT(text, ::testing::HasSubstr("#0"));
+          EXPECT_THAT(text, ::testing::HasSubstr("1"));
+        } catch (const PeerFailure& error) {  // another rank's clock was faster
+          EXPECT_THAT(error.what(), ::testing::HasSubstr("timed out"));
+        }
+      },
+      {.timeout = std::chrono::milliseconds(300)});
+}
+
+TYPED_TEST_P(CommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
+  this->run([](Communicator& group) {
+    if (group.size() == 1) return;
+    if (group.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      group.abort("rank 0 ran out of memory");
+      return;
+    }
+    std::vector<float> values(100'000);
+    try {
+      group.all_reduce(Buffer(std::span(values))).wait();
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 ran out of memory"));
+    }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype,
+                            AllReduceAppliesEveryReduction, SumsOfSixteenBitFloatsAccumulateInFloat,
+                            ScaledSumWeighsEachRank, AllReduceKeepsNaN,
+                            AllReduceTouchesNothingAroundAnUnalignedBuffer,
+                            ReduceScatterLeavesEachRankItsPart,
+                            ReduceScatterTakesUnevenPartsInPlace, AllGatherCollectsUnevenParts,
+                            BroadcastReachesAllFromEveryRoot, AllToAllTransposes, SendMeetsReceive,
+                            ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
+                            SplitFormsGroupsByColorAndKey, RefusesImpossibleArguments,
+                            ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
+                            ReportsDifferentDtypes, ReportsDifferentReductions,
+                            ReportsDifferentOrder, ReportsDifferentOperations,
+                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason);
+
+}  // namespace lockstep::comm

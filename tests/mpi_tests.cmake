@@ -1,0 +1,33 @@
+# Distributed tests: real ranks, started by the mpirun of the MPI that the library was built with.
+
+# What every launch needs in containers, as root, and with more ranks than cores.
+set(lockstep_mpi_environment
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive)
+
+# lockstep_add_mpi_test(name SOURCES file... NP count... [TIMEOUT seconds])
+#
+# Builds one executable with the main program of tests/support/mpi_main.cpp, and runs all of its
+# cases once for each number of ranks. Does nothing in a build without MPI.
+function(lockstep_add_mpi_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;NP" ${ARGN})
+  if(NOT LOCKSTEP_WITH_MPI)
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
+  target_link_libraries(${name} PRIVATE lockstep_test_support)
+  foreach(ranks IN LISTS arg_NP)
+    add_test(NAME ${name}_np${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
+                     $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_np${ranks} PROPERTIES
+      LABELS mpi TIMEOUT ${arg_TIMEOUT} PROCESSORS ${ranks}
+      ENVIRONMENT "${lockstep_mpi_environment}")
+  endforeach()
+endfunction()
+
+lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
+  SOURCES comm/mpi/mpi_communicator_test.cpp)
