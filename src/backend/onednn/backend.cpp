@@ -1,7 +1,17 @@
 #include "backend/backend.hpp"
 
+#include "backend/onednn/families.hpp"
+
 namespace lockstep::backend {
 
-const Backend* onednn() { return nullptr; }
+const Backend* onednn() {
+  static const Backend table = [] {
+    Backend backend = reference();
+    backend.name = "onednn";
+    backend.gemm = &onednn_gemm();
+    return backend;
+  }();
+  return &table;
+}
 
 }  // namespace lockstep::backend

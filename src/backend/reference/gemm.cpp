@@ -1,13 +1,13 @@
 #include "backend/gemm.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "backend/reference/families.hpp"
 #include "backend/reference/typed_row.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/gemm_pack.hpp"
 #include "cpu/scratch.hpp"
+#include "functional/activation.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -15,21 +15,6 @@ namespace {
 
 constexpr std::int64_t depth_block = 256;      // fixed: the order of additions depends on it alone
 constexpr std::int64_t parallel_work = 65536;  // multiply-adds that are worth a second thread
-
-struct Gelu {
-  static constexpr double alpha = 0.79788456080286535588;  // sqrt(2 / pi)
-  static constexpr double cubic = 0.044715;
-  template <class Sum>
-  static Sum forward(Sum x) {
-    return Sum(0.5) * x * (Sum(1) + std::tanh(Sum(alpha) * (x + Sum(cubic) * x * x * x)));
-  }
-  template <class Sum>
-  static Sum slope(Sum x) {
-    const Sum t = std::tanh(Sum(alpha) * (x + Sum(cubic) * x * x * x));
-    const Sum inner = Sum(alpha) * (Sum(1) + Sum(3 * cubic) * x * x);
-    return Sum(0.5) * (Sum(1) + t + x * (Sum(1) - t * t) * inner);
-  }
-};
 
 /// A block of the output that one thread computes.
 struct Tile {
@@ -90,11 +75,13 @@ void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum*
     for (std::int64_t j = 0; j < count; ++j) sums[j] += bias[j];
   if (call.epilogue == Epilogue::gelu_bias) {
     store_row(call.aux, aux_at, 1, sums, count);
-    for (std::int64_t j = 0; j < count; ++j) sums[j] = Gelu::forward(sums[j]);
+    const functional::GeluTanh<Sum> gelu(OpConstants{});
+    for (std::int64_t j = 0; j < count; ++j) sums[j] = gelu.forward(sums[j]);
   }
   if (call.epilogue == Epilogue::dgelu) {
     load_row(spare, call.aux, aux_at, 1, count);
-    for (std::int64_t j = 0; j < count; ++j) sums[j] *= Gelu::slope(spare[j]);
+    const functional::GeluTanh<Sum> gelu(OpConstants{});
+    for (std::int64_t j = 0; j < count; ++j) sums[j] = gelu.gradient(sums[j], spare[j], Sum(0));
   }
   if (call.beta != 0) {
     load_row(spare, call.out, out_at, out_strides[2], count);

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/node.hpp"
+
+/// @file
+/// The backward pass.
+
+namespace lockstep::autograd {
+
+class Engine;
+
+/// What a node's backward hands its results to. Gradients travel on as soon as they are set, so an
+/// op sets its parameters' gradients first: their all-reduce can then start before the op goes on.
+class InputGradients {
+ public:
+  /// True if operand `i` needs a gradient.
+  bool wanted(std::size_t i) const { return static_cast<bool>(edges_[i].node); }
+
+  /// Hands over the gradient of operand `i`; ignored if it is not wanted or undefined.
+  void set(std::size_t i, Tensor gradient);
+
+  /// Lets `write(out, accumulate)` produce the gradient of operand `i` in place: into the leaf's
+  /// sink or present gradient where there is one (then `accumulate` may be true: add to what `out`
+  /// holds), else into fresh memory of the given shape. Not called if the gradient is not wanted.
+  template <class Write>
+  void write(std::size_t i, const Shape& shape, TensorOptions options, Write&& write) {
+    if (!wanted(i)) return;
+    const GradientTarget target = target_of(i, shape, options);
+    write(target.tensor, target.accumulate);
+    commit(i, target.tensor);
+  }
+
+  /// The same for two operands of one shape whose gradients one kernel computes, beside others:
+  /// `write(first, second, accumulate)` is always called, with undefined tensors for what is not
+  /// wanted.
+  template <class Write>
+  void write_two(std::size_t i, std::size_t j, const Shape& shape, TensorOptions options,
+                 Write&& write) {
+    GradientTarget first = wanted(i) ? target_of(i, shape, options) : GradientTarget{};
+    GradientTarget second = wanted(j) ? target_of(j, shape, options) : GradientTarget{};
+    if (wanted(i) && wanted(j) && first.accumulate != second.accumulate) {
+      first = second = {};
+      const Tensor a = fresh(shape, options), b = fresh(shape, options);
+      write(a, b, false);
+      set(i, a);
+      set(j, b);
+      return;
+    }
+    write(first.tensor, second.tensor, first.accumulate || second.accumulate);
+    if (wanted(i)) commit(i, first.tensor);
+    if (wanted(j)) commit(j, second.tensor);
+  }
+
+ private:
+  friend class Engine;
+  static Tensor fresh(const Shape& shape, TensorOptions options);
+  InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
+  GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
+  void commit(std::size_t i, const Tensor& written);
+
+  Engine& engine_;
+  std::span<Edge> edges_;
+};
+
+/// One backward pass: iterative, on the calling thread. Counts what reaches each node from the
+/// roots, then runs nodes whose gradients are complete, latest first, and frees what they saved.
+class Engine {
+ public:
+  /// Propagates `gradients` of `roots` to all leaves.
+  /// @throws InvalidArgument if part of the graph was freed by an earlier backward.
+  static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+                  bool retain_graph);
+
+  /// Calls `callback` at the end of the backward that runs on this thread, after the last leaf.
+  /// @throws InvalidArgument outside a backward.
+  static void queue_callback(std::function<void()> callback);
+
+ private:
+  friend class InputGradients;
+  explicit Engine(bool retain_graph);
+  void count_edges(std::span<const Tensor> roots);
+  void seed(const Tensor& root, const Tensor& gradient);
+  void process(Node& node);
+  void deliver(Edge& edge, Tensor gradient);
+  void arrive(Node& node);
+
+  bool retain_graph_;
+  std::uint64_t run_;
+  std::vector<Node*> ready_;  // a heap, latest sequence on top
+  std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace lockstep::autograd

@@ -1,0 +1,38 @@
+#pragma once
+
+/// @file
+/// Whether ops are recorded.
+
+namespace lockstep {
+
+/// True if the calling thread records ops for backward (the default).
+bool grad_enabled() noexcept;
+
+/// Turns recording on or off for the calling thread until the end of scope.
+class GradModeGuard {
+ public:
+  /// Sets the mode.
+  explicit GradModeGuard(bool enabled) noexcept;
+  GradModeGuard(const GradModeGuard&) = delete;
+  GradModeGuard& operator=(const GradModeGuard&) = delete;
+  ~GradModeGuard();
+
+ private:
+  bool previous_;
+};
+
+/// Turns recording off until the end of scope: for evaluation and for updating parameters.
+class NoGradGuard : public GradModeGuard {
+ public:
+  /// Turns recording off.
+  NoGradGuard() noexcept : GradModeGuard(false) {}
+};
+
+/// Runs a function with recording off and returns its result.
+template <class Function>
+decltype(auto) no_grad(Function&& function) {
+  const NoGradGuard guard;
+  return static_cast<Function&&>(function)();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "lockstep/core/intrusive_ptr.hpp"
+#include "lockstep/core/slab.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// The tape: one node for each recorded op, linked from results to operands.
+
+namespace lockstep::autograd {
+
+class InputGradients;
+class Node;
+
+/// From a node to the node that made one of its operands.
+struct Edge {
+  IntrusivePtr<Node> node;   ///< null if the operand needs no gradient
+  std::uint32_t output = 0;  ///< which output of `node` the operand is
+  bool delivered = false;    ///< the engine's note: this run has passed a gradient here
+};
+
+/// A recorded op. Nodes know only the nodes of their operands; the result's tensor keeps the node
+/// alive. A graph belongs to one thread at a time.
+class Node : public RefCounted, public SlabAllocated {
+ public:
+  /// The op's name, for messages.
+  std::string_view name() const noexcept { return name_; }
+  /// Later ops have larger numbers; among ready nodes the engine runs the latest first.
+  std::uint64_t sequence() const noexcept { return sequence_; }
+  /// Edges to the operands, in the order of the op's arguments.
+  virtual std::span<Edge> edges() noexcept = 0;
+  /// One slot an output, where the engine gathers the gradient.
+  virtual std::span<Tensor> gradients() noexcept = 0;
+  /// Computes the operands' gradients from `gradients()` and hands them to `inputs`.
+  virtual void backward(InputGradients& inputs) = 0;
+  /// Frees what backward would need again.
+  virtual void release() noexcept = 0;
+  /// True for nodes that collect the gradient of a leaf.
+  virtual bool is_leaf() const noexcept { return false; }
+
+ protected:
+  explicit Node(std::string_view name) noexcept;
+  /// Iterative, so that dropping a chain of a million ops does not overflow the stack.
+  void destroy() noexcept override;
+
+ private:
+  friend class Engine;
+  std::string_view name_;
+  std::uint64_t sequence_;
+  std::uint64_t run_ = 0;      // the engine run that last visited this node
+  std::uint32_t waiting_ = 0;  // edges of this run that have not delivered yet
+  bool released_ = false;
+  Node* next_dead_ = nullptr;
+};
+
+/// The node of a tensor that requires a gradient; null otherwise.
+inline IntrusivePtr<Node> node_of(const Tensor& tensor) {
+  if (!tensor.requires_grad()) return {};
+  return IntrusivePtr<Node>(static_cast<Node*>(tensor.impl().node.get()));
+}
+
+/// The edge that leads to a tensor.
+inline Edge edge_to(const Tensor& tensor) {
+  if (!tensor.requires_grad()) return {};
+  return {node_of(tensor), tensor.impl().output_index, false};
+}
+
+}  // namespace lockstep::autograd

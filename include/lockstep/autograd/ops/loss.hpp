@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Softmax and losses.
+
+namespace lockstep {
+
+/// exp(x) / sum(exp(x)) along a dimension.
+Tensor softmax(const Tensor& x, std::int64_t dim);
+/// log(softmax(x)) along a dimension, without overflow.
+Tensor log_softmax(const Tensor& x, std::int64_t dim);
+
+/// How the losses of all elements become one.
+enum class Reduction : unsigned char { mean, sum, none };
+
+/// Options of `cross_entropy`.
+struct CrossEntropyOptions {
+  /// Weight of each class, [classes]; undefined: all 1.
+  Tensor weight;
+  /// Targets of this value count nothing.
+  std::int64_t ignore_index = -100;
+  /// Share of the target spread evenly over all classes, in [0, 1].
+  double label_smoothing = 0.0;
+  Reduction reduction = Reduction::mean;
+};
+
+/// -log(softmax(logits)[target]), fused. The mean divides by the weight of the counted targets.
+/// @param logits [n, classes], [n, classes, d...] or [classes].
+/// @param targets i64 class numbers [n], [n, d...] or scalar; or probabilities of logits' shape.
+/// @throws InvalidArgument for shapes that do not fit or a target out of range.
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options = {});
+/// -input[target]: cross-entropy over log-probabilities [n, classes].
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
+                Reduction reduction = Reduction::mean);
+/// (input - target)^2.
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// |input - target|.
+Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// Quadratic below beta: 0.5 d^2 / beta, else |d| - 0.5 beta.
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta = 1.0,
+                      Reduction reduction = Reduction::mean);
+/// Quadratic below delta: 0.5 d^2, else delta * (|d| - 0.5 delta).
+Tensor huber_loss(const Tensor& input, const Tensor& target, double delta = 1.0,
+                  Reduction reduction = Reduction::mean);
+/// Binary cross-entropy of logits against probabilities, without overflow.
+/// @param positive_weight factor of the positive term, broadcast; may be undefined.
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
+                                        const Tensor& positive_weight = {},
+                                        Reduction reduction = Reduction::mean);
+/// target * (log(target) - input) for log-probabilities `input`; `batch_mean` divides the sum by
+/// the first extent.
+Tensor kl_div(const Tensor& input, const Tensor& target, bool batch_mean = true);
+
+}  // namespace lockstep

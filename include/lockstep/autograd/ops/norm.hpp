@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Normalisation, embedding and dropout.
+
+namespace lockstep {
+
+/// Normalises the last dimensions of x to mean 0 and variance 1, then scales and shifts
+/// (Ba, Kiros and Hinton 2016).
+/// @param normalized_shape the extents that are normalised together: the last ones of x.
+/// @param weight, bias of normalized_shape; may be undefined.
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
+/// Divides the last dimensions of x by their root mean square, then scales (Zhang and Sennrich
+/// 2019).
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                double eps = 1e-6);
+/// Normalises groups of channels of [N, C, ...] (Wu and He 2018).
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
+
+/// Options of `batch_norm`.
+struct BatchNormOptions {
+  bool training = false;  ///< use the batch's statistics and move the running ones
+  double momentum = 0.1;  ///< share of the batch in the new running value
+  double eps = 1e-5;
+};
+/// Normalises each channel of [N, C, ...] (Ioffe and Szegedy 2015).
+/// @param running_mean, running_var [C], updated in place when training; may be undefined then.
+/// @param weight, bias [C]; may be undefined.
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                  const Tensor& weight = {}, const Tensor& bias = {},
+                  const BatchNormOptions& options = {});
+
+/// Rows of a table: out[...] = table[index[...]].
+/// @param index i64, any shape. @param table [rows, columns].
+/// @param padding_index a row that gets no gradient; negative: none.
+/// @throws InvalidArgument for an index out of range (on a CPU; on a GPU the row is NaN).
+Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_index = -1);
+
+/// Zeroes elements with probability p and scales the rest by 1 / (1 - p), if `training`; draws from
+/// the calling thread's generator.
+Tensor dropout(const Tensor& x, double p, bool training = true);
+
+}  // namespace lockstep

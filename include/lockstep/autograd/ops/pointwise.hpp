@@ -1,0 +1,123 @@
+#pragma once
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Elementwise ops. Operands of one op share dtype and device (scalars adapt); shapes broadcast by
+/// NumPy's rules. Floating dtypes on every backend; arithmetic and comparison also i64 and i32.
+/// Mismatches throw InvalidArgument, dtypes a backend lacks Unsupported.
+
+namespace lockstep {
+
+/// -x.
+Tensor neg(const Tensor& x);
+/// |x|; gradient 0 at 0.
+Tensor abs(const Tensor& x);
+/// x * x.
+Tensor square(const Tensor& x);
+/// Square root.
+Tensor sqrt(const Tensor& x);
+/// 1 / sqrt(x).
+Tensor rsqrt(const Tensor& x);
+/// 1 / x.
+Tensor reciprocal(const Tensor& x);
+/// e^x.
+Tensor exp(const Tensor& x);
+/// e^x - 1, accurate near 0.
+Tensor expm1(const Tensor& x);
+/// Natural logarithm.
+Tensor log(const Tensor& x);
+/// log(1 + x), accurate near 0.
+Tensor log1p(const Tensor& x);
+/// Sine of radians.
+Tensor sin(const Tensor& x);
+/// Cosine of radians.
+Tensor cos(const Tensor& x);
+/// Error function.
+Tensor erf(const Tensor& x);
+/// Hyperbolic tangent.
+Tensor tanh(const Tensor& x);
+/// 1 / (1 + e^-x).
+Tensor sigmoid(const Tensor& x);
+/// max(x, 0).
+Tensor relu(const Tensor& x);
+/// x * sigmoid(x).
+Tensor silu(const Tensor& x);
+
+/// The two forms of GELU (Hendrycks and Gimpel 2016).
+enum class GeluApproximation : unsigned char { none, tanh };
+/// x * Phi(x), exactly through erf or by the tanh approximation.
+Tensor gelu(const Tensor& x, GeluApproximation approximation = GeluApproximation::none);
+/// log(1 + e^x).
+Tensor softplus(const Tensor& x);
+/// x * tanh(softplus(x)).
+Tensor mish(const Tensor& x);
+/// x above 0, else alpha * (e^x - 1).
+Tensor elu(const Tensor& x, double alpha = 1.0);
+/// x * clamp(x + 3, 0, 6) / 6.
+Tensor hardswish(const Tensor& x);
+/// x above 0, else slope * x.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);
+/// x limited to [low, high]; gradient 0 outside.
+Tensor clamp(const Tensor& x, double low, double high);
+/// x to a constant power.
+Tensor pow(const Tensor& x, double exponent);
+/// alpha * x + beta.
+Tensor affine(const Tensor& x, double alpha, double beta);
+
+/// a + alpha * b.
+Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);
+/// a - alpha * b.
+Tensor sub(const Tensor& a, const Tensor& b, double alpha = 1.0);
+/// a * b.
+Tensor mul(const Tensor& a, const Tensor& b);
+/// a / b. Integers divide towards zero.
+Tensor div(const Tensor& a, const Tensor& b);
+/// The larger; at ties each gets half of the gradient.
+Tensor maximum(const Tensor& a, const Tensor& b);
+/// The smaller; at ties each gets half of the gradient.
+Tensor minimum(const Tensor& a, const Tensor& b);
+/// a to the power b.
+Tensor pow(const Tensor& a, const Tensor& b);
+/// condition (bool) ? a : b, broadcast.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+/// a == b, elementwise, as bool. Not differentiable, like all comparisons.
+Tensor eq(const Tensor& a, const Tensor& b);
+/// a != b.
+Tensor ne(const Tensor& a, const Tensor& b);
+/// a < b.
+Tensor lt(const Tensor& a, const Tensor& b);
+/// a <= b.
+Tensor le(const Tensor& a, const Tensor& b);
+/// a > b.
+Tensor gt(const Tensor& a, const Tensor& b);
+/// a >= b.
+Tensor ge(const Tensor& a, const Tensor& b);
+
+/// Elementwise a + b, recorded.
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+/// Elementwise a - b, recorded.
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+/// Elementwise a * b, recorded.
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+/// Elementwise a / b, recorded.
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+/// Elementwise x + value, recorded.
+inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1.0, value); }
+/// Elementwise value + x, recorded.
+inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1.0, value); }
+/// Elementwise x - value, recorded.
+inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1.0, -value); }
+/// Elementwise value - x, recorded.
+inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1.0, value); }
+/// Elementwise x * value, recorded.
+inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0.0); }
+/// Elementwise value * x, recorded.
+inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0.0); }
+/// Elementwise x / value, recorded.
+inline Tensor operator/(const Tensor& x, double value) { return affine(x, 1.0 / value, 0.0); }
+/// Elementwise -x, recorded.
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Reductions over whole dimensions. No dimensions given means all. With `keepdim` reduced
+/// dimensions stay with extent 1. bf16 and f16 accumulate in f32.
+
+namespace lockstep {
+
+/// Sum. Floating, i64 and i32.
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Arithmetic mean. Floating.
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Largest element; ties share the gradient equally.
+Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Smallest element; ties share the gradient equally.
+Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// log(sum(exp(x))), without overflow.
+Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Variance; `correction` is subtracted from the count (1: unbiased).
+Tensor var(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
+           bool keepdim = false);
+/// Euclidean norm; gradient 0 at 0.
+Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
+/// Position (i64) of the first largest element along a dimension. Not differentiable.
+Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// Position (i64) of the first smallest element along a dimension. Not differentiable.
+Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// Running sum along a dimension.
+Tensor cumsum(const Tensor& x, std::int64_t dim);
+/// The k largest elements along a dimension, in falling order, and their positions (i64).
+std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Ops that rearrange elements. All are differentiable; dimensions may be negative.
+
+namespace lockstep {
+
+/// Joins tensors along an existing dimension. @throws InvalidArgument if other extents differ.
+Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0);
+/// Joins tensors along an existing dimension.
+inline Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0) {
+  return cat(std::span<const Tensor>(tensors), dim);
+}
+/// Joins tensors of one shape along a new dimension.
+Tensor stack(std::span<const Tensor> tensors, std::int64_t dim = 0);
+/// Joins tensors of one shape along a new dimension.
+inline Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0) {
+  return stack(std::span<const Tensor>(tensors), dim);
+}
+/// Views of consecutive parts of the given extents, which must add up.
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
+/// Views of at most `chunks` parts of equal extent, the last one smaller if need be.
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
+
+/// Reverses the order along dimensions.
+Tensor flip(const Tensor& x, const Dims& dims);
+/// Shifts along a dimension; what leaves at the end enters at the start.
+Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim);
+/// Surrounds with a constant: `padding` holds (before, after) pairs from the last dimension on, as
+/// in PyTorch.
+Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value = 0.0);
+/// Keeps elements on and below a diagonal of the last two dimensions, zeroes the rest.
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+/// Keeps elements on and above a diagonal of the last two dimensions, zeroes the rest.
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+
+/// The slices that `index` (i64, one dimension) names along a dimension.
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
+/// out[..i..] = x[..index[..i..]..] along a dimension; `index` (i64) has out's shape.
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/batch_sampler.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/data/prefetch_pipeline.hpp"
+
+/// @file
+/// Iterating over a data set in batches that are prepared ahead.
+
+namespace lockstep::data {
+
+/// How a DataLoader works.
+struct DataLoaderOptions {
+  /// Samples in a batch; see BatchOptions for this and the next three.
+  std::int64_t batch_size = 1;
+  bool drop_last = false;
+  int rank = 0;
+  int world_size = 1;
+  /// Threads that prepare batches; 0 prepares each one when it is asked for, on the caller's
+  /// thread.
+  int num_workers = 0;
+  /// Batches prepared ahead, by all workers together.
+  int prefetch = 4;
+};
+
+/// Where a loader stands: enough to go on from there, with any number of workers.
+struct LoaderState {
+  std::uint64_t epoch = 0;
+  /// The next batch to hand out.
+  std::int64_t batch = 0;
+  friend bool operator==(const LoaderState&, const LoaderState&) = default;
+};
+
+/// Hands out a data set's batches: `for (auto& batch : loader)` is one epoch, and the next such
+/// loop the next epoch, in another order if the sampler draws one. Batches come in the sampler's
+/// order whatever the number of workers. What `fetch` throws is thrown where that batch would have
+/// come. Leaving the loop early is fine. One consumer thread, one loop at a time.
+template <Dataset D>
+class DataLoader {
+ public:
+  using Batch = BatchOf<D>;
+
+  /// @param dataset is moved or copied in; data sets are cheap to copy.
+  /// @param sampler a Sampler over `dataset.size()` samples, or this rank's share of them.
+  /// @throws InvalidArgument as BatchSampler does, and for negative numbers of workers or batches.
+  template <std::derived_from<Sampler> S>
+  DataLoader(D dataset, S sampler, DataLoaderOptions options = {})
+      : dataset_(std::move(dataset)),
+        batches_(std::move(sampler),
+                 {options.batch_size, options.drop_last, options.rank, options.world_size}),
+        options_(options) {
+    LOCKSTEP_CHECK(options.num_workers >= 0 && options.prefetch > 0, InvalidArgument,
+                   options.num_workers, " workers preparing ", options.prefetch,
+                   " batches ahead; use 0 or more workers and 1 or more batches");
+  }
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  /// Number of batches in an epoch.
+  std::int64_t size() const { return batches_.size(); }
+  /// The data set.
+  const D& dataset() const { return dataset_; }
+
+  /// Where to go on after the batch that was handed out last: save it with a checkpoint.
+  LoaderState state() const {
+    if (next_.batch < size()) return next_;
+    return {next_.epoch + 1, 0};
+  }
+  /// The next loop starts there. @throws InvalidArgument for a batch that the epoch does not have.
+  void load_state(LoaderState state) {
+    LOCKSTEP_CHECK(state.batch >= 0 && state.batch < size(), InvalidArgument, "batch ", state.batch,
+                   " does not exist in an epoch of ", size(),
+                   " batches; was the state saved with another data set or batch size?");
+    next_ = state;
+    resumes_ = true;
+  }
+
+  /// Reads the batches of one epoch; see DataLoader.
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    /// An iterator that is not over any loader.
+    Iterator() = default;
+    Batch& operator*() const { return *loader_->current_; }
+    Batch* operator->() const { return &*loader_->current_; }
+    Iterator& operator++() {
+      loader_->advance();
+      return *this;
+    }
+    void operator++(int) { loader_->advance(); }
+    bool operator==(std::default_sentinel_t) const { return !loader_->current_; }
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(DataLoader* loader) : loader_(loader) {}
+    DataLoader* loader_ = nullptr;
+  };
+
+  /// Starts an epoch: the one after the last, or the one that `load_state` named.
+  Iterator begin() {
+    const bool left_early = next_.batch > 0 && !std::exchange(resumes_, false);
+    if (left_early) next_ = {next_.epoch + 1, 0};
+    if (pipeline_) pipeline_->stop();
+    order_ = batches_.order(next_.epoch);
+    if (options_.num_workers > 0) start_workers();
+    in_epoch_ = true;
+    advance();
+    return Iterator(this);
+  }
+  /// The end of every epoch.
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  void start_workers() {
+    // One slot more than batches ahead: the one whose batch was handed out last.
+    if (!pipeline_) {
+      slots_.resize(static_cast<std::size_t>(options_.prefetch) + 1);
+      pipeline_.emplace(
+          options_.num_workers, options_.prefetch + 1,
+          [this](std::int64_t batch, std::size_t slot) { slots_[slot].emplace(fetch(batch)); });
+    }
+    pipeline_->start(next_.batch, size());
+  }
+
+  Batch fetch(std::int64_t batch) const { return dataset_.fetch(batches_.part(order_, batch)); }
+
+  void advance() {
+    current_.reset();
+    if (next_.batch == size()) {
+      next_ = {next_.epoch + 1, 0};
+      in_epoch_ = false;
+    }
+    if (!in_epoch_) return;
+    const std::int64_t batch = next_.batch++;
+    if (!pipeline_) {
+      current_.emplace(fetch(batch));
+    } else {
+      auto& slot = slots_[pipeline_->take()];
+      current_ = std::move(slot);
+      slot.reset();
+    }
+  }
+
+  D dataset_;
+  BatchSampler batches_;
+  DataLoaderOptions options_;
+  LoaderState next_;
+  bool resumes_ = false, in_epoch_ = false;
+  std::vector<std::int64_t> order_;
+  std::optional<Batch> current_;
+  std::vector<std::optional<Batch>> slots_;
+  std::optional<PrefetchPipeline> pipeline_;  // the last member: its threads use the others
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+/// @file
+/// In which order a data set's samples are visited.
+
+namespace lockstep::data {
+
+/// Gives the indices to visit in each epoch. A sampler has no state: the order follows from the
+/// epoch's number, so that a run resumes anywhere from (epoch, position) alone. DataLoader counts
+/// the epochs.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  /// Number of indices in every epoch.
+  virtual std::int64_t size() const = 0;
+  /// The indices of one epoch, in order.
+  virtual std::vector<std::int64_t> order(std::uint64_t epoch) const = 0;
+};
+
+/// 0, 1, 2, ... in every epoch.
+class SequentialSampler : public Sampler {
+ public:
+  /// @param dataset_size number of samples.
+  /// @throws InvalidArgument for an empty data set.
+  explicit SequentialSampler(std::int64_t dataset_size);
+  std::int64_t size() const override { return size_; }
+  std::vector<std::int64_t> order(std::uint64_t epoch) const override;
+
+ private:
+  std::int64_t size_;
+};
+
+/// Every sample once per epoch, in an order drawn anew for each.
+class RandomSampler : public Sampler {
+ public:
+  /// @param dataset_size number of samples.
+  /// @param seed chooses the sequence of orders.
+  /// @throws InvalidArgument for an empty data set.
+  explicit RandomSampler(std::int64_t dataset_size, std::uint64_t seed = 0);
+  std::int64_t size() const override { return size_; }
+  std::vector<std::int64_t> order(std::uint64_t epoch) const override;
+
+ private:
+  std::int64_t size_;
+  std::uint64_t seed_;
+};
+
+}  // namespace lockstep::data

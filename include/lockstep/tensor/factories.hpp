@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "lockstep/core/random.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Functions that create tensors.
+
+namespace lockstep {
+
+/// Uninitialised, contiguous. @throws InvalidArgument for a bad shape, OutOfMemory.
+Tensor empty(const Shape& shape, TensorOptions options = {});
+/// Uninitialised, with given strides, which must be a permutation of dense ones.
+Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions options = {});
+/// Uninitialised, of the shape, dtype, device and (where channels-last) memory order of another.
+Tensor empty_like(const Tensor& other);
+/// All elements equal to `value`.
+Tensor full(const Shape& shape, double value, TensorOptions options = {});
+/// All elements 0.
+Tensor zeros(const Shape& shape, TensorOptions options = {});
+/// All elements 1.
+Tensor ones(const Shape& shape, TensorOptions options = {});
+/// All elements 0; shape, dtype, device and memory order of another tensor.
+Tensor zeros_like(const Tensor& other);
+/// 0, 1, ... n - 1.
+Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
+/// start, start + step, ... below end.
+Tensor arange(double start, double end, double step, TensorOptions options = {});
+/// Uniform over [0, 1), drawn from the generator.
+Tensor rand(const Shape& shape, TensorOptions options = {},
+            Generator& generator = default_generator());
+/// Standard normal, drawn from the generator.
+Tensor randn(const Shape& shape, TensorOptions options = {},
+             Generator& generator = default_generator());
+/// A scalar: no dimensions, one element.
+Tensor scalar(double value, TensorOptions options = {});
+
+/// A view of memory that the caller keeps alive, contiguous; or that `owner` keeps alive.
+Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {},
+                 IntrusivePtr<RefCounted> owner = {});
+/// A copy of host values. @throws InvalidArgument if their number is not the shape's.
+template <class T>
+Tensor from_span(std::span<const T> values, const Shape& shape, Device device = cpu);
+/// A copy of host values, in one dimension.
+template <class T>
+Tensor tensor(const std::vector<T>& values, Device device = cpu) {
+  return from_span<T>(values, {static_cast<std::int64_t>(values.size())}, device);
+}
+/// A copy of host values, in one dimension.
+template <class T>
+Tensor tensor(std::initializer_list<T> values, Device device = cpu) {
+  return from_span<T>({values.begin(), values.size()}, {static_cast<std::int64_t>(values.size())},
+                      device);
+}
+
+/// A window on another tensor's storage: the building block of view ops. Not recorded.
+Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strides& strides);
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/core/device.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
+#include "lockstep/core/slab.hpp"
+#include "lockstep/memory/allocator.hpp"
+
+/// @file
+/// The memory that a tensor and all its views share.
+
+namespace lockstep {
+
+/// A piece of device memory with its owner. Every write through a tensor bumps `version`, so that
+/// backward notices when a value it saved has changed.
+class Storage final : public RefCounted, public SlabAllocated {
+ public:
+  /// Memory from the device's pool, for use on the device's current stream.
+  /// @throws OutOfMemory.
+  static IntrusivePtr<Storage> allocate(std::size_t bytes, Device device);
+  /// Memory of somebody else, which `owner` keeps alive (a mapped file, a user's buffer).
+  static IntrusivePtr<Storage> borrow(void* data, std::size_t bytes, Device device,
+                                      IntrusivePtr<RefCounted> owner);
+  ~Storage() override;
+
+  /// First byte.
+  void* data() const noexcept { return data_; }
+  /// Usable bytes.
+  std::size_t bytes() const noexcept { return bytes_; }
+  /// Where the memory lives.
+  Device device() const noexcept { return device_; }
+  /// Number of writes so far.
+  std::uint32_t version() const noexcept { return version_; }
+  /// Notes a write.
+  void bump_version() noexcept { ++version_; }
+  /// Declares a use on a stream other than the one the memory was allocated on.
+  void record_stream(StreamRef stream);
+
+ private:
+  Storage() = default;
+  void destroy() noexcept override { delete this; }
+
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Device device_;
+  std::uint32_t version_ = 0;
+  Allocator* allocator_ = nullptr;
+  MemoryBlock* block_ = nullptr;
+  IntrusivePtr<RefCounted> owner_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/core/device.hpp"
+#include "lockstep/core/dtype.hpp"
+#include "lockstep/tensor/tensor_impl.hpp"
+
+/// @file
+/// The tensor: a handle of a strided, typed array on a device.
+
+namespace lockstep {
+
+/// Where and of what type a tensor is created.
+struct TensorOptions {
+  DType dtype = DType::f32;
+  Device device = cpu;
+};
+
+/// A handle: copies refer to the same array, and so do views. Methods that compute are recorded by
+/// autograd where an operand requires a gradient; they are queued on the device's current stream
+/// and return before a GPU is done. A tensor may be read by several threads, and written by one.
+///
+/// The methods below "Autograd" are defined by the autograd layer.
+class Tensor {
+ public:
+  /// An undefined tensor.
+  Tensor() = default;
+  /// A handle of an existing impl.
+  explicit Tensor(IntrusivePtr<TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
+
+  /// False for a default-constructed tensor.
+  bool defined() const noexcept { return static_cast<bool>(impl_); }
+  /// Extents, outermost first.
+  const Shape& shape() const { return impl().shape; }
+  /// Distances between neighbours, in elements.
+  const Strides& strides() const { return impl().strides; }
+  /// Number of dimensions.
+  int dim() const { return impl().shape.size(); }
+  /// Extent of one dimension; negative ones count from the end. @throws InvalidArgument.
+  std::int64_t size(std::int64_t dim) const { return shape()[wrap_dim(dim, this->dim())]; }
+  /// Number of elements.
+  std::int64_t numel() const { return impl().numel; }
+  /// Element type.
+  DType dtype() const { return impl().dtype; }
+  /// Where the array lives.
+  Device device() const { return impl().storage->device(); }
+  /// dtype and device, to create a tensor alike.
+  TensorOptions options() const { return {dtype(), device()}; }
+  /// True if elements follow one another in row-major order.
+  bool is_contiguous() const { return impl().contiguous; }
+  /// True for [N, C, H, W] whose memory is ordered N, H, W, C.
+  bool is_channels_last() const;
+  /// Bytes of all elements.
+  std::size_t nbytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
+  /// True if both handles refer to the same impl.
+  bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }
+
+  /// First element. @throws InvalidArgument if T is not the tensor's type.
+  template <class T>
+  T* data() const {
+    check_type(dtype_of<T>);
+    return static_cast<T*>(impl().data);
+  }
+  /// First element, untyped.
+  void* data_ptr() const { return impl().data; }
+  /// What kernels see.
+  ArrayView view() const { return {impl().data, dtype(), shape(), strides()}; }
+  /// All elements in order, for loops over flat data. @throws InvalidArgument unless the tensor is
+  /// contiguous, on the CPU and of type T.
+  template <class T>
+  std::span<T> flat() const {
+    check_flat();
+    return {data<T>(), static_cast<std::size_t>(numel())};
+  }
+  /// All elements in row-major order, copied to the host and converted to T (any element type).
+  /// Waits for the device.
+  template <class T>
+  std::vector<T> to_vector() const;
+  /// The only element as double. Waits for the device. @throws InvalidArgument unless numel is 1.
+  double item() const;
+
+  /// The impl. @throws InvalidArgument for an undefined tensor.
+  TensorImpl& impl() const {
+    if (!impl_) [[unlikely]]
+      throw_undefined();
+    return *impl_;
+  }
+  /// Number of handles on the impl.
+  std::uint32_t use_count() const noexcept { return impl_ ? impl_->use_count() : 0; }
+
+  /// @name Autograd
+  /// @{
+
+  /// True if backward computes a gradient for this tensor.
+  bool requires_grad() const noexcept { return impl_ && impl_->node; }
+  /// Makes a leaf require a gradient or not. Returns itself.
+  /// @throws InvalidArgument for a dtype without gradients, or for switching off a computed tensor.
+  Tensor& set_requires_grad(bool required = true);
+  /// True for tensors that no recorded op computed.
+  bool is_leaf() const;
+  /// The gradient that backward accumulated; undefined before the first. Leaves only.
+  Tensor grad() const;
+  /// Replaces the gradient (undefined clears it). @throws InvalidArgument if it does not fit.
+  void set_grad(const Tensor& grad);
+  /// Computes the gradients of all leaves this tensor depends on, adding to what they hold.
+  /// @param gradient this tensor's own gradient; may be left out for a single element (then 1).
+  /// @param retain_graph keep what backward needs, so that it can run again.
+  void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+  /// The same array outside the graph.
+  Tensor detach() const;
+  /// @}
+
+  /// @name Views (differentiable, share memory)
+  /// @{
+
+  /// Another shape over the same elements: a view where strides allow, else a copy. One extent may
+  /// be -1. @throws InvalidArgument if the number of elements differs.
+  Tensor reshape(Shape shape) const;
+  /// Joins dimensions `start` to `end`, both included.
+  Tensor flatten(std::int64_t start = 0, std::int64_t end = -1) const;
+  /// Dimensions in another order.
+  Tensor permute(const Dims& order) const;
+  /// Two dimensions swapped.
+  Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
+  /// Elements start, start + step, ... below end of one dimension. Negative bounds count from the
+  /// end, and bounds are clipped, as in Python.
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  /// One index of a dimension, which disappears.
+  Tensor select(std::int64_t dim, std::int64_t index) const;
+  /// Repeats dimensions of extent 1 without copying; -1 keeps an extent.
+  Tensor expand(Shape shape) const;
+  /// Inserts a dimension of extent 1.
+  Tensor unsqueeze(std::int64_t dim) const;
+  /// Removes a dimension of extent 1; others stay.
+  Tensor squeeze(std::int64_t dim) const;
+  /// @}
+
+  /// @name Copies (differentiable)
+  /// @{
+
+  /// Itself if row-major, else a row-major copy.
+  Tensor contiguous() const;
+  /// [N, C, H, W] with memory ordered N, H, W, C (itself if it is so already).
+  Tensor channels_last() const;
+  /// A copy with memory of its own, contiguous.
+  Tensor clone() const;
+  /// The same values in another dtype (itself if it has it).
+  Tensor to(DType dtype) const;
+  /// The same values on another device (itself if it is there).
+  Tensor to(Device device) const;
+  /// The same values on another device and in another dtype.
+  Tensor to(Device device, DType dtype) const { return to(dtype).to(device); }
+  /// Sum over the given dimensions, or over all.
+  Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+  /// Mean over the given dimensions, or over all.
+  Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+  /// Matrix product; see `lockstep::matmul`.
+  Tensor matmul(const Tensor& other) const;
+  /// @}
+
+  /// @name In place
+  /// Refused for tensors that require a gradient unless recording is off (NoGradGuard). Backward
+  /// refuses to use a saved value that was changed so.
+  /// @{
+
+  /// this += alpha * other, broadcast to this shape. Returns itself.
+  Tensor& add_(const Tensor& other, double alpha = 1.0);
+  /// this *= other, broadcast to this shape. Returns itself.
+  Tensor& mul_(const Tensor& other);
+  /// this *= value. Returns itself.
+  Tensor& mul_(double value);
+  /// this = other, broadcast, converted and moved between devices. Returns itself.
+  Tensor& copy_(const Tensor& other);
+  /// Sets all elements. Returns itself.
+  Tensor& fill_(double value);
+  /// Sets all elements to zero. Returns itself.
+  Tensor& zero_() { return fill_(0.0); }
+  /// @}
+
+ private:
+  [[noreturn]] static void throw_undefined();
+  void check_type(DType wanted) const;
+  void check_flat() const;
+
+  IntrusivePtr<TensorImpl> impl_;
+};
+
+/// Prints values like NumPy does, long dimensions shortened, with shape, dtype and device.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/core/dtype.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
+#include "lockstep/core/shape.hpp"
+#include "lockstep/core/slab.hpp"
+#include "lockstep/tensor/storage.hpp"
+
+/// @file
+/// What a Tensor handle points to.
+
+namespace lockstep {
+
+/// A strided window on a storage, and its place in the autograd graph.
+struct TensorImpl final : RefCounted, SlabAllocated {
+  IntrusivePtr<Storage> storage;
+  /// First element of the window.
+  void* data = nullptr;
+  std::int64_t numel = 0;
+  DType dtype = DType::f32;
+  bool contiguous = true;
+  /// True for windows made by a view op on another tensor.
+  bool is_view = false;
+  /// Which output of `node` this is.
+  std::uint32_t output_index = 0;
+  /// The autograd::Node that made this tensor, or the leaf node that collects its gradient. Null
+  /// for tensors that need no gradient. Only the autograd layer looks inside.
+  IntrusivePtr<RefCounted> node;
+  Shape shape;
+  Strides strides;
+
+ private:
+  void destroy() noexcept override { delete this; }
+};
+
+}  // namespace lockstep

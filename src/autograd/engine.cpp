@@ -1,0 +1,149 @@
+#include "lockstep/autograd/engine.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::autograd {
+namespace {
+
+std::atomic<std::uint64_t> runs{0};
+thread_local Engine* running = nullptr;
+
+bool earlier(const Node* a, const Node* b) { return a->sequence() < b->sequence(); }
+
+/// True if nothing but this handle can see the array, so that it may be added to in place.
+bool is_exclusive(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.impl().storage->use_count() == 1 &&
+         tensor.is_contiguous();
+}
+
+/// Restores the engine that was running when this one ends (backward inside a hook).
+struct RunningScope {
+  explicit RunningScope(Engine* engine) : previous(std::exchange(running, engine)) {}
+  ~RunningScope() { running = previous; }
+  Engine* previous;
+};
+
+}  // namespace
+
+Engine::Engine(bool retain_graph) : retain_graph_(retain_graph), run_(++runs) {}
+
+void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+                 bool retain_graph) {
+  const NoGradGuard no_recording;
+  Engine engine(retain_graph);
+  const RunningScope scope(&engine);
+  engine.count_edges(roots);
+  for (std::size_t i = 0; i < roots.size(); ++i) engine.seed(roots[i], gradients[i]);
+  while (!engine.ready_.empty()) {
+    std::pop_heap(engine.ready_.begin(), engine.ready_.end(), earlier);
+    Node* node = engine.ready_.back();
+    engine.ready_.pop_back();
+    engine.process(*node);
+  }
+  for (std::size_t i = 0; i < engine.callbacks_.size(); ++i) engine.callbacks_[i]();
+}
+
+void Engine::queue_callback(std::function<void()> callback) {
+  LOCKSTEP_CHECK(running, InvalidArgument, "queue_callback works only during a backward");
+  running->callbacks_.push_back(std::move(callback));
+}
+
+void Engine::count_edges(std::span<const Tensor> roots) {
+  std::vector<Node*> stack;
+  const auto visit = [&](Node& node) {
+    ++node.waiting_;
+    if (node.run_ == run_) return;
+    LOCKSTEP_CHECK(!node.released_, InvalidArgument, "backward through ", node.name(),
+                   " a second time: what it saved was freed by the first; pass retain_graph = true "
+                   "there, or run the forward again");
+    node.run_ = run_;
+    node.waiting_ = 1;
+    for (Tensor& gradient : node.gradients()) gradient = Tensor();
+    for (Edge& edge : node.edges()) edge.delivered = false;
+    stack.push_back(&node);
+  };
+  for (const Tensor& root : roots) visit(*node_of(root));
+  while (!stack.empty()) {
+    Node* node = stack.back();
+    stack.pop_back();
+    for (Edge& edge : node->edges())
+      if (edge.node) visit(*edge.node);
+  }
+}
+
+void Engine::seed(const Tensor& root, const Tensor& gradient) {
+  Edge edge = edge_to(root);
+  deliver(edge, gradient);
+}
+
+void Engine::process(Node& node) {
+  const auto gradients = node.gradients();
+  const bool any =
+      std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
+  if (any) {
+    InputGradients inputs(*this, node.edges());
+    node.backward(inputs);
+    for (Tensor& gradient : gradients) gradient = Tensor();
+  }
+  if (!retain_graph_) {
+    node.released_ = true;
+    node.release();
+  }
+  for (Edge& edge : node.edges())
+    if (edge.node && !std::exchange(edge.delivered, true)) arrive(*edge.node);
+}
+
+void Engine::deliver(Edge& edge, Tensor gradient) {
+  Node& node = *edge.node;
+  edge.delivered = true;
+  if (gradient.defined()) {
+    if (node.is_leaf()) {
+      static_cast<LeafNode&>(node).accumulate(std::move(gradient));
+    } else {
+      Tensor& slot = node.gradients()[edge.output];
+      if (!slot.defined())
+        slot = std::move(gradient);
+      else if (is_exclusive(slot))
+        slot.add_(gradient);
+      else
+        slot = slot.clone().add_(gradient);
+    }
+  }
+  arrive(node);
+}
+
+void Engine::arrive(Node& node) {
+  if (--node.waiting_ != 0) return;
+  if (node.is_leaf()) return static_cast<LeafNode&>(node).finish();
+  ready_.push_back(&node);
+  std::push_heap(ready_.begin(), ready_.end(), earlier);
+}
+
+void InputGradients::set(std::size_t i, Tensor gradient) {
+  if (wanted(i) && gradient.defined()) engine_.deliver(edges_[i], std::move(gradient));
+}
+
+Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
+  return empty(shape, options);
+}
+
+GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, TensorOptions options) {
+  Node& node = *edges_[i].node;
+  if (node.is_leaf()) return static_cast<LeafNode&>(node).target();
+  return {empty(shape, options), false};
+}
+
+void InputGradients::commit(std::size_t i, const Tensor& written) {
+  Edge& edge = edges_[i];
+  if (!edge.node->is_leaf()) return engine_.deliver(edge, written);
+  edge.delivered = true;
+  static_cast<LeafNode&>(*edge.node).commit(written);
+  engine_.arrive(*edge.node);
+}
+
+}  // namespace lockstep::autograd

@@ -1,0 +1,79 @@
+#include "lockstep/autograd/ops/attention.hpp"
+
+#include <cmath>
+
+#include "autograd/ops/common.hpp"
+#include "backend/attention.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+Tensor dense_last(const Tensor& x) {
+  return x.strides().back() == 1 || x.size(-1) == 1 ? x : x.contiguous();
+}
+
+/// [N, H, T, D] over memory ordered N, T, H, D: joining the heads afterwards is then a view.
+Tensor empty_heads(const Shape& shape, TensorOptions options) {
+  const Tensor memory = empty({shape[0], shape[2], shape[1], shape[3]}, options);
+  return memory.permute({0, 2, 1, 3});
+}
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  constexpr std::string_view op = "scaled_dot_product_attention";
+  check_floating(op, q);
+  check_alike(op, q, k);
+  check_alike(op, q, v);
+  const bool ranks = q.dim() == 4 && k.dim() == 4 && v.dim() == 4;
+  const bool fits = ranks && q.size(0) == k.size(0) && q.size(0) == v.size(0) &&
+                    k.size(1) == v.size(1) && k.size(2) == v.size(2) && q.size(3) == k.size(3) &&
+                    k.size(1) > 0 && q.size(1) % k.size(1) == 0;
+  LOCKSTEP_CHECK(fits, InvalidArgument, op, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),
+                 " do not fit; expected [N, H, T, D], [N, G, S, D], [N, G, S, V] with H a multiple "
+                 "of G");
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
+                                    const AttentionOptions& options) {
+  check_attention(q_in, k_in, v_in);
+  const Tensor q = dense_last(q_in), k = dense_last(k_in), v = dense_last(v_in);
+  const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
+  const Tensor mask = options.mask.defined() ? options.mask.expand(scores) : Tensor();
+  LOCKSTEP_CHECK(!mask.defined() || mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
+                 InvalidArgument, "scaled_dot_product_attention: the mask has dtype ", mask.dtype(),
+                 ", it must be bool or ", q.dtype());
+  const backend::AttentionOptions kernel_options{
+      .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
+      .causal = options.is_causal};
+  Tensor out = empty_heads({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
+  const Tensor lse =
+      empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()});
+  backend_of(q).attention->forward(out.view(), lse.view(), q.view(), k.view(), v.view(),
+                                   view_or_absent(mask), kernel_options, stream_of(q));
+  if (!recording(q, k, v)) return out;
+  return record(
+      "scaled_dot_product_attention", out,
+      [kernel_options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
+       out = SavedTensor(out), lse = SavedTensor(lse),
+       mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
+        constexpr std::string_view op = "scaled_dot_product_attention";
+        const Tensor &query = q.get(op), &key = k.get(op), &value = v.get(op);
+        const Tensor dy = dense_last(dy_in);
+        Tensor dq = empty_heads(query.shape(), dy.options());
+        Tensor dk = empty_heads(key.shape(), dy.options());
+        Tensor dv = empty_heads(value.shape(), dy.options());
+        backend_of(dy).attention->backward(dq.view(), dk.view(), dv.view(), dy.view(), query.view(),
+                                           key.view(), value.view(), out.get(op).view(),
+                                           lse.get(op).view(), view_or_absent(mask.get(op)),
+                                           kernel_options, stream_of(dy));
+        inputs.set(2, std::move(dv));
+        inputs.set(1, std::move(dk));
+        inputs.set(0, std::move(dq));
+      },
+      q, k, v);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <string_view>
+
+#include "backend/backend.hpp"
+#include "lockstep/autograd/record.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// What most ops need: the backend of an operand, checks, broadcasting.
+
+namespace lockstep::autograd {
+
+/// The kernels that serve a tensor's device.
+inline const backend::Backend& backend_of(const Tensor& tensor) {
+  return backend::of(tensor.device());
+}
+
+/// The stream on which ops of a tensor's device run.
+inline StreamRef stream_of(const Tensor& tensor) { return current_stream(tensor.device()); }
+
+/// @throws InvalidArgument unless both operands share dtype and device.
+inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
+  LOCKSTEP_CHECK(a.dtype() == b.dtype(), InvalidArgument, op, ": operands have dtypes ", a.dtype(),
+                 " and ", b.dtype(), "; convert one with to(dtype)");
+  LOCKSTEP_CHECK(a.device() == b.device(), InvalidArgument, op, ": operands are on ", a.device(),
+                 " and ", b.device(), "; move one with to(device)");
+}
+
+/// @throws InvalidArgument unless the tensor has a floating dtype.
+inline void check_floating(std::string_view op, const Tensor& x) {
+  LOCKSTEP_CHECK(is_floating(x.dtype()), InvalidArgument, op, ": needs a floating dtype, got ",
+                 x.dtype());
+}
+
+/// The tensor's view, repeated over a larger shape.
+inline ArrayView broadcast_view(const Tensor& tensor, const Shape& shape) {
+  ArrayView view = tensor.view();
+  if (view.shape == shape) return view;
+  view.strides = broadcast_strides(view.shape, view.strides, shape);
+  view.shape = shape;
+  return view;
+}
+
+/// The view of a tensor that may be undefined: then an absent operand.
+inline ArrayView view_or_absent(const Tensor& tensor) {
+  return tensor.defined() ? tensor.view() : ArrayView{};
+}
+
+/// An image tensor with dense memory: as it is if row-major or channels-last, else packed.
+inline Tensor dense_image(const Tensor& x) { return x.is_channels_last() ? x : x.contiguous(); }
+
+/// The tensor in the memory order asked for.
+inline Tensor ordered(const Tensor& x, bool channels_last) {
+  return channels_last ? x.channels_last() : x.contiguous();
+}
+
+/// The dtype of statistics over data of a dtype: f64 for f64, else f32.
+inline DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Sums a gradient of a broadcast result down to an operand's shape.
+Tensor sum_to(const Tensor& gradient, const Shape& shape);
+
+/// Notes an in-place change. @throws InvalidArgument if the tensor requires a gradient while
+/// recording is on.
+void begin_write(std::string_view op, const Tensor& tensor);
+
+}  // namespace lockstep::autograd

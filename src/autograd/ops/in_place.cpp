@@ -1,0 +1,91 @@
+#include "autograd/ops/common.hpp"
+#include "backend/elementwise.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+
+namespace lockstep {
+namespace autograd {
+
+void begin_write(std::string_view op, const Tensor& tensor) {
+  LOCKSTEP_CHECK(
+      !tensor.requires_grad() || !grad_enabled(), InvalidArgument, op,
+      ": a tensor that requires a gradient cannot be changed in place while recording is "
+      "on; use NoGradGuard, or the op that returns a new tensor");
+  tensor.impl().storage->bump_version();
+}
+
+namespace {
+
+void check_broadcasts_into(std::string_view op, const Tensor& to, const Tensor& from) {
+  LOCKSTEP_CHECK(
+      to.shape() == from.shape() || broadcast_shapes(to.shape(), from.shape()) == to.shape(),
+      InvalidArgument, op, ": shape ", from.shape(), " does not fit into ", to.shape());
+}
+
+void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tensor& other,
+              double alpha) {
+  check_alike(name, self, other);
+  check_broadcasts_into(name, self, other);
+  begin_write(name, self);
+  backend_of(self).elementwise->binary(op, self.view(), self.view(),
+                                       broadcast_view(other, self.shape()), {.alpha = alpha},
+                                       stream_of(self));
+}
+
+/// Bytes between devices, in the order of the GPU's stream; both sides contiguous, same dtype.
+void copy_across(const Tensor& to, const Tensor& from) {
+  const Device device = to.device().is_cuda() ? to.device() : from.device();
+  const StreamRef stream = current_stream(device);
+  device_runtime(device.type).copy(to.data_ptr(), from.data_ptr(), to.nbytes(), stream);
+  // The host side may be reused as soon as the call returns.
+  if (to.device().is_cpu() || from.device().is_cpu()) synchronize(stream);
+}
+
+}  // namespace
+}  // namespace autograd
+
+using namespace autograd;
+
+Tensor& Tensor::add_(const Tensor& other, double alpha) {
+  in_place(BinaryOp::add, "add_", *this, other, alpha);
+  return *this;
+}
+
+Tensor& Tensor::mul_(const Tensor& other) {
+  in_place(BinaryOp::mul, "mul_", *this, other, 1.0);
+  return *this;
+}
+
+Tensor& Tensor::mul_(double value) {
+  begin_write("mul_", *this);
+  backend_of(*this).elementwise->unary(UnaryOp::affine, view(), view(), {.alpha = value},
+                                       stream_of(*this));
+  return *this;
+}
+
+Tensor& Tensor::fill_(double value) {
+  begin_write("fill_", *this);
+  backend_of(*this).elementwise->fill(view(), value, stream_of(*this));
+  return *this;
+}
+
+Tensor& Tensor::copy_(const Tensor& other) {
+  check_broadcasts_into("copy_", *this, other);
+  begin_write("copy_", *this);
+  if (device() == other.device()) {
+    backend_of(*this).elementwise->copy(view(), broadcast_view(other, shape()), stream_of(*this));
+    return *this;
+  }
+  // Convert and pack where the data is, move the bytes, then unpack where they arrive.
+  const NoGradGuard no_recording;
+  const Tensor packed = other.detach().to(dtype()).expand(shape()).contiguous();
+  if (is_contiguous()) {
+    copy_across(*this, packed);
+    return *this;
+  }
+  const Tensor landed = empty(shape(), options());
+  copy_across(landed, packed);
+  backend_of(*this).elementwise->copy(view(), landed.view(), stream_of(*this));
+  return *this;
+}
+
+}  // namespace lockstep

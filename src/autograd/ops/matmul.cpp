@@ -1,0 +1,167 @@
+#include "lockstep/autograd/ops/matmul.hpp"
+
+#include "autograd/ops/common.hpp"
+#include "backend/gemm.hpp"
+#include "backend/reduce.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// A [rows, columns] or [batch, rows, columns] tensor as the gemm interface wants it.
+ArrayView batched(const Tensor& matrix) {
+  ArrayView view = matrix.view();
+  if (view.rank() == 2) {
+    view.shape.insert(0, 1);
+    view.strides.insert(0, 0);
+  }
+  return view;
+}
+
+ArrayView transposed(ArrayView view) {
+  std::swap(view.shape[1], view.shape[2]);
+  std::swap(view.strides[1], view.strides[2]);
+  return view;
+}
+
+/// The tensor itself if its rows or its columns are dense, else a packed copy.
+Tensor dense_matrix(const Tensor& x) {
+  const int r = x.dim() - 2, c = x.dim() - 1;
+  const bool rows = x.strides()[c] == 1 || x.shape()[c] == 1;
+  const bool columns = x.strides()[r] == 1 || x.shape()[r] == 1;
+  return rows || columns ? x : x.contiguous();
+}
+
+void gemm(const Tensor& out, const ArrayView& a, const ArrayView& b, double beta = 0.0,
+          const Tensor& bias = {}) {
+  backend_of(out).gemm->gemm(
+      {.out = batched(out),
+       .a = a,
+       .b = b,
+       .beta = beta,
+       .epilogue = bias.defined() ? backend::Epilogue::bias : backend::Epilogue::none,
+       .bias = view_or_absent(bias),
+       .aux = {}},
+      stream_of(out));
+}
+
+/// a @ b of two 3-D (or two 2-D) tensors of equal batch, recorded.
+Tensor batched_product(const Tensor& a_in, const Tensor& b_in) {
+  const Tensor a = dense_matrix(a_in), b = dense_matrix(b_in);
+  Shape shape = a.shape();
+  shape.back() = b.shape().back();
+  Tensor out = empty(shape, a.options());
+  gemm(out, batched(a), batched(b));
+  if (!recording(a, b)) return out;
+  return record(
+      "matmul", out,
+      [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &x = a.get("matmul"), &y = b.get("matmul");
+        const Tensor dy = dense_matrix(dy_in);
+        inputs.write(1, y.shape(), y.options(), [&](const Tensor& db, bool accumulate) {
+          gemm(db, transposed(batched(x)), batched(dy), accumulate);
+        });
+        inputs.write(0, x.shape(), x.options(), [&](const Tensor& da, bool accumulate) {
+          gemm(da, batched(dy), transposed(batched(y)), accumulate);
+        });
+      },
+      a, b);
+}
+
+/// Broadcasts the batch dimensions of both operands and joins them into one.
+Tensor broadcast_product(const Tensor& a, const Tensor& b) {
+  const auto batch_of = [](const Tensor& x) {
+    Shape batch = x.shape();
+    batch.erase(batch.size() - 1);
+    batch.erase(batch.size() - 1);
+    return batch;
+  };
+  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
+  const std::int64_t count = numel(batch);
+  const auto joined = [&](const Tensor& x) {
+    Shape wide = batch;
+    wide.push_back(x.size(-2));
+    wide.push_back(x.size(-1));
+    return x.expand(wide).reshape({count, x.size(-2), x.size(-1)});
+  };
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  return batched_product(joined(a), joined(b)).reshape(shape);
+}
+
+void check_inner(const Tensor& a, const Tensor& b) {
+  check_alike("matmul", a, b);
+  check_floating("matmul", a);
+  LOCKSTEP_CHECK(a.dim() > 0 && b.dim() > 0, InvalidArgument,
+                 "matmul: operands need at least one dimension, got shapes ", a.shape(), " and ",
+                 b.shape());
+  const std::int64_t inner = b.dim() == 1 ? b.size(0) : b.size(-2);
+  LOCKSTEP_CHECK(a.size(-1) == inner, InvalidArgument, "matmul: shapes ", a.shape(), " and ",
+                 b.shape(), " do not fit: inner extents ", a.size(-1), " and ", inner, " differ");
+}
+
+/// The same elements as [rows, columns of the last dimension].
+Tensor as_matrix(const Tensor& x) {
+  const std::int64_t columns = x.size(-1);
+  return x.dim() == 2 ? x : x.reshape({columns ? x.numel() / columns : 0, columns});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_inner(a, b);
+  if (a.dim() == 1 && b.dim() == 1) return matmul(a.unsqueeze(0), b.unsqueeze(1)).reshape({});
+  if (a.dim() == 1) return matmul(a.unsqueeze(0), b).squeeze(-2);
+  if (b.dim() == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
+  if (a.dim() == 2 && b.dim() == 2) return batched_product(a, b);
+  if (b.dim() == 2) {
+    Shape shape = a.shape();
+    shape.back() = b.size(-1);
+    return batched_product(as_matrix(a), b).reshape(shape);
+  }
+  return broadcast_product(a, b);
+}
+
+Tensor Tensor::matmul(const Tensor& other) const { return lockstep::matmul(*this, other); }
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_alike("linear", x, weight);
+  check_floating("linear", x);
+  LOCKSTEP_CHECK(weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1), InvalidArgument,
+                 "linear: input of shape ", x.shape(), " does not fit a weight of shape ",
+                 weight.shape(), " (out, in)");
+  if (bias.defined()) {
+    check_alike("linear", x, bias);
+    LOCKSTEP_CHECK(bias.shape() == Shape{weight.size(0)}, InvalidArgument, "linear: bias of shape ",
+                   bias.shape(), " does not fit ", weight.size(0), " outputs");
+  }
+  Shape shape = x.shape();
+  shape.back() = weight.size(0);
+  const Tensor rows = dense_matrix(no_grad([&] { return as_matrix(x); }));
+  Tensor out = empty(shape, x.options());
+  gemm(as_matrix(out), batched(rows), transposed(batched(weight)), 0.0, bias);
+  if (!recording(x, weight, bias)) return out;
+  return record(
+      "linear", out,
+      [x = SavedTensor(rows), weight = SavedTensor(weight), shape = x.shape()](
+          const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor& input = x.get("linear");
+        const Tensor& w = weight.get("linear");
+        const Tensor dy = dense_matrix(as_matrix(dy_in));
+        inputs.write(2, {w.size(0)}, w.options(), [&](const Tensor& db, bool accumulate) {
+          backend_of(dy).reduce->reduce(ReduceOp::sum, db.reshape({1, w.size(0)}).view(), dy.view(),
+                                        accumulate, stream_of(dy));
+        });
+        inputs.write(1, w.shape(), w.options(), [&](const Tensor& dw, bool accumulate) {
+          gemm(dw, transposed(batched(dy)), batched(input), accumulate);
+        });
+        inputs.write(0, shape, w.options(), [&](const Tensor& dx, bool accumulate) {
+          gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
+        });
+      },
+      x, weight, bias);
+}
+
+}  // namespace lockstep

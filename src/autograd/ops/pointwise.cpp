@@ -1,0 +1,174 @@
+#include "lockstep/autograd/ops/pointwise.hpp"
+
+#include "autograd/ops/common.hpp"
+#include "backend/elementwise.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
+  Tensor y = empty_like(x);
+  backend_of(x).elementwise->unary(op, y.view(), x.view(), constants, stream_of(x));
+  if (!recording(x)) return y;
+  const OpTraits& op_traits = traits(op);
+  const SavedTensor saved_x(op_traits.saves == Saves::input ? x : Tensor());
+  const SavedTensor saved_y(op_traits.saves == Saves::output ? y : Tensor());
+  return record(
+      op_traits.name, y,
+      [op, constants, saved_x, saved_y](const Tensor& dy, InputGradients& inputs) {
+        const std::string_view name = traits(op).name;
+        Tensor dx = empty_like(dy);
+        backend_of(dy).elementwise->unary_backward(
+            op, dx.view(), dy.view(), view_or_absent(saved_x.get(name)),
+            view_or_absent(saved_y.get(name)), constants, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+/// The result of a binary op: the operands' shape, or the one they broadcast to.
+Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
+  check_alike(traits(op).name, a, b);
+  if (a.shape() == b.shape()) {
+    Tensor out = empty_like(a);
+    backend_of(a).elementwise->binary(op, out.view(), a.view(), b.view(), constants, stream_of(a));
+    return out;
+  }
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  Tensor out = shape == a.shape() ? empty_like(a) : empty(shape, a.options());
+  backend_of(a).elementwise->binary(op, out.view(), broadcast_view(a, shape),
+                                    broadcast_view(b, shape), constants, stream_of(a));
+  return out;
+}
+
+/// a + sign * b: the gradient passes through.
+Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, double sign) {
+  Tensor out = binary_forward(op, a, b, {.alpha = alpha});
+  if (!recording(a, b)) return out;
+  return record(
+      traits(op).name, out,
+      [factor = sign * alpha, shape_a = a.shape(), shape_b = b.shape()](const Tensor& dy,
+                                                                        InputGradients& inputs) {
+        if (inputs.wanted(1)) {
+          const Tensor db = sum_to(dy, shape_b);
+          inputs.set(1, factor == 1.0 ? db : affine(db, factor, 0.0));
+        }
+        if (inputs.wanted(0)) inputs.set(0, sum_to(dy, shape_a));
+      },
+      a, b);
+}
+
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+  Tensor out = binary_forward(op, a, b, {});
+  if (!recording(a, b)) return out;
+  return record(
+      traits(op).name, out,
+      [op, a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, InputGradients& inputs) {
+        const std::string_view name = traits(op).name;
+        const Tensor &x = a.get(name), &y = b.get(name);
+        const Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+        const Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
+        backend_of(dy).elementwise->binary_backward(
+            op, view_or_absent(da), view_or_absent(db), dy.view(), broadcast_view(x, dy.shape()),
+            broadcast_view(y, dy.shape()), {}, stream_of(dy));
+        if (db.defined()) inputs.set(1, sum_to(db, y.shape()));
+        if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
+      },
+      a, b);
+}
+
+Tensor compare(CompareOp op, std::string_view name, const Tensor& a, const Tensor& b) {
+  check_alike(name, a, b);
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  Tensor out = empty(shape, {DType::boolean, a.device()});
+  backend_of(a).elementwise->compare(op, out.view(), broadcast_view(a, shape),
+                                     broadcast_view(b, shape), stream_of(a));
+  return out;
+}
+
+}  // namespace
+
+Tensor neg(const Tensor& x) { return unary(UnaryOp::neg, x); }
+Tensor abs(const Tensor& x) { return unary(UnaryOp::abs, x); }
+Tensor square(const Tensor& x) { return unary(UnaryOp::square, x); }
+Tensor sqrt(const Tensor& x) { return unary(UnaryOp::sqrt, x); }
+Tensor rsqrt(const Tensor& x) { return unary(UnaryOp::rsqrt, x); }
+Tensor reciprocal(const Tensor& x) { return unary(UnaryOp::reciprocal, x); }
+Tensor exp(const Tensor& x) { return unary(UnaryOp::exp, x); }
+Tensor expm1(const Tensor& x) { return unary(UnaryOp::expm1, x); }
+Tensor log(const Tensor& x) { return unary(UnaryOp::log, x); }
+Tensor log1p(const Tensor& x) { return unary(UnaryOp::log1p, x); }
+Tensor sin(const Tensor& x) { return unary(UnaryOp::sin, x); }
+Tensor cos(const Tensor& x) { return unary(UnaryOp::cos, x); }
+Tensor erf(const Tensor& x) { return unary(UnaryOp::erf, x); }
+Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, x); }
+Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, x); }
+Tensor relu(const Tensor& x) { return unary(UnaryOp::relu, x); }
+Tensor silu(const Tensor& x) { return unary(UnaryOp::silu, x); }
+Tensor gelu(const Tensor& x, GeluApproximation approximation) {
+  return unary(approximation == GeluApproximation::none ? UnaryOp::gelu : UnaryOp::gelu_tanh, x);
+}
+Tensor softplus(const Tensor& x) { return unary(UnaryOp::softplus, x); }
+Tensor mish(const Tensor& x) { return unary(UnaryOp::mish, x); }
+Tensor elu(const Tensor& x, double alpha) { return unary(UnaryOp::elu, x, {.alpha = alpha}); }
+Tensor hardswish(const Tensor& x) { return unary(UnaryOp::hardswish, x); }
+Tensor leaky_relu(const Tensor& x, double slope) {
+  return unary(UnaryOp::leaky_relu, x, {.alpha = slope});
+}
+Tensor clamp(const Tensor& x, double low, double high) {
+  LOCKSTEP_CHECK(low <= high, InvalidArgument, "clamp: low ", low, " is above high ", high);
+  return unary(UnaryOp::clamp, x, {.alpha = low, .beta = high});
+}
+Tensor pow(const Tensor& x, double exponent) {
+  return unary(UnaryOp::pow_scalar, x, {.alpha = exponent});
+}
+Tensor affine(const Tensor& x, double alpha, double beta) {
+  return unary(UnaryOp::affine, x, {.alpha = alpha, .beta = beta});
+}
+
+Tensor add(const Tensor& a, const Tensor& b, double alpha) {
+  return additive(BinaryOp::add, a, b, alpha, 1.0);
+}
+Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
+  return additive(BinaryOp::sub, a, b, alpha, -1.0);
+}
+Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::mul, a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return binary(BinaryOp::div, a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
+Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_alike("where", a, b);
+  LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument,
+                 "where: the condition has dtype ", condition.dtype(), ", it must be bool");
+  const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
+  Tensor out = empty(shape, a.options());
+  backend_of(a).elementwise->where(out.view(), broadcast_view(condition, shape),
+                                   broadcast_view(a, shape), broadcast_view(b, shape),
+                                   stream_of(a));
+  if (!recording(a, b)) return out;
+  return record(
+      "where", out,
+      [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](
+          const Tensor& dy, InputGradients& inputs) {
+        const Tensor zero = full({}, 0.0, dy.options());
+        const Tensor& chosen = condition.get("where");
+        if (inputs.wanted(0)) inputs.set(0, sum_to(where(chosen, dy, zero), shape_a));
+        if (inputs.wanted(1)) inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
+      },
+      a, b);
+}
+
+Tensor eq(const Tensor& a, const Tensor& b) { return compare(CompareOp::equal, "eq", a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare(CompareOp::not_equal, "ne", a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare(CompareOp::less, "lt", a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare(CompareOp::less_equal, "le", a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare(CompareOp::greater, "gt", a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) {
+  return compare(CompareOp::greater_equal, "ge", a, b);
+}
+
+}  // namespace lockstep

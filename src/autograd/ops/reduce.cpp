@@ -1,0 +1,204 @@
+#include "lockstep/autograd/ops/reduce.hpp"
+
+#include <limits>
+
+#include "autograd/ops/common.hpp"
+#include "backend/reduce.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// The shape with every reduced dimension at extent 1.
+Shape kept_shape(const Shape& shape, const Dims& dims) {
+  if (dims.empty()) return Dims::filled(shape.size(), 1);
+  Shape kept = shape;
+  for (const auto dim : dims) kept[wrap_dim(dim, shape.size())] = 1;
+  return kept;
+}
+
+/// The shape without the reduced dimensions.
+Shape dropped_shape(const Shape& shape, const Dims& dims) {
+  if (dims.empty()) return {};
+  Dims reduced = Dims::filled(shape.size(), 0);
+  for (const auto dim : dims) reduced[wrap_dim(dim, shape.size())] = 1;
+  Shape dropped;
+  for (int i = 0; i < shape.size(); ++i)
+    if (!reduced[i]) dropped.push_back(shape[i]);
+  return dropped;
+}
+
+/// Reduces to the kept shape, not recorded.
+Tensor reduce_kept(ReduceOp op, const Tensor& x, const Shape& kept) {
+  Tensor y = empty(kept, x.options());
+  backend_of(x).reduce->reduce(op, y.view(), x.view(), false, stream_of(x));
+  return y;
+}
+
+Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdim) {
+  return keepdim ? kept : kept.reshape(dropped_shape(x.shape(), dims));
+}
+
+/// Sum or mean: the gradient is spread evenly.
+Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
+                        bool keepdim) {
+  const Shape kept = kept_shape(x.shape(), dims);
+  Tensor y = reduce_kept(op, x, kept);
+  if (recording(x)) {
+    const double factor = op == ReduceOp::mean
+                              ? static_cast<double>(numel(kept)) /
+                                    static_cast<double>(std::max<std::int64_t>(1, x.numel()))
+                              : 1.0;
+    y = record(
+        name, y,
+        [shape = x.shape(), factor](const Tensor& dy, InputGradients& inputs) {
+          const Tensor scaled = factor == 1.0 ? dy : affine(dy, factor, 0.0);
+          inputs.set(0, scaled.expand(shape));
+        },
+        x);
+  }
+  return finish(y, x, dims, keepdim);
+}
+
+Tensor extreme(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
+               bool keepdim) {
+  LOCKSTEP_CHECK(x.numel() > 0, InvalidArgument, name, " of an empty tensor of shape ", x.shape());
+  const Shape kept = kept_shape(x.shape(), dims);
+  Tensor y = reduce_kept(op, x, kept);
+  if (recording(x)) {
+    y = record(
+        name, y,
+        [name, x = SavedTensor(x), y = SavedTensor(y)](const Tensor& dy, InputGradients& inputs) {
+          const Tensor hit =
+              eq(x.get(name), y.get(name).expand(x.get(name).shape())).to(dy.dtype());
+          inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
+        },
+        x);
+  }
+  return finish(y, x, dims, keepdim);
+}
+
+Tensor arg_extreme(std::string_view name, const Tensor& x, std::int64_t dim, bool largest,
+                   bool keepdim) {
+  const int d = wrap_dim(dim, x.dim());
+  LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, name, " over an empty dimension of shape ",
+                 x.shape());
+  Tensor y = empty(kept_shape(x.shape(), {d}), {DType::i64, x.device()});
+  backend_of(x).reduce->arg_extreme(y.view(), x.view(), d, largest, stream_of(x));
+  return finish(y, x, {d}, keepdim);
+}
+
+}  // namespace
+
+namespace autograd {
+
+Tensor sum_to(const Tensor& gradient, const Shape& shape) {
+  if (gradient.shape() == shape) return gradient;
+  // Align the target with the gradient's rank; every extent that differs is summed.
+  Shape kept = Dims::filled(gradient.dim(), 1);
+  const int lead = gradient.dim() - shape.size();
+  for (int i = 0; i < shape.size(); ++i) kept[lead + i] = shape[i];
+  return reduce_kept(ReduceOp::sum, gradient, kept).reshape(shape);
+}
+
+}  // namespace autograd
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return linear_reduction(ReduceOp::sum, "sum", x, dims, keepdim);
+}
+
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_floating("mean", x);
+  return linear_reduction(ReduceOp::mean, "mean", x, dims, keepdim);
+}
+
+Tensor Tensor::sum(const Dims& dims, bool keepdim) const {
+  return lockstep::sum(*this, dims, keepdim);
+}
+Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
+  return lockstep::mean(*this, dims, keepdim);
+}
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extreme(ReduceOp::amax, "amax", x, dims, keepdim);
+}
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extreme(ReduceOp::amin, "amin", x, dims, keepdim);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_floating("logsumexp", x);
+  // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
+  Tensor shift = no_grad([&] { return amax(x, dims, true); });
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor zero = zeros({}, x.options());
+  shift = where(eq(abs(shift), full({}, infinity, x.options())), zero, shift);
+  return finish(log(sum(exp(x - shift), dims, true)) + shift, x, dims, keepdim);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
+  check_floating("var", x);
+  const double kept = static_cast<double>(numel(kept_shape(x.shape(), dims)));
+  const double count = static_cast<double>(x.numel()) / std::max(kept, 1.0);
+  const Tensor centred = x - mean(x, dims, true);
+  return sum(square(centred), dims, keepdim) / (count - static_cast<double>(correction));
+}
+
+Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_floating("norm", x);
+  const Shape kept = kept_shape(x.shape(), dims);
+  Tensor y = no_grad([&] { return sqrt(reduce_kept(ReduceOp::square_sum, x, kept)); });
+  if (recording(x)) {
+    y = record(
+        "norm", y,
+        [x = SavedTensor(x), y = SavedTensor(y)](const Tensor& dy, InputGradients& inputs) {
+          const Tensor& length = y.get("norm");
+          const Tensor zero = zeros({}, length.options());
+          const Tensor safe = where(eq(length, zero), ones({}, length.options()), length);
+          inputs.set(0, mul(x.get("norm"), div(dy, safe)));
+        },
+        x);
+  }
+  return finish(y, x, dims, keepdim);
+}
+
+Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return arg_extreme("argmax", x, dim, true, keepdim);
+}
+Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return arg_extreme("argmin", x, dim, false, keepdim);
+}
+
+Tensor cumsum(const Tensor& x, std::int64_t dim) {
+  const int d = wrap_dim(dim, x.dim());
+  Tensor y = empty(x.shape(), x.options());
+  backend_of(x).reduce->cumsum(y.view(), x.view(), d, false, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "cumsum", y,
+      [d](const Tensor& dy, InputGradients& inputs) {
+        Tensor dx = empty(dy.shape(), dy.options());
+        backend_of(dy).reduce->cumsum(dx.view(), dy.view(), d, true, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim) {
+  const int d = wrap_dim(dim, x.dim());
+  LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, "topk: k = ", k, " is outside [0, ",
+                 x.shape()[d], "], the dimension's extent");
+  const Tensor rows = no_grad([&] { return x.detach().transpose(d, -1).contiguous(); });
+  Shape shape = rows.shape();
+  shape.back() = k;
+  const Tensor values = empty(shape, x.options());
+  const Tensor indices = empty(shape, {DType::i64, x.device()});
+  backend_of(x).reduce->topk(values.view(), indices.view(), rows.view(), k, stream_of(x));
+  const Tensor positions = indices.transpose(d, -1).contiguous();
+  return {gather(x, d, positions), positions};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,222 @@
+#include "lockstep/autograd/ops/shape.hpp"
+
+#include <algorithm>
+
+#include "autograd/ops/common.hpp"
+#include "backend/elementwise.hpp"
+#include "backend/reduce.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// The same array read backwards along dimensions.
+ArrayView reversed(ArrayView view, const Dims& dims) {
+  std::int64_t offset = 0;
+  for (const auto dim : dims) {
+    const int d = static_cast<int>(dim);
+    offset += (view.shape[d] - 1) * view.strides[d];
+    view.strides[d] = -view.strides[d];
+  }
+  view.data = view.as<std::byte>() + offset * static_cast<std::int64_t>(size_of(view.dtype));
+  return view;
+}
+
+Tensor triangle(std::string_view name, const Tensor& x, bool upper, std::int64_t diagonal) {
+  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, name, ": needs at least two dimensions, got shape ",
+                 x.shape());
+  Tensor y = empty(x.shape(), x.options());
+  backend_of(x).elementwise->triangle(y.view(), x.view(), upper, diagonal, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      name, y,
+      [name, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
+        inputs.set(0, triangle(name, dy, upper, diagonal));
+      },
+      x);
+}
+
+void check_index(std::string_view op, const Tensor& index) {
+  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, op, ": the index has dtype ",
+                 index.dtype(), ", it must be i64");
+}
+
+}  // namespace
+
+Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
+  LOCKSTEP_CHECK(!tensors.empty(), InvalidArgument, "cat: the list of tensors is empty");
+  const int d = wrap_dim(dim, tensors[0].dim());
+  Shape shape = tensors[0].shape();
+  shape[d] = 0;
+  for (const Tensor& part : tensors) {
+    check_alike("cat", tensors[0], part);
+    Shape rest = part.shape();
+    LOCKSTEP_CHECK(rest.size() == shape.size(), InvalidArgument, "cat: shapes ", tensors[0].shape(),
+                   " and ", part.shape(), " differ in rank");
+    const std::int64_t total = shape[d] + rest[d];
+    rest[d] = shape[d];
+    LOCKSTEP_CHECK(rest == shape, InvalidArgument, "cat along dimension ", d, ": shapes ",
+                   tensors[0].shape(), " and ", part.shape(), " differ elsewhere");
+    shape[d] = total;
+  }
+  Tensor out = empty(shape, tensors[0].options());
+  std::vector<std::int64_t> sizes;
+  std::int64_t at = 0;
+  for (const Tensor& part : tensors) {
+    const std::int64_t extent = part.shape()[d];
+    const Tensor window = out.slice(d, at, at + extent);
+    backend_of(out).elementwise->copy(window.view(), part.view(), stream_of(out));
+    sizes.push_back(extent);
+    at += extent;
+  }
+  if (!recording_any(tensors)) return out;
+  return record_list(
+      "cat", out,
+      [d, sizes = std::move(sizes)](const Tensor& dy, InputGradients& inputs) {
+        std::int64_t start = 0;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          if (inputs.wanted(i)) inputs.set(i, dy.slice(d, start, start + sizes[i]));
+          start += sizes[i];
+        }
+      },
+      tensors);
+}
+
+Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
+  LOCKSTEP_CHECK(!tensors.empty(), InvalidArgument, "stack: the list of tensors is empty");
+  const int d = wrap_dim(dim, tensors[0].dim() + 1);
+  std::vector<Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) {
+    LOCKSTEP_CHECK(tensor.shape() == tensors[0].shape(), InvalidArgument, "stack: shapes ",
+                   tensors[0].shape(), " and ", tensor.shape(), " differ");
+    rows.push_back(tensor.unsqueeze(d));
+  }
+  return cat(rows, d);
+}
+
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
+  const int d = wrap_dim(dim, x.dim());
+  std::vector<Tensor> parts;
+  std::int64_t at = 0;
+  {
+    const NoGradGuard no_recording;
+    for (const auto size : sizes) {
+      LOCKSTEP_CHECK(size >= 0, InvalidArgument, "split: negative size in ", sizes);
+      parts.push_back(x.slice(d, at, at + size));
+      at += size;
+    }
+  }
+  LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, "split: sizes ", sizes, " add up to ", at,
+                 ", the dimension has extent ", x.shape()[d]);
+  if (!recording(x)) return parts;
+  record_outputs(
+      "split", parts,
+      [d, sizes, shape = x.shape()](std::span<const Tensor> dys, InputGradients& inputs) {
+        const auto defined = std::ranges::find_if(dys, &Tensor::defined);
+        Tensor dx = empty(shape, defined->options());
+        std::int64_t start = 0;
+        for (int i = 0; i < sizes.size(); ++i) {
+          Tensor window = dx.slice(d, start, start + sizes[i]);
+          const Tensor& dy = dys[static_cast<std::size_t>(i)];
+          if (dy.defined())
+            window.copy_(dy);
+          else
+            window.zero_();
+          start += sizes[i];
+        }
+        inputs.set(0, std::move(dx));
+      },
+      x);
+  return parts;
+}
+
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
+  LOCKSTEP_CHECK(chunks > 0, InvalidArgument, "chunk: needs at least one chunk, got ", chunks);
+  const std::int64_t extent = x.size(dim),
+                     step = std::max<std::int64_t>(1, (extent + chunks - 1) / chunks);
+  Dims sizes;
+  for (std::int64_t at = 0; at < extent; at += step) sizes.push_back(std::min(step, extent - at));
+  return split(x, sizes, dim);
+}
+
+Tensor flip(const Tensor& x, const Dims& dims) {
+  Dims wrapped;
+  for (const auto dim : dims) wrapped.push_back(wrap_dim(dim, x.dim()));
+  Tensor y = empty(x.shape(), x.options());
+  if (x.numel() > 0)
+    backend_of(x).elementwise->copy(y.view(), reversed(x.view(), wrapped), stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "flip", y,
+      [wrapped](const Tensor& dy, InputGradients& inputs) { inputs.set(0, flip(dy, wrapped)); }, x);
+}
+
+Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
+  const std::int64_t extent = x.size(dim);
+  if (extent == 0) return x.clone();
+  const std::int64_t cut = extent - ((shift % extent) + extent) % extent;
+  return cat(std::vector{x.slice(dim, cut, extent), x.slice(dim, 0, cut)}, dim);
+}
+
+Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value) {
+  LOCKSTEP_CHECK(padding.size() % 2 == 0 && static_cast<int>(padding.size()) / 2 <= x.dim(),
+                 InvalidArgument, "pad: ", padding.size(), " numbers for ", x.dim(),
+                 " dimensions; give (before, after) pairs from the last dimension on");
+  Shape shape = x.shape();
+  Dims before = Dims::filled(x.dim(), 0);
+  for (std::size_t i = 0; i < padding.size(); i += 2) {
+    LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument,
+                   "pad: negative padding ", padding[i], ", ", padding[i + 1]);
+    const int d = x.dim() - 1 - static_cast<int>(i / 2);
+    before[d] = padding[i];
+    shape[d] += padding[i] + padding[i + 1];
+  }
+  const auto inner = [before, from = x.shape()](Tensor window) {
+    for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);
+    return window;
+  };
+  Tensor y = full(shape, value, x.options());
+  backend_of(x).elementwise->copy(inner(y).view(), x.view(), stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "pad", y, [inner](const Tensor& dy, InputGradients& inputs) { inputs.set(0, inner(dy)); }, x);
+}
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, false, diagonal); }
+Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, true, diagonal); }
+
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  check_index("gather", index);
+  const int d = wrap_dim(dim, x.dim());
+  LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, "gather: the index has shape ",
+                 index.shape(), ", it needs ", x.dim(), " dimensions like ", x.shape());
+  for (int i = 0; i < x.dim(); ++i)
+    LOCKSTEP_CHECK(i == d || index.shape()[i] <= x.shape()[i], InvalidArgument,
+                   "gather: the index of shape ", index.shape(), " exceeds ", x.shape());
+  Tensor y = empty(index.shape(), x.options());
+  backend_of(x).reduce->gather(y.view(), x.view(), index.view(), d, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "gather", y,
+      [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
+        Tensor dx = zeros(shape, dy.options());
+        backend_of(dy).reduce->scatter_add(dx.view(), dy.view(), index.get("gather").view(), d,
+                                           stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  check_index("index_select", index);
+  LOCKSTEP_CHECK(index.dim() == 1, InvalidArgument, "index_select: the index has shape ",
+                 index.shape(), ", it must have one dimension");
+  const int d = wrap_dim(dim, x.dim());
+  Shape along = Dims::filled(x.dim(), 1), wanted = x.shape();
+  along[d] = wanted[d] = index.numel();
+  return gather(x, d, index.reshape(along).expand(wanted));
+}
+
+}  // namespace lockstep

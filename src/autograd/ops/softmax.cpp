@@ -1,0 +1,145 @@
+#include "autograd/ops/common.hpp"
+#include "backend/rows.hpp"
+#include "lockstep/autograd/ops/loss.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+Tensor softmax_rows(std::string_view name, const Tensor& x_in, bool log) {
+  const Tensor x = x_in.contiguous();
+  Tensor y = empty(x.shape(), x.options());
+  backend_of(x).rows->softmax(y.view(), x.view(), log, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      name, y,
+      [name, log, y = SavedTensor(y)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = dy_in.contiguous();
+        Tensor dx = empty(dy.shape(), dy.options());
+        backend_of(dy).rows->softmax_backward(dx.view(), dy.view(), y.get(name).view(), log,
+                                              stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+Tensor softmax_along(std::string_view name, const Tensor& x, std::int64_t dim, bool log) {
+  check_floating(name, x);
+  const int d = wrap_dim(dim, x.dim());
+  if (d == x.dim() - 1) return softmax_rows(name, x, log);
+  return softmax_rows(name, x.transpose(d, -1), log).transpose(d, -1);
+}
+
+/// [n, classes, d...] as rows [n * d..., classes].
+Tensor as_rows(const Tensor& logits) {
+  if (logits.dim() == 1) return logits.unsqueeze(0);
+  if (logits.dim() == 2) return logits;
+  Dims order{0};
+  for (int i = 2; i < logits.dim(); ++i) order.push_back(i);
+  order.push_back(1);
+  return logits.permute(order).reshape({-1, logits.size(1)});
+}
+
+/// Loss of each row, already weighted, and what each row counts in a mean.
+struct RowLosses {
+  Tensor loss, weight;
+};
+
+RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
+                     const CrossEntropyOptions& options) {
+  const Tensor logits = logits_in.contiguous(), targets = targets_in.contiguous();
+  const TensorOptions statistics{statistics_dtype(logits.dtype()), logits.device()};
+  const Shape rows{logits.size(0)};
+  const Tensor loss = empty(rows, statistics), lse = empty(rows, statistics),
+               row_weight = empty(rows, statistics);
+  const backend::CrossEntropyOptions row_options{options.ignore_index, options.label_smoothing};
+  backend_of(logits).rows->cross_entropy(loss.view(), lse.view(), row_weight.view(), logits.view(),
+                                         targets.view(), view_or_absent(options.weight),
+                                         row_options, stream_of(logits));
+  if (!recording(logits)) return {loss, row_weight};
+  const Tensor recorded = record(
+      "cross_entropy", loss,
+      [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
+       weight = SavedTensor(options.weight),
+       lse = SavedTensor(lse)](const Tensor& dloss, InputGradients& inputs) {
+        const Tensor& x = logits.get("cross_entropy");
+        Tensor dx = empty(x.shape(), x.options());
+        backend_of(x).rows->cross_entropy_backward(
+            dx.view(), dloss.view(), x.view(), targets.get("cross_entropy").view(),
+            view_or_absent(weight.get("cross_entropy")), lse.get("cross_entropy").view(),
+            row_options, stream_of(x));
+        inputs.set(0, std::move(dx));
+      },
+      logits);
+  return {recorded, row_weight};
+}
+
+/// Targets given as probabilities.
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
+                          const CrossEntropyOptions& options) {
+  const std::int64_t class_dim = logits.dim() == 1 ? 0 : 1;
+  const double classes = static_cast<double>(logits.size(class_dim));
+  const double smoothing = options.label_smoothing;
+  Tensor share = smoothing > 0 ? affine(targets, 1 - smoothing, smoothing / classes) : targets;
+  if (options.weight.defined()) {
+    Shape along = Dims::filled(logits.dim(), 1);
+    along[static_cast<int>(class_dim)] = options.weight.numel();
+    share = share * options.weight.reshape(along);
+  }
+  const Tensor losses = neg(sum(share * log_softmax(logits, class_dim), {class_dim}));
+  if (options.reduction == Reduction::none) return losses;
+  const Tensor total = sum(losses);
+  return options.reduction == Reduction::sum ? total : total / static_cast<double>(losses.numel());
+}
+
+void check_cross_entropy(const Tensor& logits, const Tensor& targets,
+                         const CrossEntropyOptions& options) {
+  check_floating("cross_entropy", logits);
+  LOCKSTEP_CHECK(logits.dim() >= 1, InvalidArgument,
+                 "cross_entropy: logits need a class dimension");
+  LOCKSTEP_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, InvalidArgument,
+                 "cross_entropy: label_smoothing ", options.label_smoothing, " is outside [0, 1]");
+  const std::int64_t classes = logits.size(logits.dim() == 1 ? 0 : 1);
+  if (options.weight.defined()) {
+    check_alike("cross_entropy", logits, options.weight);
+    LOCKSTEP_CHECK(options.weight.shape() == Shape{classes}, InvalidArgument,
+                   "cross_entropy: weight of shape ", options.weight.shape(), " for ", classes,
+                   " classes");
+  }
+  Shape expected = logits.shape();
+  expected.erase(logits.dim() == 1 ? 0 : 1);
+  LOCKSTEP_CHECK(targets.dtype() == DType::i64, InvalidArgument,
+                 "cross_entropy: targets have dtype ", targets.dtype(),
+                 "; class numbers are i64, probabilities have the shape and dtype of the logits");
+  LOCKSTEP_CHECK(targets.shape() == expected, InvalidArgument, "cross_entropy: logits of shape ",
+                 logits.shape(), " need targets of shape ", expected, ", got ", targets.shape());
+  LOCKSTEP_CHECK(targets.device() == logits.device(), InvalidArgument,
+                 "cross_entropy: logits are on ", logits.device(), ", targets on ",
+                 targets.device());
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, std::int64_t dim) {
+  return softmax_along("softmax", x, dim, false);
+}
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  return softmax_along("log_softmax", x, dim, true);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options) {
+  if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape())
+    return soft_cross_entropy(logits, targets, options);
+  check_cross_entropy(logits, targets, options);
+  const auto [losses, counts] =
+      row_losses(as_rows(logits), targets.reshape({targets.numel()}), options);
+  if (options.reduction == Reduction::none) return losses.reshape(targets.shape());
+  const Tensor total = sum(losses);
+  return options.reduction == Reduction::sum ? total : total / sum(counts);
+}
+
+}  // namespace lockstep

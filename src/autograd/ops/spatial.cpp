@@ -1,0 +1,189 @@
+#include "lockstep/autograd/ops/spatial.hpp"
+
+#include "autograd/ops/common.hpp"
+#include "backend/reduce.hpp"
+#include "backend/spatial.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+backend::Pair pair(Size2d size) { return {size.height, size.width}; }
+
+Tensor empty_image(const Shape& shape, TensorOptions options, bool channels_last) {
+  return channels_last ? empty_strided(shape, channels_last_strides(shape), options)
+                       : empty(shape, options);
+}
+
+void check_image(std::string_view op, const Tensor& x) {
+  check_floating(op, x);
+  LOCKSTEP_CHECK(x.dim() == 4, InvalidArgument, op, ": needs images [N, C, H, W], got shape ",
+                 x.shape());
+}
+
+Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& options) {
+  check_image("conv2d", x);
+  check_alike("conv2d", x, weight);
+  LOCKSTEP_CHECK(
+      weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(1) * options.groups &&
+          weight.size(0) % options.groups == 0,
+      InvalidArgument, "conv2d: input of shape ", x.shape(), " does not fit a weight of shape ",
+      weight.shape(), " (out, in / groups, h, w) in ", options.groups, " groups");
+  const auto extent = [&](int dim, std::int64_t stride, std::int64_t padding,
+                          std::int64_t dilation) {
+    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0, InvalidArgument, "conv2d: stride ",
+                   stride, ", padding ", padding, ", dilation ", dilation,
+                   ": stride and dilation must be positive, padding not negative");
+    const std::int64_t span = dilation * (weight.size(dim) - 1) + 1;
+    const std::int64_t room = x.size(dim) + 2 * padding - span;
+    LOCKSTEP_CHECK(room >= 0, InvalidArgument, "conv2d: a kernel of shape ", weight.shape(),
+                   " does not fit an image of shape ", x.shape(), " with padding ", padding);
+    return room / stride + 1;
+  };
+  return {x.size(0), weight.size(0),
+          extent(2, options.stride.height, options.padding.height, options.dilation.height),
+          extent(3, options.stride.width, options.padding.width, options.dilation.width)};
+}
+
+/// Sum of dy over all but the channels.
+void bias_gradient(const Tensor& db, const Tensor& dy, bool accumulate) {
+  ArrayView out = db.view();
+  out.shape = {1, db.size(0), 1, 1};
+  out.strides = {db.size(0), 1, 1, 1};
+  backend_of(dy).reduce->reduce(ReduceOp::sum, out, dy.view(), accumulate, stream_of(dy));
+}
+
+std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t padding, bool ceil_mode) {
+  LOCKSTEP_CHECK(kernel > 0 && stride > 0 && padding >= 0 && 2 * padding <= kernel, InvalidArgument,
+                 "pooling: kernel ", kernel, ", stride ", stride, ", padding ", padding,
+                 ": kernel and stride must be positive, padding at most half the kernel");
+  const std::int64_t room = in + 2 * padding - kernel;
+  LOCKSTEP_CHECK(room >= 0 || ceil_mode, InvalidArgument, "pooling: a window of ", kernel,
+                 " does not fit an extent of ", in, " with padding ", padding);
+  std::int64_t out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  // The last window must start inside the image or its left padding.
+  if (ceil_mode && (out - 1) * stride >= in + padding) --out;
+  return out;
+}
+
+struct Pooling {
+  backend::PoolGeometry geometry;
+  Shape shape;
+};
+
+Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& options) {
+  check_image(op, x);
+  const Size2d k = options.kernel, p = options.padding;
+  const Size2d s{options.stride.height ? options.stride.height : k.height,
+                 options.stride.width ? options.stride.width : k.width};
+  return {{pair(k), pair(s), pair(p), options.count_include_pad},
+          {x.size(0), x.size(1),
+           pooled_extent(x.size(2), k.height, s.height, p.height, options.ceil_mode),
+           pooled_extent(x.size(3), k.width, s.width, p.width, options.ceil_mode)}};
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias,
+              const Conv2dOptions& options) {
+  const Shape shape = conv_shape(x_in, weight_in, options);
+  if (bias.defined()) {
+    check_alike("conv2d", x_in, bias);
+    LOCKSTEP_CHECK(bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
+                   "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
+                   " output channels");
+  }
+  const backend::ConvGeometry geometry{pair(options.stride), pair(options.padding),
+                                       pair(options.dilation), options.groups};
+  const Tensor x = dense_image(x_in), weight = dense_image(weight_in);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image(shape, x.options(), channels_last);
+  backend_of(x).convolution->forward(y.view(), x.view(), weight.view(), view_or_absent(bias),
+                                     geometry, stream_of(x));
+  if (!recording(x, weight, bias)) return y;
+  return record(
+      "conv2d", y,
+      [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
+          const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get("conv2d"), &kernel = weight.get("conv2d");
+        const Tensor dy = ordered(dy_in, channels_last);
+        backend::Convolution& convolution = *backend_of(dy).convolution;
+        inputs.write(2, {kernel.size(0)}, dy.options(),
+                     [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
+        inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
+          convolution.backward_weight(dw.view(), dy.view(), input.view(), geometry, accumulate,
+                                      stream_of(dy));
+        });
+        if (!inputs.wanted(0)) return;
+        Tensor dx = empty_like(input);
+        convolution.backward_data(dx.view(), dy.view(), kernel.view(), geometry, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x, weight, bias);
+}
+
+Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
+  const auto [geometry, shape] = pooling("max_pool2d", x_in, options);
+  const Tensor x = dense_image(x_in);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image(shape, x.options(), channels_last);
+  const Tensor index = empty_image(shape, {DType::i64, x.device()}, channels_last);
+  backend_of(x).pooling->max_forward(y.view(), index.view(), x.view(), geometry, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "max_pool2d", y,
+      [geometry = geometry, channels_last, from = x.shape(), index = SavedTensor(index)](
+          const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = ordered(dy_in, channels_last);
+        Tensor dx = empty_image(from, dy.options(), channels_last);
+        backend_of(dy).pooling->max_backward(dx.view(), dy.view(), index.get("max_pool2d").view(),
+                                             geometry, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+Tensor avg_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
+  const auto [geometry, shape] = pooling("avg_pool2d", x_in, options);
+  const Tensor x = dense_image(x_in);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image(shape, x.options(), channels_last);
+  backend_of(x).pooling->average_forward(y.view(), x.view(), geometry, stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "avg_pool2d", y,
+      [geometry = geometry, channels_last, from = x.shape()](const Tensor& dy_in,
+                                                             InputGradients& inputs) {
+        const Tensor dy = ordered(dy_in, channels_last);
+        Tensor dx = empty_image(from, dy.options(), channels_last);
+        backend_of(dy).pooling->average_backward(dx.view(), dy.view(), geometry, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x_in, Size2d output) {
+  check_image("adaptive_avg_pool2d", x_in);
+  LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument,
+                 "adaptive_avg_pool2d: output size ", output.height, " x ", output.width,
+                 " must be positive");
+  const Tensor x = dense_image(x_in);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y =
+      empty_image({x.size(0), x.size(1), output.height, output.width}, x.options(), channels_last);
+  backend_of(x).pooling->adaptive_average_forward(y.view(), x.view(), stream_of(x));
+  if (!recording(x)) return y;
+  return record(
+      "adaptive_avg_pool2d", y,
+      [channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = ordered(dy_in, channels_last);
+        Tensor dx = empty_image(from, dy.options(), channels_last);
+        backend_of(dy).pooling->adaptive_average_backward(dx.view(), dy.view(), stream_of(dy));
+        inputs.set(0, std::move(dx));
+      },
+      x);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <optional>
+
+#include "autograd/ops/common.hpp"
+#include "backend/elementwise.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// A window on x, recorded with the function that maps its gradient back.
+template <class Backward>
+Tensor view_op(std::string_view name, const Tensor& x, void* data, const Shape& shape,
+               const Strides& strides, Backward backward) {
+  Tensor y = make_view(x, data, shape, strides);
+  if (!recording(x)) return y;
+  return record(
+      name, y,
+      [backward](const Tensor& dy, InputGradients& inputs) { inputs.set(0, backward(dy)); }, x);
+}
+
+void* offset_by(const Tensor& x, std::int64_t elements) {
+  return static_cast<std::byte*>(x.data_ptr()) +
+         elements * static_cast<std::int64_t>(size_of(x.dtype()));
+}
+
+/// Replaces an extent of -1 by what the number of elements leaves.
+Shape infer_extent(Shape shape, std::int64_t elements) {
+  const Shape asked = shape;
+  std::int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] != -1) {
+      known *= shape[i];
+      continue;
+    }
+    LOCKSTEP_CHECK(unknown < 0, InvalidArgument, "reshape: more than one -1 in ", asked);
+    unknown = i;
+  }
+  if (unknown >= 0 && known > 0) shape[unknown] = elements / known;
+  LOCKSTEP_CHECK(numel(shape) == elements, InvalidArgument, "reshape: ", elements,
+                 " elements do not fill shape ", asked);
+  return shape;
+}
+
+/// Strides under which the same memory has another shape, where there are such.
+std::optional<Strides> view_strides(const Shape& from, const Strides& strides, const Shape& to) {
+  Strides result = Dims::filled(to.size(), 0);
+  int t = to.size() - 1;
+  std::int64_t step = 1, group = 1;
+  for (int f = from.size() - 1; f >= 0; --f) {
+    if (from[f] == 1) continue;
+    if (group == 1) step = strides[f];
+    group *= from[f];
+    const bool joins_next = f > 0 && from[f - 1] != 1 && strides[f - 1] == from[f] * strides[f];
+    if (joins_next) continue;
+    while (t >= 0 && (group > 1 || to[t] == 1)) {
+      if (group % to[t] != 0) return std::nullopt;
+      result[t] = step;
+      step *= to[t];
+      group /= to[t];
+      --t;
+    }
+    if (group != 1) return std::nullopt;
+  }
+  for (; t >= 0; --t) result[t] = step;
+  return result;
+}
+
+}  // namespace
+
+Tensor Tensor::reshape(Shape wanted) const {
+  const Shape target = infer_extent(wanted, numel());
+  if (target == shape()) return *this;
+  const auto strides_now =
+      is_contiguous() ? contiguous_strides(target) : view_strides(shape(), strides(), target);
+  if (!strides_now) return contiguous().reshape(target);
+  return view_op("reshape", *this, data_ptr(), target, *strides_now,
+                 [from = shape()](const Tensor& dy) { return dy.reshape(from); });
+}
+
+Tensor Tensor::flatten(std::int64_t start, std::int64_t end) const {
+  if (dim() == 0) return reshape({1});
+  const int first = wrap_dim(start, dim()), last = wrap_dim(end, dim());
+  LOCKSTEP_CHECK(first <= last, InvalidArgument, "flatten: start ", start, " is after end ", end);
+  Shape target;
+  std::int64_t joined = 1;
+  for (int i = 0; i < dim(); ++i) {
+    if (i < first || i > last)
+      target.push_back(shape()[i]);
+    else
+      joined *= shape()[i];
+    if (i == last) target.push_back(joined);
+  }
+  return reshape(target);
+}
+
+Tensor Tensor::permute(const Dims& order) const {
+  LOCKSTEP_CHECK(order.size() == dim(), InvalidArgument, "permute: order ", order,
+                 " must name each of ", dim(), " dimensions");
+  Shape new_shape = shape();
+  Strides new_strides = strides();
+  Dims inverse = Dims::filled(dim(), -1);
+  for (int i = 0; i < dim(); ++i) {
+    const int from = wrap_dim(order[i], dim());
+    LOCKSTEP_CHECK(inverse[from] < 0, InvalidArgument, "permute: dimension ", from,
+                   " appears twice in ", order);
+    inverse[from] = i;
+    new_shape[i] = shape()[from];
+    new_strides[i] = strides()[from];
+  }
+  return view_op("permute", *this, data_ptr(), new_shape, new_strides,
+                 [inverse](const Tensor& dy) { return dy.permute(inverse); });
+}
+
+Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  Dims order;
+  for (int i = 0; i < dim(); ++i) order.push_back(i);
+  std::swap(order[wrap_dim(dim0, dim())], order[wrap_dim(dim1, dim())]);
+  return permute(order);
+}
+
+Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+                     std::int64_t step) const {
+  const int d = wrap_dim(dim, this->dim());
+  LOCKSTEP_CHECK(step > 0, InvalidArgument, "slice: the step must be positive, got ", step);
+  const std::int64_t extent = shape()[d];
+  const auto clip = [extent](std::int64_t at) {
+    return std::clamp<std::int64_t>(at < 0 ? at + extent : at, 0, extent);
+  };
+  const std::int64_t first = clip(start), last = std::max(first, clip(end));
+  Shape new_shape = shape();
+  Strides new_strides = strides();
+  new_shape[d] = (last - first + step - 1) / step;
+  new_strides[d] *= step;
+  return view_op("slice", *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
+                 [from = shape(), d, first, last, step](const Tensor& dy) {
+                   Tensor dx = zeros(from, dy.options());
+                   dx.slice(d, first, last, step).copy_(dy);
+                   return dx;
+                 });
+}
+
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+  const int d = wrap_dim(dim, this->dim());
+  const int at = wrap_dim(index, static_cast<int>(shape()[d]));
+  Shape without = shape();
+  without.erase(d);
+  return slice(d, at, at + 1).reshape(without);
+}
+
+Tensor Tensor::expand(Shape wanted) const {
+  const int lead = wanted.size() - dim();
+  for (int i = 0; i < wanted.size(); ++i)
+    if (wanted[i] == -1 && i >= lead) wanted[i] = shape()[i - lead];
+  if (wanted == shape()) return *this;
+  const Strides repeated = broadcast_strides(shape(), strides(), wanted);
+  return view_op("expand", *this, data_ptr(), wanted, repeated,
+                 [from = shape()](const Tensor& dy) { return sum_to(dy, from); });
+}
+
+Tensor Tensor::unsqueeze(std::int64_t dim) const {
+  Shape with = shape();
+  with.insert(wrap_dim(dim, this->dim() + 1), 1);
+  return reshape(with);
+}
+
+Tensor Tensor::squeeze(std::int64_t dim) const {
+  const int d = wrap_dim(dim, this->dim());
+  if (shape()[d] != 1) return *this;
+  Shape without = shape();
+  without.erase(d);
+  return reshape(without);
+}
+
+Tensor Tensor::clone() const {
+  Tensor y = empty(shape(), options());
+  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  if (!recording(*this)) return y;
+  return record(
+      "clone", y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); }, *this);
+}
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::channels_last() const {
+  if (is_channels_last()) return *this;
+  Tensor y = empty_strided(shape(), channels_last_strides(shape()), options());
+  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  if (!recording(*this)) return y;
+  return record(
+      "channels_last", y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); },
+      *this);
+}
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  Tensor y = is_channels_last() ? empty_strided(shape(), strides(), {wanted, device()})
+                                : empty(shape(), {wanted, device()});
+  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  if (!recording(*this) || !is_floating(wanted)) return y;
+  return record(
+      "to", y,
+      [from = dtype()](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy.to(from)); },
+      *this);
+}
+
+Tensor Tensor::to(Device wanted) const {
+  if (wanted == device()) return *this;
+  Tensor y = empty(shape(), {dtype(), wanted});
+  y.copy_(*this);
+  if (!recording(*this)) return y;
+  return record(
+      "to", y,
+      [from = device()](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy.to(from)); },
+      *this);
+}
+
+}  // namespace lockstep

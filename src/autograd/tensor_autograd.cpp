@@ -1,0 +1,51 @@
+#include "autograd/ops/common.hpp"
+#include "lockstep/autograd/engine.hpp"
+#include "lockstep/autograd/leaf.hpp"
+
+namespace lockstep {
+
+using namespace autograd;
+
+Tensor& Tensor::set_requires_grad(bool required) {
+  if (required == requires_grad()) return *this;
+  if (!required) {
+    LOCKSTEP_CHECK(is_leaf(), InvalidArgument,
+                   "a computed tensor always requires a gradient; detach() it instead");
+    impl().node.reset();
+    return *this;
+  }
+  LOCKSTEP_CHECK(is_floating(dtype()), InvalidArgument, "a tensor of dtype ", dtype(),
+                 " cannot require a gradient; only floating dtypes can");
+  impl().node = make_intrusive<LeafNode>(*this);
+  impl().output_index = 0;
+  return *this;
+}
+
+bool Tensor::is_leaf() const { return !requires_grad() || node_of(*this)->is_leaf(); }
+
+Tensor Tensor::grad() const {
+  if (!requires_grad()) return {};
+  return leaf_of(*this).gradient();
+}
+
+void Tensor::set_grad(const Tensor& grad) { leaf_of(*this).set_gradient(grad); }
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  LOCKSTEP_CHECK(requires_grad(), InvalidArgument,
+                 "backward: no operand of this tensor requires a gradient");
+  Tensor seed = gradient;
+  if (seed.defined()) {
+    check_alike("backward", *this, seed);
+    LOCKSTEP_CHECK(seed.shape() == shape(), InvalidArgument, "backward: the gradient has shape ",
+                   seed.shape(), ", the tensor ", shape());
+  } else {
+    LOCKSTEP_CHECK(numel() == 1, InvalidArgument, "backward: a tensor of shape ", shape(),
+                   " needs a gradient; only a single element may go without");
+    seed = ones(shape(), options());
+  }
+  Engine::run({this, 1}, {&seed, 1}, retain_graph);
+}
+
+Tensor Tensor::detach() const { return make_view(*this, data_ptr(), shape(), strides()); }
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include "backend/gemm.hpp"
+
+#include <utility>
+
+#include "backend/backend.hpp"
+#include "backend/elementwise.hpp"
+#include "backend/onednn/families.hpp"
+#include "backend/onednn/library.hpp"
+#include "backend/onednn/primitive_cache.hpp"
+#include "backend/reference/families.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+// Up to this many multiply-adds, starting threads and a primitive costs more than it brings.
+constexpr std::int64_t small_product = std::int64_t{1} << 18;
+
+ArrayView transposed(const ArrayView& view) {
+  ArrayView result = view;
+  std::swap(result.shape[1], result.shape[2]);
+  std::swap(result.strides[1], result.strides[2]);
+  return result;
+}
+
+/// Gives dimensions of extent 1 the strides that a dense array has, so that equal layouts look
+/// equal. @returns false for a layout where neither rows nor columns are contiguous.
+bool normalise(ArrayView& view) {
+  auto &shape = view.shape, &strides = view.strides;
+  if (shape[2] == 1 && (shape[1] == 1 || strides[1] != 1)) strides[2] = 1;
+  if (shape[1] == 1) strides[1] = strides[2] == 1 ? shape[2] : 1;
+  if (shape[0] == 1) strides[0] = shape[1] * shape[2];
+  const bool rows = strides[2] == 1 && strides[1] >= shape[2];
+  const bool columns = strides[1] == 1 && strides[2] >= shape[1];
+  return rows || columns;
+}
+
+/// Joins the batch to the rows where b is the same for all: one large product beats many small.
+void fold_batch(GemmCall& call) {
+  const std::int64_t batch = call.out.shape[0], rows = call.out.shape[1];
+  if (batch == 1 || call.b.strides[0] != 0) return;
+  for (const ArrayView* view : {&call.out, &call.a})
+    if (view->strides[0] != rows * view->strides[1]) return;
+  for (ArrayView* view : {&call.out, &call.a, &call.aux}) {
+    if (!*view) continue;
+    view->shape[0] = 1;
+    view->shape[1] = batch * rows;
+  }
+  call.b.shape[0] = 1;
+}
+
+/// The product itself, without what an own pass does afterwards.
+class Matmul {
+ public:
+  Matmul() = default;
+  explicit Matmul(const GemmCall& call) {
+    dnnl::primitive_attr attr = dnn::attributes();
+    if (call.beta != 0) {
+      dnnl::post_ops post;
+      post.append_sum(static_cast<float>(call.beta));
+      attr.set_post_ops(post);
+    }
+    const auto a = describe(call.a), b = describe(call.b), out = describe(call.out);
+    dnnl::memory::desc bias;
+    if (call.bias) {
+      dnnl::memory::dims extents(call.out.shape[0] == 1 ? 2 : 3, 1);
+      extents.back() = call.bias.shape[0];
+      bias = {extents, dnn::data_type(call.bias.dtype), dnnl::memory::dims(extents.size(), 1)};
+    }
+    try {
+      const auto desc = call.bias ? dnn::make<dnnl::matmul>(attr, a, b, bias, out)
+                                  : dnn::make<dnnl::matmul>(attr, a, b, out);
+      runnable_ = dnn::Runnable(dnnl::matmul(desc), desc.scratchpad_desc());
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented)
+        throw OnednnError("matmul", error.status, error.what());
+      return;
+    }
+    runnable_.add(DNNL_ARG_SRC, a);
+    runnable_.add(DNNL_ARG_WEIGHTS, b);
+    runnable_.add(DNNL_ARG_DST, out);
+    if (call.bias) runnable_.add(DNNL_ARG_BIAS, bias);
+  }
+  /// False where oneDNN has no code for the call.
+  explicit operator bool() const { return static_cast<bool>(runnable_); }
+  void run(const GemmCall& call) {
+    if (call.bias)
+      runnable_.run({call.a.data, call.b.data, call.out.data, call.bias.data});
+    else
+      runnable_.run({call.a.data, call.b.data, call.out.data});
+  }
+
+ private:
+  /// Without a batch two dimensions describe it, for which oneDNN has more code.
+  static dnnl::memory::desc describe(const ArrayView& view) {
+    ArrayView matrix = view;
+    if (view.shape[0] == 1) {
+      matrix.shape.erase(0);
+      matrix.strides.erase(0);
+    }
+    return dnn::describe(matrix);
+  }
+  dnn::Runnable runnable_;
+};
+
+/// A single small f32 product, without a primitive.
+void multiply_small(const GemmCall& call) {
+  const ArrayView &a = call.a, &b = call.b, &out = call.out;
+  const std::int64_t rows = out.shape[1], columns = out.shape[2];
+  double beta = call.beta;
+  if (call.bias) {
+    const float* bias = call.bias.as<const float>();
+    for (std::int64_t i = 0; i < rows; ++i) {
+      float* row = out.as<float>() + i * out.strides[1];
+      for (std::int64_t j = 0; j < columns; ++j)
+        row[j] = bias[j] + (beta == 0 ? 0.0f : static_cast<float>(beta) * row[j]);
+    }
+    beta = 1;
+  }
+  const bool ta = a.strides[2] != 1, tb = b.strides[2] != 1;
+  const auto status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', rows, columns, a.shape[2], 1.0f,
+                                 a.as<const float>(), ta ? a.strides[2] : a.strides[1],
+                                 b.as<const float>(), tb ? b.strides[2] : b.strides[1],
+                                 static_cast<float>(beta), out.as<float>(), out.strides[1]);
+  if (status != dnnl_success) throw OnednnError("dnnl_sgemm", status, "the product did not run");
+}
+
+bool is_small(const GemmCall& call) {
+  const auto f32 = [](const ArrayView& view) { return !view || view.dtype == DType::f32; };
+  return call.out.shape[0] == 1 &&
+         call.out.shape[1] * call.out.shape[2] * call.a.shape[2] <= small_product && f32(call.a) &&
+         f32(call.out) && f32(call.bias);
+}
+
+/// Runs the product part of a call. @returns false where oneDNN cannot.
+bool multiply(GemmCall call) {
+  for (ArrayView* view : {&call.out, &call.a, &call.b})
+    if (!normalise(*view)) return false;
+  if (call.out.strides[2] != 1) {
+    if (call.bias) return false;
+    std::swap(call.a, call.b);
+    for (ArrayView* view : {&call.out, &call.a, &call.b}) {
+      *view = transposed(*view);
+      normalise(*view);  // a vector's strides mean something else now
+    }
+  }
+  if (call.bias && call.bias.strides[0] != 1 && call.bias.shape[0] != 1) return false;
+  if (is_small(call)) {
+    multiply_small(call);
+    return true;
+  }
+  dnn::Key key;
+  for (ArrayView* view : {&call.a, &call.b}) {
+    if (view->strides[0] == 0 && view->shape[0] > 1) view->shape[0] = 1;  // oneDNN's broadcast
+    if (view->shape[0] == 1 && call.out.shape[0] > 1)
+      view->strides[0] = view->shape[1] * view->shape[2];
+    key.add(*view);
+  }
+  key.add(call.out);
+  key.add(call.bias);
+  key.add(static_cast<std::int64_t>(call.beta * 1024));
+  static thread_local dnn::PrimitiveCache<Matmul> cache;
+  Matmul& matmul = cache.get(key, [&] { return Matmul(call); });
+  if (!matmul) return false;
+  matmul.run(call);
+  return true;
+}
+
+/// oneDNN's matmul for f32 and bf16, its sgemm for small f32 products, and the elementwise engine
+/// for GELU.
+class OnednnGemm final : public Gemm {
+ public:
+  void gemm(const GemmCall& call, StreamRef stream) override {
+    GemmCall folded = call;
+    if (!fits(call)) return reference_gemm().gemm(call, stream);
+    if (call.out.numel() == 0) return;
+    fold_batch(folded);
+    const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
+                      : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
+                                                           : plain(folded);
+    if (!done) reference_gemm().gemm(call, stream);
+  }
+
+ private:
+  /// What is left to the reference: other dtypes, errors, an empty depth, rare accumulations.
+  static bool fits(const GemmCall& call) {
+    const bool known = dnn::trains(call.a.dtype) && dnn::trains(call.out.dtype) &&
+                       call.a.dtype == call.b.dtype && call.a.rank() == 3 && call.b.rank() == 3 &&
+                       call.out.rank() == 3 && (!call.bias || dnn::trains(call.bias.dtype));
+    const bool agree = known && call.a.shape[2] == call.b.shape[1] &&
+                       call.out.shape[1] == call.a.shape[1] &&
+                       call.out.shape[2] == call.b.shape[2] &&
+                       call.out.shape[0] == call.a.shape[0] && call.a.shape[0] == call.b.shape[0];
+    const bool own_pass = call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu;
+    return agree && call.a.shape[2] > 0 && !(own_pass && call.beta != 0);
+  }
+  static bool plain(GemmCall call) {
+    if (call.epilogue == Epilogue::none) call.bias = {};
+    return multiply(call);
+  }
+  static bool gelu_bias(GemmCall call, StreamRef stream) {
+    const ArrayView out = call.out;
+    call.out = call.aux;
+    Elementwise* elementwise = reference().elementwise;
+    if (!elementwise || !multiply(call)) return false;
+    elementwise->unary(UnaryOp::gelu_tanh, out, call.aux, {}, stream);
+    return true;
+  }
+  static bool dgelu(GemmCall call, StreamRef stream) {
+    call.bias = {};
+    Elementwise* elementwise = reference().elementwise;
+    if (!elementwise || !multiply(call)) return false;
+    elementwise->unary_backward(UnaryOp::gelu_tanh, call.out, call.out, call.aux, {}, {}, stream);
+    return true;
+  }
+};
+
+}  // namespace
+
+Gemm& onednn_gemm() {
+  static OnednnGemm family;
+  return family;
+}
+
+}  // namespace lockstep::backend

@@ -1,0 +1,72 @@
+#include "backend/onednn/library.hpp"
+
+#include <array>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::backend::dnn {
+
+const dnnl::engine& engine() {
+  static const dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  return instance;
+}
+
+const dnnl::stream& stream() {
+  static thread_local const dnnl::stream instance(engine());
+  return instance;
+}
+
+dnnl::memory::data_type data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return dnnl::memory::data_type::f32;
+    case DType::bf16: return dnnl::memory::data_type::bf16;
+    default: LOCKSTEP_THROW(Unsupported, "oneDNN: no training in dtype ", dtype);
+  }
+}
+
+dnnl::memory::desc describe(const ArrayView& view) {
+  return {dims(view.shape), data_type(view.dtype), dims(view.strides)};
+}
+
+dnnl::memory::desc describe_any(const ArrayView& view) {
+  return {dims(view.shape), data_type(view.dtype), dnnl::memory::format_tag::any};
+}
+
+dnnl::primitive_attr attributes() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+void* working_memory(int slot, std::size_t bytes) {
+  static thread_local std::array<kernels::Scratch, 5> slots;
+  return slots[static_cast<std::size_t>(slot)].get<char>(bytes);
+}
+
+Runnable::Runnable(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad)
+    : primitive_(primitive), scratch_bytes_(scratchpad.get_size()) {
+  if (scratch_bytes_) add(DNNL_ARG_SCRATCHPAD, scratchpad);
+}
+
+void Runnable::add(int argument, const dnnl::memory::desc& desc) {
+  memories_.push_back(dnnl::memory(desc, engine(), DNNL_MEMORY_NONE));
+  arguments_.push_back({argument, memories_.back().get()});
+}
+
+void Runnable::run(std::initializer_list<void*> data) {
+  // The C interface: the C++ one builds a map of arguments in every call.
+  std::size_t next = 0;
+  const auto point = [&](void* to) {
+    const auto status = dnnl_memory_set_data_handle(arguments_[next++].memory, to);
+    LOCKSTEP_CHECK(status == dnnl_success, InvalidArgument, "oneDNN: bad memory handle");
+  };
+  constexpr int scratch_slot = 4;
+  if (scratch_bytes_) point(working_memory(scratch_slot, scratch_bytes_));
+  for (void* each : data) point(each);
+  const auto status = dnnl_primitive_execute(
+      primitive_.get(), stream().get(), static_cast<int>(arguments_.size()), arguments_.data());
+  if (status != dnnl_success)
+    throw OnednnError("dnnl_primitive_execute", status, "the primitive did not run");
+}
+
+}  // namespace lockstep::backend::dnn

@@ -1,0 +1,56 @@
+#include "lockstep/data/distributed_sampler.hpp"
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/data/permutation.hpp"
+
+namespace lockstep::data {
+
+DistributedSampler::DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options)
+    : dataset_size_(dataset_size), options_(options) {
+  LOCKSTEP_CHECK(options.world_size > 0, InvalidArgument, "world_size is ", options.world_size,
+                 "; at least 1 rank is needed");
+  LOCKSTEP_CHECK(options.rank >= 0 && options.rank < options.world_size, InvalidArgument, "rank ",
+                 options.rank, " is outside 0 to ", options.world_size - 1);
+  LOCKSTEP_CHECK(dataset_size > 0, InvalidArgument, "the data set is empty (", dataset_size,
+                 " samples); at least one sample per rank is needed");
+  LOCKSTEP_CHECK(dataset_size >= options.world_size, InvalidArgument, "a data set of ",
+                 dataset_size, " samples cannot be shared by ", options.world_size,
+                 " ranks; use at most ", dataset_size, " ranks");
+}
+
+std::int64_t DistributedSampler::size() const {
+  const std::int64_t whole = dataset_size_ / options_.world_size;
+  const std::int64_t rest = dataset_size_ % options_.world_size;
+  switch (options_.remainder) {
+    case Remainder::pad: return whole + (rest > 0);
+    case Remainder::uneven: return whole + (options_.rank < rest);
+    case Remainder::drop: break;
+  }
+  return whole;
+}
+
+std::vector<std::int64_t> DistributedSampler::order(std::uint64_t epoch) const {
+  std::vector<std::int64_t> all;
+  if (options_.shuffle) all = random_permutation(dataset_size_, options_.seed, epoch);
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
+  std::int64_t position = options_.rank;
+  for (auto& index : mine) {
+    const std::int64_t wrapped = position % dataset_size_;
+    index = options_.shuffle ? all[static_cast<std::size_t>(wrapped)] : wrapped;
+    position += options_.world_size;
+  }
+  return mine;
+}
+
+std::uint64_t DistributedSampler::signature() const {
+  std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+  for (const std::uint64_t word :
+       {static_cast<std::uint64_t>(dataset_size_), static_cast<std::uint64_t>(options_.world_size),
+        static_cast<std::uint64_t>(options_.shuffle), options_.seed,
+        static_cast<std::uint64_t>(options_.remainder)})
+    for (int shift = 0; shift < 64; shift += 8)
+      hash = (hash ^ (word >> shift & 0xFF)) * 0x100000001B3u;
+  return hash;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,133 @@
+#include "lockstep/tensor/factories.hpp"
+
+#include <cmath>
+
+#include "backend/backend.hpp"
+#include "backend/elementwise.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+
+namespace lockstep {
+namespace {
+
+IntrusivePtr<TensorImpl> make_impl(IntrusivePtr<Storage> storage, void* data, const Shape& shape,
+                                   const Strides& strides, DType dtype) {
+  auto impl = make_intrusive<TensorImpl>();
+  impl->storage = std::move(storage);
+  impl->data = data;
+  impl->numel = numel(shape);
+  impl->dtype = dtype;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->contiguous = is_contiguous(shape, strides);
+  return impl;
+}
+
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  std::size_t bytes = 0;
+  LOCKSTEP_CHECK(
+      !__builtin_mul_overflow(static_cast<std::size_t>(numel(shape)), size_of(dtype), &bytes),
+      InvalidArgument, "shape ", shape, " of ", dtype, " exceeds any address space");
+  return bytes;
+}
+
+backend::Elementwise& elementwise(const Tensor& tensor) {
+  return *backend::of(tensor.device()).elementwise;
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  return empty_strided(shape, contiguous_strides(shape), options);
+}
+
+Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions options) {
+  auto storage = Storage::allocate(bytes_of(shape, options.dtype), options.device);
+  void* data = storage->data();
+  return Tensor(make_impl(std::move(storage), data, shape, strides, options.dtype));
+}
+
+Tensor empty_like(const Tensor& other) {
+  const bool keep_order = !other.is_contiguous() && other.is_channels_last();
+  return empty_strided(other.shape(),
+                       keep_order ? other.strides() : contiguous_strides(other.shape()),
+                       other.options());
+}
+
+Tensor full(const Shape& shape, double value, TensorOptions options) {
+  Tensor result = empty(shape, options);
+  elementwise(result).fill(result.view(), value, current_stream(options.device));
+  return result;
+}
+
+Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0.0, options); }
+Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1.0, options); }
+Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
+
+Tensor zeros_like(const Tensor& other) {
+  Tensor result = empty_like(other);
+  elementwise(result).fill(result.view(), 0.0, current_stream(result.device()));
+  return result;
+}
+
+Tensor arange(std::int64_t n, TensorOptions options) {
+  return arange(0.0, static_cast<double>(n), 1.0, options);
+}
+
+Tensor arange(double start, double end, double step, TensorOptions options) {
+  LOCKSTEP_CHECK(step != 0 && std::isfinite(start) && std::isfinite(end) && std::isfinite(step),
+                 InvalidArgument, "arange(", start, ", ", end, ", ", step,
+                 "): bounds must be finite and the step not 0");
+  const double count = std::max(0.0, std::ceil((end - start) / step));
+  Tensor result = empty({static_cast<std::int64_t>(count)}, options);
+  elementwise(result).arange(result.view(), start, step, current_stream(options.device));
+  return result;
+}
+
+Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
+  Tensor result = empty(shape, options);
+  elementwise(result).uniform(result.view(), 0.0, 1.0, generator.next(),
+                              current_stream(options.device));
+  return result;
+}
+
+Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
+  Tensor result = empty(shape, options);
+  elementwise(result).normal(result.view(), 0.0, 1.0, generator.next(),
+                             current_stream(options.device));
+  return result;
+}
+
+Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
+                 IntrusivePtr<RefCounted> owner) {
+  auto storage =
+      Storage::borrow(data, bytes_of(shape, options.dtype), options.device, std::move(owner));
+  return Tensor(
+      make_impl(std::move(storage), data, shape, contiguous_strides(shape), options.dtype));
+}
+
+template <class T>
+Tensor from_span(std::span<const T> values, const Shape& shape, Device device) {
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), InvalidArgument,
+                 values.size(), " values do not fill shape ", shape);
+  Tensor result = empty(shape, {dtype_of<T>, device});
+  const StreamRef stream = current_stream(device);
+  device_runtime(device.type).copy(result.data_ptr(), values.data(), values.size_bytes(), stream);
+  synchronize(stream);
+  return result;
+}
+template Tensor from_span(std::span<const double>, const Shape&, Device);
+template Tensor from_span(std::span<const float>, const Shape&, Device);
+template Tensor from_span(std::span<const BFloat16>, const Shape&, Device);
+template Tensor from_span(std::span<const Half>, const Shape&, Device);
+template Tensor from_span(std::span<const std::int64_t>, const Shape&, Device);
+template Tensor from_span(std::span<const std::int32_t>, const Shape&, Device);
+template Tensor from_span(std::span<const std::uint8_t>, const Shape&, Device);
+template Tensor from_span(std::span<const bool>, const Shape&, Device);
+
+Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strides& strides) {
+  auto impl = make_impl(base.impl().storage, data, shape, strides, base.dtype());
+  impl->is_view = true;
+  return Tensor(std::move(impl));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#include "lockstep/tensor/storage.hpp"
+
+namespace lockstep {
+
+IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
+  IntrusivePtr<Storage> storage(new Storage());
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  if (bytes == 0) return storage;
+  storage->allocator_ = &device_allocator(device);
+  storage->block_ = storage->allocator_->allocate(bytes, current_stream(device));
+  storage->data_ = storage->block_->data;
+  return storage;
+}
+
+IntrusivePtr<Storage> Storage::borrow(void* data, std::size_t bytes, Device device,
+                                      IntrusivePtr<RefCounted> owner) {
+  IntrusivePtr<Storage> storage(new Storage());
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->data_ = data;
+  storage->owner_ = std::move(owner);
+  return storage;
+}
+
+Storage::~Storage() {
+  if (block_) allocator_->deallocate(block_);
+}
+
+void Storage::record_stream(StreamRef stream) {
+  if (block_) allocator_->record_stream(block_, stream);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "lockstep/tensor/tensor.hpp"
+
+#include "backend/backend.hpp"
+#include "backend/elementwise.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep {
+
+void Tensor::throw_undefined() {
+  LOCKSTEP_THROW(InvalidArgument,
+                 "the tensor is undefined; create it with empty(), zeros(), tensor() or an op");
+}
+
+void Tensor::check_type(DType wanted) const {
+  LOCKSTEP_CHECK(dtype() == wanted, InvalidArgument, "data<", wanted, ">() of a tensor of dtype ",
+                 dtype());
+}
+
+void Tensor::check_flat() const {
+  LOCKSTEP_CHECK(device().is_cpu(), InvalidArgument,
+                 "flat() needs a tensor on the cpu, this one is on ", device(),
+                 "; call to(lockstep::cpu) first");
+  LOCKSTEP_CHECK(is_contiguous(), InvalidArgument,
+                 "flat() needs a contiguous tensor, this one has shape ", shape(), " and strides ",
+                 strides(), "; call contiguous() first");
+}
+
+bool Tensor::is_channels_last() const {
+  return dim() == 4 && strides() == channels_last_strides(shape());
+}
+
+namespace {
+
+/// A contiguous copy on the host, of another dtype if asked; ready when the call returns.
+Tensor host_copy(const Tensor& from, DType dtype) {
+  const Device device = from.device();
+  const StreamRef stream = current_stream(device);
+  const Tensor packed = empty(from.shape(), {dtype, device});
+  backend::of(device).elementwise->copy(packed.view(), from.view(), stream);
+  if (device.is_cpu()) return packed;
+  const Tensor host = empty(from.shape(), {dtype, cpu});
+  device_runtime(device.type).copy(host.data_ptr(), packed.data_ptr(), packed.nbytes(), stream);
+  synchronize(stream);
+  return host;
+}
+
+}  // namespace
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor host = host_copy(*this, dtype_of<T>);
+  const T* first = host.data<T>();
+  return {first, first + host.numel()};
+}
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<BFloat16> Tensor::to_vector() const;
+template std::vector<Half> Tensor::to_vector() const;
+template std::vector<std::int64_t> Tensor::to_vector() const;
+template std::vector<std::int32_t> Tensor::to_vector() const;
+template std::vector<std::uint8_t> Tensor::to_vector() const;
+
+double Tensor::item() const {
+  LOCKSTEP_CHECK(numel() == 1, InvalidArgument, "item() needs one element, this tensor has shape ",
+                 shape());
+  return *host_copy(*this, DType::f64).data<double>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+#include "lockstep/autograd/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep {
+namespace {
+
+Tensor leaf(std::initializer_list<double> values) {
+  Tensor x = tensor<double>(values);
+  x.set_requires_grad();
+  return x;
+}
+
+TEST(Engine, AccumulatesGradientsOfSeveralUses) {
+  const Tensor x = leaf({2.0, 3.0});
+  sum(x * x + x * 3.0).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{7.0, 9.0}));
+}
+
+TEST(Engine, AddsToPresentGradients) {
+  const Tensor x = leaf({1.0});
+  sum(x * 2.0).backward();
+  sum(x * 5.0).backward();
+  EXPECT_EQ(x.grad().item(), 7.0);
+}
+
+// One tensor handed to both inputs must not be accumulated into in place.
+TEST(Engine, KeepsGradientsApartThatShareATensor) {
+  const Tensor x = leaf({1.0}), y = leaf({1.0});
+  const Tensor s = x + y;
+  sum(s + x * 10.0).backward();
+  EXPECT_EQ(x.grad().item(), 11.0);
+  EXPECT_EQ(y.grad().item(), 1.0);
+}
+
+// Dependencies are counted from what backward reaches, not from what the forward built.
+TEST(Engine, IgnoresBranchesThatTheRootDoesNotReach) {
+  const Tensor x = leaf({2.0});
+  const Tensor y = x * 3.0;
+  [[maybe_unused]] const Tensor unused = y * 100.0;
+  sum(y * y).backward();
+  EXPECT_EQ(x.grad().item(), 36.0);
+}
+
+TEST(Engine, RunsAChainOfAMillionOpsWithoutRecursion) {
+  const Tensor x = leaf({1.0});
+  Tensor y = x;
+  for (int i = 0; i < 1'000'000; ++i) y = y + 1.0;
+  y.backward(ones({1}, y.options()));
+  EXPECT_EQ(x.grad().item(), 1.0);
+}
+
+TEST(Engine, RefusesASecondBackwardUnlessRetained) {
+  const Tensor x = leaf({3.0});
+  const Tensor y = sum(x * x);
+  y.backward({}, true);
+  y.backward();
+  EXPECT_EQ(x.grad().item(), 12.0);
+  EXPECT_THROW(y.backward(), InvalidArgument);
+}
+
+TEST(Engine, NoticesASavedTensorChangedInPlace) {
+  const Tensor x = leaf({3.0});
+  Tensor factor = tensor<double>({2.0});
+  const Tensor y = sum(x * factor);
+  factor.add_(factor);
+  EXPECT_THROW(y.backward(), InvalidArgument);
+}
+
+TEST(Engine, RefusesToChangeALeafWhileRecording) {
+  Tensor x = leaf({3.0});
+  EXPECT_THROW(x.mul_(2.0), InvalidArgument);
+  no_grad([&] { x.mul_(2.0); });
+  EXPECT_EQ(x.item(), 6.0);
+}
+
+TEST(Engine, NeedsAGradientForMoreThanOneElement) {
+  const Tensor x = leaf({1.0, 2.0});
+  const Tensor y = x * x;
+  EXPECT_THROW(y.backward(), InvalidArgument);
+  EXPECT_THROW(y.backward(ones({3}, y.options())), InvalidArgument);
+  y.backward(tensor<double>({1.0, 10.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2.0, 40.0}));
+}
+
+TEST(Engine, FiresHooksOnceWhenTheGradientIsFinal) {
+  const Tensor x = leaf({2.0});
+  std::vector<double> seen;
+  autograd::leaf_of(x).add_hook(
+      [&](autograd::LeafNode& node) { seen.push_back(node.gradient().item()); });
+  sum(x * x + x).backward();
+  EXPECT_EQ(seen, (std::vector<double>{5.0}));
+}
+
+TEST(Engine, RunsQueuedCallbacksAfterTheLastLeaf) {
+  const Tensor x = leaf({2.0});
+  double at_end = 0;
+  autograd::leaf_of(x).add_hook([&](autograd::LeafNode&) {
+    autograd::Engine::queue_callback([&] { at_end = x.grad().item(); });
+  });
+  sum(x * x).backward();
+  EXPECT_EQ(at_end, 4.0);
+  EXPECT_THROW(autograd::Engine::queue_callback([] {}), InvalidArgument);
+}
+
+TEST(GradientSink, ReceivesGradientsInPlace) {
+  const Tensor weight = randn({3, 4}, {.dtype = DType::f64}).set_requires_grad();
+  const Tensor x = randn({5, 4}, {.dtype = DType::f64});
+  sum(linear(x, weight)).backward();
+  const Tensor expected = weight.grad();
+
+  Tensor bucket = full({12}, 99.0, {.dtype = DType::f64});
+  autograd::LeafNode& node = autograd::leaf_of(weight);
+  node.clear_gradient();
+  node.set_sink(bucket.reshape({3, 4}));
+  EXPECT_FALSE(weight.grad().defined());
+  sum(linear(x, weight)).backward();
+  EXPECT_EQ(weight.grad().data_ptr(), bucket.data_ptr());
+  EXPECT_EQ(weight.grad().to_vector<double>(), expected.to_vector<double>());
+
+  sum(linear(x, weight)).backward();
+  EXPECT_NEAR(bucket.to_vector<double>()[0], 2 * expected.to_vector<double>()[0], 1e-12);
+
+  node.clear_gradient();
+  sum(linear(x, weight)).backward();
+  EXPECT_EQ(bucket.to_vector<double>()[0], expected.to_vector<double>()[0]);
+}
+
+}  // namespace
+}  // namespace lockstep
