@@ -31,7 +31,7 @@ TYPES = {"class", "struct", "union", "enum"}
 NO_FUNCTION = {"using", "typedef", "static_assert", "friend", "return", "extern"}
 CALL_LIKE = {"decltype", "alignas", "requires", "explicit", "noexcept", "__attribute__", "sizeof"}
 FAMILIAR = {"begin", "end", "size", "empty", "data", "front", "back", "get", "swap", "operator*",
-            "operator->", "operator[]", "operatorbool"}
+            "operator->", "operator[]", "operatorbool", "operator++", "operator=="}
 CLOSERS = {"(": ")", "{": "}", "[": "]", "[[": "]]"}
 
 
@@ -317,7 +317,8 @@ class Bare {  // missing
   void walk(int steps = 3, std::vector<int> more = {});
   void walk(float steps);
   Bare& operator=(const Bare&);
-  bool operator==(const Bare&) const;  // missing
+  bool operator==(const Bare&) const;
+  bool operator<(const Bare&) const;  // missing
   void dance() override;
   friend void stranger(Bare);
  private:
