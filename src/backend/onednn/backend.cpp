@@ -9,6 +9,7 @@ const Backend* onednn() {
     Backend backend = reference();
     backend.name = "onednn";
     backend.gemm = &onednn_gemm();
+    backend.attention = &blocked_attention();
     return backend;
   }();
   return &table;

@@ -1,0 +1,85 @@
+// Attention of a GPT layer, forward and forward + backward, on every CPU backend and dtype.
+// GFLOP/s count the products of the causal half only.
+
+#include "backend/attention.hpp"
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "lockstep/core/parallel.hpp"
+#include "support/measure.hpp"
+#include "support/report.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+/// A layer of N x H heads over T positions of D channels.
+struct Case {
+  std::int64_t n, h, t, d;
+};
+
+const Case cases[] = {{8, 4, 256, 64}, {4, 12, 64, 64}, {1, 12, 1024, 64}};
+
+class Heads {
+ public:
+  Heads(DType dtype, const Case& c)
+      : memory_(static_cast<std::size_t>(c.n * c.h * c.t * c.d)),
+        view_{memory_.data(), dtype, {c.n, c.h, c.t, c.d}, {c.t * c.h * c.d, c.d, c.h * c.d, 1}} {
+    std::mt19937 engine(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (std::int64_t i = 0; i < view_.numel(); ++i) {
+      if (dtype == DType::f32)
+        view_.as<float>()[i] = uniform(engine);
+      else
+        view_.as<BFloat16>()[i] = BFloat16(uniform(engine));
+    }
+  }
+  operator const ArrayView&() const { return view_; }
+
+ private:
+  std::vector<float> memory_;
+  ArrayView view_;
+};
+
+void run(const benchmark::Report& report, backend::Attention& attention, std::string_view backend,
+         DType dtype, const Case& c) {
+  const Heads q(dtype, c), k(dtype, c), v(dtype, c), out(dtype, c), dout(dtype, c);
+  const Heads dq(dtype, c), dk(dtype, c), dv(dtype, c);
+  std::vector<float> totals(static_cast<std::size_t>(c.n * c.h * c.t));
+  const ArrayView lse{totals.data(), DType::f32, {c.n, c.h, c.t}, {c.h * c.t, c.t, 1}};
+  const backend::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.d)),
+                                          .causal = true};
+  const auto forward =
+      benchmark::measure([&] { attention.forward(out, lse, q, k, v, {}, options, {}); });
+  const auto backward = benchmark::measure(
+      [&] { attention.backward(dq, dk, dv, dout, q, k, v, out, lse, {}, options, {}); });
+  const double product = static_cast<double>(c.n * c.h * c.t * c.t * c.d);  // 2 x half
+  report.add({{"case", "N" + std::to_string(c.n) + " H" + std::to_string(c.h) + " T" +
+                           std::to_string(c.t) + " D" + std::to_string(c.d)},
+              {"backend", backend},
+              {"dtype", name(dtype)},
+              {"threads", num_threads()},
+              {"forward_ms", forward.minimum * 1e3},
+              {"backward_ms", backward.minimum * 1e3},
+              {"forward_gflops", 2 * product / forward.minimum * 1e-9},
+              {"backward_gflops", 5 * product / backward.minimum * 1e-9}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const benchmark::Report report("attention", argc, argv);
+  const int threads = num_threads();
+  for (const int count : {1, threads}) {
+    set_num_threads(count);
+    for (const auto& each : backend::cpu_backends()) {
+      backend::use_cpu_backend(each);
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const Case& c : cases) run(report, *backend::of(cpu).attention, each, dtype, c);
+    }
+    if (threads == 1) break;
+  }
+}

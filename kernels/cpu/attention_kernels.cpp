@@ -1,0 +1,223 @@
+#include "cpu/attention_kernels.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "functional/math.hpp"
+#include "lockstep/core/macros.hpp"
+
+// Everything below is inlined into the three instantiations at the end, each compiled for its own
+// instruction set. Lambdas would not be: they do not take over the target of what surrounds them.
+// Being inlined, functions that take vectors have no calling convention to warn about.
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr std::int64_t depth_block = 256;  // a block of b's panel stays in the first-level cache
+
+template <int bytes>
+struct FloatVector {
+  static constexpr int lanes = bytes / 4;
+  typedef float type __attribute__((vector_size(bytes), aligned(4), may_alias));
+  typedef int mask __attribute__((vector_size(bytes)));
+};
+
+template <int bytes>
+using Vector = typename FloatVector<bytes>::type;
+
+template <int bytes>
+LOCKSTEP_ALWAYS_INLINE Vector<bytes> load(const float* from) {
+  return *reinterpret_cast<const Vector<bytes>*>(from);
+}
+template <int bytes>
+LOCKSTEP_ALWAYS_INLINE void store(float* to, Vector<bytes> value) {
+  *reinterpret_cast<Vector<bytes>*>(to) = value;
+}
+
+/// rows x (vectors * lanes) sums in registers over one block of the depth.
+template <int bytes, int rows, int vectors>
+LOCKSTEP_ALWAYS_INLINE void register_tile(float* c, std::int64_t c_row, const StridedMatrix& a,
+                                          const float* b, std::int64_t b_row, std::int64_t depth,
+                                          bool accumulate) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  Vector<bytes> sum[rows][vectors] = {};
+  for (std::int64_t p = 0; p < depth; ++p) {
+    Vector<bytes> row_b[vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) row_b[v] = load<bytes>(b + p * b_row + v * lanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) sum[i][v] += a.data[i * a.row + p * a.column] * row_b[v];
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      float* to = c + i * c_row + v * lanes;
+      store<bytes>(to, accumulate ? load<bytes>(to) + sum[i][v] : sum[i][v]);
+    }
+}
+
+template <int bytes, int rows, int vectors>
+LOCKSTEP_ALWAYS_INLINE void column_panel(const TileProduct& t, std::int64_t column, std::int64_t p,
+                                         std::int64_t depth) {
+  for (std::int64_t i = 0; i < t.rows; i += rows) {
+    const StridedMatrix a{t.a.data + i * t.a.row + p * t.a.column, t.a.row, t.a.column};
+    register_tile<bytes, rows, vectors>(t.c + i * t.c_row + column, t.c_row, a,
+                                        t.b + p * t.b_row + column, t.b_row, depth,
+                                        t.accumulate || p > 0);
+  }
+}
+
+template <int bytes, int rows>
+LOCKSTEP_ALWAYS_INLINE void multiply(const TileProduct& t) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  for (std::int64_t p = 0; p == 0 || p < t.depth; p += depth_block) {
+    const std::int64_t depth = std::min(depth_block, t.depth - p);
+    std::int64_t j = 0;
+    for (; j + 2 * lanes <= t.columns; j += 2 * lanes) column_panel<bytes, rows, 2>(t, j, p, depth);
+    if (j < t.columns) column_panel<bytes, rows, 1>(t, j, p, depth);
+  }
+}
+
+/// One exchange of a transposition: lanes whose index has the bit `step` change rows.
+template <int bytes, int step, bool upper, int... lane>
+LOCKSTEP_ALWAYS_INLINE Vector<bytes> exchange(Vector<bytes> a, Vector<bytes> b,
+                                              std::integer_sequence<int, lane...>) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  if constexpr (upper)
+    return __builtin_shuffle(
+        a, b, typename FloatVector<bytes>::mask{(lane & step ? lanes + lane : lane | step)...});
+  else
+    return __builtin_shuffle(
+        a, b, typename FloatVector<bytes>::mask{(lane & step ? lanes + (lane ^ step) : lane)...});
+}
+
+template <int bytes, int step>
+LOCKSTEP_ALWAYS_INLINE void exchange_all(Vector<bytes>* rows) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  if constexpr (step < lanes) {
+    constexpr auto sequence = std::make_integer_sequence<int, lanes>();
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) {
+      if (i & step) continue;
+      const Vector<bytes> a = rows[i], b = rows[i + step];
+      rows[i] = exchange<bytes, step, false>(a, b, sequence);
+      rows[i + step] = exchange<bytes, step, true>(a, b, sequence);
+    }
+    exchange_all<bytes, step * 2>(rows);
+  }
+}
+
+/// Square blocks in registers, by exchanges of ever larger steps (Eklundh 1972).
+template <int bytes>
+LOCKSTEP_ALWAYS_INLINE void transpose(float* to, const float* from, std::int64_t rows,
+                                      std::int64_t columns) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  for (std::int64_t i = 0; i < rows; i += lanes)
+    for (std::int64_t j = 0; j < columns; j += lanes) {
+      Vector<bytes> block[lanes];
+#pragma GCC unroll 16
+      for (int k = 0; k < lanes; ++k) block[k] = load<bytes>(from + (i + k) * columns + j);
+      exchange_all<bytes, 1>(block);
+#pragma GCC unroll 16
+      for (int k = 0; k < lanes; ++k) store<bytes>(to + (j + k) * rows + i, block[k]);
+    }
+}
+
+LOCKSTEP_ALWAYS_INLINE void softmax(const Strip& strip, float* LOCKSTEP_RESTRICT largest,
+                                    float* LOCKSTEP_RESTRICT sum) {
+  constexpr float hidden = -std::numeric_limits<float>::infinity();
+  const std::int64_t queries = strip.queries;
+  for (std::int64_t q = 0; q < queries; ++q) largest[q] = hidden;
+  for (std::int64_t s = 0; s < strip.keys; ++s) {
+    const float* LOCKSTEP_RESTRICT row = strip.data + s * queries;
+    for (std::int64_t q = 0; q < queries; ++q)
+      largest[q] = row[q] > largest[q] ? row[q] : largest[q];
+  }
+  for (std::int64_t q = 0; q < queries; ++q) {
+    largest[q] = largest[q] == hidden ? 0.0f : largest[q];
+    sum[q] = 0;
+  }
+  for (std::int64_t s = 0; s < strip.keys; ++s) {
+    float* LOCKSTEP_RESTRICT row = strip.data + s * queries;
+    for (std::int64_t q = 0; q < queries; ++q) {
+      const float p = functional::math::exp(row[q] - largest[q]);
+      row[q] = p;
+      sum[q] += p;
+    }
+  }
+}
+
+LOCKSTEP_ALWAYS_INLINE void probabilities(const Strip& strip, const float* LOCKSTEP_RESTRICT lse) {
+  for (std::int64_t s = 0; s < strip.keys; ++s) {
+    float* LOCKSTEP_RESTRICT row = strip.data + s * strip.queries;
+    for (std::int64_t q = 0; q < strip.queries; ++q)
+      row[q] = functional::math::exp(row[q] - lse[q]);
+  }
+}
+
+template <int bytes>
+LOCKSTEP_ALWAYS_INLINE void score_gradients(const Strip& strip, const float* probabilities) {
+  constexpr int lanes = FloatVector<bytes>::lanes;
+  for (std::int64_t q = 0; q < strip.queries; q += lanes) {
+    Vector<bytes> mean = {};
+    for (std::int64_t s = 0; s < strip.keys; ++s) {
+      const std::int64_t at = s * strip.queries + q;
+      mean += load<bytes>(probabilities + at) * load<bytes>(strip.data + at);
+    }
+    for (std::int64_t s = 0; s < strip.keys; ++s) {
+      const std::int64_t at = s * strip.queries + q;
+      const auto p = load<bytes>(probabilities + at);
+      store<bytes>(strip.data + at, p * (load<bytes>(strip.data + at) - mean));
+    }
+  }
+}
+
+// The same loops for each instruction set; 8 x 2 sums fill half of 32 registers, 4 x 2 of 16.
+#define LOCKSTEP_ATTENTION_KERNELS(level, target_attribute, bytes, rows)                           \
+  namespace level {                                                                                \
+  target_attribute void multiply_all(const TileProduct& t) { multiply<bytes, rows>(t); }           \
+  target_attribute void transpose_all(float* to, const float* from, std::int64_t r,                \
+                                      std::int64_t c) {                                            \
+    transpose<bytes>(to, from, r, c);                                                              \
+  }                                                                                                \
+  target_attribute void softmax_all(const Strip& s, float* l, float* t) { softmax(s, l, t); }      \
+  target_attribute void probabilities_all(const Strip& s, const float* l) { probabilities(s, l); } \
+  target_attribute void score_gradients_all(const Strip& s, const float* p) {                      \
+    score_gradients<bytes>(s, p);                                                                  \
+  }                                                                                                \
+  constexpr AttentionKernels table{bytes / 4,          rows,        multiply_all,                  \
+                                   transpose_all,      softmax_all, probabilities_all,             \
+                                   score_gradients_all};                                           \
+  }
+#if defined(__x86_64__)
+LOCKSTEP_ATTENTION_KERNELS(
+    avx512,
+    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,fma,prefer-vector-width=512"))), 64,
+    8)
+LOCKSTEP_ATTENTION_KERNELS(avx2, __attribute__((target("avx2,fma"))), 32, 4)
+#endif
+LOCKSTEP_ATTENTION_KERNELS(baseline, , 16, 4)
+#undef LOCKSTEP_ATTENTION_KERNELS
+
+}  // namespace
+
+const AttentionKernels& attention_kernels() {
+#if defined(__x86_64__)
+  static const bool has_avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx512) return avx512::table;
+  if (has_avx2) return avx2::table;
+#endif
+  return baseline::table;
+}
+
+}  // namespace lockstep::kernels

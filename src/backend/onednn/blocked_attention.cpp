@@ -1,0 +1,317 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/attention.hpp"
+#include "backend/onednn/families.hpp"
+#include "backend/reference/families.hpp"
+#include "backend/reference/typed_row.hpp"
+#include "cpu/attention_kernels.hpp"
+#include "cpu/scratch.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+using kernels::StridedMatrix;
+using kernels::Strip;
+using kernels::TileProduct;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// The extents of one call and the padded ones of its blocks.
+struct Extents {
+  std::int64_t heads_per_group, queries, keys, depth, width;  // as given: H / G, T, S, D, V
+  std::int64_t block, padded_keys, padded_depth, padded_width;
+
+  Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v)
+      : heads_per_group(q.shape[1] / k.shape[1]),
+        queries(q.shape[2]),
+        keys(k.shape[2]),
+        depth(q.shape[3]),
+        width(v.shape[3]) {
+    const auto& kernel = kernels::attention_kernels();
+    block = std::min<std::int64_t>(64, rounded_up(queries, kernel.lanes));
+    padded_keys = rounded_up(keys, kernel.row_unit);
+    padded_depth = rounded_up(depth, kernel.lanes);
+    padded_width = rounded_up(width, kernel.lanes);
+  }
+};
+
+/// Rows of a head in float, padded with zeros: [rows, columns].
+struct Block {
+  float* data;
+  std::int64_t rows, columns;
+
+  float* row(std::int64_t i) const { return data + i * columns; }
+  void clear() const { std::fill(data, data + rows * columns, 0.0f); }
+  /// Reads rows [first, first + count) of a head, times `scale`.
+  void load(const ArrayView& view, std::int64_t n, std::int64_t h, std::int64_t first,
+            std::int64_t count, float scale = 1) const {
+    const std::int64_t used = view.shape[3];
+    for (std::int64_t t = 0; t < count; ++t) {
+      load_row(row(t), view, offset(view, n, h, first + t), 1, used);
+      if (scale != 1)
+        for (std::int64_t d = 0; d < used; ++d) row(t)[d] *= scale;
+      std::fill(row(t) + used, row(t) + columns, 0.0f);
+    }
+    std::fill(row(count), data + rows * columns, 0.0f);
+  }
+  /// Writes rows [first, first + count) of a head.
+  void store(const ArrayView& view, std::int64_t n, std::int64_t h, std::int64_t first,
+             std::int64_t count) const {
+    for (std::int64_t t = 0; t < count; ++t)
+      store_row(view, offset(view, n, h, first + t), 1, row(t), view.shape[3]);
+  }
+  StridedMatrix by_rows() const { return {data, columns, 1}; }
+
+ private:
+  static std::int64_t offset(const ArrayView& view, std::int64_t n, std::int64_t h,
+                             std::int64_t t) {
+    return n * view.strides[0] + h * view.strides[1] + t * view.strides[2];
+  }
+};
+
+/// The blocks that one thread works with.
+struct Workspace {
+  Block keys, values, query, query_t, result, strip;            // forward
+  Block dkeys, dvalues, dquery, dresult, dresult_t, gradients;  // backward
+  float *largest, *sum;
+
+  Workspace(const Extents& e, bool backward) {
+    Block* const both[] = {&keys, &values, &query, &query_t, &result, &strip};
+    Block* const more[] = {&dkeys, &dvalues, &dquery, &dresult, &dresult_t, &gradients};
+    keys = {nullptr, e.padded_keys, e.padded_depth};
+    values = {nullptr, e.padded_keys, e.padded_width};
+    query = {nullptr, e.block, e.padded_depth};
+    query_t = {nullptr, e.padded_depth, e.block};
+    result = {nullptr, e.block, e.padded_width};
+    strip = {nullptr, e.padded_keys, e.block};
+    dkeys = keys, dvalues = values, dquery = query, dresult = result, gradients = strip;
+    dresult_t = {nullptr, e.padded_width, e.block};
+    std::int64_t total = 2 * e.block;
+    for (const Block* b : both) total += b->rows * b->columns;
+    for (const Block* b : more) total += backward ? b->rows * b->columns : 0;
+    static thread_local kernels::Scratch scratch;
+    float* next = scratch.get<float>(static_cast<std::size_t>(total));
+    const auto place = [&](Block* b) { next = (b->data = next) + b->rows * b->columns; };
+    for (Block* b : both) place(b);
+    if (backward)
+      for (Block* b : more) place(b);
+    largest = next;
+    sum = next + e.block;
+  }
+};
+
+/// One block of queries of one head.
+struct QueryBlock {
+  std::int64_t n, h, first, count;
+  std::int64_t keys;         ///< how many are visible to any of the queries
+  std::int64_t padded_keys;  ///< rounded up to whole register tiles
+};
+
+/// Adds the mask to a strip and hides what the queries may not see.
+void apply_mask(const Block& strip, const QueryBlock& b, const ArrayView& mask, bool causal) {
+  if (causal)
+    for (std::int64_t s = b.first + 1; s < b.keys; ++s)
+      std::fill_n(strip.row(s), std::min(s - b.first, b.count), -infinity);
+  if (!mask) return;
+  const auto& strides = mask.strides;
+  for (std::int64_t t = 0; t < b.count; ++t) {
+    const std::int64_t at = b.n * strides[0] + b.h * strides[1] + (b.first + t) * strides[2];
+    if (mask.dtype == DType::boolean) {
+      const bool* visible = mask.as<const bool>() + at;
+      for (std::int64_t s = 0; s < b.keys; ++s)
+        if (!visible[s * strides[3]]) strip.row(s)[t] = -infinity;
+    } else {
+      for (std::int64_t s = 0; s < b.keys; ++s) {
+        float added;
+        load_row(&added, mask, at + s * strides[3], 1, 1);
+        strip.row(s)[t] += added;
+      }
+    }
+  }
+}
+
+/// One call: its arrays, and the steps that forward and backward share.
+struct Call {
+  const ArrayView &q, &k, &v, &mask;
+  AttentionOptions options;
+  Extents extents;
+
+  QueryBlock block(std::int64_t n, std::int64_t h, std::int64_t first) const {
+    const std::int64_t count = std::min(extents.block, extents.queries - first);
+    const std::int64_t keys = options.causal ? std::min(extents.keys, first + count) : extents.keys;
+    return {n, h, first, count, keys, rounded_up(keys, kernels::attention_kernels().row_unit)};
+  }
+  /// strip [keys, queries] = keys @ (scale * queries)^T, masked.
+  void score(const Workspace& w, const QueryBlock& b) const {
+    const auto& kernel = kernels::attention_kernels();
+    w.query.load(q, b.n, b.h, b.first, b.count, static_cast<float>(options.scale));
+    kernel.transpose(w.query_t.data, w.query.data, w.query.rows, w.query.columns);
+    kernel.multiply({.c = w.strip.data,
+                     .c_row = w.strip.columns,
+                     .a = w.keys.by_rows(),
+                     .b = w.query_t.data,
+                     .b_row = w.query_t.columns,
+                     .rows = b.padded_keys,
+                     .columns = w.strip.columns,
+                     .depth = extents.padded_depth});
+    apply_mask(w.strip, b, mask, options.causal);
+  }
+  void load_group(const Workspace& w, std::int64_t n, std::int64_t g) const {
+    w.keys.load(k, n, g, 0, extents.keys);
+    w.values.load(v, n, g, 0, extents.keys);
+  }
+};
+
+/// c (+)= strip^T @ b: sums over keys for each query.
+TileProduct over_keys(const Block& c, const Block& strip, const Block& b, std::int64_t keys) {
+  return {.c = c.data,
+          .c_row = c.columns,
+          .a = {strip.data, 1, strip.columns},
+          .b = b.data,
+          .b_row = b.columns,
+          .rows = c.rows,
+          .columns = c.columns,
+          .depth = keys};
+}
+
+/// c += strip @ b: sums over the block's queries for each key.
+TileProduct over_queries(const Block& c, const Block& strip, const Block& b, const QueryBlock& q) {
+  return {.c = c.data,
+          .c_row = c.columns,
+          .a = strip.by_rows(),
+          .b = b.data,
+          .b_row = b.columns,
+          .rows = q.padded_keys,
+          .columns = c.columns,
+          .depth = q.count,
+          .accumulate = true};
+}
+
+void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, std::int64_t n,
+                  std::int64_t h) {
+  const auto& kernel = kernels::attention_kernels();
+  const Extents& e = call.extents;
+  const Workspace w(e, false);
+  call.load_group(w, n, h / e.heads_per_group);
+  float* const totals = lse.as<float>() + (n * call.q.shape[1] + h) * e.queries;
+  for (std::int64_t first = 0; first < e.queries; first += e.block) {
+    const QueryBlock b = call.block(n, h, first);
+    call.score(w, b);
+    kernel.softmax({w.strip.data, b.keys, w.strip.columns}, w.largest, w.sum);
+    kernel.multiply(over_keys(w.result, w.strip, w.values, b.keys));
+    for (std::int64_t t = 0; t < b.count; ++t) {
+      const float inverse = w.sum[t] > 0 ? 1 / w.sum[t] : 0.0f;
+      for (std::int64_t d = 0; d < w.result.columns; ++d) w.result.row(t)[d] *= inverse;
+      totals[first + t] = w.largest[t] + std::log(w.sum[t]);
+    }
+    w.result.store(out, n, h, first, b.count);
+  }
+}
+
+/// The arrays that backward adds to a call.
+struct Gradients {
+  const ArrayView &dq, &dk, &dv, &dout, &lse;
+};
+
+/// Gradients of one block of queries; those of keys and values are added up in the workspace.
+void backward_block(const Call& call, const Gradients& g, const Workspace& w, const QueryBlock& b) {
+  const auto& kernel = kernels::attention_kernels();
+  const float* totals =
+      g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
+  for (std::int64_t t = 0; t < w.strip.columns; ++t) {
+    w.sum[t] = t < b.count ? totals[t] : infinity;
+    if (w.sum[t] == -infinity) w.sum[t] = infinity;  // a query that sees nothing has no gradient
+  }
+  call.score(w, b);
+  kernel.probabilities({w.strip.data, b.keys, w.strip.columns}, w.sum);
+  w.dresult.load(g.dout, b.n, b.h, b.first, b.count);
+  kernel.transpose(w.dresult_t.data, w.dresult.data, w.dresult.rows, w.dresult.columns);
+  kernel.multiply({.c = w.gradients.data,
+                   .c_row = w.gradients.columns,
+                   .a = w.values.by_rows(),
+                   .b = w.dresult_t.data,
+                   .b_row = w.dresult_t.columns,
+                   .rows = b.padded_keys,
+                   .columns = w.gradients.columns,
+                   .depth = w.values.columns});
+  kernel.score_gradients({w.gradients.data, b.keys, w.gradients.columns}, w.strip.data);
+  // Rows that only fill up the last register tile may belong to keys that these queries do not see.
+  for (const Block* strip : {&w.strip, &w.gradients})
+    std::fill(strip->row(b.keys), strip->row(b.padded_keys), 0.0f);
+  kernel.multiply(over_queries(w.dvalues, w.strip, w.dresult, b));
+  kernel.multiply(over_queries(w.dkeys, w.gradients, w.query, b));
+  kernel.multiply(over_keys(w.dquery, w.gradients, w.keys, b.keys));
+  const auto scale = static_cast<float>(call.options.scale);
+  for (std::int64_t i = 0; i < b.count * w.dquery.columns; ++i) w.dquery.data[i] *= scale;
+  w.dquery.store(g.dq, b.n, b.h, b.first, b.count);
+}
+
+void backward_group(const Call& call, const Gradients& g, std::int64_t n, std::int64_t group) {
+  const Extents& e = call.extents;
+  const Workspace w(e, true);
+  call.load_group(w, n, group);
+  w.dkeys.clear();
+  w.dvalues.clear();
+  for (std::int64_t h = group * e.heads_per_group; h < (group + 1) * e.heads_per_group; ++h)
+    for (std::int64_t first = 0; first < e.queries; first += e.block)
+      backward_block(call, g, w, call.block(n, h, first));
+  w.dkeys.store(g.dk, n, group, 0, e.keys);
+  w.dvalues.store(g.dv, n, group, 0, e.keys);
+}
+
+bool fits(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
+  return q.dtype != DType::f64 && is_floating(q.dtype) && q.rank() == 4 && k.rank() == 4 &&
+         v.rank() == 4 && k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0 && q.numel() > 0 &&
+         k.numel() > 0 && v.numel() > 0;
+}
+
+/// Attention in blocks of queries, whose scores against all keys are never in memory for more than
+/// one block a thread; blocks beyond the causal diagonal are skipped, and backward computes the
+/// scores again (Dao et al. 2022). Accumulates in f32. A head (in backward, a group of heads that
+/// share keys) is one thread's work, so results do not depend on the number of threads.
+class BlockedAttention final : public Attention {
+ public:
+  void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
+               const ArrayView& v, const ArrayView& mask, AttentionOptions options,
+               StreamRef stream) override {
+    if (!fits(q, k, v))
+      return reference_attention().forward(out, lse, q, k, v, mask, options, stream);
+    const Call call{q, k, v, mask, options, Extents(q, k, v)};
+    const std::int64_t heads = q.shape[1];
+    parallel_for(q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) forward_head(call, out, lse, i / heads, i % heads);
+    });
+  }
+
+  void backward(const ArrayView& dq, const ArrayView& dk, const ArrayView& dv,
+                const ArrayView& dout, const ArrayView& q, const ArrayView& k, const ArrayView& v,
+                const ArrayView& out, const ArrayView& lse, const ArrayView& mask,
+                AttentionOptions options, StreamRef stream) override {
+    if (!fits(q, k, v))
+      return reference_attention().backward(dq, dk, dv, dout, q, k, v, out, lse, mask, options,
+                                            stream);
+    const Call call{q, k, v, mask, options, Extents(q, k, v)};
+    const Gradients gradients{dq, dk, dv, dout, lse};
+    const std::int64_t groups = k.shape[1];
+    parallel_for(q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        backward_group(call, gradients, i / groups, i % groups);
+    });
+  }
+};
+
+}  // namespace
+
+Attention& blocked_attention() {
+  static BlockedAttention family;
+  return family;
+}
+
+}  // namespace lockstep::backend
