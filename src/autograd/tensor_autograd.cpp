@@ -48,4 +48,22 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
 
 Tensor Tensor::detach() const { return make_view(*this, data_ptr(), shape(), strides()); }
 
+Tensor& Tensor::set_data(const Tensor& value) {
+  LOCKSTEP_CHECK(is_leaf(), InvalidArgument, "set_data: only a leaf can take another array");
+  const bool required = requires_grad();
+  LOCKSTEP_CHECK(!required || is_floating(value.dtype()), InvalidArgument, "set_data: dtype ",
+                 value.dtype(), " cannot have the gradient that this tensor requires");
+  TensorImpl& to = impl();
+  const TensorImpl& from = value.impl();
+  to.storage = from.storage;
+  to.data = from.data;
+  to.numel = from.numel;
+  to.dtype = from.dtype;
+  to.contiguous = from.contiguous;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.node.reset();
+  return set_requires_grad(required);
+}
+
 }  // namespace lockstep

@@ -114,6 +114,11 @@ class Tensor {
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
   /// The same array outside the graph.
   Tensor detach() const;
+  /// Makes all handles of this leaf refer to the array of `value`, whatever its shape, dtype and
+  /// device: how a module moves its parameters without its optimizer noticing. The leaf goes on
+  /// requiring a gradient if it did; its gradient, hooks and sink are dropped. Returns itself.
+  /// @throws InvalidArgument for a computed tensor, or a dtype that cannot have the gradient.
+  Tensor& set_data(const Tensor& value);
   /// @}
 
   /// @name Views (differentiable, share memory)

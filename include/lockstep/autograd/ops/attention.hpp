@@ -12,11 +12,11 @@ namespace lockstep {
 /// Options of `scaled_dot_product_attention`.
 struct AttentionOptions {
   /// Broadcast to [N, H, T, S]: bool (true takes part) or added to the scores; may be undefined.
-  Tensor mask;
+  Tensor mask = {};
   /// Query i sees keys 0 to i.
   bool is_causal = false;
   /// Factor of the scores; 1 / sqrt(D) if not given.
-  std::optional<double> scale;
+  std::optional<double> scale = {};
 };
 
 /// softmax(scale * q k^T + mask) v (Vaswani et al. 2017), without storing the scores. Rows that see

@@ -20,7 +20,7 @@ enum class Reduction : unsigned char { mean, sum, none };
 /// Options of `cross_entropy`.
 struct CrossEntropyOptions {
   /// Weight of each class, [classes]; undefined: all 1.
-  Tensor weight;
+  Tensor weight = {};
   /// Targets of this value count nothing.
   std::int64_t ignore_index = -100;
   /// Share of the target spread evenly over all classes, in [0, 1].

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/function_ref.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
+#include "lockstep/tensor/named_tensors.hpp"
+
+/// @file
+/// The base of layers and models: a tree of named parameters, buffers and children.
+
+namespace lockstep::nn {
+
+/// What `Module::load_state_dict` found beside the keys it loaded.
+struct LoadReport {
+  std::vector<std::string> missing;     ///< keys of the module that the state lacks
+  std::vector<std::string> unexpected;  ///< keys of the state that the module lacks
+};
+
+/// Base of everything with parameters. A module is one class; its members register themselves, one
+/// line each (docs/adr):
+///
+///     struct Net : nn::Module {
+///       nn::Child<nn::Linear> hidden{this, "hidden", 784, 128};
+///       nn::Child<nn::Linear> output{this, "output", 128, 10};
+///       nn::Parameter scale{this, "scale", ones({10})};
+///       Tensor forward(const Tensor& x) { return output(relu(hidden(x))) * scale; }
+///     };
+///     auto net = nn::make<Net>();
+///     Tensor y = net(x);
+///
+/// Modules are neither copied nor moved, because members know their owner; handles (ModulePtr) are
+/// shared. A module belongs to one thread at a time.
+class Module : public RefCounted {
+ public:
+  /// @name Contents
+  /// Names are paths: "layer1.0.weight". Own entries come first, then the children's, in the order
+  /// of registration; a tensor registered more than once appears under its first name only.
+  /// @{
+
+  /// All parameters.
+  std::vector<Tensor> parameters() const;
+  /// All parameters with their names.
+  NamedTensors named_parameters() const;
+  /// All buffers with their names.
+  NamedTensors named_buffers() const;
+  /// The direct children with their names.
+  const std::vector<std::pair<std::string, IntrusivePtr<Module>>>& children() const noexcept {
+    return children_;
+  }
+  /// This module (under the empty name) and all below it.
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  /// Further names of tensors registered more than once: (name, first name).
+  std::vector<std::pair<std::string, std::string>> aliases() const;
+  /// Number of elements of all parameters.
+  std::int64_t parameter_count() const;
+  /// @}
+
+  /// @name Mode
+  /// @{
+
+  /// Switches all modules to training (dropout draws, batch norm uses the batch), or back.
+  void train(bool training = true);
+  /// Switches all modules to evaluation.
+  void eval() { train(false); }
+  /// True in training mode, which is how modules start.
+  bool is_training() const noexcept { return training_; }
+  /// @}
+
+  /// @name Changing parameters
+  /// `to` keeps the parameters' Tensor objects, so optimizers stay valid, but drops gradients,
+  /// hooks and sinks: call it before wrapping the module for data-parallel training.
+  /// @{
+
+  /// Moves all parameters and buffers to a device.
+  void to(Device device);
+  /// Converts all parameters and floating buffers.
+  void to(DType dtype);
+  /// Moves and converts.
+  void to(Device device, DType dtype);
+  /// Clears all gradients, or with `set_to_none = false` fills those present with zeros.
+  void zero_grad(bool set_to_none = true);
+  /// Makes all parameters require a gradient, or not.
+  void requires_grad_(bool required = true);
+  /// Calls a function with every module, children before their parents.
+  void apply(FunctionRef<void(Module&)> function);
+  /// @}
+
+  /// @name State
+  /// @{
+
+  /// All parameters and persistent buffers, detached and sharing memory, under their first names.
+  NamedTensors state_dict() const;
+  /// Copies values into parameters and buffers, also between devices. A tensor with several names
+  /// may come under any of them. Changes nothing if it throws.
+  /// @param strict refuse missing and unexpected keys.
+  /// @throws InvalidArgument naming all missing and unexpected keys and all shapes and dtypes that
+  /// do not fit.
+  LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
+  /// @}
+
+  /// Adds a parameter and returns it. An undefined tensor is returned and not registered.
+  /// @throws InvalidArgument for a doubled or empty name, one with a dot, or a tensor that is not a
+  /// leaf of floating dtype. The same holds for the others.
+  Tensor register_parameter(std::string_view name, Tensor value);
+  /// Adds a buffer: state that is no parameter. One that is not persistent stays out of the state.
+  Tensor register_buffer(std::string_view name, Tensor value, bool persistent = true);
+  /// Adds a child.
+  void register_module(std::string_view name, IntrusivePtr<Module> child);
+
+  /// What is printed behind the type's name: "784, 128, bias=false".
+  virtual std::string describe() const { return {}; }
+
+ protected:
+  Module() = default;
+
+ private:
+  struct Entry {
+    std::string name;
+    Tensor tensor;
+    bool is_parameter;
+    bool persistent;
+  };
+  using Visitor = FunctionRef<void(const std::string& name, const Entry&)>;
+
+  void check_name(std::string_view name) const;
+  /// Visits all entries below this module, doubled ones too.
+  void visit(const std::string& prefix, Visitor visitor) const;
+
+  std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, IntrusivePtr<Module>>> children_;
+  bool training_ = true;
+};
+
+/// Prints the tree: names, types, what they describe, and numbers of parameters.
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
+}  // namespace lockstep::nn

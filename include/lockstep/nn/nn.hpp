@@ -1,0 +1,20 @@
+#pragma once
+
+/// @file
+/// All of nn: modules, layers, initialisers and functional ops.
+
+#include "lockstep/nn/activation.hpp"
+#include "lockstep/nn/attention.hpp"
+#include "lockstep/nn/batch_norm.hpp"
+#include "lockstep/nn/conv2d.hpp"
+#include "lockstep/nn/dropout.hpp"
+#include "lockstep/nn/embedding.hpp"
+#include "lockstep/nn/functional.hpp"
+#include "lockstep/nn/init.hpp"
+#include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/member.hpp"
+#include "lockstep/nn/module.hpp"
+#include "lockstep/nn/module_list.hpp"
+#include "lockstep/nn/norm.hpp"
+#include "lockstep/nn/pooling.hpp"
+#include "lockstep/nn/sequential.hpp"

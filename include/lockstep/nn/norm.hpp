@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/nn/member.hpp"
+
+/// @file
+/// Layer and RMS normalisation.
+
+namespace lockstep::nn {
+
+/// Options of LayerNorm.
+struct LayerNormOptions {
+  Shape shape = {};  ///< the last extents of the input, normalised together
+  double eps = 1e-5;
+  bool affine = true;  ///< learn a weight and a bias
+  bool bias = true;    ///< with `affine`: learn a bias too
+  TensorOptions tensor = {};
+};
+
+/// Normalises the last dimensions to mean 0 and variance 1 (Ba, Kiros and Hinton 2016). Starts with
+/// weight 1 and bias 0.
+class LayerNorm : public Module {
+ public:
+  using Options = LayerNormOptions;
+  /// @throws InvalidArgument for an empty shape.
+  explicit LayerNorm(const LayerNormOptions& options);
+  /// Over the last dimension alone.
+  explicit LayerNorm(std::int64_t features, TensorOptions tensor = {})
+      : LayerNorm(LayerNormOptions{.shape = {features}, .tensor = tensor}) {}
+
+  /// @param x [..., shape]. @return x's shape.
+  Tensor forward(const Tensor& x) const;
+  std::string describe() const override;
+
+ private:
+  Shape shape_;
+  double eps_;
+
+ public:
+  Parameter weight;  ///< of the normalised shape, or undefined
+  Parameter bias;    ///< of the normalised shape, or undefined
+};
+
+/// Options of RMSNorm.
+struct RMSNormOptions {
+  Shape shape = {};  ///< the last extents of the input, normalised together
+  double eps = 1e-6;
+  bool affine = true;  ///< learn a weight
+  TensorOptions tensor = {};
+};
+
+/// Divides the last dimensions by their root mean square (Zhang and Sennrich 2019). Starts with
+/// weight 1.
+class RMSNorm : public Module {
+ public:
+  using Options = RMSNormOptions;
+  /// @throws InvalidArgument for an empty shape.
+  explicit RMSNorm(const RMSNormOptions& options);
+  /// Over the last dimension alone.
+  explicit RMSNorm(std::int64_t features, TensorOptions tensor = {})
+      : RMSNorm(RMSNormOptions{.shape = {features}, .tensor = tensor}) {}
+
+  /// @param x [..., shape]. @return x's shape.
+  Tensor forward(const Tensor& x) const;
+  std::string describe() const override;
+
+ private:
+  Shape shape_;
+  double eps_;
+
+ public:
+  Parameter weight;  ///< of the normalised shape, or undefined
+};
+
+}  // namespace lockstep::nn

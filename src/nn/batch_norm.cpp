@@ -1,0 +1,49 @@
+#include "lockstep/nn/batch_norm.hpp"
+
+#include <algorithm>
+
+#include "lockstep/autograd/ops/norm.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "nn/describe.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+const BatchNormLayerOptions& checked(const BatchNormLayerOptions& options) {
+  LOCKSTEP_CHECK(options.channels > 0, InvalidArgument,
+                 "BatchNorm: the number of channels must be at least 1, got ", options.channels);
+  return options;
+}
+
+/// Running statistics of half precision data are kept in f32: small steps would be lost.
+TensorOptions statistics(TensorOptions options) {
+  return {options.dtype == DType::f64 ? DType::f64 : DType::f32, options.device};
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(const BatchNormLayerOptions& options, Dims dims)
+    : options_(checked(options)),
+      dims_(dims),
+      weight(this, "weight", options.affine ? ones({options.channels}, options.tensor) : Tensor()),
+      bias(this, "bias", options.affine ? zeros({options.channels}, options.tensor) : Tensor()),
+      running_mean(this, "running_mean", zeros({options.channels}, statistics(options.tensor))),
+      running_var(this, "running_var", ones({options.channels}, statistics(options.tensor))),
+      num_batches_tracked(this, "num_batches_tracked",
+                          zeros({}, {DType::i64, options.tensor.device})) {}
+
+Tensor BatchNorm::normalize(const Tensor& x) {
+  LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
+                 "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
+                 " dimensions");
+  if (is_training()) num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
+  return batch_norm(
+      x, running_mean, running_var, weight, bias,
+      {.training = is_training(), .momentum = options_.momentum, .eps = options_.eps});
+}
+
+std::string BatchNorm::describe() const {
+  return text(options_.channels, ", eps=", options_.eps, ", momentum=", options_.momentum);
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,118 @@
+#include "lockstep/nn/init.hpp"
+
+#include <cmath>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::nn::init {
+namespace {
+
+/// What random numbers for a tensor are drawn as: bf16 and f16 would give few different values.
+TensorOptions draw_options(const Tensor& tensor) {
+  return {tensor.dtype() == DType::f64 ? DType::f64 : DType::f32, tensor.device()};
+}
+
+double kaiming_deviation(const Tensor& weight, Kaiming options) {
+  const Fans fans = fans_of(weight);
+  const auto fan = static_cast<double>(options.mode == FanMode::in ? fans.in : fans.out);
+  return fan > 0 ? std::sqrt(2.0 / ((1.0 + options.slope * options.slope) * fan)) : 0.0;
+}
+
+double xavier_deviation(const Tensor& weight, double gain) {
+  const Fans fans = fans_of(weight);
+  const auto both = static_cast<double>(fans.in + fans.out);
+  return both > 0 ? gain * std::sqrt(2.0 / both) : 0.0;
+}
+
+/// Uniform with mean 0 and the given standard deviation.
+Tensor centred_uniform(Tensor tensor, double deviation, Generator& generator) {
+  const double bound = std::sqrt(3.0) * deviation;
+  return uniform_(std::move(tensor), -bound, bound, generator);
+}
+
+}  // namespace
+
+Tensor uniform_(Tensor tensor, double low, double high, Generator& generator) {
+  const NoGradGuard no_recording;
+  const Tensor drawn = rand(tensor.shape(), draw_options(tensor), generator);
+  return tensor.copy_(affine(drawn, high - low, low));
+}
+
+Tensor normal_(Tensor tensor, double mean, double deviation, Generator& generator) {
+  const NoGradGuard no_recording;
+  const Tensor drawn = randn(tensor.shape(), draw_options(tensor), generator);
+  return tensor.copy_(affine(drawn, deviation, mean));
+}
+
+Tensor constant_(Tensor tensor, double value) {
+  const NoGradGuard no_recording;
+  return tensor.fill_(value);
+}
+
+Tensor trunc_normal_(Tensor tensor, TruncatedNormal options, Generator& generator) {
+  LOCKSTEP_CHECK(options.low < options.high && options.deviation > 0, InvalidArgument,
+                 "trunc_normal_: bounds [", options.low, ", ", options.high, "] and deviation ",
+                 options.deviation, "; the bounds must rise and the deviation be above 0");
+  // Redrawing would not end where hardly anything falls between the bounds.
+  const double below = (options.low - options.mean) / options.deviation;
+  const double above = (options.high - options.mean) / options.deviation;
+  const double share = 0.5 * (std::erf(above / std::sqrt(2.0)) - std::erf(below / std::sqrt(2.0)));
+  LOCKSTEP_CHECK(share > 1e-3, InvalidArgument, "trunc_normal_: only ", share,
+                 " of the normal distribution lies within [", options.low, ", ", options.high, "]");
+  const NoGradGuard no_recording;
+  const Tensor result = empty(tensor.shape(), {.dtype = DType::f64});
+  std::vector<double> pool;
+  for (double& element : result.flat<double>()) {
+    do {
+      if (pool.empty())
+        pool = randn({result.numel()}, {.dtype = DType::f64}, generator).to_vector<double>();
+      element = options.mean + options.deviation * pool.back();
+      pool.pop_back();
+    } while (element < options.low || element > options.high);
+  }
+  return tensor.copy_(result);
+}
+
+Fans fans_of(const Tensor& weight) {
+  LOCKSTEP_CHECK(weight.dim() >= 2, InvalidArgument, "a weight of shape ", weight.shape(),
+                 " has no fans; it needs two dimensions, [out, in, ...]");
+  std::int64_t field = 1;
+  for (int i = 2; i < weight.dim(); ++i) field *= weight.size(i);
+  return {weight.size(1) * field, weight.size(0) * field};
+}
+
+Tensor xavier_uniform_(Tensor tensor, double gain, Generator& generator) {
+  const double deviation = xavier_deviation(tensor, gain);
+  return centred_uniform(std::move(tensor), deviation, generator);
+}
+
+Tensor xavier_normal_(Tensor tensor, double gain, Generator& generator) {
+  const double deviation = xavier_deviation(tensor, gain);
+  return normal_(std::move(tensor), 0.0, deviation, generator);
+}
+
+Tensor kaiming_uniform_(Tensor tensor, Kaiming options, Generator& generator) {
+  const double deviation = kaiming_deviation(tensor, options);
+  return centred_uniform(std::move(tensor), deviation, generator);
+}
+
+Tensor kaiming_normal_(Tensor tensor, Kaiming options, Generator& generator) {
+  const double deviation = kaiming_deviation(tensor, options);
+  return normal_(std::move(tensor), 0.0, deviation, generator);
+}
+
+Tensor layer_weight(const Shape& shape, TensorOptions options) {
+  // Slope sqrt(5) makes the bound 1 / sqrt(fan in): what PyTorch has always started with.
+  return kaiming_uniform_(empty(shape, options), {.slope = std::sqrt(5.0)});
+}
+
+Tensor layer_bias(const Tensor& weight, bool wanted) {
+  if (!wanted) return {};
+  const std::int64_t fan = fans_of(weight).in;
+  const double bound = fan > 0 ? 1.0 / std::sqrt(static_cast<double>(fan)) : 0.0;
+  return uniform_(empty({weight.size(0)}, weight.options()), -bound, bound);
+}
+
+}  // namespace lockstep::nn::init

@@ -1,0 +1,167 @@
+#include "lockstep/nn/module.hpp"
+
+#include <map>
+#include <unordered_set>
+
+#include "lockstep/autograd/grad_mode.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// Tells the first visit of each tensor from later ones.
+class Seen {
+ public:
+  bool first(const Tensor& tensor) { return seen_.insert(&tensor.impl()).second; }
+
+ private:
+  std::unordered_set<const TensorImpl*> seen_;
+};
+
+std::string join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + '.' + name;
+}
+
+void collect_modules(const std::string& name, Module& module,
+                     std::vector<std::pair<std::string, Module*>>& out) {
+  out.emplace_back(name, &module);
+  for (const auto& [child_name, child] : module.children())
+    collect_modules(join(name, child_name), *child, out);
+}
+
+}  // namespace
+
+void Module::visit(const std::string& prefix, Visitor visitor) const {
+  for (const Entry& entry : entries_) visitor(join(prefix, entry.name), entry);
+  for (const auto& [name, child] : children_) child->visit(join(prefix, name), visitor);
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> found;
+  for (auto& [name, tensor] : named_parameters()) found.push_back(tensor);
+  return found;
+}
+
+NamedTensors Module::named_parameters() const {
+  NamedTensors found;
+  Seen seen;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (entry.is_parameter && seen.first(entry.tensor)) found.emplace_back(name, entry.tensor);
+  });
+  return found;
+}
+
+NamedTensors Module::named_buffers() const {
+  NamedTensors found;
+  Seen seen;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (!entry.is_parameter && seen.first(entry.tensor)) found.emplace_back(name, entry.tensor);
+  });
+  return found;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> found;
+  collect_modules("", *this, found);
+  return found;
+}
+
+std::vector<std::pair<std::string, std::string>> Module::aliases() const {
+  std::map<const TensorImpl*, std::string> first_names;
+  std::vector<std::pair<std::string, std::string>> found;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    const auto [place, is_first] = first_names.emplace(&entry.tensor.impl(), name);
+    if (!is_first) found.emplace_back(name, place->second);
+  });
+  return found;
+}
+
+std::int64_t Module::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Tensor& parameter : parameters()) count += parameter.numel();
+  return count;
+}
+
+void Module::train(bool training) {
+  apply([training](Module& module) { module.training_ = training; });
+}
+
+void Module::to(Device device) {
+  const NoGradGuard no_recording;
+  visit("", [&](const std::string&, const Entry& entry) {
+    if (entry.tensor.device() == device) return;
+    Tensor(entry.tensor).set_data(entry.tensor.to(device));
+  });
+}
+
+void Module::to(DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), InvalidArgument, "a module cannot be converted to ", dtype,
+                 "; only to floating dtypes");
+  const NoGradGuard no_recording;
+  visit("", [&](const std::string&, const Entry& entry) {
+    if (entry.tensor.dtype() == dtype || !is_floating(entry.tensor.dtype())) return;
+    Tensor(entry.tensor).set_data(entry.tensor.to(dtype));
+  });
+}
+
+void Module::to(Device device, DType dtype) {
+  to(dtype);
+  to(device);
+}
+
+void Module::zero_grad(bool set_to_none) {
+  for (const Tensor& parameter : parameters()) {
+    if (!parameter.requires_grad()) continue;
+    if (set_to_none)
+      Tensor(parameter).set_grad({});
+    else if (Tensor gradient = parameter.grad(); gradient.defined())
+      gradient.zero_();
+  }
+}
+
+void Module::requires_grad_(bool required) {
+  for (Tensor& parameter : parameters()) parameter.set_requires_grad(required);
+}
+
+void Module::apply(FunctionRef<void(Module&)> function) {
+  for (const auto& [name, child] : children_) child->apply(function);
+  function(*this);
+}
+
+void Module::check_name(std::string_view name) const {
+  LOCKSTEP_CHECK(!name.empty() && name.find('.') == std::string_view::npos, InvalidArgument, "\"",
+                 name,
+                 "\" cannot name a member of a module: names are not empty and have "
+                 "no dot");
+  bool taken = false;
+  for (const Entry& entry : entries_) taken |= entry.name == name;
+  for (const auto& [child_name, child] : children_) taken |= child_name == name;
+  LOCKSTEP_CHECK(!taken, InvalidArgument, "the module already has a member \"", name, "\"");
+}
+
+Tensor Module::register_parameter(std::string_view name, Tensor value) {
+  check_name(name);
+  if (!value.defined()) return value;
+  LOCKSTEP_CHECK(value.is_leaf(), InvalidArgument, "parameter \"", name,
+                 "\" was computed by recorded ops; register a detached tensor");
+  value.set_requires_grad();
+  entries_.push_back({std::string(name), value, true, true});
+  return value;
+}
+
+Tensor Module::register_buffer(std::string_view name, Tensor value, bool persistent) {
+  check_name(name);
+  if (!value.defined()) return value;
+  LOCKSTEP_CHECK(!value.requires_grad(), InvalidArgument, "buffer \"", name,
+                 "\" requires a gradient; register it as a parameter, or detach() it");
+  entries_.push_back({std::string(name), value, false, persistent});
+  return value;
+}
+
+void Module::register_module(std::string_view name, IntrusivePtr<Module> child) {
+  check_name(name);
+  LOCKSTEP_CHECK(child && child.get() != this, InvalidArgument, "child \"", name,
+                 "\" is empty or the module itself");
+  children_.emplace_back(name, std::move(child));
+}
+
+}  // namespace lockstep::nn

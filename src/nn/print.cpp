@@ -1,0 +1,49 @@
+#include <cstdlib>
+#include <memory>
+#include <typeinfo>
+
+#include <cxxabi.h>
+
+#include "lockstep/nn/module.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// The class's name without namespaces and template arguments.
+std::string type_name(const Module& module) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> demangled(
+      abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, &status), std::free);
+  std::string name = status == 0 ? demangled.get() : typeid(module).name();
+  name = name.substr(0, name.find('<'));
+  const auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+/// 124439808 as "124,439,808".
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
+  return text;
+}
+
+void print(std::ostream& out, const std::string& name, const Module& module, int depth) {
+  out << std::string(static_cast<std::size_t>(depth) * 2, ' ');
+  if (!name.empty()) out << name << ": ";
+  out << type_name(module);
+  if (const std::string details = module.describe(); !details.empty()) out << '(' << details << ')';
+  if (const auto count = module.parameter_count()) out << "  " << grouped(count) << " parameters";
+  out << '\n';
+  for (const auto& [child_name, child] : module.children())
+    print(out, child_name, *child, depth + 1);
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Module& module) {
+  print(out, "", module, 0);
+  return out;
+}
+
+}  // namespace lockstep::nn

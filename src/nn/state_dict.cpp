@@ -1,0 +1,95 @@
+#include <map>
+#include <sstream>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/nn/module.hpp"
+#include "lockstep/tensor/compare.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// A tensor of the module, all its names, and the value that was found for it.
+struct Slot {
+  Tensor target;
+  std::vector<std::string> names;
+  Tensor value;
+};
+
+class Loading {
+ public:
+  void add_slot(const std::string& name, const Tensor& target) {
+    const auto [place, is_new] = slot_of_.emplace(&target.impl(), slots_.size());
+    if (is_new) slots_.push_back({target, {}, {}});
+    slots_[place->second].names.push_back(name);
+    slot_of_name_.emplace(name, place->second);
+  }
+
+  void offer(const std::string& name, const Tensor& value) {
+    const auto place = slot_of_name_.find(name);
+    if (place == slot_of_name_.end()) {
+      report_.unexpected.push_back(name);
+      return;
+    }
+    Slot& slot = slots_[place->second];
+    check_fits(name, value, slot.target);
+    if (slot.value.defined() && !equal(slot.value, value))
+      faults_ << "\n  " << name << ": differs from the value given under another of its names";
+    slot.value = value;
+  }
+
+  /// Copies all values. @throws InvalidArgument with every fault found, before changing anything.
+  LoadReport finish(bool strict) {
+    for (const Slot& slot : slots_)
+      if (!slot.value.defined()) report_.missing.push_back(slot.names.front());
+    if (strict) {
+      for (const auto& name : report_.missing) faults_ << "\n  " << name << ": missing";
+      for (const auto& name : report_.unexpected) faults_ << "\n  " << name << ": unexpected";
+    }
+    const std::string faults = faults_.str();
+    LOCKSTEP_CHECK(faults.empty(), InvalidArgument, "load_state_dict:", faults);
+    const NoGradGuard no_recording;
+    for (Slot& slot : slots_)
+      if (slot.value.defined()) slot.target.copy_(slot.value);
+    return std::move(report_);
+  }
+
+ private:
+  void check_fits(const std::string& name, const Tensor& value, const Tensor& target) {
+    if (!value.defined())
+      faults_ << "\n  " << name << ": undefined";
+    else if (value.shape() != target.shape())
+      faults_ << "\n  " << name << ": shape " << value.shape() << ", expected " << target.shape();
+    else if (value.dtype() != target.dtype())
+      faults_ << "\n  " << name << ": dtype " << value.dtype() << ", expected " << target.dtype()
+              << " (convert with to(dtype))";
+  }
+
+  std::vector<Slot> slots_;
+  std::map<const TensorImpl*, std::size_t> slot_of_;
+  std::map<std::string, std::size_t, std::less<>> slot_of_name_;
+  LoadReport report_;
+  std::ostringstream faults_;
+};
+
+}  // namespace
+
+NamedTensors Module::state_dict() const {
+  NamedTensors state;
+  std::map<const TensorImpl*, bool> seen;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (entry.persistent && seen.emplace(&entry.tensor.impl(), true).second)
+      state.emplace_back(name, entry.tensor.detach());
+  });
+  return state;
+}
+
+LoadReport Module::load_state_dict(const NamedTensors& state, bool strict) {
+  Loading loading;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (entry.persistent) loading.add_slot(name, entry.tensor);
+  });
+  for (const auto& [name, value] : state) loading.offer(name, value);
+  return loading.finish(strict);
+}
+
+}  // namespace lockstep::nn
