@@ -17,21 +17,21 @@ struct BFloat16 {
 
   BFloat16() = default;
   /// Rounds a float to the nearest bfloat16, ties to even.
-  LOCKSTEP_HD explicit BFloat16(float value) : bits(round(value)) {}
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE explicit BFloat16(float value) : bits(round(value)) {}
   /// Widens exactly.
-  LOCKSTEP_HD explicit operator float() const {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE explicit operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 
   /// Reinterprets a 16-bit pattern.
-  LOCKSTEP_HD static BFloat16 from_bits(std::uint16_t pattern) {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static BFloat16 from_bits(std::uint16_t pattern) {
     BFloat16 value;
     value.bits = pattern;
     return value;
   }
 
  private:
-  LOCKSTEP_HD static std::uint16_t round(float value) {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static std::uint16_t round(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const bool is_nan = (word & 0x7FFFFFFFu) > 0x7F800000u;
     const std::uint32_t rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;

@@ -18,12 +18,12 @@ struct Half {
 
   Half() = default;
   /// Rounds a float to the nearest half, ties to even.
-  LOCKSTEP_HD explicit Half(float value) : bits(round(value)) {}
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE explicit Half(float value) : bits(round(value)) {}
   /// Widens exactly.
-  LOCKSTEP_HD explicit operator float() const { return widen(bits); }
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE explicit operator float() const { return widen(bits); }
 
   /// Reinterprets a 16-bit pattern.
-  LOCKSTEP_HD static Half from_bits(std::uint16_t pattern) {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static Half from_bits(std::uint16_t pattern) {
     Half value;
     value.bits = pattern;
     return value;
@@ -32,7 +32,7 @@ struct Half {
  private:
   // Multiplying by 2^112 (and 2^-112 back) moves between the two exponent biases and lets the
   // hardware's own rounding of subnormals do the work.
-  LOCKSTEP_HD static float widen(std::uint16_t half) {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static float widen(std::uint16_t half) {
     const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7FFFu) << 13;
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
@@ -42,7 +42,7 @@ struct Half {
     return std::bit_cast<float>(word | sign);
   }
 
-  LOCKSTEP_HD static std::uint16_t round(float value) {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static std::uint16_t round(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7FFFFFFFu;

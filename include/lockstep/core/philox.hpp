@@ -20,7 +20,7 @@ struct PhiloxBlock {
 /// One block of 128 random bits.
 /// @param counter 128-bit position in the sequence, lowest word first.
 /// @param key 64-bit key, lowest word first.
-LOCKSTEP_HD inline PhiloxBlock philox4x32_10(PhiloxBlock counter, std::uint32_t key0,
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE PhiloxBlock philox4x32_10(PhiloxBlock counter, std::uint32_t key0,
                                              std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * counter.word[0];
@@ -41,11 +41,11 @@ struct PhiloxState {
   std::uint64_t offset = 0;
 
   /// Random word of element `index` within this draw.
-  LOCKSTEP_HD std::uint32_t word(std::uint64_t index) const {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE std::uint32_t word(std::uint64_t index) const {
     return block(index >> 2).word[index & 3u];
   }
   /// The block that serves elements 4 * `index` to 4 * `index` + 3.
-  LOCKSTEP_HD PhiloxBlock block(std::uint64_t index) const {
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE PhiloxBlock block(std::uint64_t index) const {
     return philox4x32_10(
         {{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
           static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)}},
@@ -54,7 +54,7 @@ struct PhiloxState {
 };
 
 /// Uniform float in [0, 1) with 24 random bits.
-LOCKSTEP_HD inline float uniform_from_bits(std::uint32_t bits) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE float uniform_from_bits(std::uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }
 

@@ -5,6 +5,8 @@ namespace lockstep::backend {
 
 const Backend& reference() {
   static const Backend table = {.name = "reference",
+                                .elementwise = &reference_elementwise(),
+                                .reduce = &reference_reduce(),
                                 .gemm = &reference_gemm(),
                                 .convolution = &reference_convolution(),
                                 .pooling = &reference_pooling(),

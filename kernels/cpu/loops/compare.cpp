@@ -1,0 +1,53 @@
+#include "functional/compare.hpp"
+
+#include "cpu/loops/fill.hpp"
+
+namespace lockstep::host::LOCKSTEP_ISA {
+namespace {
+
+template <CompareOp op, class T>
+void compare(void* out, const void* a, const void* b, std::int64_t n) {
+  auto* to = static_cast<std::uint8_t*>(out);
+  const T* left = static_cast<const T*>(a);
+  const T* right = static_cast<const T*>(b);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) to[i] = functional::compare<op>(left[i], right[i]);
+}
+
+template <CompareOp op>
+void add_op(Loops& loops) {
+  loops.compare.at(Accumulate::f32, op) = compare<op, float>;
+  loops.compare.at(Accumulate::f64, op) = compare<op, double>;
+  loops.compare.at(Accumulate::i64, op) = compare<op, std::int64_t>;
+}
+
+/// Chooses bits, so that one loop serves every dtype of that size.
+template <class T>
+void where(void* out, const void* condition, const void* a, const void* b, std::int64_t n) {
+  T* to = static_cast<T*>(out);
+  const auto* choice = static_cast<const std::uint8_t*>(condition);
+  const T* left = static_cast<const T*>(a);
+  const T* right = static_cast<const T*>(b);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = left[i], y = right[i];
+    to[i] = choice[i] ? x : y;
+  }
+}
+
+}  // namespace
+
+void fill_compare(Loops& loops) {
+  add_op<CompareOp::equal>(loops);
+  add_op<CompareOp::not_equal>(loops);
+  add_op<CompareOp::less>(loops);
+  add_op<CompareOp::less_equal>(loops);
+  add_op<CompareOp::greater>(loops);
+  add_op<CompareOp::greater_equal>(loops);
+  loops.where[0] = where<std::uint8_t>;
+  loops.where[1] = where<std::uint16_t>;
+  loops.where[2] = where<std::uint32_t>;
+  loops.where[3] = where<std::uint64_t>;
+}
+
+}  // namespace lockstep::host::LOCKSTEP_ISA

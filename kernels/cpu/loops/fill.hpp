@@ -1,0 +1,25 @@
+#pragma once
+
+#include "cpu/loops.hpp"
+#include "functional/namespace.hpp"
+
+/// @file
+/// What each file of this folder adds to the table of its instruction set.
+
+namespace lockstep::host::LOCKSTEP_ISA {
+
+void fill_convert(Loops& loops);
+void fill_unary(Loops& loops);
+void fill_unary_backward(Loops& loops);
+void fill_binary(Loops& loops);
+void fill_compare(Loops& loops);
+void fill_reduce(Loops& loops);
+void fill_random(Loops& loops);
+
+/// The C++ type of an accumulation type.
+template <class T>
+inline constexpr Accumulate accumulate_tag = sizeof(T) == 4 ? Accumulate::f32
+                                                            : (T(0.5) != T(0) ? Accumulate::f64
+                                                                              : Accumulate::i64);
+
+}  // namespace lockstep::host::LOCKSTEP_ISA

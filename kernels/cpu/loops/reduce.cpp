@@ -1,0 +1,134 @@
+#include "cpu/loops/fill.hpp"
+#include "functional/reduction.hpp"
+
+namespace lockstep::host::LOCKSTEP_ISA {
+namespace {
+
+using functional::reduction_combine;
+using functional::reduction_prepare;
+
+/// 64 bytes of lanes, whatever the registers: the order of additions is the same at every level.
+template <class T>
+struct LanesOf {
+  using type __attribute__((vector_size(64))) = T;
+  static constexpr int count = 64 / sizeof(T);
+};
+template <class T>
+using Lanes = typename LanesOf<T>::type;
+
+/// Loads 64 bytes of elements, in partial form.
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE void load_lanes(Lanes<T>& lanes, const T* from) {
+  __builtin_memcpy(&lanes, from, sizeof(lanes));
+  reduction_prepare<op>(lanes);
+}
+
+/// Folds the lanes of a vector into one value.
+template <ReduceOp op, class T>
+LOCKSTEP_ALWAYS_INLINE T fold_lanes(const Lanes<T>& lanes) {
+  T lane[LanesOf<T>::count];
+  __builtin_memcpy(lane, &lanes, sizeof(lane));
+  for (int width = LanesOf<T>::count / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; ++k) reduction_combine<op>(lane[k], lane[k + width]);
+  return lane[0];
+}
+
+/// Folds a block of at least one element in T.
+template <ReduceOp op, class T>
+T reduce_block(const T* x, std::int64_t n) {
+  constexpr int lanes = LanesOf<T>::count, unroll = 4;
+  std::int64_t i = 0;
+  T result;
+  if (n >= unroll * lanes) {
+    Lanes<T> part[unroll], next;
+    for (int k = 0; k < unroll; ++k) load_lanes<op>(part[k], x + k * lanes);
+    for (i = unroll * lanes; i + unroll * lanes <= n; i += unroll * lanes)
+      for (int k = 0; k < unroll; ++k) {
+        load_lanes<op>(next, x + i + k * lanes);
+        reduction_combine<op>(part[k], next);
+      }
+    reduction_combine<op>(part[0], part[1]);
+    reduction_combine<op>(part[2], part[3]);
+    reduction_combine<op>(part[0], part[2]);
+    result = fold_lanes<op, T>(part[0]);
+  } else {
+    result = x[i++];
+    reduction_prepare<op>(result);
+  }
+  for (; i < n; ++i) {
+    T next = x[i];
+    reduction_prepare<op>(next);
+    reduction_combine<op>(result, next);
+  }
+  return result;
+}
+
+/// Blocks are folded in T, and their results in double, so that long rows stay accurate.
+template <ReduceOp op, class T>
+void reduce_row(void* partial, const void* x, std::int64_t n) {
+  using Partial = std::conditional_t<std::is_same_v<T, std::int64_t>, std::int64_t, double>;
+  constexpr std::int64_t block_elements = 4096;
+  const T* from = static_cast<const T*>(x);
+  Partial total = *static_cast<Partial*>(partial);
+  for (std::int64_t i = 0; i < n; i += block_elements) {
+    const std::int64_t count = n - i < block_elements ? n - i : block_elements;
+    reduction_combine<op>(total, static_cast<Partial>(reduce_block<op>(from + i, count)));
+  }
+  *static_cast<Partial*>(partial) = total;
+}
+
+/// Four rows at a time are folded before they meet the partials.
+template <ReduceOp op, class T>
+void reduce_columns(void* partial, const void* x, std::int64_t row_stride, std::int64_t rows,
+                    std::int64_t columns) {
+  T* total = static_cast<T*>(partial);
+  const T* from = static_cast<const T*>(x);
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4, from += 4 * row_stride) {
+#pragma GCC ivdep
+    for (std::int64_t c = 0; c < columns; ++c) {
+      T value[4] = {from[c], from[c + row_stride], from[c + 2 * row_stride],
+                    from[c + 3 * row_stride]};
+      for (int k = 0; k < 4; ++k) reduction_prepare<op>(value[k]);
+      reduction_combine<op>(value[0], value[1]);
+      reduction_combine<op>(value[2], value[3]);
+      reduction_combine<op>(value[0], value[2]);
+      reduction_combine<op>(total[c], value[0]);
+    }
+  }
+  for (; r < rows; ++r, from += row_stride) {
+#pragma GCC ivdep
+    for (std::int64_t c = 0; c < columns; ++c) {
+      T value = from[c];
+      reduction_prepare<op>(value);
+      reduction_combine<op>(total[c], value);
+    }
+  }
+}
+
+template <ReduceOp op, class T>
+void add_op(Loops& loops) {
+  loops.reduce_row.at(accumulate_tag<T>, op) = reduce_row<op, T>;
+  loops.reduce_columns.at(accumulate_tag<T>, op) = reduce_columns<op, T>;
+}
+
+template <class T>
+void add_type(Loops& loops) {
+  add_op<ReduceOp::sum, T>(loops);
+  add_op<ReduceOp::amax, T>(loops);
+  add_op<ReduceOp::amin, T>(loops);
+  if constexpr (!std::is_same_v<T, std::int64_t>) {
+    add_op<ReduceOp::mean, T>(loops);
+    add_op<ReduceOp::square_sum, T>(loops);
+  }
+}
+
+}  // namespace
+
+void fill_reduce(Loops& loops) {
+  add_type<float>(loops);
+  add_type<double>(loops);
+  add_type<std::int64_t>(loops);
+}
+
+}  // namespace lockstep::host::LOCKSTEP_ISA

@@ -1,0 +1,20 @@
+#include "cpu/loops/fill.hpp"
+
+namespace lockstep::host::LOCKSTEP_ISA {
+
+const Loops& table() {
+  static const Loops filled = [] {
+    Loops loops;
+    fill_convert(loops);
+    fill_unary(loops);
+    fill_unary_backward(loops);
+    fill_binary(loops);
+    fill_compare(loops);
+    fill_reduce(loops);
+    fill_random(loops);
+    return loops;
+  }();
+  return filled;
+}
+
+}  // namespace lockstep::host::LOCKSTEP_ISA

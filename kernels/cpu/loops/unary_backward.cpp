@@ -1,0 +1,36 @@
+#include "cpu/loops/fill.hpp"
+#include "functional/unary.hpp"
+
+namespace lockstep::host::LOCKSTEP_ISA {
+namespace {
+
+template <template <class> class Functor, Saves saves, class T>
+void backward(void* dx, const void* dy, const void* saved, std::int64_t n,
+              const OpConstants& constants) {
+  const Functor<T> functor(constants);
+  T* to = static_cast<T*>(dx);
+  const T* from = static_cast<const T*>(dy);
+  const T* kept = static_cast<const T*>(saved);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = saves == Saves::input ? kept[i] : T(0);
+    const T y = saves == Saves::output ? kept[i] : T(0);
+    to[i] = functor.gradient(from[i], x, y);
+  }
+}
+
+template <template <class> class Functor, Saves saves>
+void add_op(Loops& loops, UnaryOp op) {
+  loops.unary_backward.at(Accumulate::f32, op) = backward<Functor, saves, float>;
+  loops.unary_backward.at(Accumulate::f64, op) = backward<Functor, saves, double>;
+}
+
+}  // namespace
+
+void fill_unary_backward(Loops& loops) {
+#define LOCKSTEP_UNARY_OP(name, Functor, saves, ...) \
+  add_op<functional::Functor, Saves::saves>(loops, UnaryOp::name);
+#include "functional/ops.def"
+}
+
+}  // namespace lockstep::host::LOCKSTEP_ISA

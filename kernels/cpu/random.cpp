@@ -1,0 +1,59 @@
+#include "cpu/random.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cpu/tiles.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::host {
+namespace {
+
+RandomArguments arguments(double a, double b, PhiloxState random, std::int64_t first) {
+  return {.a = a, .b = b, .state = random, .first = first};
+}
+
+/// Fills a contiguous array tile by tile. Tiles begin at multiples of 4, as random blocks do.
+void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxState random,
+          const LoopTable<DrawLoop, 1>& table) {
+  const DrawLoop loop = table(accumulate_of(out.dtype), 0);
+  LOCKSTEP_CHECK(is_floating(out.dtype) && loop, Unsupported, op, ": dtype ", out.dtype,
+                 " is not a floating type");
+  LOCKSTEP_CHECK(contiguous_count(out) >= 0, InvalidArgument, op, " needs a contiguous array");
+  const StoreLoop store = loops().store(accumulate_of(out.dtype), out.dtype);
+  const auto size = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
+  const std::int64_t total = out.numel(), tiles = (total + tile_elements - 1) / tile_elements;
+  parallel_for(tiles, 8, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) std::array<double, tile_elements> tile;
+    for (std::int64_t t = begin; t < end; ++t) {
+      const std::int64_t first = t * tile_elements, n = std::min(tile_elements, total - first);
+      loop(tile.data(), n, arguments(a, b, random, first));
+      store(out.as<char>() + first * size, 1, tile.data(), n);
+    }
+  });
+}
+
+}  // namespace
+
+void uniform(const ArrayView& out, double low, double high, PhiloxState random) {
+  draw(out, "uniform", low, high, random, loops().uniform);
+}
+
+void normal(const ArrayView& out, double mean, double deviation, PhiloxState random) {
+  draw(out, "normal", mean, deviation, random, loops().normal);
+}
+
+void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random) {
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout: p is ", p, ", not in [0, 1]");
+  LOCKSTEP_CHECK(is_floating(x.dtype) && x.dtype == out.dtype, Unsupported, "dropout: dtypes ",
+                 x.dtype, " and ", out.dtype, " are not one floating type");
+  const DropoutLoop loop = loops().dropout(accumulate_of(x.dtype), 0);
+  // The order of dimensions stays, because it numbers the random words.
+  const Nest nest = make_nest(out.shape, {&out.strides, &x.strides}, false);
+  const std::array operands{TileOperand::output(out), TileOperand::input(x)};
+  run_tiled_at(nest, operands, [&](void* const* pointers, std::int64_t at, std::int64_t n) {
+    loop(pointers[0], pointers[1], n, arguments(p, p < 1 ? 1 / (1 - p) : 0, random, at));
+  });
+}
+
+}  // namespace lockstep::host
