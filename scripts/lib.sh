@@ -38,21 +38,24 @@ has_gpu() { [ -e /dev/nvidia0 ] || { command -v nvidia-smi && nvidia-smi -L; } >
 need_dependencies() { scripts/setup.sh --quiet; }
 
 # configure DIR [cmake argument...]: configures DIR unless that was done before; a build directory
-# that exists is used as it stands. GPU code is compiled only where a GPU is (LOCKSTEP_CUDA=ON asks
-# for it anyway). LOCKSTEP_CMAKE_ARGS adds arguments.
+# that exists is used as it stands. Without a preset: Release, and GPU code only where a GPU is
+# (LOCKSTEP_CUDA=ON asks for it anyway). LOCKSTEP_CMAKE_ARGS adds arguments.
 configure() {
   local dir=$1
   shift
   if [ -e "$dir/build.ninja" ] || [ -e "$dir/Makefile" ]; then return; fi
-  local cuda=${LOCKSTEP_CUDA:-OFF} launchers=()
-  if [ -z "${LOCKSTEP_CUDA:-}" ] && has_gpu; then cuda=AUTO; fi
+  local arguments=(-S . -B "$dir" -G Ninja)
+  if [ "${1:-}" != --preset ]; then
+    local cuda=OFF
+    if has_gpu; then cuda=AUTO; fi
+    arguments+=(-DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA="${LOCKSTEP_CUDA:-$cuda}")
+  fi
   if command -v ccache >/dev/null; then
-    launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+    arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
   say "Configuring $dir"
   # shellcheck disable=SC2086
-  cmake -S . -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA="$cuda" \
-    "${launchers[@]}" "$@" ${LOCKSTEP_CMAKE_ARGS:-}
+  cmake "${arguments[@]}" "$@" ${LOCKSTEP_CMAKE_ARGS:-}
 }
 
 # build DIR [target...]: everything, or the targets named.

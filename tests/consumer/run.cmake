@@ -12,7 +12,8 @@ function(run)
 endfunction()
 
 set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_BUILD_TYPE=Release"
-            "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${FLAGS}")
+            "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
+            "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
 file(REMOVE_RECURSE "${WORK}")
 if(WAY STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${LOCKSTEP_BUILD}" --prefix "${WORK}/prefix")
