@@ -20,8 +20,9 @@ struct PhiloxBlock {
 /// One block of 128 random bits.
 /// @param counter 128-bit position in the sequence, lowest word first.
 /// @param key 64-bit key, lowest word first.
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE PhiloxBlock philox4x32_10(PhiloxBlock counter, std::uint32_t key0,
-                                             std::uint32_t key1) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE PhiloxBlock philox4x32_10(PhiloxBlock counter,
+                                                             std::uint32_t key0,
+                                                             std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * counter.word[0];
     const std::uint64_t p1 = 0xCD9E8D57ull * counter.word[2];
