@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/schedule.hpp"
+
+/// @file
+/// Drives an optimizer's learning rates along a schedule.
+
+namespace lockstep::optim {
+
+/// Sets the learning rate of every group from a schedule, with the rates that the groups have when
+/// it is created as base rates:
+///
+///     optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
+///         {optim::LinearLR{.iterations = 100}, optim::CosineAnnealingLR{.iterations = 900}},
+///         {100}});
+///     ... optimizer.step(); scheduler.step();
+class LRScheduler {
+ public:
+  /// Sets the rates of step 0.
+  /// @param optimizer must outlive the scheduler.
+  LRScheduler(Optimizer& optimizer, Schedule schedule);
+
+  /// Moves on by one step.
+  void step() { set_steps(steps_ + 1); }
+  /// Steps taken: all that a checkpoint must keep.
+  std::int64_t steps() const noexcept { return steps_; }
+  /// Goes to a number of steps. @throws InvalidArgument for a negative one.
+  void set_steps(std::int64_t steps);
+
+ private:
+  Optimizer& optimizer_;
+  Schedule schedule_;
+  std::vector<double> base_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,56 @@
+#include "lockstep/optim/adam.hpp"
+
+#include <type_traits>
+
+#include "optim/update.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+constexpr std::string_view state_names[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+
+template <class Options>
+void check(const Options& options) {
+  LOCKSTEP_CHECK(options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0, InvalidArgument,
+                 "Adam: lr ", options.lr, ", eps ", options.eps, " and weight_decay ",
+                 options.weight_decay, " must not be negative");
+  for (const double beta : {options.beta1, options.beta2})
+    LOCKSTEP_CHECK(beta >= 0 && beta < 1, InvalidArgument, "Adam: beta ", beta,
+                   " is outside [0, 1)");
+}
+
+}  // namespace
+
+template <class Options>
+AdamFamily<Options>::AdamFamily(const Groups& groups)
+    : OptimizerWith<Options>(groups, state_names) {
+  for (const auto& group : groups) check(group.options);
+}
+
+template <class Options>
+void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* const> parameters,
+                                 std::int64_t step) {
+  const Options& o = this->options(group);
+  for (ParameterState* each : parameters) {
+    ensure_state(*each, 0, true);
+    ensure_state(*each, 1, true);
+    ensure_state(*each, 2, o.amsgrad);
+  }
+  kernels_of(parameters)
+      .adam(kernel_operands(parameters),
+            {.lr = o.lr,
+             .beta1 = o.beta1,
+             .beta2 = o.beta2,
+             .eps = o.eps,
+             .weight_decay = o.weight_decay,
+             .decoupled_decay = std::is_same_v<Options, AdamWOptions>,
+             .amsgrad = o.amsgrad,
+             .maximize = o.maximize,
+             .step = step},
+            stream_of(parameters));
+}
+
+template class AdamFamily<AdamOptions>;
+template class AdamFamily<AdamWOptions>;
+
+}  // namespace lockstep::optim
