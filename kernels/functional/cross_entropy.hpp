@@ -1,0 +1,89 @@
+#pragma once
+
+#include "functional/softmax.hpp"
+
+/// @file
+/// Cross-entropy of one row of logits against a class, with label smoothing (Szegedy et al. 2016)
+/// and class weights, as PyTorch defines their combination.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// One row's question.
+template <class A, class T>
+struct CrossEntropyRow {
+  const T* logits;
+  const A* weight;  ///< per class, or null for ones
+  std::int64_t classes;
+  std::int64_t target;  ///< outside [0, classes): the loss is NaN
+  bool ignored;         ///< the row counts for nothing
+  A smoothing;
+
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE bool target_is_valid() const {
+    return target >= 0 && target < classes;
+  }
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A weight_of(std::int64_t c) const {
+    return weight ? weight[c] : A(1);
+  }
+  /// Weights of neighbouring classes.
+  template <int count>
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> weights(std::int64_t c) const {
+    Pack<A, count> pack;
+    for (int j = 0; j < count; ++j) pack[j] = weight_of(c + j);
+    return pack;
+  }
+};
+
+/// One row's answer.
+template <class A>
+struct CrossEntropyResult {
+  A loss, lse, row_weight;
+};
+
+/// (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c)
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_row(
+    const Group& group, const CrossEntropyRow<A, T>& row) {
+  const auto [maximum, sum] = softmax_statistics<A>(group, row.logits, row.classes);
+  const A lse = maximum + math::log(sum);
+  if (row.ignored) return {A(0), lse, A(0)};
+  if (!row.target_is_valid()) return {static_cast<A>(math::detail::infinity) * A(0), lse, A(0)};
+  const A row_weight = row.weight_of(row.target);
+  A loss = (1 - row.smoothing) * row_weight * (lse - static_cast<A>(row.logits[row.target]));
+  if (row.smoothing > 0) {
+    const A spread =
+        reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
+          auto value = load<A, lanes.value>(row.logits + i);
+          const auto weight = row.template weights<lanes.value>(i);
+          for (int j = 0; j < lanes.value; ++j) value[j] = weight[j] * (lse - value[j]);
+          return value;
+        });
+    loss += row.smoothing / static_cast<A>(row.classes) * spread;
+  }
+  return {loss, lse, row_weight};
+}
+
+/// dlogits of the row for a loss gradient `dloss`; may overwrite the logits.
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
+    const Group& group, T* dlogits, A dloss, A lse, const CrossEntropyRow<A, T>& row) {
+  const bool counts = !row.ignored && row.target_is_valid();
+  const A on_target = counts ? dloss * (1 - row.smoothing) * row.weight_of(row.target) : A(0);
+  const A spread = counts ? dloss * row.smoothing / static_cast<A>(row.classes) : A(0);
+  A weight_sum = static_cast<A>(row.classes);
+  if (row.weight && row.smoothing > 0)
+    weight_sum = reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
+      return row.template weights<lanes.value>(i);
+    });
+  const A softmax_scale = on_target + spread * weight_sum;
+  for_each_pack(group, row.classes, [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(row.logits + i);
+    const auto weight = row.template weights<lanes.value>(i);
+    for (int j = 0; j < lanes.value; ++j)
+      value[j] = counts ? math::exp(value[j] - lse) * softmax_scale - spread * weight[j] -
+                              (i + j == row.target ? on_target : A(0))
+                        : A(0);
+    store(dlogits + i, value);
+  });
+}
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA

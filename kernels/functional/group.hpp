@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "functional/namespace.hpp"
+#include "lockstep/core/macros.hpp"
+
+/// @file
+/// Row algorithms are written over a *group* of threads that share a row: one thread on the CPU, a
+/// warp or a block on the GPU. A group offers
+///   static constexpr int width      neighbouring elements that a thread handles at once
+///   rank(), size()                  the thread's place, and how many threads there are
+///   reduce(x, op)                   op over the threads' x, the result known to all of them
+/// On the GPU a width above 1 makes accesses of width * sizeof(element) bytes, and needs rows that
+/// begin at multiples of that.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// A few neighbouring elements in the accumulation type.
+template <class T, int count>
+struct Pack {
+  T lane[count];
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T& operator[](int i) { return lane[i]; }
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE const T& operator[](int i) const { return lane[i]; }
+};
+
+/// A number of lanes as a type, so that a generic lambda receives it as a constant.
+template <int count>
+using Width = std::integral_constant<int, count>;
+
+/// Elements as they lie in memory, aligned so that the GPU moves them in one access.
+template <class T, int count>
+struct alignas(sizeof(T) * count) Chunk {
+  T lane[count];
+};
+
+/// Reads `count` elements as accumulation type A.
+template <class A, int count, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
+  Pack<A, count> pack;
+#if defined(__CUDA_ARCH__)
+  const Chunk<T, count> chunk = *reinterpret_cast<const Chunk<T, count>*>(from);
+  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(chunk.lane[j]);
+#else
+  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
+#endif
+  return pack;
+}
+
+/// Writes a pack as elements of T.
+template <class A, int count, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack) {
+#if defined(__CUDA_ARCH__)
+  Chunk<T, count> chunk;
+  for (int j = 0; j < count; ++j) chunk.lane[j] = static_cast<T>(pack[j]);
+  *reinterpret_cast<Chunk<T, count>*>(to) = chunk;
+#else
+  for (int j = 0; j < count; ++j) to[j] = static_cast<T>(pack[j]);
+#endif
+}
+
+/// A pack of one value.
+template <class A, int count>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> splat(A value) {
+  Pack<A, count> pack;
+  for (int j = 0; j < count; ++j) pack[j] = value;
+  return pack;
+}
+
+/// Calls `body(i, Width<w>)` for packs that cover [0, n) once, over all threads of the group.
+template <class Group, class Body>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void for_each_pack(const Group& group, std::int64_t n,
+                                                      Body body) {
+  constexpr int width = Group::width;
+  const std::int64_t whole = n - n % width;
+  for (std::int64_t i = group.rank() * width; i < whole; i += group.size() * width)
+    body(i, Width<width>{});
+  if constexpr (width > 1)
+    for (std::int64_t i = whole + group.rank(); i < n; i += group.size()) body(i, Width<1>{});
+}
+
+/// Folds `term(i, Width<w>)`, a pack, over [0, n) with `op`; all threads get the result.
+template <class T, class Group, class Op, class Term>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T reduce_packs(const Group& group, std::int64_t n, T identity,
+                                                  Op op, Term term) {
+  constexpr int width = Group::width;
+  Pack<T, width> part = splat<T, width>(identity);
+  T rest = identity;
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    const auto value = term(i, lanes);
+    if constexpr (lanes.value == width)
+      for (int j = 0; j < width; ++j) part[j] = op(part[j], value[j]);
+    else
+      rest = op(rest, value[0]);
+  });
+  for (int j = 0; j < width; ++j) rest = op(rest, part[j]);
+  return group.reduce(rest, op);
+}
+
+/// a + b, for `reduce`.
+struct Plus {
+  template <class T>
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+/// The larger of a and b, for `reduce`.
+struct Larger {
+  template <class T>
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
+};
+
+/// The group of the CPU: one thread, which takes as many elements at once as fill a few registers.
+struct SoloGroup {
+  static constexpr int width = 32;
+  static constexpr std::int64_t rank() { return 0; }
+  static constexpr std::int64_t size() { return 1; }
+  template <class T, class Op>
+  LOCKSTEP_ALWAYS_INLINE T reduce(T x, Op) const {
+    return x;
+  }
+};
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA

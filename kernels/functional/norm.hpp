@@ -1,0 +1,122 @@
+#pragma once
+
+#include "functional/group.hpp"
+#include "functional/math.hpp"
+
+/// @file
+/// Layer norm (Ba, Kiros and Hinton 2016) and RMS norm (Zhang and Sennrich 2019) of one row. The
+/// centred flag tells them apart: RMS norm has mean 0 and no bias. Weights are in the accumulation
+/// type and may be null.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// A row's mean and 1 / sqrt(variance + eps).
+template <class A>
+struct NormStatistics {
+  A mean, rstd;
+};
+
+/// Two passes: the variance is about the mean, so that large offsets cost no precision.
+template <bool centred, class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_statistics(const Group& group, const T* x,
+                                                                     std::int64_t n, A eps) {
+  A mean = 0;
+  if constexpr (centred)
+    mean = reduce_packs(group, n, A(0), Plus{},
+                        [&](std::int64_t i, auto lanes) { return load<A, lanes.value>(x + i); }) /
+           static_cast<A>(n);
+  const A squares = reduce_packs(group, n, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(x + i);
+    for (int j = 0; j < lanes.value; ++j) value[j] = (value[j] - mean) * (value[j] - mean);
+    return value;
+  });
+  return {mean, A(1) / math::sqrt(squares / static_cast<A>(n) + eps)};
+}
+
+/// y = (x - mean) * rstd * weight + bias; returns the statistics.
+template <bool centred, class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_row(const Group& group, T* y, const T* x,
+                                                              const A* weight, const A* bias,
+                                                              std::int64_t n, A eps) {
+  const NormStatistics<A> statistics = norm_statistics<centred, A>(group, x, n, eps);
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(x + i);
+    for (int j = 0; j < lanes.value; ++j) value[j] = (value[j] - statistics.mean) * statistics.rstd;
+    if (weight) {
+      const auto factor = load<A, lanes.value>(weight + i);
+      for (int j = 0; j < lanes.value; ++j) value[j] *= factor[j];
+    }
+    if (bias) {
+      const auto term = load<A, lanes.value>(bias + i);
+      for (int j = 0; j < lanes.value; ++j) value[j] += term[j];
+    }
+    store(y + i, value);
+  });
+  return statistics;
+}
+
+/// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * weight, xhat = (x - mean) rstd;
+/// RMS norm lacks the middle term.
+template <bool centred, class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T* dx, const T* dy,
+                                                          const T* x, const A* weight,
+                                                          std::int64_t n,
+                                                          NormStatistics<A> statistics) {
+  const auto gradient = [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(dy + i);
+    if (weight) {
+      const auto factor = load<A, lanes.value>(weight + i);
+      for (int j = 0; j < lanes.value; ++j) value[j] *= factor[j];
+    }
+    return value;
+  };
+  const auto normalised = [&](std::int64_t i, auto lanes) {
+    auto value = load<A, lanes.value>(x + i);
+    for (int j = 0; j < lanes.value; ++j) value[j] = (value[j] - statistics.mean) * statistics.rstd;
+    return value;
+  };
+  A mean_g = 0;
+  if constexpr (centred)
+    mean_g = reduce_packs(group, n, A(0), Plus{}, gradient) / static_cast<A>(n);
+  const A mean_gx = reduce_packs(group, n, A(0), Plus{},
+                                 [&](std::int64_t i, auto lanes) {
+                                   auto value = gradient(i, lanes);
+                                   const auto hat = normalised(i, lanes);
+                                   for (int j = 0; j < lanes.value; ++j) value[j] *= hat[j];
+                                   return value;
+                                 }) /
+                    static_cast<A>(n);
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    auto value = gradient(i, lanes);
+    const auto hat = normalised(i, lanes);
+    for (int j = 0; j < lanes.value; ++j)
+      value[j] = statistics.rstd * (value[j] - mean_g - hat[j] * mean_gx);
+    store(dx + i, value);
+  });
+}
+
+/// Adds one row's share to the parameters' gradients, of which either may be null:
+/// dweight += dy * xhat, dbias += dy.
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_parameters_row(const Group& group, A* dweight,
+                                                            A* dbias, const T* dy, const T* x,
+                                                            std::int64_t n,
+                                                            NormStatistics<A> statistics) {
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    const auto gradient = load<A, lanes.value>(dy + i);
+    const auto value = load<A, lanes.value>(x + i);
+    if (dweight) {
+      auto total = load<A, lanes.value>(dweight + i);
+      for (int j = 0; j < lanes.value; ++j)
+        total[j] += gradient[j] * (value[j] - statistics.mean) * statistics.rstd;
+      store(dweight + i, total);
+    }
+    if (dbias) {
+      auto total = load<A, lanes.value>(dbias + i);
+      for (int j = 0; j < lanes.value; ++j) total[j] += gradient[j];
+      store(dbias + i, total);
+    }
+  });
+}
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA
