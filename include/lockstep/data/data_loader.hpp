@@ -91,13 +91,18 @@ class DataLoader {
     using difference_type = std::ptrdiff_t;
     /// An iterator that is not over any loader.
     Iterator() = default;
+    /// The batch, which may be moved from.
     Batch& operator*() const { return *loader_->current_; }
+    /// A member of the batch.
     Batch* operator->() const { return &*loader_->current_; }
+    /// Waits for the next batch. @throws what its `fetch` threw.
     Iterator& operator++() {
       loader_->advance();
       return *this;
     }
+    /// The same.
     void operator++(int) { loader_->advance(); }
+    /// True after the epoch's last batch.
     bool operator==(std::default_sentinel_t) const { return !loader_->current_; }
 
    private:
