@@ -1,0 +1,24 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Making sure that replicas start as the same model.
+
+namespace lockstep::ddp {
+
+/// Compares names, shapes and dtypes between the ranks of a group. Blocks.
+/// @throws comm::Mismatch naming the first parameter that differs and how, on every rank.
+void check_same_parameters(comm::Communicator& group,
+                           std::span<const std::pair<std::string, Tensor>> parameters);
+
+/// Gives every rank the values of root, a few large messages for many tensors. Blocks.
+/// @param tensors on the group's device; the same shapes and dtypes on every rank.
+void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root = 0);
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,67 @@
+#include "lockstep/ddp/agreement.hpp"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/comm/errors.hpp"
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::ddp {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+void check_same_parameters(comm::Communicator& group,
+                           std::span<const std::pair<std::string, Tensor>> parameters) {
+  std::ostringstream out;
+  for (const auto& [name, tensor] : parameters)
+    out << name << ' ' << tensor.dtype() << ' ' << tensor.shape() << '\n';
+  const std::vector<std::string> all =
+      comm::all_gather_bytes(group, out.str(), "list of parameters");
+  const std::vector<std::string> expected = lines_of(all[0]);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const std::vector<std::string> actual = lines_of(all[rank]);
+    for (std::size_t i = 0; i < std::max(expected.size(), actual.size()); ++i) {
+      const std::string at_0 = i < expected.size() ? expected[i] : "nothing";
+      const std::string here = i < actual.size() ? actual[i] : "nothing";
+      LOCKSTEP_CHECK(at_0 == here, comm::Mismatch, "parameter ", i, " is \"", at_0,
+                     "\" on rank 0 and \"", here, "\" on rank ", rank,
+                     "; build the same model on every rank");
+    }
+  }
+}
+
+void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root) {
+  const NoGradGuard no_recording;
+  std::map<DType, std::vector<Tensor>> by_dtype;
+  for (const Tensor& tensor : tensors) by_dtype[tensor.dtype()].push_back(tensor.detach());
+  for (auto& [dtype, members] : by_dtype) {
+    std::int64_t total = 0;
+    for (const Tensor& tensor : members) total += tensor.numel();
+    const Tensor packed = empty({total}, {dtype, group.device()});
+    std::int64_t at = 0;
+    for (const Tensor& tensor : members) {
+      packed.slice(0, at, at + tensor.numel()).reshape(tensor.shape()).copy_(tensor);
+      at += tensor.numel();
+    }
+    group.broadcast({packed.data_ptr(), total, dtype}, root, {.label = "model values"}).wait();
+    at = 0;
+    for (Tensor& tensor : members) {
+      tensor.copy_(packed.slice(0, at, at + tensor.numel()).reshape(tensor.shape()));
+      at += tensor.numel();
+    }
+  }
+}
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,58 @@
+#include "lockstep/ddp/agreement.hpp"
+#include "lockstep/ddp/distributed_data_parallel.hpp"
+
+namespace lockstep::ddp {
+namespace {
+
+std::vector<Tensor> tensors_of(const std::vector<std::pair<std::string, Tensor>>& named) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+}  // namespace
+
+ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::CommunicatorPtr group,
+                                   DistributedDataParallelOptions options)
+    : module_(std::move(module)),
+      group_(std::move(group)),
+      options_(options),
+      parameters_(module_->named_parameters()) {
+  const auto buffers = module_->named_buffers();
+  check_same_parameters(*group_, parameters_);
+  check_same_parameters(*group_, buffers);
+  broadcast_tensors(*group_, tensors_of(parameters_));
+  broadcast_tensors(*group_, tensors_of(buffers));
+  std::vector<NamedParameter> trained;
+  for (const NamedParameter& parameter : parameters_)
+    if (parameter.second.requires_grad()) trained.push_back(parameter);
+  reducer_ = std::make_unique<Reducer>(
+      std::move(trained), group_,
+      ReducerOptions{
+          .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
+          .find_unused_parameters = options.find_unused_parameters});
+}
+
+void ReplicatedModule::check_same_tensors() const {
+  const auto present = module_->parameters();
+  LOCKSTEP_CHECK(present.size() == parameters_.size(), InvalidArgument, "the module has ",
+                 present.size(), " parameters, it had ", parameters_.size(),
+                 " when it was wrapped; wrap it again");
+  for (std::size_t i = 0; i < present.size(); ++i)
+    LOCKSTEP_CHECK(present[i].is_same(parameters_[i].second), InvalidArgument, "parameter ",
+                   parameters_[i].first,
+                   " was replaced after the model was wrapped; wrap it again, or copy_ the values");
+}
+
+void ReplicatedModule::before_forward() {
+  check_same_tensors();
+  if (!options_.broadcast_buffers || !synchronized_ || !module_->is_training()) return;
+  const auto buffers = module_->named_buffers();
+  if (group_->size() > 1 && !buffers.empty()) broadcast_tensors(*group_, tensors_of(buffers));
+}
+
+void ReplicatedModule::after_forward(std::span<const Tensor> outputs) {
+  reducer_->prepare(synchronized_ ? Reducer::Mode::reduce : Reducer::Mode::accumulate, outputs);
+}
+
+}  // namespace lockstep::ddp
