@@ -9,6 +9,8 @@ const Backend* onednn() {
     Backend backend = reference();
     backend.name = "onednn";
     backend.gemm = &onednn_gemm();
+    backend.convolution = &onednn_convolution();
+    backend.batch_norm = &onednn_batch_norm();
     backend.attention = &blocked_attention();
     return backend;
   }();

@@ -32,6 +32,23 @@ dnnl::memory::desc describe_any(const ArrayView& view) {
   return {dims(view.shape), data_type(view.dtype), dnnl::memory::format_tag::any};
 }
 
+bool normalise_image(ArrayView& view) {
+  if (view.is_contiguous()) {
+    view.strides = contiguous_strides(view.shape);
+    return true;
+  }
+  if (view.rank() != 4) return false;
+  const Strides last = channels_last_strides(view.shape);
+  for (int d = 0; d < 4; ++d)
+    if (view.shape[d] > 1 && view.strides[d] != last[d]) return false;
+  view.strides = last;
+  return true;
+}
+
+bool is_channels_last(const ArrayView& view) {
+  return view.rank() == 4 && view.shape[1] > 1 && view.strides[1] == 1;
+}
+
 dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -67,6 +84,33 @@ void Runnable::run(std::initializer_list<void*> data) {
       primitive_.get(), stream().get(), static_cast<int>(arguments_.size()), arguments_.data());
   if (status != dnnl_success)
     throw OnednnError("dnnl_primitive_execute", status, "the primitive did not run");
+}
+
+Operand::Operand(const dnnl::memory::desc& user, const dnnl::memory::desc& chosen, int slot)
+    : slot_(slot) {
+  if (user == chosen) return;
+  bytes_ = chosen.get_size();
+  const auto reordering = [](const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+    const dnnl::reorder::primitive_desc desc(engine(), from, engine(), to, attributes());
+    Runnable runnable(dnnl::reorder(desc), desc.scratchpad_desc());
+    runnable.add(DNNL_ARG_FROM, from);
+    runnable.add(DNNL_ARG_TO, to);
+    return runnable;
+  };
+  in_ = reordering(user, chosen);
+  out_ = reordering(chosen, user);
+}
+
+void* Operand::bring_in(void* user) {
+  void* const target = place(user);
+  if (bytes_) in_.run({user, target});
+  return target;
+}
+
+void* Operand::place(void* user) const { return bytes_ ? working_memory(slot_, bytes_) : user; }
+
+void Operand::bring_out(void* user) {
+  if (bytes_) out_.run({place(user), user});
 }
 
 }  // namespace lockstep::backend::dnn

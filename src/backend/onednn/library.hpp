@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <initializer_list>
+#include <vector>
+
 #include <dnnl.hpp>
 
 #include "cpu/scratch.hpp"
@@ -26,6 +30,12 @@ inline dnnl::memory::dims dims(const Dims& from) { return {from.begin(), from.en
 dnnl::memory::desc describe(const ArrayView& view);
 /// Describes a view's shape, and leaves the memory order to the primitive.
 dnnl::memory::desc describe_any(const ArrayView& view);
+
+/// Gives an image [N, C, ...] the plain strides of its memory order: contiguous or channels-last.
+/// @returns false for any other order.
+bool normalise_image(ArrayView& view);
+/// True if neighbours in memory are neighbours along dimension 1.
+bool is_channels_last(const ArrayView& view);
 
 /// Attributes of every primitive here: scratch memory comes from the caller.
 dnnl::primitive_attr attributes();
@@ -55,7 +65,7 @@ typename Primitive::primitive_desc make_backward(const dnnl::primitive_attr& att
 class Runnable {
  public:
   Runnable() = default;
-  /// @param scratch_bytes what the primitive needs beside its operands.
+  /// @param scratchpad what the primitive needs beside its operands.
   Runnable(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad);
 
   /// Adds an operand, DNNL_ARG_...; its place in the order of adding is its place in `run`.
@@ -69,6 +79,28 @@ class Runnable {
   std::vector<dnnl::memory> memories_;
   std::vector<dnnl_exec_arg_t> arguments_;
   std::size_t scratch_bytes_ = 0;
+};
+
+/// An operand whose memory order the primitive may choose: it is brought into that order, or back,
+/// through the calling thread's working memory.
+class Operand {
+ public:
+  Operand() = default;
+  /// @param user its order in the caller's memory. @param chosen the primitive's.
+  /// @param slot of the working memory that it may use.
+  Operand(const dnnl::memory::desc& user, const dnnl::memory::desc& chosen, int slot);
+
+  /// The operand in the primitive's order: the caller's own memory where the orders agree.
+  void* bring_in(void* user);
+  /// Where the primitive shall write.
+  void* place(void* user) const;
+  /// Brings what the primitive wrote at `place` into the caller's memory.
+  void bring_out(void* user);
+
+ private:
+  Runnable in_, out_;
+  std::size_t bytes_ = 0;
+  int slot_ = 0;
 };
 
 /// Working memory of the calling thread, for operands in a primitive's own memory order.

@@ -41,7 +41,7 @@ class Key {
   };
 
  private:
-  std::array<std::int64_t, 48> values_;
+  std::array<std::int64_t, 64> values_;
   std::size_t size_ = 0;
   std::uint64_t hash_ = 0;
 };

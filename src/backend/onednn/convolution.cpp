@@ -1,0 +1,250 @@
+#include <utility>
+
+#include "backend/onednn/families.hpp"
+#include "backend/onednn/library.hpp"
+#include "backend/onednn/primitive_cache.hpp"
+#include "backend/reference/families.hpp"
+#include "backend/spatial.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+using dnnl::memory;
+
+/// The geometry as oneDNN takes it.
+struct Steps {
+  memory::dims stride, dilation, before, after;
+
+  Steps(const ConvGeometry& geometry, const ArrayView& x, const ArrayView& w, const ArrayView& y) {
+    for (int d = 0; d < 2; ++d) {
+      const auto i = static_cast<std::size_t>(d);
+      stride.push_back(geometry.stride[i]);
+      dilation.push_back(geometry.dilation[i] - 1);  // oneDNN counts the gaps
+      before.push_back(geometry.padding[i]);
+      const std::int64_t reach = geometry.dilation[i] * (w.shape[2 + d] - 1) + 1;
+      after.push_back((y.shape[2 + d] - 1) * geometry.stride[i] + reach - x.shape[2 + d] -
+                      geometry.padding[i]);
+    }
+  }
+};
+
+/// The operands of one call. dx and dy stand where x and y do.
+struct Call {
+  ArrayView x, weight, y, bias;
+  ConvGeometry geometry;
+
+  /// False where only the reference can run it: other dtypes, orders, or operands that do not fit.
+  bool normalise() {
+    if (x.rank() != 4 || weight.rank() != 4 || y.rank() != 4) return false;
+    if (!dnn::trains(x.dtype) || x.dtype != weight.dtype || x.dtype != y.dtype) return false;
+    if (bias && (!dnn::trains(bias.dtype) || bias.strides[0] != 1)) return false;
+    if (x.numel() == 0 || y.numel() == 0 || weight.numel() == 0) return false;
+    const bool fit = geometry.groups >= 1 && x.shape[1] == geometry.groups * weight.shape[1] &&
+                     weight.shape[0] % geometry.groups == 0 && y.shape[1] == weight.shape[0] &&
+                     x.shape[0] == y.shape[0];
+    return fit && dnn::normalise_image(x) && dnn::normalise_image(weight) &&
+           dnn::normalise_image(y) && outputs_fit();
+  }
+  dnn::Key key(std::int64_t operation) const {
+    dnn::Key result;
+    result.add(operation);
+    for (const ArrayView* view : {&x, &weight, &y, &bias}) result.add(*view);
+    for (const Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
+      for (const std::int64_t value : pair) result.add(value);
+    result.add(geometry.groups);
+    return result;
+  }
+  /// Weights with the group as a dimension of its own, where there are several.
+  ArrayView grouped_weight() const {
+    ArrayView w = weight;
+    if (geometry.groups == 1) return w;
+    const std::int64_t per_group = w.shape[0] / geometry.groups;
+    w.shape[0] = per_group;
+    w.shape.insert(0, geometry.groups);
+    w.strides.insert(0, per_group * w.strides[0]);
+    return w;
+  }
+
+ private:
+  bool outputs_fit() const {
+    for (int d = 0; d < 2; ++d) {
+      const auto i = static_cast<std::size_t>(d);
+      const std::int64_t room = x.shape[2 + d] + 2 * geometry.padding[i] -
+                                geometry.dilation[i] * (weight.shape[2 + d] - 1) - 1;
+      if (room < 0 || y.shape[2 + d] != room / geometry.stride[i] + 1) return false;
+    }
+    return true;
+  }
+};
+
+/// Channels-last images stay so, with no copies; for contiguous ones the primitive chooses.
+memory::desc image(const ArrayView& view) {
+  return dnn::is_channels_last(view) ? dnn::describe(view) : dnn::describe_any(view);
+}
+
+/// A primitive with its three operands, in the order in which it reads and writes them.
+struct Plan {
+  dnn::Runnable runnable;
+  dnn::Operand x, weight, y;
+  /// Weight gradients in the primitive's order, added to the caller's.
+  dnn::Runnable add_weight;
+  std::size_t weight_bytes = 0;
+};
+
+dnnl::convolution_forward::primitive_desc forward_desc(const Call& call) {
+  const Steps steps(call.geometry, call.x, call.weight, call.y);
+  const auto x = image(call.x), y = image(call.y);
+  const auto w = dnn::describe_any(call.grouped_weight());
+  const auto kind = dnnl::prop_kind::forward_training;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  if (!call.bias)
+    return dnn::make<dnnl::convolution_forward>(dnn::attributes(), kind, algorithm, x, w, y,
+                                                steps.stride, steps.dilation, steps.before,
+                                                steps.after);
+  return dnn::make<dnnl::convolution_forward>(dnn::attributes(), kind, algorithm, x, w,
+                                              dnn::describe(call.bias), y, steps.stride,
+                                              steps.dilation, steps.before, steps.after);
+}
+
+/// Makes a plan; an empty one where oneDNN has no code for the call.
+template <class Make>
+Plan make_plan(Make&& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented)
+      throw OnednnError("convolution", error.status, error.what());
+    return {};
+  }
+}
+
+// Slots of the working memory.
+constexpr int x_slot = 0, weight_slot = 1, y_slot = 2;
+
+Plan forward_plan(const Call& call) {
+  return make_plan([&] {
+    const auto desc = forward_desc(call);
+    Plan plan;
+    plan.runnable = {dnnl::convolution_forward(desc), desc.scratchpad_desc()};
+    plan.runnable.add(DNNL_ARG_SRC, desc.src_desc());
+    plan.runnable.add(DNNL_ARG_WEIGHTS, desc.weights_desc());
+    plan.runnable.add(DNNL_ARG_DST, desc.dst_desc());
+    if (call.bias) plan.runnable.add(DNNL_ARG_BIAS, dnn::describe(call.bias));
+    plan.x = {dnn::describe(call.x), desc.src_desc(), x_slot};
+    plan.weight = {dnn::describe(call.grouped_weight()), desc.weights_desc(), weight_slot};
+    plan.y = {dnn::describe(call.y), desc.dst_desc(), y_slot};
+    return plan;
+  });
+}
+
+Plan backward_data_plan(const Call& call) {
+  return make_plan([&] {
+    const Steps steps(call.geometry, call.x, call.weight, call.y);
+    const auto desc = dnn::make_backward<dnnl::convolution_backward_data>(
+        dnn::attributes(), forward_desc(call), dnnl::algorithm::convolution_direct, image(call.x),
+        dnn::describe_any(call.grouped_weight()), image(call.y), steps.stride, steps.dilation,
+        steps.before, steps.after);
+    Plan plan;
+    plan.runnable = {dnnl::convolution_backward_data(desc), desc.scratchpad_desc()};
+    plan.runnable.add(DNNL_ARG_DIFF_SRC, desc.diff_src_desc());
+    plan.runnable.add(DNNL_ARG_WEIGHTS, desc.weights_desc());
+    plan.runnable.add(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
+    plan.x = {dnn::describe(call.x), desc.diff_src_desc(), x_slot};
+    plan.weight = {dnn::describe(call.grouped_weight()), desc.weights_desc(), weight_slot};
+    plan.y = {dnn::describe(call.y), desc.diff_dst_desc(), y_slot};
+    return plan;
+  });
+}
+
+Plan backward_weight_plan(const Call& call) {
+  return make_plan([&] {
+    const Steps steps(call.geometry, call.x, call.weight, call.y);
+    const auto desc = dnn::make_backward<dnnl::convolution_backward_weights>(
+        dnn::attributes(), forward_desc(call), dnnl::algorithm::convolution_direct, image(call.x),
+        dnn::describe_any(call.grouped_weight()), image(call.y), steps.stride, steps.dilation,
+        steps.before, steps.after);
+    const auto chosen = desc.diff_weights_desc(), user = dnn::describe(call.grouped_weight());
+    Plan plan;
+    plan.runnable = {dnnl::convolution_backward_weights(desc), desc.scratchpad_desc()};
+    plan.runnable.add(DNNL_ARG_SRC, desc.src_desc());
+    plan.runnable.add(DNNL_ARG_DIFF_WEIGHTS, chosen);
+    plan.runnable.add(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
+    plan.x = {dnn::describe(call.x), desc.src_desc(), x_slot};
+    plan.weight = {user, chosen, weight_slot};
+    plan.y = {dnn::describe(call.y), desc.diff_dst_desc(), y_slot};
+    dnnl::primitive_attr add = dnn::attributes();
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    add.set_post_ops(sum);
+    const dnnl::reorder::primitive_desc adding(dnn::engine(), chosen, dnn::engine(), user, add);
+    plan.add_weight = {dnnl::reorder(adding), adding.scratchpad_desc()};
+    plan.add_weight.add(DNNL_ARG_FROM, chosen);
+    plan.add_weight.add(DNNL_ARG_TO, user);
+    plan.weight_bytes = chosen.get_size();
+    return plan;
+  });
+}
+
+/// The plan of a call, or null where the reference has to run it.
+template <class Make>
+Plan* find_plan(Call& call, std::int64_t operation, Make&& make) {
+  static thread_local dnn::PrimitiveCache<Plan> cache;
+  if (!call.normalise()) return nullptr;
+  Plan& plan = cache.get(call.key(operation), [&] { return make(call); });
+  return plan.runnable ? &plan : nullptr;
+}
+
+/// oneDNN's direct convolutions for f32 and bf16.
+class OnednnConvolution final : public Convolution {
+ public:
+  void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
+               const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
+    Call call{x, weight, y, bias, geometry};
+    Plan* plan = find_plan(call, 0, forward_plan);
+    if (!plan) return reference_convolution().forward(y, x, weight, bias, geometry, stream);
+    void* const in = plan->x.bring_in(x.data);
+    void* const taps = plan->weight.bring_in(weight.data);
+    if (bias)
+      plan->runnable.run({in, taps, plan->y.place(y.data), bias.data});
+    else
+      plan->runnable.run({in, taps, plan->y.place(y.data)});
+    plan->y.bring_out(y.data);
+  }
+
+  void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
+                     const ConvGeometry& geometry, StreamRef stream) override {
+    Call call{dx, weight, dy, {}, geometry};
+    Plan* plan = find_plan(call, 1, backward_data_plan);
+    if (!plan) return reference_convolution().backward_data(dx, dy, weight, geometry, stream);
+    void* const taps = plan->weight.bring_in(weight.data);
+    void* const gradient = plan->y.bring_in(dy.data);
+    plan->runnable.run({plan->x.place(dx.data), taps, gradient});
+    plan->x.bring_out(dx.data);
+  }
+
+  void backward_weight(const ArrayView& dweight, const ArrayView& dy, const ArrayView& x,
+                       const ConvGeometry& geometry, bool accumulate, StreamRef stream) override {
+    Call call{x, dweight, dy, {}, geometry};
+    Plan* plan = find_plan(call, 2, backward_weight_plan);
+    if (!plan)
+      return reference_convolution().backward_weight(dweight, dy, x, geometry, accumulate, stream);
+    void* const in = plan->x.bring_in(x.data);
+    void* const gradient = plan->y.bring_in(dy.data);
+    void* const sums = accumulate ? dnn::working_memory(weight_slot, plan->weight_bytes)
+                                  : plan->weight.place(dweight.data);
+    plan->runnable.run({in, sums, gradient});
+    if (accumulate)
+      plan->add_weight.run({sums, dweight.data});
+    else
+      plan->weight.bring_out(dweight.data);
+  }
+};
+
+}  // namespace
+
+Convolution& onednn_convolution() {
+  static OnednnConvolution family;
+  return family;
+}
+
+}  // namespace lockstep::backend
