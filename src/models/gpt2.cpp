@@ -1,0 +1,112 @@
+#include "lockstep/models/gpt2.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "lockstep/autograd/ops/attention.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/nn/init.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::models {
+namespace {
+
+nn::LayerNormOptions norm_options(const Gpt2Options& options) {
+  return {.shape = {options.channels}, .eps = options.norm_eps, .tensor = options.tensor};
+}
+
+const Gpt2Options& checked(const Gpt2Options& options) {
+  const auto smallest = std::min(
+      {options.layers, options.heads, options.channels, options.context, options.vocabulary});
+  LOCKSTEP_CHECK(smallest >= 1, InvalidArgument, "GPT-2: all sizes must be at least 1, got ",
+                 smallest);
+  LOCKSTEP_CHECK(options.channels % options.heads == 0, InvalidArgument, "GPT-2: ", options.heads,
+                 " heads do not divide ", options.channels, " channels");
+  return options;
+}
+
+constexpr double deviation = 0.02;
+
+}  // namespace
+
+Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
+    : heads(options.heads),
+      c_attn(this, "c_attn", options.channels, 3 * options.channels, options.tensor),
+      c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
+
+Tensor Gpt2Attention::forward(const Tensor& x) const {
+  const std::int64_t batch = x.size(0), time = x.size(1), channels = x.size(2);
+  // Views all the way: attention takes any strides, and split's backward fills one gradient.
+  auto parts = split(c_attn(x), {channels, channels, channels}, -1);
+  for (Tensor& part : parts)
+    part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
+  const Tensor y = scaled_dot_product_attention(parts[0], parts[1], parts[2], {.is_causal = true});
+  return c_proj(y.transpose(1, 2).reshape({batch, time, channels}));
+}
+
+Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
+    : c_fc(this, "c_fc", options.channels, 4 * options.channels, options.tensor),
+      c_proj(this, "c_proj", 4 * options.channels, options.channels, options.tensor) {}
+
+Tensor Gpt2Mlp::forward(const Tensor& x) const {
+  return c_proj(gelu(c_fc(x), GeluApproximation::tanh));
+}
+
+Gpt2Block::Gpt2Block(const Gpt2Options& options)
+    : ln_1(this, "ln_1", norm_options(options)),
+      attn(this, "attn", options),
+      ln_2(this, "ln_2", norm_options(options)),
+      mlp(this, "mlp", options),
+      drop(this, "drop", options.dropout) {}
+
+Tensor Gpt2Block::forward(const Tensor& x) const {
+  const Tensor attended = x + drop(attn(ln_1(x)));
+  return attended + drop(mlp(ln_2(attended)));
+}
+
+Gpt2Transformer::Gpt2Transformer(const Gpt2Options& options)
+    : wte(this, "wte", options.vocabulary, options.channels, options.tensor),
+      wpe(this, "wpe", options.context, options.channels, options.tensor),
+      drop(this, "drop", options.dropout),
+      h(this, "h", options.layers, options),
+      ln_f(this, "ln_f", norm_options(options)) {}
+
+Tensor Gpt2Transformer::forward(const Tensor& tokens) const {
+  LOCKSTEP_CHECK(tokens.dim() == 2 && tokens.size(1) <= wpe->weight.size(0), InvalidArgument,
+                 "GPT-2: tokens of shape ", tokens.shape(),
+                 "; expected [batch, time] with time at "
+                 "most the context of ",
+                 wpe->weight.size(0));
+  const Tensor positions = arange(tokens.size(1), {DType::i64, tokens.device()});
+  Tensor x = drop(wte(tokens) + wpe(positions));
+  for (const auto& block : *h) x = block(x);
+  return ln_f(x);
+}
+
+Gpt2::Gpt2(const Gpt2Options& options)
+    : options_(checked(options)), transformer(this, "transformer", options) {
+  const double residual = deviation / std::sqrt(2.0 * static_cast<double>(options.layers));
+  for (auto& [name, parameter] : named_parameters()) {
+    if (name.ends_with(".bias"))
+      nn::init::zeros_(parameter);
+    else if (parameter.dim() == 2)
+      nn::init::normal_(parameter, 0.0, name.ends_with("c_proj.weight") ? residual : deviation);
+  }
+}
+
+Tensor Gpt2::forward(const Tensor& tokens) const {
+  return linear(transformer(tokens), transformer->wte->weight);
+}
+
+std::string Gpt2::describe() const {
+  std::ostringstream out;
+  out << "layers=" << options_.layers << ", heads=" << options_.heads
+      << ", channels=" << options_.channels << ", context=" << options_.context
+      << ", vocabulary=" << options_.vocabulary;
+  return out.str();
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/nn/nn.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/grad_check.hpp"
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing::expect_gradients;
+
+constexpr TensorOptions f64{DType::f64};
+
+/// Checks a layer's gradients for its input and all its parameters.
+template <class M>
+void expect_layer_gradients(const nn::ModulePtr<M>& layer, const Tensor& x) {
+  std::vector<Tensor> inputs{x};
+  for (const Tensor& parameter : layer->parameters()) inputs.push_back(parameter);
+  expect_gradients([&](const std::vector<Tensor>& given) { return layer(given[0]); }, inputs);
+}
+
+TEST(Linear, MultipliesByItsTransposedWeight) {
+  const auto layer = nn::make<nn::Linear>(2, 3, f64);
+  layer->load_state_dict(
+      {{"weight", from_span<double>(std::vector<double>{1, 2, 3, 4, 5, 6}, {3, 2})},
+       {"bias", tensor<double>({10, 20, 30})}});
+  EXPECT_EQ(layer(tensor<double>({1, 1})).to_vector<double>(), (std::vector<double>{13, 27, 41}));
+}
+
+TEST(Linear, HasTheRightGradients) {
+  manual_seed(1);
+  expect_layer_gradients(nn::make<nn::Linear>(3, 2, f64), randn({2, 2, 3}, f64));
+  expect_layer_gradients(nn::make<nn::Linear>({.in = 3, .out = 2, .bias = false, .tensor = f64}),
+                         randn({4, 3}, f64));
+}
+
+TEST(Linear, RefusesNoFeatures) { EXPECT_THROW(nn::make<nn::Linear>(0, 2), InvalidArgument); }
+
+TEST(Conv2d, HasTheRightGradients) {
+  manual_seed(2);
+  expect_layer_gradients(nn::make<nn::Conv2d>({.in = 4,
+                                               .out = 2,
+                                               .kernel = {3, 2},
+                                               .stride = 2,
+                                               .padding = 1,
+                                               .groups = 2,
+                                               .tensor = f64}),
+                         randn({2, 4, 4, 5}, f64));
+}
+
+TEST(Conv2d, RefusesGroupsThatDoNotDivideTheChannels) {
+  EXPECT_THROW(nn::make<nn::Conv2d>({.in = 3, .out = 4, .groups = 2}), InvalidArgument);
+}
+
+TEST(Embedding, HasTheRightGradientsAndNoneForPadding) {
+  const auto table =
+      nn::make<nn::Embedding>({.count = 4, .features = 3, .padding_index = 1, .tensor = f64});
+  const std::vector<std::int64_t> indices{0, 1, 3, 3};
+  const Tensor index = from_span<std::int64_t>(indices, {2, 2});
+  EXPECT_TRUE(equal(table->weight.select(0, 1), zeros({3}, f64)));
+  sum(table(index)).backward();
+  EXPECT_EQ(table->weight.grad().to_vector<double>(),
+            (std::vector<double>{1, 1, 1, 0, 0, 0, 0, 0, 0, 2, 2, 2}));
+}
+
+TEST(LayerNorm, HasTheRightGradients) {
+  manual_seed(3);
+  expect_layer_gradients(nn::make<nn::LayerNorm>({.shape = {2, 3}, .tensor = f64}),
+                         randn({4, 2, 3}, f64));
+}
+
+TEST(RMSNorm, HasTheRightGradients) {
+  manual_seed(4);
+  expect_layer_gradients(nn::make<nn::RMSNorm>(5, f64), randn({3, 5}, f64));
+}
+
+TEST(BatchNorm2d, HasTheRightGradientsInBothModes) {
+  manual_seed(5);
+  const auto layer = nn::make<nn::BatchNorm2d>({.channels = 2, .tensor = f64});
+  const Tensor x = randn({3, 2, 2, 2}, f64);
+  expect_layer_gradients(layer, x);
+  layer->eval();
+  expect_layer_gradients(layer, x);
+}
+
+TEST(BatchNorm2d, TracksMeanAndUnbiasedVarianceInTraining) {
+  const auto layer = nn::make<nn::BatchNorm2d>({.channels = 1, .momentum = 0.5, .tensor = f64});
+  const Tensor x = tensor<double>({1, 2, 3, 6}).reshape({1, 1, 2, 2});
+  layer(x);
+  EXPECT_DOUBLE_EQ(layer->running_mean.item(), 0.5 * 3);
+  EXPECT_DOUBLE_EQ(layer->running_var.item(), 0.5 * 1 + 0.5 * 14.0 / 3.0);
+  EXPECT_EQ(layer->num_batches_tracked.item(), 1);
+  layer->eval();
+  layer(x);
+  EXPECT_EQ(layer->num_batches_tracked.item(), 1);
+  EXPECT_THROW(layer(x.reshape({4, 1})), InvalidArgument);
+}
+
+TEST(BatchNorm1d, TakesVectorsAndSequences) {
+  const auto layer = nn::make<nn::BatchNorm1d>(3);
+  EXPECT_EQ(layer(randn({4, 3})).shape(), (Shape{4, 3}));
+  EXPECT_EQ(layer(randn({4, 3, 5})).shape(), (Shape{4, 3, 5}));
+}
+
+TEST(Dropout, WorksInTrainingOnly) {
+  manual_seed(6);
+  const auto layer = nn::make<nn::Dropout>(0.25);
+  const Tensor x = ones({10000});
+  EXPECT_NEAR(mean(layer(x)).item(), 1.0, 0.03);
+  EXPECT_FALSE(equal(layer(x), x));
+  layer->eval();
+  EXPECT_TRUE(equal(layer(x), x));
+  EXPECT_THROW(nn::make<nn::Dropout>(1.5), InvalidArgument);
+}
+
+TEST(Pooling, ReducesWindows) {
+  const Tensor x = arange(0, 16, 1, f64).reshape({1, 1, 4, 4});
+  EXPECT_EQ(nn::make<nn::MaxPool2d>(2)(x).to_vector<double>(), (std::vector<double>{5, 7, 13, 15}));
+  EXPECT_EQ(nn::make<nn::AvgPool2d>(2)(x).to_vector<double>(),
+            (std::vector<double>{2.5, 4.5, 10.5, 12.5}));
+  EXPECT_EQ(nn::make<nn::AdaptiveAvgPool2d>(1)(x).to_vector<double>(), (std::vector<double>{7.5}));
+  EXPECT_EQ(nn::make<nn::Flatten>()(x).shape(), (Shape{1, 16}));
+}
+
+TEST(Activations, MatchTheirOps) {
+  const Tensor x = randn({7});
+  EXPECT_TRUE(equal(nn::make<nn::ReLU>()(x), relu(x)));
+  EXPECT_TRUE(
+      equal(nn::make<nn::GELU>(GeluApproximation::tanh)(x), gelu(x, GeluApproximation::tanh)));
+  EXPECT_TRUE(equal(nn::make<nn::SiLU>()(x), silu(x)));
+  EXPECT_TRUE(equal(nn::make<nn::Tanh>()(x), lockstep::tanh(x)));
+  EXPECT_TRUE(equal(nn::make<nn::Sigmoid>()(x), sigmoid(x)));
+}
+
+TEST(MultiheadAttention, HasTheRightGradients) {
+  manual_seed(7);
+  const auto layer = nn::make<nn::MultiheadAttention>({.features = 4, .heads = 2, .tensor = f64});
+  expect_gradients(
+      [&](const std::vector<Tensor>& in) {
+        return layer(in[0], AttentionOptions{.is_causal = true});
+      },
+      {randn({2, 3, 4}, f64), layer->in_proj_weight, layer->in_proj_bias, layer->out_proj->weight,
+       layer->out_proj->bias});
+}
+
+TEST(MultiheadAttention, TakesSelfAttentionAsThreeEqualArguments) {
+  const auto layer = nn::make<nn::MultiheadAttention>({.features = 6, .heads = 3, .tensor = f64});
+  const Tensor x = randn({2, 5, 6}, f64);
+  EXPECT_TRUE(allclose(layer(x), layer(x, x, x), 1e-12, 1e-12));
+  EXPECT_THROW(nn::make<nn::MultiheadAttention>(6, 4), InvalidArgument);
+}
+
+TEST(MultiheadAttention, DoesNotSeeTheFutureWhenCausal) {
+  const auto layer = nn::make<nn::MultiheadAttention>({.features = 4, .heads = 2, .tensor = f64});
+  const Tensor x = randn({1, 4, 4}, f64), changed = x.clone();
+  changed.slice(1, 3, 4).fill_(9.0);
+  const AttentionOptions causal{.is_causal = true};
+  EXPECT_TRUE(allclose(layer(x, causal).slice(1, 0, 3), layer(changed, causal).slice(1, 0, 3)));
+  EXPECT_FALSE(allclose(layer(x).slice(1, 0, 3), layer(changed).slice(1, 0, 3)));
+}
+
+}  // namespace
+}  // namespace lockstep
