@@ -1,0 +1,185 @@
+#include "lockstep/models/gpt2.hpp"
+
+#include <cmath>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/io/safetensors.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/golden.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_close;
+namespace fs = std::filesystem;
+
+const models::Gpt2Options tiny{
+    .layers = 2, .heads = 2, .channels = 8, .context = 6, .vocabulary = 11};
+
+Tensor tokens_of(std::initializer_list<std::int64_t> values) {
+  return tensor<std::int64_t>(values).unsqueeze(0);
+}
+
+/// A name's tensor in our layout: linear weights of the file are transposed.
+Tensor expected_tensor(const io::SafetensorsFile& file, const std::string& prefix,
+                       const std::string& name, const Tensor& like) {
+  const Tensor value = file.tensor(prefix + name);
+  const bool linear = name.find(".c_") != std::string::npos && value.dim() == 2;
+  const Tensor ours = linear ? value.transpose(0, 1) : value;
+  EXPECT_EQ(ours.shape(), like.shape()) << name;
+  return ours;
+}
+
+class GoldenGpt2 : public ::testing::Test {
+ protected:
+  fs::path folder = testing::golden_dir() / "gpt2-tiny";
+  io::SafetensorsFile expected = io::SafetensorsFile::open(folder / "expected.safetensors");
+
+  Tensor loss_of(const nn::ModulePtr<models::Gpt2>& model, std::int64_t step,
+                 Tensor* logits) const {
+    const Tensor tokens = expected.tensor("tokens").select(0, step);
+    const std::int64_t time = tokens.size(1) - 1;
+    *logits = model(tokens.slice(1, 0, time));
+    return cross_entropy(logits->reshape({-1, logits->size(2)}),
+                         tokens.slice(1, 1, time + 1).reshape({-1}));
+  }
+
+  void check_first_batch(DType dtype, double tolerance) {
+    const auto model = models::load_hugging_face(folder, {dtype});
+    Tensor logits;
+    const Tensor loss = loss_of(model, 0, &logits);
+    expect_close(logits, expected.tensor("logits"), tolerance, "logits");
+    expect_close(loss, expected.tensor("loss").reshape({}), tolerance, "loss");
+    loss.backward();
+    for (const auto& [name, parameter] : model->named_parameters())
+      expect_close(parameter.grad(), expected_tensor(expected, "grad.", name, parameter),
+                   tolerance * 10, name);
+  }
+
+  /// Trains as the file's header says. Norms and losses are relative, weights relative in norm.
+  void train(DType dtype, double loss_tolerance, double norm_tolerance, double weight_tolerance) {
+    const auto model = models::load_hugging_face(folder, {dtype});
+    optim::AdamW optimizer(model->parameters(), {.lr = 4e-3, .beta2 = 0.95, .weight_decay = 0.1});
+    const auto losses = expected.tensor("train_losses").to_vector<double>();
+    const auto norms = expected.tensor("grad_norms").to_vector<double>();
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+      Tensor logits;
+      const Tensor loss = loss_of(model, static_cast<std::int64_t>(step), &logits);
+      EXPECT_NEAR(loss.item(), losses[step], loss_tolerance * losses[step]) << "step " << step;
+      optimizer.zero_grad();
+      loss.backward();
+      EXPECT_NEAR(optim::clip_grad_norm_(model->parameters(), 1.0).item(), norms[step],
+                  norm_tolerance * norms[step])
+          << "step " << step;
+      optimizer.step();
+    }
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      const Tensor wanted = expected_tensor(expected, "after.", name, parameter);
+      const Tensor found = parameter.detach().to(DType::f64);
+      EXPECT_LE(norm(found - wanted).item(), weight_tolerance * norm(wanted).item()) << name;
+    }
+  }
+};
+
+TEST_F(GoldenGpt2, GivesPytorchsLogitsLossAndGradientsInF64) {
+  check_first_batch(DType::f64, 1e-9);
+}
+TEST_F(GoldenGpt2, GivesPytorchsLogitsLossAndGradientsInF32) {
+  check_first_batch(DType::f32, 1e-5);
+}
+TEST_F(GoldenGpt2, TrainsLikePytorchInF64) { train(DType::f64, 1e-9, 1e-9, 1e-7); }
+TEST_F(GoldenGpt2, TrainsLikePytorchInF32) { train(DType::f32, 1e-5, 1e-4, 5e-3); }
+
+TEST_F(GoldenGpt2, SavesWhatItLoaded) {
+  const auto model = models::load_hugging_face(folder);
+  const testing::TemporaryFolder temporary;
+  models::save_hugging_face(*model, temporary.path() / "new" / "model");
+  const auto saved =
+      io::SafetensorsFile::open(temporary.path() / "new" / "model" / "model.safetensors");
+  const auto original = io::SafetensorsFile::open(folder / "model.safetensors");
+  EXPECT_THAT(saved.names(), ::testing::UnorderedElementsAreArray(original.names()));
+  for (const std::string& name : original.names())
+    EXPECT_TRUE(equal(saved.tensor(name), original.tensor(name))) << name;
+  EXPECT_EQ(saved.metadata(), original.metadata());
+}
+
+TEST(Gpt2, ComesBackFromAFileWithItsConfigurationBesideIt) {
+  const testing::TemporaryFolder temporary;
+  const auto model = models::gpt2(tiny);
+  models::save_hugging_face(*model, temporary.path() / "a.safetensors");
+  const auto again = models::load_hugging_face(temporary.path() / "a.safetensors");
+  const Tensor tokens = tokens_of({1, 2, 3});
+  EXPECT_TRUE(equal(model(tokens), again(tokens)));
+  EXPECT_EQ(again->options().heads, 2);
+}
+
+TEST(Gpt2, RefusesAModelOfAnotherKind) {
+  const testing::TemporaryFolder temporary;
+  models::save_hugging_face(*models::gpt2(tiny), temporary.path());
+  EXPECT_THROW(models::load_hugging_face(temporary.path() / "nowhere"), Error);
+  const auto write = [&](const char* text) {
+    std::ofstream(temporary.path() / "config.json") << text;
+  };
+  write(R"({"model_type": "llama"})");
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), Unsupported);
+  write(R"({"n_layer": "two"})");
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), CorruptData);
+  write("[");
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), CorruptData);
+  write(R"({"n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 7, "vocab_size": 11})");
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);  // wpe has 6 rows
+}
+
+TEST(Gpt2, HasHuggingFacesNames) {
+  const auto model =
+      models::gpt2({.layers = 1, .heads = 1, .channels = 4, .context = 3, .vocabulary = 5});
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : model->named_parameters()) names.push_back(name);
+  EXPECT_THAT(names, ::testing::ElementsAre(
+                         "transformer.wte.weight", "transformer.wpe.weight",
+                         "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.bias",
+                         "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias",
+                         "transformer.h.0.attn.c_proj.weight", "transformer.h.0.attn.c_proj.bias",
+                         "transformer.h.0.ln_2.weight", "transformer.h.0.ln_2.bias",
+                         "transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_fc.bias",
+                         "transformer.h.0.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias",
+                         "transformer.ln_f.weight", "transformer.ln_f.bias"));
+}
+
+TEST(Gpt2, StartsAsPublished) {
+  manual_seed(0);
+  const auto model =
+      models::gpt2({.layers = 8, .heads = 2, .channels = 32, .context = 64, .vocabulary = 100});
+  const auto deviation = [](const Tensor& x) { return std::sqrt(var(x.detach()).item()); };
+  const auto& block = (*model->transformer->h)[0];
+  EXPECT_NEAR(deviation(model->transformer->wte->weight), 0.02, 2e-3);
+  EXPECT_NEAR(deviation(block.attn->c_attn->weight), 0.02, 2e-3);
+  EXPECT_NEAR(deviation(block.mlp->c_proj->weight), 0.02 / 4, 5e-4);
+  EXPECT_EQ(amax(abs(block.attn->c_attn->bias)).item(), 0.0);
+  EXPECT_EQ(amin(block.ln_1->weight).item(), 1.0);
+}
+
+TEST(Gpt2, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(models::gpt2({.heads = 5}), InvalidArgument);
+  EXPECT_THROW(models::gpt2({.layers = 0}), InvalidArgument);
+  const auto model = models::gpt2(tiny);
+  EXPECT_THROW(model(tensor<std::int64_t>({1, 2})), InvalidArgument);
+  EXPECT_THROW(model(zeros({1, 7}, {DType::i64})), InvalidArgument);
+}
+
+TEST(Gpt2, DoesNotSeeTheFuture) {
+  const auto model = models::gpt2(tiny);
+  const Tensor a = model(tokens_of({1, 2, 3, 4})), b = model(tokens_of({1, 2, 3, 9}));
+  EXPECT_TRUE(allclose(a.slice(1, 0, 3), b.slice(1, 0, 3)));
+  EXPECT_FALSE(allclose(a, b));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+#include <fstream>
+#include <memory>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/io/safetensors.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/golden.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::expect_close;
+
+Tensor leaf(std::initializer_list<double> values, std::initializer_list<double> gradient = {}) {
+  Tensor x = tensor<double>(values).set_requires_grad();
+  if (gradient.size()) x.set_grad(tensor<double>(gradient));
+  return x;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const json& item,
+                                                 const std::vector<Tensor>& parameters) {
+  const json& args = item.at("args");
+  const double decay = args.value("weight_decay", -1.0);
+  if (item.at("optimizer") == "SGD")
+    return std::make_unique<optim::SGD>(
+        parameters, optim::SGDOptions{.lr = args.at("lr"),
+                                      .momentum = args.value("momentum", 0.0),
+                                      .dampening = args.value("dampening", 0.0),
+                                      .weight_decay = decay < 0 ? 0.0 : decay,
+                                      .nesterov = args.value("nesterov", false)});
+  const auto betas = args.value("betas", std::vector<double>{0.9, 0.999});
+  if (item.at("optimizer") == "Adam")
+    return std::make_unique<optim::Adam>(
+        parameters, optim::AdamOptions{.lr = args.at("lr"),
+                                       .beta1 = betas[0],
+                                       .beta2 = betas[1],
+                                       .weight_decay = decay < 0 ? 0.0 : decay,
+                                       .amsgrad = args.value("amsgrad", false)});
+  if (item.at("optimizer") == "AdamW")
+    return std::make_unique<optim::AdamW>(
+        parameters, optim::AdamWOptions{.lr = args.at("lr"),
+                                        .beta1 = betas[0],
+                                        .beta2 = betas[1],
+                                        .weight_decay = decay < 0 ? 0.01 : decay});
+  return nullptr;
+}
+
+class GoldenOptimizer : public ::testing::TestWithParam<std::string> {
+ protected:
+  io::SafetensorsFile file =
+      io::SafetensorsFile::open(testing::golden_dir() / "optimizers.safetensors");
+
+  Tensor at(const std::string& name, int i) const { return file.tensor(name + std::to_string(i)); }
+
+  json item() const {
+    const json cases = json::parse(file.metadata().at("cases"));
+    for (const json& each : cases)
+      if (each.at("name") == GetParam()) return each;
+    return {};
+  }
+
+  void follow(DType dtype, double tolerance) {
+    std::vector<Tensor> parameters;
+    for (int i = 0; i < 2; ++i)
+      parameters.push_back(at("param.", i).to(dtype).clone().set_requires_grad());
+    const auto optimizer = make_optimizer(item(), parameters);
+    ASSERT_TRUE(optimizer) << GetParam();
+    for (int step = 0; step < 12; ++step) {
+      for (int i = 0; i < 2; ++i)
+        parameters[static_cast<std::size_t>(i)].set_grad(
+            at("grad." + std::to_string(step) + ".", i).to(dtype).clone());
+      optimizer->step();
+      for (int i = 0; i < 2; ++i)
+        expect_close(parameters[static_cast<std::size_t>(i)].detach(),
+                     at(GetParam() + "/after." + std::to_string(step) + ".", i), tolerance,
+                     "step " + std::to_string(step));
+    }
+  }
+};
+
+TEST_P(GoldenOptimizer, FollowsPytorchInF64) { follow(DType::f64, 1e-9); }
+TEST_P(GoldenOptimizer, FollowsPytorchInF32) { follow(DType::f32, 1e-5); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenOptimizer,
+                         ::testing::Values("sgd", "sgd_momentum", "sgd_dampening", "sgd_nesterov",
+                                           "adam", "adam_amsgrad", "adamw"),
+                         [](const auto& each) { return each.param; });
+
+TEST(Optimizer, SkipsParametersWithoutGradientAndTheirSteps) {
+  const Tensor a = leaf({1.0}, {1.0}), b = leaf({1.0});
+  optim::Adam optimizer({a, b}, {.lr = 0.1});
+  optimizer.step();
+  EXPECT_NEAR(a.item(), 0.9, 1e-7);
+  EXPECT_EQ(b.item(), 1.0);
+  // b's first step is corrected as a first step, though a is at its second.
+  Tensor(b).set_grad(tensor<double>({1.0}));
+  optimizer.step();
+  EXPECT_NEAR(a.item(), 0.8, 1e-7);
+  EXPECT_NEAR(b.item(), 0.9, 1e-7);
+}
+
+TEST(Optimizer, GivesEveryGroupItsOptions) {
+  const Tensor a = leaf({1.0}, {1.0}), b = leaf({1.0}, {1.0});
+  optim::SGD optimizer(optim::SGD::Groups{{{a}, {.lr = 0.1}}, {{b}, {.lr = 0.5}}});
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(a.item(), 0.9);
+  EXPECT_DOUBLE_EQ(b.item(), 0.5);
+  optimizer.set_lr(0.25, 1);
+  EXPECT_EQ(optimizer.lr(0), 0.1);
+  EXPECT_EQ(optimizer.lr(1), 0.25);
+  EXPECT_THROW(optimizer.lr(2), InvalidArgument);
+}
+
+TEST(Optimizer, ClearsGradients) {
+  const Tensor a = leaf({1.0}, {1.0});
+  optim::SGD optimizer({a});
+  optimizer.zero_grad(false);
+  EXPECT_EQ(a.grad().item(), 0.0);
+  optimizer.zero_grad();
+  EXPECT_FALSE(a.grad().defined());
+}
+
+TEST(Optimizer, RefusesParametersItCannotChange) {
+  const Tensor a = leaf({1.0});
+  EXPECT_THROW(optim::SGD(std::vector<Tensor>{}), InvalidArgument);
+  EXPECT_THROW(optim::SGD({a, a}), InvalidArgument);
+  EXPECT_THROW(optim::SGD({a * 2.0}), InvalidArgument);
+  EXPECT_THROW(optim::SGD({arange(3)}), InvalidArgument);
+}
+
+TEST(Optimizer, RefusesOptionsOutOfRange) {
+  const std::vector<Tensor> a{leaf({1.0})};
+  EXPECT_THROW(optim::SGD(a, {.lr = -1}), InvalidArgument);
+  EXPECT_THROW(optim::SGD(a, {.nesterov = true}), InvalidArgument);
+  EXPECT_THROW(optim::Adam(a, {.beta1 = 1.0}), InvalidArgument);
+  EXPECT_THROW(optim::AdamW(a, {.weight_decay = -0.1}), InvalidArgument);
+}
+
+TEST(Optimizer, MakesBackwardNoticeThatAParameterChanged) {
+  const Tensor a = leaf({2.0}, {1.0});
+  const Tensor y = a * a;
+  optim::SGD({a}).step();
+  EXPECT_THROW(y.backward(), InvalidArgument);
+}
+
+TEST(Optimizer, GoesOnFromItsSavedState) {
+  const auto run = [](optim::AdamW& optimizer, const Tensor& x, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      optimizer.zero_grad();
+      sum(x * x * x).backward();
+      optimizer.step();
+    }
+  };
+  const Tensor a = leaf({1.0, -2.0}), b = leaf({1.0, -2.0});
+  optim::AdamW whole({a}, {.lr = 0.1}), first({b}, {.lr = 0.1});
+  run(whole, a, 6);
+  run(first, b, 3);
+  optim::AdamW second({b}, {.lr = 0.1});
+  second.load_state_dict(first.state_dict());
+  run(second, b, 3);
+  EXPECT_TRUE(equal(a, b));
+}
+
+TEST(Optimizer, RefusesAStateThatDoesNotFit) {
+  const Tensor a = leaf({1.0, 2.0});
+  optim::Adam optimizer({a});
+  EXPECT_THROW(optimizer.load_state_dict({{"1.step", tensor<std::int64_t>({3})}}), InvalidArgument);
+  EXPECT_THROW(optimizer.load_state_dict({{"0.step", tensor<std::int64_t>({3})},
+                                          {"0.exp_avg", tensor<double>({1, 2, 3})}}),
+               InvalidArgument);
+  EXPECT_TRUE(optimizer.state_dict().empty());
+}
+
+TEST(GoldenClipGradNorm, MatchesPytorch) {
+  std::ifstream in(testing::golden_dir() / "schedules.json");
+  const auto file = io::SafetensorsFile::open(testing::golden_dir() / "optimizers.safetensors");
+  const json golden = json::parse(in);
+  for (const json& item : golden.at("clip_grad_norm")) {
+    if (item.at("norm_type") != "2.0") continue;
+    std::vector<Tensor> parameters;
+    for (const auto* name : {"grad.0.0", "grad.0.1"}) {
+      parameters.push_back(zeros(file.entry(name).shape, {.dtype = DType::f64}));
+      parameters.back().set_requires_grad().set_grad(file.tensor(name));
+    }
+    parameters.push_back(leaf({1.0}));  // has no gradient
+    const Tensor norm = optim::clip_grad_norm_(parameters, item.at("max_norm"));
+    EXPECT_NEAR(norm.item(), item.at("total_norm").get<double>(), 1e-9);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(lockstep::norm(parameters[i].grad()).item(),
+                  item.at("after_norms")[i].get<double>(), 1e-9);
+  }
+}
+
+TEST(ClipGradNorm, SumsInF64WhateverTheDtype) {
+  Tensor x = zeros({1 << 20}).set_requires_grad();
+  x.set_grad(full({1 << 20}, 1e-3));
+  EXPECT_NEAR(optim::clip_grad_norm_({x}, 10.0).item(), 1.024 * 1.0, 1e-6);
+  EXPECT_EQ(optim::clip_grad_norm_({leaf({1.0})}, 1.0).item(), 0.0);
+  EXPECT_THROW(optim::clip_grad_norm_({x}, -1.0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
