@@ -6,8 +6,8 @@
 #include "backend/reference/typed_row.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/gemm_pack.hpp"
+#include "cpu/loops.hpp"
 #include "cpu/scratch.hpp"
-#include "functional/activation.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -75,13 +75,14 @@ void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum*
     for (std::int64_t j = 0; j < count; ++j) sums[j] += bias[j];
   if (call.epilogue == Epilogue::gelu_bias) {
     store_row(call.aux, aux_at, 1, sums, count);
-    const functional::GeluTanh<Sum> gelu(OpConstants{});
-    for (std::int64_t j = 0; j < count; ++j) sums[j] = gelu.forward(sums[j]);
+    const auto gelu = host::loops().unary(host::accumulate_of(dtype_of<Sum>), UnaryOp::gelu_tanh);
+    gelu(sums, sums, count, {});
   }
   if (call.epilogue == Epilogue::dgelu) {
     load_row(spare, call.aux, aux_at, 1, count);
-    const functional::GeluTanh<Sum> gelu(OpConstants{});
-    for (std::int64_t j = 0; j < count; ++j) sums[j] = gelu.gradient(sums[j], spare[j], Sum(0));
+    const auto slope =
+        host::loops().unary_backward(host::accumulate_of(dtype_of<Sum>), UnaryOp::gelu_tanh);
+    slope(sums, sums, spare, count, {});
   }
   if (call.beta != 0) {
     load_row(spare, call.out, out_at, out_strides[2], count);
