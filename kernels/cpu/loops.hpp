@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/core/philox.hpp"
@@ -92,6 +93,7 @@ struct Loops {
   LoopTable<ReduceColumnsLoop, reduce_ops> reduce_columns;
   LoopTable<DrawLoop, 1> uniform, normal;
   LoopTable<DropoutLoop, 1> dropout;
+  RowLoops rows;
 };
 
 /// The loops of the best instruction set that this machine has, or of the one that the environment

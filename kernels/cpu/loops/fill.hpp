@@ -15,6 +15,9 @@ void fill_binary(Loops& loops);
 void fill_compare(Loops& loops);
 void fill_reduce(Loops& loops);
 void fill_random(Loops& loops);
+void fill_softmax(RowLoops& loops);
+void fill_norm(RowLoops& loops);
+void fill_optimizer(RowLoops& loops);
 
 /// The C++ type of an accumulation type.
 template <class T>

@@ -12,6 +12,9 @@ const Loops& table() {
     fill_compare(loops);
     fill_reduce(loops);
     fill_random(loops);
+    fill_softmax(loops.rows);
+    fill_norm(loops.rows);
+    fill_optimizer(loops.rows);
     return loops;
   }();
   return filled;

@@ -7,6 +7,8 @@ const Backend& reference() {
   static const Backend table = {.name = "reference",
                                 .elementwise = &reference_elementwise(),
                                 .reduce = &reference_reduce(),
+                                .multi_tensor = &reference_multi_tensor(),
+                                .rows = &reference_rows(),
                                 .gemm = &reference_gemm(),
                                 .convolution = &reference_convolution(),
                                 .pooling = &reference_pooling(),

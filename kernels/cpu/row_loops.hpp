@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "functional/optimizer.hpp"
+
+/// @file
+/// Loops over the rows of contiguous arrays, and over the arrays of an optimizer. All work on rows
+/// or elements [begin, end). Pointers to statistics and weights are in the accumulation type.
+
+namespace lockstep::host {
+
+/// Softmax and its backward.
+struct SoftmaxArguments {
+  void* out = nullptr;
+  const void* x = nullptr;   ///< forward
+  const void* dy = nullptr;  ///< backward
+  const void* y = nullptr;   ///< backward
+  std::int64_t columns = 0;
+  bool log = false;
+};
+
+/// Cross-entropy and its backward.
+struct CrossEntropyArguments {
+  const void* logits = nullptr;
+  const std::int64_t* targets = nullptr;
+  const void* weight = nullptr;  ///< may be null
+  void* loss = nullptr;
+  void* lse = nullptr;
+  void* row_weight = nullptr;
+  void* dlogits = nullptr;
+  const void* dloss = nullptr;
+  std::int64_t dloss_stride = 0;
+  std::int64_t classes = 0, ignore_index = -100;
+  double smoothing = 0.0;
+};
+
+/// Layer norm, RMS norm and their backwards.
+struct NormArguments {
+  void* y = nullptr;
+  void* mean = nullptr;  ///< null for RMS norm
+  void* rstd = nullptr;
+  const void* x = nullptr;
+  const void* weight = nullptr;  ///< may be null
+  const void* bias = nullptr;    ///< may be null
+  const void* dy = nullptr;
+  void* dx = nullptr;       ///< may be null
+  void* dweight = nullptr;  ///< sums, may be null
+  void* dbias = nullptr;    ///< sums, may be null
+  std::int64_t columns = 0;
+  double eps = 0.0;
+};
+
+template <class Arguments>
+using RowLoop = void (*)(const Arguments& arguments, std::int64_t begin, std::int64_t end);
+/// `momentum` is null without momentum.
+using SgdLoop = void (*)(void* parameter, const void* gradient, void* momentum, std::int64_t n,
+                         const SgdCoefficients& coefficients);
+/// `largest` is null without AMSGrad.
+using AdamLoop = void (*)(void* parameter, const void* gradient, void* first, void* second,
+                          void* largest, std::int64_t n, const AdamCoefficients& coefficients);
+
+/// Row loops by floating dtype (f64, f32, bf16, f16); optimizer loops by accumulation type.
+struct RowLoops {
+  static constexpr std::size_t dtypes = 4;
+  RowLoop<SoftmaxArguments> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
+  RowLoop<CrossEntropyArguments> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
+  RowLoop<NormArguments> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
+  RowLoop<NormArguments> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
+  SgdLoop sgd[2] = {};
+  AdamLoop adam[2] = {};
+};
+
+}  // namespace lockstep::host

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "backend/elementwise.hpp"
+#include "backend/reduce.hpp"
+#include "backend/reference/families.hpp"
+#include "cpu/tiles.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+using host::Accumulate;
+using host::tile_elements;
+
+/// One array of an optimizer, seen tile by tile in the accumulation type of the parameter.
+class Stripe {
+ public:
+  Stripe(const ArrayView& view, Accumulate type, std::int64_t n) : view_(view) {
+    if (!view) return;
+    LOCKSTEP_CHECK(host::contiguous_count(view) == n, InvalidArgument,
+                   "optimizer: arrays of shape ", view.shape, " and strides ", view.strides,
+                   " are not contiguous arrays of ", n, " elements");
+    LOCKSTEP_CHECK(is_floating(view.dtype) && host::accumulate_of(view.dtype) == type, Unsupported,
+                   "optimizer: dtype ", view.dtype, " beside parameters that compute in ",
+                   type == Accumulate::f64 ? "f64" : "f32");
+    direct_ = host::is_accumulate_type(view.dtype);
+    load_ = host::loops().load[static_cast<std::size_t>(view.dtype)];
+    store_ = host::loops().store(type, view.dtype);
+  }
+
+  /// Elements [first, first + n) to work on, or null for an absent array.
+  void* bring(std::int64_t first, std::int64_t n) {
+    if (!view_) return nullptr;
+    if (direct_) return place(first);
+    load_(tile_.data(), place(first), 1, n);
+    return tile_.data();
+  }
+  /// Writes back what `bring` gave.
+  void put(std::int64_t first, std::int64_t n) {
+    if (view_ && !direct_) store_(place(first), 1, tile_.data(), n);
+  }
+  bool direct() const { return direct_; }
+
+ private:
+  void* place(std::int64_t first) const {
+    return view_.as<char>() + first * static_cast<std::int64_t>(size_of(view_.dtype));
+  }
+
+  const ArrayView& view_;
+  bool direct_ = true;
+  host::LoadLoop load_ = nullptr;
+  host::StoreLoop store_ = nullptr;
+  alignas(64) std::array<float, tile_elements> tile_;
+};
+
+/// Calls `update(pointers, n)` over all elements of a tensor; pointers are those of the parameter,
+/// gradient, state1, state2 and max_state2.
+template <class Update>
+void for_each_stripe(const OptimizerTensors& tensors, Update update) {
+  const Accumulate type = host::accumulate_of(tensors.parameter.dtype);
+  const std::int64_t total = tensors.parameter.numel();
+  parallel_for(total, host::parallel_grain, [&](std::int64_t begin, std::int64_t end) {
+    std::array stripes{Stripe(tensors.parameter, type, total),
+                       Stripe(tensors.gradient, type, total), Stripe(tensors.state1, type, total),
+                       Stripe(tensors.state2, type, total),
+                       Stripe(tensors.max_state2, type, total)};
+    const bool direct = std::all_of(stripes.begin(), stripes.end(),
+                                    [](const Stripe& stripe) { return stripe.direct(); });
+    const std::int64_t step = direct ? end - begin : tile_elements;
+    for (std::int64_t first = begin; first < end; first += step) {
+      const std::int64_t n = std::min(step, end - first);
+      std::array<void*, 5> pointers;
+      for (std::size_t k = 0; k < pointers.size(); ++k) pointers[k] = stripes[k].bring(first, n);
+      update(pointers, n);
+      for (std::size_t k = 0; k < pointers.size(); ++k)
+        if (k != 1) stripes[k].put(first, n);
+    }
+  });
+}
+
+/// Sum of squares of one array: chunks of fixed size, added in their order.
+double square_sum_of(const ArrayView& array) {
+  const std::int64_t n = host::contiguous_count(array);
+  const auto loop =
+      host::loops().reduce_row(host::accumulate_of(array.dtype), ReduceOp::square_sum);
+  LOCKSTEP_CHECK(n >= 0 && loop, Unsupported, "square_sum: needs contiguous floating arrays, got ",
+                 array.dtype, " with strides ", array.strides);
+  const auto load = host::loops().load[static_cast<std::size_t>(array.dtype)];
+  const bool direct = host::is_accumulate_type(array.dtype);
+  const auto size = static_cast<std::int64_t>(size_of(array.dtype));
+  constexpr std::int64_t chunk = 65536;
+  std::vector<double> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
+  parallel_for(
+      static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        std::array<float, tile_elements> tile;
+        for (std::int64_t c = begin; c < end; ++c) {
+          const std::int64_t last = std::min(n, (c + 1) * chunk);
+          const std::int64_t step = direct ? chunk : tile_elements;
+          for (std::int64_t i = c * chunk; i < last; i += step) {
+            const void* from = array.as<char>() + i * size;
+            const std::int64_t count = std::min(step, last - i);
+            if (!direct) load(tile.data(), from, 1, count);
+            loop(&partials[static_cast<std::size_t>(c)], direct ? from : tile.data(), count);
+          }
+        }
+      });
+  double total = 0;
+  for (const double partial : partials) total += partial;
+  return total;
+}
+
+AdamCoefficients adam_coefficients(const AdamConstants& c) {
+  const auto step = static_cast<double>(c.step);
+  return {.gradient_sign = c.maximize ? -1.0 : 1.0,
+          .coupled_decay = c.decoupled_decay ? 0.0 : c.weight_decay,
+          .shrink = c.decoupled_decay ? 1 - c.lr * c.weight_decay : 1.0,
+          .beta1_rest = 1 - c.beta1,
+          .beta2 = c.beta2,
+          .beta2_rest = 1 - c.beta2,
+          .eps = c.eps,
+          .step_size = c.lr / (1 - std::pow(c.beta1, step)),
+          .root_correction2 = std::sqrt(1 - std::pow(c.beta2, step))};
+}
+
+class ReferenceMultiTensor final : public MultiTensor {
+ public:
+  void sgd(std::span<const OptimizerTensors> tensors, const SgdConstants& c, StreamRef) override {
+    const SgdCoefficients coefficients{.gradient_sign = c.maximize ? -1.0 : 1.0,
+                                       .lr = c.lr,
+                                       .momentum = c.momentum,
+                                       .dampening_rest = 1 - c.dampening,
+                                       .weight_decay = c.weight_decay,
+                                       .nesterov = c.nesterov,
+                                       .first_step = c.first_step};
+    for (const OptimizerTensors& each : tensors) {
+      const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
+      for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
+        loop(p[0], p[1], c.momentum != 0 ? p[2] : nullptr, n, coefficients);
+      });
+    }
+  }
+
+  void adam(std::span<const OptimizerTensors> tensors, const AdamConstants& c, StreamRef) override {
+    const AdamCoefficients coefficients = adam_coefficients(c);
+    for (const OptimizerTensors& each : tensors) {
+      const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
+      LOCKSTEP_CHECK(each.state1 && each.state2 && (!c.amsgrad || each.max_state2), InvalidArgument,
+                     "adam: a moment is absent");
+      for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
+        loop(p[0], p[1], p[2], p[3], c.amsgrad ? p[4] : nullptr, n, coefficients);
+      });
+    }
+  }
+
+  void square_sum(const ArrayView& out, std::span<const ArrayView> arrays, StreamRef) override {
+    double total = 0;
+    for (const ArrayView& array : arrays) total += square_sum_of(array);
+    *out.as<double>() = total;
+  }
+
+  void clip(std::span<const ArrayView> arrays, const ArrayView& square_sum, double limit,
+            StreamRef stream) override {
+    const double factor = limit / (std::sqrt(*square_sum.as<double>()) + 1e-6);
+    if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
+    for (const ArrayView& array : arrays)
+      reference_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0},
+                                    stream);
+  }
+
+ private:
+  template <class Loop, std::size_t count>
+  static Loop loop_of(const Loop (&loops)[count], DType dtype) {
+    LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "optimizer: dtype ", dtype,
+                   " is not offered on device cpu");
+    return loops[static_cast<std::size_t>(host::accumulate_of(dtype))];
+  }
+};
+
+}  // namespace
+
+MultiTensor& reference_multi_tensor() {
+  static ReferenceMultiTensor family;
+  return family;
+}
+
+}  // namespace lockstep::backend
