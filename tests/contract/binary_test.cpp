@@ -1,0 +1,125 @@
+#include "backend/elementwise.hpp"
+#include "contract/backends.hpp"
+#include "contract/formulas.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class BinaryContract : public ContractTest {
+ protected:
+  static constexpr OpConstants constants{0.5, 0.0};
+
+  template <class Check>
+  static void for_each_op(Check check) {
+    for (std::size_t i = 0; i < std::size(binary_ops); ++i) {
+      SCOPED_TRACE(binary_ops[i].name);
+      check(static_cast<BinaryOp>(i), binary_ops[i]);
+    }
+  }
+
+  void check_layout(const Shape& shape, const Strides& to, const Strides& left,
+                    const Strides& right) {
+    for_each_op([&](BinaryOp op, const OpTraits& line) {
+      const auto a = array(shape, left).randomize(1, line.low, line.high);
+      const auto b = array(shape, right).randomize(2, line.low, line.high);
+      const auto out = array(shape, to);
+      backend().elementwise->binary(op, out, a, b, constants, stream());
+      const Values x = a.get(), y = b.get();
+      Values expected;
+      for (std::size_t i = 0; i < x.size(); ++i)
+        expected.push_back(formula(op, x[i], y[i], constants));
+      EXPECT_TRUE(close(out.get(), expected, tolerance()));
+    });
+  }
+};
+
+TEST_P(BinaryContract, MatchesFormulasOnContiguousArrays) {
+  check_layout({1}, {1}, {1}, {1});
+  check_layout({5, 700}, {700, 1}, {700, 1}, {700, 1});
+}
+TEST_P(BinaryContract, BroadcastsRowsColumnsAndScalars) {
+  check_layout({33, 200}, {200, 1}, {200, 1}, {0, 1});
+  check_layout({33, 200}, {200, 1}, {1, 0}, {200, 1});
+  check_layout({33, 7}, {7, 1}, {0, 0}, {0, 1});
+  check_layout({2, 3, 5, 7}, {105, 35, 7, 1}, {105, 35, 7, 1}, {0, 1, 0, 0});
+}
+TEST_P(BinaryContract, MixesLayouts) {
+  check_layout({40, 50}, {50, 1}, {1, 40}, {50, 1});
+  check_layout({2, 3, 4, 5}, {60, 1, 15, 3}, {60, 20, 5, 1}, {60, 1, 15, 3});
+  check_layout({0, 4}, {4, 1}, {4, 1}, {4, 1});
+}
+
+TEST_P(BinaryContract, GradientsMatchDifferences) {
+  for_each_op([&](BinaryOp op, const OpTraits& line) {
+    const auto a = array({300}).randomize(1, line.low, line.high);
+    const auto b = array({300}).randomize(2, line.low, line.high);
+    const auto dout = array({300}).randomize(3), da = array({300}), db = array({300});
+    const bool saves = line.saves == Saves::inputs;
+    backend().elementwise->binary_backward(op, da, db, dout, saves ? a.view() : ArrayView{},
+                                           saves ? b.view() : ArrayView{}, constants, stream());
+    Values expected_a, expected_b;
+    const Values x = a.get(), y = b.get(), g = dout.get();
+    const double h = 1e-6;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      expected_a.push_back(
+          g[i] * (formula(op, x[i] + h, y[i], constants) - formula(op, x[i] - h, y[i], constants)) /
+          (2 * h));
+      expected_b.push_back(
+          g[i] * (formula(op, x[i], y[i] + h, constants) - formula(op, x[i], y[i] - h, constants)) /
+          (2 * h));
+    }
+    // Where the 16-bit operands are equal, maximum and minimum have no derivative to difference.
+    if (op == BinaryOp::maximum || op == BinaryOp::minimum)
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (std::abs(x[i] - y[i]) < 1e-5) expected_a[i] = expected_b[i] = g[i] / 2;
+    EXPECT_TRUE(close(da.get(), expected_a, 1e-7 + 4 * tolerance()));
+    EXPECT_TRUE(close(db.get(), expected_b, 1e-7 + 4 * tolerance()));
+  });
+}
+
+TEST_P(BinaryContract, ComparesAndChooses) {
+  const auto a = array({4}).set({1, 2, 3, NAN}), b = array({4}).set({2, 2, 2, 1});
+  const auto truth = array(DType::boolean, {4});
+  const auto compare = [&](CompareOp op) {
+    backend().elementwise->compare(op, truth, a, b, stream());
+    return truth.get();
+  };
+  EXPECT_EQ(compare(CompareOp::equal), (Values{0, 1, 0, 0}));
+  EXPECT_EQ(compare(CompareOp::not_equal), (Values{1, 0, 1, 1}));
+  EXPECT_EQ(compare(CompareOp::less_equal), (Values{1, 1, 0, 0}));
+  EXPECT_EQ(compare(CompareOp::greater), (Values{0, 0, 1, 0}));
+  EXPECT_EQ(compare(CompareOp::greater_equal), (Values{0, 1, 1, 0}));
+  EXPECT_EQ(compare(CompareOp::less), (Values{1, 0, 0, 0}));
+  const auto out = array({4});
+  backend().elementwise->where(out, truth, a, b, stream());
+  EXPECT_EQ(out.get(), (Values{1, 2, 2, 1}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, BinaryContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+TEST(BinaryIntegers, DivideWithoutTrapping) {
+  auto& elementwise = *backend::reference().elementwise;
+  const auto a = DeviceArray(DType::i64, {4}).set({7, -7, 5, -0x1p63});
+  const auto b = DeviceArray(DType::i64, {4}).set({2, 2, 0, -1});
+  const DeviceArray out(DType::i64, {4});
+  elementwise.binary(BinaryOp::div, out, a, b, {}, {});
+  EXPECT_EQ(out.get(), (Values{3, -3, 0, -0x1p63}));
+  EXPECT_THROW(elementwise.binary(BinaryOp::pow, out, a, b, {}, {}), Unsupported);
+}
+
+TEST(BinaryMismatch, NamesOpAndDtypes) {
+  const auto a = DeviceArray(DType::f32, {2}).set({1, 2});
+  const DeviceArray out(DType::f64, {2});
+  try {
+    backend::reference().elementwise->binary(BinaryOp::mul, out, a, a, {}, {});
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("mul: dtypes f64 and f32"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,141 @@
+#include <cmath>
+
+#include "backend/reduce.hpp"
+#include "contract/backends.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using backend::AdamConstants;
+using backend::OptimizerTensors;
+using backend::SgdConstants;
+
+class MultiTensorContract : public ContractTest {
+ protected:
+  static constexpr std::int64_t count = 2500;
+  backend::MultiTensor& family() { return *backend().multi_tensor; }
+  DeviceArray zeros() const { return array({count}).set(Values(count, 0.0)); }
+};
+
+/// PyTorch's SGD for one element.
+void sgd_step(double& p, double g, double& m, const SgdConstants& c) {
+  if (c.maximize) g = -g;
+  g += c.weight_decay * p;
+  if (c.momentum != 0) {
+    m = c.first_step ? g : c.momentum * m + (1 - c.dampening) * g;
+    g = c.nesterov ? g + c.momentum * m : m;
+  }
+  p -= c.lr * g;
+}
+
+/// PyTorch's Adam and AdamW for one element.
+void adam_step(double& p, double g, double& m, double& v, double& top, const AdamConstants& c) {
+  const auto step = static_cast<double>(c.step);
+  if (c.maximize) g = -g;
+  if (c.decoupled_decay)
+    p *= 1 - c.lr * c.weight_decay;
+  else
+    g += c.weight_decay * p;
+  m = c.beta1 * m + (1 - c.beta1) * g;
+  v = c.beta2 * v + (1 - c.beta2) * g * g;
+  top = std::max(top, v);
+  const double root = std::sqrt(c.amsgrad ? top : v) / std::sqrt(1 - std::pow(c.beta2, step));
+  p -= c.lr / (1 - std::pow(c.beta1, step)) * m / (root + c.eps);
+}
+
+TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
+  for (const SgdConstants settings : {SgdConstants{.lr = 0.1,
+                                     .momentum = 0,
+                                     .dampening = 0,
+                                     .weight_decay = 0,
+                                     .nesterov = false,
+                                     .maximize = false,
+                                     .first_step = true},
+                                      SgdConstants{.lr = 0.1,
+                                      .momentum = 0.9,
+                                      .dampening = 0.2,
+                                      .weight_decay = 0.01,
+                                      .nesterov = false,
+                                      .maximize = true,
+                                      .first_step = true},
+                                      SgdConstants{.lr = 0.1,
+                                      .momentum = 0.9,
+                                      .dampening = 0,
+                                      .weight_decay = 0.01,
+                                      .nesterov = true,
+                                      .maximize = false,
+                                      .first_step = true}}) {
+    const auto p = array({count}).randomize(1), m = zeros();
+    for (int step = 0; step < 3; ++step) {
+      auto c = settings;
+      c.first_step = step == 0;
+      const auto g = array({count}).randomize(static_cast<unsigned>(10 + step));
+      Values expected = p.get(), momentum = m.get();
+      const Values gradient = g.get();
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        sgd_step(expected[i], gradient[i], momentum[i], c);
+      const OptimizerTensors tensors{
+          .parameter = p, .gradient = g, .state1 = m, .state2 = {}, .max_state2 = {}};
+      family().sgd({&tensors, 1}, c, stream());
+      EXPECT_TRUE(close(p.get(), expected, tolerance(2))) << step;
+      if (c.momentum == 0) continue;
+      EXPECT_TRUE(close(m.get(), momentum, tolerance(2))) << step;
+    }
+  }
+}
+
+TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
+  for (int bits = 0; bits < 8; ++bits) {
+    const auto p = array({count}).randomize(1), m = zeros(), v = zeros(), top = zeros();
+    for (int step = 1; step <= 3; ++step) {
+      const AdamConstants c{.lr = 0.01,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .weight_decay = 0.1,
+                            .decoupled_decay = (bits & 1) != 0,
+                            .amsgrad = (bits & 2) != 0,
+                            .maximize = (bits & 4) != 0,
+                            .step = step};
+      const auto g = array({count}).randomize(static_cast<unsigned>(10 + step), 0.1, 1.0);
+      Values expected = p.get(), first = m.get(), second = v.get(), largest = top.get();
+      const Values gradient = g.get();
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c);
+      const OptimizerTensors tensors{.parameter = p,
+                                     .gradient = g,
+                                     .state1 = m,
+                                     .state2 = v,
+                                     .max_state2 = c.amsgrad ? top.view() : ArrayView{}};
+      family().adam({&tensors, 1}, c, stream());
+      EXPECT_TRUE(close(p.get(), expected, tolerance(4))) << bits << ' ' << step;
+      EXPECT_TRUE(close(m.get(), first, tolerance(4))) << bits << ' ' << step;
+      EXPECT_TRUE(close(v.get(), second, tolerance(4))) << bits << ' ' << step;
+    }
+  }
+}
+
+TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
+  const auto a = array({70000}).randomize(1), b = array({33}).randomize(2);
+  const auto total = array(DType::f64, {1});
+  const std::vector<ArrayView> arrays{a, b};
+  const Values before = a.get();
+  double expected = 0;
+  for (const auto* each : {&a, &b})
+    for (const double value : each->get()) expected += value * value;
+  family().square_sum(total, arrays, stream());
+  EXPECT_NEAR(total.get()[0], expected, 1e-6 * expected);
+  family().clip(arrays, total, 1e9, stream());
+  EXPECT_EQ(a.get(), before);
+  family().clip(arrays, total, 2.0, stream());
+  Values scaled = before;
+  for (double& value : scaled) value *= 2.0 / (std::sqrt(expected) + 1e-6);
+  EXPECT_TRUE(close(a.get(), scaled, tolerance(1024)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, MultiTensorContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,82 @@
+#include <numeric>
+
+#include "backend/elementwise.hpp"
+#include "contract/backends.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::test {
+namespace {
+
+double mean_of(const Values& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation_of(const Values& values) {
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+class RandomContract : public ContractTest {
+ protected:
+  static constexpr PhiloxState state{42, 7};
+  static constexpr std::int64_t count = 100003;  // neither whole tiles nor whole blocks
+};
+
+TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
+  const auto out = array({count});
+  backend().elementwise->uniform(out, -1, 3, state, stream());
+  Values expected;
+  for (std::int64_t i = 0; i < count; ++i)
+    expected.push_back(-1 + 4.0 * static_cast<double>(uniform_from_bits(
+                                      state.word(static_cast<std::uint64_t>(i)))));
+  EXPECT_TRUE(close(out.get(), expected, tolerance()));
+  EXPECT_NEAR(mean_of(out.get()), 1.0, 0.02);
+}
+
+TEST_P(RandomContract, NormalHasTheMomentsAskedFor) {
+  const auto out = array({count});
+  backend().elementwise->normal(out, 1.0, 2.0, state, stream());
+  const Values values = out.get();
+  EXPECT_NEAR(mean_of(values), 1.0, 0.03);
+  EXPECT_NEAR(deviation_of(values), 2.0, 0.03);
+  const double u = 1.0 - uniform_from_bits(state.word(6)), v = uniform_from_bits(state.word(7));
+  const double radius = std::sqrt(-2 * std::log(u));
+  EXPECT_NEAR(values[6], 1 + 2 * radius * std::cos(2 * M_PI * v), 0.03);
+  EXPECT_NEAR(values[7], 1 + 2 * radius * std::sin(2 * M_PI * v), 0.03);
+}
+
+TEST_P(RandomContract, DropoutCountsInRowMajorOrderWhateverTheLayout) {
+  const auto x = array({300, 70}).set(Values(21000, 1.0));
+  const auto transposed = array({300, 70}, {1, 300}).set(Values(21000, 1.0));
+  const auto out = array({300, 70}), other = array({300, 70}, {1, 300});
+  backend().elementwise->dropout(out, x, 0.25, state, stream());
+  backend().elementwise->dropout(other, transposed, 0.25, state, stream());
+  EXPECT_EQ(out.get(), other.get());
+  EXPECT_NEAR(mean_of(out.get()), 1.0, 0.02);
+  for (std::uint64_t i = 0; i < 100; ++i)
+    EXPECT_EQ(out.get()[i] != 0, uniform_from_bits(state.word(i)) >= 0.25f) << i;
+  backend().elementwise->dropout(out, x, 1.0, state, stream());
+  EXPECT_EQ(out.get(), Values(21000, 0.0));
+}
+
+TEST_P(RandomContract, ThreadCountChangesNothing) {
+  const auto draw = [&](int threads) {
+    const int before = num_threads();
+    set_num_threads(threads);
+    const auto out = array({count}), kept = array({count});
+    backend().elementwise->normal(out, 0, 1, state, stream());
+    backend().elementwise->dropout(kept, out, 0.5, state, stream());
+    set_num_threads(before);
+    return std::pair(out.get(), kept.get());
+  };
+  EXPECT_EQ(draw(1), draw(3));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RandomContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,167 @@
+#include "backend/reduce.hpp"
+
+#include "contract/backends.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class ReduceContract : public ContractTest {
+ protected:
+  static Values fold(ReduceOp op, const Shape& shape, const Shape& to, const Values& in) {
+    const bool largest = op == ReduceOp::amax, smallest = op == ReduceOp::amin;
+    const double start = largest ? -INFINITY : (smallest ? INFINITY : 0.0);
+    Values out(static_cast<std::size_t>(numel(to)), start);
+    Strides strides = contiguous_strides(to);
+    for (int d = 0; d < to.size(); ++d)
+      if (to[d] == 1) strides[d] = 0;
+    for_each_element(shape, strides, [&](std::size_t i, std::size_t at) {
+      const double x = in[i];
+      if (largest || smallest)
+        out[at] = largest ? std::max(out[at], x) : std::min(out[at], x);
+      else
+        out[at] += op == ReduceOp::square_sum ? x * x : x;
+    });
+    if (op == ReduceOp::mean)
+      for (double& value : out)
+        value *= static_cast<double>(out.size()) / static_cast<double>(in.size());
+    return out;
+  }
+
+  void check(const Shape& shape, const Strides& strides, const Shape& to) {
+    for (const ReduceOp op :
+         {ReduceOp::sum, ReduceOp::mean, ReduceOp::amax, ReduceOp::amin, ReduceOp::square_sum}) {
+      // Small enough that the sum of squares of many fits f16.
+      const auto in = array(shape, strides).randomize(1, -0.5, 0.5);
+      const auto out = array(to);
+      backend().reduce->reduce(op, out, in, false, stream());
+      EXPECT_TRUE(close(out.get(), fold(op, shape, to, in.get()), tolerance(1024)))
+          << shape << strides << " to " << to << " op " << static_cast<int>(op);
+    }
+  }
+};
+
+TEST_P(ReduceContract, FoldsRowsColumnsAndAll) {
+  check({37, 300}, {300, 1}, {37, 1});
+  check({37, 300}, {300, 1}, {1, 300});
+  check({37, 300}, {300, 1}, {1, 1});
+  check({37, 300}, {300, 1}, {37, 300});
+  check({300, 37}, {1, 300}, {1, 37});
+  check({300, 37}, {1, 300}, {300, 1});
+  check({5000, 3}, {3, 1}, {1, 3});
+}
+TEST_P(ReduceContract, FoldsMixedDimensions) {
+  check({3, 20, 6, 7}, {840, 42, 7, 1}, {1, 20, 1, 1});
+  check({3, 20, 6, 7}, {840, 1, 140, 20}, {1, 20, 1, 1});
+  check({3, 20, 6, 7}, {840, 42, 7, 1}, {3, 1, 6, 1});
+  check({4, 9, 11}, {99, 11, 1}, {4, 1, 11});
+  check({}, {}, {});
+}
+TEST_P(ReduceContract, FoldsManyChunks) {
+  check({200000}, {1}, {1});
+  check({3000, 70}, {70, 1}, {1, 70});
+  check({2, 90, 1500}, {135000, 1500, 1}, {1, 1, 1500});
+}
+
+TEST_P(ReduceContract, AccumulatesSums) {
+  const auto in = array({6, 10}).randomize(1), out = array({1, 10}).randomize(2);
+  Values expected = fold(ReduceOp::sum, {6, 10}, {1, 10}, in.get());
+  const Values before = out.get();
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+  backend().reduce->reduce(ReduceOp::sum, out, in, true, stream());
+  EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+}
+
+TEST_P(ReduceContract, KeepsNanAndHandlesNoElements) {
+  const auto in = array({2, 200}).randomize(1);
+  Values values = in.get();
+  values[150] = NAN;
+  const auto poisoned = array({2, 200}).set(values), out = array({2, 1});
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::amax, ReduceOp::amin}) {
+    backend().reduce->reduce(op, out, poisoned, false, stream());
+    EXPECT_TRUE(std::isnan(out.get()[0]) && !std::isnan(out.get()[1]));
+  }
+  const auto nothing = array({2, 0});
+  backend().reduce->reduce(ReduceOp::sum, out, nothing, false, stream());
+  EXPECT_EQ(out.get(), (Values{0, 0}));
+  EXPECT_THROW(backend().reduce->reduce(ReduceOp::amax, out, nothing, false, stream()),
+               InvalidArgument);
+}
+
+TEST_P(ReduceContract, ThreadCountChangesNoBit) {
+  const auto in = array({700, 300}).randomize(1);
+  const auto run = [&](int threads) {
+    const int before = num_threads();
+    set_num_threads(threads);
+    const auto all = array({1, 1}), columns = array({1, 300}), rows = array({700, 1});
+    for (const auto* out : {&all, &columns, &rows})
+      backend().reduce->reduce(ReduceOp::sum, *out, in, false, stream());
+    set_num_threads(before);
+    return std::tuple(all.get(), columns.get(), rows.get());
+  };
+  EXPECT_EQ(run(1), run(3));
+}
+
+TEST_P(ReduceContract, FindsExtremes) {
+  const auto in = array({2, 4}).set({1, 5, 5, 2, -3, -8, 0, -8});
+  const auto out = array(DType::i64, {2, 1});
+  backend().reduce->arg_extreme(out, in, 1, true, stream());
+  EXPECT_EQ(out.get(), (Values{1, 2}));
+  backend().reduce->arg_extreme(out, in, 1, false, stream());
+  EXPECT_EQ(out.get(), (Values{0, 1}));
+  const auto values = array({2, 3}), indices = array(DType::i64, {2, 3});
+  backend().reduce->topk(values, indices, in, 3, stream());
+  EXPECT_EQ(values.get(), (Values{5, 5, 2, 0, -3, -8}));
+  EXPECT_EQ(indices.get(), (Values{1, 2, 3, 2, 0, 1}));
+}
+
+TEST_P(ReduceContract, SumsAlong) {
+  const auto in = array({2, 3}).set({1, 2, 3, 4, 5, 6}), out = array({2, 3});
+  backend().reduce->cumsum(out, in, 1, false, stream());
+  EXPECT_EQ(out.get(), (Values{1, 3, 6, 4, 9, 15}));
+  backend().reduce->cumsum(out, in, 1, true, stream());
+  EXPECT_EQ(out.get(), (Values{6, 5, 3, 15, 11, 6}));
+  backend().reduce->cumsum(out, in, 0, false, stream());
+  EXPECT_EQ(out.get(), (Values{1, 2, 3, 5, 7, 9}));
+}
+
+TEST_P(ReduceContract, GathersAndScatters) {
+  const auto in = array({2, 3}).set({1, 2, 3, 4, 5, 6}), out = array({2, 2});
+  const auto index = array(DType::i64, {2, 2}).set({2, 2, 0, 1});
+  backend().reduce->gather(out, in, index, 1, stream());
+  EXPECT_EQ(out.get(), (Values{3, 3, 4, 5}));
+  const auto sum = array({2, 3}).set(Values(6, 1.0));
+  backend().reduce->scatter_add(sum, out, index, 1, stream());
+  EXPECT_EQ(sum.get(), (Values{1, 1, 7, 5, 6, 1}));
+  if (GetParam().device.is_cuda()) return;
+  const auto beyond = array(DType::i64, {2, 2}).set({0, 3, 0, 0});
+  EXPECT_THROW(backend().reduce->gather(out, in, beyond, 1, stream()), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, ReduceContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+TEST(ReduceAccuracy, SumsTenMillionOnesExactly) {
+  std::vector<float> ones(10'000'000, 1.0f);
+  float sum = 0;
+  backend::reference().reduce->reduce(ReduceOp::sum, {&sum, DType::f32, {1}, {1}},
+                                      {ones.data(), DType::f32, {10'000'000}, {1}}, false, {});
+  EXPECT_EQ(sum, 1e7f);
+}
+
+TEST(ReduceIntegers, SumsAndExtremes) {
+  for (const DType dtype : {DType::i64, DType::i32}) {
+    const auto in = DeviceArray(dtype, {2, 3}).set({1, -2, 3, 4, 5, -6});
+    const DeviceArray out(dtype, {2, 1});
+    auto& reduce = *backend::reference().reduce;
+    reduce.reduce(ReduceOp::sum, out, in, false, {});
+    EXPECT_EQ(out.get(), (Values{2, 3}));
+    reduce.reduce(ReduceOp::amin, out, in, false, {});
+    EXPECT_EQ(out.get(), (Values{-2, -6}));
+    EXPECT_THROW(reduce.reduce(ReduceOp::mean, out, in, false, {}), Unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

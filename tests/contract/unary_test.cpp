@@ -1,0 +1,129 @@
+#include "backend/elementwise.hpp"
+#include "contract/backends.hpp"
+#include "contract/formulas.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class UnaryContract : public ContractTest {
+ protected:
+  void run(UnaryOp op, const DeviceArray& y, const DeviceArray& x) {
+    backend().elementwise->unary(op, y, x, constants_of(op), stream());
+  }
+
+  static Values expected(UnaryOp op, const Values& x) {
+    Values y;
+    for (const double value : x) y.push_back(formula(op, value, constants_of(op)));
+    return y;
+  }
+
+  template <class Check>
+  static void for_each_op(Check check) {
+    for (std::size_t i = 0; i < std::size(unary_ops); ++i) {
+      SCOPED_TRACE(unary_ops[i].name);
+      check(static_cast<UnaryOp>(i), unary_ops[i]);
+    }
+  }
+
+  void check_layout(const Shape& shape, const Strides& to, const Strides& from) {
+    for_each_op([&](UnaryOp op, const OpTraits& line) {
+      const auto x = array(shape, from).randomize(3, line.low, line.high);
+      const auto y = array(shape, to);
+      run(op, y, x);
+      EXPECT_TRUE(close(y.get(), expected(op, x.get()), tolerance()));
+    });
+  }
+};
+
+TEST_P(UnaryContract, MatchesFormulasOnContiguousArrays) {
+  check_layout({3, 701}, {701, 1}, {701, 1});
+}
+TEST_P(UnaryContract, MatchesFormulasOnTransposedArrays) {
+  check_layout({70, 33}, {33, 1}, {1, 70});
+  check_layout({33, 5}, {1, 33}, {5, 1});
+}
+TEST_P(UnaryContract, MatchesFormulasOnBroadcastAndPaddedArrays) {
+  check_layout({9, 130}, {130, 1}, {0, 1});
+  check_layout({9, 130}, {140, 1}, {1, 0});
+  check_layout({4, 3, 5}, {15, 5, 1}, {60, 20, 2});
+}
+TEST_P(UnaryContract, TakesScalarsAndEmptyArrays) {
+  check_layout({}, {}, {});
+  check_layout({3, 0}, {1, 1}, {1, 1});
+}
+TEST_P(UnaryContract, WorksInPlace) {
+  for_each_op([&](UnaryOp op, const OpTraits& line) {
+    const auto x = array({1500}).randomize(3, line.low, line.high);
+    const Values y = expected(op, x.get());
+    run(op, x, x);
+    EXPECT_TRUE(close(x.get(), y, tolerance()));
+  });
+}
+
+TEST_P(UnaryContract, GradientsMatchDifferences) {
+  for_each_op([&](UnaryOp op, const OpTraits& line) {
+    const auto x = array({257}).randomize(5, line.low, line.high);
+    const auto dy = array({257}).randomize(6), y = array({257}), dx = array({257});
+    run(op, y, x);
+    const bool input = line.saves == Saves::input, output = line.saves == Saves::output;
+    backend().elementwise->unary_backward(op, dx, dy, input ? x.view() : ArrayView{},
+                                          output ? y.view() : ArrayView{}, constants_of(op),
+                                          stream());
+    Values expected_dx;
+    const Values xs = x.get(), dys = dy.get();
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const double h = 1e-5;
+      const double slope =
+          (formula(op, xs[i] + h, constants_of(op)) - formula(op, xs[i] - h, constants_of(op))) /
+          (2 * h);
+      expected_dx.push_back(dys[i] * slope);
+    }
+    // What is saved as y was rounded to the dtype, and powers of it enter the gradient.
+    EXPECT_TRUE(close(dx.get(), expected_dx, 1e-8 + 4 * tolerance()));
+  });
+}
+
+TEST_P(UnaryContract, SpecialValuesGiveTheUsualResults) {
+  const double inf = INFINITY, nan = NAN;
+  const auto check = [&](UnaryOp op, const Values& in, const Values& out) {
+    SCOPED_TRACE(traits(op).name);
+    const auto n = static_cast<std::int64_t>(in.size());
+    const auto x = array({n}).set(in), y = array({n});
+    run(op, y, x);
+    EXPECT_TRUE(close(y.get(), out, tolerance()));
+  };
+  check(UnaryOp::exp, {inf, -inf, nan, 0, 1000, -1000}, {inf, 0, nan, 1, inf, 0});
+  check(UnaryOp::expm1, {inf, -inf, nan, 0, -60}, {inf, -1, nan, 0, -1});
+  check(UnaryOp::log, {inf, 0, -1, nan, 1}, {inf, -inf, nan, nan, 0});
+  check(UnaryOp::log1p, {inf, -1, -2, nan, 0}, {inf, -inf, nan, nan, 0});
+  check(UnaryOp::tanh, {inf, -inf, nan, 100, -100}, {1, -1, nan, 1, -1});
+  check(UnaryOp::sigmoid, {inf, -inf, nan, 200}, {1, 0, nan, 1});
+  check(UnaryOp::erf, {inf, -inf, nan, 9, -9}, {1, -1, nan, 1, -1});
+  check(UnaryOp::relu, {inf, -inf, nan}, {inf, 0, nan});
+  check(UnaryOp::softplus, {inf, -inf, nan, 500}, {inf, 0, nan, 500});
+  check(UnaryOp::mish, {50, -200}, {50, 0});
+  check(UnaryOp::clamp, {inf, -inf, nan}, {0.5, -0.5, nan});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, UnaryContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+TEST(UnaryIntegers, OfferWhatTheContractNames) {
+  auto& elementwise = *backend::reference().elementwise;
+  for (const DType dtype : {DType::i64, DType::i32}) {
+    const auto x = DeviceArray(dtype, {4}).set({-3, 0, 2, 7});
+    const DeviceArray y(dtype, {4});
+    elementwise.unary(UnaryOp::relu, y, x, {}, {});
+    EXPECT_EQ(y.get(), (Values{0, 0, 2, 7}));
+    elementwise.unary(UnaryOp::affine, y, x, {2.0, 1.0}, {});
+    EXPECT_EQ(y.get(), (Values{-5, 1, 5, 15}));
+    elementwise.unary(UnaryOp::clamp, y, x, {-INFINITY, 2.0}, {});
+    EXPECT_EQ(y.get(), (Values{-3, 0, 2, 2}));
+    EXPECT_THROW(elementwise.unary(UnaryOp::affine, y, x, {0.5, 0.0}, {}), InvalidArgument);
+    EXPECT_THROW(elementwise.unary(UnaryOp::exp, y, x, {}, {}), Unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
