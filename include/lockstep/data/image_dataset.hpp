@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "lockstep/io/idx.hpp"
 #include "lockstep/tensor/tensor.hpp"
