@@ -86,6 +86,10 @@ class Bootstrap {
   std::vector<Peer> peers_;
 };
 
+/// The rank that the launcher gave this process, before any bootstrap; 0 without a launcher. For
+/// programs that want one rank to speak while they still read their options.
+int launch_rank();
+
 /// Joins the job. Blocks until all ranks are there.
 /// @throws InvalidArgument where launcher, options and MPI contradict each other, Unsupported where
 /// this build cannot follow the launcher, Timeout where ranks do not appear.

@@ -62,6 +62,16 @@ std::optional<Launch> detect_mpi_launcher() {
   return std::nullopt;
 }
 
+int launch_rank() {
+  if (environment("TORCHELASTIC_RUN_ID"))
+    return std::atoi(environment("RANK").value_or("0").c_str());
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "RANK"})
+    if (const auto rank = environment(variable)) return std::atoi(rank->c_str());
+  if (environment("SLURM_STEP_NUM_TASKS"))
+    return std::atoi(environment("SLURM_PROCID").value_or("0").c_str());
+  return 0;
+}
+
 std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   if (!environment("WORLD_SIZE")) {
     LOCKSTEP_CHECK(!environment("RANK"), InvalidArgument,

@@ -1,0 +1,216 @@
+// Times all-reduce over sizes, in the columns of nccl-tests, and checks every value.
+//
+//   mpirun -np 2 build/bin/benchmark_allreduce --max-bytes 64M
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/session.hpp"
+#include "lockstep/memory/allocator.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+
+namespace {
+
+namespace ls = lockstep;
+using ls::comm::Reduction;
+
+struct Settings {
+  std::uint64_t min_bytes = 8;
+  std::uint64_t max_bytes = 256 << 20;
+  int factor = 2;
+  int iterations = 20;
+  int warmup = 3;
+  std::string dtype = "f32";
+  std::string op = "sum";
+  std::string device = "auto";
+  bool unchecked = false;
+};
+
+ls::DType dtype_named(const std::string& text) {
+  for (const ls::DType dtype : {ls::DType::f64, ls::DType::f32, ls::DType::bf16, ls::DType::f16,
+                                ls::DType::i64, ls::DType::i32, ls::DType::u8})
+    if (ls::name(dtype) == text) return dtype;
+  LOCKSTEP_THROW(InvalidArgument, "unknown dtype '", text, "'");
+}
+
+Reduction reduction_named(const std::string& text) {
+  if (text == "sum") return Reduction::sum();
+  if (text == "average") return Reduction::average();
+  if (text == "min") return Reduction::min();
+  return Reduction::max();
+}
+
+// Memory on the communicator's device, filled from and read back to the host.
+class DeviceArray {
+ public:
+  DeviceArray(ls::Device device, std::size_t bytes)
+      : stream_(ls::current_stream(device)),
+        block_(ls::device_allocator(device).allocate(bytes, stream_)),
+        host_(bytes) {}
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { ls::device_allocator(stream_.device).deallocate(block_); }
+
+  void* data() const { return block_->data; }
+  std::byte* host() { return host_.data(); }
+  void upload() { runtime().copy(data(), host(), host_.size(), stream_); }
+  void download() {
+    runtime().copy(host(), data(), host_.size(), stream_);
+    ls::synchronize(stream_);
+  }
+
+ private:
+  ls::DeviceRuntime& runtime() const { return ls::device_runtime(stream_.device.type); }
+
+  ls::StreamRef stream_;
+  ls::MemoryBlock* block_;
+  std::vector<std::byte> host_;
+};
+
+// Small whole numbers, so that the result is exact in every dtype.
+double value_of(int rank, std::int64_t index) {
+  return static_cast<double>((index + 3 * rank) % 7);
+}
+
+double expected_of(Reduction reduction, int size, std::int64_t index) {
+  double result = value_of(0, index);
+  for (int rank = 1; rank < size; ++rank) {
+    const double value = value_of(rank, index);
+    if (reduction.kind == ls::comm::ReduceKind::min)
+      result = std::min(result, value);
+    else if (reduction.kind == ls::comm::ReduceKind::max)
+      result = std::max(result, value);
+    else
+      result += value;
+  }
+  return reduction.kind == ls::comm::ReduceKind::average ? result / size : result;
+}
+
+template <class T>
+T convert(double value) {
+  return static_cast<T>(static_cast<ls::AccumulateType<T>>(value));
+}
+
+template <class T>
+std::int64_t check_values(ls::Communicator& world, DeviceArray& array, std::int64_t count,
+                          Reduction reduction) {
+  T* values = reinterpret_cast<T*>(array.host());
+  for (std::int64_t i = 0; i < count; ++i) values[i] = convert<T>(value_of(world.rank(), i));
+  array.upload();
+  world.all_reduce({array.data(), count, ls::dtype_of<T>}, reduction).wait();
+  array.download();
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double off = static_cast<double>(static_cast<ls::AccumulateType<T>>(values[i])) -
+                       expected_of(reduction, world.size(), i);
+    if (!(std::abs(off) <= 0.01 * (1 + expected_of(reduction, world.size(), i)))) ++wrong;
+  }
+  return ls::comm::all_reduce_scalar(world, wrong);
+}
+
+double seconds_per_call(ls::Communicator& world, ls::comm::Buffer buffer, Reduction reduction,
+                        int iterations) {
+  world.barrier().synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  ls::comm::Work last;
+  for (int i = 0; i < iterations; ++i) {
+    last = world.all_reduce(buffer, reduction);
+    last.wait();
+  }
+  last.synchronize();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return ls::comm::all_reduce_scalar(world, elapsed.count() / iterations, Reduction::max());
+}
+
+bool run_size(ls::Session& session, const Settings& settings, std::uint64_t bytes) {
+  const ls::DType dtype = dtype_named(settings.dtype);
+  const Reduction reduction = reduction_named(settings.op);
+  const auto count = static_cast<std::int64_t>(bytes / ls::size_of(dtype));
+  if (count == 0) return true;
+  ls::Communicator& world = *session.world();
+  DeviceArray array(session.device(), bytes);
+  const std::int64_t wrong = ls::dispatch_numeric(dtype, "benchmark", [&](auto tag) {
+    return check_values<typename decltype(tag)::type>(world, array, count, reduction);
+  });
+  // Zeros stay zeros however often they are summed.
+  std::fill_n(array.host(), bytes, std::byte{0});
+  array.upload();
+  const ls::comm::Buffer buffer(array.data(), count, dtype);
+  const bool is_large = bytes > (16 << 20);
+  const int iterations = is_large ? std::max(1, settings.iterations / 4) : settings.iterations;
+  seconds_per_call(world, buffer, reduction, std::max(1, is_large ? 1 : settings.warmup));
+  const double seconds = seconds_per_call(world, buffer, reduction, iterations);
+  const double algorithm = static_cast<double>(bytes) / seconds * 1e-9;
+  const double bus = algorithm * 2 * (world.size() - 1) / world.size();
+  if (session.is_main()) {
+    std::printf("%12llu %12lld %6s %8s %11.2f %8.3f %8.3f %7lld\n",
+                static_cast<unsigned long long>(bytes), static_cast<long long>(count),
+                settings.dtype.c_str(), settings.op.c_str(), seconds * 1e6, algorithm, bus,
+                static_cast<long long>(wrong));
+    std::fflush(stdout);
+  }
+  return wrong == 0;
+}
+
+int benchmark(ls::Session& session, const Settings& settings) {
+  if (session.is_main())
+    std::printf(
+        "# %d ranks, backend %s\n#%11s %12s %6s %8s %11s %8s %8s %7s\n"
+        "#%11s %12s %6s %8s %11s %8s %8s\n",
+        session.size(), std::string(session.world()->backend()).c_str(), "size", "count", "type",
+        "redop", "time", "algbw", "busbw", "#wrong", "(B)", "(elements)", "", "", "(us)", "(GB/s)",
+        "(GB/s)");
+  bool is_right = true;
+  for (std::uint64_t bytes = settings.min_bytes; bytes <= settings.max_bytes;
+       bytes *= static_cast<std::uint64_t>(settings.factor))
+    is_right = run_size(session, settings, bytes) && is_right;
+  return is_right ? 0 : 1;
+}
+
+void describe_options(CLI::App& app, Settings& settings) {
+  const CLI::AsSizeValue bytes(false);
+  app.add_option("--min-bytes", settings.min_bytes, "smallest size")->transform(bytes);
+  app.add_option("--max-bytes", settings.max_bytes, "largest size")->transform(bytes);
+  app.add_option("--factor", settings.factor, "ratio of sizes")->check(CLI::Range(2, 1024));
+  app.add_option("--iterations", settings.iterations, "timed calls a size, a quarter above 16 MiB")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--warmup", settings.warmup, "untimed calls")->check(CLI::Range(0, 1'000'000));
+  app.add_option("--dtype", settings.dtype, "element type")
+      ->check(CLI::IsMember({"f64", "f32", "bf16", "f16", "i64", "i32", "u8"}));
+  app.add_option("--op", settings.op, "reduction")
+      ->check(CLI::IsMember({"sum", "average", "min", "max"}));
+  app.add_option("--device", settings.device, "auto, cpu, cuda or cuda:N");
+  app.add_flag("--unchecked", settings.unchecked, "do not compare signatures between the ranks");
+  app.final_callback([&settings] {
+    if (settings.min_bytes == 0 || settings.min_bytes > settings.max_bytes ||
+        settings.max_bytes > (std::uint64_t{1} << 40))
+      throw CLI::ValidationError("--min-bytes and --max-bytes must be 1 to 1T, and in order");
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("Times all-reduce over sizes and checks its values");
+  describe_options(app, settings);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (ls::comm::launch_rank() == 0) std::printf("%s", app.help().c_str());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (ls::comm::launch_rank() == 0) std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
+  }
+  return ls::Session::run(
+      argc, argv, [&](ls::Session& session) { return benchmark(session, settings); },
+      {.device = settings.device, .communicator = {.check_signatures = !settings.unchecked}});
+}

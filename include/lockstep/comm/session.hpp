@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/core/device.hpp"
+
+/// @file
+/// A process' membership of its job: the first object of a training program.
+
+namespace lockstep {
+
+/// What may be said about a session; the defaults suit a program started by a launcher.
+struct SessionOptions {
+  /// "auto" (the GPU of the local rank, else the CPU), "cpu", "cuda" or "cuda:1". Empty: the value
+  /// of `--device` on the command line, else "auto".
+  std::string device;
+  /// Threads of CPU ops. 0: OMP_NUM_THREADS, else the cores this process may use, divided among the
+  /// ranks that share them.
+  int threads = 0;
+  /// How the ranks find each other.
+  comm::BootstrapOptions bootstrap = {};
+  /// Timeouts and checks of the world communicator.
+  comm::CommunicatorOptions communicator = {};
+};
+
+/// Joins the job and stays in it until destroyed: ranks, device, world communicator, and a control
+/// channel over which a failure of one rank ends the others within seconds. Errors that leave the
+/// program, and ranks that vanish, are reported once, with the rank. One at a time in a process.
+class Session {
+ public:
+  /// Joins. Blocks until all ranks are there.
+  /// @param argc, argv the command line; only `--device` is looked at, and nothing is changed.
+  /// @throws InvalidArgument, Unsupported, Timeout as make_bootstrap, or for the device.
+  Session(int argc, const char* const* argv, const SessionOptions& options = {});
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
+
+  /// This process' number, 0 to size() - 1.
+  int rank() const;
+  /// Number of processes.
+  int size() const;
+  /// Number of this process among those of its host.
+  int local_rank() const;
+  /// Number of processes on this host.
+  int local_size() const;
+  /// True on rank 0, which speaks for the job.
+  bool is_main() const { return rank() == 0; }
+  /// Where this rank's tensors live.
+  Device device() const;
+  /// All ranks, for buffers on `device()`.
+  const CommunicatorPtr& world() const;
+  /// The processes of the job.
+  comm::Bootstrap& bootstrap() const;
+
+  /// Reports an error to the whole job and ends it; from any thread.
+  /// @param exit_code what the processes, and the launcher, return.
+  [[noreturn]] void fail(const std::string& message, int exit_code = 1) noexcept;
+
+  /// Makes a session, runs `body` in it, and returns the program's exit code. An exception becomes
+  /// one line, "[rank 2] error: ...", and ends all ranks: code 2 for InvalidArgument and
+  /// Unsupported, 1 for all else.
+  static int run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
+                 const SessionOptions& options = {});
+
+ private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+#include "comm/control/control_channel.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "comm/control/termination.hpp"
+#include "comm/tcp/handshake.hpp"
+
+namespace lockstep::comm::control {
+namespace {
+
+constexpr auto connect_patience = std::chrono::seconds(60);
+constexpr auto turn = std::chrono::milliseconds(50);
+// A launcher follows SIGTERM with SIGKILL after a second or more.
+constexpr auto termination_patience = std::chrono::milliseconds(400);
+
+std::string describe(const Bootstrap& bootstrap, int rank) {
+  const Peer& peer = bootstrap.peers()[static_cast<std::size_t>(rank)];
+  return "rank " + std::to_string(rank) + " (host " + peer.host + ", pid " +
+         std::to_string(peer.pid) + ")";
+}
+
+}  // namespace
+
+ControlChannel::ControlChannel(Bootstrap& bootstrap,
+                               std::function<void(const JobFailure&)> on_failure)
+    : bootstrap_(bootstrap), on_failure_(std::move(on_failure)) {
+  if (bootstrap.size() == 1) return;
+  wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  connect();
+  thread_ = std::thread([this] { listen(); });
+}
+
+ControlChannel::~ControlChannel() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    // While an exception unwinds, closing without a word is the right word.
+    abandoned_ = std::uncaught_exceptions() > 0;
+  }
+  if (bootstrap_.rank() != 0 && !abandoned_) broadcast({MessageType::bye}, -1);
+  eventfd_write(wake_.descriptor(), 1);
+  thread_.join();
+}
+
+void ControlChannel::connect() {
+  const auto deadline = tcp::Clock::now() + connect_patience;
+  tcp::Socket listener;
+  std::string invitation;
+  if (bootstrap_.rank() == 0) {
+    const std::string address = bootstrap_.is_one_host() ? "127.0.0.1" : tcp::reachable_address();
+    listener = tcp::listen_on({address, 0}, bootstrap_.size() + 16);
+    invitation = tcp::local_endpoint(listener).to_string() + "\n" + tcp::make_token();
+  }
+  invitation = bootstrap_.broadcast_bytes(invitation);
+  const std::size_t separator = invitation.find('\n');
+  LOCKSTEP_CHECK(separator != std::string::npos, CorruptData, "malformed invitation of rank 0");
+  const tcp::Handshake self{tcp::Purpose::control, invitation.substr(separator + 1),
+                            bootstrap_.rank(), bootstrap_.size()};
+  if (bootstrap_.rank() == 0) {
+    auto sockets = tcp::accept_ranks(listener, self, 1, deadline);
+    for (int rank = 1; rank < bootstrap_.size(); ++rank)
+      links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false});
+  } else {
+    const auto endpoint = tcp::Endpoint::parse(invitation.substr(0, separator));
+    links_.push_back({0, tcp::connect_to(endpoint, deadline), {}, false});
+    tcp::present(links_.back().socket, self, deadline);
+  }
+}
+
+// --- the channel's thread
+// --------------------------------------------------------------------------
+
+void ControlChannel::listen() {
+  while (!is_done()) {
+    wait();
+    for (Link& link : links_)
+      if (link.socket) serve(link);
+    check_termination();
+  }
+}
+
+bool ControlChannel::is_done() {
+  const std::lock_guard lock(mutex_);
+  if (!leaving_) return false;
+  if (bootstrap_.rank() != 0 || failure_ || abandoned_) return true;
+  return std::ranges::all_of(links_, [](const Link& link) { return link.has_left; });
+}
+
+void ControlChannel::wait() {
+  std::vector<pollfd> entries{{wake_.descriptor(), POLLIN, 0}};
+  for (const Link& link : links_)
+    if (link.socket) entries.push_back({link.socket.descriptor(), POLLIN, 0});
+  poll(entries.data(), entries.size(), static_cast<int>(turn.count()));
+  eventfd_t value;
+  eventfd_read(wake_.descriptor(), &value);
+}
+
+void ControlChannel::serve(Link& link) {
+  const bool alive = link.reader.read(link.socket);
+  while (const auto message = link.reader.next()) handle(link, *message);
+  if (alive) return;
+  {
+    const std::lock_guard lock(send_mutex_);
+    link.socket.close();
+  }
+  if (link.has_left) return;
+  link.has_left = true;
+  fail({describe(bootstrap_, link.rank) + " was lost: connection closed", 1, true}, link.rank);
+}
+
+void ControlChannel::handle(Link& link, const Message& message) {
+  switch (message.type) {
+    case MessageType::bye: link.has_left = true; return;
+    case MessageType::failed: return fail({message.text, message.exit_code, false}, link.rank);
+    case MessageType::lost: return fail({message.text, message.exit_code, true}, link.rank);
+    case MessageType::heartbeat: return;
+  }
+}
+
+// Keeps the first failure, and hands it on: rank 0 to all, the others to whoever waits here.
+void ControlChannel::fail(const JobFailure& failure, int origin) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || (leaving_ && bootstrap_.rank() != 0)) return;
+    failure_ = failure;
+  }
+  failed_.notify_all();
+  if (bootstrap_.rank() == 0)
+    broadcast({failure.is_lost ? MessageType::lost : MessageType::failed, failure.exit_code,
+               failure.text},
+              failure.is_lost ? origin : -1);
+  on_failure_(failure);
+}
+
+void ControlChannel::broadcast(const Message& message, int except) {
+  const std::lock_guard lock(send_mutex_);
+  for (Link& link : links_)
+    if (link.socket && link.rank != except) send_message(link.socket, message);
+}
+
+void ControlChannel::check_termination() {
+  if (!TerminationNotice::requested()) return;
+  const auto now = tcp::Clock::now();
+  if (!termination_) termination_ = now + termination_patience;
+  bool is_known = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_known = failure_.has_value();
+  }
+  if (is_known || now >= *termination_) TerminationNotice::obey();
+}
+
+// --- the other threads' side
+// -----------------------------------------------------------------------
+
+bool ControlChannel::report(const JobFailure& failure) {
+  if (bootstrap_.size() == 1) return false;
+  const bool is_hub = bootstrap_.rank() == 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return true;
+    if (is_hub) failure_ = failure;
+  }
+  broadcast({MessageType::failed, failure.exit_code, failure.text}, -1);
+  // Rank 0 decides which failure was first, says it, and answers with it.
+  return !is_hub && wait_for_failure(std::chrono::seconds(1));
+}
+
+std::optional<JobFailure> ControlChannel::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool ControlChannel::wait_for_failure(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return failed_.wait_for(lock, limit, [&] { return failure_.has_value(); });
+}
+
+}  // namespace lockstep::comm::control

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "comm/tcp/socket.hpp"
+
+namespace lockstep::comm::control {
+
+/// What the control channel says. Heartbeats only prove that the sender still runs.
+enum class MessageType : std::uint32_t { bye = 1, failed = 2, lost = 3, heartbeat = 4 };
+
+/// One message: a fixed header, then text of bounded length.
+struct Message {
+  MessageType type = MessageType::heartbeat;
+  std::int32_t exit_code = 0;
+  std::string text = {};
+};
+
+/// Longest text; longer ones are cut when sent and refused when received.
+inline constexpr std::size_t max_text = 8192;
+
+/// Sends a message, giving up after a second. False if the peer is gone or does not read.
+bool send_message(const tcp::Socket& socket, const Message& message) noexcept;
+
+/// Puts messages together from what a non-blocking socket delivers.
+class MessageReader {
+ public:
+  /// Reads what is there. False when the peer is gone or broke the protocol.
+  bool read(const tcp::Socket& socket);
+  /// Takes the next complete message, if any.
+  std::optional<Message> next();
+
+ private:
+  std::string pending_;
+  bool malformed_ = false;
+};
+
+}  // namespace lockstep::comm::control

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/core/function_ref.hpp"
+
+namespace lockstep::comm {
+
+/// Runs `choose` on every rank and exchanges the outcomes: if it threw anywhere, every rank throws
+/// the first rank's error. Every rank must call it.
+void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose);
+
+/// Chooses this rank's device from "auto", "cpu", "cuda" or "cuda:N"; all ranks get the same kind.
+/// Every rank must call it.
+/// @throws InvalidArgument for other words, Unsupported without enough GPUs; on every rank alike.
+Device choose_device(Bootstrap& bootstrap, const std::string& wanted);
+
+/// Sets the threads of this process' CPU ops: `wanted`, OMP_NUM_THREADS, or the cores of its
+/// affinity mask divided among the local ranks that share the mask. Every rank must call it.
+void choose_threads(Bootstrap& bootstrap, int wanted);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,204 @@
+#include "lockstep/comm/session.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "comm/control/control_channel.hpp"
+#include "comm/control/termination.hpp"
+#include "comm/session/device_choice.hpp"
+#include "lockstep/observe/log.hpp"
+
+namespace lockstep {
+namespace {
+
+using comm::control::ControlChannel;
+using comm::control::JobFailure;
+using comm::control::TerminationNotice;
+
+std::string wanted_device(int argc, const char* const* argv, const SessionOptions& options) {
+  if (!options.device.empty()) return options.device;
+  constexpr std::string_view flag = "--device";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == flag && i + 1 < argc) return argv[i + 1];
+    if (argument.starts_with(flag) && argument.substr(flag.size()).starts_with('='))
+      return std::string(argument.substr(flag.size() + 1));
+  }
+  return "auto";
+}
+
+// What an exception in flight says, and the program's exit code for it.
+JobFailure describe_current_exception() {
+  try {
+    throw;
+  } catch (const InvalidArgument& error) {
+    return {error.what(), 2, false};
+  } catch (const Unsupported& error) {
+    return {error.what(), 2, false};
+  } catch (const std::exception& error) {
+    return {error.what(), 1, false};
+  } catch (...) {
+    return {"an exception that is no std::exception", 1, false};
+  }
+}
+
+void print_error(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+std::string with_rank(int rank, int size, const std::string& text) {
+  return (size > 1 ? "[rank " + std::to_string(rank) + "] error: " : "error: ") + text;
+}
+
+}  // namespace
+
+struct Session::State {
+  explicit State(const SessionOptions& session_options)
+      : options(session_options), bootstrap(comm::make_bootstrap(options.bootstrap)) {
+    set_log_rank(bootstrap->rank(), bootstrap->size());
+  }
+  ~State();
+
+  void configure(const std::string& wanted);
+  void on_job_failure(const JobFailure& failure);
+  [[noreturn]] void fail(const std::string& message, int exit_code) noexcept;
+  [[noreturn]] static void on_terminate();
+
+  SessionOptions options;
+  std::unique_ptr<comm::Bootstrap> bootstrap;
+  Device device = cpu;
+  TerminationNotice termination;
+  CommunicatorPtr world;
+  std::mutex abort_mutex;  // guards `abortable`, which the control thread uses
+  Communicator* abortable = nullptr;
+  std::optional<ControlChannel> control;
+  std::terminate_handler previous_handler = nullptr;
+
+  static std::atomic<State*> current;
+};
+
+std::atomic<Session::State*> Session::State::current{nullptr};
+
+void Session::State::configure(const std::string& wanted) {
+  device = comm::choose_device(*bootstrap, wanted);
+  comm::agree_on_errors(*bootstrap, [&] {
+    State* none = nullptr;
+    LOCKSTEP_CHECK(current.compare_exchange_strong(none, this), InvalidArgument,
+                   "this process has a Session already; there can be one at a time");
+    LOCKSTEP_CHECK(options.threads >= 0, InvalidArgument,
+                   "the number of threads must not be negative, got ", options.threads);
+  });
+  previous_handler = std::set_terminate(&State::on_terminate);
+  comm::choose_threads(*bootstrap, options.threads);
+  control.emplace(*bootstrap, [this](const JobFailure& failure) { on_job_failure(failure); });
+  world = comm::make_communicator(*bootstrap, device, options.communicator);
+  const std::lock_guard lock(abort_mutex);
+  abortable = world.get();
+}
+
+Session::State::~State() {
+  State* self = this;
+  if (current.compare_exchange_strong(self, nullptr)) std::set_terminate(previous_handler);
+  {
+    const std::lock_guard lock(abort_mutex);
+    abortable = nullptr;
+  }
+  world.reset();
+  control.reset();
+}
+
+// Runs on the control channel's thread. The main thread may be stuck, so after a moment in which it
+// can unwind, the process ends from here.
+void Session::State::on_job_failure(const JobFailure& failure) {
+  if (failure.is_lost)
+    print_error(with_rank(bootstrap->rank(), bootstrap->size(), failure.text));
+  else if (bootstrap->rank() == 0)
+    print_error(failure.text);
+  {
+    const std::lock_guard lock(abort_mutex);
+    if (abortable) abortable->abort(failure.text);
+  }
+  const auto patience = std::chrono::milliseconds(bootstrap->rank() == 0 ? 500 : 2000);
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (TerminationNotice::requested()) TerminationNotice::obey();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  bootstrap->end_job(failure.exit_code);
+}
+
+void Session::State::fail(const std::string& message, int exit_code) noexcept {
+  try {
+    std::fflush(stdout);
+    const std::string text = with_rank(bootstrap->rank(), bootstrap->size(), message);
+    const bool is_said = control && control->report({text, exit_code, false});
+    if (!is_said) print_error(text);
+    if (const auto first = control ? control->failure() : std::nullopt)
+      exit_code = first->exit_code;
+    // The others get the time to hear it; rank 0 then ends the job.
+    if (bootstrap->size() > 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(bootstrap->rank() == 0 ? 300 : 2500));
+  } catch (...) {
+    print_error(message);
+  }
+  bootstrap->end_job(exit_code);
+}
+
+void Session::State::on_terminate() {
+  State* state = current.load();
+  const JobFailure failure = std::current_exception()
+                                 ? describe_current_exception()
+                                 : JobFailure{"the program called std::terminate", 1, false};
+  if (state) state->fail("uncaught exception: " + failure.text, 1);
+  print_error("error: " + failure.text);
+  std::abort();
+}
+
+Session::Session(int argc, const char* const* argv, const SessionOptions& options)
+    : state_(std::make_unique<State>(options)) {
+  state_->configure(wanted_device(argc, argv, options));
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Session::~Session() = default;
+
+int Session::rank() const { return state_->bootstrap->rank(); }
+int Session::size() const { return state_->bootstrap->size(); }
+int Session::local_rank() const { return state_->bootstrap->local_rank(); }
+int Session::local_size() const { return state_->bootstrap->local_size(); }
+Device Session::device() const { return state_->device; }
+const CommunicatorPtr& Session::world() const { return state_->world; }
+comm::Bootstrap& Session::bootstrap() const { return *state_->bootstrap; }
+
+void Session::fail(const std::string& message, int exit_code) noexcept {
+  state_->fail(message, exit_code);
+}
+
+int Session::run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
+                 const SessionOptions& options) {
+  std::unique_ptr<State> state;
+  bool all_ranks_know = false;
+  try {
+    state = std::make_unique<State>(options);
+    all_ranks_know = true;
+    state->configure(wanted_device(argc, argv, options));
+  } catch (...) {
+    const JobFailure failure = describe_current_exception();
+    // Before the ranks have met, each can only speak for itself.
+    if (!all_ranks_know || state->bootstrap->rank() == 0) print_error("error: " + failure.text);
+    return failure.exit_code;
+  }
+  Session session(std::move(state));
+  try {
+    return body(session);
+  } catch (...) {
+    const JobFailure failure = describe_current_exception();
+    session.fail(failure.text, failure.exit_code);
+  }
+}
+
+}  // namespace lockstep

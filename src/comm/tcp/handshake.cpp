@@ -1,0 +1,165 @@
+#include "comm/tcp/handshake.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <sstream>
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::tcp {
+namespace {
+
+constexpr std::size_t token_room = 128;
+constexpr std::size_t max_pending = 64;  // strangers that may be connected at a time
+constexpr auto greeting_patience = std::chrono::seconds(5);
+
+/// The first bytes of every connection.
+struct Greeting {
+  std::uint32_t magic = 0x4C4B5331;  // "LKS1"
+  Purpose purpose = Purpose::rendezvous;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::array<char, token_room> token{};
+};
+
+Greeting greeting_of(const Handshake& self) {
+  LOCKSTEP_CHECK(self.token.size() <= token_room, InvalidArgument, "the job token has ",
+                 self.token.size(), " bytes; at most ", token_room, " are allowed");
+  Greeting greeting;
+  greeting.purpose = self.purpose;
+  greeting.rank = self.rank;
+  greeting.size = self.size;
+  std::ranges::copy(self.token, greeting.token.begin());
+  return greeting;
+}
+
+/// A connection that has not said who it is.
+struct Pending {
+  Socket socket;
+  Deadline deadline;
+  std::array<std::byte, sizeof(Greeting)> bytes{};
+  std::size_t received = 0;
+
+  enum class State { waiting, complete, gone };
+  State read() {
+    const ssize_t count =
+        ::recv(socket.descriptor(), bytes.data() + received, bytes.size() - received, 0);
+    if (count <= 0)
+      return count < 0 && (errno == EAGAIN || errno == EINTR) ? State::waiting : State::gone;
+    received += static_cast<std::size_t>(count);
+    return received == bytes.size() ? State::complete : State::waiting;
+  }
+};
+
+// The rank that a complete greeting proves, or none.
+std::optional<int> verified_rank(const Pending& pending, const Greeting& own) {
+  Greeting theirs;
+  std::memcpy(&theirs, pending.bytes.data(), sizeof theirs);
+  const bool known =
+      equal_in_constant_time({theirs.token.data(), token_room}, {own.token.data(), token_room});
+  if (!known || theirs.magic != own.magic || theirs.purpose != own.purpose ||
+      theirs.size != own.size || theirs.rank < 0 || theirs.rank >= own.size)
+    return std::nullopt;
+  return theirs.rank;
+}
+
+/// The listening side of one meeting.
+class Doorman {
+ public:
+  Doorman(const Socket& listener, const Handshake& self, int first)
+      : listener_(listener), own_(greeting_of(self)), first_(first) {
+    ranks_.resize(static_cast<std::size_t>(self.size));
+    missing_ = self.size - first;
+  }
+
+  std::vector<Socket> run(Deadline deadline) {
+    while (missing_ > 0) {
+      if (Clock::now() >= deadline) throw Timeout(describe_missing());
+      wait();
+      admit();
+      for (Pending& pending : pending_) handle(pending);
+      std::erase_if(pending_, [](const Pending& pending) { return !pending.socket; });
+    }
+    return std::move(ranks_);
+  }
+
+ private:
+  void wait() {
+    std::vector<pollfd> entries{{listener_.descriptor(), POLLIN, 0}};
+    for (const Pending& pending : pending_)
+      entries.push_back({pending.socket.descriptor(), POLLIN, 0});
+    poll(entries.data(), entries.size(), 50);
+  }
+  void admit() {
+    while (pending_.size() < max_pending) {
+      auto socket = accept_from(listener_);
+      if (!socket) return;
+      pending_.push_back({std::move(*socket), Clock::now() + greeting_patience});
+    }
+  }
+  void handle(Pending& pending) {
+    const auto state = pending.read();
+    if (state == Pending::State::waiting && Clock::now() < pending.deadline) return;
+    Socket socket = std::move(pending.socket);
+    if (state != Pending::State::complete) return;
+    const auto rank = verified_rank(pending, own_);
+    if (!rank || *rank < first_ || ranks_[static_cast<std::size_t>(*rank)]) return;
+    ranks_[static_cast<std::size_t>(*rank)] = std::move(socket);
+    --missing_;
+  }
+  std::string describe_missing() const {
+    std::ostringstream text;
+    text << "these ranks did not connect in time:";
+    for (std::size_t rank = static_cast<std::size_t>(first_); rank < ranks_.size(); ++rank)
+      if (!ranks_[rank]) text << ' ' << rank;
+    text << " (of " << ranks_.size() << "); are they running, with the same job token?";
+    return text.str();
+  }
+
+  const Socket& listener_;
+  Greeting own_;
+  int first_, missing_;
+  std::vector<Socket> ranks_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace
+
+std::string make_token() {
+  std::array<unsigned char, 32> bytes;
+  LOCKSTEP_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+                 Error, "the system gives no random bytes for a job token");
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    token += "0123456789abcdef"[byte >> 4];
+    token += "0123456789abcdef"[byte & 15];
+  }
+  return token;
+}
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return difference == 0;
+}
+
+void present(const Socket& socket, const Handshake& self, Deadline deadline) {
+  const Greeting greeting = greeting_of(self);
+  LOCKSTEP_CHECK(send_all(socket, std::as_bytes(std::span(&greeting, 1)), deadline),
+                 comm::PeerFailure, "the peer closed the connection at once");
+}
+
+std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
+                                 Deadline deadline) {
+  return Doorman(listener, self, first).run(deadline);
+}
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/tcp/socket.hpp"
+
+namespace lockstep::comm::tcp {
+
+/// What a connection is for; a peer that means another is turned away.
+enum class Purpose : std::uint32_t { rendezvous = 1, data = 2, control = 3 };
+
+/// A random token of 64 hexadecimal digits. @throws Error without a source of randomness
+std::string make_token();
+
+/// Compares in a time that depends on neither's content.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+/// Who may connect to whom.
+struct Handshake {
+  Purpose purpose;
+  std::string token;  ///< at most 128 bytes
+  int rank;
+  int size;
+};
+
+/// Presents this rank on a fresh connection. @throws PeerFailure, Timeout, InvalidArgument
+void present(const Socket& socket, const Handshake& self, Deadline deadline);
+
+/// Accepts one connection from each rank from `first` on, of the same job and purpose; strangers,
+/// malformed greetings and half-open connections are dropped and hold up nobody.
+/// @return sockets by rank; empty below `first`. @throws Timeout naming the missing ranks.
+std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
+                                 Deadline deadline);
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,185 @@
+#include "comm/tcp/socket.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm::tcp {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+AddressList resolve(const Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int status =
+      getaddrinfo(endpoint.address.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  LOCKSTEP_CHECK(status == 0, InvalidArgument, "cannot resolve address '", endpoint.address,
+                 "': ", gai_strerror(status));
+  return {list, &freeaddrinfo};
+}
+
+Socket open_socket(const addrinfo& address) {
+  return Socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+void disable_delay(const Socket& socket) {
+  const int on = 1;
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Waits for events on one socket; false when the deadline has passed.
+bool wait_for(const Socket& socket, short events, Deadline deadline) {
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd entry{socket.descriptor(), events, 0};
+    if (poll(&entry, 1, static_cast<int>(std::min<long long>(left + 1, 1000))) > 0) return true;
+  }
+}
+
+// One attempt; an empty socket if nobody answered in time.
+Socket try_connect(const addrinfo& address, Deadline deadline) {
+  Socket socket = open_socket(address);
+  if (!socket) return {};
+  const int status = ::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen);
+  if (status != 0 && errno != EINPROGRESS) return {};
+  if (!wait_for(socket, POLLOUT, deadline)) return {};
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return {};
+  disable_delay(socket);
+  return socket;
+}
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+void Socket::close() noexcept {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+Endpoint Endpoint::parse(std::string_view text) {
+  const std::size_t space = text.find(' ');
+  Endpoint endpoint;
+  LOCKSTEP_CHECK(space != std::string_view::npos, CorruptData, "malformed endpoint '", text, "'");
+  endpoint.address = text.substr(0, space);
+  const auto [end, status] =
+      std::from_chars(text.data() + space + 1, text.data() + text.size(), endpoint.port);
+  LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size() && endpoint.port > 0 &&
+                     endpoint.port < 65536,
+                 CorruptData, "malformed endpoint '", text, "'");
+  return endpoint;
+}
+
+Socket listen_on(const Endpoint& endpoint, int backlog) {
+  const AddressList addresses = resolve(endpoint);
+  int error = 0;
+  for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+    Socket socket = open_socket(*address);
+    const int on = 1;
+    if (socket) setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (socket && bind(socket.descriptor(), address->ai_addr, address->ai_addrlen) == 0 &&
+        listen(socket.descriptor(), backlog) == 0)
+      return socket;
+    error = errno;
+  }
+  LOCKSTEP_THROW(Error, "cannot listen on ", endpoint.address, " port ", endpoint.port, ": ",
+                 std::strerror(error));
+}
+
+Endpoint local_endpoint(const Socket& socket) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  LOCKSTEP_CHECK(getsockname(socket.descriptor(), address, &size) == 0 &&
+                     getnameinfo(address, size, host, sizeof host, port, sizeof port,
+                                 NI_NUMERICHOST | NI_NUMERICSERV) == 0,
+                 Error, "cannot tell a socket's own address");
+  return {host, std::atoi(port)};
+}
+
+Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
+  const AddressList addresses = resolve(endpoint);
+  do {
+    for (const addrinfo* address = addresses.get(); address; address = address->ai_next)
+      if (Socket socket = try_connect(*address, deadline)) return socket;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  } while (Clock::now() < deadline);
+  LOCKSTEP_THROW(Timeout, "nobody answered on ", endpoint.address, " port ", endpoint.port,
+                 " in time: is rank 0 running there?");
+}
+
+std::optional<Socket> accept_from(const Socket& listener) {
+  Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) return std::nullopt;
+  disable_delay(socket);
+  return socket;
+}
+
+std::string reachable_address() {
+  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen) return chosen;
+  ifaddrs* first = nullptr;
+  getifaddrs(&first);
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, &freeifaddrs);
+  for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if (!(entry->ifa_flags & IFF_UP) || (entry->ifa_flags & IFF_LOOPBACK)) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+  }
+  LOCKSTEP_THROW(Unsupported,
+                 "the ranks are on several hosts, but this one has no interface besides loopback: "
+                 "set LOCKSTEP_ADDRESS to its address");
+}
+
+bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline) {
+  while (!data.empty()) {
+    const ssize_t sent = ::send(socket.descriptor(), data.data(), data.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      data = data.subspan(static_cast<std::size_t>(sent));
+    } else if (!would_block()) {
+      return false;
+    } else if (!wait_for(socket, POLLOUT, deadline)) {
+      throw Timeout("a peer did not take a message in time");
+    }
+  }
+  return true;
+}
+
+bool receive_all(const Socket& socket, std::span<std::byte> room, Deadline deadline) {
+  while (!room.empty()) {
+    const ssize_t received = ::recv(socket.descriptor(), room.data(), room.size(), 0);
+    if (received > 0) {
+      room = room.subspan(static_cast<std::size_t>(received));
+    } else if (received == 0 || !would_block()) {
+      return false;
+    } else if (!wait_for(socket, POLLIN, deadline)) {
+      throw Timeout("a peer did not send a message in time");
+    }
+  }
+  return true;
+}
+
+}  // namespace lockstep::comm::tcp

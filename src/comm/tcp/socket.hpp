@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep::comm::tcp {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+/// Owns a descriptor.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket() { close(); }
+
+  int descriptor() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  void close() noexcept;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// An address and a port.
+struct Endpoint {
+  std::string address;
+  int port = 0;
+
+  /// "address port", as `parse` reads it.
+  std::string to_string() const { return address + " " + std::to_string(port); }
+  /// @throws CorruptData
+  static Endpoint parse(std::string_view text);
+};
+
+/// Listens on one interface. Port 0: the system chooses. @throws Error naming the address.
+Socket listen_on(const Endpoint& endpoint, int backlog);
+/// Where a socket is bound.
+Endpoint local_endpoint(const Socket& socket);
+/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address.
+Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+/// Takes one waiting connection, or none. Non-blocking, closed on exec, without Nagle's delay.
+std::optional<Socket> accept_from(const Socket& listener);
+
+/// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else the first interface
+/// that is up and not loopback. @throws Unsupported without one.
+std::string reachable_address();
+
+/// Sends all bytes on a non-blocking socket. False if the peer is gone. @throws Timeout
+bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline);
+/// Receives exactly so many bytes. False if the peer is gone. @throws Timeout
+bool receive_all(const Socket& socket, std::span<std::byte> room, Deadline deadline);
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/bootstrap/bootstraps.hpp"
+#include "comm/tcp/handshake.hpp"
+#include "comm/tcp/socket.hpp"
+#include "comm/tcp/tcp_transport.hpp"
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr std::uint64_t max_message = std::uint64_t{256} << 20;
+
+/// A star of connections to rank 0, which collects and hands out.
+class TcpBootstrap final : public Bootstrap {
+ public:
+  explicit TcpBootstrap(const TcpJob& job);
+
+  int rank() const override { return job_.rank; }
+  int size() const override { return job_.size; }
+  std::string_view kind() const override { return "tcp"; }
+  std::vector<std::string> all_gather_bytes(std::string_view bytes) override;
+  // There is no launcher to call: the others see the connection close, and end by themselves.
+  void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
+  std::unique_ptr<host::Transport> make_transport() override;
+
+ private:
+  tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
+  void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
+  std::string receive(const tcp::Socket& from, int peer) const;
+
+  TcpJob job_;
+  std::string interface_;
+  std::vector<tcp::Socket> sockets_;  // on rank 0 by rank; elsewhere only the one to rank 0
+};
+
+TcpBootstrap::TcpBootstrap(const TcpJob& job) : job_(job) {
+  const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
+  if (job.rank == 0) {
+    const tcp::Socket listener = tcp::listen_on({job.address, job.port}, job.size + 16);
+    interface_ = tcp::local_endpoint(listener).address;
+    sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
+  } else {
+    sockets_.push_back(tcp::connect_to({job.address, job.port}, deadline()));
+    interface_ = tcp::local_endpoint(sockets_[0]).address;
+    tcp::present(sockets_[0], self, deadline());
+  }
+  discover_peers();
+}
+
+void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer) const {
+  const std::uint64_t length = bytes.size();
+  const bool is_sent = tcp::send_all(to, std::as_bytes(std::span(&length, 1)), deadline()) &&
+                       tcp::send_all(to, std::as_bytes(std::span(bytes)), deadline());
+  LOCKSTEP_CHECK(is_sent, comm::PeerFailure, "bootstrap: rank ", peer, " closed its connection");
+}
+
+std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
+  std::uint64_t length = 0;
+  bool is_received =
+      tcp::receive_all(from, std::as_writable_bytes(std::span(&length, 1)), deadline());
+  LOCKSTEP_CHECK(length <= max_message, CorruptData, "bootstrap: rank ", peer, " announced ",
+                 length, " bytes; at most ", max_message, " are allowed");
+  std::string bytes(length, '\0');
+  is_received =
+      is_received && tcp::receive_all(from, std::as_writable_bytes(std::span(bytes)), deadline());
+  LOCKSTEP_CHECK(is_received, comm::PeerFailure, "bootstrap: rank ", peer,
+                 " closed its connection; it may hold another job token, or have failed");
+  return bytes;
+}
+
+std::vector<std::string> TcpBootstrap::all_gather_bytes(std::string_view bytes) {
+  std::vector<std::string> all(static_cast<std::size_t>(job_.size));
+  if (job_.rank != 0) {
+    send(sockets_[0], bytes, 0);
+    for (std::string& part : all) part = receive(sockets_[0], 0);
+    return all;
+  }
+  all[0] = bytes;
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    all[peer] = receive(sockets_[peer], static_cast<int>(peer));
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    for (const std::string& part : all) send(sockets_[peer], part, static_cast<int>(peer));
+  return all;
+}
+
+std::unique_ptr<host::Transport> TcpBootstrap::make_transport() {
+  // A token of its own for each mesh: connections of two meshes cannot be mixed up.
+  const std::string token = broadcast_bytes(job_.rank == 0 ? tcp::make_token() : "");
+  return std::make_unique<tcp::TcpTransport>(
+      tcp::MeshPlan{job_.rank, job_.size, interface_, token, job_.timeout},
+      [this](std::string_view own) { return all_gather_bytes(own); });
+}
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpJob& job) {
+  return std::make_unique<TcpBootstrap>(job);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,234 @@
+#include "comm/tcp/tcp_transport.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::tcp {
+namespace {
+
+constexpr std::uint64_t abort_flag = std::uint64_t{1} << 63;
+constexpr std::size_t max_reason = 2000;
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+// One message on its way out: the length, then the data.
+struct TcpTransport::SendState {
+  int peer;
+  std::span<const std::byte> data;
+  std::uint64_t header;
+  std::size_t header_left = sizeof(std::uint64_t);
+};
+
+// One message on its way in.
+struct TcpTransport::ReceiveState {
+  host::Incoming* message;
+  std::uint64_t header = 0;
+  std::size_t header_left = sizeof(std::uint64_t);
+  std::size_t data_left = 0;
+};
+
+// The messages of one transfer. Those of one pair go one after the other.
+struct TcpTransport::Batch {
+  std::vector<SendState> sends;
+  std::vector<ReceiveState> receives;
+  std::vector<pollfd> entries;
+  std::vector<short> wanted;  // poll events by rank
+
+  template <class States, class PeerOf, class Pump>
+  static void pump(States& states, int size, PeerOf peer_of, Pump pump_one) {
+    std::vector<char> is_blocked(static_cast<std::size_t>(size));
+    for (auto& state : states) {
+      char& blocked = is_blocked[static_cast<std::size_t>(peer_of(state))];
+      if (!blocked && !pump_one(state)) blocked = true;
+    }
+  }
+};
+
+TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
+    : plan_(plan),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      is_mid_message_(static_cast<std::size_t>(plan.size)) {
+  const auto deadline = Clock::now() + plan.timeout;
+  const Socket listener = listen_on({plan.address, 0}, plan.size + 16);
+  const auto endpoints = all_gather(local_endpoint(listener).to_string());
+  const Handshake self{Purpose::data, plan.token, plan.rank, plan.size};
+  std::vector<Socket> lower(static_cast<std::size_t>(plan.rank));
+  for (std::size_t peer = 0; peer < lower.size(); ++peer) {
+    lower[peer] = connect_to(Endpoint::parse(endpoints[peer]), deadline);
+    present(lower[peer], self, deadline);
+  }
+  sockets_ = accept_ranks(listener, self, plan.rank + 1, deadline);
+  std::ranges::move(lower, sockets_.begin());
+}
+
+// --- transfers
+// -------------------------------------------------------------------------------------
+
+void TcpTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                            const host::Patience& patience) {
+  Batch batch;
+  for (const host::Outgoing& message : out)
+    batch.sends.push_back({message.peer, message.data, message.data.size()});
+  for (host::Incoming& message : in) batch.receives.push_back({&message});
+  while (true) {
+    check_abort();
+    Batch::pump(
+        batch.sends, size(), [](const SendState& state) { return state.peer; },
+        [&](SendState& state) { return pump_send(state); });
+    Batch::pump(
+        batch.receives, size(), [](const ReceiveState& state) { return state.message->peer; },
+        [&](ReceiveState& state) { return pump_receive(state); });
+    std::erase_if(batch.sends, [](const SendState& state) {
+      return state.header_left == 0 && state.data.empty();
+    });
+    std::erase_if(batch.receives, [](const ReceiveState& state) {
+      return state.header_left == 0 && state.data_left == 0;
+    });
+    if (batch.sends.empty() && batch.receives.empty()) return;
+    if (Clock::now() > patience.deadline) {
+      host::TransferTimeout timeout;
+      for (const SendState& state : batch.sends) timeout.missing.push_back(state.peer);
+      for (const ReceiveState& state : batch.receives)
+        timeout.missing.push_back(state.message->peer);
+      std::ranges::sort(timeout.missing);
+      const auto [first, last] = std::ranges::unique(timeout.missing);
+      timeout.missing.erase(first, last);
+      throw timeout;
+    }
+    poll_once(batch);
+  }
+}
+
+void TcpTransport::poll_once(Batch& batch) {
+  batch.wanted.assign(static_cast<std::size_t>(size()), 0);
+  for (const SendState& state : batch.sends)
+    batch.wanted[static_cast<std::size_t>(state.peer)] |= POLLOUT;
+  for (const ReceiveState& state : batch.receives)
+    batch.wanted[static_cast<std::size_t>(state.message->peer)] |= POLLIN;
+  batch.entries.assign(1, {wake_.descriptor(), POLLIN, 0});
+  for (int peer = 0; peer < size(); ++peer)
+    if (const short events = batch.wanted[static_cast<std::size_t>(peer)])
+      batch.entries.push_back({socket(peer).descriptor(), events, 0});
+  poll(batch.entries.data(), batch.entries.size(), 100);
+}
+
+// Sends what the socket takes; true when the message is through.
+bool TcpTransport::pump_send(SendState& state) {
+  const std::lock_guard lock(mutex_);
+  while (state.header_left > 0 || !state.data.empty()) {
+    const auto* header = reinterpret_cast<const std::byte*>(&state.header) +
+                         (sizeof state.header - state.header_left);
+    iovec parts[2] = {{const_cast<std::byte*>(header), state.header_left},
+                      {const_cast<std::byte*>(state.data.data()), state.data.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t sent = sendmsg(socket(state.peer).descriptor(), &message, MSG_NOSIGNAL);
+    if (sent < 0 && would_block()) return false;
+    LOCKSTEP_CHECK(sent >= 0, comm::PeerFailure, "rank ", state.peer,
+                   " closed its connection: ", std::strerror(errno));
+    const std::size_t of_header = std::min(state.header_left, static_cast<std::size_t>(sent));
+    state.header_left -= of_header;
+    state.data = state.data.subspan(static_cast<std::size_t>(sent) - of_header);
+    is_mid_message_[static_cast<std::size_t>(state.peer)] =
+        state.header_left > 0 || !state.data.empty();
+  }
+  return true;
+}
+
+std::size_t TcpTransport::receive_some(int peer, std::byte* room, std::size_t size) {
+  const ssize_t received = ::recv(socket(peer).descriptor(), room, size, 0);
+  if (received < 0 && would_block()) return 0;
+  LOCKSTEP_CHECK(received > 0, comm::PeerFailure, "rank ", peer, " closed its connection");
+  return static_cast<std::size_t>(received);
+}
+
+void TcpTransport::read_header(ReceiveState& state) {
+  auto* place =
+      reinterpret_cast<std::byte*>(&state.header) + (sizeof state.header - state.header_left);
+  state.header_left -= receive_some(state.message->peer, place, state.header_left);
+  if (state.header_left > 0) return;
+  const int peer = state.message->peer;
+  if (state.header & abort_flag) throw_abort(peer, state.header & ~abort_flag);
+  LOCKSTEP_CHECK(state.header <= state.message->room.size(), CorruptData, "rank ", peer, " sent ",
+                 state.header, " bytes where at most ", state.message->room.size(), " were due");
+  state.message->received = state.data_left = state.header;
+}
+
+// Receives what is there; true when the message is complete.
+bool TcpTransport::pump_receive(ReceiveState& state) {
+  while (state.header_left > 0) {
+    const std::size_t before = state.header_left;
+    read_header(state);
+    if (state.header_left == before) return false;
+  }
+  while (state.data_left > 0) {
+    std::byte* place = state.message->room.data() + (state.message->received - state.data_left);
+    const std::size_t received = receive_some(state.message->peer, place, state.data_left);
+    if (received == 0) return false;
+    state.data_left -= received;
+  }
+  return true;
+}
+
+// --- aborts
+// ----------------------------------------------------------------------------------------
+
+void TcpTransport::throw_abort(int peer, std::size_t length) {
+  std::string reason(std::min(length, max_reason), '\0');
+  receive_all(socket(peer), std::as_writable_bytes(std::span(reason)),
+              Clock::now() + std::chrono::seconds(1));
+  throw PeerFailure(reason);
+}
+
+void TcpTransport::check_abort() {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw PeerFailure(reason_);
+}
+
+// A peer in the middle of a message cannot be told why: for it the connection just ends.
+void TcpTransport::abort(const std::string& reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  reason_ = reason.substr(0, max_reason);
+  const std::uint64_t header = abort_flag | reason_.size();
+  std::string message(reinterpret_cast<const char*>(&header), sizeof header);
+  message += reason_;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!socket(peer)) continue;
+    if (!is_mid_message_[static_cast<std::size_t>(peer)])
+      ::send(socket(peer).descriptor(), message.data(), message.size(), MSG_NOSIGNAL);
+    shutdown(socket(peer).descriptor(), SHUT_WR);
+  }
+  eventfd_write(wake_.descriptor(), 1);
+}
+
+std::unique_ptr<host::Transport> TcpTransport::split(int, const std::vector<int>& members,
+                                                     host::GatherBytes all_gather) {
+  if (members.empty()) {
+    all_gather({});
+    return nullptr;
+  }
+  MeshPlan part = plan_;
+  part.rank = static_cast<int>(std::ranges::find(members, plan_.rank) - members.begin());
+  part.size = static_cast<int>(members.size());
+  const auto gather_members = [&](std::string_view own) {
+    const auto all = all_gather(own);
+    std::vector<std::string> chosen;
+    for (const int member : members) chosen.push_back(all[static_cast<std::size_t>(member)]);
+    return chosen;
+  };
+  return std::make_unique<TcpTransport>(part, gather_members);
+}
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/host/transport.hpp"
+#include "comm/tcp/handshake.hpp"
+#include "comm/tcp/socket.hpp"
+
+namespace lockstep::comm::tcp {
+
+/// How the ends of a mesh are found.
+struct MeshPlan {
+  int rank, size;
+  std::string address;  ///< interface of this rank to listen on
+  std::string token;
+  std::chrono::milliseconds timeout;
+};
+
+/// Messages over a socket to each of the other ranks: for jobs without MPI.
+class TcpTransport final : public host::Transport {
+ public:
+  /// Connects every pair. Every rank must call it.
+  /// @param all_gather exchanges the listening endpoints.
+  TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather);
+
+  int rank() const override { return plan_.rank; }
+  int size() const override { return plan_.size; }
+  std::string_view backend() const override { return "tcp"; }
+  void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                const host::Patience& patience) override;
+  std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
+                                         host::GatherBytes all_gather) override;
+  void abort(const std::string& reason) noexcept override;
+
+ private:
+  struct SendState;
+  struct ReceiveState;
+  struct Batch;
+
+  void poll_once(Batch& batch);
+  bool pump_send(SendState& state);
+  bool pump_receive(ReceiveState& state);
+  void read_header(ReceiveState& state);
+  std::size_t receive_some(int peer, std::byte* room, std::size_t size);
+  [[noreturn]] void throw_abort(int peer, std::size_t length);
+  void check_abort();
+  Socket& socket(int peer) { return sockets_[static_cast<std::size_t>(peer)]; }
+
+  MeshPlan plan_;
+  std::vector<Socket> sockets_;
+  Socket wake_;
+  std::mutex mutex_;  // guards what `abort` shares with a transfer
+  std::vector<char> is_mid_message_;
+  bool aborted_ = false;
+  std::string reason_;
+};
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,77 @@
+#include "lockstep/observe/log.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <iterator>
+#include <mutex>
+#include <string>
+
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
+
+LogLevel initial_level() {
+  const char* text = std::getenv("LOCKSTEP_LOG_LEVEL");
+  const auto* found = std::ranges::find(level_names, std::string_view(text ? text : ""));
+  if (found == std::end(level_names)) return LogLevel::warning;
+  return static_cast<LogLevel>(found - std::begin(level_names));
+}
+
+std::atomic<LogLevel>& current_level() {
+  static std::atomic<LogLevel> level{initial_level()};
+  return level;
+}
+
+struct Target {
+  std::mutex mutex;
+  std::string prefix;
+  std::function<void(std::string_view)> sink;
+};
+
+// Never destroyed: threads may log while the process ends.
+Target& target() {
+  static Target& instance = *new Target;
+  return instance;
+}
+
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+LogLevel log_level() { return current_level().load(std::memory_order_relaxed); }
+
+void set_log_level(LogLevel level) { current_level().store(level, std::memory_order_relaxed); }
+
+void set_log_rank(int rank, int size) {
+  const std::lock_guard lock(target().mutex);
+  target().prefix = size > 1 ? "[rank " + std::to_string(rank) + "] " : "";
+}
+
+void set_log_sink(std::function<void(std::string_view)> sink) {
+  const std::lock_guard lock(target().mutex);
+  target().sink = std::move(sink);
+}
+
+void write_log(LogLevel level, std::string_view message) {
+  Target& to = target();
+  const std::lock_guard lock(to.mutex);
+  std::string line = to.prefix;
+  line += level_names[static_cast<std::size_t>(level)];
+  line += ": ";
+  line += message;
+  line += '\n';
+  if (to.sink) return to.sink(line);
+  write_all(line);
+}
+
+}  // namespace lockstep
