@@ -36,6 +36,10 @@ Failure Failure::from_current() {
     keep(Kind::mpi, error);
     failure.call_ = error.call();
     failure.status_ = error.status();
+  } catch (const NcclError& error) {
+    keep(Kind::nccl, error);
+    failure.call_ = error.call();
+    failure.status_ = error.status();
   } catch (const InvalidArgument& error) {
     keep(Kind::argument, error);
   } catch (const Unsupported& error) {
@@ -62,6 +66,7 @@ void Failure::raise() const {
     case Kind::timeout: throw Timeout(message_);
     case Kind::peer: throw PeerFailure(message_);
     case Kind::mpi: throw MpiError(call_, status_, message_);
+    case Kind::nccl: throw NcclError(call_, status_, message_);
     case Kind::argument: throw InvalidArgument(message_);
     case Kind::unsupported: throw Unsupported(message_);
     case Kind::corrupt: throw CorruptData(message_);
