@@ -31,3 +31,18 @@ endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
+
+# Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
+add_executable(comm_job_program comm/jobs/job_program.cpp)
+target_link_libraries(comm_job_program PRIVATE lockstep::lockstep lockstep_flags)
+add_executable(test_comm_jobs comm/jobs/job_test.cpp)
+target_link_libraries(test_comm_jobs PRIVATE lockstep_test_support GTest::gtest_main)
+target_compile_definitions(test_comm_jobs PRIVATE
+  LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
+add_dependencies(test_comm_jobs comm_job_program)
+set(job_filter "*")
+if(NOT LOCKSTEP_WITH_MPI)
+  set(job_filter "-*Mpi*")
+endif()
+gtest_discover_tests(test_comm_jobs TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS mpi TIMEOUT 60 PROCESSORS 2)

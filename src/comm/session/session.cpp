@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -145,6 +146,7 @@ void Session::State::fail(const std::string& message, int exit_code) noexcept {
     print_error(message);
   }
   bootstrap->end_job(exit_code);
+  std::abort();  // not reached; GCC overlooks [[noreturn]] on virtual functions
 }
 
 void Session::State::on_terminate() {

@@ -1,0 +1,154 @@
+#include "comm/tcp/handshake.hpp"
+
+#include <cstring>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/control/control_message.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm::tcp {
+namespace {
+
+Deadline in(int milliseconds) { return Clock::now() + std::chrono::milliseconds(milliseconds); }
+
+Socket connected_to(const Socket& listener) {
+  return connect_to(local_endpoint(listener), in(2000));
+}
+
+TEST(Handshake, ListensOnTheInterfaceAskedFor) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 4);
+  EXPECT_EQ(local_endpoint(listener).address, "127.0.0.1");
+  EXPECT_GT(local_endpoint(listener).port, 0);
+}
+
+TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Handshake self{Purpose::control, "token", 0, 3};
+  std::vector<Socket> strangers;
+  const auto greet = [&](const Handshake& who) {
+    strangers.push_back(connected_to(listener));
+    present(strangers.back(), who, in(1000));
+  };
+  greet({Purpose::control, "Token", 1, 3});     // another token
+  greet({Purpose::data, "token", 1, 3});        // another purpose
+  greet({Purpose::control, "token", 3, 3});     // no such rank
+  greet({Purpose::control, "token", -1, 3});    // no rank at all
+  greet({Purpose::control, "token", 1, 4});     // another size
+  strangers.push_back(connected_to(listener));  // says nothing
+  strangers.push_back(connected_to(listener));
+  const std::string noise(5000, 'x');
+  send_all(strangers.back(), std::as_bytes(std::span(noise)), in(1000));
+
+  std::vector<Socket> peers;
+  for (const int rank : {2, 1}) {
+    peers.push_back(connected_to(listener));
+    present(peers.back(), {Purpose::control, "token", rank, 3}, in(1000));
+  }
+  const auto accepted = accept_ranks(listener, self, 1, in(3000));
+  ASSERT_EQ(accepted.size(), 3u);
+  EXPECT_FALSE(accepted[0]);
+  const char sent = 'b';
+  ASSERT_TRUE(send_all(peers[0], std::as_bytes(std::span(&sent, 1)), in(1000)));
+  char received = 0;
+  ASSERT_TRUE(receive_all(accepted[2], std::as_writable_bytes(std::span(&received, 1)), in(1000)));
+  EXPECT_EQ(received, 'b');
+}
+
+TEST(Handshake, NamesTheRanksThatDoNotCome) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Socket one = connected_to(listener);
+  present(one, {Purpose::control, "t", 1, 4}, in(1000));
+  try {
+    accept_ranks(listener, {Purpose::control, "t", 0, 4}, 1, in(200));
+    FAIL() << "no error";
+  } catch (const Timeout& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("2 3 (of 4)"));
+  }
+}
+
+TEST(Handshake, NobodyListeningIsATimeout) {
+  EXPECT_THROW(connect_to({"127.0.0.1", 1}, in(100)), Timeout);
+}
+
+TEST(Handshake, RefusesALongToken) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Socket socket = connected_to(listener);
+  EXPECT_THROW(present(socket, {Purpose::data, std::string(129, 'x'), 0, 2}, in(100)),
+               InvalidArgument);
+}
+
+TEST(Token, IsLongAndNeverTheSame) {
+  EXPECT_EQ(make_token().size(), 64u);
+  EXPECT_NE(make_token(), make_token());
+}
+
+TEST(Token, ComparesWholeTexts) {
+  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "ab"));
+}
+
+TEST(Endpoint, RefusesWhatIsNone) {
+  EXPECT_EQ(Endpoint::parse("10.0.0.1 80").port, 80);
+  for (const char* text : {"", "10.0.0.1", "a b", "a 0", "a 65536", "a 8x"})
+    EXPECT_THROW(Endpoint::parse(text), CorruptData) << text;
+}
+
+class ControlMessages : public ::testing::Test {
+ protected:
+  ControlMessages() {
+    const Socket listener = listen_on({"127.0.0.1", 0}, 4);
+    near_ = connected_to(listener);
+    while (!far_) {
+      if (auto socket = accept_from(listener)) far_ = std::move(*socket);
+    }
+  }
+  Socket near_, far_;
+};
+
+TEST_F(ControlMessages, ArriveWholeAndInOrder) {
+  using namespace control;
+  ASSERT_TRUE(send_message(near_, {MessageType::failed, 2, "first"}));
+  ASSERT_TRUE(send_message(near_, {MessageType::bye, 0, std::string(20'000, 'x')}));
+  MessageReader reader;
+  std::vector<Message> messages;
+  for (int i = 0; i < 100 && messages.size() < 2; ++i) {
+    ASSERT_TRUE(reader.read(far_));
+    while (const auto message = reader.next()) messages.push_back(*message);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].text, "first");
+  EXPECT_EQ(messages[0].exit_code, 2);
+  EXPECT_EQ(messages[1].type, MessageType::bye);
+  EXPECT_EQ(messages[1].text.size(), max_text);
+}
+
+TEST_F(ControlMessages, NoiseEndsTheConnection) {
+  const std::string noise(100'000, '\xFF');
+  send_all(near_, std::as_bytes(std::span(noise)), in(1000));
+  control::MessageReader reader;
+  bool alive = true;
+  for (int i = 0; i < 100 && alive; ++i) {
+    alive = reader.read(far_);
+    EXPECT_FALSE(reader.next());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_FALSE(alive);
+}
+
+TEST_F(ControlMessages, AClosedPeerIsNoticed) {
+  near_.close();
+  control::MessageReader reader;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(reader.read(far_));
+  control::send_message(far_, {control::MessageType::bye});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(control::send_message(far_, {control::MessageType::bye}));
+}
+
+}  // namespace
+}  // namespace lockstep::comm::tcp

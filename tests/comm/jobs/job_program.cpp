@@ -1,0 +1,83 @@
+// One rank of the jobs that job_test.cpp starts: does what its first argument says.
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/session.hpp"
+
+namespace {
+
+namespace ls = lockstep;
+
+// All-reduces until something ends the job; rank 1 does `event` in the middle.
+int train(ls::Session& session, const std::function<void()>& event) {
+  std::vector<float> values(200'000);
+  for (int step = 0; step < 100'000; ++step) {
+    if (session.rank() == 1 && step == 20) event();
+    session.world()->all_reduce(ls::comm::Buffer(std::span(values))).wait();
+  }
+  return 0;
+}
+
+int sum_ranks(ls::Session& session) {
+  const auto sum = ls::comm::all_reduce_scalar(*session.world(), std::int64_t{session.rank()});
+  const auto half = session.world()->split(session.rank() % 2, 0);
+  std::vector<float> values(50'000, 1.0f);
+  half->all_reduce(ls::comm::Buffer(std::span(values))).wait();
+  std::printf("rank %d of %d (%s), local %d of %d, sum %lld, half %g\n", session.rank(),
+              session.size(), std::string(session.world()->backend()).c_str(), session.local_rank(),
+              session.local_size(), static_cast<long long>(sum),
+              static_cast<double>(values.back()));
+  return 0;
+}
+
+int compute_alone(ls::Session& session, const std::function<void()>& event) {
+  if (session.rank() == 1) event();
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+  return 0;
+}
+
+const std::map<std::string, std::function<int(ls::Session&)>> modes{
+    {"sum", sum_ranks},
+    {"throw",
+     [](ls::Session& s) {
+       return train(s, [] { LOCKSTEP_THROW(OutOfMemory, "no memory for 7 bytes"); });
+     }},
+    {"refuse",
+     [](ls::Session& s) {
+       return train(s, [] { LOCKSTEP_THROW(InvalidArgument, "lr must be positive"); });
+     }},
+    {"refuse-all",
+     [](ls::Session&) -> int { LOCKSTEP_THROW(InvalidArgument, "steps must be positive"); }},
+    {"kill", [](ls::Session& s) { return train(s, [] { std::raise(SIGKILL); }); }},
+    {"segv", [](ls::Session& s) { return train(s, [] { std::raise(SIGSEGV); }); }},
+    {"kill-alone", [](ls::Session& s) { return compute_alone(s, [] { std::raise(SIGKILL); }); }},
+    {"throw-alone",
+     [](ls::Session& s) { return compute_alone(s, [] { throw std::runtime_error("lonely"); }); }},
+    {"thread",
+     [](ls::Session& s) {
+       return train(s, [] { std::thread([] { throw std::runtime_error("in a thread"); }).join(); });
+     }},
+    {"exit", [](ls::Session& s) { return train(s, [] { std::_Exit(0); }); }},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "uncaught") {
+    ls::Session session(argc, argv);
+    return train(session, [] { throw std::runtime_error("nobody catches this"); });
+  }
+  const auto found = modes.find(mode);
+  if (found == modes.end()) return 3;
+  return ls::Session::run(argc, argv, found->second);
+}

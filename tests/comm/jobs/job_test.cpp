@@ -1,0 +1,200 @@
+// Whole jobs: real processes that fail, vanish, or were started wrongly.
+
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/process.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::CommandResult;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::run_command;
+
+const std::string program = LOCKSTEP_JOB_PROGRAM;
+
+// What mpirun needs as root, in containers, and with more ranks than cores.
+class MpiEnvironment : public ::testing::Environment {
+  void SetUp() override {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+  }
+};
+const auto* const mpi_environment = ::testing::AddGlobalTestEnvironment(new MpiEnvironment);
+
+CommandResult mpi_job(int ranks, const std::string& arguments) {
+  return run_command(std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np " +
+                     std::to_string(ranks) + " " + program + " " + arguments);
+}
+
+std::string tcp_rank(int rank, int size, int port, const std::string& arguments,
+                     const std::string& token = "secret") {
+  return "RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
+         " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
+         " LOCKSTEP_JOB_TOKEN=" + token + " " + program + " " + arguments;
+}
+
+// Starts all ranks of a job over TCP; the result is that of rank 0.
+CommandResult tcp_job(int size, int port, const std::string& arguments) {
+  std::string command;
+  for (int rank = 1; rank < size; ++rank) command += tcp_rank(rank, size, port, arguments) + " & ";
+  return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; wait; exit $code");
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+class MpiJob : public ::testing::TestWithParam<int> {};
+
+TEST_P(MpiJob, SumsOverAllRanks) {
+  const int ranks = GetParam();
+  const auto result = mpi_job(ranks, "sum");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string name = std::to_string(rank) + " of " + std::to_string(ranks);
+    EXPECT_THAT(result.output, HasSubstr("rank " + name + " (mpi), local " + name));
+  }
+  EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+            static_cast<std::size_t>(ranks));
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, MpiJob, ::testing::Values(1, 2, 3, 4));
+
+void expect_quick_failure(const CommandResult& result) {
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 10) << result.output;
+}
+
+TEST(MpiFaults, ExceptionOfOneRankEndsAllWithItsMessageOnce) {
+  const auto result = mpi_job(3, "throw");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(occurrences(result.output, "[rank 1] error: no memory for 7 bytes"), 1u)
+      << result.output;
+  EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
+}
+
+TEST(MpiFaults, ExceptionReachesRanksOutsideCollectives) {
+  const auto result = mpi_job(2, "throw-alone");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("[rank 1] error: lonely"));
+}
+
+TEST(MpiFaults, InvalidArgumentEndsWithCodeTwo) {
+  const auto result = mpi_job(2, "refuse");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("[rank 1] error: lr must be positive"));
+}
+
+TEST(MpiFaults, ErrorOfAllRanksIsSaidOnce) {
+  const auto result = mpi_job(4, "refuse-all");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(occurrences(result.output, "steps must be positive"), 1u) << result.output;
+}
+
+TEST(MpiFaults, UncaughtExceptionEndsAll) {
+  const auto result = mpi_job(2, "uncaught");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("nobody catches this"));
+}
+
+TEST(MpiFaults, ExceptionInAThreadEndsAll) {
+  const auto result = mpi_job(2, "thread");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("in a thread"));
+}
+
+class MpiLostRank : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MpiLostRank, IsNamedByTheSurvivors) {
+  const auto result = mpi_job(2, GetParam());
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "), HasSubstr("pid "),
+                                   HasSubstr("was lost: connection closed")));
+}
+INSTANTIATE_TEST_SUITE_P(Ways, MpiLostRank,
+                         ::testing::Values("kill", "kill-alone", "segv", "exit"));
+
+TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
+  const auto result = run_command("OMPI_COMM_WORLD_SIZE=2 " + program + " sum");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("started 2 ranks, but MPI sees 1"));
+}
+
+TEST(MpiLaunch, RefusesAnUnknownDeviceOnce) {
+  const auto result = mpi_job(2, "sum --device tpu");
+  expect_quick_failure(result);
+  EXPECT_EQ(occurrences(result.output, "got 'tpu'"), 1u) << result.output;
+}
+
+TEST(TcpJob, SumsOverTwoAndThreeRanks) {
+  for (const int ranks : {2, 3}) {
+    const auto result = tcp_job(ranks, 29720 + ranks, "sum");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(tcp)"), static_cast<std::size_t>(ranks))
+        << result.output;
+    EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+              static_cast<std::size_t>(ranks));
+  }
+}
+
+TEST(TcpJob, ExceptionOfOneRankEndsAll) {
+  const auto result = tcp_job(2, 29731, "throw");
+  expect_quick_failure(result);
+  EXPECT_EQ(occurrences(result.output, "[rank 1] error: no memory for 7 bytes"), 1u)
+      << result.output;
+}
+
+TEST(TcpJob, LostRankIsNamed) {
+  const auto result = tcp_job(3, 29732, "kill");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("[rank 0] error: rank 1 (host "));
+  EXPECT_THAT(result.output, HasSubstr("[rank 2] error: rank 1 (host "));
+}
+
+TEST(TcpJob, RankWithAnotherTokenIsTurnedAway) {
+  const auto result =
+      run_command(tcp_rank(0, 2, 29733, "sum") + " & " + tcp_rank(1, 2, 29733, "sum", "guess") +
+                  "; code=$?; kill %1; exit $code");
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("another job token"));
+}
+
+TEST(TcpJob, RefusesContradictoryEnvironments) {
+  const auto expect_refusal = [](const std::string& environment, const std::string& words) {
+    const auto result = run_command(environment + " " + program + " sum");
+    EXPECT_EQ(result.exit_code, 2) << environment;
+    EXPECT_THAT(result.output, HasSubstr(words)) << environment;
+  };
+  expect_refusal("RANK=0", "WORLD_SIZE is not");
+  expect_refusal("WORLD_SIZE=2", "RANK");
+  expect_refusal("WORLD_SIZE=2 RANK=2 MASTER_PORT=1 MASTER_ADDR=x", "RANK must be a number");
+  expect_refusal("WORLD_SIZE=two RANK=0", "WORLD_SIZE must be a number");
+  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=99999 MASTER_ADDR=127.0.0.1", "MASTER_PORT");
+  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=127.0.0.1",
+                 "LOCKSTEP_JOB_TOKEN");
+}
+
+TEST(SingleJob, NeedsNoLauncher) {
+  const auto result = run_command(program + " sum");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("rank 0 of 1 (self)"));
+  EXPECT_THAT(run_command(program + " refuse-all").output,
+              AllOf(HasSubstr("error: steps must be positive"), Not(HasSubstr("[rank"))));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "comm/host/signature.hpp"
+
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/comm/errors.hpp"
+
+namespace lockstep::comm::host {
+namespace {
+
+Signature all_reduce_of(std::int64_t count, const std::string& label = "") {
+  Operation operation;
+  operation.kind = OperationKind::all_reduce;
+  operation.dtype = DType::f32;
+  operation.count = count;
+  operation.label = label;
+  return Signature(operation);
+}
+
+TEST(Signature, LabelsCountOnlyWhereBothRanksGiveOne) {
+  EXPECT_TRUE(all_reduce_of(4, "a").agrees_with(all_reduce_of(4)));
+  EXPECT_FALSE(all_reduce_of(4, "a").agrees_with(all_reduce_of(4, "b")));
+}
+
+TEST(Signature, LongLabelsThatBeginAlikeStillDiffer) {
+  const std::string beginning(500, 'x');
+  EXPECT_FALSE(all_reduce_of(4, beginning + "a").agrees_with(all_reduce_of(4, beginning + "b")));
+}
+
+TEST(Signature, NamesTheRanksOutsideTheMajority) {
+  std::vector<Signature> ranks(5, all_reduce_of(10));
+  ranks[0] = all_reduce_of(11);
+  ranks[3] = all_reduce_of(12);
+  try {
+    require_agreement(ranks, "world");
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("rank 1 called all_reduce #0 of 10 f32"),
+                                 ::testing::HasSubstr("rank 0 called all_reduce #0 of 11"),
+                                 ::testing::HasSubstr("rank 3 called all_reduce #0 of 12")));
+  }
+}
+
+TEST(Signature, DescribesForeignBytesWithoutTrustingThem) {
+  Signature noise;
+  std::memset(static_cast<void*>(&noise), 0xFF, sizeof noise);
+  EXPECT_EQ(noise.describe(), "a message of unknown form");
+}
+
+}  // namespace
+}  // namespace lockstep::comm::host

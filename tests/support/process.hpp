@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include <sys/wait.h>
+
+namespace lockstep::testing {
+
+/// How a command ended, and what it wrote to both streams.
+struct CommandResult {
+  int exit_code = 0;
+  double seconds = 0;
+  std::string output;
+};
+
+/// Runs a shell command to its end; it is killed, with all it started, after `limit` seconds (exit
+/// code 124).
+inline CommandResult run_command(const std::string& command, int limit = 40) {
+  const std::string limited =
+      "timeout -k 2 " + std::to_string(limit) + " sh -c '" + command + "' 2>&1";
+  const auto start = std::chrono::steady_clock::now();
+  FILE* pipe = popen(limited.c_str(), "r");
+  if (!pipe) throw std::runtime_error("cannot run " + command);
+  CommandResult result;
+  std::array<char, 4096> chunk;
+  while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), pipe))
+    result.output.append(chunk.data(), count);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace lockstep::testing
