@@ -11,6 +11,8 @@
 namespace lockstep::comm {
 namespace {
 
+constexpr const char* closed_words =
+    " closed its connection; it may hold another job token, or have failed";
 constexpr std::uint64_t max_message = std::uint64_t{256} << 20;
 
 /// A star of connections to rank 0, which collects and hands out.
@@ -54,7 +56,7 @@ void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer)
   const std::uint64_t length = bytes.size();
   const bool is_sent = tcp::send_all(to, std::as_bytes(std::span(&length, 1)), deadline()) &&
                        tcp::send_all(to, std::as_bytes(std::span(bytes)), deadline());
-  LOCKSTEP_CHECK(is_sent, comm::PeerFailure, "bootstrap: rank ", peer, " closed its connection");
+  LOCKSTEP_CHECK(is_sent, comm::PeerFailure, "bootstrap: rank ", peer, closed_words);
 }
 
 std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
@@ -66,8 +68,7 @@ std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
   std::string bytes(length, '\0');
   is_received =
       is_received && tcp::receive_all(from, std::as_writable_bytes(std::span(bytes)), deadline());
-  LOCKSTEP_CHECK(is_received, comm::PeerFailure, "bootstrap: rank ", peer,
-                 " closed its connection; it may hold another job token, or have failed");
+  LOCKSTEP_CHECK(is_received, comm::PeerFailure, "bootstrap: rank ", peer, closed_words);
   return bytes;
 }
 

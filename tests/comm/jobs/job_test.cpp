@@ -167,8 +167,8 @@ TEST(TcpJob, LostRankIsNamed) {
 
 TEST(TcpJob, RankWithAnotherTokenIsTurnedAway) {
   const auto result =
-      run_command(tcp_rank(0, 2, 29733, "sum") + " & " + tcp_rank(1, 2, 29733, "sum", "guess") +
-                  "; code=$?; kill %1; exit $code");
+      run_command(tcp_rank(0, 2, 29733, "sum") + " & first=$!; " +
+                  tcp_rank(1, 2, 29733, "sum", "guess") + "; code=$?; kill $first; exit $code");
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("another job token"));
 }
