@@ -109,7 +109,7 @@ template <class M>
 bool learns(const nn::ModulePtr<M>& model, const Tensor& x, const Tensor& targets) {
   optim::Adam optimizer(model->parameters(), {.lr = 3e-3});
   double first = 0;
-  for (int step = 0; step < 100; ++step) {
+  for (int step = 0; step < 500; ++step) {
     optimizer.zero_grad();
     const Tensor loss = cross_entropy(model(x), targets);
     if (step == 0) first = loss.item();
