@@ -4,6 +4,7 @@
 #include <string>
 
 #include "io/byte_source.hpp"
+#include "io/checked_size.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -41,18 +42,17 @@ IdxHeader read_header(ByteSource& in, std::string_view source) {
   const int rank = std::to_integer<int>(magic[3]);
   LOCKSTEP_CHECK(rank <= max_rank, Unsupported, source, ": ", rank, " dimensions at offset 3; at ",
                  "most ", max_rank, " are supported");
-  header.bytes = size_of(header.dtype);
-  bool overflow = false;
   for (int i = 0; i < rank; ++i) {
     std::byte word[4];
     in.read(word);
     std::uint64_t extent = 0;
     for (const std::byte byte : word) extent = extent << 8 | std::to_integer<std::uint64_t>(byte);
     header.shape.push_back(static_cast<std::int64_t>(extent));
-    overflow |= __builtin_mul_overflow(header.bytes, extent, &header.bytes);
   }
-  LOCKSTEP_CHECK(!overflow && header.bytes <= in.most_left(), CorruptData, source, ": shape ",
-                 header.shape, " of ", header.dtype, " needs more bytes than the file can hold");
+  const auto bytes = checked_bytes(header.shape, size_of(header.dtype));
+  LOCKSTEP_CHECK(bytes && *bytes <= in.most_left(), CorruptData, source, ": shape ", header.shape,
+                 " of ", header.dtype, " needs more bytes than the file can hold");
+  header.bytes = *bytes;
   return header;
 }
 

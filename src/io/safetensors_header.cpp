@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/checked_size.hpp"
 #include "io/safetensors_sax.hpp"
 
 namespace lockstep::io {
@@ -66,16 +67,12 @@ void check_size(const SafetensorsEntry& entry, std::string_view source) {
   const Format* format = find_format(entry.format);
   LOCKSTEP_CHECK(format, CorruptData, source, ": tensor ", in_quotes(entry.name),
                  " has the unknown dtype ", in_quotes(entry.format));
-  std::uint64_t bytes = format->bytes;
-  bool overflow = false;
-  for (const auto extent : entry.shape)
-    overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
-  // An extent of 0 after an overflow still means no bytes, yet no program writes such a shape.
-  LOCKSTEP_CHECK(!overflow, CorruptData, source, ": tensor ", in_quotes(entry.name), " of shape ",
-                 entry.shape, " would have more than 2^64 bytes");
-  LOCKSTEP_CHECK(entry.begin <= entry.end && entry.end - entry.begin == bytes, CorruptData, source,
+  const auto bytes = checked_bytes(entry.shape, format->bytes);
+  LOCKSTEP_CHECK(bytes, CorruptData, source, ": tensor ", in_quotes(entry.name), " of shape ",
+                 entry.shape, " would have 2^63 bytes or more");
+  LOCKSTEP_CHECK(entry.begin <= entry.end && entry.end - entry.begin == *bytes, CorruptData, source,
                  ": tensor ", in_quotes(entry.name), " of shape ", entry.shape, " and dtype ",
-                 entry.format, " takes ", bytes, " bytes, but its data_offsets are [", entry.begin,
+                 entry.format, " takes ", *bytes, " bytes, but its data_offsets are [", entry.begin,
                  ", ", entry.end, "]");
 }
 

@@ -1,5 +1,4 @@
 #include <array>
-#include <cstdlib>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include "lockstep/data/tensor_dataset.hpp"
 #include "lockstep/data/token_dataset.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/golden.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::data {
@@ -140,11 +140,8 @@ TEST(DataLoader, GivesTheSameBatchesOfTensorsFromAnyNumberOfWorkers) {
   EXPECT_EQ(sums(0), sums(3));
 }
 
-// The real files are not part of the project; LOCKSTEP_DATA_DIR says where they are.
 TEST(ImageDataset, ReadsMnist) {
-  const char* chosen = std::getenv("LOCKSTEP_DATA_DIR");
-  const std::filesystem::path folder =
-      (chosen ? std::filesystem::path(chosen) : "../shared/data") / std::filesystem::path("mnist");
+  const auto folder = lockstep::testing::data_dir() / "mnist";
   if (!exists(folder)) GTEST_SKIP() << "no MNIST in " << folder << "; set LOCKSTEP_DATA_DIR";
   const ImageDataset digits(io::read_labelled_images(folder / "t10k-images-idx3-ubyte.gz",
                                                      folder / "t10k-labels-idx1-ubyte.gz"));

@@ -75,6 +75,7 @@ TEST(Idx, RejectsPromisesThatTheFileCannotKeep) {
   EXPECT_THAT(corruption(gzip(idx_bytes(8, {most}, "x"))), HasSubstr("more bytes"));
   EXPECT_THAT(corruption(idx_bytes(14, {most, most, most}, "x")), HasSubstr("more bytes"));
   EXPECT_THAT(corruption(idx_bytes(14, {most, most, 0}, "x")), HasSubstr("more bytes"));
+  EXPECT_THAT(corruption(idx_bytes(8, {0, most, most, most}, "")), HasSubstr("more bytes"));
 }
 
 TEST(Idx, RejectsHeadersOfOtherFormats) {

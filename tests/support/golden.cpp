@@ -111,7 +111,12 @@ std::string GoldenArgs::json() const { return object_->json.dump(); }
 
 std::filesystem::path golden_dir() {
   const char* chosen = std::getenv("LOCKSTEP_GOLDEN_DIR");
-  return chosen && *chosen ? chosen : LOCKSTEP_GOLDEN_DEFAULT_DIR;
+  return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR "/tests/data/golden";
+}
+
+std::filesystem::path data_dir() {
+  const char* chosen = std::getenv("LOCKSTEP_DATA_DIR");
+  return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR "/../shared/data";
 }
 
 std::vector<GoldenCase> load_golden(std::string_view file) {

@@ -52,6 +52,10 @@ struct GoldenCase {
 /// LOCKSTEP_GOLDEN_DIR of the environment, else tests/data/golden of the source tree.
 std::filesystem::path golden_dir();
 
+/// Real data for trying and testing: LOCKSTEP_DATA_DIR of the environment, else ../shared/data
+/// beside the source tree. It need not exist; tests that use it then skip.
+std::filesystem::path data_dir();
+
 /// All cases of one file.
 /// @param file name without folder and suffix: "matmul".
 std::vector<GoldenCase> load_golden(std::string_view file);
