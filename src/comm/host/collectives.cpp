@@ -9,17 +9,8 @@
 namespace lockstep::comm::host {
 namespace {
 
-// Payloads up to this size travel with the signature, in one message.
-constexpr std::size_t greeting_payload = 8192;
-constexpr std::size_t greeting_slot = sizeof(Signature) + greeting_payload;
-static_assert(sizeof(Signature) % 8 == 0 && greeting_slot % 8 == 0);
-
 // A piece is reduced while it is still in the cache that the transport copied it through.
 constexpr std::size_t default_piece_bytes = 256 << 10;
-
-std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
-  return elements * static_cast<std::int64_t>(size_of(operation.dtype));
-}
 
 }  // namespace
 
@@ -53,102 +44,6 @@ void Collectives::run(const Operation& operation) {
     case OperationKind::broadcast: return broadcast(operation);
     default: return all_to_all(operation);
   }
-}
-
-// --- signatures ---------------------------------------------------------------------------------
-
-bool Collectives::fits_greeting(std::size_t bytes) const { return bytes <= greeting_payload; }
-
-std::byte* Collectives::slot(int rank) {
-  return greetings_.data() + static_cast<std::size_t>(rank) * greeting_slot;
-}
-
-std::size_t Collectives::write_greeting(const Operation& operation,
-                                        std::span<const std::byte> payload) {
-  const Signature own(operation);
-  std::memcpy(slot(rank_), &own, sizeof own);
-  if (!payload.empty()) std::memcpy(slot(rank_) + sizeof own, payload.data(), payload.size());
-  payload_sizes_[static_cast<std::size_t>(rank_)] = payload.size();
-  return sizeof own + payload.size();
-}
-
-void Collectives::read_greeting(int rank, std::size_t received) {
-  LOCKSTEP_CHECK(received >= sizeof(Signature), CorruptData, "rank ", rank, " of ", group_,
-                 " sent ", received, " bytes where a signature of ", sizeof(Signature), " was due");
-  std::memcpy(&signatures_[static_cast<std::size_t>(rank)], slot(rank), sizeof(Signature));
-  payload_sizes_[static_cast<std::size_t>(rank)] = received - sizeof(Signature);
-}
-
-void Collectives::greet(const Operation& operation, std::span<const std::byte> payload) {
-  const std::size_t size = write_greeting(operation, payload);
-  read_greeting(rank_, size);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    queue_send(peer, slot(rank_), static_cast<std::int64_t>(size));
-    queue_receive(peer, slot(peer), static_cast<std::int64_t>(greeting_slot));
-  }
-  transport_.transfer(out_, in_, patience_);
-  for (const Incoming& incoming : in_) read_greeting(incoming.peer, incoming.received);
-  clear_queues();
-  if (check_signatures_) require_agreement(signatures_, group_);
-  for (std::size_t r = 0; r < factors_.size(); ++r) factors_[r] = signatures_[r].factor;
-}
-
-const std::byte* Collectives::payload_of(int rank, std::int64_t expected_bytes) {
-  const std::size_t size = payload_sizes_[static_cast<std::size_t>(rank)];
-  LOCKSTEP_CHECK(size == static_cast<std::size_t>(expected_bytes), comm::Mismatch, "rank ", rank,
-                 " of ", group_, " sent ", size, " bytes where ", expected_bytes,
-                 " were due, with ", signatures_[static_cast<std::size_t>(rank)].describe());
-  return slot(rank) + sizeof(Signature);
-}
-
-// --- data that travels with the signature --------------------------------------------------------
-
-void Collectives::run_small(const Operation& operation) {
-  const auto total = offset_bytes(operation, operation.count);
-  const bool gathers = operation.kind == OperationKind::all_gather;
-  const auto parts = parts_of(operation);
-  const Part own = parts[static_cast<std::size_t>(rank_)];
-  const auto own_bytes = offset_bytes(operation, own.size);
-  const bool contributes = operation.kind != OperationKind::broadcast || rank_ == operation.peer;
-  const auto sent = static_cast<std::size_t>(!contributes ? 0 : gathers ? own_bytes : total);
-  greet(operation, {operation.input, sent});
-
-  const auto copy = [](std::byte* to, const std::byte* from, std::int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  };
-  const auto own_begin = offset_bytes(operation, own.begin);
-  switch (operation.kind) {
-    case OperationKind::all_reduce: return fold_payloads(operation, 0, operation.count);
-    case OperationKind::reduce_scatter: return fold_payloads(operation, own.begin, own.size);
-    case OperationKind::broadcast:
-      if (rank_ != operation.peer) copy(operation.output, payload_of(operation.peer, total), total);
-      return;
-    case OperationKind::all_gather:
-      for (int peer = 0; peer < size_; ++peer) {
-        const Part part = parts[static_cast<std::size_t>(peer)];
-        const auto bytes = offset_bytes(operation, part.size);
-        copy(operation.output + offset_bytes(operation, part.begin), payload_of(peer, bytes),
-             bytes);
-      }
-      return;
-    case OperationKind::all_to_all:
-      for (int peer = 0; peer < size_; ++peer)
-        copy(
-            operation.output + offset_bytes(operation, parts[static_cast<std::size_t>(peer)].begin),
-            payload_of(peer, total) + own_begin, own_bytes);
-      return;
-    default: return;  // a barrier is done once all have greeted
-  }
-}
-
-void Collectives::fold_payloads(const Operation& operation, std::int64_t begin,
-                                std::int64_t count) {
-  sources_.clear();
-  const auto total = offset_bytes(operation, operation.count);
-  for (int peer = 0; peer < size_; ++peer)
-    sources_.push_back(payload_of(peer, total) + offset_bytes(operation, begin));
-  fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, operation.output, count);
 }
 
 // --- data in pieces ------------------------------------------------------------------------------

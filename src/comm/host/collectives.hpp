@@ -35,6 +35,14 @@ class Collectives {
     Part piece_of(int rank, std::int64_t round) const;
   };
 
+  // Payloads up to this size travel with the signature, in one message.
+  static constexpr std::size_t greeting_payload = 8192;
+  static constexpr std::size_t greeting_slot = sizeof(Signature) + greeting_payload;
+  static_assert(sizeof(Signature) % 8 == 0 && greeting_slot % 8 == 0);
+
+  static std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(size_of(operation.dtype));
+  }
   bool fits_greeting(std::size_t bytes) const;
   std::byte* slot(int rank);
   std::size_t write_greeting(const Operation& operation, std::span<const std::byte> payload);
