@@ -13,6 +13,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
 /// The blocks of a launch run one after the other on an OS thread, so that one instance serves.

@@ -1,0 +1,54 @@
+#include "cuda/move.hpp"
+#include "cuda/pointwise.hpp"
+
+namespace lockstep::cuda_kernels {
+namespace {
+
+template <class T>
+struct Select {
+  __device__ T operator()(bool condition, T a, T b) const { return condition ? a : b; }
+};
+
+template <CompareOp op, class T>
+struct Compare {
+  __device__ bool operator()(T left, T right) const {
+    using A = std::conditional_t<is_16_bit_float<T>, float, T>;
+    const A a = convert<A>(left);
+    const A b = convert<A>(right);
+    if constexpr (op == CompareOp::equal) return a == b;
+    if constexpr (op == CompareOp::not_equal) return a != b;
+    if constexpr (op == CompareOp::less) return a < b;
+    if constexpr (op == CompareOp::less_equal) return a <= b;
+  }
+};
+
+template <CompareOp op>
+void compare_with(const ArrayView& out, const ArrayView& a, const ArrayView& b, StreamRef stream) {
+  dispatch_all(a.dtype, "compare", [&]<class T>(TypeTag<T>) {
+    pointwise<bool, T, T>(stream, Compare<op, T>{}, out, a, b);
+  });
+}
+
+}  // namespace
+
+void where(const ArrayView& out, const ArrayView& condition, const ArrayView& a, const ArrayView& b,
+           StreamRef stream) {
+  dispatch_all(out.dtype, "where", [&]<class T>(TypeTag<T>) {
+    pointwise<T, bool, T, T>(stream, Select<T>{}, out, condition, a, b);
+  });
+}
+
+void compare(CompareOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
+             StreamRef stream) {
+  switch (op) {
+    case CompareOp::equal: return compare_with<CompareOp::equal>(out, a, b, stream);
+    case CompareOp::not_equal: return compare_with<CompareOp::not_equal>(out, a, b, stream);
+    // a > b is b < a, which saves kernels.
+    case CompareOp::less: return compare_with<CompareOp::less>(out, a, b, stream);
+    case CompareOp::less_equal: return compare_with<CompareOp::less_equal>(out, a, b, stream);
+    case CompareOp::greater: return compare_with<CompareOp::less>(out, b, a, stream);
+    case CompareOp::greater_equal: return compare_with<CompareOp::less_equal>(out, b, a, stream);
+  }
+}
+
+}  // namespace lockstep::cuda_kernels
