@@ -40,4 +40,5 @@ if(LOCKSTEP_BUILD_TESTS)
     "${PROJECT_SOURCE_DIR}/src/simgpu/include" "${PROJECT_SOURCE_DIR}/include"
     "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
   target_link_libraries(lockstep_cuda_shim_check PRIVATE lockstep_flags)
+  target_compile_options(lockstep_cuda_shim_check PRIVATE -O0)
 endif()

@@ -1,24 +1,170 @@
 #include "cuda/generate.hpp"
 #include "cuda/launch.hpp"
+#include "cuda/layout.hpp"
+#include "cuda/vector.hpp"
+#include "functional/math.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
+constexpr int threads = 256;
+constexpr int lanes = 4;  // one block of random bits serves four elements
+
+/// Calls `launch_part(set, first)` for parts of fewer than 2^31 elements in row-major order.
+template <int K, class Launch>
+void row_major_parts(const std::array<const ArrayView*, K>& views, Launch&& launch_part) {
+  const ArraySet<K> arrays(views, ArraySet<K>::Order::row_major);
+  std::int64_t first = 0;
+  if (views[0]->numel() == 0) return;
+  arrays.for_each_part([&](const ArraySet<K>& part) {
+    launch_part(part, first);
+    first += part.numel();
+  });
+}
+
 template <class T>
 __global__ void arange_kernel(T* out, std::int64_t count, double start, double step) {
   for (std::int64_t i = global_thread(); i < count; i += grid_threads())
-    out[i] = T(static_cast<AccumulateType<T>>(start + static_cast<double>(i) * step));
+    out[i] = convert<T>(start + static_cast<double>(i) * step);
+}
+
+/// A draw of four elements from four random words.
+struct Uniform {
+  double low, high;
+  template <class A>
+  __device__ void operator()(const PhiloxBlock& bits, A (&value)[lanes]) const {
+    for (int j = 0; j < lanes; ++j)
+      value[j] = A(low) + (A(high) - A(low)) * A(uniform_from_bits(bits.word[j]));
+  }
+};
+
+struct Normal {
+  double mean, deviation;
+  template <class A>
+  __device__ void operator()(const PhiloxBlock& bits, A (&value)[lanes]) const {
+    for (int j = 0; j < lanes; j += 2) {
+      const float open = 1.0f - uniform_from_bits(bits.word[j]);
+      const float radius = functional::math::sqrt(-2.0f * functional::math::log(open));
+      const auto turn = functional::math::sincos_turns(uniform_from_bits(bits.word[j + 1]));
+      value[j] = A(mean) + A(deviation) * A(radius * turn.cos);
+      value[j + 1] = A(mean) + A(deviation) * A(radius * turn.sin);
+    }
+  }
+};
+
+template <class Draw, class T>
+__global__ void __launch_bounds__(threads)
+    draw_kernel(T* out, std::int64_t count, Draw draw, PhiloxState random) {
+  const std::int64_t blocks = (count + lanes - 1) / lanes;
+  for (std::int64_t i = global_thread(); i < blocks; i += grid_threads()) {
+    AccumulateType<T> value[lanes];
+    draw(random.block(static_cast<std::uint64_t>(i)), value);
+    for (int j = 0; j < lanes; ++j)
+      if (i * lanes + j < count) out[i * lanes + j] = convert<T>(value[j]);
+  }
+}
+
+template <class Draw>
+void fill_from(const Draw& draw, const char* name, const ArrayView& out, PhiloxState random,
+               StreamRef stream) {
+  const std::int64_t count = out.numel();
+  if (count == 0) return;
+  dispatch_floating(out.dtype, name, [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for((count + lanes - 1) / lanes, threads), threads, 0, draw_kernel<Draw, T>,
+           out.as<T>(), count, draw, random);
+  });
+}
+
+/// `first_block` counts, in random blocks, what earlier parts of the array used.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    dropout_kernel(const __grid_constant__ Layout<2> layout, T* out, const T* in, float p,
+                   std::uint64_t first, PhiloxState random) {
+  using A = AccumulateType<T>;
+  const A scale = A(1) / (A(1) - A(p));
+  const std::uint32_t step = gridDim.x * blockDim.x * lanes;
+  for (std::uint32_t base = (blockIdx.x * blockDim.x + threadIdx.x) * lanes; base < layout.count;
+       base += step) {
+    const PhiloxBlock bits = random.block((first + base) / lanes);
+    const auto at = layout.offsets(base);
+    if (layout.vectorised && base + lanes <= layout.count) {
+      Vector<T, lanes> value = load_vector<lanes>(in + at.of[1]);
+      for (int j = 0; j < lanes; ++j)
+        value.lane[j] = uniform_from_bits(bits.word[j]) >= p
+                            ? convert<T>(convert<A>(value.lane[j]) * scale)
+                            : T{};
+      store_vector<lanes>(out + at.of[0], value);
+      continue;
+    }
+    for (std::uint32_t j = 0; j < lanes && base + j < layout.count; ++j) {
+      const auto one = layout.offsets(base + j);
+      const bool kept = uniform_from_bits(bits.word[j]) >= p;
+      out[one.of[0]] = kept ? convert<T>(convert<A>(in[one.of[1]]) * scale) : T{};
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    triangle_kernel(const __grid_constant__ Layout<2> layout, T* out, const T* in, bool upper,
+                    std::int64_t diagonal, std::uint64_t first, std::int64_t rows,
+                    std::int64_t columns) {
+  const std::uint32_t step = gridDim.x * blockDim.x;
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < layout.count; i += step) {
+    const auto at = layout.offsets(i);
+    const auto index = static_cast<std::int64_t>(first + i);
+    const std::int64_t column = index % columns;
+    const std::int64_t row = index / columns % rows;
+    const bool kept = upper ? column - row >= diagonal : column - row <= diagonal;
+    out[at.of[0]] = kept ? in[at.of[1]] : T{};
+  }
 }
 
 }  // namespace
 
 void arange(const ArrayView& out, double start, double step, StreamRef stream) {
-  constexpr int threads = 256;
   const std::int64_t count = out.numel();
   if (count == 0) return;
   dispatch_numeric(out.dtype, "arange", [&]<class T>(TypeTag<T>) {
     launch(stream, grid_for(count, threads), threads, 0, arange_kernel<T>, out.as<T>(), count,
            start, step);
+  });
+}
+
+void uniform(const ArrayView& out, double low, double high, PhiloxState random, StreamRef stream) {
+  fill_from(Uniform{low, high}, "uniform", out, random, stream);
+}
+
+void normal(const ArrayView& out, double mean, double deviation, PhiloxState random,
+            StreamRef stream) {
+  fill_from(Normal{mean, deviation}, "normal", out, random, stream);
+}
+
+void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random,
+             StreamRef stream) {
+  dispatch_floating(out.dtype, "dropout", [&]<class T>(TypeTag<T>) {
+    row_major_parts<2>({&out, &x}, [&](const ArraySet<2>& part, std::int64_t first) {
+      LOCKSTEP_CHECK(first % lanes == 0, Unsupported, "dropout: an array of shape ", out.shape,
+                     " is too large to be cut at a multiple of ", lanes, " elements");
+      const auto layout = part.layout(lanes);
+      launch(stream, grid_for(layout.count / lanes + 1, threads), threads, 0, dropout_kernel<T>,
+             layout, reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]),
+             static_cast<float>(p), static_cast<std::uint64_t>(first), random);
+    });
+  });
+}
+
+void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal,
+              StreamRef stream) {
+  const std::int64_t rows = out.shape[out.rank() - 2];
+  const std::int64_t columns = out.shape[out.rank() - 1];
+  dispatch_all(out.dtype, "triangle", [&]<class T>(TypeTag<T>) {
+    row_major_parts<2>({&out, &in}, [&](const ArraySet<2>& part, std::int64_t first) {
+      const auto layout = part.layout(1);
+      launch(stream, grid_for(layout.count, threads), threads, 0, triangle_kernel<T>, layout,
+             reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]), upper,
+             diagonal, static_cast<std::uint64_t>(first), rows, columns);
+    });
   });
 }
 

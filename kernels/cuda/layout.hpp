@@ -83,8 +83,12 @@ struct Dimension {
 template <int K>
 class ArraySet {
  public:
-  /// @param views K arrays of one shape; the first is the one whose memory order decides.
-  explicit ArraySet(const std::array<const ArrayView*, K>& views) {
+  /// In which order a launch numbers the elements.
+  enum class Order : unsigned char { memory_of_first, row_major };
+
+  /// @param views K arrays of one shape.
+  explicit ArraySet(const std::array<const ArrayView*, K>& views,
+                    Order order = Order::memory_of_first) {
     for (int k = 0; k < K; ++k) {
       data[k] = static_cast<std::byte*>(views[k]->data);
       item_size[k] = static_cast<std::int64_t>(size_of(views[k]->dtype));
@@ -94,9 +98,10 @@ class ArraySet {
       for (int k = 0; k < K; ++k) dimension.strides[k] = views[k]->strides[d];
       if (dimension.extent != 1) dims[static_cast<std::size_t>(rank++)] = dimension;
     }
-    std::stable_sort(dims.begin(), dims.begin() + rank, [](const auto& a, const auto& b) {
-      return std::abs(a.strides[0]) < std::abs(b.strides[0]);
-    });
+    if (order == Order::memory_of_first)
+      std::stable_sort(dims.begin(), dims.begin() + rank, [](const auto& a, const auto& b) {
+        return std::abs(a.strides[0]) < std::abs(b.strides[0]);
+      });
     merge();
   }
 

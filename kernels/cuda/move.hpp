@@ -15,7 +15,5 @@ void where(const ArrayView& out, const ArrayView& condition, const ArrayView& a,
            StreamRef stream);
 void compare(CompareOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
              StreamRef stream);
-void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal,
-              StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

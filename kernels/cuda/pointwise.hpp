@@ -18,7 +18,7 @@ template <int N, class T>
 __device__ Vector<T, N> load_lanes(const T* address, std::int64_t stride, int live) {
   if (stride == 1 && live == N) return load_vector<N>(address);
   Vector<T, N> result;
-#pragma unroll
+  LOCKSTEP_UNROLL
   for (int j = 0; j < N; ++j) result.lane[j] = j < live ? address[j * stride] : T{};
   return result;
 }
@@ -26,7 +26,7 @@ __device__ Vector<T, N> load_lanes(const T* address, std::int64_t stride, int li
 template <int N, class Out, class Op, class... In>
 __device__ Vector<Out, N> apply_lanes(const Op& op, const Vector<In, N>&... in) {
   Vector<Out, N> result;
-#pragma unroll
+  LOCKSTEP_UNROLL
   for (int j = 0; j < N; ++j) result.lane[j] = op(in.lane[j]...);
   return result;
 }
@@ -52,7 +52,7 @@ __device__ void pointwise_tiles(std::index_sequence<K...>,
         for (int j = 0; j < N; ++j)
           if (j < live) out[at.of[0] + j] = result.lane[j];
     } else {
-#pragma unroll 1
+      LOCKSTEP_NO_UNROLL
       for (int j = 0; j < N; ++j) {
         const std::uint32_t index = base + j * blockDim.x + threadIdx.x;
         if (index >= layout.count) break;

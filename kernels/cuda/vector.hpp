@@ -10,6 +10,15 @@
 /// @file
 /// Wide loads and stores, and conversions by the hardware's own instructions.
 
+/// Advice on the loop that follows.
+#if defined(__CUDACC__)
+#define LOCKSTEP_UNROLL _Pragma("unroll")
+#define LOCKSTEP_NO_UNROLL _Pragma("unroll 1")
+#else
+#define LOCKSTEP_UNROLL
+#define LOCKSTEP_NO_UNROLL
+#endif
+
 namespace lockstep::cuda_kernels {
 
 /// N elements that move in one transaction of up to 16 bytes.

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+/// @file
+/// The kernel families of the CUDA backend. Each function returns the one object there is.
+
+namespace lockstep::backend::cuda_families {
+
+Elementwise& elementwise();
+Reduce& reduce();
+MultiTensor& multi_tensor();
+Rows& rows();
+Gemm& gemm();
+/// These four throw Unsupported for what needs cuDNN in a build without it.
+Convolution& convolution();
+Pooling& pooling();
+BatchNorm& batch_norm();
+Attention& attention();
+
+}  // namespace lockstep::backend::cuda_families

@@ -1,0 +1,164 @@
+#include "backend/gemm.hpp"
+
+#include "backend/cuda/families.hpp"
+#include "backend/cuda/lt_plan.hpp"
+#include "backend/cuda/scratch.hpp"
+#include "cuda/maths.hpp"
+#include "cuda/move.hpp"
+#include "runtime/cuda/device_guard.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+std::uint8_t alignment(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 16;
+  return static_cast<std::uint8_t>(address & ~(address - 1));
+}
+
+/// The product as cuBLASLt sees it: a row-major product is the column-major product of the
+/// transposes, in swapped order.
+struct Mapped {
+  LtProblem problem;
+  LtOperands operands;
+};
+
+Mapped map(const GemmCall& call, Epilogue epilogue, int device) {
+  const LtMatrix out = lt_matrix(call.out);
+  const bool swap = out.row_major;
+  const ArrayView& first = swap ? call.b : call.a;
+  const ArrayView& second = swap ? call.a : call.b;
+  Mapped mapped{{.a = lt_matrix(first), .b = lt_matrix(second), .d = out},
+                {.a = first.data,
+                 .b = second.data,
+                 .d = call.out.data,
+                 .bias = nullptr,
+                 .aux = nullptr,
+                 .beta = call.beta}};
+  LtProblem& problem = mapped.problem;
+  problem.transpose_a = problem.a.row_major != swap;
+  problem.transpose_b = problem.b.row_major != swap;
+  problem.accumulate = call.beta != 0.0;
+  problem.epilogue = epilogue;
+  problem.dtype = call.out.dtype;
+  problem.device = device;
+  problem.batch = call.out.shape[0];
+  problem.align_a = alignment(first.data);
+  problem.align_b = alignment(second.data);
+  problem.align_d = alignment(call.out.data);
+  if (epilogue == Epilogue::bias || epilogue == Epilogue::gelu_bias)
+    mapped.operands.bias = call.bias.data;
+  if (epilogue == Epilogue::gelu_bias || epilogue == Epilogue::dgelu) {
+    mapped.operands.aux = call.aux.data;
+    problem.align_aux = alignment(call.aux.data);
+    problem.aux_batch_stride = problem.batch > 1 ? call.aux.shape[1] * call.aux.shape[2] : 0;
+  }
+  return mapped;
+}
+
+/// True if cuBLASLt's rules let the epilogue run inside the product.
+bool fusible(const GemmCall& call) {
+  if (call.epilogue == Epilogue::none) return true;
+  if (call.out.dtype == DType::f64 || call.a.shape[2] == 0) return false;
+  const LtMatrix out = lt_matrix(call.out);
+  if (!out.row_major) return false;  // bias and aux run along the columns
+  if (call.epilogue == Epilogue::bias) return call.bias.strides[0] == 1;
+  // Its accumulation comes before the function, ours after it; aux has rules of alignment.
+  return call.beta == 0.0 && out.rows % 8 == 0 && alignment(call.aux.data) == 16 &&
+         (call.epilogue == Epilogue::dgelu || call.bias.strides[0] == 1);
+}
+
+ArrayView broadcast_bias(const GemmCall& call) {
+  ArrayView bias = call.bias;
+  bias.strides = {0, 0, call.bias.strides[0]};
+  bias.shape = call.out.shape;
+  return bias;
+}
+
+class CudaGemm final : public Gemm {
+ public:
+  void gemm(const GemmCall& call, StreamRef stream) override {
+    if (call.out.numel() == 0) return;
+    LOCKSTEP_CHECK(is_floating(call.out.dtype), Unsupported, "gemm: dtype ", call.out.dtype,
+                   " on device ", stream.device);
+    const CudaDeviceGuard guard(stream.device.index);
+    if (fusible(call) && try_product(call, call.epilogue, stream)) return;
+    switch (call.epilogue) {
+      case Epilogue::none: return product(call, stream);
+      case Epilogue::bias: return add_bias(call, stream);
+      case Epilogue::gelu_bias: return gelu_bias(call, stream);
+      case Epilogue::dgelu: return dgelu(call, stream);
+    }
+  }
+
+ private:
+  static bool try_product(const GemmCall& call, Epilogue epilogue, StreamRef stream) {
+    if (call.a.shape[2] == 0) return false;
+    const Mapped mapped = map(call, epilogue, stream.device.index);
+    LtPlan& plan = lt_plan(mapped.problem);
+    if (plan.supported()) plan.run(mapped.operands, stream);
+    return plan.supported();
+  }
+
+  /// out = a b + beta out, nothing else.
+  static void product(const GemmCall& call, StreamRef stream) {
+    if (call.a.shape[2] == 0) return scale(call, stream);
+    LOCKSTEP_CHECK(try_product(call, Epilogue::none, stream), Unsupported, "gemm: cuBLASLt has no ",
+                   call.out.dtype, " product of shapes ", call.a.shape, " and ", call.b.shape,
+                   " with strides ", call.a.strides, " and ", call.b.strides);
+  }
+
+  /// What a product of empty depth leaves.
+  static void scale(const GemmCall& call, StreamRef stream) {
+    if (call.beta == 0.0) return cuda_kernels::fill(call.out, 0.0, stream);
+    if (call.beta != 1.0)
+      cuda_kernels::unary(UnaryOp::affine, call.out, call.out, {.alpha = call.beta, .beta = 0.0},
+                          stream);
+  }
+
+  static void add_bias(const GemmCall& call, StreamRef stream) {
+    product(call, stream);
+    cuda_kernels::binary(BinaryOp::add, call.out, call.out, broadcast_bias(call), {}, stream);
+  }
+
+  static void gelu_bias(const GemmCall& call, StreamRef stream) {
+    GemmCall inner = call;
+    inner.out = call.aux;
+    inner.beta = 0.0;
+    add_bias(inner, stream);
+    finish(call, stream, [&](const ArrayView& to) {
+      cuda_kernels::unary(UnaryOp::gelu_tanh, to, call.aux, {}, stream);
+    });
+  }
+
+  static void dgelu(const GemmCall& call, StreamRef stream) {
+    finish(call, stream, [&](const ArrayView& to) {
+      GemmCall inner = call;
+      inner.out = to;
+      inner.beta = 0.0;
+      product(inner, stream);
+      cuda_kernels::unary_backward(UnaryOp::gelu_tanh, to, to, call.aux, {}, stream);
+    });
+  }
+
+  /// Lets `compute` fill the output, or with beta a scratch array that is then added to it.
+  template <class Compute>
+  static void finish(const GemmCall& call, StreamRef stream, Compute&& compute) {
+    if (call.beta == 0.0) return compute(call.out);
+    const auto elements = static_cast<std::size_t>(call.out.numel());
+    const Scratch scratch(elements * size_of(call.out.dtype), stream);
+    const ArrayView sum{scratch.data(), call.out.dtype, call.out.shape,
+                        contiguous_strides(call.out.shape)};
+    compute(sum);
+    cuda_kernels::binary(BinaryOp::add, call.out, sum, call.out, {.alpha = call.beta, .beta = 0.0},
+                         stream);
+  }
+};
+
+}  // namespace
+
+Gemm& cuda_families::gemm() {
+  static CudaGemm family;
+  return family;
+}
+
+}  // namespace lockstep::backend

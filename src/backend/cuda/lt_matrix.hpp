@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "lockstep/core/array_view.hpp"
+
+namespace lockstep::backend {
+
+/// How cuBLASLt, which thinks in columns, sees one [batch, rows, columns] operand.
+struct LtMatrix {
+  std::int64_t rows = 0;  ///< of the column-major matrix in memory
+  std::int64_t columns = 0;
+  std::int64_t leading = 0;  ///< distance of columns, at least `rows`
+  std::int64_t batch_stride = 0;
+  bool row_major = false;  ///< the view's rows are the memory's columns
+
+  friend bool operator==(const LtMatrix&, const LtMatrix&) = default;
+};
+
+/// Reads the layout off a view. @throws InvalidArgument if neither of the last strides is 1.
+inline LtMatrix lt_matrix(const ArrayView& view) {
+  const std::int64_t rows = view.shape[1];
+  const std::int64_t columns = view.shape[2];
+  const std::int64_t row_stride = view.strides[1];
+  const std::int64_t column_stride = view.strides[2];
+  const std::int64_t batch_stride = view.shape[0] > 1 ? view.strides[0] : 0;
+  // The stride of an extent of 1 means nothing: the leading extent is as good.
+  const std::int64_t row_pitch = rows > 1 ? row_stride : columns;
+  const std::int64_t column_pitch = columns > 1 ? column_stride : rows;
+  if ((columns == 1 || column_stride == 1) && row_pitch >= columns)
+    return {columns, rows, row_pitch, batch_stride, true};
+  LOCKSTEP_CHECK((rows == 1 || row_stride == 1) && column_pitch >= rows, InvalidArgument,
+                 "gemm: an operand of shape ", view.shape, " has strides ", view.strides,
+                 "; one of the last two must be 1 and the other must not overlap");
+  return {rows, columns, column_pitch, batch_stride, false};
+}
+
+}  // namespace lockstep::backend

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cublasLt.h>
+
+#include "backend/cuda/lt_matrix.hpp"
+#include "backend/gemm.hpp"
+
+namespace lockstep::backend {
+
+/// Everything that cuBLASLt's choice of a kernel depends on. In its column-major terms:
+/// d = epilogue(op(a) op(b)) + beta d.
+struct LtProblem {
+  LtMatrix a, b, d;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  Epilogue epilogue = Epilogue::none;
+  DType dtype = DType::f32;
+  int device = 0;
+  std::int64_t batch = 1;
+  std::int64_t aux_batch_stride = 0;
+  /// Alignments in bytes of a, b, d and aux, up to 16.
+  std::uint8_t align_a = 16, align_b = 16, align_d = 16, align_aux = 16;
+
+  friend bool operator==(const LtProblem&, const LtProblem&) = default;
+};
+
+/// What changes from call to call of one problem.
+struct LtOperands {
+  const void* a;
+  const void* b;
+  void* d;
+  const void* bias;
+  void* aux;
+  double beta;
+};
+
+/// The descriptors of one problem and the kernel that cuBLASLt's heuristics chose for it.
+class LtPlan {
+ public:
+  /// Asks the heuristics. @throws CudaError.
+  explicit LtPlan(const LtProblem& problem);
+
+  /// False if no kernel of cuBLASLt computes this problem.
+  bool supported() const { return supported_; }
+  /// Queues the product. @throws CudaError.
+  void run(const LtOperands& operands, StreamRef stream);
+
+ private:
+  template <class T, cublasStatus_t (*destroy)(T)>
+  struct Destroy {
+    using pointer = T;
+    void operator()(T handle) const { static_cast<void>(destroy(handle)); }
+  };
+  using Description =
+      std::unique_ptr<void, Destroy<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
+  using MatrixLayout =
+      std::unique_ptr<void, Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
+
+  static MatrixLayout layout_of(const LtMatrix& matrix, const LtProblem& problem);
+  void describe();
+  void choose();
+
+  LtProblem problem_;
+  Description description_;
+  MatrixLayout a_, b_, d_;
+  cublasLtMatmulAlgo_t algorithm_{};
+  std::size_t workspace_ = 0;
+  bool supported_ = false;
+};
+
+/// The calling thread's plan for a problem, made on first use.
+LtPlan& lt_plan(const LtProblem& problem);
+
+}  // namespace lockstep::backend
