@@ -1,0 +1,236 @@
+#include "cuda/batch_norm.hpp"
+#include "cuda/columns.hpp"
+#include "cuda/pointwise.hpp"
+#include "functional/math.hpp"
+
+namespace lockstep::cuda_kernels {
+namespace {
+
+/// [N, C, ...] as images of `pixels` neighbours with one stride.
+struct Channels {
+  std::int64_t images, channels, pixels;
+  std::int64_t image_stride, channel_stride, pixel_stride;
+
+  explicit Channels(const ArrayView& x) {
+    images = x.shape[0];
+    channels = x.shape[1];
+    pixels = 1;
+    for (int d = 2; d < x.rank(); ++d) pixels *= x.shape[d];
+    image_stride = x.strides[0];
+    channel_stride = x.strides[1];
+    pixel_stride = 1;
+    for (int d = x.rank() - 1; d >= 2; --d)
+      if (x.shape[d] > 1) {
+        pixel_stride = x.strides[d];
+        break;
+      }
+  }
+  std::int64_t rows() const { return images * pixels; }
+  __device__ std::int64_t offset(std::int64_t row, std::int64_t channel) const {
+    return row / pixels * image_stride + row % pixels * pixel_stride + channel * channel_stride;
+  }
+};
+
+/// A block a channel and a share of the batch: neighbouring threads take neighbouring pixels.
+template <class Value, class Term>
+__global__ void __launch_bounds__(row_threads)
+    reduce_planes_kernel(std::int64_t rows, std::int64_t channels, Term term, Value* partial) {
+  const BlockGroup group;
+  const std::int64_t share = (rows + gridDim.y - 1) / gridDim.y;
+  const std::int64_t first = blockIdx.y * share;
+  const std::int64_t last = first + share < rows ? first + share : rows;
+  Value sum{};
+  for (std::int64_t row = first + threadIdx.x; row < last; row += row_threads)
+    sum = sum + term(row, blockIdx.x);
+  sum = group.reduce(sum, Sum{});
+  if (threadIdx.x == 0) partial[blockIdx.y * channels + blockIdx.x] = sum;
+}
+
+/// Calls `store(channel, sum of term(row, channel))`, reading memory in its order.
+template <class Value, class Term, class Store>
+void reduce_channels(StreamRef stream, const Channels& x, void* scratch, const Term& term,
+                     const Store& store) {
+  if (x.channels == 0) return;
+  auto* const partial = static_cast<Value*>(scratch);
+  if (x.channel_stride == 1)
+    return reduce_columns<Value>(stream, x.rows(), x.channels, partial, term, store);
+  const auto splits = static_cast<unsigned>(row_blocks(x.rows()));
+  launch(stream, dim3(static_cast<unsigned>(x.channels), splits), dim3(row_threads), 0,
+         reduce_planes_kernel<Value, Term>, x.rows(), x.channels, term, partial);
+  using Load = LoadPartial<Value>;
+  using Final = StoreFinal<Value, Store>;
+  const auto across = static_cast<unsigned>((x.channels + column_width - 1) / column_width);
+  launch(stream, dim3(across), dim3(column_width, column_height), 0,
+         reduce_columns_kernel<Value, Load, Final>, static_cast<std::int64_t>(splits), x.channels,
+         Load{partial, x.channels}, Final{store});
+}
+
+template <class T>
+struct ValueTerm {
+  const T* x;
+  Channels channels;
+  __device__ AccumulateType<T> operator()(std::int64_t row, std::int64_t channel) const {
+    return convert<AccumulateType<T>>(x[channels.offset(row, channel)]);
+  }
+};
+
+template <class T>
+struct SquareTerm {
+  const T* x;
+  const AccumulateType<T>* mean;
+  Channels channels;
+  __device__ AccumulateType<T> operator()(std::int64_t row, std::int64_t channel) const {
+    const auto centred =
+        convert<AccumulateType<T>>(x[channels.offset(row, channel)]) - mean[channel];
+    return centred * centred;
+  }
+};
+
+template <class A>
+struct TwoSums {
+  A plain, product;
+  __device__ friend TwoSums operator+(const TwoSums& a, const TwoSums& b) {
+    return {a.plain + b.plain, a.product + b.product};
+  }
+};
+
+template <class T>
+struct GradientTerm {
+  const T* dy;
+  const T* x;
+  const AccumulateType<T>* mean;
+  const AccumulateType<T>* rstd;
+  Channels dy_channels, x_channels;
+  __device__ TwoSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
+    using A = AccumulateType<T>;
+    const A g = convert<A>(dy[dy_channels.offset(row, channel)]);
+    const A centred = convert<A>(x[x_channels.offset(row, channel)]) - mean[channel];
+    return {g, g * centred * rstd[channel]};
+  }
+};
+
+template <class A>
+struct StoreMean {
+  A* to;
+  A count;
+  __device__ void operator()(std::int64_t channel, A sum) const { to[channel] = sum / count; }
+};
+
+template <class A>
+struct StoreSums {
+  A* to;
+  std::int64_t channels;
+  __device__ void operator()(std::int64_t channel, const TwoSums<A>& sums) const {
+    to[channel] = sums.plain;
+    to[channels + channel] = sums.product;
+  }
+};
+
+template <class A>
+struct InverseDeviation {
+  A eps;
+  __device__ A operator()(A variance) const { return 1 / functional::math::sqrt(variance + eps); }
+};
+
+template <class T, class A>
+struct MoveRunning {
+  A momentum, factor;
+  __device__ T operator()(T running, A batch) const {
+    const A old = convert<A>(running);
+    return convert<T>(old + momentum * (factor * batch - old));
+  }
+};
+
+template <class T>
+struct Normalise {
+  using A = AccumulateType<T>;
+  __device__ T operator()(T x, A mean, A rstd, A weight, A bias) const {
+    return convert<T>((convert<A>(x) - mean) * rstd * weight + bias);
+  }
+};
+
+template <class T>
+struct NormaliseBackward {
+  using A = AccumulateType<T>;
+  A inverse_count;
+  __device__ T operator()(T dy, T x, A mean, A rstd, A weight, A sum, A product_sum) const {
+    const A normal = (convert<A>(x) - mean) * rstd;
+    const A g = convert<A>(dy) - inverse_count * (sum + normal * product_sum);
+    return convert<T>(rstd * weight * g);
+  }
+};
+
+}  // namespace
+
+std::size_t channel_scratch_bytes(const ArrayView& x) {
+  const Channels channels(x);
+  return column_scratch<TwoSums<double>>(channels.rows(), channels.channels);
+}
+
+void channel_mean(const ArrayView& mean, const ArrayView& x, void* scratch, StreamRef stream) {
+  const Channels channels(x);
+  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    reduce_channels<A>(stream, channels, scratch, ValueTerm<T>{x.as<T>(), channels},
+                       StoreMean<A>{mean.as<A>(), static_cast<A>(channels.rows())});
+  });
+}
+
+void channel_variance(const ArrayView& variance, const ArrayView& mean, const ArrayView& x,
+                      void* scratch, StreamRef stream) {
+  const Channels channels(x);
+  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    reduce_channels<A>(stream, channels, scratch, SquareTerm<T>{x.as<T>(), mean.as<A>(), channels},
+                       StoreMean<A>{variance.as<A>(), static_cast<A>(channels.rows())});
+  });
+}
+
+void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const ArrayView& x,
+                           const ArrayView& mean, const ArrayView& rstd, void* scratch,
+                           StreamRef stream) {
+  const Channels channels(x);
+  dispatch_floating(x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    const GradientTerm<T> term{dy.as<T>(),   x.as<T>(),    mean.as<A>(),
+                               rstd.as<A>(), Channels(dy), channels};
+    reduce_channels<TwoSums<A>>(stream, channels, scratch, term,
+                                StoreSums<A>{sums.as<A>(), channels.channels});
+  });
+}
+
+void inverse_deviation(const ArrayView& to, const ArrayView& variance, double eps,
+                       StreamRef stream) {
+  if (to.dtype == DType::f64)
+    pointwise<double, double>(stream, InverseDeviation<double>{eps}, to, variance);
+  else
+    pointwise<float, float>(stream, InverseDeviation<float>{static_cast<float>(eps)}, to, variance);
+}
+
+void move_running(const ArrayView& running, const ArrayView& batch, double momentum, double factor,
+                  StreamRef stream) {
+  dispatch_floating(running.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    const MoveRunning<T, A> op{static_cast<A>(momentum), static_cast<A>(factor)};
+    pointwise<T, T, A>(stream, op, running, running, batch);
+  });
+}
+
+void normalise(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const ArrayView& rstd,
+               const ArrayView& weight, const ArrayView& bias, StreamRef stream) {
+  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    pointwise<T, T, A, A, A, A>(stream, Normalise<T>{}, y, x, mean, rstd, weight, bias);
+  });
+}
+
+void normalise_backward(const NormaliseGradient& arrays, StreamRef stream) {
+  dispatch_floating(arrays.x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    const NormaliseBackward<T> op{static_cast<A>(1.0 / arrays.count)};
+    pointwise<T, T, T, A, A, A, A, A>(stream, op, arrays.dx, arrays.dy, arrays.x, arrays.mean,
+                                      arrays.rstd, arrays.weight, arrays.sum, arrays.product_sum);
+  });
+}
+
+}  // namespace lockstep::cuda_kernels

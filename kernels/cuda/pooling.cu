@@ -1,0 +1,197 @@
+#include "cuda/launch.hpp"
+#include "cuda/pooling.hpp"
+#include "cuda/vector.hpp"
+
+namespace lockstep::cuda_kernels {
+namespace {
+
+constexpr int threads = 256;
+
+/// An image position.
+struct Place {
+  std::int64_t n, c, h, w;
+};
+
+/// Extents and strides of one [N, C, H, W] array.
+struct Image {
+  std::int64_t extent[4];
+  std::int64_t stride[4];
+
+  explicit Image(const ArrayView& view) {
+    for (int d = 0; d < 4; ++d) {
+      extent[d] = view.shape[d];
+      stride[d] = view.strides[d];
+    }
+  }
+  __device__ std::int64_t count() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
+  __device__ std::int64_t offset(const Place& p) const {
+    return p.n * stride[0] + p.c * stride[1] + p.h * stride[2] + p.w * stride[3];
+  }
+  /// Neighbouring indices are neighbours in memory: channels last or width last.
+  __device__ Place place(std::int64_t index) const {
+    if (stride[1] == 1 && extent[1] > 1) {
+      const std::int64_t pixel = index / extent[1];
+      const std::int64_t row = pixel / extent[3];
+      return {row / extent[2], index % extent[1], row % extent[2], pixel % extent[3]};
+    }
+    const std::int64_t row = index / extent[3];
+    const std::int64_t plane = row / extent[2];
+    return {plane / extent[1], plane % extent[1], row % extent[2], index % extent[3]};
+  }
+};
+
+struct Range {
+  std::int64_t begin, end;
+};
+
+/// Positions of the input that window i covers, clipped to the image.
+__device__ Range window(const PoolAxis& axis, std::int64_t i) {
+  if (axis.adaptive) return {i * axis.in / axis.out, ((i + 1) * axis.in + axis.out - 1) / axis.out};
+  const std::int64_t start = i * axis.stride - axis.padding;
+  const std::int64_t end = start + axis.kernel < axis.in ? start + axis.kernel : axis.in;
+  const std::int64_t begin = start > 0 ? start : 0;
+  return {begin, end > begin ? end : begin};
+}
+
+/// Windows that cover position `at` of the input.
+__device__ Range covering(const PoolAxis& axis, std::int64_t at) {
+  if (axis.adaptive) {
+    const std::int64_t end = ((at + 1) * axis.out + axis.in - 1) / axis.in;
+    return {at * axis.out / axis.in, end < axis.out ? end : axis.out};
+  }
+  const std::int64_t padded = at + axis.padding;
+  const std::int64_t first = padded - axis.kernel + 1;
+  const std::int64_t end = padded / axis.stride + 1;
+  return {first > 0 ? (first + axis.stride - 1) / axis.stride : 0, end < axis.out ? end : axis.out};
+}
+
+/// Extent of window i within the padded image.
+__device__ std::int64_t padded_extent(const PoolAxis& axis, std::int64_t i) {
+  const std::int64_t start = i * axis.stride - axis.padding;
+  const std::int64_t limit = axis.in + axis.padding;
+  const std::int64_t end = start + axis.kernel < limit ? start + axis.kernel : limit;
+  return end > start ? end - start : 0;
+}
+
+/// What the sum of window (i, j) is divided by.
+__device__ std::int64_t divisor(const PoolWindows& windows, std::int64_t i, std::int64_t j) {
+  const PoolAxis& vertical = windows.axis[0];
+  const PoolAxis& horizontal = windows.axis[1];
+  if (windows.count_padding) return padded_extent(vertical, i) * padded_extent(horizontal, j);
+  const Range rows = window(vertical, i);
+  const Range columns = window(horizontal, j);
+  const std::int64_t covered = (rows.end - rows.begin) * (columns.end - columns.begin);
+  return covered > 0 ? covered : 1;
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) max_pool_kernel(Image out, Image in, PoolWindows windows,
+                                                           T* y, std::int64_t* index, const T* x) {
+  using A = AccumulateType<T>;
+  for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
+    const Place at = out.place(i);
+    const Range rows = window(windows.axis[0], at.h);
+    const Range columns = window(windows.axis[1], at.w);
+    A best = -A(__builtin_huge_valf());
+    std::int64_t where = -1;
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+        const A value = convert<A>(x[in.offset({at.n, at.c, h, w})]);
+        const bool first_nan = value != value && best == best;
+        if (where >= 0 && !(value > best) && !first_nan) continue;
+        best = value;
+        where = h * in.extent[3] + w;
+      }
+    y[out.offset(at)] = convert<T>(best);
+    index[out.offset(at)] = where;
+  }
+}
+
+/// Every input position gathers from the windows that cover it: no two threads write one element.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    max_pool_backward_kernel(Image out, Image in, PoolWindows windows, T* dx, const T* dy,
+                             const std::int64_t* index) {
+  using A = AccumulateType<T>;
+  for (std::int64_t i = global_thread(); i < in.count(); i += grid_threads()) {
+    const Place at = in.place(i);
+    const Range rows = covering(windows.axis[0], at.h);
+    const Range columns = covering(windows.axis[1], at.w);
+    A sum = 0;
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+        const std::int64_t from = out.offset({at.n, at.c, h, w});
+        if (index[from] == at.h * in.extent[3] + at.w) sum += convert<A>(dy[from]);
+      }
+    dx[in.offset(at)] = convert<T>(sum);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    average_pool_kernel(Image out, Image in, PoolWindows windows, T* y, const T* x) {
+  using A = AccumulateType<T>;
+  for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
+    const Place at = out.place(i);
+    const Range rows = window(windows.axis[0], at.h);
+    const Range columns = window(windows.axis[1], at.w);
+    A sum = 0;
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w)
+        sum += convert<A>(x[in.offset({at.n, at.c, h, w})]);
+    y[out.offset(at)] = convert<T>(sum / static_cast<A>(divisor(windows, at.h, at.w)));
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    average_pool_backward_kernel(Image out, Image in, PoolWindows windows, T* dx, const T* dy) {
+  using A = AccumulateType<T>;
+  for (std::int64_t i = global_thread(); i < in.count(); i += grid_threads()) {
+    const Place at = in.place(i);
+    const Range rows = covering(windows.axis[0], at.h);
+    const Range columns = covering(windows.axis[1], at.w);
+    A sum = 0;
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w)
+        sum +=
+            convert<A>(dy[out.offset({at.n, at.c, h, w})]) / static_cast<A>(divisor(windows, h, w));
+    dx[in.offset(at)] = convert<T>(sum);
+  }
+}
+
+}  // namespace
+
+void max_pool(const ArrayView& y, const ArrayView& index, const ArrayView& x,
+              const PoolWindows& windows, StreamRef stream) {
+  dispatch_floating(y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(y.numel(), threads), threads, 0, max_pool_kernel<T>, Image(y), Image(x),
+           windows, y.as<T>(), index.as<std::int64_t>(), x.as<T>());
+  });
+}
+
+void max_pool_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& index,
+                       const PoolWindows& windows, StreamRef stream) {
+  dispatch_floating(dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(dx.numel(), threads), threads, 0, max_pool_backward_kernel<T>,
+           Image(dy), Image(dx), windows, dx.as<T>(), dy.as<T>(), index.as<std::int64_t>());
+  });
+}
+
+void average_pool(const ArrayView& y, const ArrayView& x, const PoolWindows& windows,
+                  StreamRef stream) {
+  dispatch_floating(y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(y.numel(), threads), threads, 0, average_pool_kernel<T>, Image(y),
+           Image(x), windows, y.as<T>(), x.as<T>());
+  });
+}
+
+void average_pool_backward(const ArrayView& dx, const ArrayView& dy, const PoolWindows& windows,
+                           StreamRef stream) {
+  dispatch_floating(dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(dx.numel(), threads), threads, 0, average_pool_backward_kernel<T>,
+           Image(dy), Image(dx), windows, dx.as<T>(), dy.as<T>());
+  });
+}
+
+}  // namespace lockstep::cuda_kernels

@@ -1,0 +1,185 @@
+#include "cuda/group.hpp"
+#include "cuda/reduce.hpp"
+#include "cuda/reduce_plan.hpp"
+#include "functional/reduction.hpp"
+
+namespace lockstep::cuda_kernels {
+namespace {
+
+constexpr int block_width = 32;
+constexpr int block_height = 8;
+constexpr int block_threads = block_width * block_height;
+
+template <ReduceOp op, class A>
+__device__ A combine(A total, A other) {
+  functional::reduction_combine<op>(total, other);
+  return total;
+}
+
+/// Reads elements and writes results: the first or only stage of a reduction.
+template <ReduceOp op, class T>
+struct Ends {
+  using A = AccumulateType<T>;
+  T* out;
+  const T* in;
+  A* partial;  ///< [splits, outputs], or null if there is one stage
+  A divisor;
+  bool accumulate;
+
+  __device__ A term(std::int64_t at) const {
+    A x = convert<A>(in[at]);
+    functional::reduction_prepare<op>(x);
+    return x;
+  }
+  __device__ void store(std::int64_t at, std::int64_t slot, A value) const {
+    if (partial) {
+      partial[slot] = value;
+      return;
+    }
+    if (op == ReduceOp::mean) value = value / divisor;
+    out[at] = convert<T>(accumulate ? convert<A>(out[at]) + value : value);
+  }
+};
+
+/// The share of the terms of this block's split.
+struct Share {
+  std::uint32_t first, last;
+  __device__ explicit Share(std::uint32_t terms) {
+    const std::uint32_t each = (terms + gridDim.y - 1) / gridDim.y;
+    first = blockIdx.y * each;
+    last = first + each < terms ? first + each : terms;
+  }
+};
+
+/// A block an output: neighbouring threads take neighbouring terms.
+template <ReduceOp op, class T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_rows_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends) {
+  using A = AccumulateType<T>;
+  const BlockGroup group;
+  const Share share(plan.reduced.count);
+  for (std::uint32_t output = blockIdx.x; output < plan.kept.count; output += gridDim.x) {
+    const auto at = plan.kept.offsets(output);
+    A value{};
+    bool some = false;
+    for (std::uint32_t i = share.first + threadIdx.x; i < share.last; i += block_threads) {
+      const A term = ends.term(at.of[1] + plan.reduced.offsets(i).of[0]);
+      value = some ? combine<op>(value, term) : term;
+      some = true;
+    }
+    struct Part {
+      A value;
+      alignas(4) std::uint32_t some;
+    };
+    const Part total = group.reduce(Part{value, some}, [](const Part& a, const Part& b) {
+      if (!a.some || !b.some) return a.some ? a : b;
+      return Part{combine<op>(a.value, b.value), 1};
+    });
+    if (threadIdx.x == 0)
+      ends.store(at.of[0], static_cast<std::int64_t>(blockIdx.y) * plan.kept.count + output,
+                 total.value);
+  }
+}
+
+/// A thread a column: neighbouring threads take neighbouring outputs.
+template <ReduceOp op, class T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_columns_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends) {
+  using A = AccumulateType<T>;
+  __shared__ A partial[block_height][block_width];
+  const Share share(plan.reduced.count);
+  const std::uint32_t step = gridDim.x * block_width;
+  for (std::uint32_t base = blockIdx.x * block_width; base < plan.kept.count; base += step) {
+    const std::uint32_t output = base + threadIdx.x;
+    const bool live = output < plan.kept.count;
+    const auto at = plan.kept.offsets(live ? output : 0);
+    const std::uint32_t begin = share.first + threadIdx.y;
+    A value{};
+    if (live && begin < share.last) value = ends.term(at.of[1] + plan.reduced.offsets(begin).of[0]);
+    for (std::uint32_t i = begin + block_height; live && i < share.last; i += block_height)
+      value = combine<op>(value, ends.term(at.of[1] + plan.reduced.offsets(i).of[0]));
+    __syncthreads();
+    partial[threadIdx.y][threadIdx.x] = value;
+    __syncthreads();
+    if (threadIdx.y != 0 || !live) continue;
+    const std::uint32_t terms = share.last > share.first ? share.last - share.first : 0;
+    for (std::uint32_t y = 1; y < block_height && y < terms; ++y)
+      value = combine<op>(value, partial[y][threadIdx.x]);
+    ends.store(at.of[0], static_cast<std::int64_t>(blockIdx.y) * plan.kept.count + output, value);
+  }
+}
+
+/// Stage two: a thread an output goes through the partial results in order.
+template <ReduceOp op, class T>
+__global__ void __launch_bounds__(block_threads)
+    finish_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends,
+                  const AccumulateType<T>* partial) {
+  for (std::int64_t output = global_thread(); output < plan.kept.count; output += grid_threads()) {
+    auto value = partial[output];
+    for (unsigned split = 1; split < plan.splits; ++split)
+      value =
+          combine<op>(value, partial[static_cast<std::int64_t>(split) * plan.kept.count + output]);
+    ends.store(plan.kept.offsets(static_cast<std::uint32_t>(output)).of[0], 0, value);
+  }
+}
+
+template <ReduceOp op, class T>
+void run(const ArrayView& out, const ArrayView& in, bool accumulate, void* scratch,
+         StreamRef stream) {
+  using A = AccumulateType<T>;
+  ReducePlan plan = plan_reduce(out, in);
+  // No share of the terms may be empty: it would have no partial result.
+  const std::uint32_t each = (plan.reduced.count + plan.splits - 1) / plan.splits;
+  if (each > 0) plan.splits = (plan.reduced.count + each - 1) / each;
+  Ends<op, T> ends{out.as<T>(), in.as<T>(), plan.splits > 1 ? static_cast<A*>(scratch) : nullptr,
+                   static_cast<A>(plan.reduced.count), accumulate};
+  const std::uint32_t outputs = plan.kept.count;
+  if (plan.along_rows)
+    launch(stream, dim3(outputs < 65535 ? outputs : 65535, plan.splits), dim3(block_threads), 0,
+           reduce_rows_kernel<op, T>, plan, ends);
+  else
+    launch(stream, dim3(grid_for(outputs, block_width), plan.splits),
+           dim3(block_width, block_height), 0, reduce_columns_kernel<op, T>, plan, ends);
+  if (plan.splits == 1) return;
+  ends.partial = nullptr;
+  launch(stream, dim3(grid_for(outputs, block_threads)), dim3(block_threads), 0,
+         finish_kernel<op, T>, plan, ends, static_cast<const A*>(scratch));
+}
+
+template <ReduceOp op>
+void run_op(const char* name, const ArrayView& out, const ArrayView& in, bool accumulate,
+            void* scratch, StreamRef stream) {
+  constexpr bool integers = op != ReduceOp::mean && op != ReduceOp::square_sum;
+  const auto typed = [&]<class T>(TypeTag<T>) { run<op, T>(out, in, accumulate, scratch, stream); };
+  if constexpr (integers) {
+    if (in.dtype == DType::i64) return typed(TypeTag<std::int64_t>{});
+    if (in.dtype == DType::i32) return typed(TypeTag<std::int32_t>{});
+  }
+  dispatch_floating(in.dtype, name, typed);
+}
+
+}  // namespace
+
+std::size_t reduce_scratch_bytes(const ArrayView& out, const ArrayView& in) {
+  if (out.numel() == 0 || in.numel() == 0) return 0;
+  const ReducePlan plan = plan_reduce(out, in);
+  return plan.splits > 1 ? std::size_t{8} * plan.splits * plan.kept.count : 0;
+}
+
+void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate, void* scratch,
+            StreamRef stream) {
+  if (out.numel() == 0) return;
+  switch (op) {
+    case ReduceOp::sum: return run_op<ReduceOp::sum>("sum", out, in, accumulate, scratch, stream);
+    case ReduceOp::mean:
+      return run_op<ReduceOp::mean>("mean", out, in, accumulate, scratch, stream);
+    case ReduceOp::amax:
+      return run_op<ReduceOp::amax>("amax", out, in, accumulate, scratch, stream);
+    case ReduceOp::amin:
+      return run_op<ReduceOp::amin>("amin", out, in, accumulate, scratch, stream);
+    case ReduceOp::square_sum:
+      return run_op<ReduceOp::square_sum>("square_sum", out, in, accumulate, scratch, stream);
+  }
+}
+
+}  // namespace lockstep::cuda_kernels

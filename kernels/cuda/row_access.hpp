@@ -1,0 +1,62 @@
+#pragma once
+
+#include "cuda/group.hpp"
+
+/// @file
+/// How a group goes over a row: N neighbours a thread, wide where `wide` says that all rows are
+/// aligned.
+
+namespace lockstep::cuda_kernels {
+
+/// Element of each array in accumulation type.
+template <class T, int N>
+struct Lanes {
+  AccumulateType<T> value[N];
+};
+
+template <int N, class T>
+__device__ Lanes<T, N> load_row(const T* row, std::int64_t at, std::int64_t columns, bool wide) {
+  Lanes<T, N> result;
+  if (wide) {
+    const Vector<T, N> loaded = load_vector<N>(row + at);
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < N; ++j) result.value[j] = convert<AccumulateType<T>>(loaded.lane[j]);
+  } else {
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < N; ++j)
+      result.value[j] =
+          at + j < columns ? convert<AccumulateType<T>>(row[at + j]) : AccumulateType<T>(0);
+  }
+  return result;
+}
+
+template <int N, class T>
+__device__ void store_row(T* row, std::int64_t at, std::int64_t columns, bool wide,
+                          const Lanes<T, N>& lanes) {
+  Vector<T, N> stored;
+  LOCKSTEP_UNROLL
+  for (int j = 0; j < N; ++j) stored.lane[j] = convert<T>(lanes.value[j]);
+  if (wide) return store_vector<N>(row + at, stored);
+  LOCKSTEP_UNROLL
+  for (int j = 0; j < N; ++j)
+    if (at + j < columns) row[at + j] = stored.lane[j];
+}
+
+/// Calls `visit(at)` for the thread's share of a row, N elements a call.
+template <int N, class Group, class Visit>
+__device__ void for_each_chunk(const Group& group, std::int64_t columns, const Visit& visit) {
+  const std::int64_t step = static_cast<std::int64_t>(group.size()) * N;
+  for (std::int64_t at = static_cast<std::int64_t>(group.rank()) * N; at < columns; at += step)
+    visit(at);
+}
+
+/// True if rows of that many elements from these (contiguous) arrays allow wide loads.
+template <class T, class... Pointers>
+bool rows_are_wide(std::int64_t columns, const Pointers*... arrays) {
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+  };
+  return columns % lanes_of<T> == 0 && (aligned(arrays) && ...);
+}
+
+}  // namespace lockstep::cuda_kernels

@@ -1,0 +1,93 @@
+#include "backend/rows.hpp"
+
+#include "backend/cuda/families.hpp"
+#include "backend/cuda/scratch.hpp"
+#include "cuda/embedding.hpp"
+#include "cuda/norm.hpp"
+#include "cuda/softmax.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+namespace kernels = cuda_kernels;
+
+class CudaRows final : public Rows {
+ public:
+  void softmax(const ArrayView& y, const ArrayView& x, bool log, StreamRef stream) override {
+    kernels::softmax(y, x, log, stream);
+  }
+  void softmax_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& y, bool log,
+                        StreamRef stream) override {
+    kernels::softmax_backward(dx, dy, y, log, stream);
+  }
+  void cross_entropy(const ArrayView& loss, const ArrayView& lse, const ArrayView& row_weight,
+                     const ArrayView& logits, const ArrayView& targets, const ArrayView& weight,
+                     CrossEntropyOptions options, StreamRef stream) override {
+    kernels::cross_entropy({.loss = loss,
+                            .lse = lse,
+                            .row_weight = row_weight,
+                            .logits = logits,
+                            .targets = targets,
+                            .weight = weight},
+                           options.ignore_index, options.label_smoothing, stream);
+  }
+  void cross_entropy_backward(const ArrayView& dlogits, const ArrayView& dloss,
+                              const ArrayView& logits, const ArrayView& targets,
+                              const ArrayView& weight, const ArrayView& lse,
+                              CrossEntropyOptions options, StreamRef stream) override {
+    kernels::cross_entropy_backward({.dlogits = dlogits,
+                                     .dloss = dloss,
+                                     .logits = logits,
+                                     .targets = targets,
+                                     .weight = weight,
+                                     .lse = lse},
+                                    options.ignore_index, options.label_smoothing, stream);
+  }
+  void layer_norm(const ArrayView& y, const ArrayView& mean, const ArrayView& rstd,
+                  const ArrayView& x, const ArrayView& weight, const ArrayView& bias, double eps,
+                  StreamRef stream) override {
+    kernels::norm({y, mean, rstd, x, weight, bias}, eps, stream);
+  }
+  void layer_norm_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
+                           const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
+                           const ArrayView& mean, const ArrayView& rstd, bool accumulate,
+                           StreamRef stream) override {
+    backward({dx, dweight, dbias, dy, x, weight, mean, rstd, accumulate}, stream);
+  }
+  void rms_norm(const ArrayView& y, const ArrayView& rstd, const ArrayView& x,
+                const ArrayView& weight, double eps, StreamRef stream) override {
+    kernels::norm({y, {}, rstd, x, weight, {}}, eps, stream);
+  }
+  void rms_norm_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dy,
+                         const ArrayView& x, const ArrayView& weight, const ArrayView& rstd,
+                         bool accumulate, StreamRef stream) override {
+    backward({dx, dweight, {}, dy, x, weight, {}, rstd, accumulate}, stream);
+  }
+  void embedding(const ArrayView& out, const ArrayView& table, const ArrayView& index,
+                 StreamRef stream) override {
+    kernels::embedding(out, table, index, stream);
+  }
+  void embedding_backward(const ArrayView& dtable, const ArrayView& dy, const ArrayView& index,
+                          std::int64_t padding_index, bool accumulate, StreamRef stream) override {
+    const auto bytes = static_cast<std::size_t>(dtable.numel()) * size_of(dtable.dtype);
+    if (!accumulate) device_runtime(DeviceType::cuda).fill_bytes(dtable.data, 0, bytes, stream);
+    const Scratch scratch(kernels::embedding_scratch_bytes(index.numel()), stream);
+    kernels::embedding_backward(dtable, dy, index, padding_index, scratch.data(), stream);
+  }
+
+ private:
+  static void backward(const kernels::NormGradients& arrays, StreamRef stream) {
+    const Scratch scratch(kernels::norm_scratch_bytes(arrays), stream);
+    kernels::norm_backward(arrays, scratch.data(), stream);
+  }
+};
+
+}  // namespace
+
+Rows& cuda_families::rows() {
+  static CudaRows family;
+  return family;
+}
+
+}  // namespace lockstep::backend
