@@ -2,7 +2,7 @@
 #include "cuda/launch.hpp"
 #include "cuda/layout.hpp"
 #include "cuda/vector.hpp"
-#include "functional/math.hpp"
+#include "functional/random.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -28,13 +28,13 @@ __global__ void arange_kernel(T* out, std::int64_t count, double start, double s
     out[i] = convert<T>(start + static_cast<double>(i) * step);
 }
 
-/// A draw of four elements from four random words.
+/// Four elements from four random words.
 struct Uniform {
   double low, high;
   template <class A>
   __device__ void operator()(const PhiloxBlock& bits, A (&value)[lanes]) const {
-    for (int j = 0; j < lanes; ++j)
-      value[j] = A(low) + (A(high) - A(low)) * A(uniform_from_bits(bits.word[j]));
+    const functional::UniformDraw<A> draw{A(low), A(high)};
+    for (int j = 0; j < lanes; ++j) value[j] = draw(bits.word[j]);
   }
 };
 
@@ -42,13 +42,8 @@ struct Normal {
   double mean, deviation;
   template <class A>
   __device__ void operator()(const PhiloxBlock& bits, A (&value)[lanes]) const {
-    for (int j = 0; j < lanes; j += 2) {
-      const float open = 1.0f - uniform_from_bits(bits.word[j]);
-      const float radius = functional::math::sqrt(-2.0f * functional::math::log(open));
-      const auto turn = functional::math::sincos_turns(uniform_from_bits(bits.word[j + 1]));
-      value[j] = A(mean) + A(deviation) * A(radius * turn.cos);
-      value[j + 1] = A(mean) + A(deviation) * A(radius * turn.sin);
-    }
+    const functional::NormalDraw<A> draw{A(mean), A(deviation)};
+    for (int j = 0; j < lanes; j += 2) draw(bits.word[j], bits.word[j + 1], value[j], value[j + 1]);
   }
 };
 
@@ -78,10 +73,10 @@ void fill_from(const Draw& draw, const char* name, const ArrayView& out, PhiloxS
 /// `first_block` counts, in random blocks, what earlier parts of the array used.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    dropout_kernel(const __grid_constant__ Layout<2> layout, T* out, const T* in, float p,
-                   std::uint64_t first, PhiloxState random) {
+    dropout_kernel(const __grid_constant__ Layout<2> layout, T* out, const T* in,
+                   functional::DropoutDraw<AccumulateType<T>> draw, std::uint64_t first,
+                   PhiloxState random) {
   using A = AccumulateType<T>;
-  const A scale = A(1) / (A(1) - A(p));
   const std::uint32_t step = gridDim.x * blockDim.x * lanes;
   for (std::uint32_t base = (blockIdx.x * blockDim.x + threadIdx.x) * lanes; base < layout.count;
        base += step) {
@@ -90,16 +85,13 @@ __global__ void __launch_bounds__(threads)
     if (layout.vectorised && base + lanes <= layout.count) {
       Vector<T, lanes> value = load_vector<lanes>(in + at.of[1]);
       for (int j = 0; j < lanes; ++j)
-        value.lane[j] = uniform_from_bits(bits.word[j]) >= p
-                            ? convert<T>(convert<A>(value.lane[j]) * scale)
-                            : T{};
+        value.lane[j] = convert<T>(draw(bits.word[j], convert<A>(value.lane[j])));
       store_vector<lanes>(out + at.of[0], value);
       continue;
     }
     for (std::uint32_t j = 0; j < lanes && base + j < layout.count; ++j) {
       const auto one = layout.offsets(base + j);
-      const bool kept = uniform_from_bits(bits.word[j]) >= p;
-      out[one.of[0]] = kept ? convert<T>(convert<A>(in[one.of[1]]) * scale) : T{};
+      out[one.of[0]] = convert<T>(draw(bits.word[j], convert<A>(in[one.of[1]])));
     }
   }
 }
@@ -143,13 +135,16 @@ void normal(const ArrayView& out, double mean, double deviation, PhiloxState ran
 void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random,
              StreamRef stream) {
   dispatch_floating(out.dtype, "dropout", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    const functional::DropoutDraw<A> draw{static_cast<float>(p),
+                                          p < 1.0 ? static_cast<A>(1.0 / (1.0 - p)) : A(0)};
     row_major_parts<2>({&out, &x}, [&](const ArraySet<2>& part, std::int64_t first) {
       LOCKSTEP_CHECK(first % lanes == 0, Unsupported, "dropout: an array of shape ", out.shape,
                      " is too large to be cut at a multiple of ", lanes, " elements");
       const auto layout = part.layout(lanes);
       launch(stream, grid_for(layout.count / lanes + 1, threads), threads, 0, dropout_kernel<T>,
              layout, reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]),
-             static_cast<float>(p), static_cast<std::uint64_t>(first), random);
+             draw, static_cast<std::uint64_t>(first), random);
     });
   });
 }

@@ -1,5 +1,6 @@
 #include "cuda/move.hpp"
 #include "cuda/pointwise.hpp"
+#include "functional/compare.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -13,12 +14,7 @@ template <CompareOp op, class T>
 struct Compare {
   __device__ bool operator()(T left, T right) const {
     using A = std::conditional_t<is_16_bit_float<T>, float, T>;
-    const A a = convert<A>(left);
-    const A b = convert<A>(right);
-    if constexpr (op == CompareOp::equal) return a == b;
-    if constexpr (op == CompareOp::not_equal) return a != b;
-    if constexpr (op == CompareOp::less) return a < b;
-    if constexpr (op == CompareOp::less_equal) return a <= b;
+    return functional::compare<op>(convert<A>(left), convert<A>(right));
   }
 };
 

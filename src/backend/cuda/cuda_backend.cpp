@@ -7,7 +7,13 @@ const Backend* cuda() {
   static const Backend backend{
       .name = "cuda",
       .elementwise = &cuda_families::elementwise(),
+      .reduce = &cuda_families::reduce(),
+      .rows = &cuda_families::rows(),
       .gemm = &cuda_families::gemm(),
+      .convolution = &cuda_families::convolution(),
+      .pooling = &cuda_families::pooling(),
+      .batch_norm = &cuda_families::batch_norm(),
+      .attention = &cuda_families::attention(),
   };
   return &backend;
 }

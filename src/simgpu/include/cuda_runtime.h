@@ -40,8 +40,9 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void(
 template <class... Expected, class... Actual>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...),
                                Actual&&... arguments) {
-  // Arguments are copied at launch, as the real launch does.
-  return ::simgpu::enqueue_launch(
-      *config,
-      [kernel, ... copies = Expected(std::forward<Actual>(arguments))] { kernel(copies...); });
+  // Arguments are converted and copied at launch, as the real launch does.
+  const auto enqueue = [config, kernel](Expected... copies) {
+    return ::simgpu::enqueue_launch(*config, [=] { kernel(copies...); });
+  };
+  return enqueue(std::forward<Actual>(arguments)...);
 }

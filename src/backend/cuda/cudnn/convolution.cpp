@@ -1,0 +1,78 @@
+#include "backend/cuda/cudnn/plan.hpp"
+#include "backend/cuda/cudnn_ops.hpp"
+#include "runtime/cuda/device_guard.hpp"
+
+namespace lockstep::backend::cudnn {
+namespace {
+
+enum Uid : std::int64_t { image_uid = 1, weight_uid, result_uid };
+
+/// Strides of extents of 1 carry no meaning, but cuDNN reads the memory format off them.
+ArrayView with_plain_strides(ArrayView view) {
+  const bool last = !view.is_contiguous();
+  view.strides = last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
+  return view;
+}
+
+template <class Attributes>
+Attributes attributes_of(const ConvGeometry& geometry) {
+  const auto list = [](const Pair& pair) { return std::vector<std::int64_t>{pair[0], pair[1]}; };
+  return Attributes()
+      .set_padding(list(geometry.padding))
+      .set_stride(list(geometry.stride))
+      .set_dilation(list(geometry.dilation));
+}
+
+Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
+           StreamRef stream) {
+  using namespace frontend::graph;
+  const DType dtype = arrays.image.dtype;
+  auto graph = new_graph(dtype);
+  const auto input = [&](const ArrayView& view, Uid uid) {
+    return graph->tensor(describe(with_plain_strides(view), uid));
+  };
+  const auto output = [](const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
+                         Uid uid) { bind(tensor, with_plain_strides(view), uid); };
+  switch (direction) {
+    case ConvDirection::forward:
+      output(graph->conv_fprop(input(arrays.image, image_uid), input(arrays.weight, weight_uid),
+                               attributes_of<Conv_fprop_attributes>(geometry)),
+             arrays.result, result_uid);
+      break;
+    case ConvDirection::backward_data:
+      output(graph->conv_dgrad(input(arrays.result, result_uid), input(arrays.weight, weight_uid),
+                               attributes_of<Conv_dgrad_attributes>(geometry)),
+             arrays.image, image_uid);
+      break;
+    case ConvDirection::backward_weight:
+      output(graph->conv_wgrad(input(arrays.result, result_uid), input(arrays.image, image_uid),
+                               attributes_of<Conv_wgrad_attributes>(geometry)),
+             arrays.weight, weight_uid);
+      break;
+  }
+  return {std::move(graph), {.full_precision = dtype == DType::f32, .deterministic = true}, stream};
+}
+
+}  // namespace
+
+std::string_view missing() { return {}; }
+
+bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
+                 StreamRef stream) {
+  const CudaDeviceGuard guard(stream.device.index);
+  thread_local std::map<Key, Plan> plans;
+  Key key;
+  key.add(static_cast<std::int64_t>(direction)).add(stream.device.index);
+  key.add(arrays.image).add(arrays.weight).add(arrays.result);
+  for (const Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
+    key.add(pair[0]).add(pair[1]);
+  Plan& plan = plan_for(plans, key, [&] { return build(direction, arrays, geometry, stream); });
+  if (!plan.supported()) return false;
+  plan.run({{image_uid, arrays.image.data},
+            {weight_uid, arrays.weight.data},
+            {result_uid, arrays.result.data}},
+           stream);
+  return true;
+}
+
+}  // namespace lockstep::backend::cudnn

@@ -1,0 +1,99 @@
+#include "backend/cuda/cudnn/plan.hpp"
+
+#include "runtime/cuda/device_guard.hpp"
+
+namespace lockstep::backend::cudnn {
+namespace {
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw CudnnError(call, static_cast<int>(status), cudnnGetErrorString(status));
+}
+
+/// Owns a handle. Handles belong to a thread: their stream is part of their state.
+class Handle {
+ public:
+  Handle() { check(cudnnCreate(&handle_), "cudnnCreate"); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() { static_cast<void>(cudnnDestroy(handle_)); }
+  cudnnHandle_t get() const { return handle_; }
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+};
+
+frontend::DataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return frontend::DataType_t::DOUBLE;
+    case DType::f32: return frontend::DataType_t::FLOAT;
+    case DType::bf16: return frontend::DataType_t::BFLOAT16;
+    case DType::f16: return frontend::DataType_t::HALF;
+    default: LOCKSTEP_THROW(Unsupported, "cuDNN: dtype ", dtype, " on device cuda");
+  }
+}
+
+std::vector<std::int64_t> to_vector(const Dims& dims) { return {dims.begin(), dims.end()}; }
+
+}  // namespace
+
+cudnnHandle_t handle_on(StreamRef stream) {
+  thread_local std::map<int, Handle> handles;
+  const cudnnHandle_t handle = handles[stream.device.index].get();
+  check(cudnnSetStream(handle, static_cast<cudaStream_t>(stream.handle)), "cudnnSetStream");
+  return handle;
+}
+
+Plan::Plan(std::unique_ptr<Graph> graph, const Requirements& requirements, StreamRef stream) {
+  const cudnnHandle_t handle = handle_on(stream);
+  if (graph->validate().is_bad()) return;
+  if (graph->build_operation_graph(handle).is_bad()) return;
+  if (graph->create_execution_plans({frontend::HeurMode_t::A, frontend::HeurMode_t::FALLBACK})
+          .is_bad())
+    return;
+  using Note = frontend::NumericalNote_t;
+  if (requirements.full_precision)
+    graph->deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
+  if (requirements.deterministic) graph->deselect_numeric_notes({Note::NONDETERMINISTIC});
+  if (graph->check_support(handle).is_bad()) return;
+  if (graph->build_plans(handle).is_bad()) return;
+  workspace_ = graph->get_workspace_size();
+  graph_ = std::move(graph);
+}
+
+void Plan::run(std::unordered_map<std::int64_t, void*> arrays, StreamRef stream) {
+  const CudaDeviceGuard guard(stream.device.index);
+  const Scratch workspace(static_cast<std::size_t>(workspace_), stream);
+  auto status = graph_->execute(handle_on(stream), arrays, workspace.data());
+  if (status.is_bad())
+    throw CudnnError("Graph::execute", static_cast<int>(status.get_code()), status.get_message());
+}
+
+std::unique_ptr<Graph> new_graph(DType dtype) {
+  const auto compute =
+      dtype == DType::f64 ? frontend::DataType_t::DOUBLE : frontend::DataType_t::FLOAT;
+  auto graph = std::make_unique<Graph>();
+  graph->set_io_data_type(data_type(dtype))
+      .set_intermediate_data_type(compute)
+      .set_compute_data_type(compute);
+  return graph;
+}
+
+Tensor_attributes describe(const ArrayView& view, std::int64_t uid) {
+  return Tensor_attributes()
+      .set_uid(uid)
+      .set_data_type(data_type(view.dtype))
+      .set_dim(to_vector(view.shape))
+      .set_stride(to_vector(view.strides));
+}
+
+void bind(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
+          std::int64_t uid) {
+  tensor->set_output(true)
+      .set_uid(uid)
+      .set_data_type(data_type(view.dtype))
+      .set_dim(to_vector(view.shape))
+      .set_stride(to_vector(view.strides));
+}
+
+}  // namespace lockstep::backend::cudnn
