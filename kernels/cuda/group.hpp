@@ -55,6 +55,13 @@ struct BlockGroup {
   }
 };
 
+/// The groups as the row algorithms of functional/ want them: with the number of neighbouring
+/// elements that a thread moves at once.
+template <class Group, int lanes>
+struct WideGroup : Group {
+  static constexpr int width = lanes;
+};
+
 struct Sum {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -65,14 +72,14 @@ struct Sum {
 /// Rows of a launch: which row a group takes, and how many groups there are.
 template <class Group>
 __device__ std::int64_t first_row() {
-  if constexpr (std::is_same_v<Group, WarpGroup>)
+  if constexpr (std::is_base_of_v<WarpGroup, Group>)
     return global_thread() / warp_size;
   else
     return blockIdx.x;
 }
 template <class Group>
 __device__ std::int64_t row_step() {
-  if constexpr (std::is_same_v<Group, WarpGroup>)
+  if constexpr (std::is_base_of_v<WarpGroup, Group>)
     return grid_threads() / warp_size;
   else
     return gridDim.x;

@@ -59,4 +59,13 @@ bool rows_are_wide(std::int64_t columns, const Pointers*... arrays) {
   return columns % lanes_of<T> == 0 && (aligned(arrays) && ...);
 }
 
+/// Calls `visit(Width<lanes>{})` with the lanes of wide rows, or 1.
+template <class T, class Visit>
+void with_lanes(bool wide, const Visit& visit) {
+  if (wide)
+    visit(std::integral_constant<int, lanes_of<T>>{});
+  else
+    visit(std::integral_constant<int, 1>{});
+}
+
 }  // namespace lockstep::cuda_kernels

@@ -1,56 +1,28 @@
-#include "cuda/log_sum_exp.hpp"
+#include "cuda/row_access.hpp"
 #include "cuda/softmax.hpp"
+#include "functional/softmax.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
 template <class Group, bool log, class T>
 __global__ void __launch_bounds__(row_threads)
-    softmax_kernel(std::int64_t rows, std::int64_t columns, T* y, const T* x, bool wide) {
-  constexpr int N = lanes_of<T>;
+    softmax_kernel(std::int64_t rows, std::int64_t columns, T* y, const T* x) {
   const Group group;
-  for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    const T* const in = x + row * columns;
-    const auto state = row_log_sum_exp<N>(group, in, columns, wide);
-    const auto shift = log ? state.value() : state.maximum;
-    const auto scale = 1 / state.sum;
-    for_each_chunk<N>(group, columns, [&](std::int64_t at) {
-      auto v = load_row<N>(in, at, columns, wide);
-      LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j) {
-        const auto distance = v.value[j] - shift;
-        v.value[j] = log ? distance : functional::math::exp(distance) * scale;
-      }
-      store_row<N>(y + row * columns, at, columns, wide, v);
-    });
-  }
+  for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>())
+    functional::softmax_row<log, AccumulateType<T>>(group, y + row * columns, x + row * columns,
+                                                    columns);
 }
 
 template <class Group, bool log, class T>
 __global__ void __launch_bounds__(row_threads)
-    softmax_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, const T* dy, const T* y,
-                            bool wide) {
-  constexpr int N = lanes_of<T>;
+    softmax_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, const T* dy,
+                            const T* y) {
   const Group group;
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
     const std::int64_t start = row * columns;
-    AccumulateType<T> sum = 0;
-    for_each_chunk<N>(group, columns, [&](std::int64_t at) {
-      const auto g = load_row<N>(dy + start, at, columns, wide);
-      const auto p = load_row<N>(y + start, at, columns, wide);
-      LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j) sum += log ? g.value[j] : g.value[j] * p.value[j];
-    });
-    sum = group.reduce(sum, Sum{});
-    for_each_chunk<N>(group, columns, [&](std::int64_t at) {
-      auto g = load_row<N>(dy + start, at, columns, wide);
-      const auto p = load_row<N>(y + start, at, columns, wide);
-      LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j)
-        g.value[j] = log ? g.value[j] - functional::math::exp(p.value[j]) * sum
-                         : p.value[j] * (g.value[j] - sum);
-      store_row<N>(dx + start, at, columns, wide, g);
-    });
+    functional::softmax_backward_row<log, AccumulateType<T>>(group, dx + start, dy + start,
+                                                             y + start, columns);
   }
 }
 
@@ -59,9 +31,11 @@ void softmax_with(const ArrayView& y, const ArrayView& x, StreamRef stream) {
   const std::int64_t columns = x.shape.back();
   if (columns == 0) return;
   dispatch_floating(x.dtype, "softmax", [&]<class T>(TypeTag<T>) {
-    launch_rows(stream, x.numel() / columns, columns, softmax_kernel<WarpGroup, log, T>,
-                softmax_kernel<BlockGroup, log, T>, y.as<T>(), x.as<T>(),
-                rows_are_wide<T>(columns, y.data, x.data));
+    with_lanes<T>(rows_are_wide<T>(columns, y.data, x.data), [&](auto lanes) {
+      launch_rows(stream, x.numel() / columns, columns,
+                  softmax_kernel<WideGroup<WarpGroup, lanes>, log, T>,
+                  softmax_kernel<WideGroup<BlockGroup, lanes>, log, T>, y.as<T>(), x.as<T>());
+    });
   });
 }
 
@@ -71,9 +45,12 @@ void softmax_backward_with(const ArrayView& dx, const ArrayView& dy, const Array
   const std::int64_t columns = y.shape.back();
   if (columns == 0) return;
   dispatch_floating(y.dtype, "softmax_backward", [&]<class T>(TypeTag<T>) {
-    launch_rows(stream, y.numel() / columns, columns, softmax_backward_kernel<WarpGroup, log, T>,
-                softmax_backward_kernel<BlockGroup, log, T>, dx.as<T>(), dy.as<T>(), y.as<T>(),
-                rows_are_wide<T>(columns, dx.data, dy.data, y.data));
+    with_lanes<T>(rows_are_wide<T>(columns, dx.data, dy.data, y.data), [&](auto lanes) {
+      launch_rows(stream, y.numel() / columns, columns,
+                  softmax_backward_kernel<WideGroup<WarpGroup, lanes>, log, T>,
+                  softmax_backward_kernel<WideGroup<BlockGroup, lanes>, log, T>, dx.as<T>(),
+                  dy.as<T>(), y.as<T>());
+    });
   });
 }
 

@@ -12,7 +12,7 @@ void softmax(const ArrayView& y, const ArrayView& x, bool log, StreamRef stream)
 void softmax_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& y, bool log,
                       StreamRef stream);
 
-/// One row's part in cross-entropy.
+/// The arrays of cross-entropy; here `weight` has the statistics dtype.
 struct CrossEntropyArrays {
   ArrayView loss, lse, row_weight, logits, targets, weight;
 };

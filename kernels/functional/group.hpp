@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -35,12 +36,30 @@ struct alignas(sizeof(T) * count) Chunk {
   T lane[count];
 };
 
+#if defined(__CUDA_ARCH__)
+/// One access of the chunk's size; the compiler splits structures of 16-bit elements otherwise.
+template <int count, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Chunk<T, count> load_chunk(const T* from) {
+  if constexpr (sizeof(Chunk<T, count>) == 16)
+    return std::bit_cast<Chunk<T, count>>(*reinterpret_cast<const uint4*>(from));
+  else
+    return *reinterpret_cast<const Chunk<T, count>*>(from);
+}
+template <int count, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store_chunk(T* to, const Chunk<T, count>& chunk) {
+  if constexpr (sizeof(chunk) == 16)
+    *reinterpret_cast<uint4*>(to) = std::bit_cast<uint4>(chunk);
+  else
+    *reinterpret_cast<Chunk<T, count>*>(to) = chunk;
+}
+#endif
+
 /// Reads `count` elements as accumulation type A.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
   Pack<A, count> pack;
 #if defined(__CUDA_ARCH__)
-  const Chunk<T, count> chunk = *reinterpret_cast<const Chunk<T, count>*>(from);
+  const Chunk<T, count> chunk = load_chunk<count>(from);
   for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(chunk.lane[j]);
 #else
   for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
@@ -54,7 +73,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack)
 #if defined(__CUDA_ARCH__)
   Chunk<T, count> chunk;
   for (int j = 0; j < count; ++j) chunk.lane[j] = static_cast<T>(pack[j]);
-  *reinterpret_cast<Chunk<T, count>*>(to) = chunk;
+  store_chunk<count>(to, chunk);
 #else
   for (int j = 0; j < count; ++j) to[j] = static_cast<T>(pack[j]);
 #endif

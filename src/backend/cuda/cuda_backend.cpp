@@ -8,6 +8,7 @@ const Backend* cuda() {
       .name = "cuda",
       .elementwise = &cuda_families::elementwise(),
       .reduce = &cuda_families::reduce(),
+      .multi_tensor = &cuda_families::multi_tensor(),
       .rows = &cuda_families::rows(),
       .gemm = &cuda_families::gemm(),
       .convolution = &cuda_families::convolution(),

@@ -3,6 +3,7 @@
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
 #include "cuda/embedding.hpp"
+#include "cuda/move.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/softmax.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
@@ -11,6 +12,25 @@ namespace lockstep::backend {
 namespace {
 
 namespace kernels = cuda_kernels;
+
+/// Class weights in the statistics dtype: the array itself, or a converted copy.
+class ClassWeights {
+ public:
+  ClassWeights(const ArrayView& given, StreamRef stream)
+      : converted_(given && given.dtype != DType::f64 && given.dtype != DType::f32),
+        scratch_(converted_ ? static_cast<std::size_t>(given.numel()) * sizeof(float) : 0, stream),
+        view_(given) {
+    if (!converted_) return;
+    view_ = {scratch_.data(), DType::f32, given.shape, contiguous_strides(given.shape)};
+    kernels::copy(view_, given, stream);
+  }
+  const ArrayView& view() const { return view_; }
+
+ private:
+  bool converted_;
+  Scratch scratch_;
+  ArrayView view_;
+};
 
 class CudaRows final : public Rows {
  public:
@@ -24,23 +44,25 @@ class CudaRows final : public Rows {
   void cross_entropy(const ArrayView& loss, const ArrayView& lse, const ArrayView& row_weight,
                      const ArrayView& logits, const ArrayView& targets, const ArrayView& weight,
                      CrossEntropyOptions options, StreamRef stream) override {
+    const ClassWeights weights(weight, stream);
     kernels::cross_entropy({.loss = loss,
                             .lse = lse,
                             .row_weight = row_weight,
                             .logits = logits,
                             .targets = targets,
-                            .weight = weight},
+                            .weight = weights.view()},
                            options.ignore_index, options.label_smoothing, stream);
   }
   void cross_entropy_backward(const ArrayView& dlogits, const ArrayView& dloss,
                               const ArrayView& logits, const ArrayView& targets,
                               const ArrayView& weight, const ArrayView& lse,
                               CrossEntropyOptions options, StreamRef stream) override {
+    const ClassWeights weights(weight, stream);
     kernels::cross_entropy_backward({.dlogits = dlogits,
                                      .dloss = dloss,
                                      .logits = logits,
                                      .targets = targets,
-                                     .weight = weight,
+                                     .weight = weights.view(),
                                      .lse = lse},
                                     options.ignore_index, options.label_smoothing, stream);
   }
