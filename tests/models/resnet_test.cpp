@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/models/simple.hpp"
@@ -19,14 +20,23 @@ using nlohmann::json;
 using testing::expect_close;
 
 struct ResNetCase {
+  std::string_view backend;
   const char* file;
   models::ResNet::Depth depth;
   DType dtype;
   double tolerance;
+  std::string name() const {
+    return std::string(file) + (dtype == DType::f64 ? "_f64_" : "_f32_") + std::string(backend);
+  }
 };
+
+std::ostream& operator<<(std::ostream& out, const ResNetCase& each) { return out << each.name(); }
 
 class GoldenResNet : public ::testing::TestWithParam<ResNetCase> {
  protected:
+  GoldenResNet() { backend::use_cpu_backend(GetParam().backend); }
+  ~GoldenResNet() override { backend::use_cpu_backend(backend::cpu_backends().front()); }
+
   io::SafetensorsFile file = io::SafetensorsFile::open(
       testing::golden_dir() / (std::string(GetParam().file) + ".safetensors"));
   nn::ModulePtr<models::ResNet> model = nn::make<models::ResNet>(
@@ -80,15 +90,20 @@ TEST_P(GoldenResNet, GivesPytorchsResults) {
   expect_close(tensor(gradient_norms), file.tensor("grad_norms"), tolerance, "gradient norms");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, GoldenResNet,
-    ::testing::Values(ResNetCase{"resnet18", models::ResNet::Depth::d18, DType::f64, 1e-8},
-                      ResNetCase{"resnet18", models::ResNet::Depth::d18, DType::f32, 1e-3},
-                      ResNetCase{"resnet50", models::ResNet::Depth::d50, DType::f64, 1e-8},
-                      ResNetCase{"resnet50", models::ResNet::Depth::d50, DType::f32, 1e-3}),
-    [](const auto& each) {
-      return std::string(each.param.file) + (each.param.dtype == DType::f64 ? "_f64" : "_f32");
-    });
+/// Both networks in f32 on every CPU backend, and in f64, which all leave to the reference.
+std::vector<ResNetCase> cases() {
+  std::vector<ResNetCase> all;
+  for (const auto& [file, depth] : {std::pair{"resnet18", models::ResNet::Depth::d18},
+                                    std::pair{"resnet50", models::ResNet::Depth::d50}}) {
+    all.push_back({backend::reference().name, file, depth, DType::f64, 1e-8});
+    for (const auto name : backend::cpu_backends())
+      all.push_back({name, file, depth, DType::f32, 1e-3});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenResNet, ::testing::ValuesIn(cases()),
+                         [](const auto& each) { return each.param.name(); });
 
 TEST(ResNet, HasTheParameterCountsOfThePublishedOnes) {
   EXPECT_EQ(models::resnet18()->parameter_count(), 11689512);
