@@ -98,8 +98,10 @@ void Module::to(DType dtype) {
                  "; only to floating dtypes");
   const NoGradGuard no_recording;
   visit("", [&](const std::string&, const Entry& entry) {
-    if (entry.tensor.dtype() == dtype || !is_floating(entry.tensor.dtype())) return;
-    Tensor(entry.tensor).set_data(entry.tensor.to(dtype));
+    const bool keep_wide = !entry.is_parameter && dtype != DType::f64;
+    const DType wanted = keep_wide ? DType::f32 : dtype;
+    if (entry.tensor.dtype() == wanted || !is_floating(entry.tensor.dtype())) return;
+    Tensor(entry.tensor).set_data(entry.tensor.to(wanted));
   });
 }
 

@@ -110,6 +110,19 @@ TEST(Module, ConvertsDtypeBehindTheSameTensors) {
   EXPECT_THROW(net->to(DType::i64), InvalidArgument);
 }
 
+TEST(Module, KeepsRunningStatisticsWideInHalfPrecision) {
+  const auto net = nn::make<Net>();
+  net->to(DType::bf16);
+  EXPECT_EQ(net->norm->weight.dtype(), DType::bf16);
+  EXPECT_EQ(net->norm->running_mean.dtype(), DType::f32);
+  const Tensor x = randn({64, 3}).to(DType::bf16);
+  const Tensor y = net(x);
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  EXPECT_NEAR(mean(y.detach().to(DType::f32)).item(), 0.0, 0.02);
+  sum(y).backward();
+  EXPECT_EQ(net->first->weight.grad().dtype(), DType::bf16);
+}
+
 TEST(Module, ZeroesOrDropsGradients) {
   const auto net = nn::make<Net>();
   sum(net(randn({4, 3}))).backward();

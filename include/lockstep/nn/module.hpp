@@ -78,7 +78,8 @@ class Module : public RefCounted {
 
   /// Moves all parameters and buffers to a device.
   void to(Device device);
-  /// Converts all parameters and floating buffers.
+  /// Converts all parameters. Floating buffers follow, but not below f32: the small steps of
+  /// running statistics would be lost.
   void to(DType dtype);
   /// Moves and converts.
   void to(Device device, DType dtype);
