@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/slab.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/free_lists.hpp"
+#include "lockstep/memory/recent_lists.hpp"
 #include "lockstep/memory/upstream.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
@@ -33,7 +35,8 @@ struct PoolOptions {
 /// Keeps memory that tensors return and gives it out again.
 ///
 /// - Each stream has free lists of its own; a block goes back to the stream that allocated it.
-/// - Free neighbours of a segment coalesce; larger blocks are split.
+/// - Free neighbours of a segment coalesce; larger blocks are split. The smallest blocks skip both:
+///   what was returned last is given out first, to a request of just its size.
 /// - Blocks used on other streams (`record_stream`) wait for an event on each before they are free.
 /// - When the upstream refuses, the pool waits for such blocks, returns whole free segments and
 ///   tries once more.
@@ -61,7 +64,8 @@ class CachingPool final : public Allocator {
     const std::lock_guard lock(mutex_);
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
-    Block* block = find_in(lists, size);
+    Block* block = lists.recent.take(size / options_.granularity);
+    if (!block) block = find_in(lists, size);
     if (!block) block = grow(lists, size);
     block->free = false;
     count_allocation(block->size);
@@ -73,10 +77,8 @@ class CachingPool final : public Allocator {
     auto* block = static_cast<Block*>(memory);
     const std::lock_guard lock(mutex_);
     statistics_.live_bytes -= block->size;
-    if (block->other_streams.empty())
-      make_free(block);
-    else
-      wait_for_other_streams(block);
+    if (!block->other_streams.empty()) return wait_for_other_streams(block);
+    if (!block->lists->recent.keep(block, block->size / options_.granularity)) make_free(block);
   }
 
   void record_stream(MemoryBlock* memory, StreamRef stream) override {
@@ -103,7 +105,7 @@ class CachingPool final : public Allocator {
 
   struct StreamLists;
 
-  struct Block : MemoryBlock {
+  struct Block : MemoryBlock, SlabAllocated {
     Block* previous = nullptr;  // neighbours in the segment
     Block* next = nullptr;
     Block* previous_free = nullptr;
@@ -118,6 +120,7 @@ class CachingPool final : public Allocator {
     StreamRef stream;
     detail::FreeLists<Block> small;
     detail::FreeLists<Block> large;
+    detail::RecentLists<Block> recent;
     detail::FreeLists<Block>& of(const Block* block) { return block->small ? small : large; }
   };
 
@@ -176,6 +179,8 @@ class CachingPool final : public Allocator {
     const bool small = size <= options_.small_limit;
     const std::size_t bytes =
         small ? options_.small_segment : round_up(size, options_.large_rounding);
+    if (release_recent(lists))
+      if (Block* block = find_in(lists, size)) return block;
     void* data = from_upstream(bytes);
     if (!data) {
       ++statistics_.out_of_memory_retries;
@@ -226,6 +231,16 @@ class CachingPool final : public Allocator {
     lists.of(block).insert(block);
   }
 
+  /// Lets recently returned blocks coalesce. True if there were any.
+  bool release_recent(StreamLists& lists) {
+    bool any = false;
+    while (Block* block = lists.recent.take_any()) {
+      make_free(block);
+      any = true;
+    }
+    return any;
+  }
+
   static void absorb_next(Block* block) {
     Block* next = block->next;
     block->size += next->size;
@@ -265,6 +280,7 @@ class CachingPool final : public Allocator {
     for (Waiting& waiting : waiting_)
       for (void* event : waiting.events) runtime_.synchronize_event(event);
     reclaim_finished();
+    for (auto& lists : streams_) release_recent(*lists);
     std::erase_if(segments_, [this](Segment& segment) {
       Block* block = segment.first;
       if (!block->free || block->next) return false;
