@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/macros.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -30,15 +31,22 @@ const Backend& initial_cpu_backend() {
   return onednn() ? *onednn() : reference();
 }
 
-std::atomic<const Backend*>& cpu_backend() {
-  static std::atomic<const Backend*> chosen{&initial_cpu_backend()};
-  return chosen;
+std::atomic<const Backend*> chosen_cpu_backend{nullptr};  // null: not asked for yet
+
+/// Makes the initial choice, unless another thread has chosen meanwhile.
+LOCKSTEP_COLD const Backend& choose_cpu_backend() {
+  const Backend* none = nullptr;
+  const Backend& initial = initial_cpu_backend();
+  return chosen_cpu_backend.compare_exchange_strong(none, &initial) ? initial : *none;
 }
 
 }  // namespace
 
 const Backend& of(Device device) {
-  if (device.is_cpu()) return *cpu_backend().load(std::memory_order_relaxed);
+  if (device.is_cpu()) {
+    const Backend* chosen = chosen_cpu_backend.load(std::memory_order_acquire);
+    return chosen ? *chosen : choose_cpu_backend();
+  }
   static const Backend* const gpu = cuda();
   LOCKSTEP_CHECK(gpu, Unsupported, "no backend for device ", device,
                  ": this lockstep was built without CUDA; use device cpu");
@@ -54,7 +62,7 @@ std::vector<std::string_view> cpu_backends() {
 
 void use_cpu_backend(std::string_view name) {
   const Backend& chosen = require_cpu_backend(name, "use_cpu_backend");
-  cpu_backend().store(&chosen, std::memory_order_relaxed);
+  chosen_cpu_backend.store(&chosen, std::memory_order_release);
 }
 
 }  // namespace lockstep::backend
