@@ -23,7 +23,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol) {
   if (a.shape() != b.shape()) return false;
   const auto x = a.to_vector<double>(), y = b.to_vector<double>();
   return std::equal(x.begin(), x.end(), y.begin(), [=](double p, double q) {
-    return p == q || std::abs(p - q) <= atol + rtol * std::abs(q);
+    return p == q || (std::isfinite(q) && std::abs(p - q) <= atol + rtol * std::abs(q));
   });
 }
 

@@ -9,11 +9,9 @@
 namespace lockstep {
 namespace {
 
-IntrusivePtr<TensorImpl> make_impl(IntrusivePtr<Storage> storage, void* data, const Shape& shape,
-                                   const Strides& strides, DType dtype) {
+/// An impl without memory: shape, strides and what follows from them.
+IntrusivePtr<TensorImpl> make_impl(const Shape& shape, const Strides& strides, DType dtype) {
   auto impl = make_intrusive<TensorImpl>();
-  impl->storage = std::move(storage);
-  impl->data = data;
   impl->numel = numel(shape);
   impl->dtype = dtype;
   impl->shape = shape;
@@ -22,12 +20,49 @@ IntrusivePtr<TensorImpl> make_impl(IntrusivePtr<Storage> storage, void* data, co
   return impl;
 }
 
-std::size_t bytes_of(const Shape& shape, DType dtype) {
+/// An impl of a row-major array, without memory.
+IntrusivePtr<TensorImpl> make_contiguous_impl(const Shape& shape, DType dtype) {
+  auto impl = make_intrusive<TensorImpl>();
+  impl->numel = numel(shape);
+  impl->dtype = dtype;
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  return impl;
+}
+
+std::size_t bytes_of(const TensorImpl& impl) {
   std::size_t bytes = 0;
   LOCKSTEP_CHECK(
-      !__builtin_mul_overflow(static_cast<std::size_t>(numel(shape)), size_of(dtype), &bytes),
-      InvalidArgument, "shape ", shape, " of ", dtype, " exceeds any address space");
+      !__builtin_mul_overflow(static_cast<std::size_t>(impl.numel), size_of(impl.dtype), &bytes),
+      InvalidArgument, "shape ", impl.shape, " of ", impl.dtype, " exceeds any address space");
   return bytes;
+}
+
+/// Gives an impl memory of its own.
+Tensor allocate(IntrusivePtr<TensorImpl> impl, Device device) {
+  impl->storage = Storage::allocate(bytes_of(*impl), device);
+  impl->data = impl->storage->data();
+  return Tensor(std::move(impl));
+}
+
+/// True if an array of these strides has one element in each place of `numel(shape)` places.
+bool is_dense(const Shape& shape, const Strides& strides) {
+  Shape extents;
+  Strides steps;  // sorted, extents of 1 left out
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) return true;
+    if (shape[i] == 1) continue;
+    int at = 0;
+    while (at < steps.size() && steps[at] < strides[i]) ++at;
+    steps.insert(at, strides[i]);
+    extents.insert(at, shape[i]);
+  }
+  std::int64_t places = 1;
+  for (int i = 0; i < steps.size(); ++i) {
+    if (steps[i] != places) return false;
+    places *= extents[i];
+  }
+  return true;
 }
 
 backend::Elementwise& elementwise(const Tensor& tensor) {
@@ -37,20 +72,20 @@ backend::Elementwise& elementwise(const Tensor& tensor) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
-  return empty_strided(shape, contiguous_strides(shape), options);
+  return allocate(make_contiguous_impl(shape, options.dtype), options.device);
 }
 
 Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions options) {
-  auto storage = Storage::allocate(bytes_of(shape, options.dtype), options.device);
-  void* data = storage->data();
-  return Tensor(make_impl(std::move(storage), data, shape, strides, options.dtype));
+  LOCKSTEP_CHECK(shape.size() == strides.size() && is_dense(shape, strides), InvalidArgument,
+                 "strides ", strides, " are not those of a dense array of shape ", shape,
+                 " in any order of its dimensions");
+  return allocate(make_impl(shape, strides, options.dtype), options.device);
 }
 
 Tensor empty_like(const Tensor& other) {
-  const bool keep_order = !other.is_contiguous() && other.is_channels_last();
-  return empty_strided(other.shape(),
-                       keep_order ? other.strides() : contiguous_strides(other.shape()),
-                       other.options());
+  if (other.is_contiguous() || !other.is_channels_last())
+    return empty(other.shape(), other.options());
+  return allocate(make_impl(other.shape(), other.strides(), other.dtype()), other.device());
 }
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
@@ -99,10 +134,10 @@ Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
 
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                  IntrusivePtr<RefCounted> owner) {
-  auto storage =
-      Storage::borrow(data, bytes_of(shape, options.dtype), options.device, std::move(owner));
-  return Tensor(
-      make_impl(std::move(storage), data, shape, contiguous_strides(shape), options.dtype));
+  auto impl = make_contiguous_impl(shape, options.dtype);
+  impl->storage = Storage::borrow(data, bytes_of(*impl), options.device, std::move(owner));
+  impl->data = data;
+  return Tensor(std::move(impl));
 }
 
 template <class T>
@@ -125,7 +160,9 @@ template Tensor from_span(std::span<const std::uint8_t>, const Shape&, Device);
 template Tensor from_span(std::span<const bool>, const Shape&, Device);
 
 Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strides& strides) {
-  auto impl = make_impl(base.impl().storage, data, shape, strides, base.dtype());
+  auto impl = make_impl(shape, strides, base.dtype());
+  impl->storage = base.impl().storage;
+  impl->data = data;
   impl->is_view = true;
   return Tensor(std::move(impl));
 }

@@ -1,5 +1,6 @@
 #include <iomanip>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "lockstep/tensor/tensor.hpp"
@@ -11,8 +12,9 @@ constexpr std::int64_t edge_items = 3;  // shown at each end of a long dimension
 constexpr std::int64_t long_dimension = 8;
 
 /// Prints the sub-array of dimension `dim` that starts at `values[at]`.
-void print_values(std::ostream& out, const Tensor& tensor, const std::vector<double>& values,
-                  int dim, std::size_t at) {
+template <class T>
+void print_values(std::ostream& out, const Tensor& tensor, const std::vector<T>& values, int dim,
+                  std::size_t at) {
   if (dim == tensor.dim()) {
     out << values[at];
     return;
@@ -40,7 +42,10 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
   const auto flags = out.flags();
   const auto precision = out.precision(4);
-  print_values(out, tensor, tensor.to_vector<double>(), 0, 0);
+  if (is_floating(tensor.dtype()))
+    print_values(out, tensor, tensor.to_vector<double>(), 0, 0);
+  else
+    print_values(out, tensor, tensor.to_vector<std::int64_t>(), 0, 0);
   out.flags(flags);
   out.precision(precision);
   return out << "\n(" << tensor.dtype() << ' ' << tensor.shape() << " on " << tensor.device()

@@ -6,7 +6,12 @@ IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   IntrusivePtr<Storage> storage(new Storage());
   storage->device_ = device;
   storage->bytes_ = bytes;
-  if (bytes == 0) return storage;
+  if (bytes == 0) {
+    // An address that is not null: null means an operand that is absent.
+    alignas(64) static std::byte nothing[64];
+    storage->data_ = nothing;
+    return storage;
+  }
   storage->allocator_ = &device_allocator(device);
   storage->block_ = storage->allocator_->allocate(bytes, current_stream(device));
   storage->data_ = storage->block_->data;

@@ -170,8 +170,8 @@ class Tensor {
   /// @}
 
   /// @name In place
-  /// Refused for tensors that require a gradient unless recording is off (NoGradGuard). Backward
-  /// refuses to use a saved value that was changed so.
+  /// Refused for tensors and operands that require a gradient unless recording is off
+  /// (NoGradGuard). Backward refuses to use a saved value that was changed so.
   /// @{
 
   /// this += alpha * other, broadcast to this shape. Returns itself.

@@ -1,0 +1,239 @@
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// 0, 1, 2, ... as f64.
+Tensor counting(const Shape& shape) {
+  return arange(numel(shape), {.dtype = DType::f64}).reshape(shape);
+}
+
+/// The message of what `call` throws as `Kind`.
+template <class Kind, class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing of the expected kind was thrown";
+  return {};
+}
+
+TEST(View, SharesMemoryWithItsBase) {
+  Tensor x = zeros({2, 3});
+  for (const Tensor& view : {x.reshape({3, 2}), x.transpose(0, 1), x.slice(1, 0, 2), x.select(0, 1),
+                             x.unsqueeze(0), x.detach(), x.expand({4, 2, 3})})
+    EXPECT_EQ(view.impl().storage, x.impl().storage);
+  x.select(0, 1).fill_(7.0);
+  EXPECT_THAT(x.to_vector<float>(), ElementsAre(0, 0, 0, 7, 7, 7));
+  x.transpose(0, 1).select(0, 2).fill_(9.0);
+  EXPECT_THAT(x.to_vector<float>(), ElementsAre(0, 0, 9, 7, 7, 9));
+}
+
+TEST(View, KeepsTheMemoryAliveAfterItsBase) {
+  Tensor view;
+  {
+    const Tensor base = counting({4});
+    view = base.slice(0, 2, 4);
+  }
+  EXPECT_THAT(view.to_vector<double>(), ElementsAre(2, 3));
+}
+
+TEST(View, HasTheStridesOfItsWindow) {
+  const Tensor x = counting({3, 4, 5});
+  EXPECT_EQ(x.strides(), (Strides{20, 5, 1}));
+  EXPECT_EQ(x.permute({2, 0, 1}).strides(), (Strides{1, 20, 5}));
+  EXPECT_EQ(x.slice(1, 1, 4, 2).strides(), (Strides{20, 10, 1}));
+  EXPECT_EQ(x.select(1, 2).strides(), (Strides{20, 1}));
+  EXPECT_EQ(x.expand({2, 3, 4, 5}).strides(), (Strides{0, 20, 5, 1}));
+  EXPECT_FALSE(x.permute({2, 0, 1}).is_contiguous());
+  EXPECT_TRUE(x.slice(0, 1, 3).is_contiguous());
+}
+
+TEST(Slice, ClipsAndCountsFromTheEndAsPythonDoes) {
+  const Tensor x = counting({6});
+  EXPECT_THAT(x.slice(0, -3, 100).to_vector<double>(), ElementsAre(3, 4, 5));
+  EXPECT_THAT(x.slice(0, 1, -1, 2).to_vector<double>(), ElementsAre(1, 3));
+  EXPECT_EQ(x.slice(0, 4, 2).numel(), 0);
+  EXPECT_THROW(x.slice(0, 0, 6, 0), InvalidArgument);
+  EXPECT_THROW(x.slice(1, 0, 1), InvalidArgument);
+}
+
+TEST(Select, RefusesAnIndexOutOfRange) {
+  const Tensor x = counting({2, 3});
+  EXPECT_THAT(x.select(1, -1).to_vector<double>(), ElementsAre(2, 5));
+  EXPECT_THROW(x.select(1, 3), InvalidArgument);
+  EXPECT_THROW(x.select(1, -4), InvalidArgument);
+}
+
+TEST(Reshape, IsAViewWhereStridesAllow) {
+  const Tensor x = counting({4, 6});
+  const Tensor half = x.slice(1, 0, 3);  // strides [6, 1]
+  const auto shares = [&](const Tensor& y) { return y.impl().storage == x.impl().storage; };
+  EXPECT_TRUE(shares(x.reshape({2, 12})));
+  EXPECT_TRUE(shares(half.reshape({2, 2, 3})));
+  EXPECT_TRUE(shares(half.reshape({4, 1, 3, 1})));
+  EXPECT_TRUE(shares(half.unsqueeze(1).reshape({2, 2, 3})));
+  EXPECT_TRUE(shares(x.transpose(0, 1).reshape({3, 2, 4})));
+  // Joined across an extent of 1 in the middle.
+  EXPECT_TRUE(shares(x.slice(0, 0, 2).reshape({2, 1, 6}).transpose(0, 1).reshape({12})));
+  EXPECT_FALSE(shares(half.reshape({12})));
+  EXPECT_FALSE(shares(x.transpose(0, 1).reshape({24})));
+}
+
+TEST(Reshape, KeepsTheOrderOfElementsForEveryLayout) {
+  const Tensor x = counting({2, 3, 4});
+  const std::vector<Tensor> layouts{x, x.permute({2, 0, 1}), x.slice(2, 0, 4, 2).expand({2, 3, 2}),
+                                    x.slice(1, 0, 2),
+                                    x.select(0, 1).unsqueeze(1).expand({3, 2, 4})};
+  for (const Tensor& layout : layouts) {
+    const auto expected = layout.to_vector<double>();
+    const std::int64_t n = layout.numel();
+    for (const Shape& shape : {Shape{n}, Shape{n, 1}, Shape{2, n / 2}, Shape{n / 4, 2, 1, 2}})
+      EXPECT_EQ(layout.reshape(shape).to_vector<double>(), expected)
+          << layout.strides() << " to " << shape;
+  }
+}
+
+TEST(Reshape, InfersOneExtent) {
+  const Tensor x = counting({2, 6});
+  EXPECT_EQ(x.reshape({3, -1}).shape(), (Shape{3, 4}));
+  EXPECT_EQ(x.reshape({-1}).shape(), (Shape{12}));
+  EXPECT_THROW(x.reshape({-1, -1}), InvalidArgument);
+  EXPECT_THROW(empty({0, 3}).reshape({0, -1}), InvalidArgument);
+  EXPECT_EQ(empty({0, 3}).reshape({-1, 3}).shape(), (Shape{0, 3}));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                x.reshape({5, -1});
+              }),
+              AllOf(HasSubstr("12 elements"), HasSubstr("[5, -1]")));
+}
+
+TEST(Flatten, JoinsDimensions) {
+  const Tensor x = counting({2, 3, 4});
+  EXPECT_EQ(x.flatten().shape(), (Shape{24}));
+  EXPECT_EQ(x.flatten(1).shape(), (Shape{2, 12}));
+  EXPECT_EQ(x.flatten(0, 1).shape(), (Shape{6, 4}));
+  EXPECT_EQ(counting({}).flatten().shape(), (Shape{1}));
+  EXPECT_THROW(x.flatten(2, 1), InvalidArgument);
+}
+
+TEST(Permute, NamesTheFaultOfABadOrder) {
+  const Tensor x = counting({2, 3});
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.permute({0, 0}); }), HasSubstr("[0, 0]"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.permute({0}); }), HasSubstr("2 dimensions"));
+}
+
+TEST(Expand, RefusesOtherExtents) {
+  const Tensor x = counting({2, 1});
+  EXPECT_EQ(x.expand({3, -1, 4}).shape(), (Shape{3, 2, 4}));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                x.expand({3, 4});
+              }),
+              AllOf(HasSubstr("[2, 1]"), HasSubstr("[3, 4]")));
+  EXPECT_THROW(x.expand({2}), InvalidArgument);
+}
+
+TEST(Squeeze, RemovesOnlyExtentsOfOne) {
+  const Tensor x = counting({2, 1, 3});
+  EXPECT_EQ(x.squeeze(1).shape(), (Shape{2, 3}));
+  EXPECT_EQ(x.squeeze(0).shape(), (Shape{2, 1, 3}));
+  EXPECT_EQ(x.unsqueeze(-1).shape(), (Shape{2, 1, 3, 1}));
+}
+
+TEST(ChannelsLast, RoundTripsValues) {
+  const Tensor x = counting({2, 3, 4, 5});
+  const Tensor y = x.channels_last();
+  EXPECT_TRUE(y.is_channels_last());
+  EXPECT_FALSE(y.is_contiguous());
+  EXPECT_EQ(y.strides(), (Strides{60, 1, 15, 3}));
+  EXPECT_TRUE(equal(x, y));
+  EXPECT_TRUE(y.channels_last().is_same(y));
+  const Tensor back = y.contiguous();
+  EXPECT_TRUE(back.is_contiguous());
+  EXPECT_TRUE(equal(x, back));
+  EXPECT_TRUE(y.to(DType::f32).is_channels_last());
+  EXPECT_TRUE(exp(y).is_channels_last());
+  EXPECT_TRUE(empty_like(y).is_channels_last());
+  EXPECT_THROW(counting({2, 3}).channels_last(), InvalidArgument);
+}
+
+TEST(Contiguous, CopiesOnlyWhereItMust) {
+  const Tensor x = counting({2, 3});
+  EXPECT_TRUE(x.contiguous().is_same(x));
+  EXPECT_TRUE(equal(x.transpose(0, 1).contiguous(), x.transpose(0, 1)));
+  EXPECT_NE(x.clone().data_ptr(), x.data_ptr());
+}
+
+TEST(Flat, IteratesOverContiguousDataOnly) {
+  const Tensor x = counting({2, 3});
+  double total = 0;
+  for (const double value : x.flat<double>()) total += value;
+  EXPECT_EQ(total, 15.0);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.flat<float>(); }),
+              AllOf(HasSubstr("f32"), HasSubstr("f64")));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.transpose(0, 1).flat<double>(); }),
+              HasSubstr("[1, 3]"));
+}
+
+TEST(Item, NeedsOneElement) {
+  EXPECT_EQ(full({1, 1}, 2.5).item(), 2.5);
+  EXPECT_EQ(counting({4}).select(0, 3).item(), 3.0);
+  EXPECT_EQ(scalar(7, {.dtype = DType::i64}).item(), 7.0);
+  EXPECT_THAT(message_of<InvalidArgument>([] { counting({2, 3}).item(); }), HasSubstr("[2, 3]"));
+}
+
+TEST(Tensor, ReportsThatItIsUndefined) {
+  const Tensor nothing;
+  EXPECT_FALSE(nothing.defined());
+  EXPECT_FALSE(nothing.requires_grad());
+  EXPECT_THAT(message_of<InvalidArgument>([&] { nothing.shape(); }), HasSubstr("undefined"));
+}
+
+TEST(Conversion, RoundTripsBetweenAllDtypes) {
+  constexpr DType all[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                           DType::i64, DType::i32, DType::u8,   DType::boolean};
+  const Tensor bits = tensor<double>({0, 1, 1, 0});
+  for (const DType from : all)
+    for (const DType to : all)
+      EXPECT_TRUE(equal(bits.to(from).to(to).to(DType::f64), bits)) << from << " to " << to;
+  const Tensor numbers = tensor<double>({-3.0, 0.5, 100.0});
+  EXPECT_THAT(numbers.to(DType::i32).to_vector<std::int64_t>(), ElementsAre(-3, 0, 100));
+  EXPECT_THAT(numbers.to(DType::bf16).to_vector<double>(), ElementsAre(-3.0, 0.5, 100.0));
+  EXPECT_TRUE(numbers.to(DType::f64).is_same(numbers));
+}
+
+TEST(Conversion, KeepsTheOrderOfViews) {
+  const Tensor x = counting({2, 3}).transpose(0, 1);
+  EXPECT_THAT(x.to(DType::f32).to_vector<float>(), ElementsAre(0, 3, 1, 4, 2, 5));
+}
+
+TEST(InPlace, BroadcastsTheOperand) {
+  Tensor x = counting({2, 3});
+  x.add_(tensor<double>({10, 20, 30}), 2.0);
+  EXPECT_THAT(x.to_vector<double>(), ElementsAre(20, 41, 62, 23, 44, 65));
+  x.mul_(tensor<double>({0, 1}).reshape({2, 1})).mul_(2.0);
+  EXPECT_THAT(x.to_vector<double>(), ElementsAre(0, 0, 0, 46, 88, 130));
+  x.transpose(0, 1).copy_(tensor<float>({1, 2}));
+  EXPECT_THAT(x.to_vector<double>(), ElementsAre(1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                x.add_(counting({4, 2, 3}));
+              }),
+              AllOf(HasSubstr("add_"), HasSubstr("[4, 2, 3]"), HasSubstr("[2, 3]")));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.add_(zeros({3})); }),
+              AllOf(HasSubstr("f64"), HasSubstr("f32")));
+}
+
+}  // namespace
+}  // namespace lockstep
