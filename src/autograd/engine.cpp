@@ -38,14 +38,39 @@ void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradient
   Engine engine(retain_graph);
   const RunningScope scope(&engine);
   engine.count_edges(roots);
-  for (std::size_t i = 0; i < roots.size(); ++i) engine.seed(roots[i], gradients[i]);
-  while (!engine.ready_.empty()) {
-    std::pop_heap(engine.ready_.begin(), engine.ready_.end(), earlier);
-    Node* node = engine.ready_.back();
-    engine.ready_.pop_back();
-    engine.process(*node);
+  try {
+    engine.propagate(roots, gradients);
+  } catch (...) {
+    engine.drop_gradients(roots);
+    throw;
   }
   for (std::size_t i = 0; i < engine.callbacks_.size(); ++i) engine.callbacks_[i]();
+}
+
+void Engine::propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients) {
+  for (std::size_t i = 0; i < roots.size(); ++i) seed(roots[i], gradients[i]);
+  while (!ready_.empty()) {
+    std::pop_heap(ready_.begin(), ready_.end(), earlier);
+    Node* node = ready_.back();
+    ready_.pop_back();
+    process(*node);
+  }
+}
+
+void Engine::drop_gradients(std::span<const Tensor> roots) noexcept {
+  std::vector<Node*> stack;
+  const auto visit = [&](Node& node) {
+    if (std::exchange(node.run_, 0) != run_) return;
+    for (Tensor& gradient : node.gradients()) gradient = Tensor();
+    stack.push_back(&node);
+  };
+  for (const Tensor& root : roots) visit(*node_of(root));
+  while (!stack.empty()) {
+    Node* node = stack.back();
+    stack.pop_back();
+    for (Edge& edge : node->edges())
+      if (edge.node) visit(*edge.node);
+  }
 }
 
 void Engine::queue_callback(std::function<void()> callback) {

@@ -26,7 +26,7 @@ void LeafNode::set_gradient(const Tensor& gradient) {
   if (!gradient.defined()) return clear_gradient();
   check_fits(gradient, "gradient");
   if (!has_sink_) {
-    gradient_ = gradient;
+    gradient_ = gradient.contiguous();
     return;
   }
   if (gradient.data_ptr() != gradient_.data_ptr()) gradient_.copy_(gradient);
@@ -84,13 +84,15 @@ GradientTarget LeafNode::target() const {
 void LeafNode::commit(const Tensor& written) {
   fresh_ = false;
   if (!gradient_.defined()) gradient_ = written;
+  gradient_.impl().storage->bump_version();
 }
 
 void LeafNode::finish() {
-  // A hook may remove itself or add others.
-  for (std::size_t i = 0; i < hooks_.size(); ++i) {
-    const Hook hook = hooks_[i].second;
+  // A hook may remove itself or add others, so it is copied, and found again by its number.
+  for (std::size_t i = 0; i < hooks_.size();) {
+    const auto [id, hook] = hooks_[i];
     hook(*this);
+    while (i < hooks_.size() && hooks_[i].first <= id) ++i;
   }
 }
 

@@ -44,7 +44,8 @@ class InputGradients {
                  Write&& write) {
     GradientTarget first = wanted(i) ? target_of(i, shape, options) : GradientTarget{};
     GradientTarget second = wanted(j) ? target_of(j, shape, options) : GradientTarget{};
-    if (wanted(i) && wanted(j) && first.accumulate != second.accumulate) {
+    const bool apart = first.accumulate != second.accumulate || edges_[i].node == edges_[j].node;
+    if (wanted(i) && wanted(j) && apart) {
       first = second = {};
       const Tensor a = fresh(shape, options), b = fresh(shape, options);
       write(a, b, false);
@@ -72,7 +73,8 @@ class InputGradients {
 /// roots, then runs nodes whose gradients are complete, latest first, and frees what they saved.
 class Engine {
  public:
-  /// Propagates `gradients` of `roots` to all leaves.
+  /// Propagates `gradients` of `roots` to all leaves. If an op or a hook throws, leaves keep what
+  /// reached them before, and the nodes hold no gradients.
   /// @throws InvalidArgument if part of the graph was freed by an earlier backward.
   static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                   bool retain_graph);
@@ -85,6 +87,8 @@ class Engine {
   friend class InputGradients;
   explicit Engine(bool retain_graph);
   void count_edges(std::span<const Tensor> roots);
+  void propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients);
+  void drop_gradients(std::span<const Tensor> roots) noexcept;
   void seed(const Tensor& root, const Tensor& gradient);
   void process(Node& node);
   void deliver(Edge& edge, Tensor gradient);

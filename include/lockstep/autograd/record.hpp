@@ -21,7 +21,7 @@
 ///     Tensor exp(const Tensor& x) {
 ///       Tensor y = ...;
 ///       if (!recording(x)) return y;
-///       return record("exp", y, [y = SavedTensor(y)](const Tensor& dy, InputGradients& dx) {
+///       return record("exp", y, [y = SavedTensor::of_result(y)](const Tensor& dy, InputGradients& dx) {
 ///         dx.set(0, mul(dy, y.get("exp")));
 ///       }, x);
 ///     }

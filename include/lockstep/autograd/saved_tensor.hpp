@@ -10,14 +10,18 @@
 
 namespace lockstep::autograd {
 
-/// Keeps a tensor's array (not its place in the graph, so there are no cycles) and the version it
-/// had, and refuses to give it back once somebody has changed it in place.
+/// Keeps a tensor and the version it had, and refuses to give it back once somebody has changed it
+/// in place.
 class SavedTensor {
  public:
   /// Keeps nothing.
   SavedTensor() = default;
-  /// Keeps a tensor; an undefined one is kept as such.
-  explicit SavedTensor(const Tensor& tensor);
+  /// Keeps an operand, or a tensor that stays outside the graph; an undefined one is kept as such.
+  explicit SavedTensor(const Tensor& tensor)
+      : tensor_(tensor), version_(tensor.defined() ? tensor.impl().storage->version() : 0) {}
+  /// Keeps the result that is about to be recorded: its array only, for a node that kept its own
+  /// result would keep itself alive.
+  static SavedTensor of_result(const Tensor& result) { return SavedTensor(result.detach()); }
 
   /// The tensor. @param op name of the op for the message.
   /// @throws InvalidArgument if it was changed in place since it was saved.

@@ -42,9 +42,13 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
   const Tensor q = dense_last(q_in), k = dense_last(k_in), v = dense_last(v_in);
   const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
   const Tensor mask = options.mask.defined() ? options.mask.expand(scores) : Tensor();
+  if (mask.defined()) check_same_device("scaled_dot_product_attention", q, mask);
   LOCKSTEP_CHECK(!mask.defined() || mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
                  InvalidArgument, "scaled_dot_product_attention: the mask has dtype ", mask.dtype(),
                  ", it must be bool or ", q.dtype());
+  LOCKSTEP_CHECK(!mask.defined() || !recording(mask), Unsupported,
+                 "scaled_dot_product_attention: the mask requires a gradient, which this op does "
+                 "not compute; detach() it");
   const backend::AttentionOptions kernel_options{
       .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
       .causal = options.is_causal};
@@ -57,7 +61,7 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
   return record(
       "scaled_dot_product_attention", out,
       [kernel_options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
-       out = SavedTensor(out), lse = SavedTensor(lse),
+       out = SavedTensor::of_result(out), lse = SavedTensor(lse),
        mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
         constexpr std::string_view op = "scaled_dot_product_attention";
         const Tensor &query = q.get(op), &key = k.get(op), &value = v.get(op);

@@ -20,18 +20,29 @@ inline const backend::Backend& backend_of(const Tensor& tensor) {
 /// The stream on which ops of a tensor's device run.
 inline StreamRef stream_of(const Tensor& tensor) { return current_stream(tensor.device()); }
 
-/// @throws InvalidArgument unless both operands share dtype and device.
-inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
-  LOCKSTEP_CHECK(a.dtype() == b.dtype(), InvalidArgument, op, ": operands have dtypes ", a.dtype(),
-                 " and ", b.dtype(), "; convert one with to(dtype)");
+/// @throws InvalidArgument unless both operands are on one device.
+inline void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {
   LOCKSTEP_CHECK(a.device() == b.device(), InvalidArgument, op, ": operands are on ", a.device(),
                  " and ", b.device(), "; move one with to(device)");
 }
 
-/// @throws InvalidArgument unless the tensor has a floating dtype.
+/// @throws InvalidArgument unless both operands share dtype and device.
+inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
+  LOCKSTEP_CHECK(a.dtype() == b.dtype(), InvalidArgument, op, ": operands have dtypes ", a.dtype(),
+                 " and ", b.dtype(), "; convert one with to(dtype)");
+  check_same_device(op, a, b);
+}
+
+/// @throws Unsupported unless the tensor has a floating dtype.
 inline void check_floating(std::string_view op, const Tensor& x) {
-  LOCKSTEP_CHECK(is_floating(x.dtype()), InvalidArgument, op, ": needs a floating dtype, got ",
-                 x.dtype());
+  LOCKSTEP_CHECK(is_floating(x.dtype()), Unsupported, op, ": dtype ", x.dtype(),
+                 " is not offered on device ", x.device(), "; it needs a floating dtype");
+}
+
+/// @throws Unsupported for bool, which has no arithmetic.
+inline void check_numeric(std::string_view op, const Tensor& x) {
+  LOCKSTEP_CHECK(x.dtype() != DType::boolean, Unsupported, op, ": dtype bool is not offered on ",
+                 "device ", x.device(), "; convert with to(dtype)");
 }
 
 /// The tensor's view, repeated over a larger shape.

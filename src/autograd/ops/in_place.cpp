@@ -21,10 +21,18 @@ void check_broadcasts_into(std::string_view op, const Tensor& to, const Tensor& 
       InvalidArgument, op, ": shape ", from.shape(), " does not fit into ", to.shape());
 }
 
+/// In-place ops are not recorded: a gradient must not get lost silently.
+void check_no_gradient(std::string_view op, const Tensor& other) {
+  LOCKSTEP_CHECK(!recording(other), InvalidArgument, op,
+                 ": the operand requires a gradient, but in-place ops are not recorded; detach() "
+                 "it, use NoGradGuard, or the op that returns a new tensor");
+}
+
 void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tensor& other,
               double alpha) {
   check_alike(name, self, other);
   check_broadcasts_into(name, self, other);
+  check_no_gradient(name, other);
   begin_write(name, self);
   backend_of(self).elementwise->binary(op, self.view(), self.view(),
                                        broadcast_view(other, self.shape()), {.alpha = alpha},
@@ -70,6 +78,7 @@ Tensor& Tensor::fill_(double value) {
 
 Tensor& Tensor::copy_(const Tensor& other) {
   check_broadcasts_into("copy_", *this, other);
+  check_no_gradient("copy_", other);
   begin_write("copy_", *this);
   if (device() == other.device()) {
     backend_of(*this).elementwise->copy(view(), broadcast_view(other, shape()), stream_of(*this));

@@ -25,12 +25,14 @@ ArrayView transposed(ArrayView view) {
   return view;
 }
 
-/// The tensor itself if its rows or its columns are dense, else a packed copy.
+/// The tensor itself if its rows or its columns are dense and do not overlap, else a packed copy.
 Tensor dense_matrix(const Tensor& x) {
+  const auto dense = [&](int inner, int outer) {
+    return (x.strides()[inner] == 1 || x.shape()[inner] == 1) &&
+           (x.strides()[outer] >= x.shape()[inner] || x.shape()[outer] == 1);
+  };
   const int r = x.dim() - 2, c = x.dim() - 1;
-  const bool rows = x.strides()[c] == 1 || x.shape()[c] == 1;
-  const bool columns = x.strides()[r] == 1 || x.shape()[r] == 1;
-  return rows || columns ? x : x.contiguous();
+  return dense(c, r) || dense(r, c) ? x : x.contiguous();
 }
 
 void gemm(const Tensor& out, const ArrayView& a, const ArrayView& b, double beta = 0.0,
@@ -104,8 +106,10 @@ void check_inner(const Tensor& a, const Tensor& b) {
 
 /// The same elements as [rows, columns of the last dimension].
 Tensor as_matrix(const Tensor& x) {
-  const std::int64_t columns = x.size(-1);
-  return x.dim() == 2 ? x : x.reshape({columns ? x.numel() / columns : 0, columns});
+  if (x.dim() == 2) return x;
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.shape()[i];
+  return x.reshape({rows, x.size(-1)});
 }
 
 }  // namespace
@@ -126,12 +130,14 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor Tensor::matmul(const Tensor& other) const { return lockstep::matmul(*this, other); }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_alike("linear", x, weight);
+Tensor linear(const Tensor& x, const Tensor& weight_in, const Tensor& bias_in) {
+  check_alike("linear", x, weight_in);
   check_floating("linear", x);
-  LOCKSTEP_CHECK(weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1), InvalidArgument,
-                 "linear: input of shape ", x.shape(), " does not fit a weight of shape ",
-                 weight.shape(), " (out, in)");
+  LOCKSTEP_CHECK(weight_in.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight_in.size(1),
+                 InvalidArgument, "linear: input of shape ", x.shape(),
+                 " does not fit a weight of shape ", weight_in.shape(), " (out, in)");
+  const Tensor weight = dense_matrix(weight_in);
+  const Tensor bias = bias_in.defined() ? bias_in.contiguous() : bias_in;
   if (bias.defined()) {
     check_alike("linear", x, bias);
     LOCKSTEP_CHECK(bias.shape() == Shape{weight.size(0)}, InvalidArgument, "linear: bias of shape ",

@@ -27,23 +27,29 @@ void check_normalized(std::string_view op, const Tensor& x, const Shape& normali
   }
 }
 
-/// x as [rows, columns] with the normalised dimensions joined.
+/// A contiguous x as [rows, columns] with the normalised dimensions joined.
 Tensor as_rows(const Tensor& x, std::int64_t columns) {
   return no_grad([&] { return x.reshape({columns ? x.numel() / columns : 0, columns}); });
 }
 
+/// A contiguous parameter in one dimension; absent if undefined.
 ArrayView flat_view(const Tensor& parameter) {
   if (!parameter.defined()) return {};
-  return no_grad([&] { return parameter.reshape({parameter.numel()}); }).view();
+  return {parameter.data_ptr(), parameter.dtype(), {parameter.numel()}, {1}};
+}
+
+/// A row-major parameter; an undefined one stays so.
+Tensor packed(const Tensor& parameter) {
+  return parameter.defined() ? parameter.contiguous() : parameter;
 }
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight,
-                  const Tensor& bias, double eps) {
-  check_normalized("layer_norm", x_in, normalized_shape, weight, bias);
+Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
+                  const Tensor& bias_in, double eps) {
+  check_normalized("layer_norm", x_in, normalized_shape, weight_in, bias_in);
   const std::int64_t columns = numel(normalized_shape);
-  const Tensor x = x_in.contiguous();
+  const Tensor x = x_in.contiguous(), weight = packed(weight_in), bias = packed(bias_in);
   const Tensor rows = as_rows(x, columns);
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
@@ -73,11 +79,11 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
       x, weight, bias);
 }
 
-Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight,
+Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
                 double eps) {
-  check_normalized("rms_norm", x_in, normalized_shape, weight, {});
+  check_normalized("rms_norm", x_in, normalized_shape, weight_in, {});
   const std::int64_t columns = numel(normalized_shape);
-  const Tensor x = x_in.contiguous();
+  const Tensor x = x_in.contiguous(), weight = packed(weight_in);
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
   Tensor y = empty(x.shape(), x.options());
@@ -120,6 +126,13 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   return y;
 }
 
+namespace {
+/// A contiguous [..., columns] as [rows, columns].
+Tensor as_table(const Tensor& x, std::int64_t rows) {
+  return no_grad([&] { return x.reshape({rows, x.size(-1)}); });
+}
+}  // namespace
+
 Tensor embedding(const Tensor& index_in, const Tensor& table, std::int64_t padding_index) {
   LOCKSTEP_CHECK(index_in.dtype() == DType::i64, InvalidArgument, "embedding: the index has dtype ",
                  index_in.dtype(), ", it must be i64");
@@ -133,7 +146,7 @@ Tensor embedding(const Tensor& index_in, const Tensor& table, std::int64_t paddi
   Shape shape = index_in.shape();
   shape.push_back(table.size(1));
   Tensor out = empty(shape, table.options());
-  backend_of(table).rows->embedding(as_rows(out, table.size(1)).view(), rows.view(), index.view(),
+  backend_of(table).rows->embedding(as_table(out, index.numel()).view(), rows.view(), index.view(),
                                     stream_of(table));
   if (!recording(table)) return out;
   return record(
@@ -142,9 +155,9 @@ Tensor embedding(const Tensor& index_in, const Tensor& table, std::int64_t paddi
                                                                          InputGradients& inputs) {
         const Tensor dy = dy_in.contiguous();
         inputs.write(0, shape, dy.options(), [&](const Tensor& dtable, bool accumulate) {
-          backend_of(dy).rows->embedding_backward(dtable.view(), as_rows(dy, shape[1]).view(),
-                                                  index.get("embedding").view(), padding_index,
-                                                  accumulate, stream_of(dy));
+          backend_of(dy).rows->embedding_backward(
+              dtable.view(), as_table(dy, index.get("embedding").numel()).view(),
+              index.get("embedding").view(), padding_index, accumulate, stream_of(dy));
         });
       },
       table);

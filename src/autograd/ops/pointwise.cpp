@@ -9,20 +9,24 @@ namespace {
 using namespace autograd;
 
 Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
+  check_numeric(traits(op).name, x);
   Tensor y = empty_like(x);
   backend_of(x).elementwise->unary(op, y.view(), x.view(), constants, stream_of(x));
   if (!recording(x)) return y;
   const OpTraits& op_traits = traits(op);
-  const SavedTensor saved_x(op_traits.saves == Saves::input ? x : Tensor());
-  const SavedTensor saved_y(op_traits.saves == Saves::output ? y : Tensor());
+  SavedTensor saved = op_traits.saves == Saves::input    ? SavedTensor(x)
+                      : op_traits.saves == Saves::output ? SavedTensor::of_result(y)
+                                                         : SavedTensor();
   return record(
-      op_traits.name, y,
-      [op, constants, saved_x, saved_y](const Tensor& dy, InputGradients& inputs) {
-        const std::string_view name = traits(op).name;
+      op_traits.name, std::move(y),
+      [op, constants, saved = std::move(saved)](const Tensor& dy, InputGradients& inputs) {
+        const OpTraits& line = traits(op);
+        const ArrayView kept = view_or_absent(saved.get(line.name));
+        const bool keeps_input = line.saves == Saves::input;
         Tensor dx = empty_like(dy);
         backend_of(dy).elementwise->unary_backward(
-            op, dx.view(), dy.view(), view_or_absent(saved_x.get(name)),
-            view_or_absent(saved_y.get(name)), constants, stream_of(dy));
+            op, dx.view(), dy.view(), keeps_input ? kept : ArrayView{},
+            keeps_input ? ArrayView{} : kept, constants, stream_of(dy));
         inputs.set(0, std::move(dx));
       },
       x);
@@ -31,6 +35,7 @@ Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
 /// The result of a binary op: the operands' shape, or the one they broadcast to.
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
   check_alike(traits(op).name, a, b);
+  check_numeric(traits(op).name, a);
   if (a.shape() == b.shape()) {
     Tensor out = empty_like(a);
     backend_of(a).elementwise->binary(op, out.view(), a.view(), b.view(), constants, stream_of(a));
@@ -48,7 +53,7 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
   Tensor out = binary_forward(op, a, b, {.alpha = alpha});
   if (!recording(a, b)) return out;
   return record(
-      traits(op).name, out,
+      traits(op).name, std::move(out),
       [factor = sign * alpha, shape_a = a.shape(), shape_b = b.shape()](const Tensor& dy,
                                                                         InputGradients& inputs) {
         if (inputs.wanted(1)) {
@@ -64,7 +69,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   Tensor out = binary_forward(op, a, b, {});
   if (!recording(a, b)) return out;
   return record(
-      traits(op).name, out,
+      traits(op).name, std::move(out),
       [op, a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, InputGradients& inputs) {
         const std::string_view name = traits(op).name;
         const Tensor &x = a.get(name), &y = b.get(name);
@@ -142,6 +147,7 @@ Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check_alike("where", a, b);
+  check_same_device("where", a, condition);
   LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument,
                  "where: the condition has dtype ", condition.dtype(), ", it must be bool");
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
@@ -151,7 +157,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
                                    stream_of(a));
   if (!recording(a, b)) return out;
   return record(
-      "where", out,
+      "where", std::move(out),
       [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](
           const Tensor& dy, InputGradients& inputs) {
         const Tensor zero = full({}, 0.0, dy.options());

@@ -45,6 +45,7 @@ Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdi
 /// Sum or mean: the gradient is spread evenly.
 Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
                         bool keepdim) {
+  check_numeric(name, x);
   const Shape kept = kept_shape(x.shape(), dims);
   Tensor y = reduce_kept(op, x, kept);
   if (recording(x)) {
@@ -65,13 +66,15 @@ Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, con
 
 Tensor extreme(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
                bool keepdim) {
+  check_numeric(name, x);
   LOCKSTEP_CHECK(x.numel() > 0, InvalidArgument, name, " of an empty tensor of shape ", x.shape());
   const Shape kept = kept_shape(x.shape(), dims);
   Tensor y = reduce_kept(op, x, kept);
   if (recording(x)) {
     y = record(
         name, y,
-        [name, x = SavedTensor(x), y = SavedTensor(y)](const Tensor& dy, InputGradients& inputs) {
+        [name, x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
+                                                                  InputGradients& inputs) {
           const Tensor hit =
               eq(x.get(name), y.get(name).expand(x.get(name).shape())).to(dy.dtype());
           inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
@@ -83,6 +86,7 @@ Tensor extreme(ReduceOp op, std::string_view name, const Tensor& x, const Dims& 
 
 Tensor arg_extreme(std::string_view name, const Tensor& x, std::int64_t dim, bool largest,
                    bool keepdim) {
+  check_numeric(name, x);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, name, " over an empty dimension of shape ",
                  x.shape());
@@ -154,7 +158,8 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   if (recording(x)) {
     y = record(
         "norm", y,
-        [x = SavedTensor(x), y = SavedTensor(y)](const Tensor& dy, InputGradients& inputs) {
+        [x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
+                                                            InputGradients& inputs) {
           const Tensor& length = y.get("norm");
           const Tensor zero = zeros({}, length.options());
           const Tensor safe = where(eq(length, zero), ones({}, length.options()), length);
@@ -173,6 +178,7 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
 }
 
 Tensor cumsum(const Tensor& x, std::int64_t dim) {
+  check_numeric("cumsum", x);
   const int d = wrap_dim(dim, x.dim());
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).reduce->cumsum(y.view(), x.view(), d, false, stream_of(x));
@@ -188,6 +194,7 @@ Tensor cumsum(const Tensor& x, std::int64_t dim) {
 }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim) {
+  check_numeric("topk", x);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, "topk: k = ", k, " is outside [0, ",
                  x.shape()[d], "], the dimension's extent");

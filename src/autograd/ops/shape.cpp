@@ -37,7 +37,8 @@ Tensor triangle(std::string_view name, const Tensor& x, bool upper, std::int64_t
       x);
 }
 
-void check_index(std::string_view op, const Tensor& index) {
+void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
+  check_same_device(op, x, index);
   LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, op, ": the index has dtype ",
                  index.dtype(), ", it must be i64");
 }
@@ -96,32 +97,33 @@ Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
   return cat(rows, d);
 }
 
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t dim) {
   const int d = wrap_dim(dim, x.dim());
   std::vector<Tensor> parts;
+  parts.reserve(sizes.size());
   std::int64_t at = 0;
   {
     const NoGradGuard no_recording;
     for (const auto size : sizes) {
-      LOCKSTEP_CHECK(size >= 0, InvalidArgument, "split: negative size in ", sizes);
+      LOCKSTEP_CHECK(size >= 0, InvalidArgument, "split: negative size ", size);
       parts.push_back(x.slice(d, at, at + size));
       at += size;
     }
   }
-  LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, "split: sizes ", sizes, " add up to ", at,
+  LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, "split: the sizes add up to ", at,
                  ", the dimension has extent ", x.shape()[d]);
   if (!recording(x)) return parts;
   record_outputs(
       "split", parts,
-      [d, sizes, shape = x.shape()](std::span<const Tensor> dys, InputGradients& inputs) {
+      [d, sizes = std::vector(sizes.begin(), sizes.end()), shape = x.shape()](
+          std::span<const Tensor> dys, InputGradients& inputs) {
         const auto defined = std::ranges::find_if(dys, &Tensor::defined);
         Tensor dx = empty(shape, defined->options());
         std::int64_t start = 0;
-        for (int i = 0; i < sizes.size(); ++i) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
           Tensor window = dx.slice(d, start, start + sizes[i]);
-          const Tensor& dy = dys[static_cast<std::size_t>(i)];
-          if (dy.defined())
-            window.copy_(dy);
+          if (dys[i].defined())
+            window.copy_(dys[i]);
           else
             window.zero_();
           start += sizes[i];
@@ -136,7 +138,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
   LOCKSTEP_CHECK(chunks > 0, InvalidArgument, "chunk: needs at least one chunk, got ", chunks);
   const std::int64_t extent = x.size(dim),
                      step = std::max<std::int64_t>(1, (extent + chunks - 1) / chunks);
-  Dims sizes;
+  std::vector<std::int64_t> sizes;
   for (std::int64_t at = 0; at < extent; at += step) sizes.push_back(std::min(step, extent - at));
   return split(x, sizes, dim);
 }
@@ -188,7 +190,7 @@ Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x,
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, true, diagonal); }
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  check_index("gather", index);
+  check_index("gather", x, index);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, "gather: the index has shape ",
                  index.shape(), ", it needs ", x.dim(), " dimensions like ", x.shape());
@@ -210,7 +212,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  check_index("index_select", index);
+  check_index("index_select", x, index);
   LOCKSTEP_CHECK(index.dim() == 1, InvalidArgument, "index_select: the index has shape ",
                  index.shape(), ", it must have one dimension");
   const int d = wrap_dim(dim, x.dim());

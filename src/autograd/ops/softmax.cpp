@@ -16,7 +16,7 @@ Tensor softmax_rows(std::string_view name, const Tensor& x_in, bool log) {
   if (!recording(x)) return y;
   return record(
       name, y,
-      [name, log, y = SavedTensor(y)](const Tensor& dy_in, InputGradients& inputs) {
+      [name, log, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor dy = dy_in.contiguous();
         Tensor dx = empty(dy.shape(), dy.options());
         backend_of(dy).rows->softmax_backward(dx.view(), dy.view(), y.get(name).view(), log,
@@ -51,19 +51,20 @@ struct RowLosses {
 RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                      const CrossEntropyOptions& options) {
   const Tensor logits = logits_in.contiguous(), targets = targets_in.contiguous();
+  const Tensor weight = options.weight.defined() ? options.weight.contiguous() : options.weight;
   const TensorOptions statistics{statistics_dtype(logits.dtype()), logits.device()};
   const Shape rows{logits.size(0)};
   const Tensor loss = empty(rows, statistics), lse = empty(rows, statistics),
                row_weight = empty(rows, statistics);
   const backend::CrossEntropyOptions row_options{options.ignore_index, options.label_smoothing};
   backend_of(logits).rows->cross_entropy(loss.view(), lse.view(), row_weight.view(), logits.view(),
-                                         targets.view(), view_or_absent(options.weight),
-                                         row_options, stream_of(logits));
+                                         targets.view(), view_or_absent(weight), row_options,
+                                         stream_of(logits));
   if (!recording(logits)) return {loss, row_weight};
   const Tensor recorded = record(
       "cross_entropy", loss,
       [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
-       weight = SavedTensor(options.weight),
+       weight = SavedTensor(weight),
        lse = SavedTensor(lse)](const Tensor& dloss, InputGradients& inputs) {
         const Tensor& x = logits.get("cross_entropy");
         Tensor dx = empty(x.shape(), x.options());

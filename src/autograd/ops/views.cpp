@@ -38,22 +38,33 @@ Shape infer_extent(Shape shape, std::int64_t elements) {
     LOCKSTEP_CHECK(unknown < 0, InvalidArgument, "reshape: more than one -1 in ", asked);
     unknown = i;
   }
-  if (unknown >= 0 && known > 0) shape[unknown] = elements / known;
+  if (unknown >= 0) {
+    LOCKSTEP_CHECK(known > 0, InvalidArgument, "reshape: -1 in ", asked,
+                   " could be anything beside an extent of 0");
+    shape[unknown] = elements / known;
+  }
   LOCKSTEP_CHECK(numel(shape) == elements, InvalidArgument, "reshape: ", elements,
                  " elements do not fill shape ", asked);
   return shape;
 }
 
 /// Strides under which the same memory has another shape, where there are such.
-std::optional<Strides> view_strides(const Shape& from, const Strides& strides, const Shape& to) {
+std::optional<Strides> view_strides(const Shape& with_ones, const Strides& strides_with_ones,
+                                    const Shape& to) {
+  Shape from;
+  Strides strides;
+  for (int i = 0; i < with_ones.size(); ++i) {
+    if (with_ones[i] == 1) continue;
+    from.push_back(with_ones[i]);
+    strides.push_back(strides_with_ones[i]);
+  }
   Strides result = Dims::filled(to.size(), 0);
   int t = to.size() - 1;
   std::int64_t step = 1, group = 1;
   for (int f = from.size() - 1; f >= 0; --f) {
-    if (from[f] == 1) continue;
     if (group == 1) step = strides[f];
     group *= from[f];
-    const bool joins_next = f > 0 && from[f - 1] != 1 && strides[f - 1] == from[f] * strides[f];
+    const bool joins_next = f > 0 && strides[f - 1] == from[f] * strides[f];
     if (joins_next) continue;
     while (t >= 0 && (group > 1 || to[t] == 1)) {
       if (group % to[t] != 0) return std::nullopt;
@@ -209,7 +220,7 @@ Tensor Tensor::to(DType wanted) const {
 Tensor Tensor::to(Device wanted) const {
   if (wanted == device()) return *this;
   Tensor y = empty(shape(), {dtype(), wanted});
-  y.copy_(*this);
+  no_grad([&] { y.copy_(*this); });
   if (!recording(*this)) return y;
   return record(
       "to", y,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,13 @@ inline Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0) {
   return stack(std::span<const Tensor>(tensors), dim);
 }
 /// Views of consecutive parts of the given extents, which must add up.
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
+                          std::int64_t dim = 0);
+/// Views of consecutive parts of the given extents, which must add up.
+inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes,
+                                 std::int64_t dim = 0) {
+  return split(x, std::span(sizes.begin(), sizes.size()), dim);
+}
 /// Views of at most `chunks` parts of equal extent, the last one smaller if need be.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 

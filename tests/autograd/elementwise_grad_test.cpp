@@ -1,0 +1,183 @@
+#include <gtest/gtest.h>
+
+#include "autograd/grad_check_cases.hpp"
+#include "backend/backend.hpp"
+#include "backend/elementwise.hpp"
+#include "functional/op_list.hpp"
+
+// Every line of ops.def, over its own test domain, in the layouts that broadcasting and views give.
+// A new op is covered by its line; the functions here only call it by name.
+
+namespace lockstep::test {
+namespace {
+
+/// Constants under which every op of ops.def is smooth over its domain and uses both.
+OpConstants constants_of(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::elu: return {.alpha = 1.3};
+    case UnaryOp::leaky_relu: return {.alpha = 0.2};
+    case UnaryOp::clamp: return {.alpha = -0.5, .beta = 0.5};
+    case UnaryOp::pow_scalar: return {.alpha = 2.5};
+    case UnaryOp::affine: return {.alpha = 1.7, .beta = -0.3};
+    default: return {};
+  }
+}
+
+Tensor call(UnaryOp op, const Tensor& x) {
+  const OpConstants constants = constants_of(op);
+  switch (op) {
+    case UnaryOp::gelu_tanh: return gelu(x, GeluApproximation::tanh);
+    case UnaryOp::gelu: return gelu(x);
+    case UnaryOp::elu: return elu(x, constants.alpha);
+    case UnaryOp::leaky_relu: return leaky_relu(x, constants.alpha);
+    case UnaryOp::clamp: return clamp(x, constants.alpha, constants.beta);
+    case UnaryOp::pow_scalar: return pow(x, constants.alpha);
+    case UnaryOp::affine: return affine(x, constants.alpha, constants.beta);
+#define LOCKSTEP_SIMPLE_OP(name) \
+  case UnaryOp::name: return name(x);
+      LOCKSTEP_SIMPLE_OP(neg)
+      LOCKSTEP_SIMPLE_OP(abs)
+      LOCKSTEP_SIMPLE_OP(square)
+      LOCKSTEP_SIMPLE_OP(sqrt)
+      LOCKSTEP_SIMPLE_OP(rsqrt)
+      LOCKSTEP_SIMPLE_OP(reciprocal)
+      LOCKSTEP_SIMPLE_OP(exp)
+      LOCKSTEP_SIMPLE_OP(expm1)
+      LOCKSTEP_SIMPLE_OP(log)
+      LOCKSTEP_SIMPLE_OP(log1p)
+      LOCKSTEP_SIMPLE_OP(sin)
+      LOCKSTEP_SIMPLE_OP(cos)
+      LOCKSTEP_SIMPLE_OP(erf)
+      LOCKSTEP_SIMPLE_OP(tanh)
+      LOCKSTEP_SIMPLE_OP(sigmoid)
+      LOCKSTEP_SIMPLE_OP(relu)
+      LOCKSTEP_SIMPLE_OP(silu)
+      LOCKSTEP_SIMPLE_OP(softplus)
+      LOCKSTEP_SIMPLE_OP(mish)
+      LOCKSTEP_SIMPLE_OP(hardswish)
+#undef LOCKSTEP_SIMPLE_OP
+  }
+  ADD_FAILURE() << traits(op).name << " is in ops.def but not called here";
+  return x;
+}
+
+Tensor call(BinaryOp op, const Tensor& a, const Tensor& b) {
+  switch (op) {
+    case BinaryOp::add: return add(a, b, 0.7);
+    case BinaryOp::sub: return sub(a, b, 0.7);
+    case BinaryOp::mul: return mul(a, b);
+    case BinaryOp::div: return div(a, b);
+    case BinaryOp::maximum: return maximum(a, b);
+    case BinaryOp::minimum: return minimum(a, b);
+    case BinaryOp::pow: return pow(a, b);
+  }
+  ADD_FAILURE() << traits(op).name << " is in ops.def but not called here";
+  return a;
+}
+
+std::string op_name(const ::testing::TestParamInfo<OpTraits>& info) {
+  return std::string(info.param.name);
+}
+
+class UnaryGradients : public ::testing::TestWithParam<OpTraits> {
+ protected:
+  UnaryOp op() const { return static_cast<UnaryOp>(index_of(unary_ops)); }
+  Tensor input(const Shape& shape) const { return uniform(shape, GetParam().low, GetParam().high); }
+
+ private:
+  template <std::size_t n>
+  static std::size_t index_of(const OpTraits (&ops)[n]) {
+    std::size_t i = 0;
+    while (i < n && ops[i].name != GetParam().name) ++i;
+    return i;
+  }
+};
+
+TEST_P(UnaryGradients, MatchDifferences) {
+  testing::expect_gradients([&](const Tensors& in) { return call(op(), in[0]); },
+                            {input({3, 5, 7})});
+}
+
+TEST_P(UnaryGradients, MatchDifferencesOverViews) {
+  testing::expect_gradients(
+      [&](const Tensors& in) { return call(op(), in[0].transpose(0, 1).slice(0, 1, 4, 2)); },
+      {input({3, 5})});
+  testing::expect_gradients(
+      [&](const Tensors& in) {
+        return call(op(), in[0].expand({2, 3, 4}));
+      },
+      {input({3, 1})});
+}
+
+TEST_P(UnaryGradients, TakeEmptyTensorsAndScalars) {
+  testing::expect_gradients([&](const Tensors& in) { return call(op(), in[0]); }, {input({})});
+  const Tensor nothing = empty({2, 0}, {.dtype = DType::f64}).set_requires_grad();
+  sum(call(op(), nothing)).backward();
+  EXPECT_EQ(nothing.grad().shape(), (Shape{2, 0}));
+}
+
+TEST_P(UnaryGradients, LeaveNothingAlive) {
+  expect_no_leak({"unary", [&](const Tensors& in) { return call(op(), in[0]); },
+                  [&] {
+                    return Tensors{input({3, 4})};
+                  }});
+}
+
+INSTANTIATE_TEST_SUITE_P(OpsDef, UnaryGradients, ::testing::ValuesIn(unary_ops), op_name);
+
+class BinaryGradients : public ::testing::TestWithParam<OpTraits> {
+ protected:
+  void check(const Shape& a, const Shape& b) const {
+    const auto& line = GetParam();
+    std::size_t i = 0;
+    while (binary_ops[i].name != line.name) ++i;
+    const auto op = static_cast<BinaryOp>(i);
+    testing::expect_gradients([op](const Tensors& in) { return call(op, in[0], in[1]); },
+                              {uniform(a, line.low, line.high), uniform(b, line.low, line.high)});
+  }
+};
+
+TEST_P(BinaryGradients, MatchDifferences) { check({3, 5, 7}, {3, 5, 7}); }
+TEST_P(BinaryGradients, MatchDifferencesOverARow) { check({4, 5}, {5}); }
+TEST_P(BinaryGradients, MatchDifferencesOverAColumn) { check({4, 5}, {4, 1}); }
+TEST_P(BinaryGradients, MatchDifferencesWhereBothAreRepeated) { check({3, 1, 5}, {2, 1}); }
+TEST_P(BinaryGradients, MatchDifferencesOverAScalar) { check({}, {2, 3}); }
+
+TEST_P(BinaryGradients, MatchDifferencesOverViews) {
+  const auto& line = GetParam();
+  const auto op = [&line](const Tensor& a, const Tensor& b) {
+    for (std::size_t i = 0;; ++i)
+      if (binary_ops[i].name == line.name) return call(static_cast<BinaryOp>(i), a, b);
+  };
+  testing::expect_gradients(
+      [&](const Tensors& in) { return op(in[0].transpose(0, 1), in[1].slice(1, 0, 6, 2)); },
+      {uniform({3, 4}, line.low, line.high), uniform({4, 6}, line.low, line.high)});
+}
+
+INSTANTIATE_TEST_SUITE_P(OpsDef, BinaryGradients, ::testing::ValuesIn(binary_ops), op_name);
+
+TEST(ElementwiseGradients, ShareTiesOfMaximumEvenly) {
+  const Tensor a = tensor<double>({1.0, 2.0}).set_requires_grad();
+  const Tensor b = tensor<double>({1.0, 3.0}).set_requires_grad();
+  sum(maximum(a, b)).backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{0.5, 0.0}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{0.5, 1.0}));
+}
+
+TEST(ElementwiseGradients, PassThroughTheChosenSideOfWhere) {
+  const Tensor choice = tensor<bool>({true, false, true}).reshape({3, 1});
+  testing::expect_gradients([&](const Tensors& in) { return where(choice, in[0], in[1]); },
+                            {uniform({2}), uniform({3, 2})});
+}
+
+TEST(ElementwiseGradients, FlowThroughOperatorsWithNumbers) {
+  testing::expect_gradients(
+      [](const Tensors& in) {
+        const Tensor& x = in[0];
+        return (2.0 * x + 1.0 - x * 0.5) / 3.0 - (1.0 - x) + (-x) / (x + 5.0);
+      },
+      {uniform({4})});
+}
+
+}  // namespace
+}  // namespace lockstep::test

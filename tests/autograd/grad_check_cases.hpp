@@ -1,0 +1,89 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/core/random.hpp"
+#include "lockstep/memory/allocator.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/grad_check.hpp"
+
+/// @file
+/// Inputs and cases of the gradient checks.
+
+namespace lockstep::test {
+
+using Tensors = std::vector<Tensor>;
+
+/// One op with the inputs to check it at.
+struct GradCase {
+  std::string name;
+  testing::GradCheckFunction op;
+  /// Makes the inputs; called inside the test, never while tests are registered.
+  std::function<Tensors()> inputs;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const GradCase& each) {
+  return out << each.name;
+}
+
+/// Uniform over [low, high), f64. Every call gives other values.
+inline Tensor uniform(const Shape& shape, double low = -2.0, double high = 2.0) {
+  return affine(rand(shape, {.dtype = DType::f64}), high - low, low);
+}
+
+/// The numbers 0, 1/n, ... in an order of no pattern, f64: no two are closer than 1/n, so that
+/// maxima and sorting keep their choice under small steps.
+inline Tensor distinct(const Shape& shape, double low = -1.0, double high = 1.0) {
+  Tensor result = empty(shape, {.dtype = DType::f64});
+  const auto values = result.flat<double>();
+  const auto n = static_cast<std::uint64_t>(values.size());
+  std::uint64_t stride = n / 2 + 1;
+  const auto divides = [](std::uint64_t a, std::uint64_t b) {
+    while (b) a = std::exchange(b, a % b);
+    return a > 1;
+  };
+  while (divides(stride, n)) ++stride;
+  for (std::uint64_t i = 0; i < n; ++i)
+    values[i] = low + (high - low) * static_cast<double>(i * stride % n) / static_cast<double>(n);
+  return result;
+}
+
+/// Makes inputs of the given shapes, uniform over [low, high).
+inline std::function<Tensors()> shapes(std::vector<Shape> list, double low = -2.0,
+                                       double high = 2.0) {
+  return [=] {
+    Tensors tensors;
+    for (const Shape& shape : list) tensors.push_back(uniform(shape, low, high));
+    return tensors;
+  };
+}
+
+/// Bytes that tensors hold now.
+inline std::size_t live_bytes() { return device_allocator(cpu).statistics().live_bytes; }
+
+/// Fails the running test if a graph of the case outlives its tensors, run backward or not.
+inline void expect_no_leak(const GradCase& each) {
+  const Tensors inputs = each.inputs();
+  for (const Tensor& input : inputs) Tensor(input).set_requires_grad();
+  // What the case keeps for good is made by the first call.
+  (void)each.op(inputs);
+  const std::size_t before = live_bytes();
+  (void)each.op(inputs);
+  EXPECT_EQ(live_bytes(), before) << "after a forward without backward";
+  {
+    const Tensor output = each.op(inputs);
+    output.backward(ones(output.shape(), output.options()), true);
+  }
+  for (const Tensor& input : inputs) Tensor(input).set_grad({});
+  EXPECT_EQ(live_bytes(), before) << "after a backward that retained the graph";
+}
+
+/// Names a case in a parameterised suite.
+inline std::string case_name(const ::testing::TestParamInfo<GradCase>& info) {
+  return info.param.name;
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,259 @@
+#include <gtest/gtest.h>
+
+#include "autograd/grad_check_cases.hpp"
+
+// Gradients of losses, normalisation, attention and image ops against central differences in f64.
+
+namespace lockstep::test {
+namespace {
+
+Tensor classes() { return tensor<std::int64_t>({2, 0, 4, -100, 1}); }
+
+GradCase cross_entropy_case(std::string name, CrossEntropyOptions options, bool weighted = false) {
+  return {std::move(name),
+          [=](const Tensors& in) {
+            CrossEntropyOptions chosen = options;
+            if (weighted) chosen.weight = distinct({6}, 0.5, 2.0);
+            return cross_entropy(in[0], classes(), chosen);
+          },
+          shapes({{5, 6}})};
+}
+
+std::vector<GradCase> softmaxes() {
+  return {
+      {"softmax", [](const Tensors& in) { return softmax(in[0], -1); }, shapes({{3, 4, 5}})},
+      {"softmax_first", [](const Tensors& in) { return softmax(in[0], 0); }, shapes({{3, 4}})},
+      {"log_softmax", [](const Tensors& in) { return log_softmax(in[0], -1); }, shapes({{3, 5}})},
+      {"log_softmax_middle", [](const Tensors& in) { return log_softmax(in[0], 1); },
+       shapes({{2, 3, 4}})},
+      cross_entropy_case("cross_entropy", {}),
+      cross_entropy_case("cross_entropy_sum", {.reduction = Reduction::sum}),
+      cross_entropy_case("cross_entropy_none", {.reduction = Reduction::none}),
+      cross_entropy_case("cross_entropy_smooth", {.label_smoothing = 0.1}),
+      cross_entropy_case("cross_entropy_weighted", {.label_smoothing = 0.2}, true),
+      {"cross_entropy_of_images",
+       [](const Tensors& in) {
+         return cross_entropy(in[0], tensor<std::int64_t>({0, 2, 1, 1}).reshape({2, 1, 2}));
+       },
+       shapes({{2, 3, 1, 2}})},
+      {"cross_entropy_of_one_row",
+       [](const Tensors& in) { return cross_entropy(in[0], full({}, 1, {.dtype = DType::i64})); },
+       shapes({{4}})},
+      {"cross_entropy_of_probabilities",
+       [](const Tensors& in) {
+         return cross_entropy(in[0], softmax(in[1], 1), {.label_smoothing = 0.1});
+       },
+       shapes({{3, 4}, {3, 4}})},
+      {"cross_entropy_of_view",
+       [](const Tensors& in) { return cross_entropy(in[0].transpose(0, 1), classes()); },
+       shapes({{6, 5}})},
+  };
+}
+
+std::vector<GradCase> losses() {
+  const auto targets = [](const Shape& shape) { return distinct(shape, 0.05, 0.95); };
+  return {
+      {"nll_loss",
+       [](const Tensors& in) {
+         return nll_loss(in[0], tensor<std::int64_t>({1, 0, 2}));
+       },
+       shapes({{3, 4}})},
+      {"mse_loss", [](const Tensors& in) { return mse_loss(in[0], in[1]); },
+       shapes({{3, 4}, {3, 4}})},
+      {"mse_loss_none", [](const Tensors& in) { return mse_loss(in[0], in[1], Reduction::none); },
+       shapes({{3, 4}, {3, 4}})},
+      {"l1_loss", [](const Tensors& in) { return l1_loss(in[0], in[1], Reduction::sum); },
+       shapes({{3, 4}, {3, 4}})},
+      {"smooth_l1_loss", [](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 0.7); },
+       shapes({{3, 4}, {3, 4}})},
+      {"huber_loss", [](const Tensors& in) { return huber_loss(in[0], in[1], 0.7); },
+       shapes({{3, 4}, {3, 4}})},
+      {"bce_with_logits",
+       [=](const Tensors& in) {
+         return binary_cross_entropy_with_logits(in[0], targets({3, 4}));
+       },
+       shapes({{3, 4}})},
+      {"bce_with_positive_weight",
+       [=](const Tensors& in) {
+         return binary_cross_entropy_with_logits(in[0], targets({3, 4}), distinct({4}, 0.5, 2.0));
+       },
+       shapes({{3, 4}})},
+      {"kl_div",
+       [=](const Tensors& in) {
+         return kl_div(log_softmax(in[0], 1), targets({3, 4}));
+       },
+       shapes({{3, 4}})},
+  };
+}
+
+std::vector<GradCase> norms() {
+  return {
+      {"layer_norm", [](const Tensors& in) { return layer_norm(in[0], {5}, in[1], in[2]); },
+       shapes({{3, 4, 5}, {5}, {5}})},
+      {"layer_norm_bare",
+       [](const Tensors& in) {
+         return layer_norm(in[0], {4, 5});
+       },
+       shapes({{3, 4, 5}})},
+      {"layer_norm_of_views",
+       [](const Tensors& in) {
+         return layer_norm(in[0].transpose(0, 1), {2, 3}, in[1].transpose(0, 1),
+                           in[2].expand({2, 3}));
+       },
+       shapes({{2, 4, 3}, {3, 2}, {3}})},
+      {"layer_norm_with_one_parameter",
+       [](const Tensors& in) { return layer_norm(in[0], {5}, in[1], in[1]); },
+       shapes({{3, 5}, {5}})},
+      {"rms_norm", [](const Tensors& in) { return rms_norm(in[0], {5}, in[1]); },
+       shapes({{3, 4, 5}, {5}})},
+      {"rms_norm_bare", [](const Tensors& in) { return rms_norm(in[0].transpose(0, 1), {3}); },
+       shapes({{3, 4}})},
+      {"group_norm", [](const Tensors& in) { return group_norm(in[0], 3, in[1], in[2]); },
+       shapes({{2, 6, 2, 3}, {6}, {6}})},
+      {"batch_norm_training",
+       [](const Tensors& in) {
+         return batch_norm(in[0], {}, {}, in[1], in[2], {.training = true});
+       },
+       shapes({{4, 3, 2, 2}, {3}, {3}})},
+      {"batch_norm_training_channels_last",
+       [](const Tensors& in) {
+         return batch_norm(in[0].channels_last(), {}, {}, in[1], in[2], {.training = true});
+       },
+       shapes({{4, 3, 2, 2}, {3}, {3}})},
+      {"batch_norm_of_rows",
+       [](const Tensors& in) { return batch_norm(in[0], {}, {}, {}, {}, {.training = true}); },
+       shapes({{6, 3}})},
+      {"batch_norm_evaluation",
+       [](const Tensors& in) {
+         return batch_norm(in[0], distinct({3}), distinct({3}, 0.5, 2.0), in[1], in[2]);
+       },
+       shapes({{4, 3, 2}, {3}, {3}})},
+      {"embedding",
+       [](const Tensors& in) {
+         return embedding(tensor<std::int64_t>({3, 0, 3, 1}).reshape({2, 2}), in[0]);
+       },
+       shapes({{5, 3}})},
+      {"dropout",
+       [](const Tensors& in) {
+         manual_seed(11);
+         return dropout(in[0], 0.4);
+       },
+       shapes({{6, 7}})},
+  };
+}
+
+std::vector<GradCase> attentions() {
+  const auto attention = [](AttentionOptions options) {
+    return [=](const Tensors& in) {
+      return scaled_dot_product_attention(in[0], in[1], in[2], options);
+    };
+  };
+  const std::vector<Shape> square{{2, 2, 4, 3}, {2, 2, 4, 3}, {2, 2, 4, 3}};
+  return {
+      {"attention", attention({}), shapes(square)},
+      {"attention_causal", attention({.is_causal = true}), shapes(square)},
+      {"attention_scaled", attention({.scale = 0.3}), shapes(square)},
+      {"attention_of_other_lengths", attention({}),
+       shapes({{1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 6}})},
+      {"attention_grouped", attention({.is_causal = true}),
+       shapes({{1, 4, 3, 2}, {1, 2, 3, 2}, {1, 2, 3, 2}})},
+      {"attention_masked",
+       [](const Tensors& in) {
+         const Tensor mask = tensor<bool>({true, false, true, true}).reshape({1, 4});
+         return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = mask});
+       },
+       shapes(square)},
+      {"attention_with_added_mask",
+       [](const Tensors& in) {
+         return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = distinct({4, 4})});
+       },
+       shapes(square)},
+      {"attention_of_views",
+       [](const Tensors& in) {
+         // As a model has it: heads cut out of one projection.
+         const auto parts = chunk(in[0].reshape({2, 4, 3, 2, 3}), 3, 2);
+         const auto heads = [](const Tensor& x) { return x.squeeze(2).transpose(1, 2); };
+         return scaled_dot_product_attention(heads(parts[0]), heads(parts[1]), heads(parts[2]));
+       },
+       shapes({{2, 4, 18}})},
+  };
+}
+
+std::vector<GradCase> convolutions() {
+  const auto convolution = [](Conv2dOptions options) {
+    return [=](const Tensors& in) {
+      return conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), options);
+    };
+  };
+  const std::vector<Shape> small{{2, 2, 5, 4}, {3, 2, 3, 3}, {3}};
+  return {
+      {"conv2d", convolution({}), shapes(small)},
+      {"conv2d_without_bias", convolution({}), shapes({{1, 2, 4, 4}, {3, 2, 1, 1}})},
+      {"conv2d_strided", convolution({.stride = 2, .padding = 1}), shapes(small)},
+      {"conv2d_rectangular", convolution({.stride = {1, 2}, .padding = {0, 2}}),
+       shapes({{1, 2, 3, 5}, {2, 2, 1, 3}, {2}})},
+      {"conv2d_dilated", convolution({.padding = 2, .dilation = 2}), shapes(small)},
+      {"conv2d_grouped", convolution({.padding = 1, .groups = 2}),
+       shapes({{2, 4, 3, 3}, {4, 2, 3, 3}, {4}})},
+      {"conv2d_channels_last",
+       [](const Tensors& in) {
+         return conv2d(in[0].channels_last(), in[1].channels_last(), in[2], {.padding = 1});
+       },
+       shapes(small)},
+      {"conv2d_of_views",
+       [](const Tensors& in) {
+         return conv2d(in[0].transpose(2, 3).slice(0, 0, 1), in[1].slice(1, 0, 4, 2));
+       },
+       shapes({{2, 2, 4, 5}, {3, 4, 2, 2}})},
+  };
+}
+
+std::vector<GradCase> pools() {
+  const auto spread = [] { return Tensors{distinct({2, 3, 5, 6})}; };
+  const auto max = [](Pool2dOptions options) {
+    return [=](const Tensors& in) { return max_pool2d(in[0], options); };
+  };
+  const auto average = [](Pool2dOptions options) {
+    return [=](const Tensors& in) { return avg_pool2d(in[0], options); };
+  };
+  return {
+      {"max_pool2d", max({.kernel = 2}), spread},
+      {"max_pool2d_overlapping", max({.kernel = 3, .stride = 2, .padding = 1}), spread},
+      {"max_pool2d_ceil", max({.kernel = 2, .stride = 2, .ceil_mode = true}), spread},
+      {"max_pool2d_channels_last",
+       [](const Tensors& in) { return max_pool2d(in[0].channels_last(), {.kernel = 3}); }, spread},
+      {"avg_pool2d", average({.kernel = 2}), spread},
+      {"avg_pool2d_padded", average({.kernel = 3, .stride = 2, .padding = 1}), spread},
+      {"avg_pool2d_without_padding",
+       average({.kernel = 3, .stride = 2, .padding = 1, .count_include_pad = false}), spread},
+      {"avg_pool2d_ceil", average({.kernel = 2, .stride = 2, .ceil_mode = true}), spread},
+      {"avg_pool2d_channels_last",
+       [](const Tensors& in) { return avg_pool2d(in[0].channels_last(), {.kernel = 2}); }, spread},
+      {"adaptive_avg_pool2d",
+       [](const Tensors& in) {
+         return adaptive_avg_pool2d(in[0], {3, 4});
+       },
+       spread},
+      {"adaptive_avg_pool2d_channels_last",
+       [](const Tensors& in) { return adaptive_avg_pool2d(in[0].channels_last(), 1); }, spread},
+  };
+}
+
+class LayerGradients : public ::testing::TestWithParam<GradCase> {};
+
+TEST_P(LayerGradients, MatchDifferences) {
+  testing::expect_gradients(GetParam().op, GetParam().inputs());
+}
+
+TEST_P(LayerGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Softmax, LayerGradients, ::testing::ValuesIn(softmaxes()), case_name);
+INSTANTIATE_TEST_SUITE_P(Loss, LayerGradients, ::testing::ValuesIn(losses()), case_name);
+INSTANTIATE_TEST_SUITE_P(Norm, LayerGradients, ::testing::ValuesIn(norms()), case_name);
+INSTANTIATE_TEST_SUITE_P(Attention, LayerGradients, ::testing::ValuesIn(attentions()), case_name);
+INSTANTIATE_TEST_SUITE_P(Convolution, LayerGradients, ::testing::ValuesIn(convolutions()),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Pooling, LayerGradients, ::testing::ValuesIn(pools()), case_name);
+
+}  // namespace
+}  // namespace lockstep::test
