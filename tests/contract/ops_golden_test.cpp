@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <exception>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/backend.hpp"
+#include "contract/backend_scope.hpp"
+#include "contract/golden_ops.hpp"
+#include "lockstep/autograd/engine.hpp"
+#include "support/golden.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using testing::expect_close;
+using testing::golden_tolerance;
+using testing::load_golden;
+using testing::load_golden_case;
+
+constexpr std::string_view files[] = {"elementwise", "reduce", "shape", "matmul",
+                                      "loss",        "norm",   "conv"};
+
+/// Ops of the golden files that lockstep does not have (yet).
+bool is_left_out(std::string_view op) {
+  // Images only, so far: other ranks of convolution, upsampling and resizing come with the models
+  // that need them.
+  constexpr std::string_view left_out[] = {"conv1d", "conv3d", "conv_transpose2d", "interpolate"};
+  return std::ranges::find(left_out, op) != std::end(left_out);
+}
+
+/// Cases whose inputs, rounded to 16 bits, no longer say what the result is.
+bool needs_more_than_16_bits(std::string_view name) {
+  constexpr std::string_view names[] = {"layer_norm_offset"};
+  return std::ranges::find(names, name) != std::end(names);
+}
+
+/// What a case may be off by, relative to the largest magnitude.
+double tolerance(std::string_view name, DType dtype) {
+  // Exact arithmetic on inputs rounded to f32 is further off than 1e-5 here: values of 10,000 whose
+  // spread is 1, and a gradient of which all but 1e-5 cancels.
+  const bool cancels = name == "layer_norm_offset" || name == "softmax_large";
+  return cancels && dtype == DType::f32 ? 1e-3 : golden_tolerance(dtype);
+}
+
+/// Files whose cases run in bf16 and f16 too.
+bool has_16_bit_cases(std::string_view file) {
+  return file == "elementwise" || file == "matmul" || file == "loss" || file == "norm";
+}
+
+/// One golden case on one CPU backend in one dtype.
+struct Param {
+  std::string file, name;
+  std::string_view backend;
+  DType dtype;
+};
+
+std::ostream& operator<<(std::ostream& out, const Param& param) {
+  return out << param.file << '/' << param.name << " on " << param.backend << " in " << param.dtype;
+}
+
+std::string param_name(const ::testing::TestParamInfo<Param>& info) {
+  std::string text = info.param.file + "_" + info.param.name + "_" +
+                     std::string(info.param.backend) + "_" + std::string(name(info.param.dtype));
+  // Google Test wants letters, digits and underscores.
+  for (std::size_t at; (at = text.find('-')) != std::string::npos;) text.replace(at, 1, "minus");
+  return text;
+}
+
+std::vector<DType> dtypes_of(std::string_view file, std::string_view name) {
+  std::vector<DType> dtypes{DType::f64, DType::f32};
+  if (has_16_bit_cases(file) && !needs_more_than_16_bits(name))
+    dtypes.insert(dtypes.end(), {DType::bf16, DType::f16});
+  return dtypes;
+}
+
+/// The whole product. Empty where the files are missing; a test below reports that.
+std::vector<Param> all_params() try {
+  std::vector<Param> params;
+  for (const auto file : files)
+    for (const GoldenCase& each : load_golden(file)) {
+      if (is_left_out(each.op)) continue;
+      for (const auto backend : backend::cpu_backends())
+        for (const DType dtype : dtypes_of(file, each.name))
+          params.push_back({std::string(file), each.name, backend, dtype});
+    }
+  return params;
+} catch (const std::exception&) {
+  return {};
+}
+
+/// Copies of the inputs in the dtype under test, requiring a gradient where the case has one.
+std::vector<Tensor> prepare(const GoldenCase& golden, DType dtype) {
+  std::vector<Tensor> inputs;
+  for (std::size_t i = 0; i < golden.inputs.size(); ++i) {
+    const Tensor& input = golden.inputs[i];
+    inputs.push_back(is_floating(input.dtype()) ? input.clone().to(dtype) : input);
+    const bool wanted = i < golden.grads.size() && golden.grads[i].defined();
+    if (wanted) inputs.back().set_requires_grad();
+  }
+  return inputs;
+}
+
+void check_outputs(const GoldenCase& golden, const std::vector<Tensor>& outputs, DType dtype) {
+  ASSERT_EQ(outputs.size(), golden.outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool floating = is_floating(golden.outputs[i].dtype());
+    EXPECT_EQ(is_floating(outputs[i].dtype()), floating);
+    expect_close(outputs[i], golden.outputs[i], floating ? tolerance(golden.name, dtype) : 0.0,
+                 "output " + std::to_string(i));
+  }
+}
+
+void check_gradients(const GoldenCase& golden, const std::vector<Tensor>& inputs,
+                     const std::vector<Tensor>& outputs, DType dtype) {
+  const std::size_t count = golden.grad_outputs.size();
+  if (count == 0) return;
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < count; ++i)
+    gradients.push_back(golden.grad_outputs[i].to(outputs[i].dtype()));
+  autograd::Engine::run({outputs.data(), count}, gradients, false);
+  for (std::size_t i = 0; i < golden.grads.size(); ++i)
+    if (golden.grads[i].defined())
+      expect_close(inputs[i].grad(), golden.grads[i], tolerance(golden.name, dtype),
+                   "gradient of input " + std::to_string(i));
+}
+
+void check_case(const GoldenCase& golden, std::string_view backend, DType dtype) {
+  const ::testing::ScopedTrace trace(__FILE__, __LINE__,
+                                     golden.name + " " + golden.args.json() + " on " +
+                                         std::string(backend) + " in " + std::string(name(dtype)));
+  const auto op = golden_ops().find(golden.op);
+  ASSERT_NE(op, golden_ops().end()) << "no op " << golden.op << " in contract/golden_ops.hpp";
+  const BackendScope scope(backend);
+  const std::vector<Tensor> inputs = prepare(golden, dtype);
+  const std::vector<Tensor> outputs = op->second({inputs, golden.args});
+  check_outputs(golden, outputs, dtype);
+  const bool wide = dtype == DType::f64 || dtype == DType::f32;
+  if (wide && !::testing::Test::HasFatalFailure()) check_gradients(golden, inputs, outputs, dtype);
+}
+
+class Ops : public ::testing::TestWithParam<Param> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ops);
+
+TEST_P(Ops, MatchesPyTorch) {
+  const Param& param = GetParam();
+  check_case(load_golden_case(param.file, param.name), param.backend, param.dtype);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(all_params()), param_name);
+
+// The list of cases above is made when ctest's list is; LOCKSTEP_GOLDEN_DIR may name other files.
+TEST(GoldenDirectory, HoldsNoCaseThatDoesNotMatch) {
+  for (const auto file : files) {
+    const auto cases = load_golden(file);
+    EXPECT_FALSE(cases.empty()) << file;
+    for (const GoldenCase& golden : cases) {
+      if (is_left_out(golden.op)) continue;
+      for (const auto backend : backend::cpu_backends())
+        for (const DType dtype : dtypes_of(file, golden.name)) check_case(golden, backend, dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
