@@ -113,13 +113,16 @@ class DistributedDataParallel {
    public:
     /// Stops synchronising.
     explicit NoSync(ddp::ReplicatedModule& replica)
-        : replica_(replica), previous_(replica.set_synchronized(false)) {}
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-    ~NoSync() { replica_.set_synchronized(previous_); }
+        : replica_(&replica), previous_(replica.set_synchronized(false)) {}
+    NoSync(NoSync&& other) noexcept
+        : replica_(std::exchange(other.replica_, nullptr)), previous_(other.previous_) {}
+    NoSync& operator=(NoSync&&) = delete;
+    ~NoSync() {
+      if (replica_) replica_->set_synchronized(previous_);
+    }
 
    private:
-    ddp::ReplicatedModule& replica_;
+    ddp::ReplicatedModule* replica_;
     bool previous_;
   };
   /// See NoSync.

@@ -30,8 +30,10 @@ struct AdamWOptions {
 /// What Adam and AdamW share.
 template <class Options>
 class AdamFamily : public OptimizerWith<Options> {
+ public:
+  using Groups = typename OptimizerWith<Options>::Groups;
+
  protected:
-  using Groups = std::vector<ParameterGroup<Options>>;
   explicit AdamFamily(const Groups& groups);
 
  private:

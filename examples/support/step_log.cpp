@@ -1,0 +1,29 @@
+#include "support/step_log.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/core/error.hpp"
+
+namespace examples {
+
+StepLog::StepLog(const std::filesystem::path& path) : out_(path) {
+  LOCKSTEP_CHECK(out_, InvalidArgument, "cannot write the log ", path.string());
+  out_.precision(std::numeric_limits<double>::max_digits10);
+}
+
+void StepLog::write(std::initializer_list<std::pair<std::string_view, double>> fields) {
+  if (!out_.is_open()) return;
+  const char* separator = "{";
+  for (const auto& [name, value] : fields) {
+    out_ << separator << '"' << name << "\": ";
+    if (std::isfinite(value))
+      out_ << value;
+    else
+      out_ << "null";
+    separator = ", ";
+  }
+  out_ << "}" << std::endl;
+}
+
+}  // namespace examples

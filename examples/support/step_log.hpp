@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+/// @file
+/// One JSON object a step, for plots and comparisons.
+
+namespace examples {
+
+/// Appends lines of numbers to a file; does nothing without one.
+class StepLog {
+ public:
+  /// Writes nothing.
+  StepLog() = default;
+  /// Replaces the file. @throws lockstep::InvalidArgument if it cannot be written.
+  explicit StepLog(const std::filesystem::path& path);
+
+  /// Writes one object; numbers keep all their digits, and what is not finite becomes null.
+  void write(std::initializer_list<std::pair<std::string_view, double>> fields);
+
+ private:
+  std::ofstream out_;
+};
+
+}  // namespace examples

@@ -1,0 +1,334 @@
+// Trains a byte-level GPT-2 on text, data-parallel over the ranks that mpirun starts:
+//
+//     mpirun -np 2 build/bin/train_gpt --data book.txt --steps 1000
+//
+// The global batch is split over the ranks, and each rank's part into micro-batches, so the result
+// does not depend on the number of ranks.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <optional>
+
+#include <lockstep/lockstep.hpp>
+
+#include "support/command_line.hpp"
+#include "support/progress.hpp"
+#include "support/project_text.hpp"
+#include "support/step_log.hpp"
+
+namespace ls = lockstep;
+namespace fs = std::filesystem;
+using ls::Tensor;
+
+namespace {
+
+constexpr std::int64_t byte_values = 256;
+
+struct Options {
+  std::vector<fs::path> data;
+  std::int64_t layers = 4, heads = 4, channels = 128, context = 128;
+  std::int64_t global_batch = 16, micro_batch = 0, steps = 400;
+  double lr = 3e-3, weight_decay = 0.1, grad_clip = 1.0;
+  std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32";
+  std::int64_t warmup = 20, sample = 256;
+  std::vector<double> betas{0.9, 0.95};
+  std::uint64_t seed = 1;
+  int threads = 0;
+  bool deterministic = false;
+  fs::path init_from, tokens, save, log;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  const auto not_negative = CLI::Range(0.0, 1e30);
+  app.add_option("--data", o.data, "Text files; default: the project's own text")
+      ->check(CLI::ExistingFile);
+  app.add_option("--layers", o.layers, "Transformer blocks")->check(positive);
+  app.add_option("--heads", o.heads, "Attention heads")->check(positive);
+  app.add_option("--channels", o.channels, "Width; a multiple of the heads")->check(positive);
+  app.add_option("--context", o.context, "Tokens in a sequence")->check(positive);
+  app.add_option("--global-batch", o.global_batch, "Sequences a step, over all ranks")
+      ->check(positive);
+  app.add_option("--micro-batch", o.micro_batch, "Sequences at once on a rank; 0: its whole part")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_option("--steps", o.steps, "Optimizer steps")->check(positive);
+  app.add_option("--lr", o.lr, "Peak learning rate")->check(not_negative);
+  app.add_option("--schedule", o.schedule, "constant or cosine (down to a tenth)")
+      ->check(CLI::IsMember({"constant", "cosine"}));
+  app.add_option("--warmup", o.warmup, "Steps of linear warm-up")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_option("--betas", o.betas, "AdamW's decay rates, B1,B2")->delimiter(',')->expected(2);
+  app.add_option("--weight-decay", o.weight_decay, "AdamW's weight decay")->check(not_negative);
+  app.add_option("--decay", o.decay, "What decays: all parameters, or only matrices")
+      ->check(CLI::IsMember({"all", "matrices"}));
+  app.add_option("--grad-clip", o.grad_clip, "Largest gradient norm; 0: no limit")
+      ->check(not_negative);
+  app.add_option("--seed", o.seed, "Seed of weights, batches and samples");
+  app.add_option("--device", o.device, "auto, cpu or cuda");
+  app.add_option("--dtype", o.dtype, "f64 or f32")->check(CLI::IsMember({"f64", "f32"}));
+  app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
+      ->check(CLI::ExistingPath);
+  app.add_option("--tokens", o.tokens,
+                 "Replay batches: safetensors with `tokens` i64 [steps, batch, context + 1]")
+      ->check(CLI::ExistingFile);
+  app.add_option("--save", o.save, "Write the trained weights here (safetensors)");
+  app.add_option("--log", o.log, "Write one JSON object a step here");
+  app.add_option("--sample", o.sample, "Bytes of text to generate at the end")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
+  app.add_flag("--deterministic", o.deterministic, "Only algorithms that repeat bit for bit");
+}
+
+/// The batches of a run, from text or replayed from a file; this rank's part of each.
+class Batches {
+ public:
+  Batches(const Options& o, const ls::Session& session)
+      : ranks_(session.size()), rank_(session.rank()), context_(o.context) {
+    if (!o.tokens.empty()) {
+      replay_ = ls::io::SafetensorsFile::open(o.tokens).tensor("tokens");
+      LOCKSTEP_CHECK(replay_.dim() == 3 && replay_.dtype() == ls::DType::i64, InvalidArgument,
+                     o.tokens.string(),
+                     ": `tokens` must be i64 [steps, batch, context + 1], it is ", replay_.dtype(),
+                     " ", replay_.shape());
+      return;
+    }
+    auto [train, held_out] =
+        ls::data::TokenDataset::from_text_files(
+            o.data.empty() ? examples::project_text() : o.data,
+            {.context = o.context, .stride = std::max<std::int64_t>(1, o.context / 4)})
+            .split(0.9);
+    held_out_ = std::move(held_out);
+    const ls::data::RandomSampler sampler(train.size(), o.seed);
+    text_.emplace(std::move(train), sampler,
+                  ls::data::DataLoaderOptions{.batch_size = o.global_batch,
+                                              .drop_last = true,
+                                              .rank = rank_,
+                                              .world_size = ranks_,
+                                              .num_workers = 1});
+    next_ = text_->begin();
+  }
+
+  bool replays() const { return replay_.defined(); }
+  std::int64_t steps(std::int64_t wanted) const {
+    return replays() ? std::min(wanted, replay_.size(0)) : wanted;
+  }
+  std::int64_t global_batch(std::int64_t wanted) const {
+    return replays() ? replay_.size(1) : wanted;
+  }
+
+  ls::data::TokenBatch next() {
+    if (!replays()) {
+      if (next_ == text_->end()) next_ = text_->begin();
+      ls::data::TokenBatch batch = std::move(*next_);
+      ++next_;
+      return batch;
+    }
+    const Tensor rows = replay_.select(0, step_++);
+    const std::int64_t total = rows.size(0), share = total / ranks_, extra = total % ranks_;
+    const std::int64_t begin = rank_ * share + std::min<std::int64_t>(rank_, extra);
+    const Tensor part = rows.slice(0, begin, begin + share + (rank_ < extra ? 1 : 0));
+    return {part.slice(1, 0, part.size(1) - 1).contiguous(),
+            part.slice(1, 1, part.size(1)).contiguous()};
+  }
+
+  const std::optional<ls::data::TokenDataset>& held_out() const { return held_out_; }
+
+ private:
+  int ranks_, rank_;
+  std::int64_t context_, step_ = 0;
+  Tensor replay_;
+  std::optional<ls::data::TokenDataset> held_out_;
+  using Loader = ls::data::DataLoader<ls::data::TokenDataset>;
+  std::optional<Loader> text_;
+  Loader::Iterator next_;
+};
+
+using Model = ls::models::Gpt2;
+using Replica = ls::DistributedDataParallel<Model>;
+
+Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction reduction) {
+  return ls::cross_entropy(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}),
+                           {.reduction = reduction});
+}
+
+/// Forward and backward of this rank's part of a batch; gradients end up as those of the mean loss
+/// over the global batch. Returns this rank's share of that loss.
+double accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
+                            std::int64_t micro_batch, std::int64_t global_tokens, int ranks,
+                            ls::Device device) {
+  const std::int64_t rows = batch.tokens.size(0);
+  const std::int64_t step = micro_batch > 0 ? std::min(micro_batch, rows) : rows;
+  double loss = 0;
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const auto part = [&](const Tensor& t) {
+      return t.slice(0, begin, std::min(begin + step, rows)).to(device);
+    };
+    // Gradients of the last micro-batch take those of the others along.
+    std::optional<Replica::NoSync> local;
+    if (begin + step < rows) local.emplace(replica.no_sync());
+    const Tensor sum =
+        token_loss(replica(part(batch.tokens)), part(batch.targets), ls::Reduction::sum);
+    // The replicas average over ranks; the batch's mean divides by its tokens.
+    (sum * (static_cast<double>(ranks) / static_cast<double>(global_tokens))).backward();
+    loss += sum.item() / static_cast<double>(global_tokens);
+  }
+  return loss;
+}
+
+ls::optim::AdamW::Groups parameter_groups(const std::vector<Tensor>& parameters, const Options& o) {
+  const ls::optim::AdamWOptions decayed{
+      .lr = o.lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .weight_decay = o.weight_decay};
+  if (o.decay == "all") return {{parameters, decayed}};
+  ls::optim::AdamWOptions plain = decayed;
+  plain.weight_decay = 0;
+  std::vector<Tensor> matrices, others;
+  for (const Tensor& parameter : parameters)
+    (parameter.dim() >= 2 ? matrices : others).push_back(parameter);
+  return {{matrices, decayed}, {others, plain}};
+}
+
+/// Linear warm-up, then constant or half a cosine down to a tenth.
+ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
+  ls::optim::Schedule main = ls::optim::ConstantLR{};
+  if (o.schedule == "cosine")
+    main = ls::optim::CosineAnnealingLR{.iterations = std::max<std::int64_t>(1, steps - o.warmup),
+                                        .min_lr = 0.1 * o.lr};
+  if (o.warmup == 0) return main;
+  const ls::optim::LinearLR warmup{.start_factor = 1.0 / static_cast<double>(o.warmup + 1),
+                                   .iterations = o.warmup};
+  return ls::optim::SequentialLR{{warmup, main}, {o.warmup}};
+}
+
+void train(Replica& replica, Batches& batches, const Options& o, const ls::Session& session) {
+  const std::int64_t steps = batches.steps(o.steps),
+                     sequences = batches.global_batch(o.global_batch);
+  ls::optim::AdamW optimizer(parameter_groups(replica.parameters(), o));
+  ls::optim::LRScheduler scheduler(optimizer, schedule_of(o, steps));
+  examples::Progress progress(steps, !session.is_main());
+  examples::StepLog log;
+  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
+
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    const ls::data::TokenBatch batch = batches.next();
+    const std::int64_t tokens = sequences * batch.tokens.size(1);
+    const double own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size(),
+                                            session.device());
+    const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
+    const double norm = ls::optim::clip_grad_norm_(replica.parameters(), limit).item();
+    const double lr = optimizer.lr();
+    optimizer.step();
+    optimizer.zero_grad();
+    scheduler.step();
+    const double loss =
+        ls::comm::all_reduce_scalar(*session.world(), own, ls::comm::Reduction::sum(), "loss");
+    LOCKSTEP_CHECK(std::isfinite(loss), Error, "the loss became ", loss, " at step ", step + 1,
+                   "; lower --lr or raise --warmup");
+
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double rate = static_cast<double>(tokens) / seconds;
+    log.write({{"step", static_cast<double>(step)},
+               {"loss", loss},
+               {"grad_norm", norm},
+               {"lr", lr},
+               {"tokens_per_s", rate},
+               {"ms", seconds * 1e3}});
+    progress.show(step + 1, loss, rate, "tokens");
+  }
+  progress.finish();
+}
+
+/// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
+double evaluate(Model& model, const ls::data::TokenDataset& text, const ls::Session& session) {
+  const ls::NoGradGuard no_grad;
+  model.eval();
+  const std::int64_t count = std::min<std::int64_t>(text.size(), 64);
+  double sum = 0, tokens = 0;
+  for (std::int64_t i = session.rank(); i < count; i += session.size()) {
+    const std::int64_t index = i * text.size() / count;
+    const auto batch = text.fetch({&index, 1});
+    sum += token_loss(model.forward(batch.tokens.to(session.device())),
+                      batch.targets.to(session.device()), ls::Reduction::sum)
+               .item();
+    tokens += static_cast<double>(batch.targets.numel());
+  }
+  return ls::comm::all_reduce_scalar(*session.world(), sum) /
+         ls::comm::all_reduce_scalar(*session.world(), tokens);
+}
+
+/// Continues the prompt byte by byte, drawing from the model's distribution.
+std::string generate(Model& model, const std::string& prompt, const Options& o, ls::Device device) {
+  const ls::NoGradGuard no_grad;
+  model.eval();
+  ls::Generator generator(o.seed);
+  std::vector<std::int64_t> tokens(prompt.begin(), prompt.end());
+  for (std::int64_t n = 0; n < o.sample; ++n) {
+    const auto length = std::min<std::ptrdiff_t>(std::ssize(tokens), o.context);
+    const Tensor window =
+        ls::from_span<std::int64_t>({tokens.end() - length, tokens.end()}, {1, length}, device);
+    const Tensor logits = model.forward(window).select(1, -1).reshape({-1});
+    const auto probabilities = ls::softmax(logits / 0.8, 0).to_vector<double>();
+    double left = ls::uniform_from_bits(generator.next().word(0));
+    std::size_t token = 0;
+    while (token + 1 < probabilities.size() && (left -= probabilities[token]) >= 0) ++token;
+    tokens.push_back(static_cast<std::int64_t>(token));
+  }
+  return {tokens.begin(), tokens.end()};
+}
+
+ls::nn::ModulePtr<Model> make_model(const Options& o) {
+  const ls::DType dtype = o.dtype == "f64" ? ls::DType::f64 : ls::DType::f32;
+  if (!o.init_from.empty()) return ls::models::load_hugging_face(o.init_from, {.dtype = dtype});
+  ls::manual_seed(o.seed);
+  return ls::models::gpt2({.layers = o.layers,
+                           .heads = o.heads,
+                           .channels = o.channels,
+                           .context = o.context,
+                           .vocabulary = byte_values,
+                           .tensor = {.dtype = dtype}});
+}
+
+int run(ls::Session& session, const Options& o) {
+  Batches batches(o, session);
+  LOCKSTEP_CHECK(batches.global_batch(o.global_batch) >= session.size(), InvalidArgument,
+                 "--global-batch ", batches.global_batch(o.global_batch), " leaves some of ",
+                 session.size(), " ranks without a sequence");
+  const auto model = make_model(o);
+  model->to(session.device());
+  if (session.is_main())
+    std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype << ", "
+              << session.size() << " rank(s) on " << session.device() << std::endl;
+  Replica replica(model, session.world());
+  train(replica, batches, o, session);
+
+  if (!o.save.empty() && session.is_main()) ls::models::save_hugging_face(*model, o.save);
+  if (!batches.held_out()) return 0;
+  const double held_out = evaluate(*model, *batches.held_out(), session);
+  if (!session.is_main()) return 0;
+  std::cout << "held-out loss " << held_out << " nats/byte\n";
+  if (o.sample > 0)
+    std::cout << "--- sample ---\n"
+              << generate(*model, "The ", o, session.device()) << "\n--------------" << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options;
+  CLI::App app("Trains a byte-level GPT-2, data-parallel", "train_gpt");
+  add_options(app, options);
+  examples::parse(app, argc, argv);
+  if (options.init_from.empty() && options.channels % options.heads != 0)
+    examples::refuse(app, "--channels " + std::to_string(options.channels) +
+                              " is not a multiple of --heads " + std::to_string(options.heads));
+  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
+                          {.device = options.device, .threads = options.threads});
+} catch (const examples::Exit& exit) {
+  return exit.code;
+}

@@ -1,0 +1,165 @@
+// Trains a small convolutional network on MNIST, data-parallel over the ranks that mpirun starts:
+//
+//     mpirun -np 2 build/bin/train_mnist --data folder/with/idx/files
+//
+// Where only the 10,000 test images are there, the first 8,000 train and the others test.
+
+#include <chrono>
+#include <iostream>
+
+#include <lockstep/lockstep.hpp>
+
+#include "support/command_line.hpp"
+#include "support/progress.hpp"
+#include "support/step_log.hpp"
+
+namespace ls = lockstep;
+namespace fs = std::filesystem;
+using ls::Tensor;
+
+namespace {
+
+struct Options {
+  fs::path data, log, save;
+  std::int64_t epochs = 3, global_batch = 64, steps = 0;
+  double lr = 2e-3;
+  std::uint64_t seed = 1;
+  std::string device = "auto";
+  int threads = 0, workers = 1;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  app.add_option("--data", o.data, "Folder of MNIST's IDX files, plain or gzip")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--epochs", o.epochs, "Passes over the training images")->check(positive);
+  app.add_option("--steps", o.steps, "Stop after this many steps; 0: no limit")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  app.add_option("--global-batch", o.global_batch, "Images a step, over all ranks")
+      ->check(positive);
+  app.add_option("--lr", o.lr, "Learning rate")->check(CLI::Range(0.0, 1e30));
+  app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
+  app.add_option("--device", o.device, "auto, cpu or cuda");
+  app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--workers", o.workers, "Threads that prepare batches")->check(CLI::Range(0, 256));
+  app.add_option("--save", o.save, "Write the trained weights here (safetensors)");
+  app.add_option("--log", o.log, "Write one JSON object a step here");
+}
+
+/// `name` or `name.gz` in a folder; empty if there is neither.
+fs::path find(const fs::path& folder, const std::string& name) {
+  for (const char* suffix : {"", ".gz"})
+    if (fs::exists(folder / (name + suffix))) return folder / (name + suffix);
+  return {};
+}
+
+struct Data {
+  ls::data::ImageDataset train, test;
+};
+
+Data load(const fs::path& folder) {
+  const auto read = [&](const std::string& kind) {
+    const fs::path images = find(folder, kind + "-images-idx3-ubyte");
+    const fs::path labels = find(folder, kind + "-labels-idx1-ubyte");
+    LOCKSTEP_CHECK(!images.empty() && !labels.empty(), InvalidArgument, folder.string(), " lacks ",
+                   kind, "-images-idx3-ubyte or ", kind, "-labels-idx1-ubyte (.gz)");
+    return ls::data::ImageDataset(ls::io::read_labelled_images(images, labels));
+  };
+  const ls::data::ImageDataset test = read("t10k");
+  if (!find(folder, "train-images-idx3-ubyte").empty()) return {read("train"), test};
+  const std::int64_t cut = test.size() * 8 / 10;
+  return {test.range(0, cut), test.range(cut, test.size())};
+}
+
+using Model = ls::models::SmallCnn;
+using Replica = ls::DistributedDataParallel<Model>;
+using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
+
+/// Share of the test images that the model names rightly, over all ranks.
+double accuracy(Model& model, const ls::data::ImageDataset& test, const ls::Session& session) {
+  const ls::NoGradGuard no_grad;
+  model.eval();
+  Loader loader(
+      test, ls::data::SequentialSampler(test.size()),
+      {.batch_size = 256 * session.size(), .rank = session.rank(), .world_size = session.size()});
+  double right = 0;
+  for (const auto& batch : loader) {
+    const Tensor answer = ls::argmax(model.forward(batch.images.to(session.device())), 1);
+    const Tensor hits = ls::eq(answer, batch.labels.to(session.device()));
+    right += hits.to(ls::DType::f32).sum().item();
+  }
+  model.train();
+  return ls::comm::all_reduce_scalar(*session.world(), right) / static_cast<double>(test.size());
+}
+
+int run(ls::Session& session, const Options& o) {
+  using Clock = std::chrono::steady_clock;
+  const Data data = load(o.data);
+  ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
+  auto model = ls::models::small_cnn();
+  model->to(session.device());
+  Replica replica(model, session.world());
+  ls::optim::AdamW optimizer(replica.parameters(), {.lr = o.lr});
+  Loader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
+                {.batch_size = o.global_batch,
+                 .drop_last = true,
+                 .rank = session.rank(),
+                 .world_size = session.size(),
+                 .num_workers = o.workers});
+  const std::int64_t all = o.epochs * loader.size();
+  const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
+  if (session.is_main())
+    std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
+              << session.size() << " rank(s) on " << session.device() << std::endl;
+  examples::Progress progress(steps, !session.is_main());
+  examples::StepLog log;
+  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
+
+  std::int64_t step = 0;
+  for (std::int64_t epoch = 0; epoch < o.epochs && step < steps; ++epoch) {
+    auto start = Clock::now();
+    for (const auto& batch : loader) {
+      const Tensor logits = replica(batch.images.to(session.device()));
+      // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
+      const double share = static_cast<double>(batch.labels.numel() * session.size()) /
+                           static_cast<double>(o.global_batch);
+      const Tensor loss = ls::cross_entropy(logits, batch.labels.to(session.device())) * share;
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      const double mean = ls::comm::all_reduce_scalar(*session.world(), loss.item(),
+                                                      ls::comm::Reduction::average(), "loss");
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const double rate = static_cast<double>(o.global_batch) / seconds;
+      log.write({{"step", static_cast<double>(step)},
+                 {"loss", mean},
+                 {"lr", optimizer.lr()},
+                 {"images_per_s", rate},
+                 {"ms", seconds * 1e3}});
+      progress.show(++step, mean, rate, "images");
+      if (step == steps) break;
+      start = Clock::now();
+    }
+    const double share = accuracy(*model, data.test, session);
+    if (!session.is_main()) continue;
+    progress.finish();
+    std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
+  }
+  if (session.is_main() && !o.save.empty()) ls::io::save_safetensors(o.save, model->state_dict());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options;
+  CLI::App app("Trains a small convolutional network on MNIST, data-parallel", "train_mnist");
+  add_options(app, options);
+  examples::parse(app, argc, argv);
+  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
+                          {.device = options.device, .threads = options.threads});
+} catch (const examples::Exit& exit) {
+  return exit.code;
+}
