@@ -3,9 +3,10 @@
 #
 #   parity.sh BIN GOLDEN RANKS MICRO_BATCH DTYPE DEVICE
 #
-# BIN is the folder of the executables, GOLDEN the folder of gpt2-tiny.
+# BIN is the folder of the executables, GOLDEN that of the reference results, which LOCKSTEP_GOLDEN_DIR
+# overrides.
 set -euo pipefail
-bin=$1 golden=$2 ranks=$3 micro=$4 dtype=$5 device=$6
+bin=$1 golden=${LOCKSTEP_GOLDEN_DIR:-$2}/gpt2-tiny ranks=$3 micro=$4 dtype=$5 device=$6
 case $dtype in
   f64) limits=(1e-9 1e-9 1e-7) ;;
   f32) limits=(1e-5 1e-4 5e-3) ;;
