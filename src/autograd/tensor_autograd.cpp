@@ -46,7 +46,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   Engine::run({this, 1}, {&seed, 1}, retain_graph);
 }
 
-Tensor Tensor::detach() const { return make_view(*this, data_ptr(), shape(), strides()); }
+Tensor Tensor::detach() const { return make_alias(*this); }
 
 Tensor& Tensor::set_data(const Tensor& value) {
   LOCKSTEP_CHECK(is_leaf(), InvalidArgument, "set_data: only a leaf can take another array");

@@ -25,8 +25,24 @@ IntrusivePtr<TensorImpl> make_contiguous_impl(const Shape& shape, DType dtype) {
   auto impl = make_intrusive<TensorImpl>();
   impl->numel = numel(shape);
   impl->dtype = dtype;
-  impl->shape = shape;
-  impl->strides = contiguous_strides(shape);
+  impl->shape = impl->strides = shape;
+  // In place: a copy of what was just written element by element would stall.
+  std::int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    impl->strides[i] = step;
+    step *= shape[i] > 1 ? shape[i] : 1;
+  }
+  return impl;
+}
+
+/// An impl of the shape, strides and dtype of another, without memory.
+IntrusivePtr<TensorImpl> make_impl_like(const TensorImpl& other) {
+  auto impl = make_intrusive<TensorImpl>();
+  impl->numel = other.numel;
+  impl->dtype = other.dtype;
+  impl->contiguous = other.contiguous;
+  impl->shape = other.shape;
+  impl->strides = other.strides;
   return impl;
 }
 
@@ -83,9 +99,9 @@ Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions o
 }
 
 Tensor empty_like(const Tensor& other) {
-  if (other.is_contiguous() || !other.is_channels_last())
-    return empty(other.shape(), other.options());
-  return allocate(make_impl(other.shape(), other.strides(), other.dtype()), other.device());
+  if (other.is_contiguous() || other.is_channels_last())
+    return allocate(make_impl_like(other.impl()), other.device());
+  return empty(other.shape(), other.options());
 }
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
@@ -163,6 +179,14 @@ Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strid
   auto impl = make_impl(shape, strides, base.dtype());
   impl->storage = base.impl().storage;
   impl->data = data;
+  impl->is_view = true;
+  return Tensor(std::move(impl));
+}
+
+Tensor make_alias(const Tensor& base) {
+  auto impl = make_impl_like(base.impl());
+  impl->storage = base.impl().storage;
+  impl->data = base.data_ptr();
   impl->is_view = true;
   return Tensor(std::move(impl));
 }

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
-  IntrusivePtr<Storage> storage(new Storage());
+  auto storage = IntrusivePtr<Storage>::first(new Storage());
   storage->device_ = device;
   storage->bytes_ = bytes;
   if (bytes == 0) {
@@ -20,7 +20,7 @@ IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
 
 IntrusivePtr<Storage> Storage::borrow(void* data, std::size_t bytes, Device device,
                                       IntrusivePtr<RefCounted> owner) {
-  IntrusivePtr<Storage> storage(new Storage());
+  auto storage = IntrusivePtr<Storage>::first(new Storage());
   storage->device_ = device;
   storage->bytes_ = bytes;
   storage->data_ = data;

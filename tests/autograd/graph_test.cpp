@@ -158,6 +158,13 @@ TEST(SavedTensor, NoticesAChangedResult) {
   EXPECT_THROW(sum(y).backward(), InvalidArgument);
 }
 
+TEST(SavedTensor, NoticesALeafThatWasGivenAnotherArray) {
+  Tensor x = leaf({2.0});
+  const Tensor y = sum(x * x);
+  no_grad([&] { x.set_data(tensor<double>({5.0})); });
+  EXPECT_THROW(y.backward(), InvalidArgument);
+}
+
 TEST(SavedTensor, DoesNotMindChangesOfWhatIsNotSaved) {
   const Tensor x = leaf({1.0});
   const Tensor y = x + 1.0;

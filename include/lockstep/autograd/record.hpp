@@ -21,8 +21,9 @@
 ///     Tensor exp(const Tensor& x) {
 ///       Tensor y = ...;
 ///       if (!recording(x)) return y;
-///       return record("exp", y, [y = SavedTensor::of_result(y)](const Tensor& dy, InputGradients& dx) {
-///         dx.set(0, mul(dy, y.get("exp")));
+///       auto saved = SavedTensor::of_result(y);
+///       return record("exp", y, [saved](const Tensor& dy, InputGradients& dx) {
+///         dx.set(0, mul(dy, saved.get("exp")));
 ///       }, x);
 ///     }
 

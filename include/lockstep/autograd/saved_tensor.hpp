@@ -17,8 +17,11 @@ class SavedTensor {
   /// Keeps nothing.
   SavedTensor() = default;
   /// Keeps an operand, or a tensor that stays outside the graph; an undefined one is kept as such.
-  explicit SavedTensor(const Tensor& tensor)
-      : tensor_(tensor), version_(tensor.defined() ? tensor.impl().storage->version() : 0) {}
+  explicit SavedTensor(const Tensor& tensor) : tensor_(tensor) {
+    if (!tensor.defined()) return;
+    storage_ = tensor.impl().storage.get();
+    version_ = storage_->version();
+  }
   /// Keeps the result that is about to be recorded: its array only, for a node that kept its own
   /// result would keep itself alive.
   static SavedTensor of_result(const Tensor& result) { return SavedTensor(result.detach()); }
@@ -26,7 +29,8 @@ class SavedTensor {
   /// The tensor. @param op name of the op for the message.
   /// @throws InvalidArgument if it was changed in place since it was saved.
   const Tensor& get(std::string_view op) const {
-    if (tensor_.defined() && tensor_.impl().storage->version() != version_) [[unlikely]]
+    if (tensor_.defined() &&
+        (tensor_.impl().storage.get() != storage_ || storage_->version() != version_)) [[unlikely]]
       throw_changed(op);
     return tensor_;
   }
@@ -35,6 +39,7 @@ class SavedTensor {
   [[noreturn]] void throw_changed(std::string_view op) const;
 
   Tensor tensor_;
+  const Storage* storage_ = nullptr;  // to notice Tensor::set_data
   std::uint32_t version_ = 0;
 };
 

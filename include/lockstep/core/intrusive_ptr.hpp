@@ -83,6 +83,12 @@ class IntrusivePtr {
     return handle;
   }
 
+  /// The first handle of an object that no other thread knows: without an atomic operation.
+  static IntrusivePtr first(T* object) noexcept {
+    static_cast<const RefCounted*>(object)->count_.store(1, std::memory_order_relaxed);
+    return adopt(object);
+  }
+
   T* get() const noexcept { return object_; }
   T& operator*() const noexcept { return *object_; }
   T* operator->() const noexcept { return object_; }
@@ -101,7 +107,7 @@ class IntrusivePtr {
 /// Creates an object and its first handle.
 template <class T, class... Args>
 IntrusivePtr<T> make_intrusive(Args&&... args) {
-  return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
+  return IntrusivePtr<T>::first(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace lockstep

@@ -60,5 +60,7 @@ Tensor tensor(std::initializer_list<T> values, Device device = cpu) {
 
 /// A window on another tensor's storage: the building block of view ops. Not recorded.
 Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strides& strides);
+/// The whole of another tensor's window, as a tensor of its own. Not recorded.
+Tensor make_alias(const Tensor& base);
 
 }  // namespace lockstep
