@@ -10,7 +10,7 @@ threads=$(($(nproc) / ranks))
 [ "$threads" -ge 1 ] || threads=1
 # The main job: minutes on two cores, to a held-out loss below 2.5 nats a byte.
 job=(--layers 4 --heads 4 --channels 128 --context 128 --global-batch 16 --steps 600
-  --lr 1e-3 --schedule cosine --warmup 50 --sample 300 --threads "$threads")
+  --lr 3e-3 --schedule cosine --warmup 50 --sample 300 --threads "$threads")
 
 need_dependencies
 configure "$build_dir"

@@ -1,11 +1,24 @@
 #include "support/progress.hpp"
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include <unistd.h>
 
 namespace examples {
 namespace {
+
+/// True if a person watches the output. mpirun gives its processes a terminal of their own even
+/// where its output goes to a file or a pipe, so there its own output decides.
+bool watched() {
+  if (isatty(STDOUT_FILENO) != 1) return false;
+  if (!std::getenv("OMPI_COMM_WORLD_SIZE") && !std::getenv("PMI_SIZE")) return true;
+  std::error_code unreadable;
+  const auto target =
+      std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", unreadable);
+  return !unreadable && target.string().starts_with("/dev/pts/");
+}
 
 std::string time_left(double seconds) {
   char text[32];
@@ -20,7 +33,7 @@ std::string time_left(double seconds) {
 }  // namespace
 
 Progress::Progress(std::int64_t steps, bool silent)
-    : steps_(steps), silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
+    : steps_(steps), silent_(silent), terminal_(watched()) {}
 
 bool Progress::due(std::int64_t step) const {
   if (step == 1 || step == steps_) return true;
