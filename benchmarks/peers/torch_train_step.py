@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""PyTorch's side of benchmark_train_step: the same models, weights, batches and optimizer.
+
+    torch_train_step.py CASE FILE THREADS [eager|compiled]
+
+Reads weights and batch from FILE, prints "ready", then runs one training step for every line on
+standard input and prints its seconds and loss.
+"""
+
+import json
+import sys
+import time
+
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """One GPT-2 layer under Hugging Face's names."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(channels)
+        self.attn = nn.ModuleDict(
+            {"c_attn": nn.Linear(channels, 3 * channels), "c_proj": nn.Linear(channels, channels)})
+        self.ln_2 = nn.LayerNorm(channels)
+        self.mlp = nn.ModuleDict(
+            {"c_fc": nn.Linear(channels, 4 * channels), "c_proj": nn.Linear(4 * channels, channels)})
+
+    def forward(self, x):
+        batch, length, channels = x.shape
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                   for part in self.attn["c_attn"](self.ln_1(x)).split(channels, dim=2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn["c_proj"](y.transpose(1, 2).reshape(batch, length, channels))
+        hidden = functional.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
+        return x + self.mlp["c_proj"](hidden)
+
+
+class Gpt2(nn.Module):
+    def __init__(self, vocabulary, context, channels, layers, heads):
+        super().__init__()
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(vocabulary, channels),
+            "wpe": nn.Embedding(context, channels),
+            "h": nn.ModuleList(Block(channels, heads) for _ in range(layers)),
+            "ln_f": nn.LayerNorm(channels)})
+
+    def forward(self, tokens):
+        parts = self.transformer
+        x = parts["wte"](tokens) + parts["wpe"](torch.arange(tokens.shape[1]))
+        for block in parts["h"]:
+            x = block(x)
+        return functional.linear(parts["ln_f"](x), parts["wte"].weight)
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)])
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = functional.relu(layer(x))
+        return self.layers[-1](x)
+
+
+def make_case(name, state):
+    """The model, its input and its targets."""
+    if name.startswith("gpt"):
+        tokens = state.pop("tokens")
+        model = Gpt2(vocabulary=4096, context=256, channels=256, layers=4, heads=4)
+        inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
+    else:
+        inputs, targets = state.pop("x"), state.pop("targets")
+        model = Mlp()
+    model.load_state_dict(state)
+    if name.endswith("bf16"):
+        model.to(torch.bfloat16)
+        inputs = inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
+    return model, inputs, targets
+
+
+def main():
+    name, path, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    torch.set_num_threads(threads)
+    model, inputs, targets = make_case(name, safetensors.torch.load_file(path))
+    rate = 1e-4 if name.startswith("gpt") else 1e-3
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    forward = torch.compile(model) if sys.argv[4:] == ["compiled"] else model
+
+    def step():
+        logits = forward(inputs)
+        loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        loss = step()
+        print(json.dumps({"seconds": time.perf_counter() - start, "loss": loss}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

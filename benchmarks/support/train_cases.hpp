@@ -1,0 +1,97 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/simple.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+/// @file
+/// The training steps that are measured: models, batches and optimizers of fixed sizes.
+
+namespace lockstep::benchmark {
+
+/// One training step, ready to run: forward, loss, backward, AdamW, gradients cleared.
+struct TrainCase {
+  std::function<double()> step;  ///< returns the loss
+  NamedTensors state;            ///< weights and batch before the first step, for a peer
+  double gflop = 0;              ///< floating-point work of a step, matrix products only
+};
+
+/// Whole numbers below `limit`, i64.
+inline Tensor random_integers(const Shape& shape, std::int64_t limit) {
+  return affine(rand(shape), static_cast<double>(limit), 0.0).to(DType::i64);
+}
+
+/// A GPT-2 with 4 layers of 256 channels and 4 heads, vocabulary 4096, 8 sequences of 256 tokens.
+inline TrainCase gpt_case(DType dtype) {
+  constexpr std::int64_t layers = 4, channels = 256, vocabulary = 4096, time = 256, batch = 8;
+  manual_seed(1);
+  const auto model = models::gpt2({.layers = layers,
+                                   .heads = 4,
+                                   .channels = channels,
+                                   .context = time,
+                                   .vocabulary = vocabulary});
+  const Tensor tokens = random_integers({batch, time + 1}, vocabulary);
+  TrainCase result;
+  for (const auto& [name, tensor] : model->state_dict())
+    result.state.emplace_back(name, tensor.clone());
+  result.state.emplace_back("tokens", tokens);
+  model->to(dtype);
+  const auto optimizer =
+      std::make_shared<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = 1e-4});
+  const Tensor inputs = tokens.slice(1, 0, time).contiguous();
+  const Tensor targets = tokens.slice(1, 1, time + 1).reshape({-1});
+  result.step = [=] {
+    const Tensor loss = cross_entropy(model(inputs).reshape({-1, vocabulary}), targets);
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss.item();
+  };
+  const double rows = batch * time;
+  const double weights = layers * 12.0 * channels * channels + vocabulary * channels;
+  const double attention = layers * 2.0 * time * channels;  // causal: half of q k^T and p v
+  result.gflop = 6e-9 * rows * (weights + attention / 2);
+  return result;
+}
+
+/// An MLP 64-64-64-10 on 32 rows: what a step costs beside its arithmetic.
+inline TrainCase tiny_case() {
+  manual_seed(1);
+  const auto model = models::mlp({.in = 64, .hidden = {64, 64}, .out = 10});
+  const Tensor x = randn({32, 64}), targets = random_integers({32}, 10);
+  TrainCase result;
+  for (const auto& [name, tensor] : model->state_dict())
+    result.state.emplace_back(name, tensor.clone());
+  result.state.emplace_back("x", x);
+  result.state.emplace_back("targets", targets);
+  const auto optimizer =
+      std::make_shared<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = 1e-3});
+  result.step = [=] {
+    const Tensor loss = cross_entropy(model(x), targets);
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss.item();
+  };
+  result.gflop = 6e-9 * 32 * (64 * 64 * 2 + 64 * 10);
+  return result;
+}
+
+/// The case of a name: gpt_f32, gpt_bf16, tiny_f32. @throws InvalidArgument for another.
+inline TrainCase train_case(const std::string& name) {
+  if (name == "gpt_f32") return gpt_case(DType::f32);
+  if (name == "gpt_bf16") return gpt_case(DType::bf16);
+  if (name == "tiny_f32") return tiny_case();
+  LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
+                 "'; there are gpt_f32, gpt_bf16 and tiny_f32");
+}
+
+}  // namespace lockstep::benchmark

@@ -1,0 +1,73 @@
+// Time of whole training steps: forward, loss, backward, AdamW. Beside each stands the time that
+// its matrix products alone would take at the rate of a large product, measured in the same run.
+//
+//     benchmark_train_step [--json] [--threads N] [CASE...]
+//     benchmark_train_step --serve CASE FILE [--threads N]
+//
+// The second form writes weights and batch to FILE and then runs a step for every line on standard
+// input: benchmarks/peers/compare.py interleaves it with a peer.
+
+#include <cstring>
+#include <iostream>
+
+#include "lockstep/core/parallel.hpp"
+#include "lockstep/io/safetensors.hpp"
+#include "support/measure.hpp"
+#include "support/report.hpp"
+#include "support/serve.hpp"
+#include "support/train_cases.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+/// GFLOP/s of a large f32 or bf16 product.
+double product_rate(DType dtype) {
+  constexpr std::int64_t n = 1024;
+  const Tensor a = randn({n, n}).to(dtype), b = randn({n, n}).to(dtype);
+  const auto timing = benchmark::measure([&] { matmul(a, b); });
+  return 2e-9 * n * n * n / timing.minimum;
+}
+
+void measure_case(const benchmark::Report& report, const std::string& name) {
+  const auto item = benchmark::train_case(name);
+  const bool tiny = item.gflop < 0.1;
+  const auto timing = benchmark::measure(item.step, {.seconds = tiny ? 0.5 : 5.0, .at_least = 8});
+  const double rate = product_rate(name.ends_with("bf16") ? DType::bf16 : DType::f32);
+  report.add({{"case", name},
+              {"threads", num_threads()},
+              {"ms_min", timing.minimum * 1e3},
+              {"ms_median", timing.median * 1e3},
+              {"gflop", item.gflop},
+              {"product_gflops", rate},
+              {"share_of_ceiling", item.gflop / rate / timing.median}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> words;
+  bool serving = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
+      set_num_threads(std::stoi(argv[++i]));
+    else if (std::strcmp(argv[i], "--serve") == 0)
+      serving = true;
+    else if (std::strcmp(argv[i], "--json") != 0)
+      words.emplace_back(argv[i]);
+  }
+  if (serving) {
+    LOCKSTEP_CHECK(words.size() == 2, InvalidArgument, "--serve needs a case and a file");
+    const auto item = benchmark::train_case(words[0]);
+    io::save_safetensors(words[1], item.state);
+    benchmark::serve(item.step);
+    return 0;
+  }
+  if (words.empty()) words = {"tiny_f32", "gpt_f32", "gpt_bf16"};
+  const benchmark::Report report("train_step", argc, argv);
+  for (const std::string& name : words) measure_case(report, name);
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << "benchmark_train_step: " << error.what() << '\n';
+  return 2;
+}
