@@ -31,6 +31,8 @@ endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
+lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
+  SOURCES ddp/mpi/mpi_replica_test.cpp)
 
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
 add_executable(comm_job_program comm/jobs/job_program.cpp)

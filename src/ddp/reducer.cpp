@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <ranges>
+#include <utility>
 
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -104,8 +105,9 @@ void Reducer::prepare(Mode mode, std::span<const Tensor> outputs) {
                  "the last backward did not end: a rank failed inside it; wrap the model again");
   check_not_replaced();
   mode_ = mode;
+  accumulating_ = false;
+  accumulations_ = mode == Mode::accumulate ? accumulations_ + 1 : 0;
   if (mode != Mode::reduce) return;
-  rebuild_in_measured_order();
   ready_.assign(parameters_.size(), false);
   ready_order_.clear();
   next_bucket_ = 0;
@@ -123,6 +125,26 @@ void Reducer::find_unused(std::span<const Tensor> outputs) {
     if (!reached.contains(leaves_[i].get())) unused_.push_back(i);
 }
 
+void Reducer::set_accumulation_scope(bool open) noexcept {
+  accumulation_scope_ = open;
+  close_accumulation();
+}
+
+/// Forgets the permission to accumulate once nothing announced is left to do so: a later backward
+/// that nobody announced must not pass for an accumulating one.
+void Reducer::close_accumulation() noexcept {
+  if (mode_ == Mode::accumulate && !accumulation_scope_ && accumulations_ == 0) mode_ = Mode::idle;
+}
+
+void Reducer::begin_accumulation() {
+  if (std::exchange(accumulating_, true)) return;
+  autograd::Engine::queue_callback([this] {
+    accumulating_ = false;
+    if (accumulations_ > 0) --accumulations_;
+    close_accumulation();
+  });
+}
+
 void Reducer::begin_backward() {
   running_ = true;
   trace_ = {};
@@ -132,7 +154,7 @@ void Reducer::begin_backward() {
 }
 
 void Reducer::on_gradient(std::size_t index) {
-  if (mode_ == Mode::accumulate) return;
+  if (mode_ == Mode::accumulate) return begin_accumulation();
   LOCKSTEP_CHECK(
       mode_ == Mode::reduce, InvalidArgument, "backward reached parameter ",
       parameters_[index].first,
@@ -183,6 +205,7 @@ void Reducer::finish_backward() {
   }
   trace_.synchronized = TraceClock::now();
   settle_gradients(users);
+  rebuild_in_measured_order();
   running_ = false;
   mode_ = Mode::idle;
 }

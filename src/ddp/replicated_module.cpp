@@ -24,8 +24,10 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
   broadcast_tensors(*group_, tensors_of(parameters_));
   broadcast_tensors(*group_, tensors_of(buffers));
   std::vector<NamedParameter> trained;
-  for (const NamedParameter& parameter : parameters_)
-    if (parameter.second.requires_grad()) trained.push_back(parameter);
+  for (const NamedParameter& parameter : parameters_) {
+    trained_.push_back(parameter.second.requires_grad());
+    if (trained_.back()) trained.push_back(parameter);
+  }
   reducer_ = std::make_unique<Reducer>(
       std::move(trained), group_,
       ReducerOptions{
@@ -38,10 +40,15 @@ void ReplicatedModule::check_same_tensors() const {
   LOCKSTEP_CHECK(present.size() == parameters_.size(), InvalidArgument, "the module has ",
                  present.size(), " parameters, it had ", parameters_.size(),
                  " when it was wrapped; wrap it again");
-  for (std::size_t i = 0; i < present.size(); ++i)
-    LOCKSTEP_CHECK(present[i].is_same(parameters_[i].second), InvalidArgument, "parameter ",
-                   parameters_[i].first,
+  for (std::size_t i = 0; i < present.size(); ++i) {
+    const std::string& name = parameters_[i].first;
+    LOCKSTEP_CHECK(present[i].is_same(parameters_[i].second), InvalidArgument, "parameter ", name,
                    " was replaced after the model was wrapped; wrap it again, or copy_ the values");
+    LOCKSTEP_CHECK(present[i].requires_grad() == trained_[i], InvalidArgument, "parameter ", name,
+                   trained_[i] ? " was frozen" : " was unfrozen",
+                   " after the model was wrapped; wrap it again, so that all ranks reduce the same "
+                   "gradients");
+  }
 }
 
 void ReplicatedModule::before_forward() {

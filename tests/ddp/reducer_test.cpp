@@ -203,21 +203,5 @@ TEST(Reducer, GivesGradientsBackWhenItEnds) {
   });
 }
 
-// D8: the first all-reduce starts before backward has ended.
-TEST(Reducer, StartsTheFirstReductionBeforeBackwardEnds) {
-  comm::run_ranks(2, [](comm::Communicator& group) {
-    std::vector<NamedParameter> parameters;
-    for (int i = 0; i < 8; ++i)
-      parameters.emplace_back("layer" + std::to_string(i),
-                              affine(rand({256, 256}), 0.02, -0.01).set_requires_grad());
-    Reducer reducer(parameters, CommunicatorPtr(&group), {.bucket_caps = {1, 1}});
-    for (int step = 0; step < 3; ++step)
-      synchronised_backward(reducer, sum(run(parameters, rand({128, 256}))));
-    const ReducerTrace& trace = reducer.trace();
-    EXPECT_LT(trace.buckets.front().started, trace.backward_end);
-    EXPECT_LE(trace.backward_end, trace.synchronized);
-  });
-}
-
 }  // namespace
 }  // namespace lockstep::ddp

@@ -46,6 +46,7 @@ class ReplicatedModule {
   void after_forward(std::span<const Tensor> outputs);
   /// Whether backward reduces. Returns the former value.
   bool set_synchronized(bool synchronized) noexcept {
+    reducer_->set_accumulation_scope(!synchronized);
     return std::exchange(synchronized_, synchronized);
   }
   /// The reducer, for its trace and buckets.
@@ -58,6 +59,7 @@ class ReplicatedModule {
   comm::CommunicatorPtr group_;
   DistributedDataParallelOptions options_;
   std::vector<NamedParameter> parameters_;
+  std::vector<bool> trained_;  // which of them require a gradient
   std::unique_ptr<Reducer> reducer_;
   bool synchronized_ = true;
 };
@@ -99,7 +101,7 @@ class DistributedDataParallel {
   auto operator()(Args&&... args) {
     replica_.before_forward();
     auto output = module_->forward(std::forward<Args>(args)...);
-    if (grad_enabled() && module_->is_training()) {
+    if (grad_enabled()) {
       std::vector<Tensor> tensors;
       ddp::collect_tensors(output, tensors);
       replica_.after_forward(tensors);

@@ -32,8 +32,8 @@ struct ReducerOptions {
 
 /// Gives each parameter's gradient its place in a bucket (a gradient sink: backward writes straight
 /// into it) and starts a bucket's all-reduce as soon as all its gradients are final, in the same
-/// order on every rank. After the first backward the buckets are laid out again in the order in
-/// which rank 0's gradients became ready.
+/// order on every rank. At the end of the first backward the buckets are laid out again in the
+/// order in which rank 0's gradients became ready.
 ///
 /// One thread at a time; all ranks must make the same calls.
 class Reducer {
@@ -57,6 +57,10 @@ class Reducer {
   /// @throws InvalidArgument if a parameter was replaced since the construction.
   void prepare(Mode mode, std::span<const Tensor> outputs);
 
+  /// Opens or closes a scope of accumulation. Inside one, backwards may follow a forward as often
+  /// as they like; outside, only those may still accumulate that were announced and have not run.
+  void set_accumulation_scope(bool open) noexcept;
+
   /// Times of the last synchronised backward.
   const ReducerTrace& trace() const noexcept { return trace_; }
   /// The buckets in use, in launch order.
@@ -77,6 +81,8 @@ class Reducer {
   void rebuild_in_measured_order();
   void check_not_replaced() const;
   void find_unused(std::span<const Tensor> outputs);
+  void begin_accumulation();
+  void close_accumulation() noexcept;
   void begin_backward();
   void on_gradient(std::size_t index);
   void mark_ready(std::size_t index);
@@ -99,6 +105,9 @@ class Reducer {
   std::vector<std::size_t> bucket_of_;
 
   Mode mode_ = Mode::idle;
+  bool accumulation_scope_ = false;
+  bool accumulating_ = false;        // inside a backward that only accumulates
+  std::size_t accumulations_ = 0;    // backwards announced to accumulate that have not run
   bool running_ = false;             // inside a synchronised backward
   std::size_t next_bucket_ = 0;      // the first that is not launched
   std::vector<std::size_t> unused_;  // parameters that the last forward did not use

@@ -1,0 +1,271 @@
+#pragma once
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "ddp/replicas.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/optim/adam.hpp"
+
+/// @file
+/// What DistributedDataParallel must compute over any communicator. A World has
+/// `static void run(body)`: it runs the body once on each rank.
+
+namespace lockstep::ddp::testing {
+
+template <class World>
+class ReplicaContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(ReplicaContract);
+
+/// Two steps of AdamW in one process, on whole batches.
+inline std::vector<double> train_alone(DType dtype) {
+  auto net = make_net(7, dtype);
+  optim::AdamW optimizer(net->parameters(), {.lr = 1e-2});
+  for (int step = 0; step < 2; ++step) {
+    const Batch batch = Batch::of_step(step, dtype);
+    loss_of(net->forward(batch.x), batch).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return values_of(*net);
+}
+
+/// The same two steps, each rank on its part of the batches.
+inline std::vector<double> train_together(Communicator& group, DType dtype, std::size_t bucket,
+                                          const std::function<void()>& delay = {}) {
+  Replica replica(make_net(7 + static_cast<std::uint64_t>(group.rank()), dtype), share(group),
+                  {.bucket_bytes = bucket, .first_bucket_bytes = bucket});
+  replica.module().delay = delay;
+  optim::AdamW optimizer(replica.parameters(), {.lr = 1e-2});
+  for (int step = 0; step < 2; ++step) {
+    const Batch batch = Batch::of_step(step, dtype).part(group.rank(), group.size());
+    loss_of(replica(batch.x), batch).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  expect_equal_replicas(group, replica.module());
+  return values_of(replica.module());
+}
+
+// D6
+TYPED_TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(100 + static_cast<std::uint64_t>(group.rank()));
+    const Replica replica(net, share(group));
+    EXPECT_EQ(values_of(*net), values_of(*make_net(100)));
+    expect_equal_replicas(group, *net);
+  });
+}
+
+// N3
+TYPED_TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
+  const auto f64 = train_alone(DType::f64), f32 = train_alone(DType::f32);
+  TypeParam::run([&](Communicator& group) {
+    for (const std::size_t bucket : {std::size_t{1}, std::size_t{1} << 10, std::size_t{25} << 20}) {
+      expect_close(train_together(group, DType::f64, bucket), f64, 1e-11, 1e-12);
+      expect_close(train_together(group, DType::f32, bucket), f32, 1.3e-6, 5e-5);
+    }
+  });
+}
+
+// N4
+TYPED_TEST_P(ReplicaContract, RepeatsBitForBitWhateverTheDelaysOfTheRanks) {
+  TypeParam::run([](Communicator& group) {
+    const auto first = train_together(group, DType::f32, 1 << 10);
+    for (int run = 0; run < 20; ++run) {
+      std::minstd_rand random(static_cast<unsigned>(run * 31 + group.rank() + 1));
+      const auto again = train_together(group, DType::f32, 1 << 10, [&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+      });
+      ASSERT_EQ(again, first) << "run " << run;
+    }
+  });
+}
+
+/// Which layers a rank leaves out in a step: each rank others, layer 2 by all in step 3.
+inline std::vector<std::size_t> skipped_by(int rank, int step) {
+  if (step == 3) return {2};
+  std::vector<std::size_t> skipped;
+  if ((rank + step) % 2 == 0) skipped.push_back(1);
+  if ((rank + step) % 3 == 0) skipped.push_back(2);
+  return skipped;
+}
+
+TYPED_TEST_P(ReplicaContract, FindsUnusedParametersThatChangeWithRankAndStep) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group),
+                    {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused_parameters = true});
+    for (int step = 0; step < 6; ++step) {
+      const auto alone = make_net(1);
+      Tensor total = zeros({}, {.dtype = DType::f64});
+      for (int rank = 0; rank < group.size(); ++rank) {
+        const Batch batch = Batch::of_step(step).part(rank, group.size());
+        total = total + loss_of(alone->forward(batch.x, skipped_by(rank, step)), batch);
+      }
+      (total / group.size()).backward();
+      replica.module().zero_grad();
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x, skipped_by(group.rank(), step)), batch).backward();
+      expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+      for (std::size_t i = 0; i < 8; ++i)
+        EXPECT_EQ(replica.parameters()[i].grad().defined(), alone->parameters()[i].grad().defined())
+            << "step " << step << ", parameter " << i;
+    }
+  });
+}
+
+TYPED_TEST_P(ReplicaContract, AccumulatesInNoSyncLikeOneBatch) {
+  const auto alone = make_net(3);
+  const Batch whole = Batch::of_step(0, DType::f64, 24);
+  loss_of(alone->forward(whole.x), whole).backward();
+  TypeParam::run([&](Communicator& group) {
+    for (const std::size_t bucket : {1u, 1u << 20}) {
+      Replica replica(make_net(3), share(group), {.bucket_bytes = bucket});
+      const Batch own = whole.part(group.rank(), group.size());
+      for (int micro = 0; micro < 2; ++micro) {
+        std::optional<Replica::NoSync> local;
+        if (micro == 0) local.emplace(replica.no_sync());
+        const Batch batch = own.part(micro, 2);
+        (loss_of(replica(batch.x), batch) / 2.0).backward();
+      }
+      expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+    }
+  });
+}
+
+TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool broadcast : {true, false}) {
+      auto net = nn::make<NormNet>();
+      DistributedDataParallel<NormNet> replica(net, share(group), {.broadcast_buffers = broadcast});
+      const auto step = [&](int rank, int number, auto&& model) {
+        const Batch batch = Batch::of_step(number).part(rank, group.size());
+        loss_of(model(batch.x), batch).backward();
+      };
+      // What a rank would have alone: the first step with another rank's data, or its own.
+      const auto alone = nn::make<NormNet>();
+      step(broadcast ? 0 : group.rank(), 0, alone);
+      step(group.rank(), 1, alone);
+      for (int number = 0; number < 2; ++number) step(group.rank(), number, replica);
+      expect_close(net->norm->running_mean.to_vector<double>(),
+                   alone->norm->running_mean.to_vector<double>(), 1e-12, 1e-13);
+      EXPECT_EQ(net->norm->num_batches_tracked.item(), 2);
+    }
+  });
+}
+
+TYPED_TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
+  TypeParam::run([](Communicator& group) {
+    const auto freeze = [](Net& net) {
+      (*net.layers)[1].requires_grad_(false);
+      (*net.layers)[3].bias.set_requires_grad(false);
+    };
+    const auto alone = make_net(4), net = make_net(4);
+    freeze(*alone);
+    freeze(*net);
+    Replica replica(net, share(group), {.bucket_bytes = 1 << 10});
+    std::size_t planned = 0;
+    for (const Bucket& bucket : replica.reducer().buckets()) planned += bucket.parameters.size();
+    EXPECT_EQ(planned, 5u);
+    const Batch whole = Batch::of_step(0), own = whole.part(group.rank(), group.size());
+    loss_of(alone->forward(whole.x), whole).backward();
+    loss_of(replica(own.x), own).backward();
+    expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
+    EXPECT_FALSE((*net->layers)[1].weight.grad().defined());
+  });
+}
+
+TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
+  const auto make_gpt = [] {
+    auto model = models::gpt2({.layers = 2,
+                               .heads = 2,
+                               .channels = 16,
+                               .context = 8,
+                               .vocabulary = 32,
+                               .tensor = {.dtype = DType::f64}});
+    fill(*model, 5);
+    return model;
+  };
+  const auto loss_on = [](const Tensor& logits, const Tensor& tokens) {
+    return cross_entropy(logits.reshape({-1, 32}), tokens.reshape({-1}));
+  };
+  std::vector<std::int64_t> values(12 * 8);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::int64_t>(i * i * 7 % 32);
+  const Tensor tokens = from_span<std::int64_t>(values, {12, 8});
+  const auto alone = make_gpt();
+  loss_on(alone->forward(tokens), tokens).backward();
+  TypeParam::run([&](Communicator& group) {
+    DistributedDataParallel<models::Gpt2> replica(make_gpt(), share(group), {.bucket_bytes = 1024});
+    for (int step = 0; step < 2; ++step) {
+      replica.module().zero_grad();
+      const std::int64_t rows = 12 / group.size(), begin = group.rank() * rows;
+      const Tensor own = tokens.slice(0, begin, begin + rows);
+      loss_on(replica(own), own).backward();
+      expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-10, 1e-12);
+    }
+  });
+}
+
+TYPED_TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
+  TypeParam::run([](Communicator& group) {
+    const auto exact = make_net(6, DType::f32);
+    const Batch whole = Batch::of_step(0, DType::f32);
+    loss_of(exact->forward(whole.x), whole).backward();
+    Replica replica(make_net(6, DType::bf16), share(group));
+    optim::AdamW optimizer(replica.parameters(), {.lr = 1e-2});
+    const Batch own = Batch::of_step(0, DType::bf16).part(group.rank(), group.size());
+    double first = 0, last = 0;
+    for (int step = 0; step < 20; ++step) {
+      const Tensor loss = loss_of(replica(own.x), own);
+      loss.backward();
+      if (step == 0) {
+        const auto expected = gradients_of(*exact);
+        const double largest = std::abs(
+            *std::ranges::max_element(expected, {}, [](double value) { return std::abs(value); }));
+        expect_close(gradients_of(replica.module()), expected, 0, 2e-2 * largest);
+      }
+      last = comm::all_reduce_scalar(group, loss.item());
+      if (step == 0) first = last;
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_LT(last, 0.9 * first);
+    expect_equal_replicas(group, replica.module());
+  });
+}
+
+// D8
+TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
+  TypeParam::run([](Communicator& group) {
+    DistributedDataParallel<WideNet> replica(nn::make<WideNet>(), share(group),
+                                             {.bucket_bytes = 1 << 20});
+    // On a busy machine the communication thread may have to wait for a core: some step shows it.
+    const ReducerTrace& trace = replica.reducer().trace();
+    bool overlapped = false;
+    for (int step = 0; step < 30 && !overlapped; ++step) {
+      mean(square(replica(rand({256, 384})))).backward();
+      const bool here = trace.buckets.front().started < trace.backward_end;
+      overlapped = comm::all_reduce_scalar(group, std::int64_t{here}) == group.size();
+    }
+    EXPECT_TRUE(overlapped);
+    ASSERT_GT(trace.buckets.size(), 2u);
+    EXPECT_LE(trace.backward_end, trace.synchronized);
+    for (std::size_t i = 1; i < trace.buckets.size(); ++i)
+      EXPECT_LE(trace.buckets[i - 1].launched, trace.buckets[i].launched);
+    if (group.rank() == 0)
+      ::testing::Test::RecordProperty("hidden_share", std::to_string(trace.hidden_share()));
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere,
+                            EqualsOneProcessOnTheFullBatchForAnyBucketSize,
+                            RepeatsBitForBitWhateverTheDelaysOfTheRanks,
+                            FindsUnusedParametersThatChangeWithRankAndStep,
+                            AccumulatesInNoSyncLikeOneBatch,
+                            StartsEachForwardWithTheBuffersOfRankZero,
+                            LeavesFrozenParametersOutAndReducesTheRest, ReducesTiedWeightsOnce,
+                            TrainsBfloat16Parameters, StartsTheFirstReductionBeforeBackwardEnds);
+
+}  // namespace lockstep::ddp::testing
