@@ -21,7 +21,8 @@ if(LOCKSTEP_WITH_CUDA)
     target_link_libraries(lockstep PRIVATE Nccl::nccl)
   endif()
   if(LOCKSTEP_WITH_CUDNN)
-    target_link_libraries(lockstep PRIVATE Cudnn::cudnn)
+    # nvrtc: engines of cudnn-frontend that lockstep does not use, but that its headers compile.
+    target_link_libraries(lockstep PRIVATE Cudnn::cudnn CUDA::nvrtc)
     target_include_directories(lockstep SYSTEM PRIVATE "${LOCKSTEP_CUDNN_FRONTEND_INCLUDE}")
     # The plans are built once and cached, so the time to compile cudnn-frontend counts more than the
     # speed of its code; and GCC 12 at -O3 sees an overflow in it that is none.
