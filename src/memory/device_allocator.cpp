@@ -15,7 +15,8 @@ class UnpooledHost final : public Allocator {
   MemoryBlock* allocate(std::size_t bytes, StreamRef) override {
     if (bytes == 0) return nullptr;
     auto block = std::make_unique<MemoryBlock>();
-    block->data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (bytes <= largest_request)
+      block->data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     LOCKSTEP_CHECK(block->data, OutOfMemory, "out of memory on cpu: asked for ", bytes, " bytes");
     block->size = bytes;
     return block.release();
@@ -31,6 +32,7 @@ class UnpooledHost final : public Allocator {
 
  private:
   static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t largest_request = std::size_t{1} << 48;
 };
 
 bool pool_disabled() {

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -51,9 +52,19 @@ class CpuRuntime final : public DeviceRuntime {
   static Clock::time_point* time_of(void* event) { return static_cast<Clock::time_point*>(event); }
 };
 
+std::atomic<DeviceRuntime*>& replacement(DeviceType type) {
+  static std::atomic<DeviceRuntime*> for_cpu{nullptr}, for_cuda{nullptr};
+  return type == DeviceType::cpu ? for_cpu : for_cuda;
+}
+
 }  // namespace
 
+DeviceRuntime* replace_device_runtime(DeviceType type, DeviceRuntime* runtime) {
+  return replacement(type).exchange(runtime);
+}
+
 DeviceRuntime& device_runtime(DeviceType type) {
+  if (DeviceRuntime* other = replacement(type).load(std::memory_order_acquire)) return *other;
   static CpuRuntime cpu_runtime;
   if (type == DeviceType::cpu) return cpu_runtime;
   DeviceRuntime* cuda = cuda_runtime();

@@ -15,6 +15,8 @@ constexpr int max_devices = 64;
 thread_local std::array<void*, max_devices> current_streams{};
 
 void*& current_handle(Device device) {
+  LOCKSTEP_CHECK(device.index >= 0 && device.index < max_devices, InvalidArgument, "device ",
+                 device, " is out of range: indices go from 0 to ", max_devices - 1);
   return current_streams.at(static_cast<std::size_t>(device.index));
 }
 

@@ -1,17 +1,21 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/macros.hpp"
 #include "lockstep/core/slab.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/free_lists.hpp"
 #include "lockstep/memory/recent_lists.hpp"
 #include "lockstep/memory/upstream.hpp"
+#include "lockstep/memory/waiting_blocks.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
 /// @file
@@ -45,11 +49,10 @@ class CachingPool final : public Allocator {
  public:
   /// @param runtime the seam used for events; must outlive the pool.
   CachingPool(U upstream, DeviceRuntime& runtime, Device device, PoolOptions options = {})
-      : upstream_(std::move(upstream)), runtime_(runtime), device_(device), options_(options) {}
+      : upstream_(std::move(upstream)), device_(device), options_(options), waiting_(runtime) {}
 
   /// Returns all segments. Blocks still out become invalid.
   ~CachingPool() override {
-    for (auto& waiting : waiting_) destroy_events(waiting);
     for (const Segment& segment : segments_) {
       upstream_.deallocate(segment.data, segment.size);
       for (Block* block = segment.first; block;) delete std::exchange(block, block->next);
@@ -77,7 +80,9 @@ class CachingPool final : public Allocator {
     auto* block = static_cast<Block*>(memory);
     const std::lock_guard lock(mutex_);
     statistics_.live_bytes -= block->size;
-    if (!block->other_streams.empty()) return wait_for_other_streams(block);
+    if (!block->other_streams.empty() &&
+        !waiting_.add(block, std::exchange(block->other_streams, {})))
+      return;
     if (!block->lists->recent.keep(block, block->size / options_.granularity)) make_free(block);
   }
 
@@ -130,11 +135,6 @@ class CachingPool final : public Allocator {
     Block* first;
   };
 
-  struct Waiting {
-    Block* block;
-    std::vector<void*> events;
-  };
-
   static constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
   }
@@ -152,18 +152,25 @@ class CachingPool final : public Allocator {
     detail::FreeLists<Block>& free = small ? lists.small : lists.large;
     Block* block = free.find(size);
     if (!block) return nullptr;
+    auto tail = new_tail(block, size);
     free.remove(block);
-    split(block, size);
+    split(block, size, std::move(tail));
     return block;
   }
 
+  /// A node for what a request leaves of the block, or null where it takes all. Made before
+  /// anything changes, since making it may throw.
+  std::unique_ptr<Block> new_tail(const Block* block, std::size_t size) const {
+    const std::size_t smallest = block->small ? options_.granularity : options_.small_limit;
+    return block->size - size < smallest ? nullptr : std::make_unique<Block>();
+  }
+
   /// Cuts what the request does not need off a block and puts it back.
-  void split(Block* block, std::size_t size) {
-    const std::size_t rest = block->size - size;
-    if (rest < (block->small ? options_.granularity : options_.small_limit)) return;
-    auto* tail = new Block();
+  static void split(Block* block, std::size_t size, std::unique_ptr<Block> rest) noexcept {
+    if (!rest) return;
+    Block* tail = rest.release();
     tail->data = static_cast<std::byte*>(block->data) + size;
-    tail->size = rest;
+    tail->size = block->size - size;
     tail->lists = block->lists;
     tail->small = block->small;
     tail->previous = block;
@@ -181,33 +188,71 @@ class CachingPool final : public Allocator {
         small ? options_.small_segment : round_up(size, options_.large_rounding);
     if (release_recent(lists))
       if (Block* block = find_in(lists, size)) return block;
-    void* data = from_upstream(bytes);
-    if (!data) {
-      ++statistics_.out_of_memory_retries;
-      flush();
-      if (Block* block = find_in(lists, size)) return block;
-      data = from_upstream(bytes);
-    }
-    LOCKSTEP_CHECK(data, OutOfMemory, "out of memory on ", device_, ": asked for ", size,
-                   " bytes; ", statistics_.live_bytes, " are live and ", statistics_.reserved_bytes,
-                   " reserved by the pool");
-    auto* block = new Block();
-    block->data = data;
+    auto block = std::make_unique<Block>();
     block->size = bytes;
     block->lists = &lists;
     block->small = small;
-    segments_.push_back({data, bytes, block});
-    ++statistics_.upstream_allocations;
-    statistics_.reserved_bytes += bytes;
-    statistics_.peak_reserved_bytes =
-        std::max(statistics_.peak_reserved_bytes, statistics_.reserved_bytes);
-    split(block, size);
-    return block;
+    auto tail = new_tail(block.get(), size);
+    segments_.reserve(segments_.size() + 1);
+    block->data = from_upstream(bytes);
+    if (!block->data) {
+      ++statistics_.out_of_memory_retries;
+      flush();
+      if (Block* found = find_in(lists, size)) return found;
+      block->data = from_upstream(bytes);
+    }
+    if (!block->data) throw_out_of_memory(size);
+    segments_.push_back({block->data, bytes, block.get()});
+    count_segment(bytes);
+    split(block.get(), size, std::move(tail));
+    return block.release();
   }
 
   void* from_upstream(std::size_t bytes) {
     if (statistics_.reserved_bytes + bytes > options_.limit) return nullptr;
     return upstream_.allocate(bytes);
+  }
+
+  /// Says what is held and by whom, so that the reader can tell a leak from fragmentation.
+  LOCKSTEP_COLD [[noreturn]] void throw_out_of_memory(std::size_t size) const {
+    std::ostringstream holders;
+    for (const auto& lists : streams_) {
+      const Held held = held_by(*lists);
+      holders << "; stream " << lists->stream.handle << " has " << held.out << " bytes in "
+              << held.out_blocks << " blocks out, " << held.free << " free, the largest "
+              << held.largest_free;
+    }
+    if (options_.limit != ~std::size_t{0}) holders << "; the limit is " << options_.limit;
+    LOCKSTEP_THROW(OutOfMemory, "out of memory on ", device_, ": asked for ", size, " bytes; ",
+                   statistics_.live_bytes, " are live and ", statistics_.reserved_bytes,
+                   " reserved by the pool", holders.str());
+  }
+
+  /// What the blocks of one stream hold.
+  struct Held {
+    std::size_t out = 0, out_blocks = 0, free = 0, largest_free = 0;
+  };
+  Held held_by(const StreamLists& lists) const {
+    Held held;
+    for (const Segment& segment : segments_)
+      for (const Block* block = segment.first; block && block->lists == &lists;
+           block = block->next) {
+        if (block->free) {
+          held.free += block->size;
+          held.largest_free = std::max(held.largest_free, block->size);
+        } else {
+          held.out += block->size;
+          ++held.out_blocks;
+        }
+      }
+    return held;
+  }
+
+  void count_segment(std::size_t bytes) {
+    ++statistics_.upstream_allocations;
+    statistics_.reserved_bytes += bytes;
+    statistics_.peak_reserved_bytes =
+        std::max(statistics_.peak_reserved_bytes, statistics_.reserved_bytes);
   }
 
   void count_allocation(std::size_t size) {
@@ -249,36 +294,13 @@ class CachingPool final : public Allocator {
     delete next;
   }
 
-  /// Puts an event behind the work of every other stream that uses the block.
-  void wait_for_other_streams(Block* block) noexcept {
-    Waiting waiting{block, {}};
-    for (const StreamRef stream : std::exchange(block->other_streams, {})) {
-      void* event = runtime_.create_event(stream.device, false);
-      runtime_.record_event(event, stream);
-      waiting.events.push_back(event);
-    }
-    waiting_.push_back(std::move(waiting));
-  }
-
   void reclaim_finished() {
-    std::erase_if(waiting_, [this](Waiting& waiting) {
-      for (void* event : waiting.events)
-        if (!runtime_.query_event(event)) return false;
-      destroy_events(waiting);
-      make_free(waiting.block);
-      return true;
-    });
-  }
-
-  void destroy_events(Waiting& waiting) noexcept {
-    for (void* event : waiting.events) runtime_.destroy_event(device_, event);
-    waiting.events.clear();
+    waiting_.reclaim([this](Block* block) { make_free(block); });
   }
 
   /// Waits for blocks in use on other streams, then returns all wholly free segments.
   void flush() {
-    for (Waiting& waiting : waiting_)
-      for (void* event : waiting.events) runtime_.synchronize_event(event);
+    waiting_.synchronize();
     reclaim_finished();
     for (auto& lists : streams_) release_recent(*lists);
     std::erase_if(segments_, [this](Segment& segment) {
@@ -295,13 +317,12 @@ class CachingPool final : public Allocator {
 
   mutable std::mutex mutex_;
   U upstream_;
-  DeviceRuntime& runtime_;
   Device device_;
   PoolOptions options_;
   PoolStatistics statistics_;
   std::vector<std::unique_ptr<StreamLists>> streams_;
   std::vector<Segment> segments_;
-  std::vector<Waiting> waiting_;
+  detail::WaitingBlocks<Block> waiting_;
 };
 
 }  // namespace lockstep

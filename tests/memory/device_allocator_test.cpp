@@ -1,0 +1,33 @@
+#include <cstdint>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/memory/allocator.hpp"
+
+namespace lockstep {
+namespace {
+
+// Runs over the pool, and with LOCKSTEP_POOL=off over what takes its place.
+TEST(DeviceAllocator, RefusesWhatNoAddressSpaceHolds) {
+  Allocator& host = device_allocator(cpu);
+  constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t bytes : {std::size_t{1} << 50, largest - 100, largest - 1, largest})
+    EXPECT_THROW(host.deallocate(host.allocate(bytes, {})), OutOfMemory) << bytes;
+}
+
+TEST(DeviceAllocator, GivesAlignedMemoryOfAtLeastTheSize) {
+  Allocator& host = device_allocator(cpu);
+  for (const std::size_t bytes : {1, 63, 64, 65, 4097, 3 << 20}) {
+    MemoryBlock* block = host.allocate(bytes, {});
+    EXPECT_GE(block->size, bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block->data) % 64, 0u);
+    host.deallocate(block);
+  }
+  EXPECT_EQ(host.allocate(0, {}), nullptr);
+  host.deallocate(nullptr);
+}
+
+}  // namespace
+}  // namespace lockstep
