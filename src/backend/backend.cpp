@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <sstream>
+#include <string>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/macros.hpp"
@@ -18,7 +19,7 @@ const Backend* find_cpu_backend(std::string_view name) {
 }
 
 const Backend& require_cpu_backend(std::string_view name, std::string_view asked_by) {
-  if (const Backend* found = find_cpu_backend(name)) return *found;
+  if (const Backend* found = find_cpu_backend(name)) return complete(*found);
   std::ostringstream available;
   for (const auto each : cpu_backends()) available << ' ' << each;
   LOCKSTEP_THROW(InvalidArgument, asked_by, ": no CPU backend \"", name,
@@ -28,7 +29,7 @@ const Backend& require_cpu_backend(std::string_view name, std::string_view asked
 const Backend& initial_cpu_backend() {
   const char* wanted = std::getenv("LOCKSTEP_CPU_BACKEND");
   if (wanted && *wanted) return require_cpu_backend(wanted, "LOCKSTEP_CPU_BACKEND");
-  return onednn() ? *onednn() : reference();
+  return complete(onednn() ? *onednn() : reference());
 }
 
 std::atomic<const Backend*> chosen_cpu_backend{nullptr};  // null: not asked for yet
@@ -42,12 +43,32 @@ LOCKSTEP_COLD const Backend& choose_cpu_backend() {
 
 }  // namespace
 
+const Backend& complete(const Backend& backend) {
+  std::string missing;
+  const auto require = [&missing](const void* family, std::string_view name) {
+    if (!family) missing.append(missing.empty() ? "" : ", ").append(name);
+  };
+  require(backend.elementwise, "elementwise");
+  require(backend.reduce, "reduce");
+  require(backend.multi_tensor, "multi_tensor");
+  require(backend.rows, "rows");
+  require(backend.gemm, "gemm");
+  require(backend.convolution, "convolution");
+  require(backend.pooling, "pooling");
+  require(backend.batch_norm, "batch_norm");
+  require(backend.attention, "attention");
+  LOCKSTEP_CHECK(missing.empty(), Unsupported, "backend \"", backend.name,
+                 "\" has no kernels of the families: ", missing,
+                 "; a backend starts from another one's table and replaces what it has");
+  return backend;
+}
+
 const Backend& of(Device device) {
   if (device.is_cpu()) {
     const Backend* chosen = chosen_cpu_backend.load(std::memory_order_acquire);
     return chosen ? *chosen : choose_cpu_backend();
   }
-  static const Backend* const gpu = cuda();
+  static const Backend* const gpu = cuda() ? &complete(*cuda()) : nullptr;
   LOCKSTEP_CHECK(gpu, Unsupported, "no backend for device ", device,
                  ": this lockstep was built without CUDA; use device cpu");
   return *gpu;

@@ -35,6 +35,10 @@ struct Backend {
   Attention* attention = nullptr;
 };
 
+/// The backend itself, once all its families are set. Whatever ops run on has passed through here,
+/// so they need not ask. @throws Unsupported naming the backend and the families that it lacks.
+const Backend& complete(const Backend& backend);
+
 /// Plain loops on the CPU, for every dtype: what all others are tested against.
 const Backend& reference();
 /// oneDNN over the reference, or null where the build lacks it (`no_onednn.cpp`).

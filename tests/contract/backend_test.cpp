@@ -1,0 +1,36 @@
+#include "backend/backend.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(BackendTable, OfThisBuildAreComplete) {
+  EXPECT_NO_THROW(complete(reference()));
+  for (const Backend* backend : {&reference(), onednn(), cuda()})
+    if (backend) {
+      EXPECT_NO_THROW(complete(*backend));
+    }
+}
+
+TEST(BackendTable, NamesTheFamiliesThatABackendLacks) {
+  Backend partial = reference();
+  partial.name = "partial";
+  partial.pooling = nullptr;
+  partial.attention = nullptr;
+  try {
+    complete(partial);
+    FAIL() << "a table with gaps was accepted";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("\"partial\""), HasSubstr("pooling, attention")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::backend
