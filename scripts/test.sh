@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Dependencies, build, test suite. Ends with ctest's summary.
 #
-#   scripts/test.sh                          all tests
-#   scripts/test.sh --only LABEL             cpu, mpi, gpu, check or slow
+#   scripts/test.sh                          all tests but those labelled slow
+#   scripts/test.sh --only LABEL             cpu, mpi, gpu, check or slow (minutes each)
 #   scripts/test.sh --sanitize address       the suite under the address and undefined-behaviour
 #                                            sanitizers, in build-asan
 #   scripts/test.sh --sanitize thread        under the thread sanitizer: ranks are threads, no MPI
@@ -12,11 +12,18 @@
 source "$(dirname "$0")/lib.sh"
 
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
-selection=()
+selection=(-LE '^slow$')
 sanitize=
+select_label() {
+  case $1 in
+    cpu | mpi | gpu | check) selection=(-L "^$1\$" -LE '^slow$') ;;
+    slow) selection=(-L '^slow$') ;;
+    *) fail "--only takes cpu, mpi, gpu, check or slow, not '$1'" ;;
+  esac
+}
 while [ $# -gt 0 ]; do
   case $1 in
-    --only) selection+=(-L "^${2:?--only needs a label}\$") && shift 2 ;;
+    --only) select_label "${2:?--only needs a label}" && shift 2 ;;
     --sanitize) sanitize=${2:?--sanitize needs address or thread} && shift 2 ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -43,6 +50,9 @@ say "Running the tests"
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=1}
+# The pool and the slabs hide overruns of their blocks from the sanitizers.
+if [ -n "$sanitize" ]; then export LOCKSTEP_POOL=${LOCKSTEP_POOL:-off}; fi
 status=0
 ctest --test-dir "$build_dir" --parallel "$(nproc)" --output-on-failure --no-tests=error \
   "${selection[@]}" || status=$?
