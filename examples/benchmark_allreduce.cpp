@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
@@ -162,11 +161,11 @@ bool run_size(ls::Session& session, const Settings& settings, std::uint64_t byte
 int benchmark(ls::Session& session, const Settings& settings) {
   if (session.is_main())
     std::printf(
-        "# %d ranks, backend %s\n#%11s %12s %6s %8s %11s %8s %8s %7s\n"
+        "# %d ranks, backend %s, device %s\n#%11s %12s %6s %8s %11s %8s %8s %7s\n"
         "#%11s %12s %6s %8s %11s %8s %8s\n",
-        session.size(), std::string(session.world()->backend()).c_str(), "size", "count", "type",
-        "redop", "time", "algbw", "busbw", "#wrong", "(B)", "(elements)", "", "", "(us)", "(GB/s)",
-        "(GB/s)");
+        session.size(), std::string(session.world()->backend()).c_str(),
+        session.device().is_cpu() ? "cpu" : "cuda", "size", "count", "type", "redop", "time",
+        "algbw", "busbw", "#wrong", "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)");
   bool is_right = true;
   for (std::uint64_t bytes = settings.min_bytes; bytes <= settings.max_bytes;
        bytes *= static_cast<std::uint64_t>(settings.factor))
@@ -178,10 +177,12 @@ void describe_options(CLI::App& app, Settings& settings) {
   const CLI::AsSizeValue bytes(false);
   app.add_option("--min-bytes", settings.min_bytes, "smallest size")->transform(bytes);
   app.add_option("--max-bytes", settings.max_bytes, "largest size")->transform(bytes);
-  app.add_option("--factor", settings.factor, "ratio of sizes")->check(CLI::Range(2, 1024));
+  app.add_option("--factor", settings.factor, "ratio of sizes")
+      ->check(examples::whole_number(2, 1024));
   app.add_option("--iterations", settings.iterations, "timed calls a size, a quarter above 16 MiB")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--warmup", settings.warmup, "untimed calls")->check(CLI::Range(0, 1'000'000));
+      ->check(examples::whole_number(1, 1'000'000));
+  app.add_option("--warmup", settings.warmup, "untimed calls")
+      ->check(examples::whole_number(0, 1'000'000));
   app.add_option("--dtype", settings.dtype, "element type")
       ->check(CLI::IsMember({"f64", "f32", "bf16", "f16", "i64", "i32", "u8"}));
   app.add_option("--op", settings.op, "reduction")
@@ -197,20 +198,14 @@ void describe_options(CLI::App& app, Settings& settings) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   Settings settings;
-  CLI::App app("Times all-reduce over sizes and checks its values");
+  CLI::App app("Times all-reduce over sizes and checks its values", "benchmark_allreduce");
   describe_options(app, settings);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    if (ls::comm::launch_rank() == 0) std::printf("%s", app.help().c_str());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    if (ls::comm::launch_rank() == 0) std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
-  }
+  examples::parse(app, argc, argv);
   return ls::Session::run(
       argc, argv, [&](ls::Session& session) { return benchmark(session, settings); },
       {.device = settings.device, .communicator = {.check_signatures = !settings.unchecked}});
+} catch (const examples::Exit& exit) {
+  return exit.code;
 }

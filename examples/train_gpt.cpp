@@ -41,9 +41,16 @@ struct Options {
   fs::path init_from, tokens, save, log;
 };
 
+std::string check_model_path(const std::string& text) {
+  const fs::path path(text);
+  const bool fine = fs::is_directory(path) ? fs::exists(path / "config.json")
+                                           : fs::exists(path) && path.extension() == ".safetensors";
+  return fine ? "" : text + " is neither a folder with config.json nor a .safetensors file";
+}
+
 void add_options(CLI::App& app, Options& o) {
-  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-  const auto not_negative = CLI::Range(0.0, 1e30);
+  const auto positive = examples::whole_number(1), count = examples::whole_number(0);
+  const auto not_negative = examples::not_negative();
   app.add_option("--data", o.data, "Text files; default: the project's own text")
       ->check(CLI::ExistingFile);
   app.add_option("--layers", o.layers, "Transformer blocks")->check(positive);
@@ -53,14 +60,16 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--global-batch", o.global_batch, "Sequences a step, over all ranks")
       ->check(positive);
   app.add_option("--micro-batch", o.micro_batch, "Sequences at once on a rank; 0: its whole part")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(count);
   app.add_option("--steps", o.steps, "Optimizer steps")->check(positive);
   app.add_option("--lr", o.lr, "Peak learning rate")->check(not_negative);
   app.add_option("--schedule", o.schedule, "constant or cosine (down to a tenth)")
       ->check(CLI::IsMember({"constant", "cosine"}));
-  app.add_option("--warmup", o.warmup, "Steps of linear warm-up")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  app.add_option("--betas", o.betas, "AdamW's decay rates, B1,B2")->delimiter(',')->expected(2);
+  app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(count);
+  app.add_option("--betas", o.betas, "AdamW's decay rates, B1,B2")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(examples::below_one());
   app.add_option("--weight-decay", o.weight_decay, "AdamW's weight decay")->check(not_negative);
   app.add_option("--decay", o.decay, "What decays: all parameters, or only matrices")
       ->check(CLI::IsMember({"all", "matrices"}));
@@ -70,16 +79,17 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--device", o.device, "auto, cpu or cuda");
   app.add_option("--dtype", o.dtype, "f64 or f32")->check(CLI::IsMember({"f64", "f32"}));
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
-      ->check(CLI::Range(0, 4096));
+      ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
-      ->check(CLI::ExistingPath);
+      ->check(CLI::Validator(check_model_path, "PATH"));
   app.add_option("--tokens", o.tokens,
                  "Replay batches: safetensors with `tokens` i64 [steps, batch, context + 1]")
       ->check(CLI::ExistingFile);
-  app.add_option("--save", o.save, "Write the trained weights here (safetensors)");
-  app.add_option("--log", o.log, "Write one JSON object a step here");
+  app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
+      ->check(examples::writable());
+  app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
   app.add_option("--sample", o.sample, "Bytes of text to generate at the end")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
+      ->check(examples::whole_number(0, 1 << 20));
   app.add_flag("--deterministic", o.deterministic, "Only algorithms that repeat bit for bit");
 }
 
@@ -87,15 +97,18 @@ void add_options(CLI::App& app, Options& o) {
 class Batches {
  public:
   Batches(const Options& o, const ls::Session& session)
-      : ranks_(session.size()), rank_(session.rank()), context_(o.context) {
+      : ranks_(session.size()), rank_(session.rank()) {
     if (!o.tokens.empty()) {
       replay_ = ls::io::SafetensorsFile::open(o.tokens).tensor("tokens");
       LOCKSTEP_CHECK(replay_.dim() == 3 && replay_.dtype() == ls::DType::i64, InvalidArgument,
                      o.tokens.string(),
                      ": `tokens` must be i64 [steps, batch, context + 1], it is ", replay_.dtype(),
                      " ", replay_.shape());
-      return;
     }
+    LOCKSTEP_CHECK(global_batch(o.global_batch) >= ranks_, InvalidArgument, "--global-batch ",
+                   global_batch(o.global_batch), " leaves some of ", ranks_,
+                   " ranks without a sequence");
+    if (replays()) return;
     auto [train, held_out] =
         ls::data::TokenDataset::from_text_files(
             o.data.empty() ? examples::project_text() : o.data,
@@ -139,7 +152,7 @@ class Batches {
 
  private:
   int ranks_, rank_;
-  std::int64_t context_, step_ = 0;
+  std::int64_t step_ = 0;
   Tensor replay_;
   std::optional<ls::data::TokenDataset> held_out_;
   using Loader = ls::data::DataLoader<ls::data::TokenDataset>;
@@ -281,24 +294,36 @@ std::string generate(Model& model, const std::string& prompt, const Options& o, 
   return {tokens.begin(), tokens.end()};
 }
 
+ls::DType dtype_of(const Options& o) { return o.dtype == "f64" ? ls::DType::f64 : ls::DType::f32; }
+
 ls::nn::ModulePtr<Model> make_model(const Options& o) {
-  const ls::DType dtype = o.dtype == "f64" ? ls::DType::f64 : ls::DType::f32;
-  if (!o.init_from.empty()) return ls::models::load_hugging_face(o.init_from, {.dtype = dtype});
   ls::manual_seed(o.seed);
   return ls::models::gpt2({.layers = o.layers,
                            .heads = o.heads,
                            .channels = o.channels,
                            .context = o.context,
                            .vocabulary = byte_values,
-                           .tensor = {.dtype = dtype}});
+                           .tensor = {.dtype = dtype_of(o)}});
 }
 
-int run(ls::Session& session, const Options& o) {
+/// What a loaded model needs: its own context, and a token for every byte unless tokens are given.
+void adopt_sizes(const Model& model, Options& o) {
+  o.context = model.options().context;
+  LOCKSTEP_CHECK(!o.tokens.empty() || model.options().vocabulary >= byte_values, InvalidArgument,
+                 o.init_from.string(), " knows ", model.options().vocabulary,
+                 " tokens, text needs one for each of 256 byte values; give --tokens");
+}
+
+int run(ls::Session& session, Options o) {
+  LOCKSTEP_CHECK(!o.deterministic || session.device().is_cpu(), Unsupported,
+                 "--deterministic works on the CPU only: some CUDA kernels add in no fixed order");
+  std::optional<ls::nn::ModulePtr<Model>> loaded;
+  if (!o.init_from.empty()) {
+    loaded = ls::models::load_hugging_face(o.init_from, {.dtype = dtype_of(o)});
+    adopt_sizes(**loaded, o);
+  }
   Batches batches(o, session);
-  LOCKSTEP_CHECK(batches.global_batch(o.global_batch) >= session.size(), InvalidArgument,
-                 "--global-batch ", batches.global_batch(o.global_batch), " leaves some of ",
-                 session.size(), " ranks without a sequence");
-  const auto model = make_model(o);
+  const auto model = loaded ? *loaded : make_model(o);
   model->to(session.device());
   if (session.is_main())
     std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype << ", "

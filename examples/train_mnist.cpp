@@ -29,23 +29,26 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& o) {
-  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  const auto positive = examples::whole_number(1);
   app.add_option("--data", o.data, "Folder of MNIST's IDX files, plain or gzip")
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("--epochs", o.epochs, "Passes over the training images")->check(positive);
   app.add_option("--steps", o.steps, "Stop after this many steps; 0: no limit")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(examples::whole_number(0));
   app.add_option("--global-batch", o.global_batch, "Images a step, over all ranks")
       ->check(positive);
-  app.add_option("--lr", o.lr, "Learning rate")->check(CLI::Range(0.0, 1e30));
+  app.add_option("--lr", o.lr, "Peak learning rate; half a cosine takes it to 0")
+      ->check(examples::not_negative());
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--device", o.device, "auto, cpu or cuda");
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
-      ->check(CLI::Range(0, 4096));
-  app.add_option("--workers", o.workers, "Threads that prepare batches")->check(CLI::Range(0, 256));
-  app.add_option("--save", o.save, "Write the trained weights here (safetensors)");
-  app.add_option("--log", o.log, "Write one JSON object a step here");
+      ->check(examples::whole_number(0, 4096));
+  app.add_option("--workers", o.workers, "Threads that prepare batches")
+      ->check(examples::whole_number(0, 256));
+  app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
+      ->check(examples::writable());
+  app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
 }
 
 /// `name` or `name.gz` in a folder; empty if there is neither.
@@ -110,6 +113,7 @@ int run(ls::Session& session, const Options& o) {
                  .num_workers = o.workers});
   const std::int64_t all = o.epochs * loader.size();
   const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
+  ls::optim::LRScheduler scheduler(optimizer, ls::optim::CosineAnnealingLR{.iterations = steps});
   if (session.is_main())
     std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
               << session.size() << " rank(s) on " << session.device() << std::endl;
@@ -127,15 +131,17 @@ int run(ls::Session& session, const Options& o) {
                            static_cast<double>(o.global_batch);
       const Tensor loss = ls::cross_entropy(logits, batch.labels.to(session.device())) * share;
       loss.backward();
+      const double lr = optimizer.lr();
       optimizer.step();
       optimizer.zero_grad();
+      scheduler.step();
       const double mean = ls::comm::all_reduce_scalar(*session.world(), loss.item(),
                                                       ls::comm::Reduction::average(), "loss");
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       const double rate = static_cast<double>(o.global_batch) / seconds;
       log.write({{"step", static_cast<double>(step)},
                  {"loss", mean},
-                 {"lr", optimizer.lr()},
+                 {"lr", lr},
                  {"images_per_s", rate},
                  {"ms", seconds * 1e3}});
       progress.show(++step, mean, rate, "images");
@@ -147,7 +153,10 @@ int run(ls::Session& session, const Options& o) {
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
   }
-  if (session.is_main() && !o.save.empty()) ls::io::save_safetensors(o.save, model->state_dict());
+  if (session.is_main() && !o.save.empty()) {
+    if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
+    ls::io::save_safetensors(o.save, model->state_dict());
+  }
   return 0;
 }
 

@@ -1,11 +1,30 @@
 #include "support/command_line.hpp"
 
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
+#include <unistd.h>
+
+#include "lockstep/comm/bootstrap.hpp"
+
 namespace examples {
+namespace {
+
+/// The number that a text spells out, or NaN.
+double number_in(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' ? value : std::nan("");
+}
+
+}  // namespace
 
 void refuse(const CLI::App& app, const std::string& message) {
-  std::cerr << app.get_name() << ": " << message << " (--help lists the options)\n";
+  if (lockstep::comm::launch_rank() == 0)
+    std::cerr << app.get_name() << ": " << message << " (--help lists the options)" << std::endl;
   throw Exit{2};
 }
 
@@ -13,11 +32,53 @@ void parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
+    if (lockstep::comm::launch_rank() == 0) std::cout << app.help();
     throw Exit{0};
   } catch (const CLI::ParseError& error) {
     refuse(app, error.what());
   }
+}
+
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc{} && stop == end && value >= least && value <= most) return {};
+    return "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
+           ", not " + text;
+  };
+  return {check, "INT"};
+}
+
+CLI::Validator not_negative() {
+  const auto check = [](const std::string& text) -> std::string {
+    const double value = number_in(text);
+    return std::isfinite(value) && value >= 0 ? std::string{}
+                                              : "must be a number from 0 on, not " + text;
+  };
+  return {check, "NUMBER"};
+}
+
+CLI::Validator below_one() {
+  const auto check = [](const std::string& text) -> std::string {
+    const double value = number_in(text);
+    return value >= 0 && value < 1 ? std::string{} : "must be at least 0 and below 1, not " + text;
+  };
+  return {check, "NUMBER"};
+}
+
+CLI::Validator writable() {
+  const auto check = [](const std::string& text) -> std::string {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    fs::path folder = fs::absolute(text, ignored).parent_path();
+    while (!fs::exists(folder, ignored) && folder.has_relative_path())
+      folder = folder.parent_path();
+    const bool fine = fs::is_directory(folder, ignored) && access(folder.c_str(), W_OK) == 0;
+    return fine ? std::string{} : "cannot write " + text + " below " + folder.string();
+  };
+  return {check, "PATH"};
 }
 
 }  // namespace examples

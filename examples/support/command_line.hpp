@@ -1,12 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 /// @file
 /// Command lines of the examples: `--help` prints the options and ends with 0; anything unknown or
-/// impossible is one line on standard error and exit code 2.
+/// impossible is one line on standard error and exit code 2. Of the ranks of a job, only rank 0
+/// speaks.
 
 namespace examples {
 
@@ -20,5 +22,14 @@ void parse(CLI::App& app, int argc, char** argv);
 
 /// Prints "program: message" on standard error. @throws Exit with code 2.
 [[noreturn]] void refuse(const CLI::App& app, const std::string& message);
+
+/// Accepts whole numbers between two bounds, both included.
+CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
+/// Accepts finite numbers from 0 on.
+CLI::Validator not_negative();
+/// Accepts numbers from 0 to below 1.
+CLI::Validator below_one();
+/// Accepts paths at which a file or folder can be made, missing folders above it included.
+CLI::Validator writable();
 
 }  // namespace examples

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/process.hpp"
+#include "support/temporary_folder.hpp"
+
+/// @file
+/// Runs of the example programs.
+
+namespace examples::testing {
+
+using lockstep::testing::CommandResult;
+using lockstep::testing::run_command;
+using lockstep::testing::TemporaryFolder;
+
+/// What mpirun needs as root, in containers, and with more ranks than cores.
+class MpiEnvironment : public ::testing::Environment {
+  void SetUp() override {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+  }
+};
+inline const auto* const mpi_environment = ::testing::AddGlobalTestEnvironment(new MpiEnvironment);
+
+/// Path of a program, with its arguments behind it.
+inline std::string command(const std::string& program, const std::string& arguments) {
+  return std::string(LOCKSTEP_BIN) + "/" + program + " " + arguments;
+}
+
+/// The start of a command line that runs ranks.
+inline std::string mpirun(int ranks) {
+  return std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np " + std::to_string(ranks) + " ";
+}
+
+/// A GPT that trains in a second or two, on text of the given kind.
+inline std::string tiny_gpt(const std::string& more) {
+  return command("train_gpt",
+                 "--layers 1 --heads 2 --channels 32 --context 32 --global-batch 4 --warmup 5 "
+                 "--threads 1 --sample 24 --data " LOCKSTEP_TEXT " " +
+                     more);
+}
+
+/// The objects of a log, one a line. @throws nlohmann's error for a line that is no JSON.
+inline std::vector<nlohmann::json> read_log(const std::filesystem::path& path) {
+  std::vector<nlohmann::json> steps;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) steps.push_back(nlohmann::json::parse(line));
+  return steps;
+}
+
+inline std::size_t count_lines(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n'));
+}
+
+inline std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace examples::testing

@@ -1,0 +1,20 @@
+# The example programs, run as a user would run them. What starts ranks has "Mpi" in its name.
+
+if(NOT LOCKSTEP_BUILD_EXAMPLES)
+  return()
+endif()
+
+file(GLOB example_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
+add_executable(test_examples ${example_tests})
+target_link_libraries(test_examples PRIVATE lockstep_golden GTest::gtest_main)
+target_compile_definitions(test_examples PRIVATE
+  LOCKSTEP_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}"
+  LOCKSTEP_TEXT="${PROJECT_SOURCE_DIR}/LICENSE"
+  LOCKSTEP_GOLDEN="${PROJECT_SOURCE_DIR}/tests/data/golden")
+add_dependencies(test_examples train_gpt train_mnist benchmark_allreduce)
+set(filter "*")
+if(NOT LOCKSTEP_WITH_MPI)
+  set(filter "-*Mpi*")
+endif()
+gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS mpi TIMEOUT 240 PROCESSORS 2)

@@ -1,0 +1,113 @@
+// Training runs of the examples, as a user would start them.
+
+#include "examples/jobs.hpp"
+#include "lockstep/io/safetensors.hpp"
+#include "support/golden.hpp"
+
+namespace examples::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// What stands behind "held-out loss " in a program's output.
+std::string held_out_loss(const std::string& output) {
+  const std::string words = "held-out loss ";
+  const auto at = output.find(words);
+  if (at == std::string::npos) return "none: " + output;
+  return output.substr(at + words.size(), output.find(' ', at + words.size()) - at - words.size());
+}
+
+TEST(TrainGpt, LogsEveryStepAndEndsWithHeldOutLossAndSample) {
+  const TemporaryFolder folder;
+  const auto log_path = folder / "log.jsonl";
+  const auto result =
+      run_command(tiny_gpt("--steps 150 --lr 1e-2 --log " + log_path.string()), 100);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_LT(std::stod(held_out_loss(result.output)), 4.0);
+  EXPECT_THAT(result.output, HasSubstr("--- sample ---\nThe "));
+
+  const auto log = read_log(log_path);
+  ASSERT_EQ(log.size(), 150u);
+  for (std::size_t step = 0; step < log.size(); ++step) {
+    EXPECT_EQ(log[step].at("step"), step);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens_per_s", "ms"})
+      EXPECT_GT(log[step].at(key).get<double>(), 0) << key;
+  }
+  EXPECT_LT(log.back().at("loss").get<double>(), log.front().at("loss").get<double>() - 1.5);
+}
+
+TEST(TrainGpt, ContinuesFromWhatItSaved) {
+  for (const char* name : {"model", "model.safetensors"}) {
+    const TemporaryFolder folder;
+    const std::string saved = (folder / name).string();
+    const auto first = run_command(tiny_gpt("--steps 40 --lr 1e-2 --save " + saved), 100);
+    ASSERT_EQ(first.exit_code, 0) << first.output;
+    const auto second = run_command(tiny_gpt("--steps 1 --lr 0 --init-from " + saved), 100);
+    ASSERT_EQ(second.exit_code, 0) << second.output;
+    EXPECT_EQ(held_out_loss(second.output), held_out_loss(first.output));
+  }
+}
+
+std::vector<double> losses_of(const std::string& start, const std::string& arguments) {
+  const TemporaryFolder folder;
+  const auto log_path = folder / "log.jsonl";
+  const auto result =
+      run_command(start + tiny_gpt("--steps 12 --log " + log_path.string() + " " + arguments), 100);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  std::vector<double> losses;
+  for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
+  return losses;
+}
+
+TEST(TrainGpt, RepeatsBitForBitFromTheSameSeed) {
+  const auto first = losses_of("", "--deterministic --seed 5");
+  EXPECT_EQ(losses_of("", "--deterministic --seed 5"), first);
+  EXPECT_NE(losses_of("", "--deterministic --seed 6"), first);
+}
+
+TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
+  const auto expected = losses_of("", "--dtype f64");
+  for (const int ranks : {2, 3})
+    for (const char* micro : {"0", "1"}) {
+      const auto losses =
+          losses_of(mpirun(ranks), "--dtype f64 --micro-batch " + std::string(micro));
+      ASSERT_EQ(losses.size(), expected.size());
+      for (std::size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << ranks << " ranks, step " << i;
+    }
+}
+
+TEST(TrainMnist, ReachesNinetySevenPercentOnTwoRanksMpi) {
+  const auto data = lockstep::testing::data_dir() / "mnist";
+  if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";
+  const TemporaryFolder folder;
+  const auto saved = folder / "made/model.safetensors", log_path = folder / "log.jsonl";
+  const auto result = run_command(
+      mpirun(2) + command("train_mnist", "--device cpu --data " + data.string() + " --save " +
+                                             saved.string() + " --log " + log_path.string()),
+      240);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 120);
+  const std::string words = "test accuracy ";
+  const auto at = result.output.rfind(words);
+  ASSERT_NE(at, std::string::npos) << result.output;
+  EXPECT_GE(std::stod(result.output.substr(at + words.size())), 97.0);
+  EXPECT_EQ(lockstep::io::SafetensorsFile::open(saved).tensor("fc2.bias").numel(), 10);
+  EXPECT_EQ(read_log(log_path).size(), 375u);
+}
+
+TEST(BenchmarkAllreduce, PrintsTheColumnsOfNcclTestsMpi) {
+  const auto result = run_command(mpirun(2) + command("benchmark_allreduce",
+                                                      "--max-bytes 64K --factor 8 "
+                                                      "--iterations 2 --dtype bf16 "
+                                                      "--device cpu"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, StartsWith("# 2 ranks, backend mpi"));
+  for (const char* column : {"size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong"})
+    EXPECT_THAT(result.output, HasSubstr(column));
+  EXPECT_EQ(occurrences(result.output, "bf16"), 5u) << result.output;
+}
+
+}  // namespace
+}  // namespace examples::testing
