@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
@@ -101,5 +102,7 @@ struct Loops {
 const Loops& loops();
 /// The name of that instruction set: "baseline", "avx2" or "avx512".
 const char* isa_name();
+/// The names of all instruction sets of this build, best first.
+std::vector<const char*> compiled_isas();
 
 }  // namespace lockstep::host

@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include "cpu/loops.hpp"
 #include "lockstep/core/error.hpp"
@@ -35,12 +36,13 @@ bool machine_has(std::string_view level) {
   return level == "baseline";
 }
 
-Level choose() {
-  static constexpr Level levels[] = {
+constexpr Level levels[] = {
 #define LOCKSTEP_CPU_ISA(level) {#level, level::table},
 #include "cpu_isas.def"
 #undef LOCKSTEP_CPU_ISA
-  };
+};
+
+Level choose() {
   const char* wanted = std::getenv("LOCKSTEP_CPU_ISA");
   for (const Level& level : levels)
     if ((!wanted || !*wanted || std::string_view(wanted) == level.name) && machine_has(level.name))
@@ -64,5 +66,11 @@ const Loops& loops() {
 }
 
 const char* isa_name() { return chosen().name; }
+
+std::vector<const char*> compiled_isas() {
+  std::vector<const char*> names;
+  for (const Level& level : levels) names.push_back(level.name);
+  return names;
+}
 
 }  // namespace lockstep::host

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <string_view>
-#include <vector>
 
+#include "lockstep/backend/info.hpp"
 #include "lockstep/core/device.hpp"
 
 /// @file
@@ -49,12 +49,5 @@ const Backend* cuda();
 /// The backend that runs ops on a device: `cuda()`, or the CPU backend in use.
 /// @throws Unsupported where the build has none.
 const Backend& of(Device device);
-
-/// Names of the CPU backends of this build, fastest first.
-std::vector<std::string_view> cpu_backends();
-/// Chooses the CPU backend for the whole process: "onednn" or "reference".
-/// The environment variable LOCKSTEP_CPU_BACKEND sets the initial choice.
-/// @throws InvalidArgument naming the ones available.
-void use_cpu_backend(std::string_view name);
 
 }  // namespace lockstep::backend

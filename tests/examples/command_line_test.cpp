@@ -41,7 +41,8 @@ TEST_P(Example, RefusesUnknownOptionsOnceInAJobOfTwoMpi) {
   EXPECT_LT(result.seconds, 5);
 }
 INSTANTIATE_TEST_SUITE_P(Programs, Example,
-                         ::testing::Values("train_gpt", "train_mnist", "benchmark_allreduce"),
+                         ::testing::Values("train_gpt", "train_mnist", "benchmark_allreduce",
+                                           "lockstep_info"),
                          [](const auto& program) { return std::string(program.param); });
 
 TEST(Examples, RefuseADeviceThatIsNotThere) {

@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "lockstep/core/component.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -59,5 +62,9 @@ DeviceRuntime& device_runtime(DeviceType type);
 
 /// Number of usable CUDA devices: 0 in a build without CUDA or on a machine without a GPU.
 int cuda_device_count();
+
+/// The libraries behind devices: CUDA's runtime and driver ("none" without one), in a build with
+/// it.
+std::vector<Component> runtime_components();
 
 }  // namespace lockstep

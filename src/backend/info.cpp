@@ -1,0 +1,46 @@
+#include "backend/info.hpp"
+
+#include "cpu/loops.hpp"
+#include "lockstep/backend/info.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+std::vector<std::string> machine_extensions() {
+  std::vector<std::string> found;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#define LOCKSTEP_EXTENSION(name) \
+  if (__builtin_cpu_supports(name)) found.emplace_back(name)
+  LOCKSTEP_EXTENSION("sse4.2");
+  LOCKSTEP_EXTENSION("avx");
+  LOCKSTEP_EXTENSION("fma");
+  LOCKSTEP_EXTENSION("avx2");
+  LOCKSTEP_EXTENSION("avx512f");
+  LOCKSTEP_EXTENSION("avx512bw");
+  LOCKSTEP_EXTENSION("avx512vl");
+  LOCKSTEP_EXTENSION("avx512vnni");
+  LOCKSTEP_EXTENSION("avx512bf16");
+#undef LOCKSTEP_EXTENSION
+#endif
+  return found;
+}
+
+}  // namespace
+
+std::vector<Component> components() {
+  std::vector<Component> found;
+  for (const auto& [name, version] :
+       {Component{"oneDNN", onednn_version()}, Component{"cuBLASLt", cublaslt_version()},
+        Component{"cuDNN", cudnn_version()}})
+    if (!version.empty()) found.push_back({name, version});
+  return found;
+}
+
+CpuInstructions cpu_instructions() {
+  CpuInstructions result{{}, host::isa_name(), machine_extensions()};
+  for (const char* level : host::compiled_isas()) result.compiled.emplace_back(level);
+  return result;
+}
+
+}  // namespace lockstep::backend

@@ -1,0 +1,45 @@
+// What lockstep_info reports.
+
+#include "examples/jobs.hpp"
+
+namespace examples::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LockstepInfo, ReportsBuildAndMachineAsText) {
+  const auto result = run_command(command("lockstep_info", ""));
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* words : {"lockstep: ", "compiler: ", "zlib: ", "ops on the CPU: ", "reference",
+                            "kernels in use: ", "memory: ", "GPUs: ", "launcher: none",
+                            "bound to processors: ", "threads: ", "/dev/shm: "})
+    EXPECT_THAT(result.output, HasSubstr(words));
+}
+
+TEST(LockstepInfo, ReportsTheSameAsJson) {
+  const auto result = run_command(command("lockstep_info", "--json"));
+  const auto report = nlohmann::json::parse(result.output);
+  EXPECT_FALSE(report.at("build").at("lockstep").get<std::string>().empty());
+  EXPECT_GE(report.at("process").at("threads").get<int>(), 1);
+  EXPECT_TRUE(report.at("devices").at("GPUs").is_array());
+  const auto& machine = report.at("machine");
+  const auto compiled = machine.at("kernels compiled for").get<std::vector<std::string>>();
+  EXPECT_THAT(compiled, ::testing::Contains(machine.at("kernels in use").get<std::string>()));
+}
+
+TEST(LockstepInfo, SpeaksOnceInAJobAndNamesItsLauncherMpi) {
+  const auto result = run_command(mpirun(2) + command("lockstep_info", "--json"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto report = nlohmann::json::parse(result.output);
+  EXPECT_THAT(report.at("process").at("launcher").get<std::string>(), HasSubstr("mpirun"));
+  EXPECT_THAT(report.at("build").at("MPI").get<std::string>(), HasSubstr("MPI"));
+}
+
+TEST(LockstepInfo, SaysThatAForcedInstructionSetIsMissing) {
+  const auto result = run_command("LOCKSTEP_CPU_ISA=abacus " + command("lockstep_info", ""));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("abacus"));
+}
+
+}  // namespace
+}  // namespace examples::testing
