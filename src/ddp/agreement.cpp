@@ -42,6 +42,13 @@ void check_same_parameters(comm::Communicator& group,
   }
 }
 
+void check_same_value(comm::Communicator& group, std::string_view what, std::uint64_t value) {
+  const auto all = comm::all_gather_bytes(group, std::to_string(value), what);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    LOCKSTEP_CHECK(all[rank] == all[0], comm::Mismatch, what, " is ", all[0], " on rank 0 but ",
+                   all[rank], " on rank ", rank, "; it must be the same on every rank");
+}
+
 void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root) {
   const NoGradGuard no_recording;
   std::map<DType, std::vector<Tensor>> by_dtype;

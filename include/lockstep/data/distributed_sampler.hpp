@@ -42,7 +42,7 @@ class DistributedSampler : public Sampler {
   std::int64_t size() const override;
   std::vector<std::int64_t> order(std::uint64_t epoch) const override;
   /// A number that is equal on all ranks exactly if they share the same data set in the same way:
-  /// compare it over the ranks once, before training.
+  /// compare it over the ranks once, before training (`ddp::check_same_value`).
   std::uint64_t signature() const;
 
  private:

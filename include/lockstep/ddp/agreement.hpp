@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/comm/communicator.hpp"
@@ -16,6 +18,12 @@ namespace lockstep::ddp {
 /// @throws comm::Mismatch naming the first parameter that differs and how, on every rank.
 void check_same_parameters(comm::Communicator& group,
                            std::span<const std::pair<std::string, Tensor>> parameters);
+
+/// Compares a number between the ranks of a group, such as a sampler's signature or a hash of the
+/// options. Blocks; every rank must call it.
+/// @param what what the number stands for, for the message.
+/// @throws comm::Mismatch on every rank, naming the first rank whose number is not rank 0's.
+void check_same_value(comm::Communicator& group, std::string_view what, std::uint64_t value);
 
 /// Gives every rank the values of root, a few large messages for many tensors. Blocks.
 /// @param tensors on the group's device; the same shapes and dtypes on every rank.
