@@ -50,7 +50,7 @@ say "Running the tests"
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
-export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
 # The pool and the slabs hide overruns of their blocks from the sanitizers.
 if [ -n "$sanitize" ]; then export LOCKSTEP_POOL=${LOCKSTEP_POOL:-off}; fi
 status=0

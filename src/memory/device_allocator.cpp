@@ -1,3 +1,5 @@
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -19,20 +21,40 @@ class UnpooledHost final : public Allocator {
       block->data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     LOCKSTEP_CHECK(block->data, OutOfMemory, "out of memory on cpu: asked for ", bytes, " bytes");
     block->size = bytes;
+    count(bytes);
     return block.release();
   }
   void deallocate(MemoryBlock* block) noexcept override {
     if (!block) return;
+    live_bytes_ -= block->size;
     std::free(block->data);
     delete block;
   }
   void record_stream(MemoryBlock*, StreamRef) override {}
   void release_cached() override {}
-  PoolStatistics statistics() const override { return {}; }
+  PoolStatistics statistics() const override {
+    const std::size_t live = live_bytes_, peak = peak_live_bytes_;
+    return {.live_bytes = live,
+            .peak_live_bytes = peak,
+            .reserved_bytes = live,
+            .peak_reserved_bytes = peak,
+            .allocations = allocations_};
+  }
 
  private:
   static constexpr std::size_t alignment = 64;
   static constexpr std::size_t largest_request = std::size_t{1} << 48;
+
+  void count(std::size_t bytes) {
+    ++allocations_;
+    const std::size_t live = live_bytes_ += bytes;
+    std::size_t peak = peak_live_bytes_;
+    while (peak < live && !peak_live_bytes_.compare_exchange_weak(peak, live)) {
+    }
+  }
+
+  std::atomic<std::size_t> live_bytes_ = 0, peak_live_bytes_ = 0;
+  std::atomic<std::uint64_t> allocations_ = 0;
 };
 
 bool pool_disabled() {

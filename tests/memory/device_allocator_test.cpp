@@ -29,5 +29,16 @@ TEST(DeviceAllocator, GivesAlignedMemoryOfAtLeastTheSize) {
   host.deallocate(nullptr);
 }
 
+TEST(DeviceAllocator, CountsWhatIsLive) {
+  Allocator& host = device_allocator(cpu);
+  const PoolStatistics before = host.statistics();
+  MemoryBlock* block = host.allocate(4096, {});
+  EXPECT_EQ(host.statistics().live_bytes, before.live_bytes + block->size);
+  EXPECT_EQ(host.statistics().allocations, before.allocations + 1);
+  EXPECT_GE(host.statistics().peak_live_bytes, before.live_bytes + block->size);
+  host.deallocate(block);
+  EXPECT_EQ(host.statistics().live_bytes, before.live_bytes);
+}
+
 }  // namespace
 }  // namespace lockstep
