@@ -49,6 +49,10 @@ if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(lockstep PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
+  if(LOCKSTEP_SANITIZE MATCHES address)
+    target_sources(lockstep INTERFACE
+      "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/keep_plugins_loaded.cpp>")
+  endif()
 endif()
 
 # What the library alone compiles with is copied into it rather than linked: a linked target would
