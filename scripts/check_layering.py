@@ -33,7 +33,7 @@ ALLOWED = {
     "amp": AUTOGRAD,
     "nn": AUTOGRAD,
     "optim": AUTOGRAD,
-    "comm": LOW,
+    "comm": LOW | {"kernels"},
     "data": TENSOR | {"io"},
     "checkpoint": TENSOR | {"io"},
     "ddp": AUTOGRAD | {"amp", "nn", "optim", "comm"},
