@@ -14,6 +14,7 @@
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "support/command_line.hpp"
+#include "support/same_options.hpp"
 
 namespace {
 
@@ -204,7 +205,11 @@ int main(int argc, char** argv) try {
   describe_options(app, settings);
   examples::parse(app, argc, argv);
   return ls::Session::run(
-      argc, argv, [&](ls::Session& session) { return benchmark(session, settings); },
+      argc, argv,
+      [&](ls::Session& session) {
+        examples::check_same_options(*session.world(), app, {.own = {"--device"}});
+        return benchmark(session, settings);
+      },
       {.device = settings.device, .communicator = {.check_signatures = !settings.unchecked}});
 } catch (const examples::Exit& exit) {
   return exit.code;

@@ -17,6 +17,7 @@
 #include "support/command_line.hpp"
 #include "support/progress.hpp"
 #include "support/project_text.hpp"
+#include "support/same_options.hpp"
 #include "support/step_log.hpp"
 
 namespace ls = lockstep;
@@ -314,7 +315,10 @@ void adopt_sizes(const Model& model, Options& o) {
                  " tokens, text needs one for each of 256 byte values; give --tokens");
 }
 
-int run(ls::Session& session, Options o) {
+int run(ls::Session& session, CLI::App& app, Options o) {
+  examples::check_same_options(*session.world(), app,
+                               {.own = {"--device", "--threads", "--save", "--log"},
+                                .inputs = {"--data", "--tokens", "--init-from"}});
   LOCKSTEP_CHECK(!o.deterministic || session.device().is_cpu(), Unsupported,
                  "--deterministic works on the CPU only: some CUDA kernels add in no fixed order");
   std::optional<ls::nn::ModulePtr<Model>> loaded;
@@ -352,7 +356,8 @@ int main(int argc, char** argv) try {
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));
-  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
+  return ls::Session::run(argc, argv,
+                          [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});
 } catch (const examples::Exit& exit) {
   return exit.code;

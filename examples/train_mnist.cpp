@@ -11,6 +11,7 @@
 
 #include "support/command_line.hpp"
 #include "support/progress.hpp"
+#include "support/same_options.hpp"
 #include "support/step_log.hpp"
 
 namespace ls = lockstep;
@@ -76,6 +77,13 @@ Data load(const fs::path& folder) {
   return {test.range(0, cut), test.range(cut, test.size())};
 }
 
+void check_same_data(ls::Communicator& world, const Data& data) {
+  const std::vector<std::pair<std::string, std::string>> sizes{
+      {"the number of training images", std::to_string(data.train.size())},
+      {"the number of test images", std::to_string(data.test.size())}};
+  ls::ddp::check_same_settings(world, sizes);
+}
+
 using Model = ls::models::SmallCnn;
 using Replica = ls::DistributedDataParallel<Model>;
 using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
@@ -97,9 +105,13 @@ double accuracy(Model& model, const ls::data::ImageDataset& test, const ls::Sess
   return ls::comm::all_reduce_scalar(*session.world(), right) / static_cast<double>(test.size());
 }
 
-int run(ls::Session& session, const Options& o) {
+int run(ls::Session& session, CLI::App& app, const Options& o) {
   using Clock = std::chrono::steady_clock;
+  examples::check_same_options(
+      *session.world(), app,
+      {.own = {"--data", "--device", "--threads", "--workers", "--save", "--log"}});
   const Data data = load(o.data);
+  check_same_data(*session.world(), data);
   ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
   auto model = ls::models::small_cnn();
   model->to(session.device());
@@ -167,7 +179,8 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a small convolutional network on MNIST, data-parallel", "train_mnist");
   add_options(app, options);
   examples::parse(app, argc, argv);
-  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); },
+  return ls::Session::run(argc, argv,
+                          [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});
 } catch (const examples::Exit& exit) {
   return exit.code;

@@ -13,11 +13,11 @@
 namespace lockstep::ddp {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
+std::vector<std::string> parts_of(const std::string& text, char end) {
+  std::vector<std::string> parts;
   std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
+  for (std::string part; std::getline(in, part, end);) parts.push_back(part);
+  return parts;
 }
 
 }  // namespace
@@ -29,15 +29,38 @@ void check_same_parameters(comm::Communicator& group,
     out << name << ' ' << tensor.dtype() << ' ' << tensor.shape() << '\n';
   const std::vector<std::string> all =
       comm::all_gather_bytes(group, out.str(), "list of parameters");
-  const std::vector<std::string> expected = lines_of(all[0]);
+  const std::vector<std::string> expected = parts_of(all[0], '\n');
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const std::vector<std::string> actual = lines_of(all[rank]);
+    const std::vector<std::string> actual = parts_of(all[rank], '\n');
     for (std::size_t i = 0; i < std::max(expected.size(), actual.size()); ++i) {
       const std::string at_0 = i < expected.size() ? expected[i] : "nothing";
       const std::string here = i < actual.size() ? actual[i] : "nothing";
       LOCKSTEP_CHECK(at_0 == here, comm::Mismatch, "parameter ", i, " is \"", at_0,
                      "\" on rank 0 and \"", here, "\" on rank ", rank,
                      "; build the same model on every rank");
+    }
+  }
+}
+
+void check_same_settings(comm::Communicator& group,
+                         std::span<const std::pair<std::string, std::string>> settings) {
+  constexpr char end = '\0';
+  std::string own;
+  for (const auto& [name, value] : settings) own.append(name + end).append(value + end);
+  const std::vector<std::string> all = comm::all_gather_bytes(group, own, "settings");
+  const std::vector<std::string> expected = parts_of(all[0], end);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const std::vector<std::string> actual = parts_of(all[rank], end);
+    LOCKSTEP_CHECK(actual.size() == expected.size(), InvalidArgument, "rank ", rank, " has ",
+                   actual.size() / 2, " settings but rank 0 has ", expected.size() / 2,
+                   "; start the same program on every rank");
+    for (std::size_t i = 0; i + 1 < expected.size(); i += 2) {
+      LOCKSTEP_CHECK(actual[i] == expected[i], InvalidArgument, "rank ", rank, " has the setting ",
+                     actual[i], " where rank 0 has ", expected[i],
+                     "; start the same program on every rank");
+      LOCKSTEP_CHECK(actual[i + 1] == expected[i + 1], InvalidArgument, expected[i], " is ",
+                     expected[i + 1], " on rank 0 but ", actual[i + 1], " on rank ", rank,
+                     "; it must be the same on every rank");
     }
   }
 }

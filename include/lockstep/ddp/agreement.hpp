@@ -10,7 +10,7 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Making sure that replicas start as the same model.
+/// Making sure that replicas start as the same model, with the same options.
 
 namespace lockstep::ddp {
 
@@ -19,8 +19,16 @@ namespace lockstep::ddp {
 void check_same_parameters(comm::Communicator& group,
                            std::span<const std::pair<std::string, Tensor>> parameters);
 
-/// Compares a number between the ranks of a group, such as a sampler's signature or a hash of the
-/// options. Blocks; every rank must call it.
+/// Compares settings between the ranks of a group: what they are called in messages, and their
+/// values, such as {"--lr", "0.001"}. One exchange for all of them. Blocks; every rank must call
+/// it.
+/// @throws InvalidArgument on every rank, naming the first setting that differs, the two values and
+/// their ranks.
+void check_same_settings(comm::Communicator& group,
+                         std::span<const std::pair<std::string, std::string>> settings);
+
+/// Compares a number between the ranks of a group, such as a sampler's signature. Blocks; every
+/// rank must call it.
 /// @param what what the number stands for, for the message.
 /// @throws comm::Mismatch on every rank, naming the first rank whose number is not rank 0's.
 void check_same_value(comm::Communicator& group, std::string_view what, std::uint64_t value);

@@ -69,6 +69,15 @@ Device choose_automatically(Bootstrap& bootstrap) {
   return everywhere ? cuda(bootstrap.local_rank()) : cpu;
 }
 
+// "cuda" for "cuda:1": hosts may differ in which GPU they use, not in whether.
+void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
+  const auto all = bootstrap.all_gather_bytes(wanted.substr(0, wanted.find(':')));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    LOCKSTEP_CHECK(all[rank] == all[0], InvalidArgument, "the device is ", all[0],
+                   " on rank 0 but ", all[rank], " on rank ", rank,
+                   "; it must be the same on every rank");
+}
+
 }  // namespace
 
 void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose) {
@@ -88,6 +97,7 @@ Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   agree_on_errors(bootstrap, [&] {
     if (wanted != "auto" && wanted != "cpu") device = choose_gpu(bootstrap, wanted);
   });
+  check_same_kind(bootstrap, wanted);
   return wanted == "auto" ? choose_automatically(bootstrap) : device;
 }
 

@@ -1,0 +1,88 @@
+// K2: what jobs answer whose ranks were given different options.
+
+#include "examples/jobs.hpp"
+
+namespace examples::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* small = " --layers 1 --heads 2 --channels 32 --context 32 --sample 0 ";
+
+/// A job of two ranks of one program, each with options of its own. It is killed after 40 s.
+CommandResult job(const std::string& program, const std::string& first, const std::string& second) {
+  return run_command(mpirun(1) + command(program, first) + " : -np 1 " + command(program, second));
+}
+
+CommandResult gpt_job(const std::string& first, const std::string& second) {
+  const std::string common = small + std::string("--data " LOCKSTEP_TEXT " ");
+  return job("train_gpt", common + first, common + second);
+}
+
+void expect_refusal(const CommandResult& result, const std::string& words) {
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_LT(result.seconds, 10);
+  EXPECT_EQ(occurrences(result.output, words), 1u) << "wanted: " << words << "\n" << result.output;
+}
+
+struct Difference {
+  const char *first, *second, *words;
+
+  friend void PrintTo(const Difference& difference, std::ostream* out) { *out << difference.words; }
+};
+
+class OptionsThatDifferMpi : public ::testing::TestWithParam<Difference> {};
+
+TEST_P(OptionsThatDifferMpi, AreRefusedOnceWithBothValuesAndRanks) {
+  const auto [first, second, words] = GetParam();
+  expect_refusal(gpt_job(first, second), words);
+}
+INSTANTIATE_TEST_SUITE_P(
+    TrainGpt, OptionsThatDifferMpi,
+    ::testing::Values(
+        Difference{"--lr 1", "--lr 2", "--lr is 1 on rank 0 but 2 on rank 1"},
+        Difference{"--lr 0.5", "", "--lr is 0.5 on rank 0 but 0.003 on rank 1"},
+        Difference{"--steps 3", "--steps 4", "--steps is 3 on rank 0 but 4 on rank 1"},
+        Difference{"", "--global-batch 6", "--global-batch is 16 on rank 0 but 6 on rank 1"},
+        Difference{"--dtype f64", "--dtype f32", "--dtype is f64 on rank 0 but f32 on rank 1"},
+        Difference{"--seed 18446744073709551615", "--seed 18446744073709551614",
+                   "--seed is 18446744073709551615 on rank 0 but 18446744073709551614 on rank 1"},
+        Difference{"", "--betas 0.9,0.99", "--betas is 0.9,0.95 on rank 0 but 0.9,0.99 on rank 1"},
+        Difference{"", "--deterministic", "--deterministic is off on rank 0 but on on rank 1"},
+        Difference{"--device cpu", "--device auto",
+                   "the device is cpu on rank 0 but auto on rank 1"}));
+
+TEST(SameOptions, ComparesWhatInputsHoldMpi) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "a.txt") << std::string(4000, 'a');
+  std::ofstream(folder.path() / "b.txt") << std::string(4001, 'b');
+  const auto data = [&](const char* name) {
+    return small + std::string("--data ") + (folder.path() / name).string();
+  };
+  expect_refusal(job("train_gpt", data("a.txt"), data("b.txt")),
+                 "--data is 4000 bytes on rank 0 but 4001 bytes on rank 1");
+}
+
+TEST(SameOptions, RefusesOtherProgramsMpi) {
+  const auto result = run_command(mpirun(1) + command("train_gpt", "") + ": -np 1 " +
+                                  command("benchmark_allreduce", ""));
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("start the same program on every rank"));
+}
+
+TEST(SameOptions, LetsRanksDifferInSpellingThreadsAndWhereTheyWriteMpi) {
+  const TemporaryFolder folder;
+  const std::string log = " --log " + (folder.path() / "log").string();
+  const auto result =
+      gpt_job("--steps 2 --lr 1e-3 --weight-decay 0.1 --device cpu --threads 1" + log,
+              "--steps 2 --lr 0.001 --device cpu --threads 2");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+TEST(SameOptions, HoldsForTheBenchmarkMpi) {
+  expect_refusal(job("benchmark_allreduce", "--max-bytes 1K", "--max-bytes 2K"),
+                 "--max-bytes is 1024 on rank 0 but 2048 on rank 1");
+}
+
+}  // namespace
+}  // namespace examples::testing
