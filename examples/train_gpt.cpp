@@ -16,9 +16,9 @@
 
 #include "support/command_line.hpp"
 #include "support/progress.hpp"
-#include "support/project_text.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
+#include "support/token_batches.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
@@ -41,13 +41,6 @@ struct Options {
   bool deterministic = false;
   fs::path init_from, tokens, save, log;
 };
-
-std::string check_model_path(const std::string& text) {
-  const fs::path path(text);
-  const bool fine = fs::is_directory(path) ? fs::exists(path / "config.json")
-                                           : fs::exists(path) && path.extension() == ".safetensors";
-  return fine ? "" : text + " is neither a folder with config.json nor a .safetensors file";
-}
 
 void add_options(CLI::App& app, Options& o) {
   const auto positive = examples::whole_number(1), count = examples::whole_number(0);
@@ -82,7 +75,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
-      ->check(CLI::Validator(check_model_path, "PATH"));
+      ->check(examples::gpt2_files());
   app.add_option("--tokens", o.tokens,
                  "Replay batches: safetensors with `tokens` i64 [steps, batch, context + 1]")
       ->check(CLI::ExistingFile);
@@ -93,73 +86,6 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::whole_number(0, 1 << 20));
   app.add_flag("--deterministic", o.deterministic, "Only algorithms that repeat bit for bit");
 }
-
-/// The batches of a run, from text or replayed from a file; this rank's part of each.
-class Batches {
- public:
-  Batches(const Options& o, const ls::Session& session)
-      : ranks_(session.size()), rank_(session.rank()) {
-    if (!o.tokens.empty()) {
-      replay_ = ls::io::SafetensorsFile::open(o.tokens).tensor("tokens");
-      LOCKSTEP_CHECK(replay_.dim() == 3 && replay_.dtype() == ls::DType::i64, InvalidArgument,
-                     o.tokens.string(),
-                     ": `tokens` must be i64 [steps, batch, context + 1], it is ", replay_.dtype(),
-                     " ", replay_.shape());
-    }
-    LOCKSTEP_CHECK(global_batch(o.global_batch) >= ranks_, InvalidArgument, "--global-batch ",
-                   global_batch(o.global_batch), " leaves some of ", ranks_,
-                   " ranks without a sequence");
-    if (replays()) return;
-    auto [train, held_out] =
-        ls::data::TokenDataset::from_text_files(
-            o.data.empty() ? examples::project_text() : o.data,
-            {.context = o.context, .stride = std::max<std::int64_t>(1, o.context / 4)})
-            .split(0.9);
-    held_out_ = std::move(held_out);
-    const ls::data::RandomSampler sampler(train.size(), o.seed);
-    text_.emplace(std::move(train), sampler,
-                  ls::data::DataLoaderOptions{.batch_size = o.global_batch,
-                                              .drop_last = true,
-                                              .rank = rank_,
-                                              .world_size = ranks_,
-                                              .num_workers = 1});
-    next_ = text_->begin();
-  }
-
-  bool replays() const { return replay_.defined(); }
-  std::int64_t steps(std::int64_t wanted) const {
-    return replays() ? std::min(wanted, replay_.size(0)) : wanted;
-  }
-  std::int64_t global_batch(std::int64_t wanted) const {
-    return replays() ? replay_.size(1) : wanted;
-  }
-
-  ls::data::TokenBatch next() {
-    if (!replays()) {
-      if (next_ == text_->end()) next_ = text_->begin();
-      ls::data::TokenBatch batch = std::move(*next_);
-      ++next_;
-      return batch;
-    }
-    const Tensor rows = replay_.select(0, step_++);
-    const std::int64_t total = rows.size(0), share = total / ranks_, extra = total % ranks_;
-    const std::int64_t begin = rank_ * share + std::min<std::int64_t>(rank_, extra);
-    const Tensor part = rows.slice(0, begin, begin + share + (rank_ < extra ? 1 : 0));
-    return {part.slice(1, 0, part.size(1) - 1).contiguous(),
-            part.slice(1, 1, part.size(1)).contiguous()};
-  }
-
-  const std::optional<ls::data::TokenDataset>& held_out() const { return held_out_; }
-
- private:
-  int ranks_, rank_;
-  std::int64_t step_ = 0;
-  Tensor replay_;
-  std::optional<ls::data::TokenDataset> held_out_;
-  using Loader = ls::data::DataLoader<ls::data::TokenDataset>;
-  std::optional<Loader> text_;
-  Loader::Iterator next_;
-};
 
 using Model = ls::models::Gpt2;
 using Replica = ls::DistributedDataParallel<Model>;
@@ -217,9 +143,9 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
   return ls::optim::SequentialLR{{warmup, main}, {o.warmup}};
 }
 
-void train(Replica& replica, Batches& batches, const Options& o, const ls::Session& session) {
-  const std::int64_t steps = batches.steps(o.steps),
-                     sequences = batches.global_batch(o.global_batch);
+void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
+           const ls::Session& session) {
+  const std::int64_t steps = batches.steps(o.steps);
   ls::optim::AdamW optimizer(parameter_groups(replica.parameters(), o));
   ls::optim::LRScheduler scheduler(optimizer, schedule_of(o, steps));
   examples::Progress progress(steps, !session.is_main());
@@ -229,7 +155,7 @@ void train(Replica& replica, Batches& batches, const Options& o, const ls::Sessi
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto start = std::chrono::steady_clock::now();
     const ls::data::TokenBatch batch = batches.next();
-    const std::int64_t tokens = sequences * batch.tokens.size(1);
+    const std::int64_t tokens = batches.global_batch() * batch.tokens.size(1);
     const double own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size(),
                                             session.device());
     const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
@@ -326,7 +252,12 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     loaded = ls::models::load_hugging_face(o.init_from, {.dtype = dtype_of(o)});
     adopt_sizes(**loaded, o);
   }
-  Batches batches(o, session);
+  examples::TokenBatches batches({.text = o.data,
+                                  .replay = o.tokens,
+                                  .context = o.context,
+                                  .global_batch = o.global_batch,
+                                  .seed = o.seed},
+                                 *session.world());
   const auto model = loaded ? *loaded : make_model(o);
   model->to(session.device());
   if (session.is_main())

@@ -81,4 +81,16 @@ CLI::Validator writable() {
   return {check, "PATH"};
 }
 
+CLI::Validator gpt2_files() {
+  const auto check = [](const std::string& text) -> std::string {
+    namespace fs = std::filesystem;
+    const fs::path path(text);
+    const bool fine = fs::is_directory(path)
+                          ? fs::exists(path / "config.json")
+                          : fs::exists(path) && path.extension() == ".safetensors";
+    return fine ? "" : text + " is neither a folder with config.json nor a .safetensors file";
+  };
+  return {check, "PATH"};
+}
+
 }  // namespace examples

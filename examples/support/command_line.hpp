@@ -31,5 +31,7 @@ CLI::Validator not_negative();
 CLI::Validator below_one();
 /// Accepts paths at which a file or folder can be made, missing folders above it included.
 CLI::Validator writable();
+/// Accepts folders with a config.json, and .safetensors files: Hugging Face's GPT-2.
+CLI::Validator gpt2_files();
 
 }  // namespace examples

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/data/data_loader.hpp>
+#include <lockstep/data/token_dataset.hpp>
+
+/// @file
+/// Batches of a language model, shared out over the ranks.
+
+namespace examples {
+
+/// Where batches come from.
+struct TokenBatchesOptions {
+  /// Text files; empty: the project's own text. A tenth at their end is held out.
+  std::vector<std::filesystem::path> text = {};
+  /// Safetensors with `tokens` i64 [steps, batch, context + 1], replayed instead of any text.
+  std::filesystem::path replay = {};
+  /// Tokens in a sequence of text.
+  std::int64_t context = 128;
+  /// Sequences a step, over all ranks; a replayed file has its own.
+  std::int64_t global_batch = 16;
+  /// Order of the sequences of text.
+  std::uint64_t seed = 1;
+};
+
+/// The batches of a run, without end for text; this rank's part of each.
+class TokenBatches {
+ public:
+  /// Every rank of the group must make one.
+  /// @throws lockstep::InvalidArgument for too little text, a file of another shape, a rank without
+  /// a sequence, or text that differs between the ranks.
+  TokenBatches(const TokenBatchesOptions& options, lockstep::Communicator& group);
+
+  /// Sequences a step, over all ranks.
+  std::int64_t global_batch() const { return global_batch_; }
+  /// Steps that there are batches for, `wanted` at the most.
+  std::int64_t steps(std::int64_t wanted) const;
+  /// The next batch's part of this rank. A replayed file has no more than its steps.
+  lockstep::data::TokenBatch next();
+  /// Text to judge the model by; none where batches are replayed.
+  const std::optional<lockstep::data::TokenDataset>& held_out() const { return held_out_; }
+
+ private:
+  using Loader = lockstep::data::DataLoader<lockstep::data::TokenDataset>;
+
+  void open_text(const TokenBatchesOptions& options, lockstep::Communicator& group);
+  bool replays() const { return replay_.defined(); }
+
+  int rank_, ranks_;
+  std::int64_t global_batch_;
+  lockstep::Tensor replay_;
+  std::int64_t step_ = 0;
+  std::optional<lockstep::data::TokenDataset> held_out_;
+  std::optional<Loader> text_;
+  Loader::Iterator position_;
+};
+
+}  // namespace examples
