@@ -113,12 +113,26 @@ Json process() {
   const std::string launcher = ls::comm::launcher_name();
   const char* open_mp = std::getenv("OMP_NUM_THREADS");
   return {{"launcher", launcher.empty() ? "none" : launcher},
-          {"bound to processors", affinity()},
           {"threads", ls::num_threads()},
           {"OMP_NUM_THREADS", open_mp ? open_mp : "not set"},
           {"/dev/shm", missing ? "missing"
                                : gibibytes(static_cast<double>(shared.available)) + " free of " +
                                      gibibytes(static_cast<double>(shared.capacity))}};
+}
+
+/// Which processors each rank of the job may run on, and its host. Every rank must call it.
+Json bindings() {
+  Json result = Json::object();
+  try {
+    const auto job = ls::comm::make_bootstrap();
+    const auto processors = job->all_gather_bytes(affinity());
+    for (std::size_t rank = 0; rank < processors.size(); ++rank)
+      result["rank " + std::to_string(rank)] =
+          "bound to processors " + processors[rank] + " of " + job->peers()[rank].host;
+  } catch (const ls::Error& error) {
+    result["the ranks did not meet"] = error.what();  // worth reporting too
+  }
+  return result;
 }
 
 /// One line a value, lists with commas between.
@@ -138,17 +152,20 @@ void print(const Json& report) {
   }
 }
 
-int report(bool as_json) {
-  const Json all{{"build", build()},
-                 {"backends", backends()},
-                 {"machine", processor()},
-                 {"devices", {{"GPUs", gpus()}}},
-                 {"process", process()}};
+void report(bool as_json) {
+  Json all{{"build", build()},
+           {"backends", backends()},
+           {"machine", processor()},
+           {"devices", {{"GPUs", gpus()}}},
+           {"process", process()}};
+  // Text comes before the ranks meet, in case they never do.
+  if (!as_json) print(all);
+  const Json ranks{{"ranks", bindings()}};
+  all.update(ranks);
   if (as_json)
     std::cout << all.dump(2) << "\n";
   else
-    print(all);
-  return 0;
+    print(ranks);
 }
 
 }  // namespace
@@ -158,7 +175,11 @@ int main(int argc, char** argv) try {
   CLI::App app("Says what this build and this machine have, for bug reports", "lockstep_info");
   app.add_flag("--json", as_json, "One JSON object instead of text");
   examples::parse(app, argc, argv);
-  return ls::comm::launch_rank() == 0 ? report(as_json) : 0;
+  if (ls::comm::launch_rank() == 0)
+    report(as_json);
+  else
+    bindings();
+  return 0;
 } catch (const examples::Exit& exit) {
   return exit.code;
 } catch (const ls::Error& error) {

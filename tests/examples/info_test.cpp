@@ -1,5 +1,7 @@
 // What lockstep_info reports.
 
+#include <sched.h>
+
 #include "examples/jobs.hpp"
 
 namespace examples::testing {
@@ -12,7 +14,7 @@ TEST(LockstepInfo, ReportsBuildAndMachineAsText) {
   EXPECT_EQ(result.exit_code, 0);
   for (const char* words : {"lockstep: ", "compiler: ", "zlib: ", "ops on the CPU: ", "reference",
                             "kernels in use: ", "memory: ", "GPUs: ", "launcher: none",
-                            "bound to processors: ", "threads: ", "/dev/shm: "})
+                            "threads: ", "/dev/shm: ", "rank 0: bound to processors "})
     EXPECT_THAT(result.output, HasSubstr(words));
 }
 
@@ -33,6 +35,28 @@ TEST(LockstepInfo, SpeaksOnceInAJobAndNamesItsLauncherMpi) {
   const auto report = nlohmann::json::parse(result.output);
   EXPECT_THAT(report.at("process").at("launcher").get<std::string>(), HasSubstr("mpirun"));
   EXPECT_THAT(report.at("build").at("MPI").get<std::string>(), HasSubstr("MPI"));
+}
+
+/// The first processor that this process may run on.
+int own_processor() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  int processor = 0;
+  while (processor < CPU_SETSIZE && !CPU_ISSET(processor, &mask)) ++processor;
+  return processor;
+}
+
+TEST(LockstepInfo, ReportsTheBindingOfEveryRankMpi) {
+  const std::string one = std::to_string(own_processor());
+  const auto bound = run_command(mpirun(1) + command("lockstep_info", "--json") +
+                                 " : -np 1 taskset -c " + one + " " + command("lockstep_info", ""));
+  ASSERT_EQ(bound.exit_code, 0) << bound.output;
+  const auto ranks = nlohmann::json::parse(bound.output).at("ranks");
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_THAT(ranks.at("rank 0").get<std::string>(), HasSubstr("bound to processors "));
+  EXPECT_THAT(ranks.at("rank 1").get<std::string>(),
+              HasSubstr("bound to processors " + one + " of "));
 }
 
 TEST(LockstepInfo, SaysThatAForcedInstructionSetIsMissing) {
