@@ -13,7 +13,8 @@ void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose);
 
 /// Chooses this rank's device from "auto", "cpu", "cuda" or "cuda:N"; all ranks get the same kind.
 /// Every rank must call it.
-/// @throws InvalidArgument for other words or where ranks ask for different kinds, Unsupported without enough GPUs; on every rank alike.
+/// @throws InvalidArgument for other words or where ranks ask for different kinds, Unsupported
+/// without enough GPUs; on every rank alike.
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted);
 
 /// Sets the threads of this process' CPU ops: `wanted`, OMP_NUM_THREADS, or the cores of its
