@@ -12,36 +12,21 @@
 #include "comm/host/collectives.hpp"
 #include "comm/host/host_work.hpp"
 #include "comm/host/transport.hpp"
-#include "lockstep/comm/communicator.hpp"
+#include "comm/operation_communicator.hpp"
 
 namespace lockstep::comm::host {
 
 /// A communicator on host memory over any transport. Operations queue up and run on a progress
 /// thread of the communicator's own, because neither MPI nor sockets move data by themselves while
 /// the caller computes.
-class HostCommunicator final : public Communicator {
+class HostCommunicator final : public OperationCommunicator {
  public:
   HostCommunicator(std::unique_ptr<Transport> transport, std::string name,
                    const CommunicatorOptions& options);
   ~HostCommunicator() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   Device device() const override { return cpu; }
   std::string_view backend() const override { return transport_->backend(); }
-  const std::string& name() const override { return name_; }
-
-  Work all_reduce(Buffer buffer, Reduction reduction, const CollectiveOptions& options) override;
-  Work reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction,
-                      std::span<const std::int64_t> counts,
-                      const CollectiveOptions& options) override;
-  Work all_gather(ConstBuffer input, Buffer output, std::span<const std::int64_t> counts,
-                  const CollectiveOptions& options) override;
-  Work broadcast(Buffer buffer, int root, const CollectiveOptions& options) override;
-  Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options) override;
-  Work send(ConstBuffer buffer, int to, const CollectiveOptions& options) override;
-  Work receive(Buffer buffer, int from, const CollectiveOptions& options) override;
-  Work barrier(const CollectiveOptions& options) override;
   CommunicatorPtr split(int color, int key) override;
   void abort(const std::string& reason) noexcept override;
   std::string describe_progress() const override;
@@ -49,7 +34,7 @@ class HostCommunicator final : public Communicator {
  private:
   using WorkPtr = IntrusivePtr<HostWork>;
 
-  Work submit(Operation operation, const CollectiveOptions& options);
+  Work submit(Operation operation) override;
   void progress();
   WorkPtr next();
   void execute(HostWork& work);
@@ -58,11 +43,7 @@ class HostCommunicator final : public Communicator {
   std::string context(const Operation& operation) const;
 
   std::unique_ptr<Transport> transport_;
-  const int rank_, size_;
-  const std::string name_;
-  const CommunicatorOptions options_;
   Collectives collectives_;
-  std::uint64_t splits_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

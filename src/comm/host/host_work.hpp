@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "comm/host/failure.hpp"
-#include "comm/host/operation.hpp"
+#include "comm/operation.hpp"
 #include "lockstep/comm/work.hpp"
 
 namespace lockstep::comm::host {

@@ -11,10 +11,6 @@
 namespace lockstep::comm::host {
 namespace {
 
-constexpr const char* operation_names[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                           "broadcast",  "all_to_all",     "send",
-                                           "receive",    "barrier"};
-
 // FNV-1a: ranks may run different builds of the standard library, so std::hash will not do.
 std::uint64_t hash_bytes(const void* data, std::size_t size) {
   std::uint64_t hash = 0xCBF29CE484222325;
@@ -79,7 +75,7 @@ std::string Signature::describe() const {
       reduction > ReduceKind::scaled_sum) {
     return "a message of unknown form";
   }
-  out << operation_names[static_cast<int>(kind)];
+  out << name_of(kind);
   if (kind == OperationKind::send) out << " to rank " << peer;
   if (kind == OperationKind::receive) out << " from rank " << peer;
   out << " #" << sequence;

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "comm/host/operation.hpp"
+#include "comm/operation.hpp"
 
 namespace lockstep::comm::host {
 

@@ -8,7 +8,7 @@
 #include "lockstep/comm/reduction.hpp"
 #include "lockstep/core/dtype.hpp"
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 
 enum class OperationKind : std::uint8_t {
   all_reduce,
@@ -20,6 +20,13 @@ enum class OperationKind : std::uint8_t {
   receive,
   barrier
 };
+
+/// The call that makes such an operation, for messages.
+constexpr const char* name_of(OperationKind kind) {
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                   "all_to_all", "send",           "receive",    "barrier"};
+  return names[static_cast<int>(kind)];
+}
 
 /// One collective as submitted: all that its execution needs.
 struct Operation {
@@ -41,4 +48,4 @@ struct Operation {
   }
 };
 
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm

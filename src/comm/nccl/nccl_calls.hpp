@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nccl.h>
+
+#include "comm/operation.hpp"
+
+namespace lockstep::comm {
+
+/// Where an operation is put: a group, this rank's place in it, and a stream.
+struct NcclPlace {
+  ncclComm_t communicator;
+  int rank, size;
+  void* scratch;  ///< device memory of one f32, for barriers
+  cudaStream_t stream;
+};
+
+/// Puts the NCCL calls of one operation on a stream. Returns the first error.
+ncclResult_t enqueue(const Operation& operation, const NcclPlace& place);
+
+}  // namespace lockstep::comm
