@@ -120,6 +120,15 @@ TEST_P(DataLoaderTest, ResumesAfterEveryBatch) {
   }
 }
 
+TEST_P(DataLoaderTest, BeginsTheNextEpochAfterLeavingOneThatWasLoadedFromItsStart) {
+  DataLoader loader(Echo{}, SequentialSampler(20), options());
+  loader.load_state({});
+  for (const auto& batch : loader)
+    if (batch[0] == 4) break;
+  EXPECT_EQ((*loader.begin())[0], 0);
+  EXPECT_EQ(loader.state(), (LoaderState{1, 1}));
+}
+
 TEST_P(DataLoaderTest, RefusesAStateOfAnotherDataSet) {
   DataLoader loader(Echo{}, RandomSampler(20), options());
   EXPECT_THROW(loader.load_state({0, 10}), InvalidArgument);

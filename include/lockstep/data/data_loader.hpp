@@ -113,8 +113,8 @@ class DataLoader {
 
   /// Starts an epoch: the one after the last, or the one that `load_state` named.
   Iterator begin() {
-    const bool left_early = next_.batch > 0 && !std::exchange(resumes_, false);
-    if (left_early) next_ = {next_.epoch + 1, 0};
+    const bool resumes = std::exchange(resumes_, false);
+    if (next_.batch > 0 && !resumes) next_ = {next_.epoch + 1, 0};
     if (pipeline_) pipeline_->stop();
     order_ = batches_.order(next_.epoch);
     if (options_.num_workers > 0) start_workers();
