@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Training steps of lockstep and PyTorch, step by step in turn, on the same weights and batches.
+"""Training steps and data loaders of lockstep and PyTorch, step by step in turn, on the same data.
 
     compare.py --bin build/bin [--python PYTHON] [--threads N ...] [--mode eager] [--steps N] CASE...
 
 PYTHON is an interpreter that has torch and safetensors. Prints one JSON line a case: minimum and
-median seconds of both, the ratio of the medians (above 1: lockstep is faster), and the largest
-relative difference of the losses, without which no speed means anything.
+median time of both, the ratio of the medians (above 1: lockstep is faster), and the largest
+relative difference of the losses or of the batches' checksums, without which no speed means
+anything. Loaders get the largest number of threads, and each library its best number of workers.
 """
 
 import argparse
@@ -18,28 +19,13 @@ import sys
 import tempfile
 import time
 
+from compare_loader import compare_loader
+from stepper import Stepper
 
-class Stepper:
-    """A program that runs one step for every line it is given."""
-
-    def __init__(self, command, threads):
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment)
-        if self.process.stdout.readline().strip() != "ready":
-            raise SystemExit(f"{command[0]} did not start")
-
-    def step(self):
-        self.process.stdin.write("step\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
+LOADER_CASES = ("tokens", "images")
 
 
-def compare(case, threads, options):
+def compare_train_step(case, threads, options):
     peer_script = pathlib.Path(__file__).with_name("torch_train_step.py")
     with tempfile.TemporaryDirectory() as folder:
         state = os.path.join(folder, "state.safetensors")
@@ -64,6 +50,15 @@ def compare(case, threads, options):
             "largest_loss_difference": losses}
 
 
+def compare(case, options):
+    """The result lines of one case."""
+    if case in LOADER_CASES:
+        yield from compare_loader(case, options)
+        return
+    for threads in options.threads:
+        yield compare_train_step(case, threads, options)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", default="build/bin")
@@ -72,15 +67,15 @@ def main():
     parser.add_argument("--mode", choices=["eager", "compiled"], default="eager")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60, help="at most this long a case")
-    parser.add_argument("cases", nargs="*", default=["gpt_f32", "gpt_bf16", "tiny_f32"])
+    parser.add_argument("cases", nargs="*", default=["gpt_f32", "gpt_bf16", "tiny_f32", *LOADER_CASES])
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch, safetensors"],
                       stderr=subprocess.DEVNULL, check=False).returncode:
         print(f"{options.python} has no torch and safetensors; name one that has with --python")
         return 77
     for case in options.cases:
-        for threads in options.threads:
-            print(json.dumps(compare(case, threads, options)), flush=True)
+        for line in compare(case, options):
+            print(json.dumps(line), flush=True)
     return 0
 
 
