@@ -66,22 +66,21 @@ void PrefetchPipeline::work() {
     const std::int64_t job = claimed_++;
     ++running_;
     lock.unlock();
-    run(job);
+    std::exception_ptr error = run(job);
     lock.lock();
+    slots_[slot_of(job)] = {true, std::move(error)};
     --running_;
     job_done_.notify_all();
   }
 }
 
-void PrefetchPipeline::run(std::int64_t job) {
-  std::exception_ptr error;
+std::exception_ptr PrefetchPipeline::run(std::int64_t job) noexcept {
   try {
     produce_(job, slot_of(job));
+    return nullptr;
   } catch (...) {
-    error = std::current_exception();
+    return std::current_exception();
   }
-  const std::lock_guard lock(mutex_);
-  slots_[slot_of(job)] = {true, std::move(error)};
 }
 
 std::size_t PrefetchPipeline::take() {

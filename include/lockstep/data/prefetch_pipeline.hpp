@@ -46,7 +46,7 @@ class PrefetchPipeline {
   };
 
   void work();
-  void run(std::int64_t job);
+  std::exception_ptr run(std::int64_t job) noexcept;
   void stop_locked(std::unique_lock<std::mutex>& lock);
   void join() noexcept;
   bool may_claim() const;
