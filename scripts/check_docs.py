@@ -12,12 +12,13 @@ function of the same name.
     check_docs.py --self-test run the scanner over planted declarations
 """
 
-import argparse
 import bisect
 import dataclasses
 import pathlib
 import re
 import sys
+
+import tree_check
 
 TOKEN = re.compile(r"""
     (?P<doc>///[^\n]*|/\*\*.*?\*/)
@@ -364,19 +365,9 @@ def self_test():
     return reported == expected
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true", help="scan planted declarations")
-    options = parser.parse_args()
-    if options.self_test:
-        return 0 if self_test() else 1
-    lines, checked = check(options.root)
-    print("\n".join(lines), end="\n" if lines else "")
-    print(f"documentation: {checked} public declarations, {len(lines)} without a comment")
-    return 1 if lines or not checked else 0
+def summary(checked, missing):
+    return f"documentation: {checked} public declarations, {missing} without a comment"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.run(__doc__, check, self_test, summary))

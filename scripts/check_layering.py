@@ -8,11 +8,12 @@ file:line, the include, and the rule it breaks.
     check_layering.py --self-test plant violations in a temporary tree and see them caught
 """
 
-import argparse
 import pathlib
 import re
 import sys
 import tempfile
+
+import tree_check
 
 # Layer -> the layers it may include, beside itself. `observe` is open to all but those that name
 # nothing. `backend` are the kernel-family interfaces and their implementations below src/backend.
@@ -187,19 +188,9 @@ def self_test():
     return not wrong and not misplaced
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true", help="see planted violations caught")
-    options = parser.parse_args()
-    if options.self_test:
-        return 0 if self_test() else 1
-    violations, files = check(options.root)
-    print("\n".join(violations), end="\n" if violations else "")
-    print(f"layering: {files} files, {len(violations)} forbidden includes")
-    return 1 if violations or not files else 0
+def summary(files, violations):
+    return f"layering: {files} files, {violations} forbidden includes"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.run(__doc__, check, self_test, summary))

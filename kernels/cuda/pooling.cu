@@ -107,57 +107,80 @@ __global__ void __launch_bounds__(threads) max_pool_kernel(Image out, Image in, 
   }
 }
 
-/// Every input position gathers from the windows that cover it: no two threads write one element.
-template <class T>
-__global__ void __launch_bounds__(threads)
-    max_pool_backward_kernel(Image out, Image in, PoolWindows windows, T* dx, const T* dy,
-                             const std::int64_t* index) {
-  using A = AccumulateType<T>;
-  for (std::int64_t i = global_thread(); i < in.count(); i += grid_threads()) {
-    const Place at = in.place(i);
-    const Range rows = covering(windows.axis[0], at.h);
-    const Range columns = covering(windows.axis[1], at.w);
-    A sum = 0;
-    for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-        const std::int64_t from = out.offset({at.n, at.c, h, w});
-        if (index[from] == at.h * in.extent[3] + at.w) sum += convert<A>(dy[from]);
-      }
-    dx[in.offset(at)] = convert<T>(sum);
+/// The sum of term(h, w) over a rectangle.
+template <class A, class Term>
+__device__ A sum_over(Range rows, Range columns, Term term) {
+  A sum = 0;
+  for (std::int64_t h = rows.begin; h < rows.end; ++h)
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) sum += term(h, w);
+  return sum;
+}
+
+/// Every position of an image takes what `gather` finds for it: no two threads write one element.
+template <class T, class Gather>
+__global__ void __launch_bounds__(threads) gather_kernel(Image to, T* values, Gather gather) {
+  for (std::int64_t i = global_thread(); i < to.count(); i += grid_threads()) {
+    const Place at = to.place(i);
+    values[to.offset(at)] = convert<T>(gather(at));
   }
 }
 
+/// Input positions gather from the windows that cover them and took their maximum there.
 template <class T>
-__global__ void __launch_bounds__(threads)
-    average_pool_kernel(Image out, Image in, PoolWindows windows, T* y, const T* x) {
+struct MaxPoolBackward {
   using A = AccumulateType<T>;
-  for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
-    const Place at = out.place(i);
-    const Range rows = window(windows.axis[0], at.h);
-    const Range columns = window(windows.axis[1], at.w);
-    A sum = 0;
-    for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w)
-        sum += convert<A>(x[in.offset({at.n, at.c, h, w})]);
-    y[out.offset(at)] = convert<T>(sum / static_cast<A>(divisor(windows, at.h, at.w)));
+  PoolWindows windows;
+  Image out;
+  std::int64_t width;  ///< of the input
+  const T* dy;
+  const std::int64_t* index;
+
+  __device__ A operator()(const Place& at) const {
+    return sum_over<A>(covering(windows.axis[0], at.h), covering(windows.axis[1], at.w),
+                       [&](std::int64_t h, std::int64_t w) {
+                         const std::int64_t from = out.offset({at.n, at.c, h, w});
+                         const bool taken = index[from] == at.h * width + at.w;
+                         return taken ? convert<A>(dy[from]) : A(0);
+                       });
   }
-}
+};
 
 template <class T>
-__global__ void __launch_bounds__(threads)
-    average_pool_backward_kernel(Image out, Image in, PoolWindows windows, T* dx, const T* dy) {
+struct AveragePool {
   using A = AccumulateType<T>;
-  for (std::int64_t i = global_thread(); i < in.count(); i += grid_threads()) {
-    const Place at = in.place(i);
-    const Range rows = covering(windows.axis[0], at.h);
-    const Range columns = covering(windows.axis[1], at.w);
-    A sum = 0;
-    for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w)
-        sum +=
-            convert<A>(dy[out.offset({at.n, at.c, h, w})]) / static_cast<A>(divisor(windows, h, w));
-    dx[in.offset(at)] = convert<T>(sum);
+  PoolWindows windows;
+  Image in;
+  const T* x;
+
+  __device__ A operator()(const Place& at) const {
+    const A sum = sum_over<A>(window(windows.axis[0], at.h), window(windows.axis[1], at.w),
+                              [&](std::int64_t h, std::int64_t w) {
+                                return convert<A>(x[in.offset({at.n, at.c, h, w})]);
+                              });
+    return sum / static_cast<A>(divisor(windows, at.h, at.w));
   }
+};
+
+template <class T>
+struct AveragePoolBackward {
+  using A = AccumulateType<T>;
+  PoolWindows windows;
+  Image out;
+  const T* dy;
+
+  __device__ A operator()(const Place& at) const {
+    return sum_over<A>(covering(windows.axis[0], at.h), covering(windows.axis[1], at.w),
+                       [&](std::int64_t h, std::int64_t w) {
+                         return convert<A>(dy[out.offset({at.n, at.c, h, w})]) /
+                                static_cast<A>(divisor(windows, h, w));
+                       });
+  }
+};
+
+template <class T, class Gather>
+void launch_gather(const ArrayView& to, const Gather& gather, StreamRef stream) {
+  launch(stream, grid_for(to.numel(), threads), threads, 0, gather_kernel<T, Gather>, Image(to),
+         to.as<T>(), gather);
 }
 
 }  // namespace
@@ -173,24 +196,27 @@ void max_pool(const ArrayView& y, const ArrayView& index, const ArrayView& x,
 void max_pool_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& index,
                        const PoolWindows& windows, StreamRef stream) {
   dispatch_floating(dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(dx.numel(), threads), threads, 0, max_pool_backward_kernel<T>,
-           Image(dy), Image(dx), windows, dx.as<T>(), dy.as<T>(), index.as<std::int64_t>());
+    launch_gather<T>(dx,
+                     MaxPoolBackward<T>{.windows = windows,
+                                        .out = Image(dy),
+                                        .width = dx.shape[3],
+                                        .dy = dy.as<T>(),
+                                        .index = index.as<std::int64_t>()},
+                     stream);
   });
 }
 
 void average_pool(const ArrayView& y, const ArrayView& x, const PoolWindows& windows,
                   StreamRef stream) {
   dispatch_floating(y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(y.numel(), threads), threads, 0, average_pool_kernel<T>, Image(y),
-           Image(x), windows, y.as<T>(), x.as<T>());
+    launch_gather<T>(y, AveragePool<T>{windows, Image(x), x.as<T>()}, stream);
   });
 }
 
 void average_pool_backward(const ArrayView& dx, const ArrayView& dy, const PoolWindows& windows,
                            StreamRef stream) {
   dispatch_floating(dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(dx.numel(), threads), threads, 0, average_pool_backward_kernel<T>,
-           Image(dy), Image(dx), windows, dx.as<T>(), dy.as<T>());
+    launch_gather<T>(dx, AveragePoolBackward<T>{windows, Image(dy), dy.as<T>()}, stream);
   });
 }
 

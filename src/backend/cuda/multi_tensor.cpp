@@ -1,29 +1,15 @@
 #include "cuda/multi_tensor.hpp"
 
-#include <cmath>
 #include <vector>
 
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
-#include "backend/reduce.hpp"
+#include "backend/optimizer_coefficients.hpp"
 
 namespace lockstep::backend {
 namespace {
 
 namespace kernels = cuda_kernels;
-
-AdamCoefficients coefficients_of(const AdamConstants& c) {
-  const auto step = static_cast<double>(c.step);
-  return {.gradient_sign = c.maximize ? -1.0 : 1.0,
-          .coupled_decay = c.decoupled_decay ? 0.0 : c.weight_decay,
-          .shrink = c.decoupled_decay ? 1 - c.lr * c.weight_decay : 1.0,
-          .beta1_rest = 1 - c.beta1,
-          .beta2 = c.beta2,
-          .beta2_rest = 1 - c.beta2,
-          .eps = c.eps,
-          .step_size = c.lr / (1 - std::pow(c.beta1, step)),
-          .root_correction2 = std::sqrt(1 - std::pow(c.beta2, step))};
-}
 
 /// The lists as the kernels take them; states that the rule does not use are left out.
 std::vector<kernels::OptimizerArrays> arrays_of(std::span<const OptimizerTensors> tensors,
@@ -41,14 +27,7 @@ class CudaMultiTensor final : public MultiTensor {
  public:
   void sgd(std::span<const OptimizerTensors> tensors, const SgdConstants& c,
            StreamRef stream) override {
-    const SgdCoefficients coefficients{.gradient_sign = c.maximize ? -1.0 : 1.0,
-                                       .lr = c.lr,
-                                       .momentum = c.momentum,
-                                       .dampening_rest = 1 - c.dampening,
-                                       .weight_decay = c.weight_decay,
-                                       .nesterov = c.nesterov,
-                                       .first_step = c.first_step};
-    kernels::sgd(arrays_of(tensors, c.momentum != 0 ? 1 : 0), coefficients, stream);
+    kernels::sgd(arrays_of(tensors, c.momentum != 0 ? 1 : 0), coefficients_of(c), stream);
   }
   void adam(std::span<const OptimizerTensors> tensors, const AdamConstants& c,
             StreamRef stream) override {

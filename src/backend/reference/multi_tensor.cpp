@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/elementwise.hpp"
-#include "backend/reduce.hpp"
+#include "backend/optimizer_coefficients.hpp"
 #include "backend/reference/families.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -112,29 +112,10 @@ double square_sum_of(const ArrayView& array) {
   return total;
 }
 
-AdamCoefficients adam_coefficients(const AdamConstants& c) {
-  const auto step = static_cast<double>(c.step);
-  return {.gradient_sign = c.maximize ? -1.0 : 1.0,
-          .coupled_decay = c.decoupled_decay ? 0.0 : c.weight_decay,
-          .shrink = c.decoupled_decay ? 1 - c.lr * c.weight_decay : 1.0,
-          .beta1_rest = 1 - c.beta1,
-          .beta2 = c.beta2,
-          .beta2_rest = 1 - c.beta2,
-          .eps = c.eps,
-          .step_size = c.lr / (1 - std::pow(c.beta1, step)),
-          .root_correction2 = std::sqrt(1 - std::pow(c.beta2, step))};
-}
-
 class ReferenceMultiTensor final : public MultiTensor {
  public:
   void sgd(std::span<const OptimizerTensors> tensors, const SgdConstants& c, StreamRef) override {
-    const SgdCoefficients coefficients{.gradient_sign = c.maximize ? -1.0 : 1.0,
-                                       .lr = c.lr,
-                                       .momentum = c.momentum,
-                                       .dampening_rest = 1 - c.dampening,
-                                       .weight_decay = c.weight_decay,
-                                       .nesterov = c.nesterov,
-                                       .first_step = c.first_step};
+    const SgdCoefficients coefficients = coefficients_of(c);
     for (const OptimizerTensors& each : tensors) {
       const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
       for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
@@ -144,7 +125,7 @@ class ReferenceMultiTensor final : public MultiTensor {
   }
 
   void adam(std::span<const OptimizerTensors> tensors, const AdamConstants& c, StreamRef) override {
-    const AdamCoefficients coefficients = adam_coefficients(c);
+    const AdamCoefficients coefficients = coefficients_of(c);
     for (const OptimizerTensors& each : tensors) {
       const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
       LOCKSTEP_CHECK(each.state1 && each.state2 && (!c.amsgrad || each.max_state2), InvalidArgument,
