@@ -8,6 +8,10 @@
 // Every line of ops.def, over its own test domain, in the layouts that broadcasting and views give.
 // A new op is covered by its line; the functions here only call it by name.
 
+namespace lockstep {
+static void PrintTo(const OpTraits& op, std::ostream* out) { *out << op.name; }
+}  // namespace lockstep
+
 namespace lockstep::test {
 namespace {
 

@@ -26,6 +26,7 @@ struct Op {
   std::function<Tensor(DType)> call;
   bool takes_integers = false;
 };
+std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 
 Tensor x(const Shape& shape, DType dtype) { return ones(shape, {.dtype = dtype}); }
 

@@ -73,6 +73,9 @@ struct BadOption {
   const char* arguments;
   const char* words;
 };
+std::ostream& operator<<(std::ostream& out, const BadOption& bad) {
+  return out << bad.program << ' ' << bad.arguments;
+}
 class ImpossibleValue : public ::testing::TestWithParam<BadOption> {};
 
 TEST_P(ImpossibleValue, IsRefusedInOneLine) {

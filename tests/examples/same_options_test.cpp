@@ -27,9 +27,8 @@ void expect_refusal(const CommandResult& result, const std::string& words) {
 
 struct Difference {
   const char *first, *second, *words;
-
-  friend void PrintTo(const Difference& difference, std::ostream* out) { *out << difference.words; }
 };
+std::ostream& operator<<(std::ostream& out, const Difference& each) { return out << each.words; }
 
 class OptionsThatDifferMpi : public ::testing::TestWithParam<Difference> {};
 
