@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/mpi_environment.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -21,21 +21,9 @@
 namespace examples::testing {
 
 using lockstep::testing::CommandResult;
+using lockstep::testing::occurrences;
 using lockstep::testing::run_command;
 using lockstep::testing::TemporaryFolder;
-
-/// What mpirun needs as root, in containers, and with more ranks than cores.
-class MpiEnvironment : public ::testing::Environment {
-  void SetUp() override {
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-  }
-};
-inline const auto* const mpi_environment = ::testing::AddGlobalTestEnvironment(new MpiEnvironment);
 
 /// Path of a program, with its arguments behind it.
 inline std::string command(const std::string& program, const std::string& arguments) {
@@ -67,12 +55,6 @@ inline std::size_t count_lines(const std::filesystem::path& path) {
   std::ifstream in(path);
   return static_cast<std::size_t>(
       std::count(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>(), '\n'));
-}
-
-inline std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 }  // namespace examples::testing

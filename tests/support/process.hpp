@@ -35,4 +35,11 @@ inline CommandResult run_command(const std::string& command, int limit = 40) {
   return result;
 }
 
+/// How often `part` stands in an output.
+inline std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace lockstep::testing

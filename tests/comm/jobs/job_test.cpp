@@ -1,10 +1,9 @@
 // Whole jobs: real processes that fail, vanish, or were started wrongly.
 
-#include <cstdlib>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/mpi_environment.hpp"
 #include "support/process.hpp"
 
 namespace lockstep {
@@ -14,21 +13,10 @@ using ::testing::AllOf;
 using testing::CommandResult;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::occurrences;
 using testing::run_command;
 
 const std::string program = LOCKSTEP_JOB_PROGRAM;
-
-// What mpirun needs as root, in containers, and with more ranks than cores.
-class MpiEnvironment : public ::testing::Environment {
-  void SetUp() override {
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-  }
-};
-const auto* const mpi_environment = ::testing::AddGlobalTestEnvironment(new MpiEnvironment);
 
 CommandResult mpi_job(int ranks, const std::string& arguments) {
   return run_command(std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np " +
@@ -47,13 +35,6 @@ CommandResult tcp_job(int size, int port, const std::string& arguments) {
   std::string command;
   for (int rank = 1; rank < size; ++rank) command += tcp_rank(rank, size, port, arguments) + " & ";
   return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; wait; exit $code");
-}
-
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
-    ++count;
-  return count;
 }
 
 class MpiJob : public ::testing::TestWithParam<int> {};
