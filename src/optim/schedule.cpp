@@ -71,6 +71,20 @@ double PolynomialLR::operator()(double base, std::int64_t step) const {
   return base * std::pow(left, power);
 }
 
+double OneCycleLR::operator()(double base, std::int64_t step) const {
+  check_length("OneCycleLR", iterations);
+  LOCKSTEP_CHECK(pct_start >= 0 && pct_start <= 1, InvalidArgument, "OneCycleLR: a pct_start of ",
+                 pct_start, "; it must be 0 to 1");
+  LOCKSTEP_CHECK(div_factor > 0 && final_div_factor > 0, InvalidArgument, "OneCycleLR: factors of ",
+                 div_factor, " and ", final_div_factor, "; they must be above 0");
+  const double first = base / div_factor;
+  const double end = as_double(iterations - 1), at = std::min(as_double(step), end);
+  // As PyTorch has it: the peak lies before the first step if less than one step goes up.
+  const double peak = pct_start * as_double(iterations) - 1;
+  if (at < peak) return half_cosine(first, base, at / peak);
+  return half_cosine(base, first / final_div_factor, end > peak ? (at - peak) / (end - peak) : 0.0);
+}
+
 double SequentialLR::operator()(double base, std::int64_t step) const {
   LOCKSTEP_CHECK(schedules.size() == milestones.size() + 1 &&
                      std::is_sorted(milestones.begin(), milestones.end()),

@@ -49,6 +49,42 @@ TEST(GoldenSchedules, FollowPytorch) {
   }
 }
 
+void expect_rates(const Schedule& schedule, double base, const std::vector<double>& expected) {
+  for (std::size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(schedule(base, static_cast<std::int64_t>(step)), expected[step], 1e-12 * base)
+        << "step " << step;
+}
+
+// The rates are those of PyTorch 2.15's OneCycleLR with cycle_momentum=False.
+TEST(Schedules, OneCycleFollowsPytorch) {
+  expect_rates(
+      OneCycleLR{.iterations = 10}, 0.5,
+      {0.020000000000000018, 0.26, 0.5, 0.47524231600673683, 0.40587282697488153,
+       0.30563101096814466, 0.19437098903185537, 0.09412917302511849, 0.024759683993263143, 2e-06});
+  expect_rates(
+      OneCycleLR{.iterations = 12, .pct_start = 0.25, .div_factor = 10, .final_div_factor = 100},
+      0.1,
+      {0.009999999999999995, 0.055, 0.1, 0.09698764640825613, 0.08831391993379295,
+       0.07502500000000001, 0.05872372647446318, 0.041376273525536834, 0.02507500000000001,
+       0.011786080066207053, 0.0031123535917438796, 0.0001});
+}
+
+TEST(Schedules, OneCycleFollowsPytorchWhereThePeakLiesBetweenSteps) {
+  expect_rates(OneCycleLR{.iterations = 3, .pct_start = 0.5}, 1.0,
+               {0.040000000000000036, 0.750001, 4e-06});
+  expect_rates(OneCycleLR{.iterations = 10, .pct_start = 0.05}, 1.0,
+               {0.9931806789787544, 0.9397371166557421, 0.8386414312497273, 0.7008489089356355,
+                0.5412915075774754, 0.3772597474005747, 0.2265290148351029, 0.10543332358282206,
+                0.027095270784166084, 4e-06});
+}
+
+TEST(Schedules, OneCycleKeepsItsLastRateAndRefusesWhatIsNoCycle) {
+  EXPECT_DOUBLE_EQ(OneCycleLR{.iterations = 10}(1.0, 50), 4e-6);
+  EXPECT_THROW((OneCycleLR{.iterations = 0}(1.0, 0)), InvalidArgument);
+  EXPECT_THROW((OneCycleLR{.iterations = 5, .pct_start = 1.5}(1.0, 0)), InvalidArgument);
+  EXPECT_THROW((OneCycleLR{.iterations = 5, .div_factor = 0}(1.0, 0)), InvalidArgument);
+}
+
 TEST(Schedules, ConstantStaysAtTheBase) {
   EXPECT_EQ(ConstantLR{}(0.3, 100), 0.3);
   const ConstantLR held{.factor = 0.5, .iterations = 2};

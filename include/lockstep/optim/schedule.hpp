@@ -79,6 +79,19 @@ struct PolynomialLR {
   double operator()(double base, std::int64_t step) const;
 };
 
+/// Up to base along half a cosine, then down to almost nothing along another (Smith and Topin
+/// 2018): from base / div_factor over base to base / div_factor / final_div_factor. The last rate
+/// stays.
+struct OneCycleLR {
+  std::int64_t iterations = 1;
+  double pct_start = 0.3;  ///< part of the iterations that goes up, 0 to 1
+  double div_factor = 25.0;
+  double final_div_factor = 1e4;
+  /// The rate at a step. @throws InvalidArgument for a part outside 0 to 1 or a factor of 0 or
+  /// less.
+  double operator()(double base, std::int64_t step) const;
+};
+
 /// One schedule after another: schedule i + 1 starts, at its own step 0, at milestone i.
 struct SequentialLR {
   std::vector<Schedule> schedules;
