@@ -5,17 +5,21 @@ set(lockstep_mpi_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
   OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive)
 
-# lockstep_add_mpi_test(name SOURCES file... NP count... [TIMEOUT seconds])
+# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label] [TIMEOUT seconds])
 #
 # Builds one executable with the main program of tests/support/mpi_main.cpp, and runs all of its
-# cases once for each number of ranks. Does nothing in a build without MPI.
+# cases once for each number of ranks. Those labelled gpu are reported as skipped where there are too
+# few GPUs. Does nothing in a build without MPI.
 function(lockstep_add_mpi_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;NP" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;NP" ${ARGN})
   if(NOT LOCKSTEP_WITH_MPI)
     return()
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_LABEL)
+    set(arg_LABEL mpi)
   endif()
   add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
   target_link_libraries(${name} PRIVATE lockstep_test_support)
@@ -24,13 +28,19 @@ function(lockstep_add_mpi_test name)
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
                      $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_np${ranks} PROPERTIES
-      LABELS mpi TIMEOUT ${arg_TIMEOUT} PROCESSORS ${ranks}
+      LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${ranks}
       ENVIRONMENT "${lockstep_mpi_environment}")
+    if(arg_LABEL STREQUAL "gpu")
+      set_tests_properties(${name}_np${ranks} PROPERTIES
+        SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+    endif()
   endforeach()
 endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
+lockstep_add_mpi_test(test_comm_nccl NP 1 2 4 LABEL gpu
+  SOURCES comm/nccl/nccl_communicator_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
   SOURCES ddp/mpi/mpi_replica_test.cpp)
 

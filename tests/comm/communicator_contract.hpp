@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -15,8 +14,9 @@
 #include "lockstep/comm/host_values.hpp"
 
 /// @file
-/// What every host communicator must do. A backend instantiates the suite with a World that has
-/// `static void run(body, options)`: it runs the body once on each rank.
+/// What every communicator must do, over buffers on the host. A backend instantiates the suite with
+/// a World that has `static void run(body, options)`, which runs the body once on each rank, and
+/// where it may lack something `static std::string missing()`: what, or nothing.
 
 namespace lockstep::comm {
 
@@ -90,6 +90,10 @@ void for_each_dtype(Body body) {
 template <class World>
 class CommunicatorContract : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if constexpr (requires { World::missing(); })
+      if (const std::string what = World::missing(); !what.empty()) GTEST_SKIP() << what;
+  }
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)}) {
     World::run(body, options);
@@ -125,18 +129,6 @@ TYPED_TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
           EXPECT_EQ(count_wrong(values, reduction.kind, group.size()), 0)
               << size << ' ' << dtype_of<T> << ' ' << reduction.kind;
         });
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) {
-  this->run([](Communicator& group) {
-    // In bfloat16 arithmetic 256 + 1 is 256 again, however often 1 is added.
-    for (const std::size_t size : {3, 30'000}) {
-      std::vector<BFloat16> values(size, BFloat16(group.rank() == 0 ? 256.0f : 1.0f));
-      group.all_reduce(Buffer(std::span(values))).wait();
-      const BFloat16 expected(256.0f + static_cast<float>(group.size() - 1));
-      EXPECT_THAT(values, ::testing::Each(expected));
-    }
   });
 }
 
@@ -280,7 +272,7 @@ TYPED_TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
       EXPECT_TRUE(works[index].is_completed());
       EXPECT_EQ(works[index].exception(), nullptr);
       EXPECT_THAT(buffers[index], ::testing::Each(static_cast<float>(k * group.size())));
-      if (k > 0) {
+      if (k > 0 && works[index].times()) {
         EXPECT_LE(works[index - 1].times()->finished, works[index].times()->started);
       }
     }
@@ -335,144 +327,13 @@ TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
   });
 }
 
-/// Runs `call` on each rank and expects the same Mismatch everywhere, with all `parts` in it.
-template <class Call>
-void expect_mismatch(Communicator& group, Call call, const std::vector<std::string>& parts) {
-  if (group.size() == 1) return;
-  try {
-    call();
-    ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
-  } catch (const Mismatch& error) {
-    for (const std::string& part : parts)
-      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part));
-  }
-  // The group stays failed, with the first error.
-  EXPECT_THROW(group.barrier().wait(), Mismatch);
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentCountsToAllRanks) {
-  this->run([](Communicator& group) {
-    std::vector<float> values(group.rank() == 1 ? 11 : 10);
-    expect_mismatch(
-        group,
-        [&] {
-          group.all_reduce(Buffer(std::span(values)), Reduction::sum(), {.label = "bucket 3"})
-              .wait();
-        },
-        {"disagree", "all_reduce #0 of 10 f32 (sum) 'bucket 3'", "rank 1", "of 11 f32"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentCountsOfLargeBuffers) {
-  this->run([](Communicator& group) {
-    std::vector<float> values(100'000 + (group.rank() == 1 ? 1 : 0));
-    expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values))).wait(); },
-                    {"of 100000 f32", "rank 1", "of 100001 f32"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentDtypes) {
-  this->run([](Communicator& group) {
-    std::vector<double> values(100'000);
-    const DType dtype = group.rank() == 0 ? DType::f32 : DType::i32;
-    expect_mismatch(group,
-                    [&] {
-                      group.all_reduce({values.data(), 50'000, dtype}).wait();
-                    },
-                    {"50000 f32", "50000 i32"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentReductions) {
-  this->run([](Communicator& group) {
-    std::vector<float> values(100);
-    const Reduction reduction = group.rank() == 0 ? Reduction::sum() : Reduction::max();
-    expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values)), reduction).wait(); },
-                    {"(sum)", "(max)"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentOrder) {
-  this->run([](Communicator& group) {
-    std::vector<float> a(100), b(100);
-    expect_mismatch(
-        group,
-        [&] {
-          const bool first = group.rank() == 0;
-          group.all_reduce(Buffer(std::span(a)), Reduction::sum(), {.label = first ? "a" : "b"});
-          group.all_reduce(Buffer(std::span(b)), Reduction::sum(), {.label = first ? "b" : "a"})
-              .wait();
-        },
-        {"'a'", "'b'"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, ReportsDifferentOperations) {
-  this->run([](Communicator& group) {
-    std::vector<float> values(100'000);
-    const Buffer buffer{std::span(values)};
-    expect_mismatch(
-        group,
-        [&] { (group.rank() == 0 ? group.all_reduce(buffer) : group.broadcast(buffer)).wait(); },
-        {"all_reduce", "broadcast"});
-  });
-}
-
-TYPED_TEST_P(CommunicatorContract, AbsentRankTimesOutWithItsNumber) {
-  this->run(
-      [](Communicator& group) {
-        if (group.size() == 1) return;
-        if (group.rank() == 1) {
-          // Stays alive, and away from the group, until the others gave up.
-          std::this_thread::sleep_for(std::chrono::milliseconds(700));
-          return;
-        }
-        float value = 0;
-        try {
-          group.all_reduce({&value, 1, DType::f32}, Reduction::sum(), {.label = "loss"}).wait();
-          ADD_FAILURE() << "rank " << group.rank() << " got a result from nowhere";
-        } catch (const Timeout& error) {
-          const std::string text = error.what();
-          EXPECT_THAT(text, ::testing::HasSubstr("'loss'"));
-          EXPECT_THAT(text, ::testing::HasSubstr("#0"));
-          EXPECT_THAT(text, ::testing::HasSubstr("1"));
-        } catch (const PeerFailure& error) {  // another rank's clock was faster
-          EXPECT_THAT(error.what(), ::testing::HasSubstr("timed out"));
-        }
-      },
-      {.timeout = std::chrono::milliseconds(300)});
-}
-
-TYPED_TEST_P(CommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
-  this->run([](Communicator& group) {
-    if (group.size() == 1) return;
-    if (group.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      group.abort("rank 0 ran out of memory");
-      return;
-    }
-    std::vector<float> values(100'000);
-    try {
-      group.all_reduce(Buffer(std::span(values))).wait();
-      ADD_FAILURE() << "no error";
-    } catch (const PeerFailure& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 ran out of memory"));
-    }
-  });
-}
-
 REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype,
-                            AllReduceAppliesEveryReduction, SumsOfSixteenBitFloatsAccumulateInFloat,
-                            ScaledSumWeighsEachRank, AllReduceKeepsNaN,
-                            AllReduceTouchesNothingAroundAnUnalignedBuffer,
+                            AllReduceAppliesEveryReduction, ScaledSumWeighsEachRank,
+                            AllReduceKeepsNaN, AllReduceTouchesNothingAroundAnUnalignedBuffer,
                             ReduceScatterLeavesEachRankItsPart,
                             ReduceScatterTakesUnevenPartsInPlace, AllGatherCollectsUnevenParts,
                             BroadcastReachesAllFromEveryRoot, AllToAllTransposes, SendMeetsReceive,
                             ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
-                            SplitFormsGroupsByColorAndKey, RefusesImpossibleArguments,
-                            ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
-                            ReportsDifferentDtypes, ReportsDifferentReductions,
-                            ReportsDifferentOrder, ReportsDifferentOperations,
-                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason);
+                            SplitFormsGroupsByColorAndKey, RefusesImpossibleArguments);
 
 }  // namespace lockstep::comm

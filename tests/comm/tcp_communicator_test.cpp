@@ -1,8 +1,8 @@
 #include <barrier>
 #include <thread>
 
-#include "comm/communicator_contract.hpp"
 #include "comm/host/host_communicator.hpp"
+#include "comm/host_communicator_contract.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/tcp/tcp_transport.hpp"
 
@@ -37,6 +37,7 @@ struct Sockets {
 
 using SocketWorlds = ::testing::Types<Sockets<2>, Sockets<3>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
 
 }  // namespace
 }  // namespace lockstep::comm

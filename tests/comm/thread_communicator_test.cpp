@@ -1,6 +1,6 @@
 #include <stdexcept>
 
-#include "comm/communicator_contract.hpp"
+#include "comm/host_communicator_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
 
 namespace lockstep::comm {
@@ -16,6 +16,7 @@ struct Threads {
 
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommunicatorContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostCommunicatorContract, ThreadWorlds);
 
 TEST(ThreadWorld, ReportsTheFirstRankThatThrows) {
   try {

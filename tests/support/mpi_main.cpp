@@ -55,9 +55,9 @@ int run_all() {
 comm::Bootstrap& test_bootstrap() { return *bootstrap; }
 
 void with_world(const std::function<void(Communicator&)>& body,
-                const comm::CommunicatorOptions& options) {
+                const comm::CommunicatorOptions& options, Device device) {
   {
-    const CommunicatorPtr world = comm::make_communicator(*bootstrap, cpu, options);
+    const CommunicatorPtr world = comm::make_communicator(*bootstrap, device, options);
     {
       const std::lock_guard lock(current_mutex);
       current = world.get();

@@ -1,4 +1,5 @@
-#include "comm/communicator_contract.hpp"
+#include "comm/host_communicator_contract.hpp"
+#include "comm/staged_communicator.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::comm {
@@ -11,6 +12,17 @@ struct MpiRanks {
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostCommunicatorContract, MpiRanks);
+
+// The way in which the suite reaches devices, tried where there is none.
+struct StagedMpiRanks {
+  static void run(const std::function<void(Communicator&)>& body,
+                  const CommunicatorOptions& options) {
+    const auto staged = [&](Communicator& group) { StagedCommunicator::lend(group, body); };
+    testing::with_world(staged, options);
+  }
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Staged, CommunicatorContract, StagedMpiRanks);
 
 TEST(MpiBootstrap, KnowsItsPlace) {
   Bootstrap& bootstrap = testing::test_bootstrap();
