@@ -43,6 +43,16 @@ benchmark::Epoch consume(const LoaderCase& item, int workers) {
   return item.run(workers, {.step_seconds = item.step_seconds, .batches = consumed});
 }
 
+/// Median share of its time that a consumer waits.
+double waits(const LoaderCase& item, int workers) {
+  std::vector<double> shares;
+  for (int round = 0; round < 3; ++round) {
+    const auto epoch = consume(item, workers);
+    shares.push_back(epoch.waited / epoch.seconds);
+  }
+  return median(std::move(shares));
+}
+
 void measure_case(const benchmark::Report& report, const LoaderCase& item, const std::string& name,
                   int workers) {
   benchmark::Copier copier;
@@ -54,7 +64,6 @@ void measure_case(const benchmark::Report& report, const LoaderCase& item, const
   }
   const double seconds = median(loading), count = static_cast<double>(item.batches);
   const double moved = (item.bytes_read + item.bytes_written) * count;
-  const auto consumer = consume(item, workers);
   report.add({{"case", name},
               {"workers", workers},
               {"us_a_batch_min", std::ranges::min(loading) / count * 1e6},
@@ -64,7 +73,7 @@ void measure_case(const benchmark::Report& report, const LoaderCase& item, const
               {"copy_gb_per_s", 1e-9 * moved / median(copying)},
               {"share_of_copy", median(copying) / seconds},
               {"step_ms", item.step_seconds * 1e3},
-              {"waits", consumer.waited / consumer.seconds}});
+              {"waits", waits(item, workers)}});
 }
 
 /// The answer to a line such as "epoch 2".

@@ -21,13 +21,15 @@ def best_workers(program):
     return min(WORKERS, key=seconds)
 
 
+def waits(program, workers):
+    """The share of its time that a consumer waits: the median of three."""
+    epochs = [program.step(f"consume {workers}") for _ in range(3)]
+    return statistics.median(epoch["waited"] / epoch["seconds"] for epoch in epochs)
+
+
 def least_waits(program):
-    """The smallest share of its time that a consumer waits, over the numbers of workers."""
-    shares = []
-    for workers in WORKERS:
-        epoch = program.step(f"consume {workers}")
-        shares.append(epoch["waited"] / epoch["seconds"])
-    return min(shares)
+    """The same at the number of workers with the least."""
+    return min(waits(program, workers) for workers in WORKERS)
 
 
 def take_turns(ours, peer, workers, options):
@@ -47,7 +49,7 @@ def compare_form(case, form, ours, folder, options):
     sums = [program.step("check 0")["checksum"] for program in (ours, peer)]
     workers = best_workers(ours), best_workers(peer)
     mine, theirs, copies = take_turns(ours, peer, workers, options)
-    waits = least_waits(ours), least_waits(peer)
+    waiting = least_waits(ours), least_waits(peer)
     peer.stop()
     sizes = json.loads((pathlib.Path(folder) / "sizes.json").read_text())
     ours_median, peer_median = statistics.median(mine), statistics.median(theirs)
@@ -61,7 +63,7 @@ def compare_form(case, form, ours, folder, options):
             "lockstep_gb_per_s": 1e-9 * sizes["bytes_moved"] / ours_median,
             "share_of_copy": statistics.median(copies) / ours_median,
             "step_ms": sizes["step_seconds"] * 1e3,
-            "lockstep_waits": waits[0], "torch_waits": waits[1],
+            "lockstep_waits": waiting[0], "torch_waits": waiting[1],
             "checksum_difference": abs(sums[0] - sums[1]) / abs(sums[1])}
 
 
