@@ -124,11 +124,11 @@ Json process() {
 Json bindings() {
   Json result = Json::object();
   try {
-    const auto job = ls::comm::make_bootstrap();
-    const auto processors = job->all_gather_bytes(affinity());
+    const ls::Session session(0, nullptr, {.device = "cpu"});
+    const auto processors = session.bootstrap().all_gather_bytes(affinity());
     for (std::size_t rank = 0; rank < processors.size(); ++rank)
-      result["rank " + std::to_string(rank)] =
-          "bound to processors " + processors[rank] + " of " + job->peers()[rank].host;
+      result["rank " + std::to_string(rank)] = "bound to processors " + processors[rank] + " of " +
+                                               session.bootstrap().peers()[rank].host;
   } catch (const ls::Error& error) {
     result["the ranks did not meet"] = error.what();  // worth reporting too
   }

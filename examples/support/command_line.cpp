@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/comm/info.hpp"
+#include "lockstep/comm/session.hpp"
 
 namespace examples {
 namespace {
@@ -23,8 +25,12 @@ double number_in(const std::string& text) {
 }  // namespace
 
 void refuse(const CLI::App& app, const std::string& message) {
-  if (lockstep::comm::launch_rank() == 0)
-    std::cerr << app.get_name() << ": " << message << " (--help lists the options)" << std::endl;
+  const std::string line = app.get_name() + ": " + message + " (--help lists the options)";
+  // Ranks may have been given different command lines: only together do they know who speaks.
+  if (!lockstep::comm::launcher_name().empty())
+    throw Exit{lockstep::Session::run(0, nullptr, [](auto&) { return 2; },
+                                      {.device = "cpu", .refusal = line})};
+  std::cerr << line << std::endl;
   throw Exit{2};
 }
 

@@ -8,7 +8,7 @@
 /// @file
 /// Command lines of the examples: `--help` prints the options and ends with 0; anything unknown or
 /// impossible is one line on standard error and exit code 2. Of the ranks of a job, only rank 0
-/// speaks.
+/// speaks; it also says what another rank alone was given.
 
 namespace examples {
 
@@ -20,7 +20,8 @@ struct Exit {
 /// Parses the command line into the options bound to `app`. @throws Exit.
 void parse(CLI::App& app, int argc, char** argv);
 
-/// Prints "program: message" on standard error. @throws Exit with code 2.
+/// Prints "program: message" on standard error, once for all ranks of a job: those whose options
+/// are fine learn it from their Session. @throws Exit with code 2.
 [[noreturn]] void refuse(const CLI::App& app, const std::string& message);
 
 /// Accepts whole numbers between two bounds, both included.

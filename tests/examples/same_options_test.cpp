@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* small = " --layers 1 --heads 2 --channels 32 --context 32 --sample 0 ";
+constexpr const char* small = " --layers 1 --channels 32 --context 32 --sample 0 ";
 
 /// A job of two ranks of one program, each with options of its own. It is killed after 40 s.
 CommandResult job(const std::string& program, const std::string& first, const std::string& second) {
@@ -76,6 +76,12 @@ TEST(SameOptions, LetsRanksDifferInSpellingThreadsAndWhereTheyWriteMpi) {
       gpt_job("--steps 2 --lr 1e-3 --weight-decay 0.1 --device cpu --threads 1" + log,
               "--steps 2 --lr 0.001 --device cpu --threads 2");
   EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+TEST(SameOptions, SaysWhatOneRankAloneWasGivenMpi) {
+  expect_refusal(gpt_job("", "--nonsense"), "--nonsense");
+  expect_refusal(gpt_job("--lr nan", "--lr 1"), "--lr: must be a number from 0 on");
+  expect_refusal(gpt_job("", "--heads 3"), "--channels 32 is not a multiple of --heads 3");
 }
 
 TEST(SameOptions, HoldsForTheBenchmarkMpi) {

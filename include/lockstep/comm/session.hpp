@@ -21,6 +21,9 @@ struct SessionOptions {
   /// Threads of CPU ops. 0: OMP_NUM_THREADS, else the cores this process may use, divided among the
   /// ranks that share them.
   int threads = 0;
+  /// Why this rank cannot run, such as a command line that makes no sense; empty: it can. All ranks
+  /// then throw the first rank's as InvalidArgument, so that none waits for one that gave up.
+  std::string refusal = {};
   /// How the ranks find each other.
   comm::BootstrapOptions bootstrap = {};
   /// Timeouts and checks of the world communicator.

@@ -84,6 +84,9 @@ struct Session::State {
 std::atomic<Session::State*> Session::State::current{nullptr};
 
 void Session::State::configure(const std::string& wanted) {
+  comm::agree_on_errors(*bootstrap, [&] {
+    if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
+  });
   device = comm::choose_device(*bootstrap, wanted);
   comm::agree_on_errors(*bootstrap, [&] {
     State* none = nullptr;
