@@ -5,18 +5,15 @@ set(lockstep_mpi_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
   OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive)
 
-# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label] [TIMEOUT seconds])
+# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label])
 #
 # Builds one executable with the main program of tests/support/mpi_main.cpp, and runs all of its
 # cases once for each number of ranks. Those labelled gpu are reported as skipped where there are too
 # few GPUs. Does nothing in a build without MPI.
 function(lockstep_add_mpi_test name)
-  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;NP" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL" "SOURCES;NP" ${ARGN})
   if(NOT LOCKSTEP_WITH_MPI)
     return()
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
   endif()
   if(NOT arg_LABEL)
     set(arg_LABEL mpi)
@@ -28,7 +25,7 @@ function(lockstep_add_mpi_test name)
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
                      $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_np${ranks} PROPERTIES
-      LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${ranks}
+      LABELS ${arg_LABEL} TIMEOUT ${test_timeout} PROCESSORS ${ranks}
       ENVIRONMENT "${lockstep_mpi_environment}")
     if(arg_LABEL STREQUAL "gpu")
       set_tests_properties(${name}_np${ranks} PROPERTIES
@@ -56,5 +53,5 @@ set(job_filter "*")
 if(NOT LOCKSTEP_WITH_MPI)
   set(job_filter "-*Mpi*")
 endif()
-gtest_discover_tests(test_comm_jobs TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 60
-  PROPERTIES LABELS mpi TIMEOUT 60 PROCESSORS 2)
+gtest_discover_tests(test_comm_jobs TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)

@@ -5,7 +5,7 @@ include(LockstepHeaderChecks)
 
 function(lockstep_add_check name)
   add_test(NAME Checks.${name} COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(Checks.${name} PROPERTIES LABELS "cpu;check" TIMEOUT 600)
+  set_tests_properties(Checks.${name} PROPERTIES LABELS "cpu;check" TIMEOUT ${slow_test_timeout})
 endfunction()
 
 set(scripts "${PROJECT_SOURCE_DIR}/scripts")

@@ -1,21 +1,22 @@
 # Registers one test for each way to use lockstep from another project.
 
 function(lockstep_add_consumer_test way)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS")
   add_test(NAME Consumer.${way}
     COMMAND "${CMAKE_COMMAND}" -D WAY=${way} -D "LOCKSTEP_BUILD=${PROJECT_BINARY_DIR}"
             -D "WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer/${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
             -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
             -D "FLAGS=${CMAKE_CXX_FLAGS}" -D JOBS=${processors}
             -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
-  set_tests_properties(Consumer.${way} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(Consumer.${way} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${test_timeout})
 endfunction()
 
 if(LOCKSTEP_INSTALL)
-  lockstep_add_consumer_test(install LABELS cpu TIMEOUT 120)
-  lockstep_add_consumer_test(build_tree LABELS cpu TIMEOUT 120)
+  lockstep_add_consumer_test(install LABELS cpu)
+  lockstep_add_consumer_test(build_tree LABELS cpu)
 endif()
 if(NOT LOCKSTEP_SANITIZE)
-  lockstep_add_consumer_test(subproject LABELS cpu slow TIMEOUT 1500)
-  set_tests_properties(Consumer.subproject PROPERTIES PROCESSORS ${processors})
+  lockstep_add_consumer_test(subproject LABELS cpu slow)
+  set_tests_properties(Consumer.subproject PROPERTIES PROCESSORS ${processors}
+                       TIMEOUT ${slow_test_timeout})
 endif()

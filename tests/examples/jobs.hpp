@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/mpi_environment.hpp"
+#include "support/patience.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
 

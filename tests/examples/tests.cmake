@@ -16,5 +16,5 @@ set(filter "*")
 if(NOT LOCKSTEP_WITH_MPI)
   set(filter "-*Mpi*")
 endif()
-gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
-  PROPERTIES LABELS mpi TIMEOUT 240 PROCESSORS 2)
+gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 120
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)

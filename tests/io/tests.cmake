@@ -12,4 +12,5 @@ target_link_libraries(round_trip_tool PRIVATE lockstep::lockstep lockstep_flags)
 add_test(NAME Safetensors.PythonReadsWhatLockstepWrites
          COMMAND "${LOCKSTEP_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/round_trip.py"
                  $<TARGET_FILE:round_trip_tool>)
-set_tests_properties(Safetensors.PythonReadsWhatLockstepWrites PROPERTIES LABELS cpu TIMEOUT 120)
+set_tests_properties(Safetensors.PythonReadsWhatLockstepWrites PROPERTIES LABELS cpu
+                     TIMEOUT ${test_timeout})

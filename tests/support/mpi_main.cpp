@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   int result = 1;
   try {
     lockstep::testing::bootstrap = lockstep::comm::make_bootstrap();
-    const lockstep::testing::HangWatchdog watchdog(std::chrono::seconds(100),
+    const lockstep::testing::HangWatchdog watchdog(std::chrono::seconds(240),
                                                    lockstep::testing::describe_rank);
     result = lockstep::testing::run_all();
   } catch (const std::exception& error) {

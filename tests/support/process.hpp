@@ -8,20 +8,23 @@
 
 #include <sys/wait.h>
 
+#include "support/patience.hpp"
+
 namespace lockstep::testing {
 
 /// How a command ended, and what it wrote to both streams.
 struct CommandResult {
   int exit_code = 0;
+  std::chrono::steady_clock::time_point end;
   double seconds = 0;
   std::string output;
 };
 
-/// Runs a shell command to its end; it is killed, with all it started, after `limit` seconds (exit
-/// code 124).
-inline CommandResult run_command(const std::string& command, int limit = 40) {
+/// Runs a shell command to its end; it is killed, with all it started, after `limit` seconds, times
+/// the build's patience (exit code 124).
+inline CommandResult run_command(const std::string& command, int limit = 60) {
   const std::string limited =
-      "timeout -k 2 " + std::to_string(limit) + " sh -c '" + command + "' 2>&1";
+      "timeout -k 2 " + std::to_string(limit * patience) + " sh -c '" + command + "' 2>&1";
   const auto start = std::chrono::steady_clock::now();
   FILE* pipe = popen(limited.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);
@@ -31,7 +34,8 @@ inline CommandResult run_command(const std::string& command, int limit = 40) {
     result.output.append(chunk.data(), count);
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.end = std::chrono::steady_clock::now();
+  result.seconds = std::chrono::duration<double>(result.end - start).count();
   return result;
 }
 

@@ -22,6 +22,7 @@ class TemporaryFolder {
     static std::atomic<int> counter{0};
     path_ = std::filesystem::temp_directory_path() /
             ("lockstep-test-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
+    std::filesystem::remove_all(path_);  // of a test that was killed, under the same process id
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() {
