@@ -17,6 +17,10 @@ constexpr auto connect_patience = std::chrono::seconds(60);
 constexpr auto turn = std::chrono::milliseconds(50);
 // A launcher follows SIGTERM with SIGKILL after a second or more.
 constexpr auto termination_patience = std::chrono::milliseconds(400);
+// How long a rank that failed waits for rank 0's word; it usually comes at once. On a busy machine
+// rank 0 may have to wait for a core.
+constexpr auto answer_patience = std::chrono::seconds(3);
+constexpr auto cause_patience = std::chrono::seconds(1);
 
 std::string describe(const Bootstrap& bootstrap, int rank) {
   const Peer& peer = bootstrap.peers()[static_cast<std::size_t>(rank)];
@@ -162,6 +166,8 @@ void ControlChannel::check_termination() {
 bool ControlChannel::report(const JobFailure& failure) {
   if (bootstrap_.size() == 1) return false;
   const bool is_hub = bootstrap_.rank() == 0;
+  // The group's abort may overtake the message that says why.
+  if (failure.is_consequence && wait_for_failure(cause_patience)) return true;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return true;
@@ -169,7 +175,7 @@ bool ControlChannel::report(const JobFailure& failure) {
   }
   broadcast({MessageType::failed, failure.exit_code, failure.text}, -1);
   // Rank 0 decides which failure was first, says it, and answers with it.
-  return !is_hub && wait_for_failure(std::chrono::seconds(1));
+  return !is_hub && wait_for_failure(answer_patience);
 }
 
 std::optional<JobFailure> ControlChannel::failure() {

@@ -17,7 +17,8 @@ namespace lockstep::comm::control {
 struct JobFailure {
   std::string text;  ///< ready for people: names the rank
   int exit_code = 1;
-  bool is_lost = false;  ///< a rank vanished, rather than reported an error
+  bool is_lost = false;         ///< a rank vanished, rather than reported an error
+  bool is_consequence = false;  ///< of another rank's failure, which is on its way to this one
 };
 
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and
@@ -33,16 +34,13 @@ class ControlChannel {
   /// Leaves in good order; rank 0 stays until all have left or one is lost.
   ~ControlChannel();
 
-  /// Tells the job that this rank failed.
+  /// Tells the job that this rank failed. A consequence lets its cause come first.
   /// @return true if rank 0 knows the job's first failure and has said it; false if the caller is
   /// the one to say this one.
   bool report(const JobFailure& failure);
 
   /// The job's first failure, once it is known here.
   std::optional<JobFailure> failure();
-
-  /// Waits until the job's failure is known here. @return false after the time is up
-  bool wait_for_failure(std::chrono::milliseconds limit);
 
  private:
   struct Link {
@@ -61,6 +59,7 @@ class ControlChannel {
   void fail(const JobFailure& failure, int origin);
   void broadcast(const Message& message, int except);
   void check_termination();
+  bool wait_for_failure(std::chrono::milliseconds limit);
 
   Bootstrap& bootstrap_;
   std::function<void(const JobFailure&)> on_failure_;

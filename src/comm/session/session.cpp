@@ -12,6 +12,7 @@
 #include "comm/control/control_channel.hpp"
 #include "comm/control/termination.hpp"
 #include "comm/session/device_choice.hpp"
+#include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
 
 namespace lockstep {
@@ -37,14 +38,16 @@ std::string wanted_device(int argc, const char* const* argv, const SessionOption
 JobFailure describe_current_exception() {
   try {
     throw;
+  } catch (const comm::PeerFailure& error) {
+    return {.text = error.what(), .is_consequence = true};
   } catch (const InvalidArgument& error) {
-    return {error.what(), 2, false};
+    return {error.what(), 2};
   } catch (const Unsupported& error) {
-    return {error.what(), 2, false};
+    return {error.what(), 2};
   } catch (const std::exception& error) {
-    return {error.what(), 1, false};
+    return {error.what()};
   } catch (...) {
-    return {"an exception that is no std::exception", 1, false};
+    return {"an exception that is no std::exception"};
   }
 }
 
@@ -65,7 +68,7 @@ struct Session::State {
 
   void configure(const std::string& wanted);
   void on_job_failure(const JobFailure& failure);
-  [[noreturn]] void fail(const std::string& message, int exit_code) noexcept;
+  [[noreturn]] void fail(const JobFailure& failure) noexcept;
   [[noreturn]] static void on_terminate();
 
   SessionOptions options;
@@ -134,19 +137,21 @@ void Session::State::on_job_failure(const JobFailure& failure) {
   bootstrap->end_job(failure.exit_code);
 }
 
-void Session::State::fail(const std::string& message, int exit_code) noexcept {
+void Session::State::fail(const JobFailure& failure) noexcept {
+  int exit_code = failure.exit_code;
   try {
     std::fflush(stdout);
-    const std::string text = with_rank(bootstrap->rank(), bootstrap->size(), message);
-    const bool is_said = control && control->report({text, exit_code, false});
-    if (!is_said) print_error(text);
+    JobFailure named = failure;
+    named.text = with_rank(bootstrap->rank(), bootstrap->size(), failure.text);
+    const bool is_said = control && control->report(named);
+    if (!is_said) print_error(named.text);
     if (const auto first = control ? control->failure() : std::nullopt)
       exit_code = first->exit_code;
     // The others get the time to hear it; rank 0 then ends the job.
     if (bootstrap->size() > 1)
       std::this_thread::sleep_for(std::chrono::milliseconds(bootstrap->rank() == 0 ? 300 : 2500));
   } catch (...) {
-    print_error(message);
+    print_error(failure.text);
   }
   bootstrap->end_job(exit_code);
   std::abort();  // not reached; GCC overlooks [[noreturn]] on virtual functions
@@ -154,10 +159,13 @@ void Session::State::fail(const std::string& message, int exit_code) noexcept {
 
 void Session::State::on_terminate() {
   State* state = current.load();
-  const JobFailure failure = std::current_exception()
-                                 ? describe_current_exception()
-                                 : JobFailure{"the program called std::terminate", 1, false};
-  if (state) state->fail("uncaught exception: " + failure.text, 1);
+  JobFailure failure = std::current_exception() ? describe_current_exception()
+                                                : JobFailure{"the program called std::terminate"};
+  if (state) {
+    failure.text = "uncaught exception: " + failure.text;
+    failure.exit_code = 1;
+    state->fail(failure);
+  }
   print_error("error: " + failure.text);
   std::abort();
 }
@@ -180,7 +188,7 @@ const CommunicatorPtr& Session::world() const { return state_->world; }
 comm::Bootstrap& Session::bootstrap() const { return *state_->bootstrap; }
 
 void Session::fail(const std::string& message, int exit_code) noexcept {
-  state_->fail(message, exit_code);
+  state_->fail({message, exit_code});
 }
 
 int Session::run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
@@ -201,8 +209,7 @@ int Session::run(int argc, const char* const* argv, const std::function<int(Sess
   try {
     return body(session);
   } catch (...) {
-    const JobFailure failure = describe_current_exception();
-    session.fail(failure.text, failure.exit_code);
+    session.state_->fail(describe_current_exception());
   }
 }
 

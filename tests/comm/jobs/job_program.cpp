@@ -17,11 +17,23 @@ namespace {
 
 namespace ls = lockstep;
 
+using Event = std::function<void(ls::Session&)>;
+
+// Does the event, and says when: tests measure from there how soon the job ends.
+void happen(ls::Session& session, const Event& event) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  std::printf(
+      "event at %lld ms\n",
+      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+  std::fflush(stdout);
+  event(session);
+}
+
 // All-reduces until something ends the job; rank 1 does `event` in the middle.
-int train(ls::Session& session, const std::function<void()>& event) {
+int train(ls::Session& session, const Event& event) {
   std::vector<float> values(200'000);
   for (int step = 0; step < 100'000; ++step) {
-    if (session.rank() == 1 && step == 20) event();
+    if (session.rank() == 1 && step == 20) happen(session, event);
     session.world()->all_reduce(ls::comm::Buffer(std::span(values))).wait();
   }
   return 0;
@@ -39,34 +51,46 @@ int sum_ranks(ls::Session& session) {
   return 0;
 }
 
-int compute_alone(ls::Session& session, const std::function<void()>& event) {
-  if (session.rank() == 1) event();
+int compute_alone(ls::Session& session, const Event& event) {
+  if (session.rank() == 1) happen(session, event);
   std::this_thread::sleep_for(std::chrono::seconds(60));
   return 0;
+}
+
+// Its group fails at once, the reason comes later.
+void abort_and_throw(ls::Session& session) {
+  session.world()->abort("rank 1 gave up");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  LOCKSTEP_THROW(InvalidArgument, "lr must be positive");
 }
 
 const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"sum", sum_ranks},
     {"throw",
      [](ls::Session& s) {
-       return train(s, [] { LOCKSTEP_THROW(OutOfMemory, "no memory for 7 bytes"); });
+       return train(s, [](auto&) { LOCKSTEP_THROW(OutOfMemory, "no memory for 7 bytes"); });
      }},
     {"refuse",
      [](ls::Session& s) {
-       return train(s, [] { LOCKSTEP_THROW(InvalidArgument, "lr must be positive"); });
+       return train(s, [](auto&) { LOCKSTEP_THROW(InvalidArgument, "lr must be positive"); });
      }},
     {"refuse-all",
      [](ls::Session&) -> int { LOCKSTEP_THROW(InvalidArgument, "steps must be positive"); }},
-    {"kill", [](ls::Session& s) { return train(s, [] { std::raise(SIGKILL); }); }},
-    {"segv", [](ls::Session& s) { return train(s, [] { std::raise(SIGSEGV); }); }},
-    {"kill-alone", [](ls::Session& s) { return compute_alone(s, [] { std::raise(SIGKILL); }); }},
+    {"abort", [](ls::Session& s) { return train(s, abort_and_throw); }},
+    {"kill", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGKILL); }); }},
+    {"segv", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSEGV); }); }},
+    {"kill-alone",
+     [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGKILL); }); }},
     {"throw-alone",
-     [](ls::Session& s) { return compute_alone(s, [] { throw std::runtime_error("lonely"); }); }},
+     [](ls::Session& s) {
+       return compute_alone(s, [](auto&) { throw std::runtime_error("lonely"); });
+     }},
     {"thread",
      [](ls::Session& s) {
-       return train(s, [] { std::thread([] { throw std::runtime_error("in a thread"); }).join(); });
+       return train(
+           s, [](auto&) { std::thread([] { throw std::runtime_error("in a thread"); }).join(); });
      }},
-    {"exit", [](ls::Session& s) { return train(s, [] { std::_Exit(0); }); }},
+    {"exit", [](ls::Session& s) { return train(s, [](auto&) { std::_Exit(0); }); }},
 };
 
 }  // namespace
@@ -75,7 +99,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "uncaught") {
     ls::Session session(argc, argv);
-    return train(session, [] { throw std::runtime_error("nobody catches this"); });
+    return train(session, [](auto&) { throw std::runtime_error("nobody catches this"); });
   }
   const auto found = modes.find(mode);
   if (found == modes.end()) return 3;
