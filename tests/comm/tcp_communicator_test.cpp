@@ -23,7 +23,7 @@ struct Sockets {
         meeting.arrive_and_wait();
         return endpoints;
       };
-      const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(20)};
+      const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)};
       const auto group = make_intrusive<host::HostCommunicator>(
           std::make_unique<tcp::TcpTransport>(plan, gather), "world", options);
       body(*group);
