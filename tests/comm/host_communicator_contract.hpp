@@ -155,10 +155,33 @@ TYPED_TEST_P(HostCommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
   });
 }
 
+// The first rank is gone, its memory with it, when the others answer the message that it began.
+TYPED_TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
+  this->run([](Communicator& group) {
+    if (group.size() == 1) return;
+    std::vector<float> values(2000);  // more than MPI sends before it is asked for
+    const Buffer buffer{std::span(values)};
+    try {
+      if (group.rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      const Work work = group.all_reduce(buffer);
+      if (group.rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        group.abort("rank 0 ran out of memory");
+      }
+      work.wait();  // what was on its way already may arrive
+      group.barrier().wait();
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 ran out of memory"));
+    }
+  });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat,
                             ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
                             ReportsDifferentDtypes, ReportsDifferentReductions,
                             ReportsDifferentOrder, ReportsDifferentOperations,
-                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason);
+                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
+                            AbortReachesRanksThatComeLater);
 
 }  // namespace lockstep::comm

@@ -24,6 +24,10 @@ class Collectives {
   /// Runs one operation to its end. @throws Mismatch, TransferTimeout, or the transport's errors.
   void run(const Operation& operation);
 
+  /// Gives this object's buffers away for good, because messages that never ended may still use
+  /// them. Nothing can be run afterwards.
+  void abandon_buffers();
+
  private:
   struct Part {
     std::int64_t begin, size;

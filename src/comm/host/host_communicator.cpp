@@ -138,6 +138,7 @@ std::optional<Failure> HostCommunicator::failure_of(const Operation& operation) 
   fail(failure);
   // Every rank of a mismatch sees it by itself; all other failures must be told.
   if (!failure.is_from_peer() && !failure.is_mismatch()) transport_->abort(failure.message());
+  if (!transport_->settle()) collectives_.abandon_buffers();
   const std::lock_guard lock(mutex_);
   return failure_;
 }

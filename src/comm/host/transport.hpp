@@ -62,6 +62,11 @@ class Transport {
   virtual void transfer(std::span<const Outgoing> out, std::span<Incoming> in,
                         const Patience& patience) = 0;
 
+  /// After a transfer that failed, and once the peers were told: gives its messages a moment to
+  /// end.
+  /// @return true if nothing reads or writes their memory any more.
+  virtual bool settle() { return true; }
+
   /// Makes a transport for the `members` of this group (ranks here, in the new order), or null if
   /// `members` is empty. Every rank of this group calls it.
   virtual std::unique_ptr<Transport> split(int color, const std::vector<int>& members,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <thread>
 
 #include <sched.h>
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int data_tag = 1, abort_tag = 2;
 constexpr std::size_t max_reason = 2000;
+// Peers that live poll far more often; one that is lost never asks for a message again.
+constexpr auto settle_patience = std::chrono::milliseconds(200);
 
 // How a waiting thread spends its time: it polls at once while the answer is likely to be on its
 // way, then yields, then naps, so that a late peer does not cost a core.
@@ -56,14 +59,16 @@ MpiTransport::~MpiTransport() {
 void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in) {
   requests_.clear();
   for (const host::Incoming& message : in) {
-    check_mpi(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
-                        message.peer, data_tag, communicator_, &requests_.emplace_back()),
-              "MPI_Irecv");
+    check_mpi(
+        MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
+                  message.peer, data_tag, communicator_, &requests_.emplace_back(MPI_REQUEST_NULL)),
+        "MPI_Irecv");
   }
   for (const host::Outgoing& message : out) {
-    check_mpi(MPI_Isend(message.data.data(), static_cast<int>(message.data.size()), MPI_BYTE,
-                        message.peer, data_tag, communicator_, &requests_.emplace_back()),
-              "MPI_Isend");
+    check_mpi(
+        MPI_Isend(message.data.data(), static_cast<int>(message.data.size()), MPI_BYTE,
+                  message.peer, data_tag, communicator_, &requests_.emplace_back(MPI_REQUEST_NULL)),
+        "MPI_Isend");
   }
   statuses_.resize(requests_.size());
 }
@@ -97,9 +102,26 @@ void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host:
       if (host::Clock::now() > patience.deadline) throw host::TransferTimeout{unfinished(out, in)};
     }
   } catch (...) {
-    give_up();
+    broken_ = true;
     throw;
   }
+}
+
+// MPI gives no message back once its receiver knows of it, and Open MPI none that is sent. What a
+// peer answered is let through; the rest goes on in the background, should the peer ever answer.
+bool MpiTransport::settle() {
+  for (MPI_Request& request : requests_)
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  const auto deadline = host::Clock::now() + settle_patience;
+  const auto count = static_cast<int>(requests_.size());
+  int done = 0;
+  while (MPI_Testall(count, requests_.data(), &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done &&
+         host::Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  for (MPI_Request& request : requests_)
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  requests_.clear();
+  return done;
 }
 
 std::vector<int> MpiTransport::unfinished(std::span<const host::Outgoing> out,
@@ -134,24 +156,14 @@ void MpiTransport::check_abort() {
   throw PeerFailure(reason);
 }
 
-void MpiTransport::give_up() {
-  broken_ = true;
-  for (MPI_Request& request : requests_) {
-    if (request == MPI_REQUEST_NULL) continue;
-    MPI_Cancel(&request);
-    MPI_Request_free(&request);
-  }
-  requests_.clear();
-}
-
 void MpiTransport::abort(const std::string& reason) noexcept {
   if (aborted_.exchange(true)) return;
-  const std::string text = reason.substr(0, max_reason);
+  reason_ = reason.substr(0, max_reason);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     // Small enough to leave at once; nobody may be there to complete a longer conversation.
     MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, peer, abort_tag,
+    if (MPI_Isend(reason_.data(), static_cast<int>(reason_.size()), MPI_BYTE, peer, abort_tag,
                   communicator_, &request) != MPI_SUCCESS)
       continue;
     int done = 0;

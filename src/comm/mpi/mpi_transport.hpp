@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include <mpi.h>
@@ -25,6 +26,7 @@ class MpiTransport final : public host::Transport {
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
+  bool settle() override;
 
  private:
   void start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in);
@@ -32,13 +34,13 @@ class MpiTransport final : public host::Transport {
   void check_abort();
   std::vector<int> unfinished(std::span<const host::Outgoing> out,
                               std::span<const host::Incoming> in) const;
-  void give_up();
 
   MPI_Comm communicator_;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;  // receives first
   std::vector<MPI_Status> statuses_;
   std::atomic<bool> aborted_{false};
+  std::string reason_;   // of the abort, for as long as it is on its way
   bool broken_ = false;  // left with messages under way: the communicator cannot be freed
 };
 
