@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* small = " --layers 1 --channels 32 --context 32 --sample 0 ";
 
-/// A job of two ranks of one program, each with options of its own. It is killed after 40 s.
+/// A job of two ranks of one program, each with options of its own.
 CommandResult job(const std::string& program, const std::string& first, const std::string& second) {
   return run_command(mpirun(1) + command(program, first) + " : -np 1 " + command(program, second));
 }
@@ -21,7 +21,7 @@ CommandResult gpt_job(const std::string& first, const std::string& second) {
 
 void expect_refusal(const CommandResult& result, const std::string& words) {
   EXPECT_EQ(result.exit_code, 2) << result.output;
-  EXPECT_LT(result.seconds, 10);
+  EXPECT_LT(result.seconds, 10 * lockstep::testing::patience);
   EXPECT_EQ(occurrences(result.output, words), 1u) << "wanted: " << words << "\n" << result.output;
 }
 
