@@ -167,10 +167,16 @@ std::int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
+#if defined(__SANITIZE_THREAD__)
+constexpr std::int64_t sparse_size = std::int64_t{3} << 38;  // leaves no room for maps above 1.5 TB
+#else
+constexpr std::int64_t sparse_size = std::int64_t{3} << 40;
+#endif
+
 // A file of as close to 3 TB as the file system allows, all zeros after the given bytes.
 std::filesystem::path sparse_file(const TemporaryFolder& folder, std::string_view start) {
   const auto path = folder.write("sparse", start);
-  for (std::int64_t size = std::int64_t{3} << 40; size >= std::int64_t{1} << 30; size /= 2)
+  for (std::int64_t size = sparse_size; size >= std::int64_t{1} << 30; size /= 2)
     if (::truncate(path.c_str(), size) == 0) return path;
   throw std::runtime_error("the file system holds no sparse file of 1 GB");
 }
