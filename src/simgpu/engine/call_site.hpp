@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <source_location>
+#include <string>
+
+/// @file
+/// Where in the program something was asked for.
+
+namespace simgpu {
+
+/// Return addresses of a call, innermost first: cheap to take, made readable only in reports.
+struct CallSite {
+  static constexpr std::size_t depth = 16;
+  std::array<void*, depth> frames{};
+  std::size_t count = 0;
+
+  /// The caller's stack, without the simulated GPU's own frames.
+  static CallSite here();
+};
+
+/// "function (file:line)" of the innermost frame outside the simulated GPU and lockstep's runtime
+/// seam, followed by its callers, one a line. Names only where the program has no debug
+/// information.
+std::string describe(const CallSite& site);
+
+/// The demangled name of a function, such as a kernel; its address where nothing is known.
+std::string function_name(const void* function);
+
+}  // namespace simgpu

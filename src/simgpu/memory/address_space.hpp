@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cuda_runtime_api.h"
+#include "simgpu/engine/call_site.hpp"
+
+/// @file
+/// The memory of all devices: one reserved range of addresses, so that a pointer tells what it is.
+
+namespace simgpu {
+
+enum class MemoryKind : unsigned char { device, pinned };
+
+/// An allocation, or the pool block inside one.
+struct Block {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  int device = 0;
+  MemoryKind kind = MemoryKind::device;
+  bool is_pool_block = false;
+  std::string name;  ///< given by name_memory; may be empty
+  CallSite created;
+};
+
+/// Allocates zero-cost address space with guards on both sides. Fresh memory holds signalling NaNs
+/// and counts as not initialised. @return cudaErrorMemoryAllocation past the device's size.
+cudaError_t allocate(void** data, std::size_t bytes, int device, MemoryKind kind);
+/// Checks the guards, poisons. The address range is not used again soon.
+cudaError_t release(void* data, MemoryKind kind);
+
+/// True for addresses that belong to any device or to pinned memory: two comparisons.
+bool is_tracked(const void* address);
+/// The innermost block that holds the address (or that ends there, for one past the end); nothing
+/// if it was freed or never was.
+std::optional<Block> block_of(const void* address);
+/// "block of 1024 bytes at 0x... + 128 ('bucket 0'), allocated by ...", or what was there before.
+std::string describe_address(const void* address);
+
+/// Live pool blocks: `bytes` at `data` were handed out, or taken back.
+void pool_block_handed_out(void* data, std::size_t bytes);
+void pool_block_taken_back(void* data);
+
+/// Shadow of initialised bytes.
+void mark_initialized(const void* data, std::size_t bytes);
+void mark_uninitialized(const void* data, std::size_t bytes);
+/// Offset of the first byte that was never written; nothing if all were.
+std::optional<std::size_t> first_uninitialized(const void* data, std::size_t bytes);
+
+/// Names that reports use for memory ("bucket 0 (layers.0.weight)").
+void name_memory(const void* data, std::size_t bytes, std::string name);
+
+}  // namespace simgpu
