@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "vector_types.h"
+
 /// @file
 /// The part of CUDA C++ that lockstep's kernels use, for a plain C++ compiler. Each CUDA thread is
 /// a fiber; the functions of namespace simgpu belong to the engine that runs them.
@@ -18,19 +20,6 @@
 #define __restrict__ __restrict
 /// The blocks of a launch run one after the other on an OS thread, so that one instance serves.
 #define __shared__ static thread_local
-
-struct dim3 {
-  unsigned x = 1, y = 1, z = 1;
-  constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1)
-      : x(width), y(height), z(depth) {}
-};
-
-struct alignas(16) uint4 {
-  unsigned x, y, z, w;
-};
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
 
 namespace simgpu {
 
