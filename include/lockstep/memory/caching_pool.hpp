@@ -12,6 +12,7 @@
 #include "lockstep/core/macros.hpp"
 #include "lockstep/core/slab.hpp"
 #include "lockstep/memory/allocator.hpp"
+#include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/free_lists.hpp"
 #include "lockstep/memory/recent_lists.hpp"
 #include "lockstep/memory/upstream.hpp"
@@ -42,6 +43,7 @@ struct PoolOptions {
 /// - Free neighbours of a segment coalesce; larger blocks are split. The smallest blocks skip both:
 ///   what was returned last is given out first, to a request of just its size.
 /// - Blocks used on other streams (`record_stream`) wait for an event on each before they are free.
+/// - A `BlockObserver` sees each block come and go.
 /// - When the upstream refuses, the pool waits for such blocks, returns whole free segments and
 ///   tries once more.
 template <Upstream U>
@@ -63,7 +65,9 @@ class CachingPool final : public Allocator {
     if (bytes == 0) return nullptr;
     LOCKSTEP_CHECK(bytes <= largest_request, OutOfMemory, "a request for ", bytes, " bytes on ",
                    device_, " exceeds any address space");
-    const std::size_t size = round_up(bytes, options_.granularity);
+    BlockObserver* const observer = block_observer();
+    const std::size_t guard = observer ? observer->guard_bytes(device_) : 0;
+    const std::size_t size = round_up(bytes + guard, options_.granularity);
     const std::lock_guard lock(mutex_);
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
@@ -72,6 +76,8 @@ class CachingPool final : public Allocator {
     if (!block) block = grow(lists, size);
     block->free = false;
     count_allocation(block->size);
+    if (observer) [[unlikely]]
+      observer->handed_out(*block, bytes, stream);
     return block;
   }
 
@@ -83,6 +89,7 @@ class CachingPool final : public Allocator {
     if (!block->other_streams.empty() &&
         !waiting_.add(block, std::exchange(block->other_streams, {})))
       return;
+    tell_taken_back(block);
     if (!block->lists->recent.keep(block, block->size / options_.granularity)) make_free(block);
   }
 
@@ -261,6 +268,11 @@ class CachingPool final : public Allocator {
     statistics_.peak_live_bytes = std::max(statistics_.peak_live_bytes, statistics_.live_bytes);
   }
 
+  static void tell_taken_back(const Block* block) noexcept {
+    if (BlockObserver* observer = block_observer()) [[unlikely]]
+      observer->taken_back(*block, block->lists->stream);
+  }
+
   void make_free(Block* block) {
     StreamLists& lists = *block->lists;
     block->free = true;
@@ -295,7 +307,10 @@ class CachingPool final : public Allocator {
   }
 
   void reclaim_finished() {
-    waiting_.reclaim([this](Block* block) { make_free(block); });
+    waiting_.reclaim([this](Block* block) {
+      tell_taken_back(block);
+      make_free(block);
+    });
   }
 
   /// Waits for blocks in use on other streams, then returns all wholly free segments.

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 #include "simgpu/engine/call_site.hpp"
+#include "simgpu/memory/layout.hpp"
 
 /// @file
 /// The memory of all devices: one reserved range of addresses, so that a pointer tells what it is.
@@ -32,19 +34,21 @@ cudaError_t allocate(void** data, std::size_t bytes, int device, MemoryKind kind
 /// Checks the guards, poisons. The address range is not used again soon.
 cudaError_t release(void* data, MemoryKind kind);
 
-/// True for addresses that belong to any device or to pinned memory: two comparisons.
-bool is_tracked(const void* address);
+/// The bytes of a device that are not allocated.
+std::size_t free_memory(int device);
+std::size_t total_memory(int device);
+
 /// The innermost block that holds the address (or that ends there, for one past the end); nothing
 /// if it was freed or never was.
 std::optional<Block> block_of(const void* address);
 /// "block of 1024 bytes at 0x... + 128 ('bucket 0'), allocated by ...", or what was there before.
 std::string describe_address(const void* address);
 
-/// Live pool blocks: `bytes` at `data` were handed out, or taken back.
-void pool_block_handed_out(void* data, std::size_t bytes);
-void pool_block_taken_back(void* data);
+/// What is allocated and not given back, for leak reports: allocations, except that those which
+/// serve a pool count as the blocks of the pool that are out.
+std::vector<Block> live_blocks();
 
-/// Shadow of initialised bytes.
+/// Shadow of initialised bytes, of ranges of any size. What is not tracked is ignored.
 void mark_initialized(const void* data, std::size_t bytes);
 void mark_uninitialized(const void* data, std::size_t bytes);
 /// Offset of the first byte that was never written; nothing if all were.
