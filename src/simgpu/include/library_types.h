@@ -1,0 +1,28 @@
+#pragma once
+
+/// @file
+/// Stands in for the toolkit's header of the same name: the element types of matrices.
+
+// NOLINTBEGIN: the names and spellings are those of the original.
+typedef enum cudaDataType_t {
+  CUDA_R_32F = 0,
+  CUDA_R_64F = 1,
+  CUDA_R_16F = 2,
+  CUDA_R_8I = 3,
+  CUDA_C_32F = 4,
+  CUDA_C_64F = 5,
+  CUDA_C_16F = 6,
+  CUDA_R_8U = 8,
+  CUDA_R_32I = 10,
+  CUDA_R_16BF = 14,
+  CUDA_R_64I = 24,
+  CUDA_R_8F_E4M3 = 28,
+  CUDA_R_8F_E5M2 = 29,
+} cudaDataType;
+
+typedef enum libraryPropertyType_t {
+  MAJOR_VERSION,
+  MINOR_VERSION,
+  PATCH_LEVEL
+} libraryPropertyType;
+// NOLINTEND
