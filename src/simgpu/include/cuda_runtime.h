@@ -4,31 +4,12 @@
 #include <functional>
 #include <utility>
 
+#include "cuda_runtime_api.h"
 #include "simgpu/kernel_language.hpp"
 
 /// @file
 /// Stands in for the toolkit's header of the same name when .cu files are compiled by a plain C++
 /// compiler: the declarations that lockstep's kernels use, with the signatures of the original.
-
-enum cudaError_t { cudaSuccess = 0 };
-
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
-
-struct cudaLaunchAttribute;
-struct cudaLaunchConfig_t {
-  dim3 gridDim;
-  dim3 blockDim;
-  std::size_t dynamicSmemBytes;
-  cudaStream_t stream;
-  cudaLaunchAttribute* attrs;
-  unsigned numAttrs;
-};
-
-cudaError_t cudaGetLastError();
-const char* cudaGetErrorString(cudaError_t status);
-cudaError_t cudaGetDevice(int* device);
-cudaError_t cudaSetDevice(int device);
 
 namespace simgpu {
 

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+
+#include "cuda_runtime_api.h"
+#include "simgpu/engine/call_site.hpp"
+
+/// @file
+/// What the host does with the device, for the other parts of the simulated GPU. None of these may
+/// be called with the machine's mutex held, nor from the `run` of an operation.
+
+namespace simgpu {
+
+/// The calling thread's device.
+int current_device();
+/// The stream that a handle means, as its device: cudaSuccess, or why there is none.
+cudaError_t device_of_stream(cudaStream_t stream, int* device);
+
+/// Waits until the stream's work is done, and orders it before all that the host does next.
+/// @return what went wrong on the device meanwhile, or with the handle.
+cudaError_t synchronize_stream(cudaStream_t stream);
+/// The same for all streams of a device.
+cudaError_t synchronize_device(int device);
+
+/// Checks an access of the host itself (pinned memory) against the work that nothing made the host
+/// wait for.
+void host_access(const void* data, std::size_t bytes, bool writes, const CallSite& site);
+
+/// Drops what is known about accesses to memory that is not in use any more.
+void forget_accesses(const void* data, std::size_t bytes);
+
+}  // namespace simgpu

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+/// @file
+/// What the environment asks of the simulated GPU.
+
+namespace simgpu {
+
+/// When operations run, within what streams and events allow.
+enum class Order : unsigned char {
+  random,  ///< durations drawn from the seed
+  early,   ///< at once, in the order of the calls
+  late,    ///< only when something waits for them
+};
+
+/// The environment variables, read once.
+struct Options {
+  int devices = 1;                            ///< LOCKSTEP_SIM_DEVICES, 0 to 16
+  std::size_t memory = std::size_t{8} << 30;  ///< LOCKSTEP_SIM_MEMORY, bytes of each device
+  std::uint64_t seed = 0;                     ///< LOCKSTEP_SIM_SEED
+  Order order = Order::random;                ///< LOCKSTEP_SIM_ORDER=random|early|late
+  bool abort_on_finding = false;              ///< LOCKSTEP_SIM_ON_FINDING=report|abort
+  bool report_leaks = false;                  ///< LOCKSTEP_SIM_LEAKS=1
+  std::string faults;                         ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
+
+  /// @throws std::invalid_argument for a value that means nothing, with what would be right.
+  static Options from_environment();
+};
+
+/// The options of this process. A variable that means nothing ends the process with a message.
+const Options& options();
+
+}  // namespace simgpu
