@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -44,6 +45,7 @@ class Faults {
   static Fault parse(std::string_view text);
 
   mutable std::mutex mutex_;
+  std::atomic<bool> any_ = false;
   std::vector<Fault> faults_;
 };
 

@@ -1,0 +1,75 @@
+#include "simgpu/engine/options.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "simgpu/engine/faults.hpp"
+
+namespace simgpu {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& value,
+                         const std::string& right) {
+  throw std::invalid_argument(name + "=" + value + " means nothing: " + right);
+}
+
+std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t most) {
+  const std::string text = variable(name);
+  if (text.empty()) return otherwise;
+  char* end = nullptr;
+  const std::uint64_t value = std::strtoull(text.c_str(), &end, 10);
+  if (*end != '\0' || text[0] == '-' || value > most)
+    refuse(name, text, "a whole number from 0 to " + std::to_string(most) + " is wanted");
+  return value;
+}
+
+Order order() {
+  const std::string text = variable("LOCKSTEP_SIM_ORDER");
+  if (text.empty() || text == "random") return Order::random;
+  if (text == "early") return Order::early;
+  if (text == "late") return Order::late;
+  refuse("LOCKSTEP_SIM_ORDER", text, "random, early or late is wanted");
+}
+
+bool aborts() {
+  const std::string text = variable("LOCKSTEP_SIM_ON_FINDING");
+  if (text.empty() || text == "report") return false;
+  if (text == "abort") return true;
+  refuse("LOCKSTEP_SIM_ON_FINDING", text, "report or abort is wanted");
+}
+
+}  // namespace
+
+Options Options::from_environment() {
+  constexpr std::uint64_t any = UINT64_MAX;
+  Options read;
+  read.devices = static_cast<int>(number("LOCKSTEP_SIM_DEVICES", 1, 16));
+  read.memory = number("LOCKSTEP_SIM_MEMORY", read.memory, std::uint64_t{1} << 40);
+  read.seed = number("LOCKSTEP_SIM_SEED", 0, any);
+  read.order = order();
+  read.abort_on_finding = aborts();
+  read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
+  read.faults = variable("LOCKSTEP_SIM_FAULT");
+  Faults().add(read.faults);
+  return read;
+}
+
+const Options& options() {
+  static const Options read = [] {
+    try {
+      return Options::from_environment();
+    } catch (const std::invalid_argument& error) {
+      std::fprintf(stderr, "simulated GPU: %s\n", error.what());
+      std::exit(2);
+    }
+  }();
+  return read;
+}
+
+}  // namespace simgpu
