@@ -1,25 +1,44 @@
 #include <new>
 
 #include "simgpu/cublaslt/descriptors.hpp"
+#include "simgpu/engine/entry.hpp"
+
+using simgpu::Allowed;
+using simgpu::EntryPoint;
 
 /// Nothing to keep: the machine holds all state.
 struct cublasLtContext {};
 
+namespace {
+
+/// Counts a call that cannot fail.
+void count(EntryPoint& entry) {
+  static_cast<void>(entry.call([] { return CUBLAS_STATUS_SUCCESS; }));
+}
+
+}  // namespace
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* lightHandle) {
-  if (!lightHandle) return CUBLAS_STATUS_INVALID_VALUE;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
-  *lightHandle = new (std::nothrow) cublasLtContext;
-  return *lightHandle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+  static EntryPoint entry("cublasLtCreate");
+  return entry.call([&] {
+    if (!lightHandle) return CUBLAS_STATUS_INVALID_VALUE;
+    *lightHandle = new (std::nothrow) cublasLtContext;
+    return *lightHandle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+  });
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t lightHandle) {
-  if (!lightHandle) return CUBLAS_STATUS_NOT_INITIALIZED;
-  delete lightHandle;
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtDestroy", Allowed::always);
+  return entry.call([&] {
+    if (!lightHandle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    delete lightHandle;
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 const char* cublasLtGetStatusName(cublasStatus_t status) {
+  static EntryPoint entry("cublasLtGetStatusName", Allowed::always);
+  count(entry);
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
@@ -36,6 +55,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 }
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
+  static EntryPoint entry("cublasLtGetStatusString", Allowed::always);
+  count(entry);
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "success";
     case CUBLAS_STATUS_NOT_INITIALIZED: return "the library was not initialized";
@@ -51,15 +72,23 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
   return "unknown status";
 }
 
-size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+size_t cublasLtGetVersion() {
+  static EntryPoint entry("cublasLtGetVersion", Allowed::always);
+  count(entry);
+  return CUBLAS_VERSION;
+}
 
 size_t cublasLtGetCudartVersion() {
+  static EntryPoint entry("cublasLtGetCudartVersion", Allowed::always);
+  count(entry);
   int version = 0;
   static_cast<void>(cudaRuntimeGetVersion(&version));
   return static_cast<size_t>(version);
 }
 
 cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
+  static EntryPoint entry("cublasLtGetProperty", Allowed::always);
+  count(entry);
   if (!value) return CUBLAS_STATUS_INVALID_VALUE;
   switch (type) {
     case MAJOR_VERSION: *value = CUBLAS_VER_MAJOR; return CUBLAS_STATUS_SUCCESS;

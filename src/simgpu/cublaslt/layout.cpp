@@ -1,7 +1,9 @@
 #include <new>
 
 #include "simgpu/cublaslt/descriptors.hpp"
+#include "simgpu/engine/entry.hpp"
 
+using namespace simgpu;
 using namespace simgpu::cublaslt;
 
 namespace {
@@ -26,30 +28,42 @@ cublasStatus_t visit(MatrixLayout* layout, cublasLtMatrixLayoutAttribute_t attri
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* matLayout, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld) {
-  if (!matLayout) return CUBLAS_STATUS_INVALID_VALUE;
-  auto* layout = new (std::nothrow) MatrixLayout;
-  if (!layout) return CUBLAS_STATUS_ALLOC_FAILED;
-  layout->type = static_cast<std::uint32_t>(type);
-  layout->rows = rows;
-  layout->columns = cols;
-  layout->leading = ld;
-  *matLayout = layout;
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtMatrixLayoutCreate");
+  return entry.call([&]() -> cublasStatus_t {
+    if (!matLayout) return CUBLAS_STATUS_INVALID_VALUE;
+    auto* layout = new (std::nothrow) MatrixLayout;
+    if (!layout) return CUBLAS_STATUS_ALLOC_FAILED;
+    layout->type = static_cast<std::uint32_t>(type);
+    layout->rows = rows;
+    layout->columns = cols;
+    layout->leading = ld;
+    *matLayout = layout;
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t matLayout) {
-  delete of(matLayout);
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtMatrixLayoutDestroy", Allowed::always);
+  return entry.call([&]() -> cublasStatus_t {
+    delete of(matLayout);
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t matLayout,
                                                 cublasLtMatrixLayoutAttribute_t attr,
                                                 const void* buf, size_t sizeInBytes) {
-  return visit(of(matLayout), attr, SetFrom{buf, sizeInBytes});
+  static EntryPoint entry("cublasLtMatrixLayoutSetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(matLayout), attr, SetFrom{buf, sizeInBytes});
+  });
 }
 
 cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t matLayout,
                                                 cublasLtMatrixLayoutAttribute_t attr, void* buf,
                                                 size_t sizeInBytes, size_t* sizeWritten) {
-  return visit(of(matLayout), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  static EntryPoint entry("cublasLtMatrixLayoutGetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(matLayout), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  });
 }

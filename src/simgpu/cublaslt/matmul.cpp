@@ -3,6 +3,7 @@
 
 #include "simgpu/cublaslt/algorithm.hpp"
 #include "simgpu/cublaslt/product.hpp"
+#include "simgpu/engine/entry.hpp"
 #include "simgpu/engine/report.hpp"
 #include "simgpu/libraries/strided.hpp"
 
@@ -192,7 +193,9 @@ bool bias_is_aligned(const Job& job, const Algorithm& algorithm) {
 }
 
 cublasStatus_t queue(const std::shared_ptr<const Job>& job, cudaStream_t stream) {
-  Operation operation{.name = job->name, .site = job->site};
+  Operation operation;
+  operation.name = job->name;
+  operation.site = job->site;
   for (const StridedArray& array : job->inputs) add_accesses(operation.accesses, array, false);
   if (job->operands.c != job->operands.d) add_accesses(operation.accesses, job->c, false);
   for (const StridedArray& array : job->outputs) add_accesses(operation.accesses, array, true);
@@ -200,6 +203,64 @@ cublasStatus_t queue(const std::shared_ptr<const Job>& job, cudaStream_t stream)
   operation.run = [job] { return job->run(); };
   return enqueue(stream, std::move(operation)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                               : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+/// The arguments of a call.
+struct Call {
+  cublasLtHandle_t handle;
+  const MatmulDescription* description;
+  const void *alpha, *beta;
+  Operands operands;
+  Layouts layouts;
+  const cublasLtMatmulAlgo_t* algorithm;
+  void* workspace;
+  std::size_t workspace_bytes;
+  cudaStream_t stream;
+};
+
+Verdict set_factors(const Call& call, Job& job) {
+  if (!call.alpha || !call.beta) return {CUBLAS_STATUS_INVALID_VALUE, "alpha or beta is null"};
+  const bool wide = job.problem.wide;
+  switch (call.description->pointer_mode) {
+    case CUBLASLT_POINTER_MODE_HOST:
+      job.factors.host = {read_factor(call.alpha, wide), read_factor(call.beta, wide)};
+      return {};
+    case CUBLASLT_POINTER_MODE_DEVICE: job.factors = {{}, call.alpha, call.beta}; return {};
+    default: return {CUBLAS_STATUS_NOT_SUPPORTED, "the pointer mode is not simulated"};
+  }
+}
+
+/// Everything that the real library checks before it launches a kernel.
+Verdict prepare(const Call& call, Job& job, Algorithm& algorithm) {
+  if (!call.handle) return {CUBLAS_STATUS_NOT_INITIALIZED, "no handle"};
+  if (const Verdict verdict = examine(call.description, call.layouts, job.problem); !verdict)
+    return verdict;
+  if (const Verdict verdict = set_factors(call, job); !verdict) return verdict;
+  job.operands = call.operands;
+  job.operands.bias = call.description->bias;
+  job.operands.aux = call.description->aux;
+  if (const Verdict verdict = check_pointers(job.problem, job.operands, call.layouts, job.factors);
+      !verdict)
+    return verdict;
+  const Alignments alignments = alignments_of(job.operands, *call.description);
+  const std::size_t bytes = call.workspace ? call.workspace_bytes : 0;
+  if (const Verdict verdict = find_algorithm(job, alignments, call.algorithm, bytes, algorithm);
+      !verdict)
+    return verdict;
+  return check_workspace(call.workspace, algorithm);
+}
+
+cublasStatus_t matmul(const Call& call) {
+  const auto job = std::make_shared<Job>();
+  Algorithm algorithm;
+  if (const Verdict verdict = prepare(call, *job, algorithm); !verdict) return refuse(verdict);
+  job->name = name_of(job->problem);
+  job->site = CallSite::here();
+  job->workspace = bytes_of("the workspace", call.workspace, algorithm.workspace);
+  list_arrays(*job);
+  // As with a real kernel that faults, the call itself succeeds.
+  if (!operands_fit(*job) || !bias_is_aligned(*job, algorithm)) return CUBLAS_STATUS_SUCCESS;
+  return queue(job, call.stream);
 }
 
 }  // namespace
@@ -210,36 +271,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
                               const void* C, cublasLtMatrixLayout_t Cdesc, void* D,
                               cublasLtMatrixLayout_t Ddesc, const cublasLtMatmulAlgo_t* algo,
                               void* workspace, size_t workspaceSizeInBytes, cudaStream_t stream) {
-  if (!lightHandle) return refuse({CUBLAS_STATUS_NOT_INITIALIZED, "no handle"});
-  auto job = std::make_shared<Job>();
-  const Layouts layouts{of(Adesc), of(Bdesc), of(Cdesc), of(Ddesc)};
-  if (const Verdict verdict = examine(of(computeDesc), layouts, job->problem); !verdict)
-    return refuse(verdict);
-  if (!alpha || !beta) return refuse({CUBLAS_STATUS_INVALID_VALUE, "alpha or beta is null"});
-  const MatmulDescription& description = *of(computeDesc);
-  if (description.pointer_mode == CUBLASLT_POINTER_MODE_HOST)
-    job->factors.host = {read_factor(alpha, job->problem.wide),
-                         read_factor(beta, job->problem.wide)};
-  else if (description.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE)
-    job->factors = {{}, alpha, beta};
-  else
-    return refuse({CUBLAS_STATUS_NOT_SUPPORTED, "the pointer mode is not simulated"});
-  job->operands = {A, B, C, D, description.bias, description.aux};
-  if (const Verdict verdict = check_pointers(job->problem, job->operands, layouts, job->factors);
-      !verdict)
-    return refuse(verdict);
-  Algorithm algorithm;
-  if (const Verdict verdict = find_algorithm(*job, alignments_of(job->operands, description), algo,
-                                             workspace ? workspaceSizeInBytes : 0, algorithm);
-      !verdict)
-    return refuse(verdict);
-  if (const Verdict verdict = check_workspace(workspace, algorithm); !verdict)
-    return refuse(verdict);
-  job->name = name_of(job->problem);
-  job->site = CallSite::here();
-  job->workspace = bytes_of("the workspace", workspace, algorithm.workspace);
-  list_arrays(*job);
-  // As with a real kernel that faults, the call itself succeeds.
-  if (!operands_fit(*job) || !bias_is_aligned(*job, algorithm)) return CUBLAS_STATUS_SUCCESS;
-  return queue(job, stream);
+  static EntryPoint entry("cublasLtMatmul");
+  const Call call{.handle = lightHandle,
+                  .description = of(computeDesc),
+                  .alpha = alpha,
+                  .beta = beta,
+                  .operands = {A, B, C, D},
+                  .layouts = {of(Adesc), of(Bdesc), of(Cdesc), of(Ddesc)},
+                  .algorithm = algo,
+                  .workspace = workspace,
+                  .workspace_bytes = workspaceSizeInBytes,
+                  .stream = stream};
+  return entry.call([&] { return matmul(call); });
 }

@@ -1,7 +1,9 @@
 #include <new>
 
 #include "simgpu/cublaslt/descriptors.hpp"
+#include "simgpu/engine/entry.hpp"
 
+using namespace simgpu;
 using namespace simgpu::cublaslt;
 
 namespace {
@@ -34,28 +36,40 @@ cublasStatus_t visit(MatmulDescription* description, cublasLtMatmulDescAttribute
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* matmulDesc,
                                         cublasComputeType_t computeType, cudaDataType_t scaleType) {
-  if (!matmulDesc) return CUBLAS_STATUS_INVALID_VALUE;
-  auto* description = new (std::nothrow) MatmulDescription;
-  if (!description) return CUBLAS_STATUS_ALLOC_FAILED;
-  description->compute_type = computeType;
-  description->scale_type = scaleType;
-  *matmulDesc = description;
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtMatmulDescCreate");
+  return entry.call([&]() -> cublasStatus_t {
+    if (!matmulDesc) return CUBLAS_STATUS_INVALID_VALUE;
+    auto* description = new (std::nothrow) MatmulDescription;
+    if (!description) return CUBLAS_STATUS_ALLOC_FAILED;
+    description->compute_type = computeType;
+    description->scale_type = scaleType;
+    *matmulDesc = description;
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmulDesc) {
-  delete of(matmulDesc);
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtMatmulDescDestroy", Allowed::always);
+  return entry.call([&]() -> cublasStatus_t {
+    delete of(matmulDesc);
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmulDesc,
                                               cublasLtMatmulDescAttributes_t attr, const void* buf,
                                               size_t sizeInBytes) {
-  return visit(of(matmulDesc), attr, SetFrom{buf, sizeInBytes});
+  static EntryPoint entry("cublasLtMatmulDescSetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(matmulDesc), attr, SetFrom{buf, sizeInBytes});
+  });
 }
 
 cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t matmulDesc,
                                               cublasLtMatmulDescAttributes_t attr, void* buf,
                                               size_t sizeInBytes, size_t* sizeWritten) {
-  return visit(of(matmulDesc), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  static EntryPoint entry("cublasLtMatmulDescGetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(matmulDesc), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  });
 }

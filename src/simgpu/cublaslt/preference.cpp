@@ -1,7 +1,9 @@
 #include <new>
 
 #include "simgpu/cublaslt/descriptors.hpp"
+#include "simgpu/engine/entry.hpp"
 
+using namespace simgpu;
 using namespace simgpu::cublaslt;
 
 namespace {
@@ -27,25 +29,37 @@ cublasStatus_t visit(Preference* preference, cublasLtMatmulPreferenceAttributes_
 }  // namespace
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* pref) {
-  if (!pref) return CUBLAS_STATUS_INVALID_VALUE;
-  *pref = new (std::nothrow) Preference;
-  return *pref ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+  static EntryPoint entry("cublasLtMatmulPreferenceCreate");
+  return entry.call([&]() -> cublasStatus_t {
+    if (!pref) return CUBLAS_STATUS_INVALID_VALUE;
+    *pref = new (std::nothrow) Preference;
+    return *pref ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+  });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref) {
-  delete of(pref);
-  return CUBLAS_STATUS_SUCCESS;
+  static EntryPoint entry("cublasLtMatmulPreferenceDestroy", Allowed::always);
+  return entry.call([&]() -> cublasStatus_t {
+    delete of(pref);
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
                                                     cublasLtMatmulPreferenceAttributes_t attr,
                                                     const void* buf, size_t sizeInBytes) {
-  return visit(of(pref), attr, SetFrom{buf, sizeInBytes});
+  static EntryPoint entry("cublasLtMatmulPreferenceSetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(pref), attr, SetFrom{buf, sizeInBytes});
+  });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t pref,
                                                     cublasLtMatmulPreferenceAttributes_t attr,
                                                     void* buf, size_t sizeInBytes,
                                                     size_t* sizeWritten) {
-  return visit(of(pref), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  static EntryPoint entry("cublasLtMatmulPreferenceGetAttribute");
+  return entry.call([&]() -> cublasStatus_t {
+    return visit(of(pref), attr, GetInto{buf, sizeInBytes, sizeWritten});
+  });
 }
