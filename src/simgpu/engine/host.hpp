@@ -26,6 +26,12 @@ cudaError_t synchronize_device(int device);
 /// wait for.
 void host_access(const void* data, std::size_t bytes, bool writes, const CallSite& site);
 
+/// True if the host has synchronised with every operation that uses the memory, so that no access
+/// of the host could be a race. Asked before closed pinned pages are opened
+/// (memory/pinned_pages.hpp: `close_to_host` for each operation that is queued,
+/// `open_ordered_pages` after each wait).
+bool host_is_up_to_date_with(const void* data, std::size_t bytes);
+
 /// Drops what is known about accesses to memory that is not in use any more.
 void forget_accesses(const void* data, std::size_t bytes);
 
