@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <boost/context/detail/fcontext.hpp>
+
+/// @file
+/// Fibers on pooled stacks: what a CUDA thread that waits is kept on.
+
+namespace simgpu {
+
+/// A stack and where its code goes on.
+struct Fiber {
+  boost::context::detail::fcontext_t context = nullptr;
+};
+
+/// The fibers of one OS thread. They live as long as the pool and are used again and again; a
+/// fiber given back goes on from where it gave itself back.
+class FiberPool {
+ public:
+  using Body = void (*)(void* argument);
+
+  /// Every fiber runs `body(argument)`, which never returns.
+  FiberPool(Body body, void* argument);
+  FiberPool(const FiberPool&) = delete;
+  FiberPool& operator=(const FiberPool&) = delete;
+  ~FiberPool();
+
+  /// A fiber that waits to be given work: the one given back last, or a new one.
+  Fiber& take();
+  void give_back(Fiber& fiber) { idle_.push_back(&fiber); }
+
+  /// Leaves the running fiber for another; returns when something switches back to it.
+  void switch_to(Fiber& fiber);
+  /// The fiber that runs; the OS thread's own stack counts as one.
+  Fiber& current() const { return *current_; }
+  Fiber& own_stack() { return own_; }
+
+  /// True for addresses on the stack of any fiber.
+  bool is_stack(std::uintptr_t address) const;
+  std::size_t created() const { return fibers_.size(); }
+
+ private:
+  static void enter(boost::context::detail::transfer_t from);
+  Fiber& create();
+
+  Body body_;
+  void* argument_;
+  Fiber own_;
+  Fiber* current_ = &own_;
+  Fiber* left_ = nullptr;  ///< the one that the last switch left
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  std::vector<std::byte*> chunks_;  ///< mappings of stacks_per_chunk stacks each
+};
+
+}  // namespace simgpu
