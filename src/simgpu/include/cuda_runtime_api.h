@@ -91,6 +91,8 @@ cudaError_t cudaFree(void* data);
 cudaError_t cudaMallocHost(void** data, std::size_t bytes);
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* data);
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags);
 cudaError_t cudaHostGetFlags(unsigned* flags, void* host);
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream);

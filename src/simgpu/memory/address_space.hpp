@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cuda_runtime_api.h"
 #include "simgpu/engine/call_site.hpp"
@@ -24,8 +23,8 @@ struct Block {
   int device = 0;
   MemoryKind kind = MemoryKind::device;
   bool is_pool_block = false;
-  std::string name;  ///< given by name_memory; may be empty
-  CallSite created;
+  std::string name = {};  ///< given by name_memory; may be empty
+  CallSite created = {};
 };
 
 /// Allocates zero-cost address space with guards on both sides. Fresh memory holds signalling NaNs
@@ -44,9 +43,8 @@ std::optional<Block> block_of(const void* address);
 /// "block of 1024 bytes at 0x... + 128 ('bucket 0'), allocated by ...", or what was there before.
 std::string describe_address(const void* address);
 
-/// What is allocated and not given back, for leak reports: allocations, except that those which
-/// serve a pool count as the blocks of the pool that are out.
-std::vector<Block> live_blocks();
+/// Looks at the guards of all live allocations and reports those that were overwritten, once each.
+void check_guards();
 
 /// Shadow of initialised bytes, of ranges of any size. What is not tracked is ignored.
 void mark_initialized(const void* data, std::size_t bytes);

@@ -1,0 +1,186 @@
+#include "simgpu/memory/allocations.hpp"
+
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "simgpu/engine/report.hpp"
+#include "simgpu/memory/bits.hpp"
+#include "simgpu/memory/describe.hpp"
+#include "simgpu/memory/device_side.hpp"
+#include "simgpu/memory/fault_handler.hpp"
+#include "simgpu/memory/guards.hpp"
+#include "simgpu/memory/pages.hpp"
+#include "simgpu/memory/pinned_fault.hpp"
+#include "simgpu/memory/protection.hpp"
+#include "simgpu/memory/reservation.hpp"
+
+namespace simgpu {
+namespace {
+
+/// Freed ranges whose addresses are not used again yet.
+constexpr std::size_t quarantined = 4096;
+
+std::size_t charged(std::size_t bytes) { return (bytes + 511) / 512 * 512; }
+
+void* pages_of(const Allocation& allocation) { return reinterpret_cast<void*>(allocation.pages); }
+
+/// What belongs to the program, and what of it was written: all of pinned memory, because the host
+/// writes it unseen.
+void mark_fresh(const Allocation& allocation) {
+  const Block& block = allocation.block;
+  set_bits(Layout::live_bits, block.data, block.bytes, true);
+  if (block.kind == MemoryKind::pinned)
+    set_bits(Layout::initialized_bits, block.data, block.bytes, true);
+}
+
+void mark_gone(const Allocation& allocation) {
+  set_bits(Layout::live_bits, pages_of(allocation), allocation.page_bytes, false);
+  set_bits(Layout::initialized_bits, pages_of(allocation), allocation.page_bytes, false);
+}
+
+std::string damage_text(const Allocation& allocation, const std::byte* at) {
+  return "the guard around memory was overwritten: " + describe_in(allocation.block, at);
+}
+
+cudaError_t refuse_free(const void* data, const std::optional<Allocation>& freed) {
+  std::string text = "freed what no allocation begins with: " + describe_address(data);
+  if (freed) text = "freed twice: " + describe_freed(*freed, data);
+  report(Finding::invalid_free, text + "\n  at " + describe(CallSite::here()));
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+Allocations& Allocations::instance() {
+  static Allocations& allocations = *new Allocations();
+  return allocations;
+}
+
+Allocations::Allocations() : used_(Layout::max_devices + 1) {
+  for (int slot = 0; slot <= Layout::max_devices; ++slot) placements_.emplace_back(slot);
+}
+
+cudaError_t Allocations::allocate(void** data, std::size_t bytes, int device, MemoryKind kind) {
+  if (!reserve_address_space()) return cudaErrorInitializationError;
+  install_fault_handler();
+  const bool pinned = kind == MemoryKind::pinned;
+  const auto slot = static_cast<std::size_t>(pinned ? Layout::pinned_slot : device);
+  const std::lock_guard lock(mutex_);
+  const std::size_t limit = pinned ? Layout::slot_bytes / 2 : total_memory(device);
+  if (bytes > limit || charged(bytes) > limit - used_[slot]) return cudaErrorMemoryAllocation;
+  const std::size_t size = round_up_to_page(bytes + 2 * guard_bytes);
+  const auto pages = placements_[slot].take(size);
+  if (!pages) return cudaErrorMemoryAllocation;
+  if (!commit_pages(reinterpret_cast<void*>(*pages), size)) {
+    placements_[slot].give_back(*pages);
+    return cudaErrorMemoryAllocation;
+  }
+  Allocation made{.pages = *pages, .page_bytes = size};
+  made.block = {.data = reinterpret_cast<std::byte*>(*pages) + guard_bytes,
+                .bytes = bytes,
+                .device = device,
+                .kind = kind,
+                .created = CallSite::here()};
+  fill_guards(made);
+  if (!pinned) set_owner(pages_of(made), size, Owner::device);
+  mark_fresh(made);
+  used_[slot] += charged(bytes);
+  *data = made.block.data;
+  live_.emplace(*pages, std::move(made));
+  return cudaSuccess;
+}
+
+cudaError_t Allocations::release(void* data, MemoryKind kind) {
+  std::optional<Allocation> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(data));
+    if (found && found->block.data == data && found->block.kind == kind)
+      gone = std::move(live_.extract(found->pages).mapped());
+  }
+  if (!gone) return refuse_free(data, find_freed(data));
+  if (const std::byte* damage = damaged_guard(*gone))
+    report(Finding::out_of_bounds, damage_text(*gone, damage));
+  gone->freed = CallSite::here();
+  mark_gone(*gone);
+  const std::lock_guard lock(mutex_);
+  put_away(std::move(*gone));
+  return cudaSuccess;
+}
+
+/// Takes the memory away and keeps the addresses for a while. Device memory goes on to exist, as
+/// poison, so that what runs on can be reported; freed pinned memory faults.
+void Allocations::put_away(Allocation allocation) {
+  const auto slot = static_cast<std::size_t>(slot_of(pages_of(allocation)));
+  used_[slot] -= charged(allocation.block.bytes);
+  if (allocation.block.kind == MemoryKind::pinned) {
+    forget_pinned_pages(pages_of(allocation), allocation.page_bytes);
+    decommit_pages(pages_of(allocation), allocation.page_bytes);
+  } else {
+    poison_pages(pages_of(allocation), allocation.page_bytes);
+    set_owner(pages_of(allocation), allocation.page_bytes, Owner::device);
+  }
+  freed_order_.push_back(allocation.pages);
+  freed_.emplace(allocation.pages, std::move(allocation));
+  if (freed_order_.size() <= quarantined) return;
+  const auto oldest = freed_.extract(freed_order_.front()).mapped();
+  freed_order_.pop_front();
+  decommit_pages(pages_of(oldest), oldest.page_bytes);
+  placements_[static_cast<std::size_t>(slot_of(pages_of(oldest)))].give_back(oldest.pages);
+}
+
+const Allocation* Allocations::holding(const ByPage& allocations, std::uintptr_t address) {
+  const auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  const Allocation& candidate = std::prev(after)->second;
+  return address < candidate.pages + candidate.page_bytes ? &candidate : nullptr;
+}
+
+std::optional<Allocation> Allocations::find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+std::optional<Allocation> Allocations::find_freed(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const Allocation* found = holding(freed_, reinterpret_cast<std::uintptr_t>(address));
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+std::pair<std::uintptr_t, std::uintptr_t> Allocations::bounds_of(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
+  if (!found) return {0, 0};
+  const auto begin = reinterpret_cast<std::uintptr_t>(found->block.data);
+  return {begin, begin + found->block.bytes};
+}
+
+std::vector<Allocation> Allocations::live() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Allocation> all;
+  for (const auto& [pages, allocation] : live_) all.push_back(allocation);
+  return all;
+}
+
+std::size_t Allocations::used(int slot) const {
+  const std::lock_guard lock(mutex_);
+  return used_[static_cast<std::size_t>(slot)];
+}
+
+void Allocations::check_guards() {
+  std::vector<std::string> damages;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [pages, allocation] : live_) {
+      const std::byte* damage = damaged_guard(allocation);
+      if (!damage) continue;
+      damages.push_back(damage_text(allocation, damage));
+      fill_guards(allocation);
+    }
+  }
+  for (std::string& text : damages) report(Finding::out_of_bounds, std::move(text));
+}
+
+}  // namespace simgpu

@@ -1,0 +1,122 @@
+#include "simgpu/memory/pool_blocks.hpp"
+
+#include <utility>
+
+#include "simgpu/engine/report.hpp"
+#include "simgpu/memory/allocations.hpp"
+#include "simgpu/memory/bits.hpp"
+#include "simgpu/memory/describe.hpp"
+#include "simgpu/memory/patterns.hpp"
+
+namespace simgpu {
+namespace {
+
+std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+std::optional<PoolBlock> copy_of(const PoolBlock* block) {
+  return block ? std::optional(*block) : std::nullopt;
+}
+
+/// Clears what both maps say about a range.
+void close(const void* data, std::size_t bytes) {
+  set_bits(Layout::live_bits, data, bytes, false);
+  set_bits(Layout::initialized_bits, data, bytes, false);
+}
+
+void check_guard(const PoolBlock& block) {
+  const std::byte* end = block.block.data + block.block.bytes;
+  const auto at = first_difference(end, block.capacity - block.block.bytes, Pattern::guard);
+  if (at)
+    report(Finding::out_of_bounds,
+           "the guard behind memory was overwritten: " + describe_in(block.block, end + *at));
+}
+
+}  // namespace
+
+PoolBlocks& PoolBlocks::instance() {
+  static PoolBlocks& blocks = *new PoolBlocks();
+  return blocks;
+}
+
+void PoolBlocks::hand_out(const PoolBlock& block) {
+  const std::uintptr_t pool = Allocations::instance().bounds_of(block.block.data).first;
+  const std::lock_guard lock(mutex_);
+  host_pools_.insert(pool);
+  on_host_.hand_out(block);
+}
+
+std::optional<PoolBlock> PoolBlocks::take_back(const void* data, const CallSite& site) {
+  const std::lock_guard lock(mutex_);
+  return copy_of(on_host_.take_back(data, site));
+}
+
+std::optional<PoolBlock> PoolBlocks::find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  return copy_of(on_host_.find(address));
+}
+
+bool PoolBlocks::serves_pool(const void* data) const {
+  const std::lock_guard lock(mutex_);
+  return host_pools_.contains(number(data));
+}
+
+/// The allocation belongs to the blocks of a pool from now on: what lies between them is nobody's.
+void PoolBlocks::open_pool(const PoolBlock& block) {
+  const auto [begin, end] = Allocations::instance().bounds_of(block.block.data);
+  if (begin != end && device_pools_.insert(begin).second)
+    close(reinterpret_cast<const void*>(begin), end - begin);
+}
+
+void PoolBlocks::hand_out_on_device(const PoolBlock& block) {
+  std::byte* const data = block.block.data;
+  const std::size_t bytes = block.block.bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    open_pool(block);
+    on_device_.hand_out(block);
+  }
+  close(data, block.capacity);
+  set_bits(Layout::live_bits, data, bytes, true);
+  fill_pattern(data, bytes, Pattern::fresh);
+  fill_pattern(data + bytes, block.capacity - bytes, Pattern::guard);
+}
+
+void PoolBlocks::take_back_on_device(const void* data, const CallSite& site) {
+  std::optional<PoolBlock> block;
+  {
+    const std::lock_guard lock(mutex_);
+    block = copy_of(on_device_.take_back(data, site));
+  }
+  if (!block) return;
+  check_guard(*block);
+  close(data, block->capacity);
+}
+
+std::optional<PoolBlock> PoolBlocks::find_on_device(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  return copy_of(on_device_.find(address));
+}
+
+bool PoolBlocks::serves_pool_on_device(const void* data) const {
+  const std::lock_guard lock(mutex_);
+  return device_pools_.contains(number(data));
+}
+
+std::optional<LiveRange> PoolBlocks::live_range(const void* data, const void* address) const {
+  const std::lock_guard lock(mutex_);
+  if (!device_pools_.contains(number(data))) return std::nullopt;
+  const PoolBlock* block = on_device_.find(address);
+  if (!block || !block->live) return LiveRange{};
+  return LiveRange{block->begin(), block->begin() + block->block.bytes};
+}
+
+void PoolBlocks::forget(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uintptr_t begin = number(data);
+  host_pools_.erase(begin);
+  device_pools_.erase(begin);
+  on_host_.forget(begin, begin + bytes);
+  on_device_.forget(begin, begin + bytes);
+}
+
+}  // namespace simgpu

@@ -1,0 +1,87 @@
+#include "simgpu/memory/pool_observer.hpp"
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "lockstep/memory/block_observer.hpp"
+#include "simgpu/engine/operation.hpp"
+#include "simgpu/memory/address_space.hpp"
+#include "simgpu/memory/names.hpp"
+#include "simgpu/memory/pool_blocks.hpp"
+
+namespace simgpu {
+namespace {
+
+cudaStream_t native(lockstep::StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+/// An operation that changes hands with all bytes of a block. It writes, for whoever still uses the
+/// block without an order to it: races are found there.
+Operation change_of_hands(const char* name, const CallSite& site, const PoolBlock& block,
+                          std::function<void()> change) {
+  return {.name = name,
+          .site = site,
+          .accesses = {{block.block.data, block.capacity, true}},
+          .run = [change = std::move(change)] {
+            change();
+            return true;
+          }};
+}
+
+class PoolObserver final : public lockstep::BlockObserver {
+ public:
+  std::size_t guard_bytes(lockstep::Device device) const noexcept override {
+    return device.is_cpu() ? 0 : guard;
+  }
+
+  void handed_out(const lockstep::MemoryBlock& memory, std::size_t bytes,
+                  lockstep::StreamRef stream) noexcept override {
+    if (!is_tracked(memory.data)) return;
+    PoolBlock block{.capacity = memory.size};
+    block.block = {.data = static_cast<std::byte*>(memory.data),
+                   .bytes = bytes,
+                   .device = slot_of(memory.data),
+                   .is_pool_block = true,
+                   .created = CallSite::here()};
+    Names::instance().forget(memory.data, memory.size);
+    // The host fills pinned memory unseen, in no stream's order.
+    if (slot_of(memory.data) == Layout::pinned_slot) return;
+    PoolBlocks::instance().hand_out(block);
+    const auto fill = [block] { PoolBlocks::instance().hand_out_on_device(block); };
+    static_cast<void>(enqueue(native(stream), change_of_hands("hand-out of a pool block",
+                                                              block.block.created, block, fill)));
+  }
+
+  void taken_back(const lockstep::MemoryBlock& memory,
+                  lockstep::StreamRef stream) noexcept override {
+    if (!is_tracked(memory.data)) return;
+    const CallSite site = CallSite::here();
+    const auto block = PoolBlocks::instance().take_back(memory.data, site);
+    if (!block) return;
+    const auto close = [data = memory.data, site] {
+      PoolBlocks::instance().take_back_on_device(data, site);
+    };
+    // A stream that is gone takes no operation: the block then ends when it is given out again.
+    static_cast<void>(
+        enqueue(native(stream), change_of_hands("return of a pool block", site, *block, close)));
+  }
+
+  void named(const void* data, std::size_t bytes, std::string_view name) noexcept override {
+    if (is_tracked(data)) name_memory(data, bytes, std::string(name));
+  }
+
+ private:
+  static constexpr std::size_t guard = 256;
+};
+
+}  // namespace
+
+void observe_pools() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    static PoolObserver& observer = *new PoolObserver();
+    if (!lockstep::block_observer()) lockstep::set_block_observer(&observer);
+  });
+}
+
+}  // namespace simgpu
