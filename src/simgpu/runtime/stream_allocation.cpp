@@ -6,6 +6,7 @@
 #include "simgpu/engine/faults.hpp"
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/leaks.hpp"
+#include "simgpu/engine/operation.hpp"
 #include "simgpu/engine/report.hpp"
 #include "simgpu/memory/allocations.hpp"
 #include "simgpu/memory/memory_pools.hpp"
