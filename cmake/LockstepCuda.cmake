@@ -1,4 +1,4 @@
-# GPU support. Sets LOCKSTEP_WITH_{CUDA,NCCL,CUDNN}.
+# GPU support. Sets LOCKSTEP_WITH_{CUDA,NCCL,CUDNN,SIMGPU}.
 #
 # CUDA needs nvcc, cudart and cuBLASLt. NCCL and cuDNN are used where found; cuDNN also needs the
 # headers of cudnn-frontend (scripts/get_cudnn_frontend.sh), which no distribution packages.
@@ -8,7 +8,14 @@ set(LOCKSTEP_WITH_CUDA OFF)
 set(LOCKSTEP_WITH_NCCL OFF)
 set(LOCKSTEP_WITH_CUDNN OFF)
 set(LOCKSTEP_CUDNN_FRONTEND_DIR "" CACHE PATH "Folder that holds cudnn_frontend.h")
+set(LOCKSTEP_WITH_SIMGPU OFF)
 if(NOT LOCKSTEP_CUDA)
+  return()
+endif()
+if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
+  set(LOCKSTEP_WITH_CUDA ON)
+  set(LOCKSTEP_WITH_NCCL ON)
+  set(LOCKSTEP_WITH_SIMGPU ON)
   return()
 endif()
 

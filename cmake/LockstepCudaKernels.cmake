@@ -1,21 +1,34 @@
-# The .cu files, as objects inside the library: consumers then link with plain C++.
+# The .cu files, as objects inside the library: consumers then link with plain C++. By nvcc,
+# or by the C++ compiler for the simulated GPU.
 
 file(GLOB lockstep_cuda_kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu")
 
-# Real kernels, by nvcc.
-if(LOCKSTEP_WITH_CUDA)
-  add_library(lockstep_cuda_kernels OBJECT ${lockstep_cuda_kernels})
+if(NOT LOCKSTEP_WITH_CUDA)
+  return()
+endif()
+
+add_library(lockstep_cuda_kernels OBJECT)
+target_include_directories(lockstep_cuda_kernels PRIVATE
+  "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
+set_target_properties(lockstep_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_sources(lockstep PRIVATE $<TARGET_OBJECTS:lockstep_cuda_kernels>)
+
+if(LOCKSTEP_WITH_SIMGPU)
+  lockstep_simulate_kernels(lockstep_cuda_kernels ${lockstep_cuda_kernels})
+  target_compile_features(lockstep_cuda_kernels PRIVATE cxx_std_20)
+  target_link_libraries(lockstep_cuda_kernels PRIVATE lockstep_flags lockstep_simgpu)
+  target_sources(lockstep PRIVATE ${simgpu_cudnn_sources})
+  target_link_libraries(lockstep PRIVATE lockstep_simgpu)
+else()
+  target_sources(lockstep_cuda_kernels PRIVATE ${lockstep_cuda_kernels})
   set_target_properties(lockstep_cuda_kernels PROPERTIES
-    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(lockstep_cuda_kernels PRIVATE
-    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
+    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   # Relaxed constexpr: std::bit_cast and the like may be called in kernels.
   target_compile_options(lockstep_cuda_kernels PRIVATE
     --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wshadow)
   if(LOCKSTEP_WARNINGS_AS_ERRORS)
     target_compile_options(lockstep_cuda_kernels PRIVATE -Werror all-warnings -Xcompiler=-Werror)
   endif()
-  target_sources(lockstep PRIVATE $<TARGET_OBJECTS:lockstep_cuda_kernels>)
   target_link_libraries(lockstep PRIVATE CUDA::cudart CUDA::cublasLt)
   if(LOCKSTEP_WITH_NCCL)
     target_link_libraries(lockstep PRIVATE Nccl::nccl)
@@ -30,21 +43,4 @@ if(LOCKSTEP_WITH_CUDA)
     set_source_files_properties(${cudnn_sources} PROPERTIES
       COMPILE_OPTIONS "-O1;-Wno-stringop-overflow")
   endif()
-endif()
-
-# The same files by the C++ compiler, against the declarations of the simulated GPU.
-if(LOCKSTEP_BUILD_TESTS)
-  add_library(lockstep_cuda_shim_check OBJECT)
-  foreach(kernel IN LISTS lockstep_cuda_kernels)
-    get_filename_component(kernel_name "${kernel}" NAME_WE)
-    set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/shim_check/${kernel_name}.cpp")
-    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"cuda/${kernel_name}.cu\"\n")
-    target_sources(lockstep_cuda_shim_check PRIVATE "${wrapper}")
-  endforeach()
-  target_compile_features(lockstep_cuda_shim_check PRIVATE cxx_std_20)
-  target_include_directories(lockstep_cuda_shim_check PRIVATE
-    "${PROJECT_SOURCE_DIR}/src/simgpu/include" "${PROJECT_SOURCE_DIR}/include"
-    "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
-  target_link_libraries(lockstep_cuda_shim_check PRIVATE lockstep_flags)
-  target_compile_options(lockstep_cuda_shim_check PRIVATE -O0)
 endif()

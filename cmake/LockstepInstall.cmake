@@ -18,6 +18,13 @@ install(TARGETS lockstep EXPORT lockstepTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(LOCKSTEP_WITH_SIMGPU)
+  install(TARGETS lockstep_simgpu EXPORT lockstepTargets
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/simgpu/include/"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep-simgpu")
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
                   "${LOCKSTEP_GENERATED_DIR}/lockstep"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -37,8 +44,10 @@ install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
               "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
         DESTINATION "${lockstep_package_dir}")
 
-# Modules that the package needs to find private dependencies of a static library.
-foreach(module IN ITEMS FindCudnn.cmake FindNccl.cmake FindOnednn.cmake)
+# Modules that the package needs to find private dependencies of a static library, and the one that
+# compiles kernels for the simulated GPU.
+foreach(module IN ITEMS FindCudnn.cmake FindNccl.cmake FindOnednn.cmake
+        LockstepSimulatedKernels.cmake)
   configure_file("${PROJECT_SOURCE_DIR}/cmake/${module}" "${PROJECT_BINARY_DIR}/${module}" COPYONLY)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/${module}" DESTINATION "${lockstep_package_dir}")
 endforeach()

@@ -15,6 +15,9 @@ foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
   endif()
 endforeach()
 list(FILTER lockstep_sources EXCLUDE REGEX "/src/simgpu/")
+if(LOCKSTEP_WITH_SIMGPU)  # has its own stand-in for cuDNN
+  list(FILTER lockstep_sources EXCLUDE REGEX "/no_cudnn[^/]*\\.cpp$")
+endif()
 
 add_library(lockstep ${lockstep_sources})
 add_library(lockstep::lockstep ALIAS lockstep)
@@ -66,4 +69,7 @@ endfunction()
 lockstep_use_privately(lockstep_flags)
 lockstep_use_privately(nlohmann_json::nlohmann_json)
 
+if(LOCKSTEP_WITH_SIMGPU)
+  include(LockstepSimgpu)
+endif()
 include(LockstepCudaKernels)

@@ -19,6 +19,7 @@ requirements='
   libdnnl-dev:       include/dnnl.hpp
   nlohmann-json3-dev: include/nlohmann/json.hpp
   libcli11-dev:      include/CLI/CLI.hpp
+  libboost-context-dev: include/boost/context/detail/fcontext.hpp
   zlib1g-dev:        include/zlib.h
   libgtest-dev:      include/gtest/gtest.h
   libgmock-dev:      include/gmock/gmock.h

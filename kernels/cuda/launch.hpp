@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <type_traits>
 
 #include "lockstep/runtime/stream.hpp"
@@ -13,18 +14,30 @@ namespace lockstep::cuda_kernels {
 
 inline constexpr int warp_size = 32;
 
+/// A stream, and the line that queues a kernel on it.
+struct LaunchStream {
+  StreamRef stream;
+  std::source_location where;
+
+  LaunchStream(StreamRef queue, std::source_location line = std::source_location::current())
+      : stream(queue), where(line) {}
+};
+
 /// Queues a kernel on a stream. Arguments are converted to the kernel's parameter types.
 /// @throws CudaError if the launch is refused.
 template <class... Parameters, class... Arguments>
-void launch(StreamRef stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(const LaunchStream& on, dim3 grid, dim3 block, std::size_t shared_bytes,
             void (*kernel)(Parameters...), Arguments&&... arguments) {
-  const CudaDeviceGuard guard(stream.device.index);
+  const CudaDeviceGuard guard(on.stream.device.index);
   const cudaLaunchConfig_t config{.gridDim = grid,
                                   .blockDim = block,
                                   .dynamicSmemBytes = shared_bytes,
-                                  .stream = static_cast<cudaStream_t>(stream.handle),
+                                  .stream = static_cast<cudaStream_t>(on.stream.handle),
                                   .attrs = nullptr,
                                   .numAttrs = 0};
+#if !defined(__CUDACC__)
+  ::simgpu::set_launch_location(on.where);
+#endif
   const cudaError_t status =
       cudaLaunchKernelEx(&config, kernel, static_cast<Arguments&&>(arguments)...);
   if (status != cudaSuccess) [[unlikely]]
