@@ -29,7 +29,7 @@ std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t mo
   return value;
 }
 
-Order order() {
+Order wanted_order() {
   const std::string text = variable("LOCKSTEP_SIM_ORDER");
   if (text.empty() || text == "random") return Order::random;
   if (text == "early") return Order::early;
@@ -52,7 +52,7 @@ Options Options::from_environment() {
   read.devices = static_cast<int>(number("LOCKSTEP_SIM_DEVICES", 1, 16));
   read.memory = number("LOCKSTEP_SIM_MEMORY", read.memory, std::uint64_t{1} << 40);
   read.seed = number("LOCKSTEP_SIM_SEED", 0, any);
-  read.order = order();
+  read.order = wanted_order();
   read.abort_on_finding = aborts();
   read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
   read.faults = variable("LOCKSTEP_SIM_FAULT");
