@@ -7,7 +7,7 @@ namespace simgpu::cublaslt {
 /// Rows and columns of the tile that stays in registers.
 template <class Sum>
 inline constexpr int tile_rows = 64 / static_cast<int>(sizeof(Sum));
-inline constexpr int tile_columns = 6;
+inline constexpr int tile_columns = 12;
 
 /// sums[column * stride + row] += the product of two packed panels: `a` holds tile_rows elements a
 /// step of the depth, `b` tile_columns.
