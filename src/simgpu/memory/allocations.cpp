@@ -29,14 +29,15 @@ void* pages_of(const Allocation& allocation) { return reinterpret_cast<void*>(al
 /// writes it unseen.
 void mark_fresh(const Allocation& allocation) {
   const Block& block = allocation.block;
-  set_bits(Layout::live_bits, block.data, block.bytes, true);
+  set_bits_of_allocation(Layout::live_bits, block.data, block.bytes, true);
   if (block.kind == MemoryKind::pinned)
-    set_bits(Layout::initialized_bits, block.data, block.bytes, true);
+    set_bits_of_allocation(Layout::initialized_bits, block.data, block.bytes, true);
 }
 
 void mark_gone(const Allocation& allocation) {
-  set_bits(Layout::live_bits, pages_of(allocation), allocation.page_bytes, false);
-  set_bits(Layout::initialized_bits, pages_of(allocation), allocation.page_bytes, false);
+  set_bits_of_allocation(Layout::live_bits, pages_of(allocation), allocation.page_bytes, false);
+  set_bits_of_allocation(Layout::initialized_bits, pages_of(allocation), allocation.page_bytes,
+                         false);
 }
 
 std::string damage_text(const Allocation& allocation, const std::byte* at) {

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "simgpu/memory/layout.hpp"
+#include "simgpu/memory/pages.hpp"
+#include "simgpu/memory/reservation.hpp"
 
 namespace simgpu {
 namespace {
@@ -52,6 +54,19 @@ void set_bits(std::uintptr_t base, const void* data, std::size_t bytes, bool val
   const std::size_t whole = bits.end / 8 - at / 8;
   std::memset(bits.map + at / 8, value ? 0xFF : 0, whole);
   if (bits.end % 8 != 0) assign(bits.map[bits.end / 8], mask(0, bits.end % 8), value);
+}
+
+void set_bits_of_allocation(std::uintptr_t base, const void* data, std::size_t bytes, bool value) {
+  constexpr std::size_t worth_mapping = std::size_t{16} << 20;
+  if (bytes < worth_mapping) return set_bits(base, data, bytes, value);
+  constexpr std::size_t per_page = 8 * page_bytes;
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(data) - Layout::begin;
+  const std::size_t before = (per_page - offset % per_page) % per_page;
+  const std::size_t whole = (bytes - before) / per_page * per_page;
+  set_bits(base, begin, before, value);
+  map_bit_pages(reinterpret_cast<void*>(base + (offset + before) / 8), whole / 8, value);
+  set_bits(base, begin + before + whole, bytes - before - whole, value);
 }
 
 std::optional<std::size_t> first_clear_bit(std::uintptr_t base, const void* data,

@@ -12,6 +12,9 @@ namespace simgpu {
 /// Sets or clears the bits of a tracked range in the map that begins at `map`.
 void set_bits(std::uintptr_t map, const void* data, std::size_t bytes, bool value);
 
+/// The same for a whole allocation: pages of the map that lie in a long range are not touched.
+void set_bits_of_allocation(std::uintptr_t map, const void* data, std::size_t bytes, bool value);
+
 /// Offset of the first byte whose bit is clear; nothing if all are set.
 std::optional<std::size_t> first_clear_bit(std::uintptr_t map, const void* data, std::size_t bytes);
 

@@ -64,7 +64,8 @@ bool PoolBlocks::serves_pool(const void* data) const {
 void PoolBlocks::open_pool(const PoolBlock& block) {
   const auto [begin, end] = Allocations::instance().bounds_of(block.block.data);
   if (begin != end && device_pools_.insert(begin).second)
-    close(reinterpret_cast<const void*>(begin), end - begin);
+    for (const std::uintptr_t map : {Layout::live_bits, Layout::initialized_bits})
+      set_bits_of_allocation(map, reinterpret_cast<const void*>(begin), end - begin, false);
 }
 
 void PoolBlocks::hand_out_on_device(const PoolBlock& block) {

@@ -18,6 +18,10 @@ namespace {
 
 constexpr std::size_t chunk = std::size_t{4} << 20;
 
+/// The chunks of the pattern file.
+constexpr std::size_t fresh_chunk = 0, freed_chunk = chunk, set_chunk = 2 * chunk;
+constexpr std::uint64_t all_set = ~std::uint64_t{0};
+
 bool reserve(std::uintptr_t begin, std::size_t bytes, int protection) {
   void* const wanted = reinterpret_cast<void*>(begin);
   void* const got = mmap(wanted, bytes, protection,
@@ -33,13 +37,13 @@ bool reserve(std::uintptr_t begin, std::size_t bytes, int protection) {
   return false;
 }
 
-/// A file in memory with one chunk of fresh bytes and one of freed ones. Private mappings of it
-/// share these pages until they are written.
+/// A file in memory with a chunk each of fresh bytes, freed bytes and set bits. Private mappings of
+/// it share these pages until they are written.
 int make_pattern_file() {
   const int file = memfd_create("simgpu patterns", MFD_CLOEXEC);
   if (file < 0) return -1;
   std::vector<std::byte> content(chunk);
-  for (const std::uint64_t pattern : {Pattern::fresh, Pattern::freed}) {
+  for (const std::uint64_t pattern : {Pattern::fresh, Pattern::freed, all_set}) {
     // A vector's memory is aligned to eight bytes, as the file's pages will be.
     fill_pattern(content.data(), chunk, pattern);
     if (write(file, content.data(), chunk) != static_cast<ssize_t>(chunk)) return -1;
@@ -73,17 +77,24 @@ bool reserve_address_space() {
 }
 
 bool commit_pages(void* pages, std::size_t bytes) {
-  if (map_pattern(pages, bytes, 0)) return true;
+  if (map_pattern(pages, bytes, fresh_chunk)) return true;
   decommit_pages(pages, bytes);
   return false;
 }
 
 void poison_pages(void* pages, std::size_t bytes) {
-  if (!map_pattern(pages, bytes, chunk)) decommit_pages(pages, bytes);
+  if (!map_pattern(pages, bytes, freed_chunk)) decommit_pages(pages, bytes);
 }
 
 void decommit_pages(void* pages, std::size_t bytes) {
   mmap(pages, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void map_bit_pages(void* pages, std::size_t bytes, bool value) {
+  if (value && map_pattern(pages, bytes, set_chunk)) return;
+  mmap(pages, bytes, PROT_READ | PROT_WRITE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (value) std::memset(pages, 0xFF, bytes);
 }
 
 }  // namespace simgpu

@@ -20,4 +20,7 @@ void poison_pages(void* pages, std::size_t bytes);
 /// Makes pages inaccessible, as before they were committed.
 void decommit_pages(void* pages, std::size_t bytes);
 
+/// Sets or clears whole pages of a map of bits (layout.hpp) without touching them.
+void map_bit_pages(void* pages, std::size_t bytes, bool value);
+
 }  // namespace simgpu
