@@ -3,6 +3,8 @@
 #
 #   scripts/test.sh                          all tests but those labelled slow
 #   scripts/test.sh --only LABEL             cpu, mpi, gpu, check or slow (minutes each)
+#   scripts/test.sh --only sim               the tests that need a GPU, on the simulated one, in
+#                                            build-sim (or LOCKSTEP_SIM_BUILD_DIR)
 #   scripts/test.sh --sanitize address       the suite under the address and undefined-behaviour
 #                                            sanitizers, in build-asan
 #   scripts/test.sh --sanitize thread        under the thread sanitizer: ranks are threads, no MPI
@@ -14,11 +16,14 @@ source "$(dirname "$0")/lib.sh"
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 selection=(-LE '^slow$')
 sanitize=
+only=
 select_label() {
+  only=$1
   case $1 in
+    sim) selection=(-L '^sim$' -LE '^slow$') ;;
     cpu | mpi | gpu | check) selection=(-L "^$1\$" -LE '^slow$') ;;
     slow) selection=(-L '^slow$') ;;
-    *) fail "--only takes cpu, mpi, gpu, check or slow, not '$1'" ;;
+    *) fail "--only takes cpu, mpi, gpu, sim, check or slow, not '$1'" ;;
   esac
 }
 while [ $# -gt 0 ]; do
@@ -38,13 +43,20 @@ case $sanitize in
   *) fail "--sanitize takes address or thread, not '$sanitize'" ;;
 esac
 
+targets=()
+if [ "$only" = sim ]; then
+  if [ -n "$sanitize" ]; then fail "the simulated GPU cannot be combined with sanitizers"; fi
+  build_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim} && preset=(--preset sim)
+  targets=(lockstep_sim_tests)
+fi
+
 need_dependencies
 configure "$build_dir" "${preset[@]}" -DLOCKSTEP_BUILD_TESTS=ON
 if grep -q '^LOCKSTEP_BUILD_TESTS:BOOL=OFF' "$build_dir/CMakeCache.txt"; then
   cmake -B "$build_dir" -DLOCKSTEP_BUILD_TESTS=ON
 fi
 say "Building the tests in $build_dir"
-build "$build_dir"
+build "$build_dir" "${targets[@]}"
 
 say "Running the tests"
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}
@@ -56,6 +68,10 @@ if [ -n "$sanitize" ]; then export LOCKSTEP_POOL=${LOCKSTEP_POOL:-off}; fi
 status=0
 ctest --test-dir "$build_dir" --parallel "$(nproc)" --output-on-failure --no-tests=error \
   "${selection[@]}" || status=$?
+# The same code on the simulated GPU.
+if [ -z "$only$sanitize" ]; then
+  LOCKSTEP_SAY_NEXT=0 scripts/test.sh --only sim || status=$?
+fi
 if [ "$status" = 0 ]; then
   next "scripts/quickstart.sh trains a model; docs/extending.md shows how to add an op"
 else

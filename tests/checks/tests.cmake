@@ -12,6 +12,9 @@ set(scripts "${PROJECT_SOURCE_DIR}/scripts")
 lockstep_add_check(IncludesFollowTheLayers "${Python3_EXECUTABLE}" "${scripts}/check_layering.py")
 lockstep_add_check(LayeringCatchesPlantedViolations
                    "${Python3_EXECUTABLE}" "${scripts}/check_layering.py" --self-test)
+lockstep_add_check(SourceDoesNotKnowTheSimulation "${scripts}/check_simulation.sh")
+lockstep_add_check(SimulationScannerCatchesPlantedConditionals
+                   "${scripts}/check_simulation.sh" --self-test)
 lockstep_add_check(PublicDeclarationsAreDocumented
                    "${Python3_EXECUTABLE}" "${scripts}/check_docs.py")
 lockstep_add_check(DocumentationScannerCatchesPlantedGaps

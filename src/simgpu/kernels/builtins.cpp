@@ -1,5 +1,5 @@
 #include "simgpu/include/simgpu/kernel_language.hpp"
-#include "simgpu/kernels/executor.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 #include "simgpu/kernels/watching.hpp"
 
 /// @file
@@ -25,25 +25,25 @@ unsigned source_lane(Shuffle mode, int operand, int width) {
 
 }  // namespace
 
-void* dynamic_shared_memory() { return executor().dynamic_memory().data(); }
+void* dynamic_shared_memory() { return kernel_runner().dynamic_memory().data(); }
 
-Ballot block_barrier(bool predicate) { return executor().block_barrier(predicate); }
+Ballot block_barrier(bool predicate) { return kernel_runner().block_barrier(predicate); }
 
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t word, Shuffle mode, int operand,
                            int width) {
-  return executor().meetings().attend(mask,
-                                      {Purpose::shuffle, word, source_lane(mode, operand, width)});
+  return kernel_runner().meetings().attend(
+      mask, {Purpose::shuffle, word, source_lane(mode, operand, width)});
 }
 
 unsigned warp_ballot(unsigned mask, bool predicate) {
   return static_cast<unsigned>(
-      executor().meetings().attend(mask, {Purpose::ballot, predicate ? 1u : 0u, 0}));
+      kernel_runner().meetings().attend(mask, {Purpose::ballot, predicate ? 1u : 0u, 0}));
 }
 
-void warp_barrier(unsigned mask) { executor().meetings().attend(mask, {}); }
+void warp_barrier(unsigned mask) { kernel_runner().meetings().attend(mask, {}); }
 
 unsigned active_lanes() {
-  const ThreadScheduler& scheduler = executor().scheduler();
+  const ThreadScheduler& scheduler = kernel_runner().scheduler();
   const unsigned first = scheduler.current() / lanes_per_warp * lanes_per_warp;
   unsigned lanes = 0;
   for (unsigned lane = 0; lane < lanes_per_warp && first + lane < scheduler.threads(); ++lane)
@@ -51,10 +51,10 @@ unsigned active_lanes() {
   return lanes;
 }
 
-unsigned own_lane() { return executor().scheduler().current() % lanes_per_warp; }
+unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
 
 void atomic_access(void* address, std::size_t bytes) {
-  if (Executor* const by = watching)
+  if (KernelRunner* const by = watching)
     by->access(reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes),
                SharedAccess::atomic);
 }

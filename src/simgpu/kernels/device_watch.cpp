@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "simgpu/kernels/executor.hpp"
 #include "simgpu/kernels/kernel_findings.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 #include "simgpu/kernels/watching.hpp"
 #include "simgpu/memory/access_check.hpp"
 #include "simgpu/memory/address_space.hpp"
@@ -34,7 +34,7 @@ DeviceWatch::Watched* DeviceWatch::search(std::uintptr_t address, unsigned bytes
 void DeviceWatch::refuse(std::uintptr_t address, unsigned bytes, bool writes) {
   const WatchScope off(nullptr);
   const Access access{reinterpret_cast<const void*>(address), bytes, writes};
-  const unsigned thread = executor().scheduler().current();
+  const unsigned thread = kernel_runner().scheduler().current();
   if (const auto problem = problem_of(access))
     found(problem->finding, thread, problem->text);
   else

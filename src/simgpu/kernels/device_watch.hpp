@@ -12,7 +12,7 @@
 
 namespace simgpu {
 
-/// The accesses of the launch that runs to tracked memory. Executor thread.
+/// The accesses of the launch that runs to tracked memory. KernelRunner thread.
 class DeviceWatch {
  public:
   /// @param pointers what the launch was given: it may touch the blocks that they point into.

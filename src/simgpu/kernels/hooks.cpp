@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <string>
 
-#include "simgpu/kernels/executor.hpp"
 #include "simgpu/kernels/kernel_findings.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 #include "simgpu/kernels/watching.hpp"
 
 /// @file
@@ -15,7 +15,7 @@ namespace {
 using simgpu::SharedAccess;
 
 inline void on_access(const void* data, unsigned bytes, SharedAccess kind) {
-  simgpu::Executor* const by = simgpu::watching;
+  simgpu::KernelRunner* const by = simgpu::watching;
   if (!by) return;
   by->access(reinterpret_cast<std::uintptr_t>(data), bytes, kind);
 }

@@ -9,7 +9,7 @@
 #include "simgpu/include/simgpu/launch.hpp"
 
 /// @file
-/// A launch, as the executor gets it.
+/// A launch, as the executor thread gets it.
 
 namespace simgpu {
 

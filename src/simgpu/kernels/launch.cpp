@@ -11,7 +11,7 @@
 #include "simgpu/engine/options.hpp"
 #include "simgpu/engine/report.hpp"
 #include "simgpu/kernels/argument_scan.hpp"
-#include "simgpu/kernels/executor.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 #include "simgpu/kernels/limits.hpp"
 #include "simgpu/kernels/watching.hpp"
 
@@ -71,7 +71,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   operation.accesses = std::move(scan.accesses);
   operation.accesses_are_bounds = watching_is_on();
   operation.run = [launch = std::move(launch)] {
-    std::vector<Access> accesses = executor().run(*launch);
+    std::vector<Access> accesses = kernel_runner().run(*launch);
     if (watching_is_on()) touched(std::move(accesses));
     return true;
   };

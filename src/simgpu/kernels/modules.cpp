@@ -14,7 +14,9 @@ struct Search {
 
 int visit(dl_phdr_info* info, std::size_t, void* argument) {
   auto& search = *static_cast<Search*>(argument);
-  Module module{~std::uintptr_t{0}, 0, 0, 0};
+  Module module{.begin = ~std::uintptr_t{0}};
+  // The program itself has no name here.
+  module.path = *info->dlpi_name ? info->dlpi_name : "/proc/self/exe";
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
     if (header.p_type == PT_LOAD) {

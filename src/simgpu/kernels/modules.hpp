@@ -14,6 +14,7 @@ struct Module {
   /// The calling thread's own variables of the module, which is where __shared__ ones lie.
   std::uintptr_t own_begin = 0;
   std::size_t own_bytes = 0;
+  const char* path = "";  ///< of its file; valid while it is loaded
 
   bool holds(std::uintptr_t address) const { return address >= begin && address < end; }
 };

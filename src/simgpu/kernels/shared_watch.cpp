@@ -1,7 +1,7 @@
 #include "simgpu/kernels/shared_watch.hpp"
 
-#include "simgpu/kernels/executor.hpp"
 #include "simgpu/kernels/kernel_findings.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 
 namespace simgpu {
 namespace {
@@ -67,8 +67,8 @@ void SharedWatch::found_race(std::uintptr_t address, const char* does, const Sha
                              const char* did, const SharedTime& now) const {
   if (!is_first(Finding::shared_memory_race)) return;
   found(Finding::shared_memory_race, now.thread,
-        std::string(does) + " " + executor().describe_shared(address) + ", which thread " +
-            text_of(executor().scheduler().index_of(other.thread)) + " " + did +
+        std::string(does) + " " + kernel_runner().describe_shared(address) + ", which thread " +
+            text_of(kernel_runner().scheduler().index_of(other.thread)) + " " + did +
             " with no barrier between them");
 }
 

@@ -1,17 +1,18 @@
-#include "simgpu/kernels/executor.hpp"
+#include "simgpu/kernels/kernel_runner.hpp"
 
 #include "simgpu/kernels/builtins.hpp"
 #include "simgpu/kernels/kernel_findings.hpp"
+#include "simgpu/kernels/shared_variables.hpp"
 #include "simgpu/kernels/watching.hpp"
 
 namespace simgpu {
 
-Executor& executor() {
-  static Executor* const instance = new Executor;  // outlives whatever still runs at exit
+KernelRunner& kernel_runner() {
+  static KernelRunner* const instance = new KernelRunner;  // outlives whatever still runs at exit
   return *instance;
 }
 
-std::vector<Access> Executor::run(const KernelLaunch& launch) {
+std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   launch_ = &launch;
   block_extent = launch.shape.block;
   grid_extent = launch.shape.grid;
@@ -27,14 +28,14 @@ std::vector<Access> Executor::run(const KernelLaunch& launch) {
   return watched ? device_watch_.finish() : std::vector<Access>{};
 }
 
-void Executor::prepare_watch(const KernelLaunch& launch) {
+void KernelRunner::prepare_watch(const KernelLaunch& launch) {
   device_watch_.begin(launch.pointers);
   module_ = module_of(launch.kernel);
   static_watch_.watch(module_.own_begin, module_.own_bytes);
   dynamic_watch_.watch(dynamic_.begin(), launch.shape.shared_bytes);
 }
 
-bool Executor::next_block() {
+bool KernelRunner::next_block() {
   std::uint64_t block = 0;
   if (!order_->next(block)) return false;
   const dim3& grid = launch_->shape.grid;
@@ -48,23 +49,23 @@ bool Executor::next_block() {
   return true;
 }
 
-void Executor::start_epoch() { ++epoch_; }
+void KernelRunner::start_epoch() { ++epoch_; }
 
-Ballot Executor::block_barrier(bool predicate) {
+Ballot KernelRunner::block_barrier(bool predicate) {
   return barrier_.arrive(predicate, [this] { start_epoch(); });
 }
 
-void Executor::resolve_stall() {
+void KernelRunner::resolve_stall() {
   found_stall();
   if (!meetings_.dissolve()) barrier_.dissolve();
 }
 
-SharedTime Executor::now() {
+SharedTime KernelRunner::now() {
   const unsigned thread = scheduler_.current();
   return {epoch_, static_cast<std::uint16_t>(thread), meetings_.held(thread)};
 }
 
-void Executor::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
+void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
   if (scheduler_.fibers().is_stack(address)) return;
   const WatchScope off(nullptr);
   if (static_watch_.holds(address)) {
@@ -77,7 +78,7 @@ void Executor::access_host_side(std::uintptr_t address, unsigned bytes, SharedAc
 }
 
 /// Constants of the program are fine; the host's memory is not.
-void Executor::access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
+void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
   const char* const does = kind == SharedAccess::read ? "reads " : "writes ";
   const unsigned thread = scheduler_.current();
   if (dynamic_.is_outside(address)) {
@@ -98,10 +99,13 @@ void Executor::access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAc
   }
 }
 
-std::string Executor::describe_shared(std::uintptr_t address) const {
+std::string KernelRunner::describe_shared(std::uintptr_t address) const {
   if (dynamic_watch_.holds(address))
     return "byte " + std::to_string(address - dynamic_watch_.begin()) +
            " of the dynamic shared memory";
+  if (const auto variable = shared_variable_at(module_, address))
+    return "byte " + std::to_string(variable->offset) + " of '" + variable->name + "' (" +
+           std::to_string(variable->bytes) + " bytes of shared memory)";
   return "byte " + std::to_string(address - static_watch_.begin()) + " of the static shared memory";
 }
 

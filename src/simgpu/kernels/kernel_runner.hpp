@@ -22,7 +22,7 @@
 namespace simgpu {
 
 /// Runs launches, one at a time, on the thread that used it first.
-class Executor final : private BlockSource {
+class KernelRunner final : private BlockSource {
  public:
   /// Runs a launch to its end. @return what it touched, if that was watched.
   std::vector<Access> run(const KernelLaunch& launch);
@@ -64,7 +64,7 @@ class Executor final : private BlockSource {
   std::uint32_t block_start_ = 1;
 };
 
-/// The executor of the process; made on first use, by the thread that runs all launches.
-Executor& executor();
+/// The one of the process; made on first use, by the thread that runs all launches.
+KernelRunner& kernel_runner();
 
 }  // namespace simgpu

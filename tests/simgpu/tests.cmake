@@ -1,0 +1,9 @@
+# The simulated GPU's own tests.
+
+file(GLOB simgpu_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
+file(GLOB simgpu_kernel_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cu")
+add_executable(test_simgpu ${simgpu_tests})
+lockstep_simulate_kernels(test_simgpu ${simgpu_kernel_tests})
+target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu GTest::gtest_main)
+gtest_discover_tests(test_simgpu PROPERTIES LABELS sim TIMEOUT 120 DISCOVERY_TIMEOUT 60)
+add_dependencies(lockstep_sim_tests test_simgpu)
