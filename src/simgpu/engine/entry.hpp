@@ -68,6 +68,8 @@ const EntryPoint* first_entry_point();
 
 /// The calling thread's error state. `note_error` leaves success and what is noted alone.
 void note_error(cudaError_t status);
+cudaError_t noted_error();
+void clear_noted_error();
 
 /// A kernel or copy failed on the device: all later calls return `status`, as after a real fault.
 void raise_sticky_error(cudaError_t status);

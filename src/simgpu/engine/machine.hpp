@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "simgpu/engine/objects.hpp"
+#include "simgpu/engine/operation.hpp"
+#include "simgpu/engine/scheduler.hpp"
+
+/// @file
+/// The state of the simulated devices of this process.
+
+namespace simgpu {
+
+/// Made by the first call and never destroyed, so that programs may call the runtime while they end.
+class Machine final : private SchedulerObserver {
+ public:
+  using Lock = Scheduler::Lock;
+
+  static Machine& instance();
+
+  /// Guards all of the below but what is said to guard itself.
+  std::mutex mutex;
+
+  Lock lock() { return Lock(mutex); }
+  Scheduler& scheduler() { return *scheduler_; }
+
+  /// What the host has waited for. One clock for all its threads: what they tell each other through
+  /// locks of the program is not seen, so what one has waited for counts for all.
+  VectorClock& host_clock() { return host_clock_; }
+
+  /// The stream of a handle, special handles included; null if there is none.
+  CUstream_st* find(cudaStream_t handle);
+  CUevent_st* find(cudaEvent_t handle);
+  CUstream_st& legacy_stream(int device);
+  /// All streams of a device, the default ones included.
+  std::vector<CUstream_st*> streams_of(int device);
+  CUstream_st& create_stream(int device, unsigned flags, int priority);
+  void destroy_stream(CUstream_st& stream);
+  CUevent_st& create_event(int device, unsigned flags);
+  void destroy_event(CUevent_st& event);
+  /// A queue of its own clock component, for what is ordered by more than a stream.
+  Queue& create_queue(int device, std::string name);
+  void destroy_queue(Queue& queue);
+
+  /// Puts an operation at the end of a queue. Its exact accesses are to be checked afterwards,
+  /// without the mutex.
+  TaskPtr put(Queue& queue, Operation operation, std::vector<TaskPtr> after, Lock& lock);
+  /// Makes what comes next in a stream follow what the rules of the legacy default stream ask.
+  std::vector<TaskPtr> legacy_order(CUstream_st& stream);
+
+  /// Compares accesses with what is known and reports races. Guards itself; call it without the
+  /// mutex.
+  void check_accesses(const std::shared_ptr<const Actor>& actor,
+                      const std::vector<Access>& accesses);
+  void forget_accesses(const void* data, std::size_t bytes);
+  /// The host as an actor, for an access of its own.
+  std::shared_ptr<const Actor> host_actor(std::string name, const CallSite& site);
+
+  /// The error after which nothing works any more; cudaSuccess while there is none. Any thread.
+  std::atomic<cudaError_t> sticky_error = cudaSuccess;
+
+  /// Captures that are going on, graphs.cpp's own.
+  std::set<std::shared_ptr<Capture>> captures;
+
+ private:
+  Machine();
+  void begin_thread() override;
+  void begin_task(const Task& task) override;
+  void end_task(const Task& task) override;
+  static void end_of_process();
+
+  std::unique_ptr<Scheduler> scheduler_;
+  VectorClock host_clock_;
+  std::map<int, std::unique_ptr<CUstream_st>> legacy_;
+  std::unordered_map<const void*, std::unique_ptr<CUstream_st>> streams_;
+  std::unordered_map<const void*, std::unique_ptr<CUevent_st>> events_;
+  unsigned numbers_ = 0;
+  Component components_ = host_component;
+  std::vector<Component> free_components_;
+
+  std::mutex races_mutex_;
+  RaceDetector races_;
+  std::set<std::pair<std::string, std::string>> reported_;
+};
+
+/// True on the thread that runs operations, where the runtime must not be called.
+bool on_executor();
+
+}  // namespace simgpu

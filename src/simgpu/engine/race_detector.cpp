@@ -1,0 +1,117 @@
+#include "simgpu/engine/race_detector.hpp"
+
+#include <algorithm>
+
+namespace simgpu {
+
+RaceDetector::History::iterator RaceDetector::split_at(std::uintptr_t address) {
+  const auto after = history_.lower_bound(address);
+  if (after != history_.end() && after->first == address) return after;
+  if (after == history_.begin()) return after;
+  const auto holder = std::prev(after);
+  if (holder->second.end <= address) return after;
+  Piece tail = holder->second;
+  holder->second.end = address;
+  return history_.emplace_hint(after, address, std::move(tail));
+}
+
+void RaceDetector::check(const History::value_type& piece, const ActorPtr& actor, bool writes,
+                         std::vector<Race>& races) const {
+  const auto compare = [&](const ActorPtr& other, bool other_writes) {
+    if (other == nullptr || other == actor || other->comes_before(*actor) ||
+        actor->comes_before(*other))
+      return;
+    for (const Race& race : races)
+      if (race.first == other || race.second == other) return;
+    races.push_back({other, actor, other_writes, writes, reinterpret_cast<const void*>(piece.first),
+                     piece.second.end - piece.first});
+  };
+  compare(piece.second.write, true);
+  if (!writes) return;
+  for (const ActorPtr& read : piece.second.reads) compare(read, false);
+}
+
+void RaceDetector::note(Piece& piece, const ActorPtr& actor, bool writes) {
+  // An access that became known late, of an operation that came before the last write.
+  if (piece.write != nullptr && piece.write != actor && actor->comes_before(*piece.write)) return;
+  if (writes) {
+    piece.write = actor;
+    std::erase_if(piece.reads, [&](const ActorPtr& read) { return read->comes_before(*actor); });
+    return;
+  }
+  std::erase_if(piece.reads, [&](const ActorPtr& read) {
+    return read->epoch.component == actor->epoch.component && read->comes_before(*actor);
+  });
+  piece.reads.push_back(actor);
+}
+
+std::vector<Race> RaceDetector::add(const ActorPtr& actor, const Access& access) {
+  std::vector<Race> races;
+  if (access.bytes == 0) return races;
+  const auto begin = reinterpret_cast<std::uintptr_t>(access.data);
+  const std::uintptr_t end = begin + access.bytes;
+  split_at(end);
+  auto at = split_at(begin);
+  std::uintptr_t reached = begin;
+  while (reached < end) {
+    if (at == history_.end() || at->first > reached) {
+      const std::uintptr_t gap_end = at == history_.end() ? end : std::min(end, at->first);
+      at = history_.emplace_hint(at, reached, Piece{gap_end, nullptr, {}});
+    }
+    check(*at, actor, access.writes, races);
+    note(at->second, actor, access.writes);
+    reached = at->second.end;
+    ++at;
+  }
+  if (access.writes) merge(begin, end);
+  return races;
+}
+
+void RaceDetector::merge(std::uintptr_t begin, std::uintptr_t end) {
+  auto at = history_.find(begin);
+  while (at != history_.end() && at->second.end < end) {
+    const auto next = std::next(at);
+    if (next == history_.end() || next->first != at->second.end) break;
+    if (next->second.write == at->second.write && next->second.reads == at->second.reads) {
+      at->second.end = next->second.end;
+      history_.erase(next);
+    } else {
+      at = next;
+    }
+  }
+}
+
+void RaceDetector::forget(const void* data, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const auto last = split_at(begin + bytes);
+  const auto first = split_at(begin);
+  history_.erase(first, last);
+}
+
+namespace {
+
+std::string step(const Actor& actor, bool writes) {
+  return actor.name + (writes ? " writes it" : " reads it") + " on " + actor.place + "\n      at " +
+         describe(actor.site) + "\n";
+}
+
+std::string missing_edge(const Actor& first, const Actor& second) {
+  if (second.is_host())
+    return "nothing makes the host wait for " + first.place +
+           ": synchronise an event recorded after " + first.name + ", or its stream, first";
+  if (first.is_host())
+    return "nothing orders " + second.place + " after the host's access: the host did it after " +
+           second.name + " was queued, without waiting for it";
+  return "nothing makes " + second.place + " wait for " + first.place + ": record an event after " +
+         first.name + " and let " + second.place + " wait for it";
+}
+
+}  // namespace
+
+std::string explain(const Race& race) {
+  return "  first   " + step(*race.first, race.first_writes) + "  second  " +
+         step(*race.second, race.second_writes) + "  missing " +
+         missing_edge(*race.first, *race.second);
+}
+
+}  // namespace simgpu

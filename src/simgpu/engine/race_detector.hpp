@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simgpu/engine/operation.hpp"
+#include "simgpu/engine/vector_clock.hpp"
+
+/// @file
+/// Finds accesses to the same memory that nothing orders.
+
+namespace simgpu {
+
+/// What the detector knows of an operation, or of an access of the host.
+struct Actor {
+  std::string name;
+  CallSite site;
+  std::string place;   ///< "stream 3 (non-blocking, device 0)" or "the host"
+  Epoch epoch;         ///< its own step
+  VectorClock before;  ///< what came before it, its own step included
+
+  bool is_host() const { return epoch.component == host_component; }
+  bool comes_before(const Actor& other) const { return other.before.knows(epoch); }
+};
+
+/// Two accesses with nothing between them.
+struct Race {
+  std::shared_ptr<const Actor> first, second;  ///< in the order of the calls
+  bool first_writes = false, second_writes = false;
+  const void* data = nullptr;  ///< the memory that both touch
+  std::size_t bytes = 0;
+};
+
+/// Remembers, for each byte, the last write and the reads since (Flanagan and Freund 2009), with
+/// the whole clock of each actor: accesses of kernels become known when they have run, which may
+/// be after those of operations that come later.
+///
+/// Not thread-safe.
+class RaceDetector {
+ public:
+  /// Adds an access. @return the conflicts with earlier ones: at most one for each of them.
+  std::vector<Race> add(const std::shared_ptr<const Actor>& actor, const Access& access);
+
+  /// Drops what is known about a range.
+  void forget(const void* data, std::size_t bytes);
+
+  /// Pieces of memory with a history of their own.
+  std::size_t size() const { return history_.size(); }
+
+ private:
+  using ActorPtr = std::shared_ptr<const Actor>;
+  struct Piece {
+    std::uintptr_t end = 0;
+    ActorPtr write;
+    std::vector<ActorPtr> reads;
+  };
+  using History = std::map<std::uintptr_t, Piece>;
+
+  History::iterator split_at(std::uintptr_t address);
+  void check(const History::value_type& piece, const ActorPtr& actor, bool writes,
+             std::vector<Race>& races) const;
+  void merge(std::uintptr_t begin, std::uintptr_t end);
+  static void note(Piece& piece, const ActorPtr& actor, bool writes);
+
+  History history_;  // by begin; the pieces do not overlap
+};
+
+/// The text of a report, without the description of the memory.
+std::string explain(const Race& race);
+
+}  // namespace simgpu

@@ -1,0 +1,68 @@
+#include "simgpu/engine/host.hpp"
+#include "simgpu/engine/machine.hpp"
+#include "simgpu/engine/report.hpp"
+#include "simgpu/memory/address_space.hpp"
+
+/// @file
+/// What the machine tells its race detector, and what it says about the findings.
+
+namespace simgpu {
+namespace {
+
+std::string identity(const Actor& actor) {
+  std::string text = actor.name + actor.place;
+  for (std::size_t i = 0; i < actor.site.count; ++i)
+    text += ' ' + std::to_string(reinterpret_cast<std::uintptr_t>(actor.site.frames[i]));
+  return text;
+}
+
+void report_race(const Race& race) {
+  const bool with_host = race.first->is_host() || race.second->is_host();
+  report(with_host ? Finding::host_race : Finding::race,
+         explain(race) + "\n  memory  " + std::to_string(race.bytes) + " bytes of " +
+             describe_address(race.data));
+}
+
+}  // namespace
+
+void Machine::check_accesses(const std::shared_ptr<const Actor>& actor,
+                             const std::vector<Access>& accesses) {
+  std::vector<Race> fresh;
+  {
+    const std::lock_guard lock(races_mutex_);
+    for (const Access& access : accesses) {
+      if (!is_tracked(access.data)) continue;
+      for (Race& race : races_.add(actor, access))
+        if (reported_.emplace(identity(*race.first), identity(*race.second)).second)
+          fresh.push_back(std::move(race));
+    }
+  }
+  for (const Race& race : fresh) report_race(race);
+}
+
+void Machine::forget_accesses(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(races_mutex_);
+  races_.forget(data, bytes);
+}
+
+std::shared_ptr<const Actor> Machine::host_actor(std::string name, const CallSite& site) {
+  const Epoch epoch = host_clock_.advance(host_component);
+  return std::make_shared<const Actor>(
+      Actor{std::move(name), site, "the host", epoch, host_clock_});
+}
+
+void forget_accesses(const void* data, std::size_t bytes) {
+  Machine::instance().forget_accesses(data, bytes);
+}
+
+void host_access(const void* data, std::size_t bytes, bool writes, const CallSite& site) {
+  Machine& machine = Machine::instance();
+  std::shared_ptr<const Actor> actor;
+  {
+    const auto lock = machine.lock();
+    actor = machine.host_actor("the program", site);
+  }
+  machine.check_accesses(actor, {{data, bytes, writes}});
+}
+
+}  // namespace simgpu
