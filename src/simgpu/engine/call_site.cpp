@@ -1,7 +1,9 @@
 #include "simgpu/engine/call_site.hpp"
 
 #include <cstdio>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
 
 #include <execinfo.h>
 
@@ -75,8 +77,13 @@ std::string describe(const CallSite& site) {
 }
 
 std::string function_name(const void* function) {
+  static std::mutex mutex;
+  static auto* const known = new std::unordered_map<const void*, std::string>;
+  const std::lock_guard lock(mutex);
+  std::string& name = (*known)[function];
+  if (!name.empty()) return name;
   const std::vector<Symbol> symbols = symbols_of(function);
-  return symbols.empty() ? hexadecimal(function) : symbols.back().function;
+  return name = symbols.empty() ? hexadecimal(function) : symbols.back().function;
 }
 
 }  // namespace simgpu

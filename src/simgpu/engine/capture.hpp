@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "simgpu/engine/objects.hpp"
@@ -14,25 +15,37 @@ namespace simgpu {
 /// A capture, from cudaStreamBeginCapture to cudaStreamEndCapture.
 struct Capture {
   std::unique_ptr<CUgraph_st> graph;
-  CUstream_st* origin = nullptr;
+  const CUstream_st* origin = nullptr;
+  std::string origin_name;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   unsigned long long id = 0;
-  cudaError_t invalid = cudaSuccess;  ///< why it cannot become a graph any more
+  bool is_invalid = false;  ///< cannot become a graph any more
+  bool has_ended = false;
 
+  Capture();
   ~Capture();
 };
+
+/// Says what makes a capture impossible, and invalidates it.
+void invalidate(Capture& capture, const std::string& why);
+
+/// Sets how the calling thread treats captures. @return what was set before.
+cudaStreamCaptureMode exchange_capture_mode(cudaStreamCaptureMode mode);
 
 /// Adds an operation to the graph that the stream captures.
 cudaError_t capture_operation(CUstream_st& stream, Operation operation);
 
-/// Invalidates the captures that a use of this stream outside of them would join without an event:
-/// the legacy default stream would wait for capturing blocking streams.
+/// The legacy default stream must not be used while blocking streams capture, for it would wait for
+/// them: invalidates their captures. @return the error, cudaSuccess if there was none.
 cudaError_t check_implicit_capture(CUstream_st& stream);
 
 /// For functions that are not allowed while something captures: invalidates the captures that the
 /// calling thread's mode does not let it disturb. @return the error, cudaSuccess if there was none.
 cudaError_t forbid_during_capture(const char* function);
+
+/// A query or synchronisation of a capturing stream: invalidates the capture. @return the error.
+cudaError_t refuse_capturing(CUstream_st& stream);
 
 /// The graph part of event record and wait.
 void capture_record(CUevent_st& event, CUstream_st& stream);

@@ -28,13 +28,13 @@ cudaError_t enqueue(cudaStream_t handle, Operation operation) {
   if (stream->capture != nullptr) return capture_operation(*stream, std::move(operation));
   if (const cudaError_t refused = check_implicit_capture(*stream); refused != cudaSuccess)
     return refused;
-  std::vector<Access> exact;
-  if (!operation.accesses_are_bounds) exact = std::move(operation.accesses);
+  const std::vector<Access> accesses = std::move(operation.accesses);
+  const bool are_exact = !operation.accesses_are_bounds;
   std::vector<TaskPtr> after = machine.legacy_order(*stream);
-  const TaskPtr task =
-      machine.put(*stream->queue, std::move(operation), std::move(after), lock);
+  const TaskPtr task = machine.put(*stream->queue, std::move(operation), std::move(after), lock);
   lock.unlock();
-  if (!exact.empty()) machine.check_accesses(task->actor, exact);
+  if (are_exact) machine.check_accesses(task->actor, accesses);
+  machine.note_pinned(task->actor, accesses);
   return cudaSuccess;
 }
 

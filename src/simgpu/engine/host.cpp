@@ -1,6 +1,7 @@
 #include "simgpu/engine/host.hpp"
 
 #include "simgpu/engine/machine.hpp"
+#include "simgpu/memory/pinned_pages.hpp"
 
 namespace simgpu {
 namespace {
@@ -33,6 +34,8 @@ cudaError_t synchronize_stream(cudaStream_t handle) {
   CUstream_st* const stream = machine.find(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   wait_for(machine, *stream, lock);
+  lock.unlock();
+  open_ordered_pages();
   return machine.sticky_error;
 }
 
@@ -46,6 +49,8 @@ cudaError_t synchronize_device(int device) {
     machine.scheduler().wait(last, lock);
     machine.host_clock().join(clock);
   }
+  lock.unlock();
+  open_ordered_pages();
   return machine.sticky_error;
 }
 

@@ -34,7 +34,8 @@ Machine& Machine::instance() {
 }
 
 Machine::Machine() {
-  scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed, *this);
+  scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed,
+                                           static_cast<SchedulerObserver&>(*this));
   std::atexit(end_of_process);
 }
 
@@ -172,8 +173,8 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;
   task.after = std::move(after);
-  task.is_stalled = faults().stalled(queue.number) ||
-                    (operation.meets_peers && faults().collective_hangs());
+  task.is_stalled =
+      faults().stalled(queue.number) || (operation.meets_peers && faults().collective_hangs());
   return scheduler_->add(queue, std::move(task), lock);
 }
 

@@ -17,7 +17,8 @@
 
 namespace simgpu {
 
-/// Made by the first call and never destroyed, so that programs may call the runtime while they end.
+/// Made by the first call and never destroyed, so that programs may call the runtime while they
+/// end.
 class Machine final : private SchedulerObserver {
  public:
   using Lock = Scheduler::Lock;
@@ -59,6 +60,10 @@ class Machine final : private SchedulerObserver {
   void check_accesses(const std::shared_ptr<const Actor>& actor,
                       const std::vector<Access>& accesses);
   void forget_accesses(const void* data, std::size_t bytes);
+  /// Pinned memory of operations that the host may not be up to date with. Guards itself.
+  void note_pinned(const std::shared_ptr<const Actor>& actor, const std::vector<Access>& accesses);
+  /// True if the host knows all operations that use the memory to be over. Without the mutex.
+  bool host_is_up_to_date_with(const void* data, std::size_t bytes);
   /// The host as an actor, for an access of its own.
   std::shared_ptr<const Actor> host_actor(std::string name, const CallSite& site);
 
@@ -87,6 +92,7 @@ class Machine final : private SchedulerObserver {
   std::mutex races_mutex_;
   RaceDetector races_;
   std::set<std::pair<std::string, std::string>> reported_;
+  std::vector<std::pair<std::shared_ptr<const Actor>, Access>> pinned_;
 };
 
 /// True on the thread that runs operations, where the runtime must not be called.

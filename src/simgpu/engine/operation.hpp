@@ -22,17 +22,19 @@ struct Access {
 
 /// One piece of work of a stream.
 struct Operation {
-  std::string name;  ///< as a report shows it: "softmax_kernel", "cudaMemcpyAsync", "ncclAllReduce"
-  CallSite site;     ///< where the program asked for it
+  std::string
+      name{};       ///< as a report shows it: "softmax_kernel", "cudaMemcpyAsync", "ncclAllReduce"
+  CallSite site{};  ///< where the program asked for it
   /// What it touches. Conflicts with operations that nothing orders against this one are findings.
-  std::vector<Access> accesses;
+  std::vector<Access> accesses{};
   /// Upper bounds rather than the truth: `run` narrows them with `touched` (kernel arguments).
   bool accesses_are_bounds = false;
   /// A collective: its peers wait for it, so it makes progress even while the host is silent.
   bool meets_peers = false;
   /// Does the work on an executor thread; true when it is done. False asks to be called again later
   /// and holds up only the operation's own stream (a collective that waits for its peers).
-  std::function<bool()> run;
+  /// A launch of a graph calls it anew after it was done: it must start from the beginning then.
+  std::function<bool()> run{};
 };
 
 /// Queues an operation; during capture it becomes a node of the graph instead.

@@ -27,6 +27,7 @@ class Queue {
   std::deque<TaskPtr> waiting;  ///< not done yet, oldest first
   TaskPtr last;                 ///< the youngest task, done or not; may be null
   std::uint64_t queued = 0;     ///< tasks so far
+  VectorClock clock;            ///< after the youngest task
   VirtualTime free_at = 0;      ///< the end of the youngest task
   bool retired = false;         ///< ends when nothing waits
 };

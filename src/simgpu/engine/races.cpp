@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/machine.hpp"
 #include "simgpu/engine/report.hpp"
 #include "simgpu/memory/address_space.hpp"
+#include "simgpu/memory/pinned_pages.hpp"
 
 /// @file
 /// What the machine tells its race detector, and what it says about the findings.
@@ -38,6 +41,37 @@ void Machine::check_accesses(const std::shared_ptr<const Actor>& actor,
     }
   }
   for (const Race& race : fresh) report_race(race);
+}
+
+void Machine::note_pinned(const std::shared_ptr<const Actor>& actor,
+                          const std::vector<Access>& accesses) {
+  for (const Access& access : accesses) {
+    if (!is_tracked(access.data) || slot_of(access.data) != Layout::pinned_slot) continue;
+    {
+      const std::lock_guard lock(races_mutex_);
+      pinned_.emplace_back(actor, access);
+    }
+    close_to_host(access.data, access.bytes);
+  }
+}
+
+bool Machine::host_is_up_to_date_with(const void* data, std::size_t bytes) {
+  VectorClock host;
+  {
+    const auto guard = lock();
+    host = host_clock_;
+  }
+  const std::lock_guard guard(races_mutex_);
+  std::erase_if(pinned_, [&](const auto& use) { return host.knows(use.first->epoch); });
+  const auto* const begin = static_cast<const char*>(data);
+  return std::none_of(pinned_.begin(), pinned_.end(), [&](const auto& use) {
+    const auto* const used = static_cast<const char*>(use.second.data);
+    return used < begin + bytes && begin < used + use.second.bytes;
+  });
+}
+
+bool host_is_up_to_date_with(const void* data, std::size_t bytes) {
+  return Machine::instance().host_is_up_to_date_with(data, bytes);
 }
 
 void Machine::forget_accesses(const void* data, std::size_t bytes) {

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+/// @file
+/// What a program may ask of the simulated GPU beyond CUDA's own functions.
+///
+/// Environment: LOCKSTEP_SIM_DEVICES (count, 1), LOCKSTEP_SIM_MEMORY (bytes of each, 8 GiB),
+/// LOCKSTEP_SIM_SEED (0), LOCKSTEP_SIM_ORDER=random|early|late,
+/// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_FAULT (see `inject`).
+
+namespace simgpu {
+
+/// Makes calls fail. Faults are separated by semicolons; all count from 1, from now on:
+///  - `cudaMalloc:3:2`: the third call of cudaMalloc fails with code 2
+///  - `out-of-memory:1000000`: a device holds no more than so many bytes
+///  - `stall-stream:2`: the stream that reports call "stream 2" never goes on
+///  - `hang-collective:5`: the fifth collective never completes
+///  - `sticky-error:7:700`: the seventh operation that is queued ends with an error after which all
+///    calls fail
+///
+/// @throws std::invalid_argument if the text means nothing
+void inject(std::string_view faults);
+
+/// Forgets all faults that have not struck.
+void clear_faults();
+
+/// Findings so far.
+std::size_t findings();
+
+/// Reports what was made and not destroyed, by the place that made it. @return how many objects.
+/// Happens at the end of the process by itself with LOCKSTEP_SIM_LEAKS=1.
+std::size_t report_leaks();
+
+/// All objects that live now are kept on purpose, for the life of the process.
+void keep_live_objects();
+
+/// Objects made in its scope, by any thread, are kept on purpose: around the code that fills a
+/// cache or makes a singleton that is never destroyed.
+class KeepObjects {
+ public:
+  KeepObjects();
+  KeepObjects(const KeepObjects&) = delete;
+  KeepObjects& operator=(const KeepObjects&) = delete;
+  ~KeepObjects();
+};
+
+}  // namespace simgpu
