@@ -133,6 +133,11 @@ TEST_P(ConvolutionContract, ChannelsLast) {
   check({{2, 6, 7, 7}, {9, 2, 3, 3}, {.groups = 3}, true, true});
   check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, false, true});
 }
+TEST_P(ConvolutionContract, ImagesThatFitBothMemoryFormats) {
+  check({{2, 1, 8, 7}, {5, 1, 3, 3}, {.padding = {1, 1}}, true, false});
+  check({{2, 1, 8, 7}, {5, 1, 3, 3}, {.padding = {1, 1}}, false, true});
+  check({{2, 6, 1, 1}, {5, 6, 1, 1}, {}, true, true});
+}
 TEST_P(ConvolutionContract, KernelLargerThanTheImageReadsPadding) {
   check({{1, 2, 2, 3}, {3, 2, 5, 5}, {.padding = {2, 2}}});
 }

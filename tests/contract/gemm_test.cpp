@@ -137,6 +137,25 @@ TEST_P(GemmContract, AccumulatesAfterTheEpilogue) {
   EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
 }
 
+// Fused kernels load the bias as vectors of 16 bytes (PyTorch pull request 194497).
+TEST_P(GemmContract, TheBiasMayStartAnywhereInMemory) {
+  const Sizes s{1, 9, 16, 12};
+  auto a = array({1, s.rows, s.depth}).randomize(1),
+       b = array({1, s.depth, s.columns}).randomize(2);
+  auto storage = array({s.columns + 1}).randomize(3);
+  auto out = array({1, s.rows, s.columns}), aux = array({1, s.rows, s.columns});
+  ArrayView bias = storage;
+  bias.shape = {s.columns};
+  bias.data = bias.as<std::byte>() + size_of(bias.dtype);
+  Values before = naive(s, a.get(), b.get());
+  const Values shift = storage.get();
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] += shift[i % 16 + 1];
+  run({.out = out, .a = a, .b = b, .epilogue = Epilogue::bias, .bias = bias});
+  EXPECT_TRUE(close(out.get(), before, tolerance(8)));
+  run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias, .aux = aux});
+  EXPECT_TRUE(close(aux.get(), before, tolerance(8)));
+}
+
 TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
   for (const Sizes s : {Sizes{1, 33, 50, 20}, Sizes{1, 130, 300, 64}}) {
     auto a = array({s.batch, s.rows, s.depth}).randomize(1);

@@ -2,6 +2,7 @@
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
 #include "cuda/maths.hpp"
+#include "cuda/move.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -15,13 +16,60 @@ void require(bool done, std::string_view op, const ArrayView& x, const ArrayView
                  reason.empty() ? "" : "; ", reason);
 }
 
+/// Strides of extents of 1 carry no meaning.
+bool lies_as(const ArrayView& view, const Strides& strides) {
+  for (int d = 0; d < view.rank(); ++d)
+    if (view.shape[d] > 1 && view.strides[d] != strides[d]) return false;
+  return true;
+}
+
+/// Weights in the memory format of the images, which is how cuDNN takes them: themselves, or a
+/// copy.
+class FormattedWeight {
+ public:
+  FormattedWeight(const ArrayView& given, const ArrayView& x, const ArrayView& y, StreamRef stream)
+      : given_(given),
+        strides_(x.is_contiguous() && y.is_contiguous() ? contiguous_strides(given.shape)
+                                                        : channels_last_strides(given.shape)),
+        copied_(!lies_as(given, strides_)),
+        scratch_(copied_ ? static_cast<std::size_t>(given.numel()) * size_of(given.dtype) : 0,
+                 stream),
+        stream_(stream) {}
+
+  /// For a product that writes them.
+  ArrayView view() const {
+    ArrayView view = given_;
+    view.strides = strides_;
+    if (copied_) view.data = scratch_.data();
+    return view;
+  }
+  /// For a product that reads them.
+  ArrayView loaded() const {
+    if (copied_) cuda_kernels::copy(view(), given_, stream_);
+    return view();
+  }
+  /// Brings what a product wrote to where it belongs.
+  void store() const {
+    if (copied_) cuda_kernels::copy(given_, view(), stream_);
+  }
+
+ private:
+  ArrayView given_;
+  Strides strides_;
+  bool copied_;
+  Scratch scratch_;
+  StreamRef stream_;
+};
+
 class CudaConvolution final : public Convolution {
  public:
   void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
                const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
     if (y.numel() == 0) return;
-    require(cudnn::convolution(cudnn::ConvDirection::forward, {x, weight, y}, geometry, stream),
-            "conv2d", x, weight, stream);
+    const FormattedWeight taps(weight, x, y, stream);
+    require(
+        cudnn::convolution(cudnn::ConvDirection::forward, {x, taps.loaded(), y}, geometry, stream),
+        "conv2d", x, weight, stream);
     if (!bias) return;
     ArrayView wide = bias;
     wide.shape = y.shape;
@@ -32,9 +80,10 @@ class CudaConvolution final : public Convolution {
   void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
                      const ConvGeometry& geometry, StreamRef stream) override {
     if (dx.numel() == 0) return;
-    require(
-        cudnn::convolution(cudnn::ConvDirection::backward_data, {dx, weight, dy}, geometry, stream),
-        "conv2d_backward_data", dx, weight, stream);
+    const FormattedWeight taps(weight, dx, dy, stream);
+    require(cudnn::convolution(cudnn::ConvDirection::backward_data, {dx, taps.loaded(), dy},
+                               geometry, stream),
+            "conv2d_backward_data", dx, weight, stream);
   }
 
   void backward_weight(const ArrayView& dweight, const ArrayView& dy, const ArrayView& x,
@@ -44,9 +93,11 @@ class CudaConvolution final : public Convolution {
     const Scratch scratch(accumulate ? bytes : 0, stream);
     ArrayView target = dweight;
     if (accumulate) target.data = scratch.data();
-    require(cudnn::convolution(cudnn::ConvDirection::backward_weight, {x, target, dy}, geometry,
-                               stream),
+    const FormattedWeight taps(target, x, dy, stream);
+    require(cudnn::convolution(cudnn::ConvDirection::backward_weight, {x, taps.view(), dy},
+                               geometry, stream),
             "conv2d_backward_weight", x, dweight, stream);
+    taps.store();
     if (accumulate) cuda_kernels::binary(BinaryOp::add, dweight, dweight, target, {}, stream);
   }
 };

@@ -61,10 +61,14 @@ bool fusible(const GemmCall& call) {
   if (call.out.dtype == DType::f64 || call.a.shape[2] == 0) return false;
   const LtMatrix out = lt_matrix(call.out);
   if (!out.row_major) return false;  // bias and aux run along the columns
-  if (call.epilogue == Epilogue::bias) return call.bias.strides[0] == 1;
+  // The heuristics may choose a kernel with vector loads of the bias whatever its pointer, and no
+  // preference tells them otherwise.
+  const bool bias_fits =
+      call.bias.data && call.bias.strides[0] == 1 && alignment(call.bias.data) == 16;
+  if (call.epilogue == Epilogue::bias) return bias_fits;
   // Its accumulation comes before the function, ours after it; aux has rules of alignment.
   return call.beta == 0.0 && out.rows % 8 == 0 && alignment(call.aux.data) == 16 &&
-         (call.epilogue == Epilogue::dgelu || call.bias.strides[0] == 1);
+         (call.epilogue == Epilogue::dgelu || bias_fits);
 }
 
 ArrayView broadcast_bias(const GemmCall& call) {

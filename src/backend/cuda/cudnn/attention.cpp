@@ -18,10 +18,14 @@ enum Uid : std::int64_t {
   dv_uid
 };
 
-/// cuDNN's fused kernels take 16-bit floats, and masks that are added and span queries and keys.
+/// cuDNN's fused kernels take 16-bit floats, read them as vectors of 16 bytes, and take masks that
+/// are added and span queries and keys.
 bool may_fuse(const AttentionArrays& arrays) {
   const DType dtype = arrays.q.dtype;
   if (dtype != DType::bf16 && dtype != DType::f16) return false;
+  for (const ArrayView* view : {&arrays.q, &arrays.k, &arrays.v, &arrays.out, &arrays.dout,
+                                &arrays.dq, &arrays.dk, &arrays.dv})
+    if (alignment(*view) < 16) return false;
   if (!arrays.mask) return true;
   return arrays.mask.dtype == dtype && arrays.mask.strides[2] != 0 && arrays.mask.strides[3] == 1;
 }

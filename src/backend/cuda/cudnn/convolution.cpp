@@ -7,11 +7,16 @@ namespace {
 
 enum Uid : std::int64_t { image_uid = 1, weight_uid, result_uid };
 
-/// Strides of extents of 1 carry no meaning, but cuDNN reads the memory format off them.
-ArrayView with_plain_strides(ArrayView view) {
-  const bool last = !view.is_contiguous();
-  view.strides = last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
+/// All arrays of a call have one memory format. Strides of extents of 1 carry no meaning, and an
+/// array may fit both formats, but cuDNN reads the format off the strides of each.
+ArrayView with_plain_strides(ArrayView view, bool channels_last) {
+  view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
   return view;
+}
+
+bool is_channels_last(const ConvArrays& arrays) {
+  return !(arrays.image.is_contiguous() && arrays.weight.is_contiguous() &&
+           arrays.result.is_contiguous());
 }
 
 template <class Attributes>
@@ -28,11 +33,13 @@ Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry
   using namespace frontend::graph;
   const DType dtype = arrays.image.dtype;
   auto graph = new_graph(dtype);
+  const bool last = is_channels_last(arrays);
   const auto input = [&](const ArrayView& view, Uid uid) {
-    return graph->tensor(describe(with_plain_strides(view), uid));
+    return graph->tensor(describe(with_plain_strides(view, last), uid));
   };
-  const auto output = [](const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
-                         Uid uid) { bind(tensor, with_plain_strides(view), uid); };
+  const auto output = [last](const std::shared_ptr<Tensor_attributes>& tensor,
+                             const ArrayView& view,
+                             Uid uid) { bind(tensor, with_plain_strides(view, last), uid); };
   switch (direction) {
     case ConvDirection::forward:
       output(graph->conv_fprop(input(arrays.image, image_uid), input(arrays.weight, weight_uid),

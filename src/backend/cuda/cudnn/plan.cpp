@@ -83,6 +83,7 @@ Tensor_attributes describe(const ArrayView& view, std::int64_t uid) {
   return Tensor_attributes()
       .set_uid(uid)
       .set_data_type(data_type(view.dtype))
+      .set_alignment(alignment(view))
       .set_dim(to_vector(view.shape))
       .set_stride(to_vector(view.strides));
 }
@@ -92,6 +93,7 @@ void bind(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& vie
   tensor->set_output(true)
       .set_uid(uid)
       .set_data_type(data_type(view.dtype))
+      .set_alignment(alignment(view))
       .set_dim(to_vector(view.shape))
       .set_stride(to_vector(view.strides));
 }

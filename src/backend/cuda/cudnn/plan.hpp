@@ -22,6 +22,12 @@ namespace frontend = cudnn_frontend;
 using frontend::graph::Graph;
 using frontend::graph::Tensor_attributes;
 
+/// Alignment of an array in bytes, up to the 16 that cuDNN takes for granted where it is not told.
+inline std::int64_t alignment(const ArrayView& view) {
+  const auto address = reinterpret_cast<std::uintptr_t>(view.data) | 16;
+  return static_cast<std::int64_t>(address & ~(address - 1));
+}
+
 /// Everything that a plan depends on, flattened.
 class Key {
  public:
@@ -30,7 +36,7 @@ class Key {
     return *this;
   }
   Key& add(const ArrayView& view) {
-    add(static_cast<std::int64_t>(view.dtype)).add(view ? view.rank() : -1);
+    add(static_cast<std::int64_t>(view.dtype)).add(view ? view.rank() : -1).add(alignment(view));
     if (view) values_.insert(values_.end(), view.shape.begin(), view.shape.end());
     if (view) values_.insert(values_.end(), view.strides.begin(), view.strides.end());
     return *this;
