@@ -1,6 +1,6 @@
 #include "simgpu/memory/allocations.hpp"
 
-#include <cstdlib>
+#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -40,6 +40,18 @@ void mark_gone(const Allocation& allocation) {
                          false);
 }
 
+/// Catches what the host does from now on, or says that it cannot.
+void watch_host() {
+  install_fault_handler();
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (!host_accesses_are_caught())
+      std::fprintf(stderr,
+                   "simulated GPU: this machine has no memory protection keys, so accesses "
+                   "of the host to device memory are not checked\n");
+  });
+}
+
 std::string damage_text(const Allocation& allocation, const std::byte* at) {
   return "the guard around memory was overwritten: " + describe_in(allocation.block, at);
 }
@@ -64,7 +76,7 @@ Allocations::Allocations() : used_(Layout::max_devices + 1) {
 
 cudaError_t Allocations::allocate(void** data, std::size_t bytes, int device, MemoryKind kind) {
   if (!reserve_address_space()) return cudaErrorInitializationError;
-  install_fault_handler();
+  watch_host();
   const bool pinned = kind == MemoryKind::pinned;
   const auto slot = static_cast<std::size_t>(pinned ? Layout::pinned_slot : device);
   const std::lock_guard lock(mutex_);

@@ -57,7 +57,7 @@ void set_bits(std::uintptr_t base, const void* data, std::size_t bytes, bool val
 }
 
 void set_bits_of_allocation(std::uintptr_t base, const void* data, std::size_t bytes, bool value) {
-  constexpr std::size_t worth_mapping = std::size_t{16} << 20;
+  constexpr std::size_t worth_mapping = std::size_t{256} << 10;
   if (bytes < worth_mapping) return set_bits(base, data, bytes, value);
   constexpr std::size_t per_page = 8 * page_bytes;
   const auto* const begin = static_cast<const std::byte*>(data);
