@@ -10,6 +10,7 @@
 #include "lockstep/autograd/reachable.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/ddp/agreement.hpp"
+#include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::ddp {
@@ -22,6 +23,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
                    " is on ", tensor.device(), ", the group reduces on ", group_->device(),
                    "; move the model there before it is wrapped");
     leaves_.emplace_back(&autograd::leaf_of(tensor));
+    name_memory(tensor.data_ptr(), tensor.nbytes(), name);
   }
   check_same_parameters(*group_, parameters_);
   std::vector<std::size_t> reverse_registration(parameters_.size());
@@ -65,11 +67,14 @@ void Reducer::build(std::span<const std::size_t> ready_order) {
     buckets[b].label = detail::concat("bucket ", b, " (", names_of(bucket.parameters), ")");
     for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
       const std::size_t index = bucket.parameters[k];
-      const Tensor& parameter = parameters_[index].second;
-      leaves_[index]->set_sink(
+      const auto& [name, parameter] = parameters_[index];
+      const Tensor gradient =
           buckets[b]
               .array.slice(0, bucket.offsets[k], bucket.offsets[k] + parameter.numel())
-              .reshape(parameter.shape()));
+              .reshape(parameter.shape());
+      name_memory(gradient.data_ptr(), gradient.nbytes(),
+                  detail::concat("bucket ", b, ", gradient of ", name));
+      leaves_[index]->set_sink(gradient);
       bucket_of_[index] = b;
     }
   }
