@@ -15,6 +15,7 @@
 namespace simgpu {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::Findings;
 using ::testing::HasSubstr;
@@ -118,6 +119,55 @@ TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedWhenTheBlockGoesBack) {
   wait();
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
   EXPECT_THAT(findings.text(), HasSubstr("1 bytes past the end of the pool block"));
+}
+
+/// The block is used by a second stream, which starts behind the first one.
+class SimPoolBlocksOfTwoStreams : public SimPoolBlocks {
+ protected:
+  void SetUp() override {
+    SimPoolBlocks::SetUp();
+    ASSERT_EQ(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    std::byte* const data = hand_out(0, 512, 512);
+    put_behind(side, stream);
+    ASSERT_EQ(cudaMemsetAsync(data, 1, 512, side), cudaSuccess);
+  }
+  void TearDown() override {
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(side), cudaSuccess);
+    SimPoolBlocks::TearDown();
+  }
+  void put_behind(cudaStream_t waiting, cudaStream_t first) {
+    ASSERT_EQ(cudaEventRecord(event, first), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(waiting, event, 0), cudaSuccess);
+  }
+
+  cudaStream_t side = nullptr;
+  cudaEvent_t event = nullptr;
+};
+
+TEST_F(SimPoolBlocksOfTwoStreams, ReturnWithoutAnOrderToTheOtherStreamIsARace) {
+  take_back(0, 512);
+  hand_out(0, 512, 512);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(findings.kinds(), Contains(Finding::race));
+  EXPECT_THAT(findings.text(), HasSubstr("return of a pool block"));
+}
+
+TEST_F(SimPoolBlocksOfTwoStreams, ReturnBehindTheOtherStreamIsFine) {
+  put_behind(stream, side);
+  take_back(0, 512);
+  hand_out(0, 512, 512);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(findings.text(), IsEmpty());
+}
+
+TEST_F(SimPoolBlocksOfTwoStreams, ReturnAfterTheHostWaitedForTheOtherStreamIsFine) {
+  ASSERT_EQ(cudaStreamSynchronize(side), cudaSuccess);
+  take_back(0, 512);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(findings.text(), IsEmpty());
 }
 
 TEST_F(SimPoolBlocks, CarryTheNamesThatTheProgramGives) {
