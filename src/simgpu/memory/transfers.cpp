@@ -64,8 +64,9 @@ void run_copy(const Copy& copy) {
 }
 
 const char* reason(Finding finding) {
-  return finding == Finding::use_after_free ? " memory that was given back: "
-                                            : " outside its block: ";
+  return finding == Finding::use_after_free
+             ? " bytes of memory that was given back: "
+             : " bytes, of which the first that is not its block's is ";
 }
 
 /// The first byte of an access that is not in the block in which the access begins.
@@ -126,8 +127,8 @@ cudaError_t check_ranges(const Operation& operation) {
     const std::byte* const outside = first_outside(access);
     if (!outside) continue;
     const Finding finding = kind_of(outside);
-    report(finding, operation.name + (access.writes ? " writes" : " reads") + reason(finding) +
-                        std::to_string(access.bytes) + " bytes reach " + describe_address(outside) +
+    report(finding, operation.name + (access.writes ? " writes " : " reads ") +
+                        std::to_string(access.bytes) + reason(finding) + describe_address(outside) +
                         "\n  " + operation.name + " at " + describe(operation.site));
     return cudaErrorInvalidValue;
   }
