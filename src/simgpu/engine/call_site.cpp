@@ -32,6 +32,7 @@ bool is_plumbing(const Symbol& symbol) {
        {"src/simgpu/", "src/runtime/cuda/", "src/memory/cuda/", "lockstep/runtime/", "src/runtime/",
         "kernels/cuda/launch.hpp", "include/c++/"})
     if (symbol.file.find(folder) != std::string::npos) return true;
+  if (!symbol.file.empty()) return false;
   return starts_with_one_of(symbol.function, {"simgpu::", "cuda", "nccl", "cublasLt", "std::"});
 }
 

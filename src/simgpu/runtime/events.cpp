@@ -172,12 +172,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  static EntryPoint entry("cudaEventQuery");
+  static EntryPoint entry("cudaEventQuery", Allowed::not_capturing);
   return entry.call([&] { return simgpu::query(event); });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  static EntryPoint entry("cudaEventSynchronize");
+  static EntryPoint entry("cudaEventSynchronize", Allowed::not_capturing);
   return entry.call([&] { return simgpu::synchronize(event); });
 }
 
