@@ -9,7 +9,8 @@ namespace simgpu {
 namespace {
 
 constexpr auto silence = std::chrono::milliseconds(5);
-constexpr auto shortest_sleep = std::chrono::microseconds(20);
+constexpr auto shortest_nap = std::chrono::microseconds(20);
+constexpr auto longest_nap = std::chrono::microseconds(500);
 
 }  // namespace
 
@@ -77,24 +78,23 @@ void Scheduler::run_executor() {
   }
 }
 
+// The host does not wake the executor with each call, which would cost more than the call: nobody
+// sees when a task really runs before waiting for it, which does wake the executor.
 void Scheduler::sleep(Lock& lock) {
   if (stopping_) return;
-  wake_at_ = UINT64_MAX;
-  for (const Queue& queue : queues_)
-    if (!queue.waiting.empty() && !is_allowed(*queue.waiting.front()))
-      wake_at_ = std::min(wake_at_, queue.waiting.front()->start);
-  sleeping_ = true;
-  const std::vector<TaskPtr> held_up = waiting_for_peers();
-  if (!held_up.empty()) {
-    const auto waited = Clock::now() - *held_up.front()->waiting_since;
-    work_.wait_for(lock,
-                   std::clamp<Clock::duration>(waited / 8, shortest_sleep, 25 * shortest_sleep));
-  } else if (!collectives_.empty()) {
-    work_.wait_until(lock, last_call_ + silence);
-  } else {
-    work_.wait(lock);
+  const bool has_work = std::any_of(queues_.begin(), queues_.end(), [](const Queue& queue) {
+    return !queue.waiting.empty() && !queue.waiting.front()->is_stalled;
+  });
+  if (!has_work) {
+    is_idle_ = true;
+    work_.wait(lock, [this] { return !is_idle_ || stopping_; });
+    return;
   }
-  sleeping_ = false;
+  Clock::duration nap = longest_nap;
+  for (const TaskPtr& task : waiting_for_peers())
+    nap = std::min<Clock::duration>(
+        nap, std::max<Clock::duration>(shortest_nap, (Clock::now() - *task->waiting_since) / 8));
+  work_.wait_for(lock, order_ == Order::late && nap == longest_nap ? silence : nap);
 }
 
 }  // namespace simgpu

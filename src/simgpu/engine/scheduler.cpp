@@ -51,7 +51,6 @@ void Scheduler::retire(Queue& queue) {
 void Scheduler::tick() {
   ++now_;
   last_call_ = Clock::now();
-  if (sleeping_ && order_ == Order::random && now_ > wake_at_) work_.notify_one();
 }
 
 // Short and long ones, so that streams overtake each other in every way; many take no time at all.
@@ -64,7 +63,7 @@ VirtualTime Scheduler::duration(const Queue& queue) const {
 }
 
 TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
-  if (queue.waiting.size() >= queue_limit) wait(queue.waiting.front(), lock);
+  if (queue.waiting.size() >= queue_limit) wait(queue.waiting[queue_limit / 2], lock);
   const auto added = std::make_shared<Task>(std::move(task));
   added->queue = &queue;
   added->number = ++tasks_;
@@ -81,8 +80,8 @@ TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
     std::erase_if(collectives_, [](const TaskPtr& other) { return other->done; });
     collectives_.push_back(added);
   }
-  wake_at_ = std::min(wake_at_, added->start);
-  if (sleeping_ && (order_ == Order::early || added->meets_peers)) work_.notify_one();
+  if (is_idle_) work_.notify_one();
+  is_idle_ = false;
   return added;
 }
 

@@ -99,11 +99,10 @@ class Scheduler {
   std::vector<TaskPtr> collectives_;  // not demanded yet
   VirtualTime now_ = 1;
   VirtualTime horizon_ = 0;  // the end of what the host waits for
-  VirtualTime wake_at_ = 0;  // the sleeping executor has work once the host is past it
   std::uint64_t tasks_ = 0;
   std::uint64_t finished_ = 0;
   Clock::time_point last_call_ = Clock::now();
-  bool sleeping_ = false;
+  bool is_idle_ = false;  // the executor sleeps until something is queued
   bool stopping_ = false;
   std::thread executor_;
 };
