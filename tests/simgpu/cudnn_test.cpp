@@ -3,7 +3,7 @@
 #include "backend/backend.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "simgpu/finding_collector.hpp"
+#include "simgpu/findings.hpp"
 #include "support/closeness.hpp"
 #include "support/device_array.hpp"
 
@@ -16,7 +16,7 @@ using backend::cudnn::AttentionArrays;
 using backend::cudnn::ConvArrays;
 using backend::cudnn::ConvDirection;
 using simgpu::Finding;
-using simgpu::test::FindingCollector;
+using simgpu::testing::Findings;
 
 const Device gpu = cuda(0);
 StreamRef stream() { return current_stream(gpu); }
@@ -146,7 +146,7 @@ TEST(SimulatedCudnn, ConvolutionsRunInTheOrderOfTheStream) {
 }
 
 TEST(SimulatedCudnn, AnInputThatNothingWroteIsReported) {
-  const FindingCollector findings;
+  const Findings findings;
   Attention attention;
   attention.v = DeviceArray(DType::bf16, attention.shape(attention.keys), gpu);
   EXPECT_TRUE(forward(attention.forward()));

@@ -35,6 +35,12 @@ class Findings {
     for (const Report& report : all()) found.push_back(report.finding);
     return found;
   }
+  /// True if there is one finding, of this kind and with these words in its text.
+  bool only(Finding finding, const std::string& words) const {
+    const std::vector<Report> found = all();
+    return found.size() == 1 && found[0].finding == finding &&
+           found[0].text.find(words) != std::string::npos;
+  }
   /// All texts, one after the other.
   std::string text() const {
     std::string joined;

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "simgpu/finding_collector.hpp"
+#include "simgpu/findings.hpp"
 #include "simgpu/matmul.hpp"
 
 namespace simgpu::test {
 namespace {
+
+using testing::Findings;
 
 /// A dense product on written memory of exactly its size, until a test spoils something.
 class SimulatedMatmulMemory : public ::testing::Test {
@@ -32,41 +34,41 @@ class SimulatedMatmulMemory : public ::testing::Test {
 };
 
 TEST_F(SimulatedMatmulMemory, ACorrectProductReportsNothing) {
-  const FindingCollector findings;
+  const Findings findings;
   run(a_.data());
   EXPECT_EQ(findings.text(), "");
 }
 
 TEST_F(SimulatedMatmulMemory, AWrongLeadingDimensionIsOutOfBoundsAndNamesTheMatrix) {
-  const FindingCollector findings;
+  const Findings findings;
   Descriptors::set(descriptors_.b, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{32});
   run(a_.data());
   EXPECT_TRUE(findings.only(Finding::out_of_bounds, "B (")) << findings.text();
 }
 
 TEST_F(SimulatedMatmulMemory, HostMemoryIsNoOperand) {
-  const FindingCollector findings;
+  const Findings findings;
   alignas(256) static float host[32 * 24] = {};
   run(host);
   EXPECT_TRUE(findings.only(Finding::out_of_bounds, "not memory of a device")) << findings.text();
 }
 
 TEST_F(SimulatedMatmulMemory, AnInputThatNothingWroteIsReported) {
-  const FindingCollector findings;
+  const Findings findings;
   const DeviceBuffer fresh(32 * 24 * sizeof(float));
   run(fresh.data());
   EXPECT_TRUE(findings.only(Finding::uninitialized_read, "reads A")) << findings.text();
 }
 
 TEST_F(SimulatedMatmulMemory, AnOutputIsReadOnlyWithBeta) {
-  const FindingCollector findings;
+  const Findings findings;
   ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
   run(a_.data(), descriptors_.found[0].algo, 1, 1);
   EXPECT_TRUE(findings.only(Finding::uninitialized_read, "reads C")) << findings.text();
 }
 
 TEST_F(SimulatedMatmulMemory, GapsBetweenColumnsNeedNotBeWritten) {
-  const FindingCollector findings;
+  const Findings findings;
   const DeviceBuffer a(40 * 24 * sizeof(float));
   EXPECT_EQ(cudaMemset2D(a.data(), 40 * sizeof(float), 0, 32 * sizeof(float), 24), cudaSuccess);
   Descriptors::set(descriptors_.a, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{40});
@@ -81,11 +83,11 @@ TEST_F(SimulatedMatmulMemory, ABiasLessAlignedThanTheHeuristicsSawIsReported) {
   ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
   descriptors_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.at(sizeof(float)));
   {
-    const FindingCollector findings;
+    const Findings findings;
     run(a_.data(), descriptors_.found[0].algo, 1, 0);
     EXPECT_TRUE(findings.only(Finding::invalid_launch, "misaligned")) << findings.text();
   }
-  const FindingCollector findings;
+  const Findings findings;
   run(a_.data());  // asks again, with the pointer set
   EXPECT_EQ(findings.text(), "");
 }
