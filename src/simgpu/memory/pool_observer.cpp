@@ -84,4 +84,11 @@ void observe_pools() {
   });
 }
 
+namespace {
+
+/// From the program's start: a pool looks for its observer before the first call of its upstream.
+[[maybe_unused]] const bool observed = (observe_pools(), true);
+
+}  // namespace
+
 }  // namespace simgpu
