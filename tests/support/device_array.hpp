@@ -56,6 +56,9 @@ class DeviceArray {
         device_allocator(device).allocate(elements_ * size_of(dtype), current_stream(device));
     block_ = {block, [device](MemoryBlock* b) { device_allocator(device).deallocate(b); }};
     view_ = {block ? block->data : nullptr, dtype, shape, strides};
+    // `get` reads what lies between the elements, too.
+    if (elements_ > static_cast<std::size_t>(numel(shape)))
+      set(Values(static_cast<std::size_t>(numel(shape))));
   }
   DeviceArray(DType dtype, const Shape& shape, Device device = cpu)
       : DeviceArray(dtype, shape, contiguous_strides(shape), device) {}
