@@ -1,7 +1,10 @@
 #include "backend/reduce.hpp"
 
+#include <limits>
+
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
+#include "cuda/move.hpp"
 #include "cuda/reduce.hpp"
 
 namespace lockstep::backend {
@@ -9,10 +12,21 @@ namespace {
 
 namespace kernels = cuda_kernels;
 
+/// What a reduction over no elements gives; no grid runs over them.
+void reduce_nothing(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate,
+                    StreamRef stream) {
+  LOCKSTEP_CHECK(op != ReduceOp::amax && op != ReduceOp::amin, InvalidArgument,
+                 op == ReduceOp::amax ? "amax" : "amin", " of no elements: shape ", in.shape);
+  if (accumulate) return;
+  kernels::fill(out, op == ReduceOp::mean ? std::numeric_limits<double>::quiet_NaN() : 0.0, stream);
+}
+
 class CudaReduce final : public Reduce {
  public:
   void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate,
               StreamRef stream) override {
+    if (out.numel() == 0) return;
+    if (in.numel() == 0) return reduce_nothing(op, out, in, accumulate, stream);
     const Scratch scratch(kernels::reduce_scratch_bytes(out, in), stream);
     kernels::reduce(op, out, in, accumulate, scratch.data(), stream);
   }
