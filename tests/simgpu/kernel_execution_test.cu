@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "simgpu/finding_collector.hpp"
+#include "simgpu/findings.hpp"
 #include "simgpu/kernel_run.hpp"
 
 /// @file
@@ -51,7 +51,7 @@ __global__ void reverse_blocks(int* data) {
 }
 
 TEST(Kernels, MeetAtBarriers) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   std::vector<int> content(128 * 50);
   std::iota(content.begin(), content.end(), 0);
   const DeviceArray<int> data(content);
@@ -74,7 +74,7 @@ __global__ void dynamic_sum(float* out, const float* in) {
 }
 
 TEST(Kernels, ReduceInDynamicSharedMemory) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<float> in(std::vector<float>(1024, 2.0f));
   const DeviceArray<float> out(4);
   ASSERT_EQ(run(4, 256, 256 * sizeof(float), dynamic_sum, out.data(),
@@ -150,7 +150,7 @@ __global__ void count_atomically(int* counters, float* sum, unsigned long long* 
 }
 
 TEST(Kernels, ChangeMemoryAtomically) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> counters(std::vector<int>(6));
   const DeviceArray<float> sum(std::vector<float>(1));
   const DeviceArray<unsigned long long> highest(std::vector<unsigned long long>(1));
@@ -169,7 +169,7 @@ __global__ void leave_or_wait(int* out) {
 }
 
 TEST(Kernels, LetWarpsLeaveOnTheirOwn) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(32);
   ASSERT_EQ(run(1, 96, 0, leave_or_wait, out.data()), cudaSuccess);
   EXPECT_EQ(out.download(), std::vector<int>(32, 32));

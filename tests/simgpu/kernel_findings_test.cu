@@ -1,4 +1,4 @@
-#include "simgpu/finding_collector.hpp"
+#include "simgpu/findings.hpp"
 #include "simgpu/kernel_run.hpp"
 
 /// @file
@@ -8,7 +8,7 @@ namespace simgpu::test {
 namespace {
 
 /// Expects exactly one finding, of this kind, whose text holds all of `parts`.
-void expect_finding(const FindingCollector& findings, Finding finding,
+void expect_finding(const testing::Findings& findings, Finding finding,
                     const std::vector<std::string>& parts) {
   for (const std::string& part : parts)
     EXPECT_TRUE(findings.only(finding, part)) << "no '" << part << "' in: " << findings.text();
@@ -20,7 +20,7 @@ __global__ void leave_before_barrier() {
 }
 
 TEST(KernelFindings, NameThreadsThatNeverReachABarrier) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   run(2, 64, 0, leave_before_barrier);
   expect_finding(findings, Finding::barrier_divergence,
                  {"leave_before_barrier", "54 wait at __syncthreads (such as (10,0,0))",
@@ -33,7 +33,7 @@ __global__ void shuffle_with_lane_that_left(int* out) {
 }
 
 TEST(KernelFindings, NameAShuffleWhosePartnerLeft) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(32);
   run(1, 32, 0, shuffle_with_lane_that_left, out.data());
   expect_finding(findings, Finding::barrier_divergence,
@@ -45,7 +45,7 @@ __global__ void shuffle_outside_mask(int* out) {
 }
 
 TEST(KernelFindings, NameAShuffleThatReadsALaneOutsideItsMask) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(32);
   run(1, 32, 0, shuffle_outside_mask, out.data());
   expect_finding(findings, Finding::barrier_divergence, {"lane 20", "0x0000ffff"});
@@ -58,11 +58,11 @@ __global__ void no_barrier(int* out) {
 }
 
 TEST(KernelFindings, NameBothThreadsWhereABarrierIsMissing) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(64);
   run(1, 64, 0, no_barrier, out.data());
   bool race = false;
-  for (const Report& report : findings.reports()) {
+  for (const Report& report : findings.all()) {
     if (report.finding != Finding::shared_memory_race) continue;
     race = true;
     EXPECT_NE(report.text.find("no_barrier"), std::string::npos) << report.text;
@@ -81,7 +81,7 @@ __global__ void warp_order(int* out) {
 }
 
 TEST(KernelFindings, TakeAWarpsMeetingAsOrderWithinTheWarp) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(64);
   run(1, 64, 0, warp_order, out.data());
   EXPECT_EQ(findings.text(), "");
@@ -95,7 +95,7 @@ __global__ void static_index(int* out, int shift) {
 }
 
 TEST(KernelFindings, NameAnIndexPastAStaticSharedArray) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(16);
   run(1, 16, 0, static_index, out.data(), 3);
   expect_finding(
@@ -112,7 +112,7 @@ __global__ void cast_index(int* out, int shift) {
 }
 
 TEST(KernelFindings, NameAnIndexPastASharedArrayOfAnotherType) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(16);
   run(1, 16, 0, cast_index, out.data(), 3);
   expect_finding(findings, Finding::shared_memory_bounds,
@@ -125,7 +125,7 @@ __global__ void dynamic_index(int shift) {
 }
 
 TEST(KernelFindings, NameAnIndexPastTheDynamicSharedMemory) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   run(1, 32, 32 * sizeof(int), dynamic_index, 2);
   expect_finding(
       findings, Finding::shared_memory_bounds,
@@ -138,14 +138,14 @@ __global__ void copy(int* out, const int* in, int count) {
 }
 
 TEST(KernelFindings, NameAnAccessOutsideTheBlock) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(100), in(std::vector<int>(101));
   run(1, 128, 0, copy, out.data(), in.data(), 101);
   expect_finding(findings, Finding::out_of_bounds, {"copy", "thread (100,0,0)", "writes 4 bytes"});
 }
 
 TEST(KernelFindings, NameAReadOfMemoryThatNothingWrote) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> out(100), in(100);
   run(1, 128, 0, copy, out.data(), in.data(), 100);
   expect_finding(findings, Finding::uninitialized_read,
@@ -153,7 +153,7 @@ TEST(KernelFindings, NameAReadOfMemoryThatNothingWrote) {
 }
 
 TEST(KernelFindings, NameAPointerToTheHostsMemory) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const DeviceArray<int> in(std::vector<int>(100));
   std::vector<int> out(100);
   run(1, 128, 0, copy, out.data(), in.data(), 100);
@@ -162,7 +162,7 @@ TEST(KernelFindings, NameAPointerToTheHostsMemory) {
 }
 
 TEST(KernelFindings, RefuseLaunchesPastTheDevicesLimits) {
-  const FindingCollector findings;
+  const testing::Findings findings;
   const auto refused = [&](dim3 grid, dim3 block, std::size_t shared) {
     return run(grid, block, shared, dynamic_index, 0);
   };
@@ -171,9 +171,9 @@ TEST(KernelFindings, RefuseLaunchesPastTheDevicesLimits) {
   EXPECT_EQ(refused(dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
   EXPECT_EQ(refused(1, dim3(1, 1, 65), 0), cudaErrorInvalidConfiguration);
   EXPECT_EQ(refused(1, 32, 48 * 1024 + 1), cudaErrorInvalidValue);
-  for (const Report& report : findings.reports())
+  for (const Report& report : findings.all())
     EXPECT_EQ(report.finding, Finding::invalid_launch) << report.text;
-  EXPECT_EQ(findings.reports().size(), 5u);
+  EXPECT_EQ(findings.all().size(), 5u);
 
   const auto* const kernel = reinterpret_cast<const void*>(&dynamic_index);
   EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024),
