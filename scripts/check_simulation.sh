@@ -11,7 +11,7 @@ here=$(dirname "$0")
 pattern='simgpu|SIMGPU|LOCKSTEP_SIM|WITH_SIM|SIMULATED'
 
 violations() {
-  (cd "$1" && grep -rnE "$pattern" include src kernels examples benchmarks \
+  (cd "$1" && grep -rnE "$pattern" include src kernels examples \
     --include='*.hpp' --include='*.cpp' --include='*.cu' --include='*.h' --include='*.def' 2>/dev/null |
     grep -vE '^(src/simgpu/|kernels/cuda/launch\.hpp:)') || true
 }

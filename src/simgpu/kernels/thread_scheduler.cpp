@@ -22,10 +22,12 @@ void ThreadScheduler::run(const KernelCall& thread, dim3 block, BlockSource& sou
 
 void ThreadScheduler::wait(ThreadState why) {
   const unsigned self = current_;
+  const uint3 place = thread_index;
   states_[self] = why;
   fiber_of_[self] = &fibers_.current();
   fibers_.switch_to(ready_.empty() ? fibers_.take() : *fiber_of_[ready_.pop()]);
-  go_on(self);
+  current_ = self;
+  thread_index = place;
 }
 
 void ThreadScheduler::make_ready(unsigned thread) {
@@ -35,11 +37,6 @@ void ThreadScheduler::make_ready(unsigned thread) {
 
 uint3 ThreadScheduler::index_of(unsigned thread) const {
   return {thread % block_.x, thread / block_.x % block_.y, thread / block_.x / block_.y};
-}
-
-void ThreadScheduler::go_on(unsigned thread) {
-  current_ = thread;
-  thread_index = index_of(thread);
 }
 
 /// What every fiber does for ever: whatever there is to do next.

@@ -50,7 +50,6 @@ class ThreadScheduler {
   void work();
   void start_block();
   void run_next_thread();
-  void go_on(unsigned thread);
 
   FiberPool fibers_;
   const KernelCall* thread_ = nullptr;
