@@ -165,7 +165,8 @@ TEST(Kernels, ChangeMemoryAtomically) {
 __global__ void leave_or_wait(int* out) {
   if (threadIdx.x >= 32) return;
   for (int round = 0; round < 100; ++round) __syncwarp();
-  out[threadIdx.x] = static_cast<int>(__popc(__activemask()));
+  out[threadIdx.x] = __popc(__activemask());
+  __syncwarp();  // no lane leaves before all have asked
 }
 
 TEST(Kernels, LetWarpsLeaveOnTheirOwn) {
