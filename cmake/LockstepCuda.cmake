@@ -16,6 +16,8 @@ if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
   set(LOCKSTEP_WITH_CUDA ON)
   set(LOCKSTEP_WITH_NCCL ON)
   set(LOCKSTEP_WITH_SIMGPU ON)
+  # Reports name functions and lines.
+  add_compile_options(-g1 -fno-optimize-sibling-calls)
   return()
 endif()
 

@@ -95,23 +95,27 @@ std::string step(const Actor& actor, bool writes) {
          describe(actor.site) + "\n";
 }
 
+// "stream 3" of "stream 3 (non-blocking, device 0)".
+std::string short_name(const Actor& actor) { return actor.place.substr(0, actor.place.find(" (")); }
+
 std::string missing_edge(const Actor& first, const Actor& second) {
+  const std::string before = short_name(first), after = short_name(second);
   if (second.is_host())
-    return "nothing makes the host wait for " + first.place +
-           ": synchronise an event recorded after " + first.name + ", or its stream, first";
+    return "nothing makes the host wait for " + before + ": synchronise an event recorded after " +
+           first.name + ", or the stream, first";
   if (first.is_host())
-    return "nothing orders " + second.place + " after the host's access: the host did it after " +
-           second.name + " was queued, without waiting for it";
-  return "nothing makes " + second.place + " wait for " + first.place + ": record an event after " +
-         first.name + " and let " + second.place + " wait for it";
+    return "nothing makes the host wait for " + after + ", where " + second.name +
+           " was queued before: synchronise an event recorded after it, or the stream, first";
+  return "nothing makes " + after + " wait for " + before + ": record an event after " +
+         first.name + " and let " + after + " wait for it";
 }
 
 }  // namespace
 
 std::string explain(const Race& race) {
   return "  first   " + step(*race.first, race.first_writes) + "  second  " +
-         step(*race.second, race.second_writes) + "  missing " +
-         missing_edge(*race.first, *race.second);
+         step(*race.second, race.second_writes) +
+         "  missing edge: " + missing_edge(*race.first, *race.second);
 }
 
 }  // namespace simgpu
