@@ -146,6 +146,13 @@ TEST_F(Runtime, CountsCallsByName) {
   EXPECT_EQ(after, before + 1);
 }
 
+TEST_F(Runtime, KnowsTheFunctionsThatACallCameThrough) {
+  const CallSite here = CallSite::here();
+  EXPECT_TRUE(is_below(here, "of_nobody;TestBody"));
+  EXPECT_FALSE(is_below(here, "of_nobody;;"));
+  EXPECT_FALSE(is_below(here, ""));
+}
+
 TEST_F(Runtime, NamesWhatWasNeverDestroyed) {
   keep_live_objects();
   const cudaEvent_t leaked = make_event();

@@ -1,5 +1,6 @@
 #include "simgpu/engine/call_site.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <string_view>
@@ -75,6 +76,17 @@ std::string describe(const CallSite& site) {
   if (text.empty())
     return site.count == 0 ? "an unknown place" : hexadecimal(site.frames[site.count - 1]);
   return text;
+}
+
+bool is_below(const CallSite& site, std::string_view parts) {
+  for (std::size_t i = 0; i < site.count; ++i)
+    for (const Symbol& symbol : symbols_of(static_cast<const char*>(site.frames[i]) - 1))
+      for (std::size_t from = 0, end = 0; from < parts.size(); from = end + 1) {
+        end = std::min(parts.find(';', from), parts.size());
+        const std::string_view part = parts.substr(from, end - from);
+        if (!part.empty() && symbol.function.find(part) != std::string::npos) return true;
+      }
+  return false;
 }
 
 std::string function_name(const void* function) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <source_location>
 #include <string>
+#include <string_view>
 
 /// @file
 /// Where in the program something was asked for.
@@ -24,6 +25,10 @@ struct CallSite {
 /// seam, followed by its callers, one a line. Names only where the program has no debug
 /// information.
 std::string describe(const CallSite& site);
+
+/// True if a function whose name contains one of the parts (separated by semicolons) is on the
+/// stack. Slow.
+bool is_below(const CallSite& site, std::string_view parts);
 
 /// The demangled name of a function, such as a kernel; its address where nothing is known.
 std::string function_name(const void* function);

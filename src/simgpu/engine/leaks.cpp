@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "simgpu/engine/options.hpp"
 #include "simgpu/engine/report.hpp"
 
 namespace simgpu {
@@ -67,7 +68,7 @@ std::size_t report_leaks() {
   {
     const std::lock_guard lock(registry().mutex);
     for (const auto& [key, object] : registry().live) {
-      if (object.kept) continue;
+      if (object.kept || is_below(object.site, options().keepers)) continue;
       ++leaked;
       Group& group = groups[{key.first, describe(object.site)}];
       ++group.objects;

@@ -55,6 +55,7 @@ Options Options::from_environment() {
   read.order = wanted_order();
   read.abort_on_finding = aborts();
   read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
+  read.keepers = variable("LOCKSTEP_SIM_KEEP");
   read.faults = variable("LOCKSTEP_SIM_FAULT");
   Faults().add(read.faults);
   return read;

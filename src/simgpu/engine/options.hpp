@@ -24,7 +24,10 @@ struct Options {
   Order order = Order::random;                ///< LOCKSTEP_SIM_ORDER=random|early|late
   bool abort_on_finding = false;              ///< LOCKSTEP_SIM_ON_FINDING=report|abort
   bool report_leaks = false;                  ///< LOCKSTEP_SIM_LEAKS=1
-  std::string faults;                         ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
+  /// LOCKSTEP_SIM_KEEP: parts of functions' names, separated by semicolons. What they make, they
+  /// keep for the life of the process: no leak.
+  std::string keepers;
+  std::string faults;  ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
 
   /// @throws std::invalid_argument for a value that means nothing, with what would be right.
   static Options from_environment();
