@@ -60,7 +60,8 @@ void fill_limits(cudaDeviceProp& to, int device) {
 void fill_identity(cudaDeviceProp& to, int device) {
   const auto of = [device](cudaDeviceAttr attribute) { return attribute_of(attribute, device); };
   std::snprintf(to.name, sizeof to.name, "Simulated GPU (H100 limits)");
-  std::snprintf(to.uuid.bytes, sizeof to.uuid.bytes, "simulated-%d", device);
+  std::snprintf(to.uuid.bytes, sizeof to.uuid.bytes, "simulated-%u",
+                static_cast<unsigned>(device) % 100);
   to.totalGlobalMem = options().memory;
   to.major = of(cudaDevAttrComputeCapabilityMajor);
   to.minor = of(cudaDevAttrComputeCapabilityMinor);
