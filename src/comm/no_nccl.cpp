@@ -4,7 +4,7 @@ namespace lockstep::comm {
 
 CommunicatorPtr make_nccl_communicator(Bootstrap&, Device device, const CommunicatorOptions&) {
   LOCKSTEP_THROW(Unsupported, "a communicator on ", device,
-                 " needs NCCL, but this lockstep was built without CUDA");
+                 " needs NCCL, but this lockstep was built without it");
 }
 
 }  // namespace lockstep::comm
