@@ -28,6 +28,13 @@ cudaError_t device_of_stream(cudaStream_t handle, int* device) {
   return cudaSuccess;
 }
 
+bool is_capturing(cudaStream_t handle) {
+  Machine& machine = Machine::instance();
+  const auto lock = machine.lock();
+  const CUstream_st* const stream = machine.find(handle);
+  return stream != nullptr && stream->capture != nullptr;
+}
+
 cudaError_t synchronize_stream(cudaStream_t handle) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();

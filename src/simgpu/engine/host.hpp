@@ -15,6 +15,8 @@ namespace simgpu {
 int current_device();
 /// The stream that a handle means, as its device: cudaSuccess, or why there is none.
 cudaError_t device_of_stream(cudaStream_t stream, int* device);
+/// True if what is queued on the stream becomes nodes of a graph.
+bool is_capturing(cudaStream_t stream);
 
 /// Waits until the stream's work is done, and orders it before all that the host does next.
 /// @return what went wrong on the device meanwhile, or with the handle.

@@ -173,8 +173,7 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;
   task.after = std::move(after);
-  task.is_stalled =
-      faults().stalled(queue.number) || (operation.meets_peers && faults().collective_hangs());
+  task.is_stalled = faults().stalled(queue.number);
   return scheduler_->add(queue, std::move(task), lock);
 }
 

@@ -96,7 +96,8 @@ bool Board::has_ended(int rank) const {
 int Board::lost_rank() {
   const std::int64_t time = now();
   std::int64_t due = next_look_.load(std::memory_order_relaxed);
-  if (lost_.load() >= 0 || time < due || !next_look_.compare_exchange_strong(due, time + look_period))
+  if (lost_.load() >= 0 || time < due ||
+      !next_look_.compare_exchange_strong(due, time + look_period))
     return lost_.load();
   for (int rank = 0; rank < size(); ++rank)
     if (has_ended(rank)) {

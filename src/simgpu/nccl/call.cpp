@@ -46,8 +46,8 @@ std::vector<Access> accesses_of(const Arguments& arguments, int rank, int size) 
   if (extent.written * bytes > 0)
     accesses.push_back({arguments.receive, extent.written * bytes, true});
   if (arguments.device_factor)
-    accesses.push_back({arguments.device_factor,
-                        size_of(static_cast<ncclDataType_t>(signature.type)), false});
+    accesses.push_back(
+        {arguments.device_factor, size_of(static_cast<ncclDataType_t>(signature.type)), false});
   return accesses;
 }
 
@@ -165,8 +165,7 @@ void Call::finish() {
   switch (signature.function) {
     case Function::all_reduce: return finish_reduction(0, signature.count);
     case Function::reduce: return is_root() ? finish_reduction(0, signature.count) : void();
-    case Function::reduce_scatter:
-      return finish_reduction(own * signature.count, signature.count);
+    case Function::reduce_scatter: return finish_reduction(own * signature.count, signature.count);
     case Function::all_gather: return copy_from_all(0);
     case Function::all_to_all: return copy_from_all(own * part);
     case Function::gather: return is_root() ? copy_from_all(0) : void();

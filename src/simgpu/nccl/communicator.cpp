@@ -70,6 +70,7 @@ ncclResult_t Communicator::answer() {
 }
 
 void Communicator::require_ready() {
+  if (options_.is_blocking) wait();
   if (has_failed()) throw Failure(error_, describe() + " failed before: " + last_error());
   if (working_.load(std::memory_order_acquire) || !answered_)
     throw Failure(ncclInvalidArgument,

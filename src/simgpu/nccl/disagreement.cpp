@@ -32,15 +32,13 @@ std::string describe_ranks(const Communicator& communicator, const Call& call) {
 
 }  // namespace
 
-void report_disagreement(const Communicator& communicator, const Call& call,
-                         const CallSite& site) {
+void report_disagreement(const Communicator& communicator, const Call& call, const CallSite& site) {
   if (!is_point_to_point(call.signature().function))
     for (int rank = 0; rank < communicator.rank(); ++rank)
       if (call.called_by(rank)) return;
-  report(Finding::collective_mismatch, communicator.describe() + " disagrees: " +
-                                           describe_ranks(communicator, call) + "\n  rank " +
-                                           std::to_string(communicator.rank()) +
-                                           " called it in " + describe(site));
+  report(Finding::collective_mismatch,
+         communicator.describe() + " disagrees: " + describe_ranks(communicator, call) +
+             "\n  rank " + std::to_string(communicator.rank()) + " called it in " + describe(site));
 }
 
 void warn_about_absence(const Communicator& communicator, const Call& call, const CallSite& site,

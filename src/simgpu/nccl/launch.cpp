@@ -101,12 +101,6 @@ void Launch::warn_if_long() {
 
 namespace {
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
-}
-
 void require(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   throw Failure(ncclUnhandledCudaError, std::string(what) + ": " + cudaGetErrorString(status));
@@ -154,15 +148,20 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
                                                 std::to_string(device));
   }
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
-  const auto state = std::make_shared<Launch>(communicator, std::move(calls), site,
-                                              is_capturing(streams[0]));
+  const auto state =
+      std::make_shared<Launch>(communicator, std::move(calls), site, is_capturing(streams[0]));
   Operation operation;
   operation.name = state->name();
   operation.site = site;
   operation.accesses = state->accesses();
   operation.meets_peers = true;
   operation.run = [state] { return state->run(); };
-  require(enqueue(streams[0], std::move(operation)), "queueing a collective");
+  const cudaError_t status = enqueue(streams[0], std::move(operation));
+  // Its place in the order stays empty: nothing after it can run.
+  if (status != cudaSuccess)
+    communicator->fail(ncclUnhandledCudaError, std::string("a collective could not be queued: ") +
+                                                   cudaGetErrorString(status));
+  require(status, "queueing a collective");
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[0], streams[i]);
 }
 

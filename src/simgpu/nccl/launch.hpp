@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +47,7 @@ class Launch {
   std::optional<std::uint64_t> ticket_;
   bool hangs_ = false;  // by fault injection
 
-  std::deque<Call> calls_;  // under way; those that are done are taken out
+  std::list<Call> calls_;  // under way; those that are done are taken out
   bool is_running_ = false, has_warned_ = false, has_reported_ = false;
   std::optional<Clock::time_point> asked_, mismatched_;
 };

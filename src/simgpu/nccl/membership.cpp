@@ -46,11 +46,11 @@ void refuse_shared_devices(const std::vector<Card>& cards) {
   for (std::size_t a = 0; a < cards.size(); ++a)
     for (std::size_t b = a + 1; b < cards.size(); ++b)
       if (share_memory(cards[a], cards[b]) && cards[a].device == cards[b].device)
-        throw Failure(ncclInvalidUsage,
-                      "duplicate GPU: ranks " + std::to_string(a) + " and " + std::to_string(b) +
-                          " of one host are both on CUDA device " +
-                          std::to_string(cards[a].device) +
-                          "; each rank needs its own (LOCKSTEP_SIM_DEVICES says how many there are)");
+        throw Failure(
+            ncclInvalidUsage,
+            "duplicate GPU: ranks " + std::to_string(a) + " and " + std::to_string(b) +
+                " of one host are both on CUDA device " + std::to_string(cards[a].device) +
+                "; each rank needs its own (LOCKSTEP_SIM_DEVICES says how many there are)");
 }
 
 Segment open_segment(const Card& card, int ranks_at_most) {
@@ -113,8 +113,8 @@ std::unique_ptr<Board> form(const Card& identity, int ranks_at_most, const Excha
   own.process = getpid();
   own.descriptor = segment.descriptor();
   const std::vector<Card> cards = exchange(own);
-  own.rank = static_cast<std::int32_t>(
-      std::ranges::find(cards, own.token, &Card::token) - cards.begin());
+  own.rank =
+      static_cast<std::int32_t>(std::ranges::find(cards, own.token, &Card::token) - cards.begin());
   refuse_shared_devices(cards);
 
   std::vector<Peer> peers(cards.size());

@@ -72,8 +72,7 @@ Accumulator<T> factor_of(const Contribution& rank, int op, std::size_t ranks) {
 template <class T, class A = Accumulator<T>>
 void accumulate(A* sums, const T* values, std::size_t count, int op, A factor) {
   const auto each = [&](auto combine) {
-    for (std::size_t i = 0; i < count; ++i)
-      sums[i] = combine(sums[i], static_cast<A>(values[i]));
+    for (std::size_t i = 0; i < count; ++i) sums[i] = combine(sums[i], static_cast<A>(values[i]));
   };
   switch (op) {
     case ncclProd: return each([](A a, A b) { return multiply(a, b); });
@@ -97,7 +96,8 @@ void reduce_typed(int op, std::span<const Contribution> ranks, std::size_t count
       const A factor = scales ? factor_of<T>(ranks[r], op, ranks.size()) : A{};
       if (r == 0)
         for (std::size_t i = 0; i < n; ++i)
-          sums[i] = scales ? multiply(static_cast<A>(values[i]), factor) : static_cast<A>(values[i]);
+          sums[i] =
+              scales ? multiply(static_cast<A>(values[i]), factor) : static_cast<A>(values[i]);
       else
         accumulate<T>(sums.data(), values, n, divides ? ncclSum : op, factor);
     }

@@ -14,9 +14,9 @@ namespace simgpu::nccl {
 
 /// What the others must know about a rank to reach it. Sent as it lies in memory.
 struct Card {
-  Token token{};             ///< opens this rank's segment and its listener
-  char host[128] = {};       ///< equal for ranks that can share memory
-  Endpoint listener;         ///< for ranks of other hosts
+  Token token{};        ///< opens this rank's segment and its listener
+  char host[128] = {};  ///< equal for ranks that can share memory
+  Endpoint listener;    ///< for ranks of other hosts
   std::int32_t rank = 0;
   std::int32_t process = 0;
   std::int32_t descriptor = -1;  ///< of the segment, in that process

@@ -93,8 +93,7 @@ void Replicator::run() {
   std::vector<pollfd> entries;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   while (!stopping_ || (has_output() && std::chrono::steady_clock::now() < deadline)) {
-    if (stopping_)
-      deadline = std::min(deadline, std::chrono::steady_clock::now() + flush_patience);
+    if (stopping_) deadline = std::min(deadline, std::chrono::steady_clock::now() + flush_patience);
     entries.assign(1, {wake_.get(), POLLIN, 0});
     for (Connection& connection : connections_) {
       const std::lock_guard lock(mutex_);
@@ -174,8 +173,7 @@ void Replicator::begin_frame(Connection& connection) {
   }
   if (frame.kind != Kind::post) return;
   Segment& replica = *connection.remote.replica;
-  connection.data_offset =
-      replica.allocate(frame.bytes, replica.post(frame.channel, frame.number));
+  connection.data_offset = replica.allocate(frame.bytes, replica.post(frame.channel, frame.number));
 }
 
 void Replicator::end_frame(Connection& connection) {

@@ -37,7 +37,8 @@ std::uint64_t posts_end(int ranks) {
 Segment Segment::map(int ranks, int descriptor) {
   Segment segment;
   const int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, descriptor, 0);
+  void* base =
+      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, descriptor, 0);
   if (base == MAP_FAILED) fail("cannot reserve address space for a communicator");
   madvise(base, reserved, MADV_DONTDUMP);
   segment.base_ = static_cast<std::byte*>(base);
@@ -58,11 +59,10 @@ Segment Segment::create(int ranks, const Token& token) {
 }
 
 std::optional<Segment> Segment::open(int process, int descriptor, int ranks, const Token& token) {
-  const std::string path =
-      "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (opened < 0) return std::nullopt;
-  struct stat status{};
+  struct stat status {};
   const bool is_plausible = fstat(opened, &status) == 0 && S_ISREG(status.st_mode) &&
                             status.st_uid == geteuid() &&
                             static_cast<std::uint64_t>(status.st_size) >= posts_end(ranks);

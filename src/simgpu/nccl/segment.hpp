@@ -24,11 +24,10 @@ using Channel = std::uint32_t;
 inline constexpr Channel collectives = 0;
 inline constexpr Channel management = 1;
 /// What a rank sends to the rank `destination`.
-constexpr Channel point_to_point(int destination) {
-  return 2 + static_cast<Channel>(destination);
-}
+constexpr Channel point_to_point(int destination) { return 2 + static_cast<Channel>(destination); }
 
-/// A call of a rank and its data. Written by the rank, then published, then released by each reader.
+/// A call of a rank and its data. Written by the rank, then published, then released by each
+/// reader.
 struct Post {
   std::atomic<std::uint64_t> published{0};  ///< the post's number + 1
   std::atomic<std::uint32_t> readers{0};    ///< that still need it; 0: the place is free

@@ -17,9 +17,9 @@ const char* op_name(std::uint8_t op) {
 }  // namespace
 
 const char* Signature::name() const {
-  static constexpr const char* names[] = {"AllReduce", "Reduce",     "ReduceScatter", "AllGather",
-                                          "Broadcast", "AlltoAll",   "Gather",        "Scatter",
-                                          "Send",      "Recv",       "management"};
+  static constexpr const char* names[] = {"AllReduce", "Reduce",   "ReduceScatter", "AllGather",
+                                          "Broadcast", "AlltoAll", "Gather",        "Scatter",
+                                          "Send",      "Recv",     "management"};
   return names[static_cast<std::size_t>(function)];
 }
 
