@@ -14,7 +14,7 @@ if(NOT LOCKSTEP_CUDA)
 endif()
 if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
   set(LOCKSTEP_WITH_CUDA ON)
-  # Its own NCCL is not complete: ranks exchange through the host until then.
+  set(LOCKSTEP_WITH_NCCL ON)
   set(LOCKSTEP_WITH_SIMGPU ON)
   # Reports name functions and lines.
   add_compile_options(-g1 -fno-optimize-sibling-calls)
