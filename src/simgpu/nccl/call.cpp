@@ -177,10 +177,15 @@ void Call::finish() {
 
 std::vector<int> Call::missing() const {
   std::vector<int> ranks;
-  if (is_point_to_point(arguments_.signature.function)) return {arguments_.signature.root};
+  const auto is_missing = [this](int rank) {
+    return rank != board_.rank() && !seen_[static_cast<std::size_t>(rank)].signature;
+  };
+  if (is_point_to_point(arguments_.signature.function)) {
+    if (is_missing(arguments_.signature.root)) ranks.push_back(arguments_.signature.root);
+    return ranks;
+  }
   for (int rank = 0; rank < board_.size(); ++rank)
-    if (rank != board_.rank() && !seen_[static_cast<std::size_t>(rank)].signature)
-      ranks.push_back(rank);
+    if (is_missing(rank)) ranks.push_back(rank);
   return ranks;
 }
 

@@ -4,8 +4,10 @@ file(GLOB simgpu_nccl_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.
 add_executable(simgpu_rank_program "${CMAKE_CURRENT_LIST_DIR}/rank_program.cpp")
 target_link_libraries(simgpu_rank_program PRIVATE lockstep_simgpu lockstep_flags)
 add_executable(test_simgpu_nccl ${simgpu_nccl_tests})
-target_link_libraries(test_simgpu_nccl PRIVATE lockstep_test_support lockstep_simgpu
-                      GTest::gtest_main)
+target_link_libraries(test_simgpu_nccl PRIVATE lockstep_simgpu lockstep_flags GTest::gtest_main
+                      GTest::gmock)
+target_include_directories(test_simgpu_nccl PRIVATE "${PROJECT_SOURCE_DIR}/tests"
+                           "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 target_compile_definitions(test_simgpu_nccl PRIVATE
   LOCKSTEP_RANK_PROGRAM="$<TARGET_FILE:simgpu_rank_program>")
 add_dependencies(test_simgpu_nccl simgpu_rank_program)
