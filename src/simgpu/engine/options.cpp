@@ -1,5 +1,6 @@
 #include "simgpu/engine/options.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -29,6 +30,17 @@ std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t mo
   return value;
 }
 
+// One for each of this host's ranks, if a launcher says how many there are.
+std::uint64_t default_devices() {
+  constexpr std::uint64_t most = 16;
+  for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE",
+                                 "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"}) {
+    const std::uint64_t ranks = std::strtoull(variable(name).c_str(), nullptr, 10);
+    if (ranks > 0) return std::min(ranks, most);
+  }
+  return 1;
+}
+
 Order wanted_order() {
   const std::string text = variable("LOCKSTEP_SIM_ORDER");
   if (text.empty() || text == "random") return Order::random;
@@ -49,7 +61,7 @@ bool aborts() {
 Options Options::from_environment() {
   constexpr std::uint64_t any = UINT64_MAX;
   Options read;
-  read.devices = static_cast<int>(number("LOCKSTEP_SIM_DEVICES", 1, 16));
+  read.devices = static_cast<int>(number("LOCKSTEP_SIM_DEVICES", default_devices(), 16));
   read.memory = number("LOCKSTEP_SIM_MEMORY", read.memory, std::uint64_t{1} << 40);
   read.seed = number("LOCKSTEP_SIM_SEED", 0, any);
   read.order = wanted_order();

@@ -18,7 +18,9 @@ enum class Order : unsigned char {
 
 /// The environment variables, read once.
 struct Options {
-  int devices = 1;                            ///< LOCKSTEP_SIM_DEVICES, 0 to 16
+  /// LOCKSTEP_SIM_DEVICES, 0 to 16; by default one for each rank that a launcher started on this
+  /// host.
+  int devices = 1;
   std::size_t memory = std::size_t{8} << 30;  ///< LOCKSTEP_SIM_MEMORY, bytes of each device
   std::uint64_t seed = 0;                     ///< LOCKSTEP_SIM_SEED
   Order order = Order::random;                ///< LOCKSTEP_SIM_ORDER=random|early|late

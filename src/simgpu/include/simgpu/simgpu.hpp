@@ -6,8 +6,8 @@
 /// @file
 /// What a program may ask of the simulated GPU beyond CUDA's own functions.
 ///
-/// Environment: LOCKSTEP_SIM_DEVICES (count, 1), LOCKSTEP_SIM_MEMORY (bytes of each, 8 GiB),
-/// LOCKSTEP_SIM_SEED (0), LOCKSTEP_SIM_ORDER=random|early|late,
+/// Environment: LOCKSTEP_SIM_DEVICES (count; one a local rank), LOCKSTEP_SIM_MEMORY (bytes of each,
+/// 8 GiB), LOCKSTEP_SIM_SEED (0), LOCKSTEP_SIM_ORDER=random|early|late,
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
 /// life of the process), LOCKSTEP_SIM_FAULT (see `inject`).
