@@ -8,3 +8,9 @@ target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu 
 gtest_discover_tests(test_simgpu PROPERTIES LABELS sim TIMEOUT 120 DISCOVERY_TIMEOUT 60)
 add_dependencies(lockstep_sim_tests test_simgpu)
 include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")
+
+# Kernels compute the same where nothing looks at what they touch.
+add_test(NAME Kernels.ComputeTheSameUnwatched
+         COMMAND test_simgpu --gtest_filter=Kernels.*:*Epilogues.*)
+set_tests_properties(Kernels.ComputeTheSameUnwatched PROPERTIES
+  LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_WATCH=0)

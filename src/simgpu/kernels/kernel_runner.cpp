@@ -1,5 +1,6 @@
 #include "simgpu/kernels/kernel_runner.hpp"
 
+#include "simgpu/engine/options.hpp"
 #include "simgpu/kernels/builtins.hpp"
 #include "simgpu/kernels/kernel_findings.hpp"
 #include "simgpu/kernels/shared_variables.hpp"
@@ -17,7 +18,7 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   block_extent = launch.shape.block;
   grid_extent = launch.shape.grid;
   order_.emplace(launch.shape.blocks(), launch.seed);
-  const bool watched = watching_is_on();
+  const bool watched = options().watch_kernels;
   if (watched) prepare_watch(launch);
   begin_findings(launch, scheduler_);
   {

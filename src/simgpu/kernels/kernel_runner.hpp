@@ -24,7 +24,7 @@ namespace simgpu {
 /// Runs launches, one at a time, on the thread that used it first.
 class KernelRunner final : private BlockSource {
  public:
-  /// Runs a launch to its end. @return what it touched, if that was watched.
+  /// Runs a launch to its end. @return what it touched; nothing with LOCKSTEP_SIM_WATCH=0.
   std::vector<Access> run(const KernelLaunch& launch);
 
   ThreadScheduler& scheduler() { return scheduler_; }

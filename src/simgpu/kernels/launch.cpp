@@ -13,7 +13,7 @@
 #include "simgpu/kernels/argument_scan.hpp"
 #include "simgpu/kernels/kernel_runner.hpp"
 #include "simgpu/kernels/limits.hpp"
-#include "simgpu/kernels/watching.hpp"
+#include "simgpu/memory/access_check.hpp"
 
 namespace simgpu {
 namespace {
@@ -68,11 +68,12 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   Operation operation;
   operation.name = launch->name;
   operation.site = launch->site;
-  operation.accesses = std::move(scan.accesses);
-  operation.accesses_are_bounds = watching_is_on();
-  operation.run = [launch = std::move(launch)] {
-    std::vector<Access> accesses = kernel_runner().run(*launch);
-    if (watching_is_on()) touched(std::move(accesses));
+  operation.accesses = scan.accesses;
+  operation.accesses_are_bounds = true;
+  operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses)] {
+    touched(kernel_runner().run(*launch));
+    // Unwatched, a kernel may have written all that it could.
+    if (!options().watch_kernels) mark_written(bounds);
     return true;
   };
   return enqueue(config.stream, std::move(operation));

@@ -10,9 +10,6 @@ class KernelRunner;
 /// Set while the thread runs a watched kernel: the hooks' only test in all other code.
 inline constinit thread_local KernelRunner* watching = nullptr;
 
-/// False with LOCKSTEP_SIM_WATCH=0: kernels then run at full speed and unchecked.
-bool watching_is_on();
-
 /// Turns the hooks to a runner, or off, for a scope. Templates of the standard library may be
 /// the instrumented ones wherever they are called, so that the engine turns hooks off to make
 /// reports.

@@ -10,7 +10,8 @@
 /// 8 GiB), LOCKSTEP_SIM_SEED (0), LOCKSTEP_SIM_ORDER=random|early|late,
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
-/// life of the process), LOCKSTEP_SIM_FAULT (see `inject`).
+/// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_WATCH=0 (what kernels read
+/// and write goes unchecked, in half the time).
 
 namespace simgpu {
 
