@@ -29,6 +29,13 @@ TYPED_TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) 
   });
 }
 
+TYPED_TEST_P(HostCommunicatorContract, ExtremesKeepNaN) {
+  this->run([](Communicator& group) {
+    for (const Reduction& reduction : {Reduction::min(), Reduction::max()})
+      expect_nan_is_kept(group, reduction);
+  });
+}
+
 /// Runs `call` on each rank and expects the same Mismatch everywhere, with all `parts` in it.
 template <class Call>
 void expect_mismatch(Communicator& group, Call call, const std::vector<std::string>& parts) {
@@ -178,10 +185,10 @@ TYPED_TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat,
-                            ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
-                            ReportsDifferentDtypes, ReportsDifferentReductions,
-                            ReportsDifferentOrder, ReportsDifferentOperations,
-                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
-                            AbortReachesRanksThatComeLater);
+                            ExtremesKeepNaN, ReportsDifferentCountsToAllRanks,
+                            ReportsDifferentCountsOfLargeBuffers, ReportsDifferentDtypes,
+                            ReportsDifferentReductions, ReportsDifferentOrder,
+                            ReportsDifferentOperations, AbsentRankTimesOutWithItsNumber,
+                            AbortReachesWaitingRanksWithItsReason, AbortReachesRanksThatComeLater);
 
 }  // namespace lockstep::comm

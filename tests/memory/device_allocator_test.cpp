@@ -5,6 +5,8 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/memory/allocator.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/stream.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,6 +40,20 @@ TEST(DeviceAllocator, CountsWhatIsLive) {
   EXPECT_GE(host.statistics().peak_live_bytes, before.live_bytes + block->size);
   host.deallocate(block);
   EXPECT_EQ(host.statistics().live_bytes, before.live_bytes);
+}
+
+// A driver may give a new stream the handle of a destroyed one, by which the pool knows its blocks.
+TEST(DeviceAllocator, GpuBlocksOfADestroyedStreamAreSafeWithTheNext) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  Allocator& allocator = device_allocator(cuda(0));
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  constexpr std::size_t bytes = 1 << 20;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Stream stream(cuda(0));
+    MemoryBlock* const block = allocator.allocate(bytes, stream);
+    runtime.fill_bytes(block->data, turn, bytes, stream);
+    allocator.deallocate(block);
+  }
 }
 
 }  // namespace

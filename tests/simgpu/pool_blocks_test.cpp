@@ -170,6 +170,22 @@ TEST_F(SimPoolBlocksOfTwoStreams, ReturnAfterTheHostWaitedForTheOtherStreamIsFin
   EXPECT_THAT(findings.text(), IsEmpty());
 }
 
+TEST(SimPoolBlocksOfTheSecondDevice, FollowThatDevicesDefaultStream) {
+  Findings findings;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  lockstep::MemoryBlock block;
+  block.size = 512;
+  ASSERT_EQ(cudaMalloc(&block.data, block.size), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  lockstep::block_observer()->handed_out(block, block.size, {lockstep::cuda(1), nullptr});
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaMemsetAsync(block.data, 1, block.size, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  lockstep::block_observer()->taken_back(block, {lockstep::cuda(1), nullptr});
+  ASSERT_EQ(cudaFree(block.data), cudaSuccess);
+  EXPECT_THAT(findings.text(), IsEmpty());
+}
+
 TEST_F(SimPoolBlocks, CarryTheNamesThatTheProgramGives) {
   std::byte* const data = hand_out(0, 512, 512);
   lockstep::name_memory(data, 512, "bucket 0");

@@ -5,7 +5,8 @@ file(GLOB simgpu_kernel_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_tes
 add_executable(test_simgpu ${simgpu_tests})
 lockstep_simulate_kernels(test_simgpu ${simgpu_kernel_tests})
 target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu GTest::gtest_main)
-gtest_discover_tests(test_simgpu PROPERTIES LABELS sim TIMEOUT 120 DISCOVERY_TIMEOUT 60)
+gtest_discover_tests(test_simgpu DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
 add_dependencies(lockstep_sim_tests test_simgpu)
 include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")
 

@@ -22,9 +22,9 @@ struct Reduction {
   static constexpr Reduction sum() { return {}; }
   /// The sum divided by the number of ranks; integers round towards zero.
   static constexpr Reduction average() { return {ReduceKind::average}; }
-  /// The smallest.
+  /// The smallest. With a NaN: that, on the host; over NCCL the numbers win.
   static constexpr Reduction min() { return {ReduceKind::min}; }
-  /// The largest.
+  /// The largest. With a NaN: that, on the host; over NCCL the numbers win.
   static constexpr Reduction max() { return {ReduceKind::max}; }
   /// x0 * x1 * ...
   static constexpr Reduction product() { return {ReduceKind::product}; }

@@ -28,7 +28,8 @@ class DeviceRuntime {
   /// Free and total bytes of a device's memory.
   virtual std::pair<std::size_t, std::size_t> memory_info(int index) = 0;
 
-  /// A new stream of the device; the caller destroys it.
+  /// A stream of the device for the caller alone, who destroys it. It may be one that was destroyed
+  /// before, behind the work that is still queued there.
   virtual StreamRef create_stream(Device device, StreamPriority priority) = 0;
   /// Destroys a stream that `create_stream` gave; work already queued still runs.
   virtual void destroy_stream(StreamRef stream) noexcept = 0;

@@ -1,5 +1,6 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "runtime/cuda/stream_reserve.hpp"
 #include "runtime/runtimes.hpp"
 
 namespace lockstep {
@@ -39,19 +40,10 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   StreamRef create_stream(Device device, StreamPriority priority) override {
-    const CudaDeviceGuard guard(device.index);
-    int least = 0;
-    int greatest = 0;
-    LOCKSTEP_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
-    cudaStream_t stream = nullptr;
-    LOCKSTEP_CUDA_CALL(cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking,
-                       priority == StreamPriority::high ? greatest : least);
-    return {device, stream};
+    return streams_.lend(device, priority);
   }
 
-  void destroy_stream(StreamRef stream) noexcept override {
-    static_cast<void>(cudaStreamDestroy(native(stream)));
-  }
+  void destroy_stream(StreamRef stream) noexcept override { streams_.take_back(stream); }
 
   void synchronize(StreamRef stream) override {
     const CudaDeviceGuard guard(stream.device.index);
@@ -109,13 +101,16 @@ class CudaRuntime final : public DeviceRuntime {
     const CudaDeviceGuard guard(stream.device.index);
     LOCKSTEP_CUDA_CALL(cudaMemsetAsync, to, value, bytes, native(stream));
   }
+
+ private:
+  StreamReserve streams_;
 };
 
 }  // namespace
 
 DeviceRuntime* cuda_runtime() {
-  static CudaRuntime runtime;
-  return &runtime;
+  static auto* const runtime = new CudaRuntime;  // outlives the streams of static objects
+  return runtime;
 }
 
 }  // namespace lockstep

@@ -13,6 +13,21 @@ namespace simgpu {
 
 /// The calling thread's device.
 int current_device();
+/// Sets it. @return what it was
+int exchange_current_device(int device);
+
+/// The calling thread's device for a scope: the null handle means the default stream of that.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_(exchange_current_device(device)) {}
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { exchange_current_device(before_); }
+
+ private:
+  int before_;
+};
+
 /// The stream that a handle means, as its device: cudaSuccess, or why there is none.
 cudaError_t device_of_stream(cudaStream_t stream, int* device);
 /// True if what is queued on the stream becomes nodes of a graph.

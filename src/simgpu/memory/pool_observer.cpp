@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/memory/block_observer.hpp"
+#include "simgpu/engine/host.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/names.hpp"
@@ -13,7 +14,11 @@
 namespace simgpu {
 namespace {
 
-cudaStream_t native(lockstep::StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
+void enqueue_on(lockstep::StreamRef stream, Operation operation) {
+  const OnDevice guard(stream.device.index);
+  // A stream that is gone takes no operation: the block then ends when it is given out again.
+  static_cast<void>(enqueue(static_cast<cudaStream_t>(stream.handle), std::move(operation)));
+}
 
 /// An operation that changes hands with all bytes of a block. It writes, for whoever still uses the
 /// block without an order to it: races are found there.
@@ -48,8 +53,8 @@ class PoolObserver final : public lockstep::BlockObserver {
     if (slot_of(memory.data) == Layout::pinned_slot) return;
     PoolBlocks::instance().hand_out(block);
     const auto fill = [block] { PoolBlocks::instance().hand_out_on_device(block); };
-    static_cast<void>(enqueue(native(stream), change_of_hands("hand-out of a pool block",
-                                                              block.block.created, block, fill)));
+    enqueue_on(stream,
+               change_of_hands("hand-out of a pool block", block.block.created, block, fill));
   }
 
   void taken_back(const lockstep::MemoryBlock& memory,
@@ -61,9 +66,7 @@ class PoolObserver final : public lockstep::BlockObserver {
     const auto close = [data = memory.data, site] {
       PoolBlocks::instance().take_back_on_device(data, site);
     };
-    // A stream that is gone takes no operation: the block then ends when it is given out again.
-    static_cast<void>(
-        enqueue(native(stream), change_of_hands("return of a pool block", site, *block, close)));
+    enqueue_on(stream, change_of_hands("return of a pool block", site, *block, close));
   }
 
   void named(const void* data, std::size_t bytes, std::string_view name) noexcept override {

@@ -116,29 +116,12 @@ void order(cudaStream_t earlier, cudaStream_t later) {
   require(status, "joining the streams of a group");
 }
 
-// The default stream is the one of the current device: the communicator's, for NCCL.
-class OnDevice {
- public:
-  OnDevice(int device, bool matters) : before_(current_device()) {
-    if (matters && device != before_) is_changed_ = cudaSetDevice(device) == cudaSuccess;
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    if (is_changed_) cudaSetDevice(before_);
-  }
-
- private:
-  int before_;
-  bool is_changed_ = false;
-};
-
 }  // namespace
 
 void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Arguments> calls,
             const std::vector<cudaStream_t>& streams, const CallSite& site) {
   const int device = communicator->options().device;
-  const OnDevice guard(device, std::ranges::find(streams, nullptr) != streams.end());
+  const OnDevice guard(device);
   for (cudaStream_t stream : streams) {
     int other = device;
     if (stream) require(device_of_stream(stream, &other), "the stream of a collective");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "simgpu/engine/entry.hpp"
 #include "simgpu/engine/host.hpp"
@@ -91,6 +92,8 @@ bool set_peer_access(int device, int peer, bool enabled) {
 }  // namespace
 
 int current_device() { return device_of_thread; }
+
+int exchange_current_device(int device) { return std::exchange(device_of_thread, device); }
 
 }  // namespace simgpu
 

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Streams that wait for their next user.
+
+namespace lockstep {
+
+/// Lends streams. Those that come back are not destroyed but lent again, with the work that may
+/// still be queued on them: pools know streams by their handles, and the driver may give the handle
+/// of a destroyed stream to a new one. Blocks that were freed in the order of the former would then
+/// go to the latter, whose work nothing orders behind it. Any thread may call it.
+class StreamReserve {
+ public:
+  /// @throws CudaError where the driver refuses a stream.
+  StreamRef lend(Device device, StreamPriority priority);
+  void take_back(StreamRef stream) noexcept;
+
+ private:
+  struct Kind {
+    int device;
+    StreamPriority priority;
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
+
+  std::mutex mutex_;
+  std::map<Kind, std::vector<void*>> idle_;
+  std::map<void*, Kind> kinds_;  // of all streams ever made
+};
+
+}  // namespace lockstep
