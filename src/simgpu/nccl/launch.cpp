@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "simgpu/engine/entry.hpp"
 #include "simgpu/engine/faults.hpp"
 #include "simgpu/engine/host.hpp"
+#include "simgpu/memory/access_check.hpp"
 #include "simgpu/nccl/disagreement.hpp"
 #include "simgpu/nccl/failure.hpp"
 
@@ -50,6 +52,7 @@ std::vector<Access> Launch::accesses() const {
 
 void Launch::begin() {
   is_running_ = true;
+  check_memory();
   has_warned_ = has_reported_ = false;
   mismatched_.reset();
   for (const Arguments& arguments : arguments_)
@@ -57,7 +60,19 @@ void Launch::begin() {
                         *communicator_->board());
 }
 
+// The ranks' values must be there, and the memory for the result.
+void Launch::check_memory() {
+  if (check_accesses(name(), site_, accesses(), false)) {
+    check_accesses(name(), site_, accesses());
+    return;
+  }
+  raise_sticky_error(cudaErrorIllegalAddress);
+  communicator_->fail(ncclUnhandledCudaError,
+                      name() + ": an illegal memory access was encountered");
+}
+
 void Launch::end() {
+  mark_written(accesses());
   is_running_ = false;
   asked_.reset();
   communicator_->end_launch(ticket_.has_value());

@@ -37,6 +37,7 @@ class Launch {
  private:
   using Clock = std::chrono::steady_clock;
   void begin();
+  void check_memory();
   void end();
   void look_at_mismatch(const Call& call);
   void warn_if_long();
