@@ -1,3 +1,5 @@
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "cuda_runtime_api.h"
@@ -172,6 +174,25 @@ TEST_F(Race, IsReportedOncePerPlace) {
   }
   drain();
   EXPECT_LE(reports_.size(), 2u);
+}
+
+// What the threads of a host tell each other is not seen, so that one clock serves them all: the
+// second thread may have learned what the first one waited for. The race that is lost if it has not
+// is found with LOCKSTEP_SIM_HOST_THREADS=apart (host_threads/host_threads_test.cpp).
+TEST_F(Race, IsNoneAfterAnotherThreadOfTheHostHasWaited) {
+  put(a_, "producer", {{data_, 1024, true}});
+  std::thread([&] { cudaStreamSynchronize(a_); }).join();
+  put(b_, "consumer", {{data_, 1024, false}});
+  drain();
+  EXPECT_TRUE(reports_.empty());
+}
+
+// As far as they do not wait, threads make no order.
+TEST_F(Race, IsFoundBetweenThreadsOfTheHost) {
+  std::thread([&] { put(a_, "producer", {{data_, 1024, true}}); }).join();
+  std::thread([&] { put(b_, "consumer", {{data_, 1024, false}}); }).join();
+  drain();
+  EXPECT_EQ(reports_.size(), 1u);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "simgpu/engine/entry.hpp"
@@ -119,6 +121,74 @@ TEST_F(Runtime, RunsHostFunctionsInStreamOrderAndForbidsCallsInThem) {
   cudaStreamSynchronize(stream);
   EXPECT_EQ(seen.before, 1u);
   EXPECT_EQ(seen.status, cudaErrorNotPermitted);
+}
+
+/// What two functions of streams, or one and the host, tell each other.
+struct Told {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return done; });
+  }
+  void tell() {
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_all();
+  }
+  static void wait_for(void* data) { static_cast<Told*>(data)->wait(); }
+  static void tell_to(void* data) { static_cast<Told*>(data)->tell(); }
+};
+
+TEST_F(Runtime, AHostFunctionThatBlocksHoldsUpItsStreamAlone) {
+  const cudaStream_t blocked = make_stream(cudaStreamNonBlocking);
+  const cudaStream_t other = make_stream(cudaStreamNonBlocking);
+  Told told;
+  cudaLaunchHostFunc(blocked, &Told::wait_for, &told);
+  put(blocked, "behind");
+  put(other, "other");
+  cudaStreamSynchronize(other);
+  EXPECT_EQ(ran_, std::vector<std::string>{"other"});
+  EXPECT_EQ(cudaStreamQuery(blocked), cudaErrorNotReady);
+  told.tell();
+  cudaStreamSynchronize(blocked);
+  EXPECT_EQ(ran_.size(), 2u);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_F(Runtime, HostFunctionsOfTwoStreamsMayWaitForEachOther) {
+  Told told;
+  cudaLaunchHostFunc(make_stream(cudaStreamNonBlocking), &Told::wait_for, &told);
+  cudaLaunchHostFunc(make_stream(cudaStreamNonBlocking), &Told::tell_to, &told);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST_F(Runtime, RunsHostFunctionsWhileTheHostIsSilent) {
+  const cudaStream_t stream = make_stream(cudaStreamNonBlocking);
+  Told told;
+  put(stream, "work");
+  cudaLaunchHostFunc(stream, &Told::tell_to, &told);
+  told.wait();
+  EXPECT_EQ(ran_.size(), 1u);
+}
+
+TEST_F(Runtime, RunsHostFunctionsOfAGraphAtEachLaunch) {
+  const cudaStream_t stream = make_stream(cudaStreamNonBlocking);
+  int calls = 0;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  cudaLaunchHostFunc(
+      stream, [](void* count) { ++*static_cast<int*>(count); }, &calls);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  for (int i = 0; i < 3; ++i) cudaGraphLaunch(executable, stream);
+  cudaStreamSynchronize(stream);
+  EXPECT_EQ(calls, 3);
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
 }
 
 TEST_F(Runtime, AnswersQueriesTruthfully) {

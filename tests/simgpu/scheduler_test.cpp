@@ -5,6 +5,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -98,6 +100,24 @@ TEST(Scheduler, RepeatsItselfForTheSameSeed) {
   for (const Order order : {Order::random, Order::early, Order::late})
     for (std::uint64_t seed = 0; seed < 20; ++seed)
       EXPECT_EQ(run_program(order, seed), run_program(order, seed)) << "seed " << seed;
+}
+
+// The executor is fast or slow between two calls of the host.
+TEST(Scheduler, RepeatsItselfHoweverFastTheMachineIs) {
+  const auto run = [](Order order, std::chrono::microseconds pause) {
+    World world(order, 5, 2);
+    std::vector<bool> seen;
+    for (int i = 0; i < 40; ++i) {
+      const TaskPtr task = world.add(i % 2, std::to_string(i));
+      std::this_thread::sleep_for(pause);
+      seen.push_back(world.is_done(task));
+      if (i % 8 == 7) world.wait(world.last(0));
+    }
+    world.wait_all();
+    return std::pair(world.trace(), seen);
+  };
+  for (const Order order : {Order::random, Order::late})
+    EXPECT_EQ(run(order, 0us), run(order, 1000us));
 }
 
 TEST(Scheduler, InterleavesOtherwiseForAnotherSeed) {

@@ -8,6 +8,16 @@ target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu 
 gtest_discover_tests(test_simgpu DISCOVERY_TIMEOUT 60
   PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
 add_dependencies(lockstep_sim_tests test_simgpu)
+
+# The environment is read once a process: a program of its own.
+add_executable(test_simgpu_host_threads
+  "${CMAKE_CURRENT_LIST_DIR}/host_threads/host_threads_test.cpp")
+target_include_directories(test_simgpu_host_threads PRIVATE "${CMAKE_CURRENT_LIST_DIR}")
+target_link_libraries(test_simgpu_host_threads PRIVATE lockstep_test_support lockstep_simgpu
+                      GTest::gtest_main)
+gtest_discover_tests(test_simgpu_host_threads PROPERTIES LABELS sim TIMEOUT 120
+                     DISCOVERY_TIMEOUT 60)
+add_dependencies(lockstep_sim_tests test_simgpu_host_threads)
 include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")
 
 # Kernels compute the same where nothing looks at what they touch.

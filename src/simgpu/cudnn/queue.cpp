@@ -5,6 +5,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "simgpu/engine/host_threads.hpp"
 #include "simgpu/libraries/strided.hpp"
 
 namespace simgpu::cudnn {
@@ -43,6 +44,7 @@ struct Job {
 
 void queue(std::string name, const std::vector<Operand>& operands, lockstep::StreamRef stream,
            std::function<void()> compute) {
+  const OwnLocks own;
   auto job = std::make_shared<Job>();
   job->name = std::move(name);
   job->site = CallSite::here();

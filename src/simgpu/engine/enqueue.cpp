@@ -18,6 +18,7 @@ void raise_after(Operation& operation, cudaError_t status) {
 }  // namespace
 
 cudaError_t enqueue(cudaStream_t handle, Operation operation) {
+  const OwnLocks own;
   Machine& machine = Machine::instance();
   if (const cudaError_t sticky = machine.sticky_error; sticky != cudaSuccess) return sticky;
   if (const auto code = faults().on_launch())

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "cuda_runtime_api.h"
+#include "simgpu/engine/host_threads.hpp"
 
 /// @file
 /// The door of every C function: counts the calls, takes the host's virtual tick, returns injected
@@ -38,6 +39,7 @@ class EntryPoint {
   template <class Body>
   auto call(Body body) -> std::invoke_result_t<Body> {
     using Status = std::invoke_result_t<Body>;
+    const OwnLocks own;
     if (const std::optional<int> refused = enter(std::is_same_v<Status, cudaError_t>))
       return finish(static_cast<Status>(*refused));
     return finish(body());

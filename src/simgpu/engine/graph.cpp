@@ -44,7 +44,7 @@ void make_lanes(Machine& machine, CUgraphExec_st& executable, const CUstream_st&
 // Lets a queue's next task follow another one.
 void follow(Queue& queue, const TaskPtr& before, std::vector<TaskPtr>& after) {
   queue.clock.join(before->actor->before);
-  if (!before->done) after.push_back(before);
+  after.push_back(before);
 }
 
 }  // namespace

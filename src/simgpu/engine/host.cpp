@@ -14,7 +14,7 @@ void wait_for(Machine& machine, CUstream_st& stream, Machine::Lock& lock) {
   const TaskPtr last = queue.last;
   const VectorClock clock = queue.clock;  // the queue may end while we wait
   machine.scheduler().wait(last, lock);
-  machine.host_clock().join(clock);
+  host_clock().join(clock);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ cudaError_t synchronize_device(int device) {
     ends.emplace_back(stream->queue->last, stream->queue->clock);
   for (const auto& [last, clock] : ends) {
     machine.scheduler().wait(last, lock);
-    machine.host_clock().join(clock);
+    host_clock().join(clock);
   }
   lock.unlock();
   open_ordered_pages();

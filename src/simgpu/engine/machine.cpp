@@ -13,6 +13,7 @@ namespace {
 
 thread_local bool is_executor = false;
 thread_local std::vector<Access> touched_now;
+thread_local const Actor* running = nullptr;
 
 std::string stream_name(unsigned number, int device, unsigned flags) {
   return "stream " + std::to_string(number) +
@@ -36,6 +37,7 @@ Machine& Machine::instance() {
 Machine::Machine() {
   scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed,
                                            static_cast<SchedulerObserver&>(*this));
+  if (options().host_threads_apart) set_host_threads_apart();
   std::atexit(end_of_process);
 }
 
@@ -50,12 +52,22 @@ void Machine::end_of_process() {
   if (options().report_leaks) report_leaks();
 }
 
-void Machine::begin_thread() {
+void enter_executor_side() {
   is_executor = true;
   enter_device_side();
 }
 
-void Machine::begin_task(const Task&) { touched_now.clear(); }
+const Actor& running_actor() { return *running; }
+
+void Machine::begin_thread() {
+  enter_executor_side();
+  thread_local const OwnLocks for_ever;
+}
+
+void Machine::begin_task(const Task& task) {
+  touched_now.clear();
+  running = task.actor.get();
+}
 
 void Machine::end_task(const Task& task) {
   if (task.accesses_are_bounds) check_accesses(task.actor, touched_now);
@@ -126,23 +138,23 @@ CUevent_st& Machine::create_event(int device, unsigned flags) {
 void Machine::destroy_event(CUevent_st& event) { events_.erase(&event); }
 
 Queue& Machine::create_queue(int device, std::string name) {
-  Component component = components_ + 1;
-  if (free_components_.empty()) {
-    ++components_;
+  // A component may serve again for one who knows that all of its steps are over.
+  const auto known = std::find_if(free_components_.begin(), free_components_.end(),
+                                  [](Epoch last) { return host_clock().knows(last); });
+  Component component = 0;
+  if (known == free_components_.end()) {
+    component = ++components_;
   } else {
-    component = free_components_.back();
-    free_components_.pop_back();
+    component = known->component;
+    free_components_.erase(known);
   }
   Queue& queue = scheduler_->add_queue(device, ++numbers_, component, std::move(name));
-  queue.clock = host_clock_;
+  queue.clock = host_clock();
   return queue;
 }
 
 void Machine::destroy_queue(Queue& queue) {
-  // A component may serve again once all knows that its steps are over: new queues start from the
-  // host's clock.
-  if (host_clock_[queue.component] == queue.clock[queue.component])
-    free_components_.push_back(queue.component);
+  free_components_.push_back({queue.component, queue.clock[queue.component]});
   scheduler_->retire(queue);
 }
 
@@ -150,8 +162,7 @@ std::vector<TaskPtr> Machine::legacy_order(CUstream_st& stream) {
   std::vector<TaskPtr> after;
   const auto follow = [&](const CUstream_st& other) {
     stream.queue->clock.join(other.queue->clock);
-    if (other.queue->last != nullptr && !other.queue->last->done)
-      after.push_back(other.queue->last);
+    if (other.queue->last != nullptr) after.push_back(other.queue->last);
   };
   if (stream.is_legacy) {
     for (const CUstream_st* other : streams_of(stream.device))
@@ -164,11 +175,11 @@ std::vector<TaskPtr> Machine::legacy_order(CUstream_st& stream) {
 }
 
 TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> after, Lock& lock) {
-  queue.clock.join(host_clock_);
+  queue.clock.join(host_clock());
   const Epoch epoch = queue.clock.advance(queue.component);
   Task task;
   task.actor = std::make_shared<const Actor>(
-      Actor{std::move(operation.name), operation.site, queue.name, epoch, queue.clock});
+      Actor{std::move(operation.name), operation.site, queue.name, epoch, queue.clock, false});
   task.run = std::move(operation.run);
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "simgpu/engine/host_threads.hpp"
 #include "simgpu/engine/objects.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/engine/scheduler.hpp"
@@ -30,10 +31,6 @@ class Machine final : private SchedulerObserver {
 
   Lock lock() { return Lock(mutex); }
   Scheduler& scheduler() { return *scheduler_; }
-
-  /// What the host has waited for. One clock for all its threads: what they tell each other through
-  /// locks of the program is not seen, so what one has waited for counts for all.
-  VectorClock& host_clock() { return host_clock_; }
 
   /// The stream of a handle, special handles included; null if there is none.
   CUstream_st* find(cudaStream_t handle);
@@ -64,7 +61,7 @@ class Machine final : private SchedulerObserver {
   void note_pinned(const std::shared_ptr<const Actor>& actor, const std::vector<Access>& accesses);
   /// True if the host knows all operations that use the memory to be over. Without the mutex.
   bool host_is_up_to_date_with(const void* data, std::size_t bytes);
-  /// The host as an actor, for an access of its own.
+  /// The calling thread of the host as an actor, for an access of its own.
   std::shared_ptr<const Actor> host_actor(std::string name, const CallSite& site);
 
   /// The error after which nothing works any more; cudaSuccess while there is none. Any thread.
@@ -81,13 +78,12 @@ class Machine final : private SchedulerObserver {
   static void end_of_process();
 
   std::unique_ptr<Scheduler> scheduler_;
-  VectorClock host_clock_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;
   std::unordered_map<const void*, std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<const void*, std::unique_ptr<CUevent_st>> events_;
   unsigned numbers_ = 0;
   Component components_ = host_component;
-  std::vector<Component> free_components_;
+  std::vector<Epoch> free_components_;  // with the last step of the queue that had it
 
   std::mutex races_mutex_;
   RaceDetector races_;
@@ -95,7 +91,12 @@ class Machine final : private SchedulerObserver {
   std::vector<std::pair<std::shared_ptr<const Actor>, Access>> pinned_;
 };
 
-/// True on the thread that runs operations, where the runtime must not be called.
+/// True on the thread that runs operations and on those of callbacks, where the runtime must not be
+/// called.
 bool on_executor();
+/// Makes the calling thread one of these: it has the rights of the device.
+void enter_executor_side();
+/// The operation that the executor runs. On the executor.
+const Actor& running_actor();
 
 }  // namespace simgpu

@@ -29,7 +29,8 @@ struct Operation {
   std::vector<Access> accesses{};
   /// Upper bounds rather than the truth: `run` narrows them with `touched` (kernel arguments).
   bool accesses_are_bounds = false;
-  /// A collective: its peers wait for it, so it makes progress even while the host is silent.
+  /// Others may wait for it unseen (the peers of a collective, the host for a callback), so that it
+  /// makes progress even while the host is silent.
   bool meets_peers = false;
   /// Does the work on an executor thread; true when it is done. False asks to be called again later
   /// and holds up only the operation's own stream (a collective that waits for its peers).

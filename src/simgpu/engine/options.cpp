@@ -49,11 +49,12 @@ Order wanted_order() {
   refuse("LOCKSTEP_SIM_ORDER", text, "random, early or late is wanted");
 }
 
-bool aborts() {
-  const std::string text = variable("LOCKSTEP_SIM_ON_FINDING");
-  if (text.empty() || text == "report") return false;
-  if (text == "abort") return true;
-  refuse("LOCKSTEP_SIM_ON_FINDING", text, "report or abort is wanted");
+// False for the first word or nothing, true for the second.
+bool chosen(const char* name, const std::string& usual, const std::string& other) {
+  const std::string text = variable(name);
+  if (text.empty() || text == usual) return false;
+  if (text == other) return true;
+  refuse(name, text, usual + " or " + other + " is wanted");
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ Options Options::from_environment() {
   read.memory = number("LOCKSTEP_SIM_MEMORY", read.memory, std::uint64_t{1} << 40);
   read.seed = number("LOCKSTEP_SIM_SEED", 0, any);
   read.order = wanted_order();
-  read.abort_on_finding = aborts();
+  read.abort_on_finding = chosen("LOCKSTEP_SIM_ON_FINDING", "report", "abort");
+  read.host_threads_apart = chosen("LOCKSTEP_SIM_HOST_THREADS", "together", "apart");
   read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
   read.keepers = variable("LOCKSTEP_SIM_KEEP");
   read.watch_kernels = number("LOCKSTEP_SIM_WATCH", 1, 1) != 0;

@@ -26,6 +26,7 @@ struct Options {
   Order order = Order::random;                ///< LOCKSTEP_SIM_ORDER=random|early|late
   bool abort_on_finding = false;              ///< LOCKSTEP_SIM_ON_FINDING=report|abort
   bool report_leaks = false;                  ///< LOCKSTEP_SIM_LEAKS=1
+  bool host_threads_apart = false;            ///< LOCKSTEP_SIM_HOST_THREADS=together|apart
   bool watch_kernels = true;                  ///< LOCKSTEP_SIM_WATCH=0: accesses go unchecked
   /// LOCKSTEP_SIM_KEEP: parts of functions' names, separated by semicolons. What they make, they
   /// keep for the life of the process: no leak.

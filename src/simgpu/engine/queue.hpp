@@ -25,6 +25,7 @@ class Queue {
   std::string name;  ///< "stream 3 (non-blocking, device 0)"
 
   std::deque<TaskPtr> waiting;  ///< not done yet, oldest first
+  std::deque<TaskPtr> future;   ///< what the host's clock is not past, as it was looked at last
   TaskPtr last;                 ///< the youngest task, done or not; may be null
   std::uint64_t queued = 0;     ///< tasks so far
   VectorClock clock;            ///< after the youngest task

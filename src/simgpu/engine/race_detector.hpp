@@ -23,8 +23,8 @@ struct Actor {
   std::string place;   ///< "stream 3 (non-blocking, device 0)" or "the host"
   Epoch epoch;         ///< its own step
   VectorClock before;  ///< what came before it, its own step included
+  bool is_host = false;
 
-  bool is_host() const { return epoch.component == host_component; }
   bool comes_before(const Actor& other) const { return other.before.knows(epoch); }
 };
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/machine.hpp"
 #include "simgpu/engine/report.hpp"
@@ -20,7 +22,7 @@ std::string identity(const Actor& actor) {
 }
 
 void report_race(const Race& race) {
-  const bool with_host = race.first->is_host() || race.second->is_host();
+  const bool with_host = race.first->is_host || race.second->is_host;
   report(with_host ? Finding::host_race : Finding::race,
          explain(race) + "\n  memory  " + std::to_string(race.bytes) + " bytes of " +
              describe_address(race.data));
@@ -59,7 +61,7 @@ bool Machine::host_is_up_to_date_with(const void* data, std::size_t bytes) {
   VectorClock host;
   {
     const auto guard = lock();
-    host = host_clock_;
+    host = host_clock();
   }
   const std::lock_guard guard(races_mutex_);
   std::erase_if(pinned_, [&](const auto& use) { return host.knows(use.first->epoch); });
@@ -80,9 +82,16 @@ void Machine::forget_accesses(const void* data, std::size_t bytes) {
 }
 
 std::shared_ptr<const Actor> Machine::host_actor(std::string name, const CallSite& site) {
-  const Epoch epoch = host_clock_.advance(host_component);
+  std::string place = "the host";
+  Component component = host_component;
+  if (host_threads_are_apart()) {
+    if (host_thread_component() == 0) host_thread_component() = ++components_;
+    component = host_thread_component();
+    place = "a thread of the host (" + std::to_string(::gettid()) + ")";
+  }
+  const Epoch epoch = host_clock().advance(component);
   return std::make_shared<const Actor>(
-      Actor{std::move(name), site, "the host", epoch, host_clock_});
+      Actor{std::move(name), site, std::move(place), epoch, host_clock(), true});
 }
 
 void forget_accesses(const void* data, std::size_t bytes) {
@@ -90,6 +99,7 @@ void forget_accesses(const void* data, std::size_t bytes) {
 }
 
 void host_access(const void* data, std::size_t bytes, bool writes, const CallSite& site) {
+  const OwnLocks own;
   Machine& machine = Machine::instance();
   std::shared_ptr<const Actor> actor;
   {

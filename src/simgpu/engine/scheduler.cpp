@@ -62,8 +62,23 @@ VirtualTime Scheduler::duration(const Queue& queue) const {
   return static_cast<VirtualTime>(std::exp2(exponent));
 }
 
+void Scheduler::wait_for_space(Queue& queue, Lock& lock) {
+  std::deque<TaskPtr>& future = queue.future;
+  while (!future.empty() && future.front()->end < now_) future.pop_front();
+  if (future.size() >= queue_limit) {
+    const TaskPtr middle = future[queue_limit / 2];
+    wait(middle, lock);
+  }
+  // What is over in virtual time may wait for its turn on this machine.
+  if (queue.waiting.size() < queue_limit) return;
+  const TaskPtr middle = queue.waiting[queue_limit / 2];
+  demand(middle);
+  work_.notify_one();
+  done_.wait(lock, [&] { return middle->done || stopping_; });
+}
+
 TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
-  if (queue.waiting.size() >= queue_limit) wait(queue.waiting[queue_limit / 2], lock);
+  wait_for_space(queue, lock);
   const auto added = std::make_shared<Task>(std::move(task));
   added->queue = &queue;
   added->number = ++tasks_;
@@ -76,6 +91,7 @@ TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
   queue.free_at = added->end;
   queue.last = added;
   queue.waiting.push_back(added);
+  queue.future.push_back(added);
   if (added->meets_peers) {
     std::erase_if(collectives_, [](const TaskPtr& other) { return other->done; });
     collectives_.push_back(added);
@@ -103,22 +119,25 @@ void Scheduler::demand(const TaskPtr& task) {
 }
 
 void Scheduler::wait(const TaskPtr& task, Lock& lock) {
-  if (task == nullptr || task->done) return;
-  horizon_ = std::max(horizon_, task->end);
-  demand(task);
-  work_.notify_one();
-  done_.wait(lock, [&] { return task->done || stopping_; });
+  if (task == nullptr) return;
+  if (!task->done) {
+    horizon_ = std::max(horizon_, task->end);
+    demand(task);
+    work_.notify_one();
+    done_.wait(lock, [&] { return task->done || stopping_; });
+  }
   now_ = std::max(now_, task->end + 1);
   last_call_ = Clock::now();
 }
 
 bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
-  if (task == nullptr || task->done) return true;
+  if (task == nullptr) return true;
+  // That it has run already is no news before its virtual end.
+  if (order_ == Order::random && task->end >= now_) return false;
+  if (task->done) return true;
   if (order_ == Order::late) {
     if (++task->queries < patience) return false;
     demand(task);
-  } else if (order_ == Order::random && task->end >= now_) {
-    return false;
   }
   work_.notify_one();
   done_.wait(lock, [&] { return task->done || stopping_ || is_held_up(task); });

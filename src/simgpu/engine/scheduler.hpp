@@ -54,8 +54,9 @@ class Scheduler {
   /// The host's clock.
   VirtualTime now() const { return now_; }
 
-  /// Queues a task whose `after`, `run` and flags are set. Waits while the queue is full, as a real
-  /// launch does.
+  /// Queues a task whose `after`, `run` and flags are set; `after` names tasks that are done too,
+  /// or the virtual times would depend on the machine's load. Waits while the queue is full, as a
+  /// real launch does.
   TaskPtr add(Queue& queue, Task task, Lock& lock);
 
   /// Waits until a task is done, or the executor has stopped.
@@ -73,6 +74,7 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
 
   VirtualTime duration(const Queue& queue) const;
+  void wait_for_space(Queue& queue, Lock& lock);
   bool is_allowed(const Task& task) const;
   static bool is_ready(const Task& task);
   static bool is_held_up(const TaskPtr& task);

@@ -6,6 +6,7 @@
 
 #include "lockstep/memory/block_observer.hpp"
 #include "simgpu/engine/host.hpp"
+#include "simgpu/engine/host_threads.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/names.hpp"
@@ -42,6 +43,7 @@ class PoolObserver final : public lockstep::BlockObserver {
   void handed_out(const lockstep::MemoryBlock& memory, std::size_t bytes,
                   lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
+    const OwnLocks own;
     PoolBlock block{.capacity = memory.size};
     block.block = {.data = static_cast<std::byte*>(memory.data),
                    .bytes = bytes,
@@ -60,6 +62,7 @@ class PoolObserver final : public lockstep::BlockObserver {
   void taken_back(const lockstep::MemoryBlock& memory,
                   lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
+    const OwnLocks own;
     const CallSite site = CallSite::here();
     const auto block = PoolBlocks::instance().take_back(memory.data, site);
     if (!block) return;

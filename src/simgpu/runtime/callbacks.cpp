@@ -1,5 +1,23 @@
+#include <functional>
+#include <utility>
+
+#include "simgpu/engine/callback_threads.hpp"
 #include "simgpu/engine/entry.hpp"
 #include "simgpu/engine/machine.hpp"
+
+namespace simgpu {
+namespace {
+
+cudaError_t call_in_order(cudaStream_t stream, const char* name, std::function<void()> function) {
+  // The host may wait for the function by other means than the runtime: it goes on by itself.
+  return enqueue(stream, {.name = name,
+                          .site = CallSite::here(),
+                          .meets_peers = true,
+                          .run = on_callback_thread(std::move(function))});
+}
+
+}  // namespace
+}  // namespace simgpu
 
 using simgpu::EntryPoint;
 
@@ -9,11 +27,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   static EntryPoint entry("cudaLaunchHostFunc");
   return entry.call([&] {
     if (function == nullptr) return cudaErrorInvalidValue;
-    return simgpu::enqueue(
-        stream, {.name = "cudaLaunchHostFunc", .site = simgpu::CallSite::here(), .run = [=] {
-                   function(data);
-                   return true;
-                 }});
+    return simgpu::call_in_order(stream, "cudaLaunchHostFunc", [=] { function(data); });
   });
 }
 
@@ -22,11 +36,9 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
   static EntryPoint entry("cudaStreamAddCallback", simgpu::Allowed::not_capturing);
   return entry.call([&] {
     if (callback == nullptr || flags != 0) return cudaErrorInvalidValue;
-    return simgpu::enqueue(
-        stream, {.name = "cudaStreamAddCallback", .site = simgpu::CallSite::here(), .run = [=] {
-                   callback(stream, simgpu::Machine::instance().sticky_error, data);
-                   return true;
-                 }});
+    return simgpu::call_in_order(stream, "cudaStreamAddCallback", [=] {
+      callback(stream, simgpu::Machine::instance().sticky_error, data);
+    });
   });
 }
 

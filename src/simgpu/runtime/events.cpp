@@ -54,9 +54,9 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle) {
   if (!after.empty())
     machine.put(queue, {.name = "cudaEventRecord"}, std::move(after), lock);
   else
-    queue.clock.join(machine.host_clock());
+    queue.clock.join(host_clock());
   event->is_recorded = true;
-  event->task = queue.last != nullptr && !queue.last->done ? queue.last : nullptr;
+  event->task = queue.last;
   event->time = std::max(queue.free_at, machine.scheduler().now());
   event->clock = queue.clock;
   event->capture = nullptr;
@@ -74,7 +74,7 @@ cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle) {
   if (!event->is_recorded) return cudaSuccess;
   std::vector<TaskPtr> after = machine.legacy_order(*stream);
   stream->queue->clock.join(event->clock);
-  if (event->task != nullptr && !event->task->done) after.push_back(event->task);
+  if (event->task != nullptr) after.push_back(event->task);
   if (!after.empty())
     machine.put(*stream->queue, {.name = "cudaStreamWaitEvent"}, std::move(after), lock);
   return cudaSuccess;
@@ -89,7 +89,7 @@ cudaError_t query(cudaEvent_t handle) {
   if (!event->is_recorded) return cudaSuccess;
   const VectorClock clock = event->clock;
   if (!machine.scheduler().is_done(TaskPtr(event->task), lock)) return cudaErrorNotReady;
-  machine.host_clock().join(clock);
+  host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();
   return machine.sticky_error;
@@ -104,7 +104,7 @@ cudaError_t synchronize(cudaEvent_t handle) {
   if (!event->is_recorded) return cudaSuccess;
   const VectorClock clock = event->clock;
   machine.scheduler().wait(TaskPtr(event->task), lock);
-  machine.host_clock().join(clock);
+  host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();
   return machine.sticky_error;

@@ -50,7 +50,7 @@ cudaError_t query_stream(cudaStream_t handle) {
   const VectorClock clock = stream->queue->clock;
   for (const TaskPtr& task : awaited)
     if (!machine.scheduler().is_done(task, lock)) return cudaErrorNotReady;
-  machine.host_clock().join(clock);
+  host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();
   return machine.sticky_error;

@@ -11,7 +11,8 @@
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
 /// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_WATCH=0 (what kernels read
-/// and write goes unchecked, in half the time).
+/// and write goes unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
+/// `hand_over`).
 
 namespace simgpu {
 
@@ -28,6 +29,13 @@ void inject(std::string_view faults);
 
 /// Forgets all faults that have not struck.
 void clear_faults();
+
+/// With LOCKSTEP_SIM_HOST_THREADS=apart, what one thread of the host has waited for says nothing
+/// about another, unless a lock, a semaphore or the like passed from one to the other since. Where
+/// threads wait for each other by atomics or futures, which cannot be seen, the one calls
+/// `hand_over` before and the other `take_over` after, with the same address.
+void hand_over(const void* place);
+void take_over(const void* place);
 
 /// Findings so far.
 std::size_t findings();
