@@ -30,14 +30,22 @@ function(lockstep_add_mpi_test name)
     if(arg_LABEL STREQUAL "gpu")
       set_tests_properties(${name}_np${ranks} PROPERTIES
         SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+      if(LOCKSTEP_WITH_SIMGPU)
+        set_property(TEST ${name}_np${ranks} PROPERTY LABELS gpu sim)
+      endif()
     endif()
   endforeach()
+  if(LOCKSTEP_WITH_SIMGPU AND arg_LABEL STREQUAL "gpu")
+    add_dependencies(lockstep_sim_tests ${name})
+  endif()
 endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
 lockstep_add_mpi_test(test_comm_nccl NP 1 2 4 LABEL gpu
   SOURCES comm/nccl/nccl_communicator_test.cpp)
+lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu
+  SOURCES ddp/nccl/nccl_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
   SOURCES ddp/mpi/mpi_replica_test.cpp)
 

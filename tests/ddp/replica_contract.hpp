@@ -98,7 +98,7 @@ TYPED_TEST_P(ReplicaContract, FindsUnusedParametersThatChangeWithRankAndStep) {
                     {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused_parameters = true});
     for (int step = 0; step < 6; ++step) {
       const auto alone = make_net(1);
-      Tensor total = zeros({}, {.dtype = DType::f64});
+      Tensor total = zeros({}, {.dtype = DType::f64, .device = device_of_rank});
       for (int rank = 0; rank < group.size(); ++rank) {
         const Batch batch = Batch::of_step(step).part(rank, group.size());
         total = total + loss_of(alone->forward(batch.x, skipped_by(rank, step)), batch);
@@ -138,6 +138,7 @@ TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
   TypeParam::run([](Communicator& group) {
     for (const bool broadcast : {true, false}) {
       auto net = nn::make<NormNet>();
+      net->to(device_of_rank);
       DistributedDataParallel<NormNet> replica(net, share(group), {.broadcast_buffers = broadcast});
       const auto step = [&](int rank, int number, auto&& model) {
         const Batch batch = Batch::of_step(number).part(rank, group.size());
@@ -145,6 +146,7 @@ TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
       };
       // What a rank would have alone: the first step with another rank's data, or its own.
       const auto alone = nn::make<NormNet>();
+      alone->to(device_of_rank);
       step(broadcast ? 0 : group.rank(), 0, alone);
       step(group.rank(), 1, alone);
       for (int number = 0; number < 2; ++number) step(group.rank(), number, replica);
@@ -185,6 +187,7 @@ TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
                                .vocabulary = 32,
                                .tensor = {.dtype = DType::f64}});
     fill(*model, 5);
+    model->to(device_of_rank);
     return model;
   };
   const auto loss_on = [](const Tensor& logits, const Tensor& tokens) {
@@ -201,7 +204,7 @@ TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
     for (int step = 0; step < 2; ++step) {
       replica.module().zero_grad();
       const std::int64_t rows = 12 / group.size(), begin = group.rank() * rows;
-      const Tensor own = tokens.slice(0, begin, begin + rows);
+      const Tensor own = tokens.slice(0, begin, begin + rows).to(device_of_rank);
       loss_on(replica(own), own).backward();
       expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-10, 1e-12);
     }
@@ -239,14 +242,15 @@ TYPED_TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
 // D8
 TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
   TypeParam::run([](Communicator& group) {
-    DistributedDataParallel<WideNet> replica(nn::make<WideNet>(), share(group),
-                                             {.bucket_bytes = 1 << 20});
+    const auto net = nn::make<WideNet>();
+    net->to(device_of_rank);
+    DistributedDataParallel<WideNet> replica(net, share(group), {.bucket_bytes = 1 << 20});
     // On a busy machine the communication thread may have to wait for a core: some step shows it,
     // on each rank another.
     const ReducerTrace& trace = replica.reducer().trace();
     bool here = false, everywhere = false;
     for (int step = 0; step < 200 && !everywhere; ++step) {
-      mean(square(replica(rand({256, 384})))).backward();
+      mean(square(replica(rand({256, 384}, {.device = device_of_rank})))).backward();
       here = here || trace.buckets.front().started < trace.backward_end;
       everywhere = comm::all_reduce_scalar(group, std::int64_t{here}) == group.size();
     }

@@ -21,6 +21,9 @@
 
 namespace lockstep::ddp::testing {
 
+/// Where the calling rank's models and batches live; the world that runs the tests sets it.
+inline thread_local Device device_of_rank = cpu;
+
 /// Four layers of which each forward may use some; may sleep between them.
 struct Net : nn::Module {
   explicit Net(TensorOptions tensor) : layers(this, "layers") {
@@ -75,6 +78,7 @@ inline void fill(nn::Module& module, std::uint64_t seed) {
 inline nn::ModulePtr<Net> make_net(std::uint64_t seed, DType dtype = DType::f64) {
   auto net = nn::make<Net>(TensorOptions{.dtype = dtype});
   fill(*net, seed);
+  net->to(device_of_rank);
   return net;
 }
 
@@ -87,15 +91,15 @@ struct Batch {
     Generator generator(1000 + static_cast<std::uint64_t>(step));
     const TensorOptions f64{.dtype = DType::f64};
     Batch batch;
-    batch.x = randn({rows, 6}, f64, generator).to(dtype);
-    batch.target = randn({rows, 3}, f64, generator).to(dtype);
+    batch.x = randn({rows, 6}, f64, generator).to(dtype).to(device_of_rank);
+    batch.target = randn({rows, 3}, f64, generator).to(dtype).to(device_of_rank);
     return batch;
   }
   /// One of equal parts.
   Batch part(int index, int parts) const {
     const std::int64_t rows = x.size(0) / parts;
-    return {x.slice(0, index * rows, (index + 1) * rows),
-            target.slice(0, index * rows, (index + 1) * rows)};
+    return {x.slice(0, index * rows, (index + 1) * rows).to(device_of_rank),
+            target.slice(0, index * rows, (index + 1) * rows).to(device_of_rank)};
   }
 };
 
