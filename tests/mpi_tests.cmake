@@ -57,9 +57,17 @@ target_link_libraries(test_comm_jobs PRIVATE lockstep_test_support GTest::gtest_
 target_compile_definitions(test_comm_jobs PRIVATE
   LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
 add_dependencies(test_comm_jobs comm_job_program)
-set(job_filter "*")
+# Those on GPUs have "OnGpus" in their names.
+set(job_filter "-*OnGpus*")
 if(NOT LOCKSTEP_WITH_MPI)
-  set(job_filter "-*Mpi*")
+  set(job_filter "-*OnGpus*:*Mpi*")
 endif()
 gtest_discover_tests(test_comm_jobs TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)
+if(LOCKSTEP_WITH_MPI)
+  gtest_discover_tests(test_comm_jobs TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS gpu TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
+  lockstep_label_simulated(test_comm_jobs_gpu)
+  add_dependencies(lockstep_sim_tests test_comm_jobs)
+endif()

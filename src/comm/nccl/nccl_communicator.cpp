@@ -6,11 +6,18 @@
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/host/signature.hpp"
 #include "comm/nccl/nccl_calls.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep::comm {
 namespace {
 
 constexpr auto monitor_period = std::chrono::milliseconds(50);
+
+MemoryBlock* zeroed_float(StreamRef stream) {
+  MemoryBlock* const block = device_allocator(stream.device).allocate(sizeof(float), stream);
+  device_runtime(stream.device.type).fill_bytes(block->data, 0, sizeof(float), stream);
+  return block;
+}
 
 }  // namespace
 
@@ -19,7 +26,7 @@ NcclCommunicator::NcclCommunicator(IntrusivePtr<NcclGroup> group, std::string na
     : OperationCommunicator(group->rank(), group->size(), std::move(name), options),
       group_(std::move(group)),
       stream_(group_->device(), StreamPriority::high),
-      barrier_block_(device_allocator(group_->device()).allocate(sizeof(float), stream_)),
+      barrier_block_(zeroed_float(stream_)),
       monitor_([this] { monitor(); }) {}
 
 NcclCommunicator::~NcclCommunicator() {

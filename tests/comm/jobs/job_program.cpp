@@ -8,10 +8,11 @@
 #include <map>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
 
 namespace {
 
@@ -29,12 +30,26 @@ void happen(ls::Session& session, const Event& event) {
   event(session);
 }
 
+// Numbers on the rank's device.
+class Values {
+ public:
+  Values(const ls::Session& session, std::int64_t count)
+      : tensor_(ls::full({count}, 1.0, {.device = session.device()})) {}
+
+  ls::comm::Buffer buffer() const { return {tensor_.data_ptr(), tensor_.numel(), tensor_.dtype()}; }
+  double last() const { return tensor_.slice(0, tensor_.numel() - 1, tensor_.numel()).item(); }
+
+ private:
+  ls::Tensor tensor_;
+};
+
 // All-reduces until something ends the job; rank 1 does `event` in the middle.
 int train(ls::Session& session, const Event& event) {
-  std::vector<float> values(200'000);
+  const Values values(session, 200'000);
   for (int step = 0; step < 100'000; ++step) {
     if (session.rank() == 1 && step == 20) happen(session, event);
-    session.world()->all_reduce(ls::comm::Buffer(std::span(values))).wait();
+    session.world()->all_reduce(values.buffer()).wait();
+    ls::synchronize(ls::current_stream(session.device()));
   }
   return 0;
 }
@@ -42,12 +57,11 @@ int train(ls::Session& session, const Event& event) {
 int sum_ranks(ls::Session& session) {
   const auto sum = ls::comm::all_reduce_scalar(*session.world(), std::int64_t{session.rank()});
   const auto half = session.world()->split(session.rank() % 2, 0);
-  std::vector<float> values(50'000, 1.0f);
-  half->all_reduce(ls::comm::Buffer(std::span(values))).wait();
+  const Values values(session, 50'000);
+  half->all_reduce(values.buffer()).wait();
   std::printf("rank %d of %d (%s), local %d of %d, sum %lld, half %g\n", session.rank(),
               session.size(), std::string(session.world()->backend()).c_str(), session.local_rank(),
-              session.local_size(), static_cast<long long>(sum),
-              static_cast<double>(values.back()));
+              session.local_size(), static_cast<long long>(sum), values.last());
   return 0;
 }
 

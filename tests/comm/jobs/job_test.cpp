@@ -1,11 +1,13 @@
 // Whole jobs: real processes that fail, vanish, or were started wrongly.
 
 #include <chrono>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/tcp/socket.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/patience.hpp"
 #include "support/process.hpp"
@@ -36,7 +38,7 @@ std::string tcp_rank(int rank, int size, int port, const std::string& arguments,
                      const std::string& token = "secret") {
   return "RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
          " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
-         " LOCKSTEP_JOB_TOKEN=" + token + " " + program + " " + arguments;
+         " LOCKSTEP_JOB_TOKEN=" + token + " " + program + " " + arguments + " --device cpu";
 }
 
 // Starts all ranks of a job over TCP; the result is that of rank 0.
@@ -47,11 +49,18 @@ CommandResult tcp_job(int size, const std::string& arguments) {
   return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; wait; exit $code");
 }
 
+// Why ranks cannot have a GPU each; empty if they can, or need none.
+std::string missing(const std::string& device, int ranks) {
+  const int gpus = device == "cuda" ? cuda_device_count() : ranks;
+  return gpus >= ranks ? ""
+                       : std::to_string(ranks) + " ranks but " + std::to_string(gpus) + " GPUs";
+}
+
 class MpiJob : public ::testing::TestWithParam<int> {};
 
 TEST_P(MpiJob, SumsOverAllRanks) {
   const int ranks = GetParam();
-  const auto result = mpi_job(ranks, "sum");
+  const auto result = mpi_job(ranks, "sum --device cpu");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string name = std::to_string(rank) + " of " + std::to_string(ranks);
@@ -61,6 +70,19 @@ TEST_P(MpiJob, SumsOverAllRanks) {
             static_cast<std::size_t>(ranks));
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiJob, ::testing::Values(1, 2, 3, 4));
+
+TEST(MpiJobOnGpus, SumsOverNccl) {
+  for (const int ranks : {1, 2, 4}) {
+    const std::string reason = missing("cuda", ranks);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    const auto result = mpi_job(ranks, "sum --device cuda");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(nccl)"), static_cast<std::size_t>(ranks));
+    EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+              static_cast<std::size_t>(ranks))
+        << result.output;
+  }
+}
 
 // Seconds from the event that the job itself noted down to its end; all of them if it noted none.
 // The start of the ranks is not what is measured.
@@ -77,8 +99,24 @@ void expect_quick_failure(const CommandResult& result) {
   EXPECT_LT(seconds_after_event(result), 10 * testing::patience) << result.output;
 }
 
-TEST(MpiFaults, ExceptionOfOneRankEndsAllWithItsMessageOnce) {
-  const auto result = mpi_job(3, "throw");
+/// A job of which a rank fails, on the device that is the parameter.
+class MpiFaults : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int most_ranks = 4;
+
+  void SetUp() override {
+    const std::string reason = missing(GetParam(), most_ranks);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  static CommandResult job(int ranks, const std::string& mode) {
+    return mpi_job(ranks, mode + " --device " + GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OnProcessors, MpiFaults, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(OnGpus, MpiFaults, ::testing::Values("cuda"));
+
+TEST_P(MpiFaults, ExceptionOfOneRankEndsAllWithItsMessageOnce) {
+  const auto result = job(3, "throw");
   expect_quick_failure(result);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(occurrences(result.output, "[rank 1] error: no memory for 7 bytes"), 1u)
@@ -86,56 +124,65 @@ TEST(MpiFaults, ExceptionOfOneRankEndsAllWithItsMessageOnce) {
   EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
 }
 
-TEST(MpiFaults, ExceptionReachesRanksOutsideCollectives) {
-  const auto result = mpi_job(2, "throw-alone");
+TEST_P(MpiFaults, ExceptionReachesRanksOutsideCollectives) {
+  const auto result = job(2, "throw-alone");
   expect_quick_failure(result);
   EXPECT_THAT(result.output, HasSubstr("[rank 1] error: lonely"));
 }
 
-TEST(MpiFaults, InvalidArgumentEndsWithCodeTwo) {
-  const auto result = mpi_job(2, "refuse");
+TEST_P(MpiFaults, InvalidArgumentEndsWithCodeTwo) {
+  const auto result = job(2, "refuse");
   expect_quick_failure(result);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("[rank 1] error: lr must be positive"));
 }
 
-TEST(MpiFaults, ErrorBehindAnAbortIsSaidInItsStead) {
-  const auto result = mpi_job(3, "abort");
+TEST_P(MpiFaults, ErrorBehindAnAbortIsSaidInItsStead) {
+  const auto result = job(3, "abort");
   expect_quick_failure(result);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("[rank 1] error: lr must be positive"));
   EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
 }
 
-TEST(MpiFaults, ErrorOfAllRanksIsSaidOnce) {
-  const auto result = mpi_job(4, "refuse-all");
+TEST_P(MpiFaults, ErrorOfAllRanksIsSaidOnce) {
+  const auto result = job(4, "refuse-all");
   expect_quick_failure(result);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(occurrences(result.output, "steps must be positive"), 1u) << result.output;
 }
 
-TEST(MpiFaults, UncaughtExceptionEndsAll) {
-  const auto result = mpi_job(2, "uncaught");
+TEST_P(MpiFaults, UncaughtExceptionEndsAll) {
+  const auto result = job(2, "uncaught");
   expect_quick_failure(result);
   EXPECT_THAT(result.output, HasSubstr("nobody catches this"));
 }
 
-TEST(MpiFaults, ExceptionInAThreadEndsAll) {
-  const auto result = mpi_job(2, "thread");
+TEST_P(MpiFaults, ExceptionInAThreadEndsAll) {
+  const auto result = job(2, "thread");
   expect_quick_failure(result);
   EXPECT_THAT(result.output, HasSubstr("in a thread"));
 }
 
-class MpiLostRank : public ::testing::TestWithParam<const char*> {};
+using DeviceAndEnd = std::tuple<const char*, const char*>;
+class MpiLostRank : public ::testing::TestWithParam<DeviceAndEnd> {};
 
 TEST_P(MpiLostRank, IsNamedByTheSurvivors) {
-  const auto result = mpi_job(2, GetParam());
+  const std::string device = std::get<0>(GetParam()), end = std::get<1>(GetParam());
+  const std::string reason = missing(device, 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto result = mpi_job(2, end + " --device " + device);
   expect_quick_failure(result);
   EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "), HasSubstr("pid "),
                                    HasSubstr("was lost: connection closed")));
 }
-INSTANTIATE_TEST_SUITE_P(Ways, MpiLostRank,
-                         ::testing::Values("kill", "kill-alone", "segv", "exit"));
+INSTANTIATE_TEST_SUITE_P(OnProcessors, MpiLostRank,
+                         ::testing::Combine(::testing::Values("cpu"),
+                                            ::testing::Values("kill", "kill-alone", "segv",
+                                                              "exit")));
+INSTANTIATE_TEST_SUITE_P(OnGpus, MpiLostRank,
+                         ::testing::Combine(::testing::Values("cuda"),
+                                            ::testing::Values("kill", "exit")));
 
 TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
   const auto result = run_command("OMPI_COMM_WORLD_SIZE=2 " + program + " sum");
@@ -207,7 +254,7 @@ TEST(TcpJob, RefusesContradictoryEnvironments) {
 }
 
 TEST(SingleJob, NeedsNoLauncher) {
-  const auto result = run_command(program + " sum");
+  const auto result = run_command(program + " sum --device cpu");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("rank 0 of 1 (self)"));
   EXPECT_THAT(run_command(program + " refuse-all").output,
