@@ -25,6 +25,7 @@ cmake --build "$build" -j "$(nproc)"
 
 failures=0
 ctest --test-dir "$build" -L gpu --output-on-failure || failures=1
+ctest --test-dir "$build" -R 'Gpu\.Slow' --output-on-failure || failures=1
 
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck initcheck; do
@@ -32,7 +33,7 @@ if command -v compute-sanitizer >/dev/null; then
       [ -x "$build/bin/test_$test" ] || continue
       echo "gpu_check: compute-sanitizer --tool $tool test_$test"
       compute-sanitizer --tool "$tool" --error-exitcode 1 --log-file /dev/stdout \
-        "$build/bin/test_$test" --gtest_filter='*Gpu*:*/cuda_*' --gtest_brief=1 || failures=1
+        "$build/bin/test_$test" --gtest_filter='*Gpu*:*/cuda*' --gtest_brief=1 || failures=1
     done
   done
 else

@@ -35,7 +35,9 @@ struct Backward {
 template <template <class> class Functor>
 void run(std::string_view name, const ArrayView& out, const ArrayView& a, const ArrayView& b,
          OpConstants constants, StreamRef stream) {
-  dispatch_served<Functor>(out.dtype, name, [&]<class T>(TypeTag<T>) {
+  functional::check_same_dtype(name, out, a);
+  functional::check_same_dtype(name, out, b);
+  dispatch_served<Functor>(out.dtype, name, constants, stream.device, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
     pointwise<T, T, T>(stream, Forward<T, F>{F(constants)}, out, a, b);
   });

@@ -16,7 +16,8 @@ struct Forward {
 template <template <class> class Functor>
 void run(std::string_view name, const ArrayView& y, const ArrayView& x, OpConstants constants,
          StreamRef stream) {
-  dispatch_served<Functor>(y.dtype, name, [&]<class T>(TypeTag<T>) {
+  functional::check_same_dtype(name, y, x);
+  dispatch_served<Functor>(y.dtype, name, constants, stream.device, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
     pointwise<T, T>(stream, Forward<T, F>{F(constants)}, y, x);
   });

@@ -9,6 +9,7 @@
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/grad_check.hpp"
+#include "support/place.hpp"
 
 /// @file
 /// Inputs and cases of the gradient checks.
@@ -61,25 +62,51 @@ inline std::function<Tensors()> shapes(std::vector<Shape> list, double low = -2.
   };
 }
 
-/// Bytes that tensors hold now.
-inline std::size_t live_bytes() { return device_allocator(cpu).statistics().live_bytes; }
+/// A constant of a case, where its inputs are.
+inline Tensor beside(const Tensors& inputs, const Tensor& constant) {
+  return constant.to(inputs[0].device());
+}
+
+/// The same inputs on another device.
+inline Tensors on_device(const Tensors& inputs, Device device) {
+  Tensors moved;
+  for (const Tensor& input : inputs) moved.push_back(input.to(device));
+  return moved;
+}
+
+/// Bytes that tensors on a device hold now.
+inline std::size_t live_bytes(Device device = cpu) {
+  return device_allocator(device).statistics().live_bytes;
+}
 
 /// Fails the running test if a graph of the case outlives its tensors, run backward or not.
-inline void expect_no_leak(const GradCase& each) {
-  const Tensors inputs = each.inputs();
+inline void expect_no_leak(const GradCase& each, Device device = cpu) {
+  const Tensors inputs = on_device(each.inputs(), device);
   for (const Tensor& input : inputs) Tensor(input).set_requires_grad();
   // What the case keeps for good is made by the first call.
   (void)each.op(inputs);
-  const std::size_t before = live_bytes();
+  const std::size_t before = live_bytes(device);
   (void)each.op(inputs);
-  EXPECT_EQ(live_bytes(), before) << "after a forward without backward";
+  EXPECT_EQ(live_bytes(device), before) << "after a forward without backward";
   {
     const Tensor output = each.op(inputs);
     output.backward(ones(output.shape(), output.options()), true);
   }
   for (const Tensor& input : inputs) Tensor(input).set_grad({});
-  EXPECT_EQ(live_bytes(), before) << "after a backward that retained the graph";
+  EXPECT_EQ(live_bytes(device), before) << "after a backward that retained the graph";
 }
+
+/// Runs all cases on the GPU: against differences there, and without leaving anything alive.
+class GradCasesOnGpu : public testing::OnGpu {
+ protected:
+  static void check(const std::vector<GradCase>& cases) {
+    for (const GradCase& each : cases) {
+      SCOPED_TRACE(each.name);
+      testing::expect_gradients(each.op, on_device(each.inputs(), device));
+      expect_no_leak(each, device);
+    }
+  }
+};
 
 /// Names a case in a parameterised suite.
 inline std::string case_name(const ::testing::TestParamInfo<GradCase>& info) {

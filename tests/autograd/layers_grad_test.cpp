@@ -13,8 +13,8 @@ GradCase cross_entropy_case(std::string name, CrossEntropyOptions options, bool 
   return {std::move(name),
           [=](const Tensors& in) {
             CrossEntropyOptions chosen = options;
-            if (weighted) chosen.weight = distinct({6}, 0.5, 2.0);
-            return cross_entropy(in[0], classes(), chosen);
+            if (weighted) chosen.weight = beside(in, distinct({6}, 0.5, 2.0));
+            return cross_entropy(in[0], beside(in, classes()), chosen);
           },
           shapes({{5, 6}})};
 }
@@ -33,11 +33,14 @@ std::vector<GradCase> softmaxes() {
       cross_entropy_case("cross_entropy_weighted", {.label_smoothing = 0.2}, true),
       {"cross_entropy_of_images",
        [](const Tensors& in) {
-         return cross_entropy(in[0], tensor<std::int64_t>({0, 2, 1, 1}).reshape({2, 1, 2}));
+         return cross_entropy(in[0],
+                              beside(in, tensor<std::int64_t>({0, 2, 1, 1}).reshape({2, 1, 2})));
        },
        shapes({{2, 3, 1, 2}})},
       {"cross_entropy_of_one_row",
-       [](const Tensors& in) { return cross_entropy(in[0], full({}, 1, {.dtype = DType::i64})); },
+       [](const Tensors& in) {
+         return cross_entropy(in[0], beside(in, full({}, 1, {DType::i64})));
+       },
        shapes({{4}})},
       {"cross_entropy_of_probabilities",
        [](const Tensors& in) {
@@ -45,7 +48,9 @@ std::vector<GradCase> softmaxes() {
        },
        shapes({{3, 4}, {3, 4}})},
       {"cross_entropy_of_view",
-       [](const Tensors& in) { return cross_entropy(in[0].transpose(0, 1), classes()); },
+       [](const Tensors& in) {
+         return cross_entropy(in[0].transpose(0, 1), beside(in, classes()));
+       },
        shapes({{6, 5}})},
   };
 }
@@ -55,7 +60,7 @@ std::vector<GradCase> losses() {
   return {
       {"nll_loss",
        [](const Tensors& in) {
-         return nll_loss(in[0], tensor<std::int64_t>({1, 0, 2}));
+         return nll_loss(in[0], beside(in, tensor<std::int64_t>({1, 0, 2})));
        },
        shapes({{3, 4}})},
       {"mse_loss", [](const Tensors& in) { return mse_loss(in[0], in[1]); },
@@ -70,17 +75,18 @@ std::vector<GradCase> losses() {
        shapes({{3, 4}, {3, 4}})},
       {"bce_with_logits",
        [=](const Tensors& in) {
-         return binary_cross_entropy_with_logits(in[0], targets({3, 4}));
+         return binary_cross_entropy_with_logits(in[0], beside(in, targets({3, 4})));
        },
        shapes({{3, 4}})},
       {"bce_with_positive_weight",
        [=](const Tensors& in) {
-         return binary_cross_entropy_with_logits(in[0], targets({3, 4}), distinct({4}, 0.5, 2.0));
+         return binary_cross_entropy_with_logits(in[0], beside(in, targets({3, 4})),
+                                                 beside(in, distinct({4}, 0.5, 2.0)));
        },
        shapes({{3, 4}})},
       {"kl_div",
        [=](const Tensors& in) {
-         return kl_div(log_softmax(in[0], 1), targets({3, 4}));
+         return kl_div(log_softmax(in[0], 1), beside(in, targets({3, 4})));
        },
        shapes({{3, 4}})},
   };
@@ -125,12 +131,13 @@ std::vector<GradCase> norms() {
        shapes({{6, 3}})},
       {"batch_norm_evaluation",
        [](const Tensors& in) {
-         return batch_norm(in[0], distinct({3}), distinct({3}, 0.5, 2.0), in[1], in[2]);
+         return batch_norm(in[0], beside(in, distinct({3})), beside(in, distinct({3}, 0.5, 2.0)),
+                           in[1], in[2]);
        },
        shapes({{4, 3, 2}, {3}, {3}})},
       {"embedding",
        [](const Tensors& in) {
-         return embedding(tensor<std::int64_t>({3, 0, 3, 1}).reshape({2, 2}), in[0]);
+         return embedding(beside(in, tensor<std::int64_t>({3, 0, 3, 1}).reshape({2, 2})), in[0]);
        },
        shapes({{5, 3}})},
       {"dropout",
@@ -159,13 +166,14 @@ std::vector<GradCase> attentions() {
        shapes({{1, 4, 3, 2}, {1, 2, 3, 2}, {1, 2, 3, 2}})},
       {"attention_masked",
        [](const Tensors& in) {
-         const Tensor mask = tensor<bool>({true, false, true, true}).reshape({1, 4});
+         const Tensor mask = beside(in, tensor<bool>({true, false, true, true}).reshape({1, 4}));
          return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = mask});
        },
        shapes(square)},
       {"attention_with_added_mask",
        [](const Tensors& in) {
-         return scaled_dot_product_attention(in[0], in[1], in[2], {.mask = distinct({4, 4})});
+         return scaled_dot_product_attention(in[0], in[1], in[2],
+                                             {.mask = beside(in, distinct({4, 4}))});
        },
        shapes(square)},
       {"attention_of_views",
@@ -254,6 +262,15 @@ INSTANTIATE_TEST_SUITE_P(Attention, LayerGradients, ::testing::ValuesIn(attentio
 INSTANTIATE_TEST_SUITE_P(Convolution, LayerGradients, ::testing::ValuesIn(convolutions()),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Pooling, LayerGradients, ::testing::ValuesIn(pools()), case_name);
+
+class LayerGradientsOnGpu : public GradCasesOnGpu {};
+
+TEST_F(LayerGradientsOnGpu, OfSoftmaxMatchDifferences) { check(softmaxes()); }
+TEST_F(LayerGradientsOnGpu, OfLossesMatchDifferences) { check(losses()); }
+TEST_F(LayerGradientsOnGpu, OfNormsMatchDifferences) { check(norms()); }
+TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) { check(attentions()); }
+TEST_F(LayerGradientsOnGpu, OfConvolutionMatchDifferences) { check(convolutions()); }
+TEST_F(LayerGradientsOnGpu, OfPoolingMatchDifferences) { check(pools()); }
 
 }  // namespace
 }  // namespace lockstep::test

@@ -99,27 +99,36 @@ INSTANTIATE_TEST_SUITE_P(
     Backends, BinaryContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
 
-TEST(BinaryIntegers, DivideWithoutTrapping) {
-  auto& elementwise = *backend::reference().elementwise;
-  const auto a = DeviceArray(DType::i64, {4}).set({7, -7, 5, -0x1p63});
-  const auto b = DeviceArray(DType::i64, {4}).set({2, 2, 0, -1});
-  const DeviceArray out(DType::i64, {4});
-  elementwise.binary(BinaryOp::div, out, a, b, {}, {});
-  EXPECT_EQ(out.get(), (Values{3, -3, 0, -0x1p63}));
-  EXPECT_THROW(elementwise.binary(BinaryOp::pow, out, a, b, {}, {}), Unsupported);
+class BinaryIntegers : public ContractTest {};
+
+TEST_P(BinaryIntegers, DivideWithoutTrapping) {
+  const double least = dtype() == DType::i64 ? -0x1p63 : -0x1p31;
+  const auto a = array({4}).set({7, -7, 5, least}), b = array({4}).set({2, 2, 0, -1});
+  const auto out = array({4});
+  const auto run = [&](BinaryOp op) { backend().elementwise->binary(op, out, a, b, {}, stream()); };
+  run(BinaryOp::div);
+  EXPECT_EQ(out.get(), (Values{3, -3, 0, least}));
+  EXPECT_THROW(run(BinaryOp::pow), Unsupported);
 }
 
-TEST(BinaryMismatch, NamesOpAndDtypes) {
-  const auto a = DeviceArray(DType::f32, {2}).set({1, 2});
-  const DeviceArray out(DType::f64, {2});
+INSTANTIATE_TEST_SUITE_P(Backends, BinaryIntegers,
+                         ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
+
+class BinaryMismatch : public ContractTest {};
+
+TEST_P(BinaryMismatch, NamesOpAndDtypes) {
+  const auto a = array(DType::f32, {2}).set({1, 2}), out = array(DType::f64, {2});
   try {
-    backend::reference().elementwise->binary(BinaryOp::mul, out, a, a, {}, {});
+    backend().elementwise->binary(BinaryOp::mul, out, a, a, {}, stream());
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("mul: dtypes f64 and f32"), std::string::npos)
         << error.what();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, BinaryMismatch, ::testing::ValuesIn(targets({DType::f32})),
+                         target_name);
 
 }  // namespace
 }  // namespace lockstep::test

@@ -1,3 +1,4 @@
+#include <array>
 #include <functional>
 #include <map>
 #include <string>
@@ -6,11 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "backend/backend.hpp"
-#include "contract/backend_scope.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/place.hpp"
 
 // What ops say to dtypes they do not take: an error that names the op, the dtype and the device.
 
@@ -20,15 +20,15 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// An op by name, called with all operands of one dtype.
+/// An op by name, called with all operands of one dtype on one device.
 struct Op {
   std::string name;
-  std::function<Tensor(DType)> call;
+  std::function<Tensor(const TensorOptions&)> call;
   bool takes_integers = false;
 };
 std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 
-Tensor x(const Shape& shape, DType dtype) { return ones(shape, {.dtype = dtype}); }
+Tensor x(const Shape& shape, const TensorOptions& options) { return ones(shape, options); }
 
 using Unary = Tensor (*)(const Tensor&);
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
@@ -52,184 +52,225 @@ std::vector<Op> pointwise_ops() {
                                               {"mish", mish},
                                               {"hardswish", hardswish}};
   for (const auto& [name, op] : floating)
-    ops.push_back({name, [op = op](DType dtype) { return op(x({2, 3}, dtype)); }});
-  ops.push_back({"gelu", [](DType dtype) { return gelu(x({3}, dtype)); }});
-  ops.push_back({"elu", [](DType dtype) { return elu(x({3}, dtype)); }});
-  ops.push_back({"leaky_relu", [](DType dtype) { return leaky_relu(x({3}, dtype)); }});
-  ops.push_back({"pow_scalar", [](DType dtype) { return pow(x({3}, dtype), 2.0); }});
-  ops.push_back({"pow", [](DType dtype) { return pow(x({3}, dtype), x({3}, dtype)); }});
+    ops.push_back({name, [op = op](const TensorOptions& given) { return op(x({2, 3}, given)); }});
+  ops.push_back({"gelu", [](const TensorOptions& given) { return gelu(x({3}, given)); }});
+  ops.push_back({"elu", [](const TensorOptions& given) { return elu(x({3}, given)); }});
+  ops.push_back(
+      {"leaky_relu", [](const TensorOptions& given) { return leaky_relu(x({3}, given)); }});
+  ops.push_back({"pow_scalar", [](const TensorOptions& given) { return pow(x({3}, given), 2.0); }});
+  ops.push_back(
+      {"pow", [](const TensorOptions& given) { return pow(x({3}, given), x({3}, given)); }});
   const std::map<std::string, Unary> exact{
       {"neg", neg}, {"abs", abs}, {"square", square}, {"relu", relu}};
   for (const auto& [name, op] : exact)
-    ops.push_back({name, [op = op](DType dtype) { return op(x({2, 3}, dtype)); }, true});
-  ops.push_back({"clamp", [](DType dtype) { return clamp(x({3}, dtype), 0, 1); }, true});
-  ops.push_back({"affine", [](DType dtype) { return affine(x({3}, dtype), 2, 1); }, true});
-  ops.push_back({"add", [](DType dtype) { return x({2, 3}, dtype) + x({3}, dtype); }, true});
-  ops.push_back({"sub", [](DType dtype) { return x({2, 3}, dtype) - x({3}, dtype); }, true});
+    ops.push_back({name,
+                   [op = op](const TensorOptions& given) {
+                     return op(x({2, 3}, given));
+                   },
+                   true});
+  ops.push_back(
+      {"clamp", [](const TensorOptions& given) { return clamp(x({3}, given), 0, 1); }, true});
+  ops.push_back(
+      {"affine", [](const TensorOptions& given) { return affine(x({3}, given), 2, 1); }, true});
+  ops.push_back({"add",
+                 [](const TensorOptions& given) {
+                   return x({2, 3}, given) + x({3}, given);
+                 },
+                 true});
+  ops.push_back({"sub",
+                 [](const TensorOptions& given) {
+                   return x({2, 3}, given) - x({3}, given);
+                 },
+                 true});
   const std::map<std::string, Binary> binary{
       {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}};
   for (const auto& [name, op] : binary)
     ops.push_back({name,
-                   [op = op](DType dtype) {
-                     return op(x({2, 3}, dtype), x({3}, dtype));
+                   [op = op](const TensorOptions& given) {
+                     return op(x({2, 3}, given), x({3}, given));
                    },
                    true});
   return ops;
 }
 
 std::vector<Op> other_ops() {
-  const auto attention = [](DType dtype) {
-    const Tensor heads = x({1, 1, 2, 2}, dtype);
+  const auto attention = [](const TensorOptions& given) {
+    const Tensor heads = x({1, 1, 2, 2}, given);
     return scaled_dot_product_attention(heads, heads, heads);
   };
   return {
       {"sum",
-       [](DType dtype) {
-         return sum(x({2, 3}, dtype), {0});
+       [](const TensorOptions& given) {
+         return sum(x({2, 3}, given), {0});
        },
        true},
       {"amax",
-       [](DType dtype) {
-         return amax(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return amax(x({2, 3}, given));
        },
        true},
       {"amin",
-       [](DType dtype) {
-         return amin(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return amin(x({2, 3}, given));
        },
        true},
       {"argmax",
-       [](DType dtype) {
-         return argmax(x({2, 3}, dtype), 0);
+       [](const TensorOptions& given) {
+         return argmax(x({2, 3}, given), 0);
        },
        true},
       {"argmin",
-       [](DType dtype) {
-         return argmin(x({2, 3}, dtype), 0);
+       [](const TensorOptions& given) {
+         return argmin(x({2, 3}, given), 0);
        },
        true},
       {"cumsum",
-       [](DType dtype) {
-         return cumsum(x({2, 3}, dtype), 0);
+       [](const TensorOptions& given) {
+         return cumsum(x({2, 3}, given), 0);
        },
        true},
       {"topk",
-       [](DType dtype) {
-         return topk(x({2, 3}, dtype), 2).first;
+       [](const TensorOptions& given) {
+         return topk(x({2, 3}, given), 2).first;
        },
        true},
       {"mean",
-       [](DType dtype) {
-         return mean(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return mean(x({2, 3}, given));
        }},
       {"logsumexp",
-       [](DType dtype) {
-         return logsumexp(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return logsumexp(x({2, 3}, given));
        }},
       {"var",
-       [](DType dtype) {
-         return var(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return var(x({2, 3}, given));
        }},
       {"norm",
-       [](DType dtype) {
-         return norm(x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return norm(x({2, 3}, given));
        }},
       {"matmul",
-       [](DType dtype) {
-         return matmul(x({2, 3}, dtype), x({3, 2}, dtype));
+       [](const TensorOptions& given) {
+         return matmul(x({2, 3}, given), x({3, 2}, given));
        }},
       {"linear",
-       [](DType dtype) {
-         return linear(x({2, 3}, dtype), x({2, 3}, dtype));
+       [](const TensorOptions& given) {
+         return linear(x({2, 3}, given), x({2, 3}, given));
        }},
       {"softmax",
-       [](DType dtype) {
-         return softmax(x({2, 3}, dtype), 1);
+       [](const TensorOptions& given) {
+         return softmax(x({2, 3}, given), 1);
        }},
       {"log_softmax",
-       [](DType dtype) {
-         return log_softmax(x({2, 3}, dtype), 1);
+       [](const TensorOptions& given) {
+         return log_softmax(x({2, 3}, given), 1);
        }},
       {"cross_entropy",
-       [](DType dtype) {
-         return cross_entropy(x({2, 3}, dtype), x({2}, DType::i64));
+       [](const TensorOptions& given) {
+         return cross_entropy(x({2, 3}, given), zeros({2}, {DType::i64, given.device}));
        }},
       {"layer_norm",
-       [](DType dtype) {
-         return layer_norm(x({2, 3}, dtype), {3});
+       [](const TensorOptions& given) {
+         return layer_norm(x({2, 3}, given), {3});
        }},
       {"rms_norm",
-       [](DType dtype) {
-         return rms_norm(x({2, 3}, dtype), {3});
+       [](const TensorOptions& given) {
+         return rms_norm(x({2, 3}, given), {3});
        }},
       {"batch_norm",
-       [](DType dtype) {
-         return batch_norm(x({2, 3}, dtype), {}, {}, {}, {}, {.training = true});
+       [](const TensorOptions& given) {
+         return batch_norm(x({2, 3}, given), {}, {}, {}, {}, {.training = true});
        }},
       {"dropout",
-       [](DType dtype) {
-         return dropout(x({2, 3}, dtype), 0.5);
+       [](const TensorOptions& given) {
+         return dropout(x({2, 3}, given), 0.5);
        }},
       {"conv2d",
-       [](DType dtype) {
-         return conv2d(x({1, 1, 3, 3}, dtype), x({1, 1, 2, 2}, dtype));
+       [](const TensorOptions& given) {
+         return conv2d(x({1, 1, 3, 3}, given), x({1, 1, 2, 2}, given));
        }},
       {"max_pool2d",
-       [](DType dtype) {
-         return max_pool2d(x({1, 1, 4, 4}, dtype), {.kernel = 2});
+       [](const TensorOptions& given) {
+         return max_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
        }},
       {"avg_pool2d",
-       [](DType dtype) {
-         return avg_pool2d(x({1, 1, 4, 4}, dtype), {.kernel = 2});
+       [](const TensorOptions& given) {
+         return avg_pool2d(x({1, 1, 4, 4}, given), {.kernel = 2});
        }},
       {"adaptive_avg_pool2d",
-       [](DType dtype) {
-         return adaptive_avg_pool2d(x({1, 1, 4, 4}, dtype), 2);
+       [](const TensorOptions& given) {
+         return adaptive_avg_pool2d(x({1, 1, 4, 4}, given), 2);
        }},
       {"scaled_dot_product_attention", attention},
   };
 }
 
+void expect_refused(const Op& op, const TensorOptions& given) {
+  try {
+    op.call(given);
+    ADD_FAILURE() << "accepted";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(op.name), HasSubstr(std::string(name(given.dtype))),
+                                    HasSubstr(given.device.is_cuda() ? "cuda:0" : "cpu")));
+  }
+}
+
+constexpr DType floating[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+constexpr DType integers[] = {DType::i64, DType::i32};
+
+void expect_taken(const Op& op, const TensorOptions& given) {
+  EXPECT_TRUE(op.call(given).defined());
+}
+
+void expect_taken_or_refused(const Op& op, const TensorOptions& given) {
+  if (op.takes_integers)
+    expect_taken(op, given);
+  else
+    expect_refused(op, given);
+}
+
+/// Calls `check` for each dtype, saying which op, backend and dtype in messages.
+template <class Dtypes, class Check>
+void on(const testing::Place& place, const Op& op, const Dtypes& dtypes, Check&& check) {
+  const testing::PlaceScope scope(place);
+  for (const DType dtype : dtypes) {
+    SCOPED_TRACE(lockstep::detail::concat(op, " on ", place, " in ", dtype));
+    check(op, {dtype, place.device});
+  }
+}
+
 class OpDtypes : public ::testing::TestWithParam<Op> {
  protected:
-  template <class Check>
-  void on_every_backend(std::initializer_list<DType> dtypes, Check&& check) const {
-    for (const auto backend : backend::cpu_backends()) {
-      const BackendScope scope(backend);
-      for (const DType dtype : dtypes) {
-        SCOPED_TRACE(std::string(backend) + " " + std::string(name(dtype)));
-        check(dtype);
-      }
-    }
-  }
-
-  void expect_refused(DType dtype) const {
-    try {
-      GetParam().call(dtype);
-      ADD_FAILURE() << "accepted";
-    } catch (const Unsupported& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(GetParam().name),
-                                      HasSubstr(std::string(name(dtype))), HasSubstr("cpu")));
-    }
+  template <class Dtypes, class Check>
+  void on_every_backend(const Dtypes& dtypes, Check&& check) const {
+    for (const auto backend : backend::cpu_backends())
+      on({backend, cpu}, GetParam(), dtypes, check);
   }
 };
 
 TEST_P(OpDtypes, TakesEveryFloatingDtypeOnEveryBackend) {
-  on_every_backend({DType::f64, DType::f32, DType::bf16, DType::f16},
-                   [&](DType dtype) { EXPECT_TRUE(GetParam().call(dtype).defined()); });
+  on_every_backend(floating, expect_taken);
 }
 
 TEST_P(OpDtypes, TakesIntegersOrRefusesThemByName) {
-  on_every_backend({DType::i64, DType::i32}, [&](DType dtype) {
-    if (GetParam().takes_integers)
-      EXPECT_TRUE(GetParam().call(dtype).defined());
-    else
-      expect_refused(dtype);
-  });
+  on_every_backend(integers, expect_taken_or_refused);
 }
 
 TEST_P(OpDtypes, RefusesBoolByName) {
-  on_every_backend({DType::boolean}, [&](DType dtype) { expect_refused(dtype); });
+  on_every_backend(std::array{DType::boolean}, expect_refused);
+}
+
+class OpDtypesOnGpu : public testing::OnGpu {};
+
+TEST_F(OpDtypesOnGpu, AreThoseOfTheCpu) {
+  for (const auto& ops : {pointwise_ops(), other_ops()})
+    for (const Op& op : ops) {
+      const testing::Place gpu{"cuda", device};
+      on(gpu, op, floating, expect_taken);
+      on(gpu, op, integers, expect_taken_or_refused);
+      on(gpu, op, std::array{DType::boolean}, expect_refused);
+    }
 }
 
 std::string op_name(const ::testing::TestParamInfo<Op>& info) { return info.param.name; }
@@ -247,7 +288,7 @@ TEST(OpDtypeList, CoversAllOfOpsDef) {
     EXPECT_THAT(known, HasSubstr(" " + std::string(line.name) + " "));
 }
 
-TEST(MixedOperands, AreRefusedWithBothDtypes) {
+void expect_mixed_operands_refused(Device device) {
   const auto message = [](auto&& call) -> std::string {
     try {
       call();
@@ -256,28 +297,40 @@ TEST(MixedOperands, AreRefusedWithBothDtypes) {
     }
     return "accepted";
   };
-  const Tensor a = ones({2, 2}), b = ones({2, 2}, {.dtype = DType::f64});
+  const TensorOptions wide{DType::f64, device};
+  const Tensor a = ones({2, 2}, {DType::f32, device}), b = ones({2, 2}, wide);
   const auto both = AllOf(HasSubstr("f32"), HasSubstr("f64"));
   EXPECT_THAT(message([&] { add(a, b); }), both);
   EXPECT_THAT(message([&] { matmul(a, b); }), both);
   EXPECT_THAT(message([&] { linear(a, b); }), both);
   EXPECT_THAT(message([&] { where(gt(a, a), a, b); }), both);
   EXPECT_THAT(message([&] { cat({a, b}); }), both);
-  EXPECT_THAT(message([&] { layer_norm(a, {2}, ones({2}, {.dtype = DType::f64})); }), both);
+  EXPECT_THAT(message([&] { layer_norm(a, {2}, ones({2}, wide)); }), both);
   EXPECT_THAT(message([&] { where(a, a, a); }), HasSubstr("bool"));
   EXPECT_THAT(message([&] { embedding(a, a); }), HasSubstr("i64"));
   EXPECT_THAT(message([&] { gather(a, 0, a); }), HasSubstr("i64"));
 }
 
-TEST(IntegerOps, ComputeExactly) {
+TEST(MixedOperands, AreRefusedWithBothDtypes) { expect_mixed_operands_refused(cpu); }
+
+class MixedOperandsOnGpu : public testing::OnGpu {};
+TEST_F(MixedOperandsOnGpu, AreRefusedWithBothDtypes) { expect_mixed_operands_refused(device); }
+
+void expect_exact_integers(Device device) {
   const std::int64_t large = (std::int64_t{1} << 53) + 1;
-  const Tensor a = tensor<std::int64_t>({large, -7}), b = tensor<std::int64_t>({2, 2});
+  const Tensor a = tensor<std::int64_t>({large, -7}).to(device);
+  const Tensor b = tensor<std::int64_t>({2, 2}).to(device);
   EXPECT_EQ((a + b).to_vector<std::int64_t>(), (std::vector<std::int64_t>{large + 2, -5}));
   EXPECT_EQ((a * b).to_vector<std::int64_t>(), (std::vector<std::int64_t>{2 * large, -14}));
   EXPECT_EQ((a / b).to_vector<std::int64_t>(), (std::vector<std::int64_t>{large / 2, -3}));
   EXPECT_EQ(sum(a).to_vector<std::int64_t>(), (std::vector<std::int64_t>{large - 7}));
   EXPECT_EQ(abs(a).to_vector<std::int64_t>(), (std::vector<std::int64_t>{large, 7}));
 }
+
+TEST(IntegerOps, ComputeExactly) { expect_exact_integers(cpu); }
+
+class IntegerOpsOnGpu : public testing::OnGpu {};
+TEST_F(IntegerOpsOnGpu, ComputeExactly) { expect_exact_integers(device); }
 
 }  // namespace
 }  // namespace lockstep::test

@@ -6,11 +6,10 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/backend.hpp"
-#include "contract/backend_scope.hpp"
 #include "contract/golden_ops.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "support/golden.hpp"
+#include "support/place.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -19,6 +18,7 @@ using testing::expect_close;
 using testing::golden_tolerance;
 using testing::load_golden;
 using testing::load_golden_case;
+using testing::Place;
 
 constexpr std::string_view files[] = {"elementwise", "reduce", "shape", "matmul",
                                       "loss",        "norm",   "conv"};
@@ -90,12 +90,14 @@ std::vector<Param> all_params() try {
   return {};
 }
 
-/// Copies of the inputs in the dtype under test, requiring a gradient where the case has one.
-std::vector<Tensor> prepare(const GoldenCase& golden, DType dtype) {
+/// Copies of the inputs where and in the dtype under test, requiring a gradient where the case has
+/// one.
+std::vector<Tensor> prepare(const GoldenCase& golden, const Place& place, DType dtype) {
   std::vector<Tensor> inputs;
   for (std::size_t i = 0; i < golden.inputs.size(); ++i) {
     const Tensor& input = golden.inputs[i];
-    inputs.push_back(is_floating(input.dtype()) ? input.clone().to(dtype) : input);
+    const Tensor typed = is_floating(input.dtype()) ? input.clone().to(dtype) : input;
+    inputs.push_back(typed.to(place.device));
     const bool wanted = i < golden.grads.size() && golden.grads[i].defined();
     if (wanted) inputs.back().set_requires_grad();
   }
@@ -118,7 +120,7 @@ void check_gradients(const GoldenCase& golden, const std::vector<Tensor>& inputs
   if (count == 0) return;
   std::vector<Tensor> gradients;
   for (std::size_t i = 0; i < count; ++i)
-    gradients.push_back(golden.grad_outputs[i].to(outputs[i].dtype()));
+    gradients.push_back(golden.grad_outputs[i].to(outputs[i].device(), outputs[i].dtype()));
   autograd::Engine::run({outputs.data(), count}, gradients, false);
   for (std::size_t i = 0; i < golden.grads.size(); ++i)
     if (golden.grads[i].defined())
@@ -126,14 +128,14 @@ void check_gradients(const GoldenCase& golden, const std::vector<Tensor>& inputs
                    "gradient of input " + std::to_string(i));
 }
 
-void check_case(const GoldenCase& golden, std::string_view backend, DType dtype) {
-  const ::testing::ScopedTrace trace(__FILE__, __LINE__,
-                                     golden.name + " " + golden.args.json() + " on " +
-                                         std::string(backend) + " in " + std::string(name(dtype)));
+void check_case(const GoldenCase& golden, const Place& place, DType dtype) {
+  const ::testing::ScopedTrace trace(
+      __FILE__, __LINE__,
+      lockstep::detail::concat(golden.name, " ", golden.args.json(), " on ", place, " in ", dtype));
   const auto op = golden_ops().find(golden.op);
   ASSERT_NE(op, golden_ops().end()) << "no op " << golden.op << " in contract/golden_ops.hpp";
-  const BackendScope scope(backend);
-  const std::vector<Tensor> inputs = prepare(golden, dtype);
+  const testing::PlaceScope scope(place);
+  const std::vector<Tensor> inputs = prepare(golden, place, dtype);
   const std::vector<Tensor> outputs = op->second({inputs, golden.args});
   check_outputs(golden, outputs, dtype);
   const bool wide = dtype == DType::f64 || dtype == DType::f32;
@@ -145,12 +147,39 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ops);
 
 TEST_P(Ops, MatchesPyTorch) {
   const Param& param = GetParam();
-  check_case(load_golden_case(param.file, param.name), param.backend, param.dtype);
+  check_case(load_golden_case(param.file, param.name), {param.backend, cpu}, param.dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(all_params()), param_name);
 
 // The list of cases above is made when ctest's list is; LOCKSTEP_GOLDEN_DIR may name other files.
+/// One file of golden cases in one dtype, all of them on the GPU.
+using GpuParam = std::tuple<std::string_view, DType>;
+
+std::string gpu_param_name(const ::testing::TestParamInfo<GpuParam>& info) {
+  const auto& [file, dtype] = info.param;
+  return std::string(file) + "_" + std::string(name(dtype));
+}
+
+class GpuOps : public ::testing::TestWithParam<GpuParam> {};
+
+TEST_P(GpuOps, MatchPyTorch) {
+  const auto places = testing::gpu_places();
+  if (places.empty() || testing::is_missing(places[0])) GTEST_SKIP() << "no GPU";
+  const auto& [file, dtype] = GetParam();
+  for (const GoldenCase& golden : load_golden(file)) {
+    if (is_left_out(golden.op)) continue;
+    const auto dtypes = dtypes_of(file, golden.name);
+    if (std::ranges::find(dtypes, dtype) != dtypes.end()) check_case(golden, places[0], dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GpuOps,
+                         ::testing::Combine(::testing::ValuesIn(files),
+                                            ::testing::Values(DType::f64, DType::f32, DType::bf16,
+                                                              DType::f16)),
+                         gpu_param_name);
+
 TEST(GoldenDirectory, HoldsNoCaseThatDoesNotMatch) {
   for (const auto file : files) {
     const auto cases = load_golden(file);
@@ -158,7 +187,8 @@ TEST(GoldenDirectory, HoldsNoCaseThatDoesNotMatch) {
     for (const GoldenCase& golden : cases) {
       if (is_left_out(golden.op)) continue;
       for (const auto backend : backend::cpu_backends())
-        for (const DType dtype : dtypes_of(file, golden.name)) check_case(golden, backend, dtype);
+        for (const DType dtype : dtypes_of(file, golden.name))
+          check_case(golden, {backend, cpu}, dtype);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "backend/reduce.hpp"
 
+#include "backend/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -142,26 +143,35 @@ INSTANTIATE_TEST_SUITE_P(
     Backends, ReduceContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
 
-TEST(ReduceAccuracy, SumsTenMillionOnesExactly) {
-  std::vector<float> ones(10'000'000, 1.0f);
-  float sum = 0;
-  backend::reference().reduce->reduce(ReduceOp::sum, {&sum, DType::f32, {1}, {1}},
-                                      {ones.data(), DType::f32, {10'000'000}, {1}}, false, {});
-  EXPECT_EQ(sum, 1e7f);
+class ReduceAccuracy : public ContractTest {};
+
+TEST_P(ReduceAccuracy, SumsTenMillionOnesExactly) {
+  constexpr std::int64_t count = 10'000'000;
+  const auto ones = array({count}), sum = array({1});
+  backend().elementwise->fill(ones, 1.0, stream());
+  backend().reduce->reduce(ReduceOp::sum, sum, ones, false, stream());
+  EXPECT_EQ(sum.get(), (Values{1e7}));
 }
 
-TEST(ReduceIntegers, SumsAndExtremes) {
-  for (const DType dtype : {DType::i64, DType::i32}) {
-    const auto in = DeviceArray(dtype, {2, 3}).set({1, -2, 3, 4, 5, -6});
-    const DeviceArray out(dtype, {2, 1});
-    auto& reduce = *backend::reference().reduce;
-    reduce.reduce(ReduceOp::sum, out, in, false, {});
-    EXPECT_EQ(out.get(), (Values{2, 3}));
-    reduce.reduce(ReduceOp::amin, out, in, false, {});
-    EXPECT_EQ(out.get(), (Values{-2, -6}));
-    EXPECT_THROW(reduce.reduce(ReduceOp::mean, out, in, false, {}), Unsupported);
-  }
+INSTANTIATE_TEST_SUITE_P(Backends, ReduceAccuracy, ::testing::ValuesIn(targets({DType::f32})),
+                         target_name);
+
+class ReduceIntegers : public ContractTest {};
+
+TEST_P(ReduceIntegers, SumsAndExtremes) {
+  const auto in = array({2, 3}).set({1, -2, 3, 4, 5, -6}), out = array({2, 1});
+  const auto run = [&](ReduceOp op) {
+    backend().reduce->reduce(op, out, in, false, stream());
+    return out.get();
+  };
+  EXPECT_EQ(run(ReduceOp::sum), (Values{2, 3}));
+  EXPECT_EQ(run(ReduceOp::amin), (Values{-2, -6}));
+  EXPECT_EQ(run(ReduceOp::amax), (Values{3, 5}));
+  EXPECT_THROW(run(ReduceOp::mean), Unsupported);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, ReduceIntegers,
+                         ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
 
 }  // namespace
 }  // namespace lockstep::test

@@ -109,21 +109,23 @@ INSTANTIATE_TEST_SUITE_P(
     Backends, UnaryContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
 
-TEST(UnaryIntegers, OfferWhatTheContractNames) {
-  auto& elementwise = *backend::reference().elementwise;
-  for (const DType dtype : {DType::i64, DType::i32}) {
-    const auto x = DeviceArray(dtype, {4}).set({-3, 0, 2, 7});
-    const DeviceArray y(dtype, {4});
-    elementwise.unary(UnaryOp::relu, y, x, {}, {});
-    EXPECT_EQ(y.get(), (Values{0, 0, 2, 7}));
-    elementwise.unary(UnaryOp::affine, y, x, {2.0, 1.0}, {});
-    EXPECT_EQ(y.get(), (Values{-5, 1, 5, 15}));
-    elementwise.unary(UnaryOp::clamp, y, x, {-INFINITY, 2.0}, {});
-    EXPECT_EQ(y.get(), (Values{-3, 0, 2, 2}));
-    EXPECT_THROW(elementwise.unary(UnaryOp::affine, y, x, {0.5, 0.0}, {}), InvalidArgument);
-    EXPECT_THROW(elementwise.unary(UnaryOp::exp, y, x, {}, {}), Unsupported);
-  }
+class UnaryIntegers : public ContractTest {};
+
+TEST_P(UnaryIntegers, OfferWhatTheContractNames) {
+  const auto x = array({4}).set({-3, 0, 2, 7}), y = array({4});
+  const auto run = [&](UnaryOp op, OpConstants constants = {}) {
+    backend().elementwise->unary(op, y, x, constants, stream());
+    return y.get();
+  };
+  EXPECT_EQ(run(UnaryOp::relu), (Values{0, 0, 2, 7}));
+  EXPECT_EQ(run(UnaryOp::affine, {2.0, 1.0}), (Values{-5, 1, 5, 15}));
+  EXPECT_EQ(run(UnaryOp::clamp, {-INFINITY, 2.0}), (Values{-3, 0, 2, 2}));
+  EXPECT_THROW(run(UnaryOp::affine, {0.5, 0.0}), InvalidArgument);
+  EXPECT_THROW(run(UnaryOp::exp), Unsupported);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, UnaryIntegers,
+                         ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
 
 }  // namespace
 }  // namespace lockstep::test

@@ -13,6 +13,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "safetensors_bytes.hpp"
+#include "support/place.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::io {
@@ -27,6 +28,23 @@ using ::testing::ThrowsMessage;
 // A file of one tensor "a" with the given fields and data.
 std::string one_tensor(std::string_view fields, std::string_view data) {
   return file_bytes("{\"a\":{" + std::string(fields) + "}}") + std::string(data);
+}
+
+class SafetensorsOnGpu : public lockstep::testing::OnGpu {};
+
+TEST_F(SafetensorsOnGpu, BringHomeWhatIsStillBeingComputed) {
+  const TemporaryFolder folder;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32,
+                            DType::u8, DType::boolean}) {
+    SCOPED_TRACE(name(dtype));
+    const Tensor values = tensor<double>({0, 1, 1, 0, 1, 0}).reshape({2, 3}).to(dtype);
+    const Tensor there = values.to(device).clone();
+    save_safetensors(folder / "m", {{"x", there}, {"view", there.transpose(0, 1).slice(0, 1, 3)}});
+    const auto file = SafetensorsFile::open(folder / "m");
+    EXPECT_TRUE(equal(file.tensor("x"), values));
+    EXPECT_TRUE(equal(file.tensor("view"), values.transpose(0, 1).slice(0, 1, 3)));
+    EXPECT_TRUE(equal(file.tensor("x").to(device).to(cpu), values));
+  }
 }
 
 class EveryDType : public ::testing::TestWithParam<DType> {};

@@ -6,13 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "backend/backend.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
+#include "support/place.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep {
@@ -38,17 +38,21 @@ Tensor expected_tensor(const io::SafetensorsFile& file, const std::string& prefi
   return ours;
 }
 
-class GoldenGpt2 : public ::testing::TestWithParam<std::string_view> {
+class GoldenGpt2 : public ::testing::TestWithParam<testing::Place> {
  protected:
-  GoldenGpt2() { backend::use_cpu_backend(GetParam()); }
-  ~GoldenGpt2() override { backend::use_cpu_backend(backend::cpu_backends().front()); }
+  void SetUp() override {
+    if (testing::is_missing(GetParam())) GTEST_SKIP() << "no CUDA device on this machine";
+  }
+
+  testing::PlaceScope scope{GetParam()};
+  Device device = GetParam().device;
 
   fs::path folder = testing::golden_dir() / "gpt2-tiny";
   io::SafetensorsFile expected = io::SafetensorsFile::open(folder / "expected.safetensors");
 
   Tensor loss_of(const nn::ModulePtr<models::Gpt2>& model, std::int64_t step,
                  Tensor* logits) const {
-    const Tensor tokens = expected.tensor("tokens").select(0, step);
+    const Tensor tokens = expected.tensor("tokens").select(0, step).to(device);
     const std::int64_t time = tokens.size(1) - 1;
     *logits = model(tokens.slice(1, 0, time));
     return cross_entropy(logits->reshape({-1, logits->size(2)}),
@@ -56,7 +60,7 @@ class GoldenGpt2 : public ::testing::TestWithParam<std::string_view> {
   }
 
   void check_first_batch(DType dtype, double tolerance) {
-    const auto model = models::load_hugging_face(folder, {dtype});
+    const auto model = models::load_hugging_face(folder, {dtype, device});
     Tensor logits;
     const Tensor loss = loss_of(model, 0, &logits);
     expect_close(logits, expected.tensor("logits"), tolerance, "logits");
@@ -69,7 +73,7 @@ class GoldenGpt2 : public ::testing::TestWithParam<std::string_view> {
 
   /// Trains as the file's header says. Norms and losses are relative, weights relative in norm.
   void train(DType dtype, double loss_tolerance, double norm_tolerance, double weight_tolerance) {
-    const auto model = models::load_hugging_face(folder, {dtype});
+    const auto model = models::load_hugging_face(folder, {dtype, device});
     optim::AdamW optimizer(model->parameters(), {.lr = 4e-3, .beta2 = 0.95, .weight_decay = 0.1});
     const auto losses = expected.tensor("train_losses").to_vector<double>();
     const auto norms = expected.tensor("grad_norms").to_vector<double>();
@@ -86,7 +90,7 @@ class GoldenGpt2 : public ::testing::TestWithParam<std::string_view> {
     }
     for (const auto& [name, parameter] : model->named_parameters()) {
       const Tensor wanted = expected_tensor(expected, "after.", name, parameter);
-      const Tensor found = parameter.detach().to(DType::f64);
+      const Tensor found = parameter.detach().to(cpu, DType::f64);
       EXPECT_LE(norm(found - wanted).item(), weight_tolerance * norm(wanted).item()) << name;
     }
   }
@@ -102,7 +106,7 @@ TEST_P(GoldenGpt2, TrainsLikePytorchInF64) { train(DType::f64, 1e-9, 1e-9, 1e-7)
 TEST_P(GoldenGpt2, TrainsLikePytorchInF32) { train(DType::f32, 1e-5, 1e-4, 5e-3); }
 
 TEST_P(GoldenGpt2, SavesWhatItLoaded) {
-  const auto model = models::load_hugging_face(folder);
+  const auto model = models::load_hugging_face(folder, {DType::f32, device});
   const testing::TemporaryFolder temporary;
   models::save_hugging_face(*model, temporary.path() / "new" / "model");
   const auto saved =
@@ -114,8 +118,8 @@ TEST_P(GoldenGpt2, SavesWhatItLoaded) {
   EXPECT_EQ(saved.metadata(), original.metadata());
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GoldenGpt2, ::testing::ValuesIn(backend::cpu_backends()),
-                         [](const auto& each) { return std::string(each.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, GoldenGpt2, ::testing::ValuesIn(testing::places()),
+                         testing::place_name);
 
 TEST(Gpt2, ComesBackFromAFileWithItsConfigurationBesideIt) {
   const testing::TemporaryFolder temporary;

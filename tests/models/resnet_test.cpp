@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/models/simple.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
+#include "support/place.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,85 +20,107 @@ using nlohmann::json;
 using testing::expect_close;
 
 struct ResNetCase {
-  std::string_view backend;
+  testing::Place place;
   const char* file;
   models::ResNet::Depth depth;
   DType dtype;
   double tolerance;
   std::string name() const {
-    return std::string(file) + (dtype == DType::f64 ? "_f64_" : "_f32_") + std::string(backend);
+    return std::string(place.backend) + "_" + file + (dtype == DType::f64 ? "_f64" : "_f32");
   }
 };
 
 std::ostream& operator<<(std::ostream& out, const ResNetCase& each) { return out << each.name(); }
 
-class GoldenResNet : public ::testing::TestWithParam<ResNetCase> {
- protected:
-  GoldenResNet() { backend::use_cpu_backend(GetParam().backend); }
-  ~GoldenResNet() override { backend::use_cpu_backend(backend::cpu_backends().front()); }
-
-  io::SafetensorsFile file = io::SafetensorsFile::open(
-      testing::golden_dir() / (std::string(GetParam().file) + ".safetensors"));
-  nn::ModulePtr<models::ResNet> model = nn::make<models::ResNet>(
-      GetParam().depth, models::ResNetOptions{.num_classes = 10, .tensor = {GetParam().dtype}});
-
-  void fill_state() {
-    NamedTensors state = model->state_dict();
+/// A network filled as the golden file was made, and what PyTorch got from it.
+class FilledResNet {
+ public:
+  explicit FilledResNet(const ResNetCase& each)
+      : scope_(each.place),
+        options_{each.dtype, each.place.device},
+        tolerance_(each.tolerance),
+        file_(io::SafetensorsFile::open(testing::golden_dir() /
+                                        (std::string(each.file) + ".safetensors"))),
+        model_(nn::make<models::ResNet>(
+            each.depth, models::ResNetOptions{.num_classes = 10, .tensor = options_})) {
+    NamedTensors state = model_->state_dict();
     for (auto& [name, value] : state)
       if (is_floating(value.dtype()))
-        value = testing::fill_rule(name, value.shape()).to(value.dtype());
-    model->load_state_dict(state);
+        value = testing::fill_rule(name, value.shape()).to(options_.device, value.dtype());
+    model_->load_state_dict(state);
+  }
+
+  void expect_pytorchs_results() {
+    model_->eval();
+    expect("eval_logits", no_grad([&] { return model_(images()); }));
+    model_->train();
+    const Tensor logits = model_(images());
+    expect("train_logits", logits);
+    const Tensor loss = cross_entropy(logits, file_.tensor("labels").to(options_.device));
+    expect_close(loss, file_.tensor("loss").reshape({}), tolerance_, "loss");
+    expect("running_mean_norms", norms_of(model_->named_buffers(), "running_mean"));
+    expect("running_var_norms", norms_of(model_->named_buffers(), "running_var"));
+    loss.backward();
+    expect("grad_norms", gradient_norms());
+  }
+
+ private:
+  void expect(const std::string& name, const Tensor& actual) const {
+    expect_close(actual, file_.tensor(name), tolerance_, name);
   }
 
   Tensor images() const {
     const Tensor filled = testing::fill_rule("input.images", {4, 3, 64, 64}).to(DType::f64);
-    return (filled / amax(abs(filled)).item()).to(GetParam().dtype);
+    return (filled / amax(abs(filled)).item()).to(options_.device, options_.dtype);
   }
 
-  Tensor norms_of(const NamedTensors& tensors, std::string_view ending) const {
+  static double norm_of(const Tensor& x) { return norm(x.to(cpu, DType::f64)).item(); }
+
+  static Tensor norms_of(const NamedTensors& tensors, std::string_view ending) {
     std::vector<double> norms;
     for (const auto& [name, tensor] : tensors)
-      if (name.ends_with(ending)) norms.push_back(norm(tensor.to(DType::f64)).item());
+      if (name.ends_with(ending)) norms.push_back(norm_of(tensor));
     return tensor(norms);
   }
+
+  Tensor gradient_norms() const {
+    std::vector<double> norms;
+    const json names = json::parse(file_.metadata().at("parameters"));
+    const auto parameters = model_->named_parameters();
+    EXPECT_EQ(parameters.size(), names.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_EQ(parameters[i].first, names[i][0].get<std::string>());
+      norms.push_back(norm_of(parameters[i].second.grad()));
+    }
+    return tensor(norms);
+  }
+
+  testing::PlaceScope scope_;
+  TensorOptions options_;
+  double tolerance_;
+  io::SafetensorsFile file_;
+  nn::ModulePtr<models::ResNet> model_;
 };
 
+class GoldenResNet : public ::testing::TestWithParam<ResNetCase> {};
+
 TEST_P(GoldenResNet, GivesPytorchsResults) {
-  const double tolerance = GetParam().tolerance;
-  fill_state();
-  model->eval();
-  expect_close(no_grad([&] { return model(images()); }), file.tensor("eval_logits"), tolerance,
-               "eval logits");
-  model->train();
-  const Tensor logits = model(images());
-  expect_close(logits, file.tensor("train_logits"), tolerance, "training logits");
-  const Tensor loss = cross_entropy(logits, file.tensor("labels"));
-  expect_close(loss, file.tensor("loss").reshape({}), tolerance, "loss");
-  expect_close(norms_of(model->named_buffers(), "running_mean"), file.tensor("running_mean_norms"),
-               tolerance, "running means");
-  expect_close(norms_of(model->named_buffers(), "running_var"), file.tensor("running_var_norms"),
-               tolerance, "running variances");
-  loss.backward();
-  std::vector<double> gradient_norms;
-  const auto parameters = model->named_parameters();
-  const json names = json::parse(file.metadata().at("parameters"));
-  ASSERT_EQ(parameters.size(), names.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_EQ(parameters[i].first, names[i][0].get<std::string>());
-    gradient_norms.push_back(norm(parameters[i].second.grad().to(DType::f64)).item());
-  }
-  expect_close(tensor(gradient_norms), file.tensor("grad_norms"), tolerance, "gradient norms");
+  if (testing::is_missing(GetParam().place)) GTEST_SKIP() << "no CUDA device on this machine";
+  FilledResNet(GetParam()).expect_pytorchs_results();
 }
 
-/// Both networks in f32 on every CPU backend, and in f64, which all leave to the reference.
+/// Both networks in f32 on every backend, and in f64, which those of the CPU leave to the
+/// reference.
 std::vector<ResNetCase> cases() {
   std::vector<ResNetCase> all;
   for (const auto& [file, depth] : {std::pair{"resnet18", models::ResNet::Depth::d18},
                                     std::pair{"resnet50", models::ResNet::Depth::d50}}) {
-    all.push_back({backend::reference().name, file, depth, DType::f64, 1e-8});
+    all.push_back({{backend::reference().name}, file, depth, DType::f64, 1e-8});
     for (const auto name : backend::cpu_backends())
-      all.push_back({name, file, depth, DType::f32, 1e-3});
+      all.push_back({{name}, file, depth, DType::f32, 1e-3});
   }
+  for (const testing::Place& gpu : testing::gpu_places())
+    all.push_back({gpu, "resnet18", models::ResNet::Depth::d18, DType::f32, 1e-3});
   return all;
 }
 
@@ -119,9 +141,11 @@ TEST(ResNet, StartsItsConvolutionsByFanOut) {
   EXPECT_EQ(model->fc->weight.shape(), (Shape{4, 512}));
 }
 
-/// Steps until the loss on one batch has fallen to a tenth.
+/// Steps until the loss on one batch has fallen to a tenth, where the model is.
 template <class M>
-bool learns(const nn::ModulePtr<M>& model, const Tensor& x, const Tensor& targets) {
+bool learns(const nn::ModulePtr<M>& model, const Tensor& batch, const Tensor& classes) {
+  const Device device = model->parameters().front().device();
+  const Tensor x = batch.to(device), targets = classes.to(device);
   optim::Adam optimizer(model->parameters(), {.lr = 3e-3});
   double first = 0;
   for (int step = 0; step < 500; ++step) {
@@ -146,6 +170,27 @@ TEST(SmallCnn, LearnsABatchByHeart) {
   manual_seed(3);
   const Tensor targets = tensor<std::int64_t>({7, 1, 2, 1});
   EXPECT_TRUE(learns(models::small_cnn(), randn({4, 1, 28, 28}), targets));
+}
+
+class ModelsOnGpu : public testing::OnGpu {};
+
+TEST_F(ModelsOnGpu, SlowGoldenResNetsGivePytorchsResults) {
+  using Depth = models::ResNet::Depth;
+  const testing::Place gpu{"cuda", device};
+  FilledResNet({gpu, "resnet18", Depth::d18, DType::f64, 1e-8}).expect_pytorchs_results();
+  FilledResNet({gpu, "resnet50", Depth::d50, DType::f32, 1e-3}).expect_pytorchs_results();
+  FilledResNet({gpu, "resnet50", Depth::d50, DType::f64, 1e-8}).expect_pytorchs_results();
+}
+
+TEST_F(ModelsOnGpu, LearnABatchByHeart) {
+  manual_seed(4);
+  const Tensor targets = tensor<std::int64_t>({0, 1, 2, 1});
+  const auto mlp = models::mlp({.in = 6, .hidden = {16, 8}, .out = 3});
+  mlp->to(device);
+  EXPECT_TRUE(learns(mlp, randn({4, 2, 3}), targets));
+  const auto cnn = models::small_cnn();
+  cnn->to(device);
+  EXPECT_TRUE(learns(cnn, randn({4, 1, 28, 28}), targets));
 }
 
 }  // namespace

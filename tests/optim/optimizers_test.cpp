@@ -11,6 +11,7 @@
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/golden.hpp"
+#include "support/place.hpp"
 
 namespace lockstep {
 namespace {
@@ -52,34 +53,43 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const json& item,
   return nullptr;
 }
 
-class GoldenOptimizer : public ::testing::TestWithParam<std::string> {
+class GoldenOptimizer : public ::testing::TestWithParam<std::tuple<testing::Place, std::string>> {
  protected:
+  void SetUp() override {
+    if (testing::is_missing(place)) GTEST_SKIP() << "no CUDA device on this machine";
+  }
+
+  testing::Place place = std::get<0>(GetParam());
+  std::string name = std::get<1>(GetParam());
+  testing::PlaceScope scope{place};
   io::SafetensorsFile file =
       io::SafetensorsFile::open(testing::golden_dir() / "optimizers.safetensors");
 
-  Tensor at(const std::string& name, int i) const { return file.tensor(name + std::to_string(i)); }
+  Tensor at(const std::string& prefix, int i) const {
+    return file.tensor(prefix + std::to_string(i));
+  }
 
   json item() const {
     const json cases = json::parse(file.metadata().at("cases"));
     for (const json& each : cases)
-      if (each.at("name") == GetParam()) return each;
+      if (each.at("name") == name) return each;
     return {};
   }
 
   void follow(DType dtype, double tolerance) {
     std::vector<Tensor> parameters;
     for (int i = 0; i < 2; ++i)
-      parameters.push_back(at("param.", i).to(dtype).clone().set_requires_grad());
+      parameters.push_back(at("param.", i).to(place.device, dtype).clone().set_requires_grad());
     const auto optimizer = make_optimizer(item(), parameters);
-    ASSERT_TRUE(optimizer) << GetParam();
+    ASSERT_TRUE(optimizer) << name;
     for (int step = 0; step < 12; ++step) {
       for (int i = 0; i < 2; ++i)
         parameters[static_cast<std::size_t>(i)].set_grad(
-            at("grad." + std::to_string(step) + ".", i).to(dtype).clone());
+            at("grad." + std::to_string(step) + ".", i).to(place.device, dtype).clone());
       optimizer->step();
       for (int i = 0; i < 2; ++i)
         expect_close(parameters[static_cast<std::size_t>(i)].detach(),
-                     at(GetParam() + "/after." + std::to_string(step) + ".", i), tolerance,
+                     at(name + "/after." + std::to_string(step) + ".", i), tolerance,
                      "step " + std::to_string(step));
     }
   }
@@ -89,9 +99,14 @@ TEST_P(GoldenOptimizer, FollowsPytorchInF64) { follow(DType::f64, 1e-9); }
 TEST_P(GoldenOptimizer, FollowsPytorchInF32) { follow(DType::f32, 1e-5); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenOptimizer,
-                         ::testing::Values("sgd", "sgd_momentum", "sgd_dampening", "sgd_nesterov",
-                                           "adam", "adam_amsgrad", "adamw"),
-                         [](const auto& each) { return each.param; });
+                         ::testing::Combine(::testing::ValuesIn(testing::places()),
+                                            ::testing::Values("sgd", "sgd_momentum",
+                                                              "sgd_dampening", "sgd_nesterov",
+                                                              "adam", "adam_amsgrad", "adamw")),
+                         [](const auto& each) {
+                           return std::string(std::get<0>(each.param).backend) + "_" +
+                                  std::get<1>(each.param);
+                         });
 
 TEST(Optimizer, SkipsParametersWithoutGradientAndTheirSteps) {
   const Tensor a = leaf({1.0}, {1.0}), b = leaf({1.0});
@@ -150,7 +165,7 @@ TEST(Optimizer, MakesBackwardNoticeThatAParameterChanged) {
   EXPECT_THROW(y.backward(), InvalidArgument);
 }
 
-TEST(Optimizer, GoesOnFromItsSavedState) {
+void expect_to_go_on_from_saved_state(Device device) {
   const auto run = [](optim::AdamW& optimizer, const Tensor& x, int steps) {
     for (int i = 0; i < steps; ++i) {
       optimizer.zero_grad();
@@ -158,15 +173,21 @@ TEST(Optimizer, GoesOnFromItsSavedState) {
       optimizer.step();
     }
   };
-  const Tensor a = leaf({1.0, -2.0}), b = leaf({1.0, -2.0});
+  const auto on_device = [&] { return tensor<double>({1.0, -2.0}).to(device).set_requires_grad(); };
+  const Tensor a = on_device(), b = on_device();
   optim::AdamW whole({a}, {.lr = 0.1}), first({b}, {.lr = 0.1});
   run(whole, a, 6);
   run(first, b, 3);
   optim::AdamW second({b}, {.lr = 0.1});
-  second.load_state_dict(first.state_dict());
+  // As a checkpoint has it: on the CPU.
+  NamedTensors state = first.state_dict();
+  for (auto& [name, value] : state) value = value.to(cpu);
+  second.load_state_dict(state);
   run(second, b, 3);
-  EXPECT_TRUE(equal(a, b));
+  EXPECT_TRUE(equal(a.to(cpu), b.to(cpu)));
 }
+
+TEST(Optimizer, GoesOnFromItsSavedState) { expect_to_go_on_from_saved_state(cpu); }
 
 TEST(Optimizer, RefusesAStateThatDoesNotFit) {
   const Tensor a = leaf({1.0, 2.0});
@@ -178,7 +199,7 @@ TEST(Optimizer, RefusesAStateThatDoesNotFit) {
   EXPECT_TRUE(optimizer.state_dict().empty());
 }
 
-TEST(GoldenClipGradNorm, MatchesPytorch) {
+void expect_clipping_as_pytorchs(Device device) {
   std::ifstream in(testing::golden_dir() / "schedules.json");
   const auto file = io::SafetensorsFile::open(testing::golden_dir() / "optimizers.safetensors");
   const json golden = json::parse(in);
@@ -186,8 +207,8 @@ TEST(GoldenClipGradNorm, MatchesPytorch) {
     if (item.at("norm_type") != "2.0") continue;
     std::vector<Tensor> parameters;
     for (const auto* name : {"grad.0.0", "grad.0.1"}) {
-      parameters.push_back(zeros(file.entry(name).shape, {.dtype = DType::f64}));
-      parameters.back().set_requires_grad().set_grad(file.tensor(name));
+      parameters.push_back(zeros(file.entry(name).shape, {DType::f64, device}));
+      parameters.back().set_requires_grad().set_grad(file.tensor(name).to(device));
     }
     parameters.push_back(leaf({1.0}));  // has no gradient
     const Tensor norm = optim::clip_grad_norm_(parameters, item.at("max_norm"));
@@ -195,6 +216,22 @@ TEST(GoldenClipGradNorm, MatchesPytorch) {
     for (std::size_t i = 0; i < 2; ++i)
       EXPECT_NEAR(lockstep::norm(parameters[i].grad()).item(),
                   item.at("after_norms")[i].get<double>(), 1e-9);
+  }
+}
+
+TEST(GoldenClipGradNorm, MatchesPytorch) { expect_clipping_as_pytorchs(cpu); }
+
+class OptimizersOnGpu : public testing::OnGpu {};
+
+TEST_F(OptimizersOnGpu, GoOnFromTheirSavedState) { expect_to_go_on_from_saved_state(device); }
+TEST_F(OptimizersOnGpu, ClipAsPytorchInTheGoldenFile) { expect_clipping_as_pytorchs(device); }
+
+TEST_F(OptimizersOnGpu, ClipInF64WhateverTheDtype) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Tensor x = zeros({1 << 16}, {dtype, device}).set_requires_grad();
+    Tensor(x).set_grad(full({1 << 16}, 0.0078125, {dtype, device}));
+    EXPECT_NEAR(optim::clip_grad_norm_({x}, 1.0).item(), 2.0, 1e-9) << dtype;
+    EXPECT_NEAR(norm(x.grad().to(cpu, DType::f64)).item(), 1.0, 1e-2) << dtype;
   }
 }
 

@@ -37,6 +37,12 @@ inline Tensor output_weights(const Shape& shape) {
   return weights;
 }
 
+/// Changes one element of a contiguous tensor.
+inline void set_element(const Tensor& tensor, std::size_t index, double value) {
+  const auto at = static_cast<std::int64_t>(index);
+  tensor.detach().reshape({-1}).slice(0, at, at + 1).fill_(value);
+}
+
 inline double weighted_sum(const Tensor& output, const Tensor& weights) {
   const std::vector<double> values = output.to_vector<double>();
   double sum = 0, lost = 0;  // compensated: its rounding would limit the differences
@@ -53,7 +59,7 @@ inline double weighted_sum(const Tensor& output, const Tensor& weights) {
 /// Fails the running test unless backward agrees with central differences for every element of
 /// every f64 input. The inputs are changed and restored in place, so parameters of a module may be
 /// among them; those that are not f64 (an index) pass through.
-/// @param inputs contiguous, on the CPU; f64 ones are made to require a gradient.
+/// @param inputs contiguous, on any device; f64 ones are made to require a gradient.
 inline void expect_gradients(const GradCheckFunction& function, std::vector<Tensor> inputs,
                              GradCheckOptions options = {},
                              std::source_location where = std::source_location::current()) {
@@ -62,7 +68,7 @@ inline void expect_gradients(const GradCheckFunction& function, std::vector<Tens
     if (input.dtype() == DType::f64) input.set_requires_grad().set_grad({});
   const Tensor output = function(inputs);
   const Tensor weights = detail::output_weights(output.shape());
-  output.backward(weights);
+  output.backward(weights.to(output.device()));
 
   const NoGradGuard no_recording;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -70,14 +76,14 @@ inline void expect_gradients(const GradCheckFunction& function, std::vector<Tens
     const Tensor gradient = inputs[i].grad();
     ASSERT_TRUE(gradient.defined()) << "input " << i << " got no gradient";
     const std::vector<double> actual = gradient.to_vector<double>();
+    const std::vector<double> values = inputs[i].to_vector<double>();
     std::vector<double> expected;
-    for (double& element : inputs[i].flat<double>()) {
-      const double value = element;
-      element = value + options.step;
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      detail::set_element(inputs[i], j, values[j] + options.step);
       const double above = detail::weighted_sum(function(inputs), weights);
-      element = value - options.step;
+      detail::set_element(inputs[i], j, values[j] - options.step);
       const double below = detail::weighted_sum(function(inputs), weights);
-      element = value;
+      detail::set_element(inputs[i], j, values[j]);
       expected.push_back((above - below) / (2 * options.step));
     }
     double largest = 1e-2;  // where the true gradient is 0, differences still round

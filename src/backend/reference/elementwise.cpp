@@ -1,12 +1,12 @@
 #include "backend/elementwise.hpp"
 
 #include <array>
-#include <cmath>
 
 #include "backend/reference/families.hpp"
 #include "cpu/copy.hpp"
 #include "cpu/random.hpp"
 #include "cpu/tiles.hpp"
+#include "functional/checks.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -30,8 +30,7 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   bool plain = host::is_accumulate_type(out.dtype);
   const std::int64_t n = host::contiguous_count(out);
   for (const ArrayView* view : views) {
-    LOCKSTEP_CHECK(view->dtype == out.dtype, InvalidArgument, op, ": dtypes ", out.dtype, " and ",
-                   view->dtype, " differ");
+    functional::check_same_dtype(op, out, *view);
     plain = plain && host::contiguous_count(*view) == n;
   }
   if (plain && n >= 0 && n <= host::parallel_grain) {  // the small call: nothing but the loop
@@ -50,22 +49,13 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   host::run_tiled(nest, operands, loop);
 }
 
-bool is_whole(double value) { return value == std::floor(value); }
-
-/// Integer arithmetic takes whole constants only: 0.5 would silently become 0.
-void check_constants(std::string_view op, DType dtype, OpConstants constants) {
-  LOCKSTEP_CHECK(is_floating(dtype) || (is_whole(constants.alpha) && is_whole(constants.beta)),
-                 InvalidArgument, op, ": dtype ", dtype, " takes whole constants, got ",
-                 constants.alpha, " and ", constants.beta);
-}
-
 class ReferenceElementwise final : public Elementwise {
  public:
   void unary(UnaryOp op, const ArrayView& y, const ArrayView& x, OpConstants constants,
              StreamRef) override {
     const auto name = traits(op).name;
     const auto loop = require(host::loops().unary(host::accumulate_of(y.dtype), op), name, y.dtype);
-    check_constants(name, y.dtype, constants);
+    functional::check_whole_constants(name, y.dtype, constants);
     run(std::array{&y, &x}, name,
         [&](void* const* p, std::int64_t n) { loop(p[0], p[1], n, constants); });
   }
@@ -93,7 +83,7 @@ class ReferenceElementwise final : public Elementwise {
                           ? nullptr
                           : host::loops().binary(host::accumulate_of(out.dtype), op);
     require(loop, name, out.dtype);
-    check_constants(name, out.dtype, constants);
+    functional::check_whole_constants(name, out.dtype, constants);
     run(std::array{&out, &a, &b}, name,
         [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, constants); });
   }

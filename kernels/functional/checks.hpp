@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cmath>
+#include <string_view>
+
+#include "functional/op_list.hpp"
+#include "lockstep/core/array_view.hpp"
+
+/// @file
+/// What every device asks of the operands of an elementwise op.
+
+namespace lockstep::functional {
+
+/// Integer arithmetic takes whole constants only: 0.5 would silently become 0.
+/// @throws InvalidArgument naming the op and its constants.
+inline void check_whole_constants(std::string_view op, DType dtype, OpConstants constants) {
+  const auto is_whole = [](double value) { return value == std::floor(value); };
+  LOCKSTEP_CHECK(is_floating(dtype) || (is_whole(constants.alpha) && is_whole(constants.beta)),
+                 InvalidArgument, op, ": dtype ", dtype, " takes whole constants, got ",
+                 constants.alpha, " and ", constants.beta);
+}
+
+/// @throws InvalidArgument naming the op and both dtypes unless an operand has the output's.
+inline void check_same_dtype(std::string_view op, const ArrayView& out, const ArrayView& operand) {
+  LOCKSTEP_CHECK(operand.dtype == out.dtype, InvalidArgument, op, ": dtypes ", out.dtype, " and ",
+                 operand.dtype, " differ");
+}
+
+}  // namespace lockstep::functional
