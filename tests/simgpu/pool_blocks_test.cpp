@@ -1,4 +1,6 @@
+#include <atomic>
 #include <cstddef>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -6,6 +8,7 @@
 
 #include "cuda_runtime_api.h"
 #include "lockstep/memory/block_observer.hpp"
+#include "simgpu/engine/operation.hpp"
 #include "simgpu/findings.hpp"
 #include "simgpu/memory/access_check.hpp"
 #include "simgpu/memory/address_space.hpp"
@@ -20,6 +23,7 @@ using ::testing::ElementsAre;
 using testing::Findings;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 /// A segment and the two calls of a pool.
 class SimPoolBlocks : public ::testing::Test {
@@ -121,6 +125,22 @@ TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedWhenTheBlockGoesBack) {
   EXPECT_THAT(findings.text(), HasSubstr("1 bytes past the end of the pool block"));
 }
 
+TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesTheWriterOfTheRest) {
+  std::byte* const data = hand_out(0, 512, 512);
+  ASSERT_EQ(cudaMemsetAsync(data, 1, 500, stream), cudaSuccess);
+  wait();
+  const auto problem = problem_of({data + 500, 4, false});
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(problem->finding, Finding::uninitialized_read);
+  EXPECT_THAT(problem->text, HasSubstr("last written by cudaMemsetAsync on stream"));
+}
+
+TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesNoHandOut) {
+  std::byte* const data = hand_out(0, 512, 512);
+  wait();
+  EXPECT_THAT(problem_of({data, 4, false})->text, Not(HasSubstr("last written by")));
+}
+
 /// The block is used by a second stream, which starts behind the first one.
 class SimPoolBlocksOfTwoStreams : public SimPoolBlocks {
  protected:
@@ -153,6 +173,28 @@ TEST_F(SimPoolBlocksOfTwoStreams, ReturnWithoutAnOrderToTheOtherStreamIsARace) {
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_THAT(findings.kinds(), Contains(Finding::race));
   EXPECT_THAT(findings.text(), HasSubstr("return of a pool block"));
+}
+
+// What a kernel touches becomes known when it has run: when the block has its next owner already.
+TEST_F(SimPoolBlocksOfTwoStreams, ARaceWithTheNextOwnerTellsOfTheFormer) {
+  std::atomic<bool> may_run = false;
+  const Access used{block_at(0, 512).data, 512, false};
+  const auto run = [&may_run, used] {
+    while (!may_run) std::this_thread::yield();
+    touched({used});
+    return true;
+  };
+  ASSERT_EQ(enqueue(side, {.name = "kernel", .accesses_are_bounds = true, .run = run}),
+            cudaSuccess);
+  lockstep::name_memory(used.data, 512, "activation");
+  take_back(0, 512);
+  hand_out(0, 256, 512);
+  may_run = true;
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(findings.text(), HasSubstr("first   kernel reads it"));
+  EXPECT_THAT(findings.text(), HasSubstr("second  hand-out of a pool block"));
+  EXPECT_THAT(findings.text(), HasSubstr("before  pool block of 512 bytes"));
+  EXPECT_THAT(findings.text(), HasSubstr("('activation')"));
 }
 
 TEST_F(SimPoolBlocksOfTwoStreams, ReturnBehindTheOtherStreamIsFine) {

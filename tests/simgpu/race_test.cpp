@@ -140,6 +140,15 @@ TEST_F(Race, IsNoneWithACopyThatFollowsAKernel) {
   EXPECT_TRUE(reports_.empty());
 }
 
+// The kernel's accesses become known after those of the copy that was queued after it.
+TEST_F(Race, IsToldInTheOrderOfTheCalls) {
+  put_kernel(a_, "kernel", {{data_, 1024, true}}, {{data_, 1024, false}});
+  put(b_, "copy", {{data_, 1024, true}});
+  drain();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].text.find("  first   kernel reads it on stream"), 0u) << reports_[0].text;
+}
+
 TEST_F(Race, WithTheHostIsFoundUntilItWaits) {
   put(a_, "copy", {{data_, 1024, true}});
   host_access(data_, 4, false, CallSite::here());

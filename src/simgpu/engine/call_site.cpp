@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include <execinfo.h>
 
@@ -13,7 +14,7 @@
 namespace simgpu {
 namespace {
 
-constexpr std::size_t callers_shown = 4;
+constexpr std::size_t lines_shown = 9;
 
 std::string hexadecimal(const void* address) {
   char text[32];
@@ -27,14 +28,46 @@ bool starts_with_one_of(std::string_view text, std::initializer_list<std::string
   return false;
 }
 
+bool is_in_one_of(const Symbol& symbol, std::initializer_list<std::string_view> folders) {
+  return std::any_of(folders.begin(), folders.end(), [&](std::string_view folder) {
+    return symbol.file.find(folder) != std::string::npos;
+  });
+}
+
 // The simulated libraries, and lockstep's own layers that only pass a call on to them.
 bool is_plumbing(const Symbol& symbol) {
-  for (const std::string_view folder :
-       {"src/simgpu/", "src/runtime/cuda/", "src/memory/cuda/", "lockstep/runtime/", "src/runtime/",
-        "kernels/cuda/launch.hpp", "include/c++/"})
-    if (symbol.file.find(folder) != std::string::npos) return true;
-  if (!symbol.file.empty()) return false;
+  if (symbol.function == "lockstep::Tensor::~Tensor") return true;
+  if (!symbol.file.empty())
+    return is_in_one_of(symbol, {"src/simgpu/", "src/runtime/", "lockstep/runtime/", "src/memory/",
+                                 "lockstep/memory/", "src/tensor/storage.cpp",
+                                 "lockstep/tensor/storage.hpp", "lockstep/tensor/tensor_impl.hpp",
+                                 "lockstep/core/", "kernels/cuda/launch.hpp", "include/c++/"});
   return starts_with_one_of(symbol.function, {"simgpu::", "cuda", "nccl", "cublasLt", "std::"});
+}
+
+// A function that only stands between the one around it and the one that it calls.
+bool is_lambda(const Symbol& symbol) {
+  return starts_with_one_of(symbol.function, {"operator()", "_FUN"});
+}
+
+// A place in the program that uses lockstep, rather than in lockstep.
+bool is_of_program(const Symbol& symbol) {
+  return !symbol.file.empty() && !is_in_one_of(symbol, {"include/lockstep/", "kernels/", "src/"});
+}
+
+// The frames that say something, innermost first, as far as main.
+std::vector<Symbol> telling_frames(const CallSite& site) {
+  std::vector<Symbol> telling;
+  for (std::size_t i = 1; i < site.count; ++i) {
+    // A return address belongs to the line after the call.
+    const auto* const call = static_cast<const char*>(site.frames[i]) - 1;
+    for (Symbol& symbol : symbols_of(call)) {
+      if (is_plumbing(symbol) || (!telling.empty() && is_lambda(symbol))) continue;
+      telling.push_back(std::move(symbol));
+      if (telling.back().function == "main") return telling;
+    }
+  }
+  return telling;
 }
 
 // The last three parts of a path say enough.
@@ -45,10 +78,19 @@ std::string_view shortened(std::string_view path) {
   return from == std::string_view::npos || from == 0 ? path : path.substr(from + 1);
 }
 
+// The arguments of templates fill pages and say little.
+std::string without_long_arguments(const std::string& name) {
+  constexpr std::size_t long_enough = 80;
+  const std::size_t open = name.find('<'), close = name.rfind('>');
+  if (name.size() < long_enough || open == std::string::npos || close < open) return name;
+  return name.substr(0, open + 1) + "..." + name.substr(close);
+}
+
 std::string line_of(const Symbol& symbol) {
-  if (symbol.file.empty()) return symbol.function;
-  return symbol.function + " (" + std::string(shortened(symbol.file)) + ":" +
-         std::to_string(symbol.line) + ")";
+  const std::string function = without_long_arguments(symbol.function);
+  if (symbol.file.empty()) return function;
+  return function + " (" + std::string(shortened(symbol.file)) + ":" + std::to_string(symbol.line) +
+         ")";
 }
 
 }  // namespace
@@ -61,20 +103,21 @@ CallSite CallSite::here() {
 }
 
 std::string describe(const CallSite& site) {
-  std::string text;
-  std::size_t shown = 0;
-  for (std::size_t i = 1; i < site.count && shown <= callers_shown; ++i) {
-    // A return address belongs to the line after the call.
-    const auto* const call = static_cast<const char*>(site.frames[i]) - 1;
-    for (const Symbol& symbol : symbols_of(call)) {
-      if ((shown == 0 && is_plumbing(symbol)) || shown > callers_shown) continue;
-      if (shown++ > 0) text += "\n      from ";
-      text += line_of(symbol);
-      if (symbol.function == "main") return text;
-    }
-  }
-  if (text.empty())
+  const std::vector<Symbol> frames = telling_frames(site);
+  if (frames.empty())
     return site.count == 0 ? "an unknown place" : hexadecimal(site.frames[site.count - 1]);
+  std::string text;
+  const auto add = [&](const Symbol& symbol) {
+    text += (text.empty() ? "" : "\n      from ") + line_of(symbol);
+  };
+  const auto shown =
+      frames.begin() + static_cast<std::ptrdiff_t>(std::min(frames.size(), lines_shown));
+  std::for_each(frames.begin(), shown, add);
+  // Whatever the depth of the library, the program's own line is what its author looks for.
+  if (std::none_of(frames.begin(), shown, is_of_program)) {
+    const auto program = std::find_if(shown, frames.end(), is_of_program);
+    if (program != frames.end()) add(*program);
+  }
   return text;
 }
 

@@ -13,7 +13,7 @@ namespace simgpu {
 
 /// Return addresses of a call, innermost first: cheap to take, made readable only in reports.
 struct CallSite {
-  static constexpr std::size_t depth = 16;
+  static constexpr std::size_t depth = 40;
   std::array<void*, depth> frames{};
   std::size_t count = 0;
 
@@ -21,9 +21,9 @@ struct CallSite {
   static CallSite here();
 };
 
-/// "function (file:line)" of the innermost frame outside the simulated GPU and lockstep's runtime
-/// seam, followed by its callers, one a line. Names only where the program has no debug
-/// information.
+/// "function (file:line)" of the innermost frame outside the simulated GPU and lockstep's lowest
+/// layers, followed by some of its callers, one a line: at least as far as the first that is not
+/// lockstep's. Names only where the program has no debug information.
 std::string describe(const CallSite& site);
 
 /// True if a function whose name contains one of the parts (separated by semicolons) is on the

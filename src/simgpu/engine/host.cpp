@@ -1,5 +1,7 @@
 #include "simgpu/engine/host.hpp"
 
+#include <atomic>
+
 #include "simgpu/engine/machine.hpp"
 #include "simgpu/memory/pinned_pages.hpp"
 
@@ -18,6 +20,11 @@ void wait_for(Machine& machine, CUstream_st& stream, Machine::Lock& lock) {
 }
 
 }  // namespace
+
+std::uint64_t next_call_number() {
+  static std::atomic<std::uint64_t> numbers{0};
+  return ++numbers;
+}
 
 cudaError_t device_of_stream(cudaStream_t handle, int* device) {
   Machine& machine = Machine::instance();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cuda_runtime_api.h"
 #include "simgpu/engine/call_site.hpp"
@@ -33,6 +34,9 @@ cudaError_t device_of_stream(cudaStream_t stream, int* device);
 /// True if what is queued on the stream becomes nodes of a graph.
 bool is_capturing(cudaStream_t stream);
 
+/// Numbers what the host asks for, in the order of its calls.
+std::uint64_t next_call_number();
+
 /// Waits until the stream's work is done, and orders it before all that the host does next.
 /// @return what went wrong on the device meanwhile, or with the handle.
 cudaError_t synchronize_stream(cudaStream_t stream);
@@ -48,6 +52,10 @@ void host_access(const void* data, std::size_t bytes, bool writes, const CallSit
 /// (memory/pinned_pages.hpp: `close_to_host` for each operation that is queued,
 /// `open_ordered_pages` after each wait).
 bool host_is_up_to_date_with(const void* data, std::size_t bytes);
+
+/// "last written by ... at ...", of what is beside an address and within a range; empty if nothing
+/// is known to have written there. For reports on memory that nothing wrote.
+std::string describe_writer_near(const void* address, const void* begin, std::size_t bytes);
 
 /// Drops what is known about accesses to memory that is not in use any more.
 void forget_accesses(const void* data, std::size_t bytes);

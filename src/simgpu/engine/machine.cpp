@@ -178,8 +178,9 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   queue.clock.join(host_clock());
   const Epoch epoch = queue.clock.advance(queue.component);
   Task task;
-  task.actor = std::make_shared<const Actor>(
-      Actor{std::move(operation.name), operation.site, queue.name, epoch, queue.clock, false});
+  task.actor = std::make_shared<const Actor>(Actor{std::move(operation.name), operation.site,
+                                                   queue.name, epoch, queue.clock, false,
+                                                   next_call_number(), operation.changes_hands});
   task.run = std::move(operation.run);
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;

@@ -57,6 +57,9 @@ class Machine final : private SchedulerObserver {
   void check_accesses(const std::shared_ptr<const Actor>& actor,
                       const std::vector<Access>& accesses);
   void forget_accesses(const void* data, std::size_t bytes);
+  /// See RaceDetector::writer_near. Guards itself.
+  std::shared_ptr<const Actor> writer_near(const void* address, const void* begin,
+                                           std::size_t bytes);
   /// Pinned memory of operations that the host may not be up to date with. Guards itself.
   void note_pinned(const std::shared_ptr<const Actor>& actor, const std::vector<Access>& accesses);
   /// True if the host knows all operations that use the memory to be over. Without the mutex.

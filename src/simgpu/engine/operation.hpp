@@ -29,6 +29,8 @@ struct Operation {
   std::vector<Access> accesses{};
   /// Upper bounds rather than the truth: `run` narrows them with `touched` (kernel arguments).
   bool accesses_are_bounds = false;
+  /// Writes nothing, but gives the memory another owner: a pool block comes or goes.
+  bool changes_hands = false;
   /// Others may wait for it unseen (the peers of a collective, the host for a callback), so that it
   /// makes progress even while the host is silent.
   bool meets_peers = false;

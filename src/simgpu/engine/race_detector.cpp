@@ -1,6 +1,7 @@
 #include "simgpu/engine/race_detector.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace simgpu {
 
@@ -24,8 +25,17 @@ void RaceDetector::check(const History::value_type& piece, const ActorPtr& actor
     if (other->is_host && actor->is_host) return;  // what the thread sanitizer is for
     for (const Race& race : races)
       if (race.first == other || race.second == other) return;
-    races.push_back({other, actor, other_writes, writes, reinterpret_cast<const void*>(piece.first),
-                     piece.second.end - piece.first});
+    Race race{other,
+              actor,
+              other_writes,
+              writes,
+              reinterpret_cast<const void*>(piece.first),
+              piece.second.end - piece.first};
+    if (actor->number < other->number) {  // what a kernel touches becomes known when it runs
+      std::swap(race.first, race.second);
+      std::swap(race.first_writes, race.second_writes);
+    }
+    races.push_back(std::move(race));
   };
   compare(piece.second.write, true);
   if (!writes) return;
@@ -87,6 +97,20 @@ void RaceDetector::forget(const void* data, std::size_t bytes) {
   const auto last = split_at(begin + bytes);
   const auto first = split_at(begin);
   history_.erase(first, last);
+}
+
+std::shared_ptr<const Actor> RaceDetector::writer_near(const void* address, const void* begin,
+                                                       const void* end) const {
+  const auto number = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data); };
+  const auto is_writer = [](const History::value_type& piece) {
+    return piece.second.write != nullptr && !piece.second.write->changes_hands;
+  };
+  const auto middle = history_.lower_bound(number(address));
+  for (auto at = middle; at != history_.begin() && std::prev(at)->second.end > number(begin);)
+    if (is_writer(*--at)) return at->second.write;
+  for (auto at = middle; at != history_.end() && at->first < number(end); ++at)
+    if (is_writer(*at)) return at->second.write;
+  return nullptr;
 }
 
 namespace {

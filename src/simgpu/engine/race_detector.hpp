@@ -24,6 +24,8 @@ struct Actor {
   Epoch epoch;         ///< its own step
   VectorClock before;  ///< what came before it, its own step included
   bool is_host = false;
+  std::uint64_t number = 0;    ///< in the order of the calls (host.hpp)
+  bool changes_hands = false;  ///< writes nothing: the memory gets another owner
 
   bool comes_before(const Actor& other) const { return other.before.knows(epoch); }
 };
@@ -48,6 +50,11 @@ class RaceDetector {
 
   /// Drops what is known about a range.
   void forget(const void* data, std::size_t bytes);
+
+  /// Who wrote last before an address and not before `begin`, or if nobody did, behind it and
+  /// before `end`; null if none is known. Changes of hands do not count.
+  std::shared_ptr<const Actor> writer_near(const void* address, const void* begin,
+                                           const void* end) const;
 
   /// Pieces of memory with a history of their own.
   std::size_t size() const { return history_.size(); }

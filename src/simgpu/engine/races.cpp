@@ -23,9 +23,12 @@ std::string identity(const Actor& actor) {
 
 void report_race(const Race& race) {
   const bool with_host = race.first->is_host || race.second->is_host;
-  report(with_host ? Finding::host_race : Finding::race,
-         explain(race) + "\n  memory  " + std::to_string(race.bytes) + " bytes of " +
-             describe_address(race.data));
+  std::string text = explain(race) + "\n  memory  " + std::to_string(race.bytes) + " bytes of " +
+                     describe_address(race.data);
+  const std::string former =
+      describe_former(race.data, std::min(race.first->number, race.second->number));
+  if (!former.empty()) text += "\n  before  " + former;
+  report(with_host ? Finding::host_race : Finding::race, std::move(text));
 }
 
 }  // namespace
@@ -81,6 +84,19 @@ void Machine::forget_accesses(const void* data, std::size_t bytes) {
   races_.forget(data, bytes);
 }
 
+std::shared_ptr<const Actor> Machine::writer_near(const void* address, const void* begin,
+                                                  std::size_t bytes) {
+  const std::lock_guard lock(races_mutex_);
+  return races_.writer_near(address, begin, static_cast<const std::byte*>(begin) + bytes);
+}
+
+std::string describe_writer_near(const void* address, const void* begin, std::size_t bytes) {
+  const auto writer = Machine::instance().writer_near(address, begin, bytes);
+  if (writer == nullptr) return {};
+  return "last written by " + writer->name + " on " + writer->place + "\n      at " +
+         describe(writer->site);
+}
+
 std::shared_ptr<const Actor> Machine::host_actor(std::string name, const CallSite& site) {
   std::string place = "the host";
   Component component = host_component;
@@ -90,8 +106,8 @@ std::shared_ptr<const Actor> Machine::host_actor(std::string name, const CallSit
     place = "a thread of the host (" + std::to_string(::gettid()) + ")";
   }
   const Epoch epoch = host_clock().advance(component);
-  return std::make_shared<const Actor>(
-      Actor{std::move(name), site, std::move(place), epoch, host_clock(), true});
+  return std::make_shared<const Actor>(Actor{std::move(name), site, std::move(place), epoch,
+                                             host_clock(), true, next_call_number()});
 }
 
 void forget_accesses(const void* data, std::size_t bytes) {

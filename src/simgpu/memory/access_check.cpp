@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "simgpu/engine/host.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/bits.hpp"
 #include "simgpu/memory/describe.hpp"
@@ -54,6 +55,14 @@ AccessProblem problem(const Access& access, std::size_t offset, const Place& pla
   return {place.finding, text.str()};
 }
 
+/// Who wrote the rest of the block: whoever left something out.
+std::string neighbour_of(const std::byte* at) {
+  const LiveRange range = find_live_range(at);
+  const std::string writer =
+      describe_writer_near(at, reinterpret_cast<const void*>(range.begin), range.end - range.begin);
+  return writer.empty() ? "" : "\n  what is beside it was " + writer;
+}
+
 /// A block that lies right behind another is told from it by the one in which the access begins.
 Place place_past(const Access& access, std::size_t offset) {
   const auto* at = static_cast<const std::byte*>(access.data) + offset;
@@ -81,7 +90,8 @@ std::optional<AccessProblem> problem_of(const Access& access, bool needs_values)
   const std::string what = block && block->live ? describe_in(block->block, at)
                            : allocation         ? describe_in(allocation->block, at)
                                                 : describe_address(at);
-  return problem(access, *offset, {Finding::uninitialized_read, "never written: " + what});
+  return problem(access, *offset,
+                 {Finding::uninitialized_read, "never written: " + what + neighbour_of(at)});
 }
 
 bool check_accesses(const std::string& name, const CallSite& site,

@@ -42,6 +42,9 @@ std::size_t total_memory(int device);
 std::optional<Block> block_of(const void* address);
 /// "block of 1024 bytes at 0x... + 128 ('bucket 0'), allocated by ...", or what was there before.
 std::string describe_address(const void* address);
+/// What held the address before the pool block that does now, if that was given out by a later call
+/// than the one with this number (engine/host.hpp); empty otherwise.
+std::string describe_former(const void* address, std::uint64_t call);
 
 /// Looks at the guards of all live allocations and reports those that were overwritten, once each.
 void check_guards();

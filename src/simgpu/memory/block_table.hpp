@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "simgpu/memory/address_space.hpp"
 
@@ -17,6 +18,8 @@ struct PoolBlock {
   std::size_t capacity = 0;  ///< what the pool gave
   bool live = true;
   CallSite returned = {};
+  std::uint64_t number = 0;            ///< of the call that gave it out (engine/host.hpp)
+  std::vector<PoolBlock> former = {};  ///< whose memory it got; they know no former ones
 
   std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(block.data); }
 };
@@ -26,8 +29,9 @@ struct PoolBlock {
 class BlockTable {
  public:
   void hand_out(PoolBlock block);
+  /// @param name of the memory, while it is known.
   /// @return the block, or null if none that is out begins there.
-  const PoolBlock* take_back(const void* data, const CallSite& site);
+  const PoolBlock* take_back(const void* data, const CallSite& site, std::string name = {});
   /// The last block, out or back, whose capacity holds the address, or that ends there.
   const PoolBlock* find(const void* address) const;
   /// The memory is no pool's any more.
@@ -36,7 +40,10 @@ class BlockTable {
   const std::map<std::uintptr_t, PoolBlock>& all() const { return blocks_; }
 
  private:
-  std::map<std::uintptr_t, PoolBlock> blocks_;
+  using Blocks = std::map<std::uintptr_t, PoolBlock>;
+  Blocks::iterator first_of(std::uintptr_t begin);
+
+  Blocks blocks_;
 };
 
 }  // namespace simgpu

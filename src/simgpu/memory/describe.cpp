@@ -26,8 +26,8 @@ std::string in_words(const Block& block, const void* address, const char* state)
   put_position(text, block, address);
   if (block.is_pool_block) text << "pool ";
   text << "block of " << block.bytes << " bytes at " << static_cast<const void*>(block.data);
-  std::string name = Names::instance().of(address);
-  if (name.empty()) name = block.name;
+  std::string name = block.name;
+  if (name.empty()) name = Names::instance().of(address);
   if (!name.empty()) text << " ('" << name << "')";
   if (block.kind == MemoryKind::pinned) {
     text << " of pinned host memory";
@@ -53,6 +53,16 @@ std::string describe_freed(const Allocation& allocation, const void* address) {
 std::string describe_returned(const PoolBlock& block, const void* address) {
   return in_words(block.block, address, ", which its pool has back") + "\n  given back by " +
          describe(block.returned);
+}
+
+std::string describe_former(const void* address, std::uint64_t call) {
+  const auto holder = PoolBlocks::instance().find(address);
+  if (!holder || holder->number < call) return {};
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const PoolBlock& block : holder->former)
+    if (at >= block.begin() && at < block.begin() + block.capacity)
+      return describe_returned(block, address);
+  return {};
 }
 
 std::string describe_address(const void* address) {

@@ -45,9 +45,10 @@ void PoolBlocks::hand_out(const PoolBlock& block) {
   on_host_.hand_out(block);
 }
 
-std::optional<PoolBlock> PoolBlocks::take_back(const void* data, const CallSite& site) {
+std::optional<PoolBlock> PoolBlocks::take_back(const void* data, const CallSite& site,
+                                               std::string name) {
   const std::lock_guard lock(mutex_);
-  return copy_of(on_host_.take_back(data, site));
+  return copy_of(on_host_.take_back(data, site, std::move(name)));
 }
 
 std::optional<PoolBlock> PoolBlocks::find(const void* address) const {

@@ -24,7 +24,7 @@ class PoolBlocks {
 
   /// Host: the block is out, or back; nothing if none begins there.
   void hand_out(const PoolBlock& block);
-  std::optional<PoolBlock> take_back(const void* data, const CallSite& site);
+  std::optional<PoolBlock> take_back(const void* data, const CallSite& site, std::string name = {});
   /// The block around an address, out or back; nothing for memory of no pool.
   std::optional<PoolBlock> find(const void* address) const;
   /// True if blocks of the allocation that begins at `data` were ever given out.

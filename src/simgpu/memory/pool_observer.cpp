@@ -28,6 +28,7 @@ Operation change_of_hands(const char* name, const CallSite& site, const PoolBloc
   return {.name = name,
           .site = site,
           .accesses = {{block.block.data, block.capacity, true}},
+          .changes_hands = true,
           .run = [change = std::move(change)] {
             change();
             return true;
@@ -44,7 +45,7 @@ class PoolObserver final : public lockstep::BlockObserver {
                   lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
     const OwnLocks own;
-    PoolBlock block{.capacity = memory.size};
+    PoolBlock block{.capacity = memory.size, .number = next_call_number()};
     block.block = {.data = static_cast<std::byte*>(memory.data),
                    .bytes = bytes,
                    .device = slot_of(memory.data),
@@ -64,7 +65,8 @@ class PoolObserver final : public lockstep::BlockObserver {
     if (!is_tracked(memory.data)) return;
     const OwnLocks own;
     const CallSite site = CallSite::here();
-    const auto block = PoolBlocks::instance().take_back(memory.data, site);
+    const auto block =
+        PoolBlocks::instance().take_back(memory.data, site, Names::instance().of(memory.data));
     if (!block) return;
     const auto close = [data = memory.data, site] {
       PoolBlocks::instance().take_back_on_device(data, site);
