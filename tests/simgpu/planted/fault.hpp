@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// @file
+/// The faults that the simulated GPU must find.
+
+namespace planted {
+
+/// A fault, and the program that has it.
+struct Fault {
+  std::string_view name;
+  std::string_view what;
+  /// The word that the report must start with.
+  std::string_view kind;
+  /// What one report must name, all of it: functions, kernels, files, streams, memory.
+  std::vector<std::string_view> places;
+  /// Runs the program: right, unless the fault was planted (switch.hpp).
+  void (*run)() = nullptr;
+};
+
+/// All of them, in the order of the table.
+std::span<const Fault> faults();
+
+/// @return null if there is none of that name.
+const Fault* find_fault(std::string_view name);
+
+}  // namespace planted

@@ -1,0 +1,43 @@
+#pragma once
+
+/// @file
+/// The programs. Each is right, unless the fault of the same name was planted; where its own source
+/// has no switch, planted.cmake puts one into a copy of a file of lockstep's.
+
+namespace planted {
+
+// Two ranks that train (training.hpp), over copies of lockstep's own files.
+void communication_ignores_backward();
+void optimizer_ignores_all_reduce();
+void bucket_written_twice();
+void collectives_out_of_order();
+void event_leak();
+
+// Collectives.
+void count_mismatch();
+
+// Memory.
+void freed_without_record_stream();
+void uninitialized_read();
+void host_reads_too_early();
+void allocation_during_capture();
+
+// Kernels.
+void missing_syncthreads();
+void shared_index_out_of_range();
+void kernel_misses_tail();
+
+// Products.
+void wrong_leading_dimension();
+void wrong_epilogue();
+
+// Patterns of bugs that shipped elsewhere.
+void reduced_buffer_freed();
+void hook_on_side_stream();
+void gradient_of_another_stream();
+void shared_gradient_buffer();
+void stale_gathered_data();
+void root_gradient_of_another_stream();
+void replayed_gradient_accumulated();
+
+}  // namespace planted
