@@ -99,8 +99,8 @@ class Communicator : public RefCounted {
   virtual IntrusivePtr<Communicator> split(int color, int key) = 0;
 
   /// Fails what is under way, here and on the other ranks, with `reason`. May be called from any
-  /// thread. Over NCCL the others hear of it from the job's Session; without one they run into their
-  /// timeout. @param reason the first error, as every rank shall report it.
+  /// thread. Over NCCL the others hear of it from the job's Session; without one they run into
+  /// their timeout. @param reason the first error, as every rank shall report it.
   virtual void abort(const std::string& reason) noexcept = 0;
 
   /// One line on what this rank is doing, for watchdogs. May be called from any thread.
