@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -50,6 +51,14 @@ inline std::vector<nlohmann::json> read_log(const std::filesystem::path& path) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) steps.push_back(nlohmann::json::parse(line));
   return steps;
+}
+
+/// What stands behind "held-out loss " in a program's output; NaN, and a failure, if nothing does.
+inline double held_out_loss(const std::string& output) {
+  const std::string words = "held-out loss ";
+  const auto at = output.find(words);
+  EXPECT_NE(at, std::string::npos) << output;
+  return at == std::string::npos ? std::nan("") : std::stod(output.substr(at + words.size()));
 }
 
 inline std::size_t count_lines(const std::filesystem::path& path) {
