@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "simgpu/engine/faults.hpp"
+#include "simgpu/engine/launcher.hpp"
 
 namespace simgpu {
 namespace {
@@ -32,13 +33,7 @@ std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t mo
 
 // One for each of this host's ranks, if a launcher says how many there are.
 std::uint64_t default_devices() {
-  constexpr std::uint64_t most = 16;
-  for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE",
-                                 "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"}) {
-    const std::uint64_t ranks = std::strtoull(variable(name).c_str(), nullptr, 10);
-    if (ranks > 0) return std::min(ranks, most);
-  }
-  return 1;
+  return static_cast<std::uint64_t>(std::clamp(launcher_counts().local_ranks, 1, 16));
 }
 
 Order wanted_order() {

@@ -22,16 +22,18 @@ struct MeshGreeting {
   std::int32_t rank = 0;
 };
 
-// Equal for processes that see each other's descriptors.
+// Equal for processes of one host that see each other's descriptors.
 std::string host_key(const Card& identity) {
-  std::array<char, 64> boot{}, space{};
+  std::array<char, 64> boot{}, space{}, name{};
+  gethostname(name.data(), name.size() - 1);
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
     [[maybe_unused]] const auto* line = std::fgets(boot.data(), 40, file);
     std::fclose(file);
   }
   [[maybe_unused]] const ssize_t length =
       readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
-  std::string key = std::string(boot.data(), strcspn(boot.data(), "\n")) + space.data();
+  std::string key = std::string(boot.data(), strcspn(boot.data(), "\n")) + space.data() +
+                    std::string(name.data());
   const char* transport = std::getenv("LOCKSTEP_SIM_NCCL_TRANSPORT");
   if (transport && std::strcmp(transport, "tcp") == 0)
     key = "tcp " + std::to_string(getpid()) + ' ' + std::to_string(identity.rank) + ' ' + key;

@@ -1,12 +1,16 @@
 #include "simgpu/nccl/socket.hpp"
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "simgpu/engine/launcher.hpp"
 #include "simgpu/nccl/failure.hpp"
 
 namespace simgpu::nccl {
@@ -60,6 +65,23 @@ Descriptor try_connect(const sockaddr_in& address) {
   return socket;
 }
 
+constexpr const char* loopback = "127.0.0.1";
+
+// Of the first interface that is up and leads anywhere.
+std::string outward_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return loopback;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    const bool leads_out = (entry->ifa_flags & IFF_UP) && !(entry->ifa_flags & IFF_LOOPBACK);
+    if (!leads_out || !entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size())) return text.data();
+  }
+  return loopback;
+}
+
 }  // namespace
 
 Descriptor::~Descriptor() {
@@ -68,7 +90,8 @@ Descriptor::~Descriptor() {
 
 std::string meeting_address() {
   const char* chosen = std::getenv("LOCKSTEP_ADDRESS");
-  return chosen && *chosen ? chosen : "127.0.0.1";
+  if (chosen && *chosen) return chosen;
+  return launcher_counts().spans_hosts() ? outward_address() : loopback;
 }
 
 Descriptor listen_on(const std::string& address) {
