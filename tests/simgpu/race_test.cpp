@@ -1,3 +1,4 @@
+#include <atomic>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -138,6 +139,30 @@ TEST_F(Race, IsNoneWithACopyThatFollowsAKernel) {
   put_kernel(b_, "reader", {{data_, 1024, true}}, {{data_, 1024, false}});
   drain();
   EXPECT_TRUE(reports_.empty());
+}
+
+// Each read covers the one before; what the second kernel does becomes known after both, and it is
+// ordered against the second alone.
+TEST_F(Race, IsFoundWithAnAccessThatALaterOneCovers) {
+  std::atomic<bool> may_run = false;
+  EXPECT_EQ(enqueue(a_, {.name = "gate",
+                         .run =
+                             [&] {
+                               while (!may_run) std::this_thread::yield();
+                               return true;
+                             }}),
+            cudaSuccess);
+  for (const char* const name : {"first kernel", "second kernel"}) {
+    put_kernel(a_, name, {{data_, 1024, true}}, {{data_, 1024, true}});
+    cudaEventRecord(event_, a_);
+    cudaStreamWaitEvent(b_, event_, 0);
+    put(b_, "reader", {{data_, 1024, false}});
+  }
+  may_run = true;
+  drain();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_NE(reports_[0].text.find("second  second kernel writes it"), std::string::npos)
+      << reports_[0].text;
 }
 
 // The kernel's accesses become known after those of the copy that was queued after it.

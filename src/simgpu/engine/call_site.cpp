@@ -52,7 +52,8 @@ bool is_lambda(const Symbol& symbol) {
 
 // A place in the program that uses lockstep, rather than in lockstep.
 bool is_of_program(const Symbol& symbol) {
-  return !symbol.file.empty() && !is_in_one_of(symbol, {"include/lockstep/", "kernels/", "src/"});
+  return !symbol.file.empty() &&
+         !is_in_one_of(symbol, {"include/lockstep/", "kernels/", "src/", "nptl/", "sysdeps/"});
 }
 
 // The frames that say something, innermost first, as far as main.
@@ -62,7 +63,8 @@ std::vector<Symbol> telling_frames(const CallSite& site) {
     // A return address belongs to the line after the call.
     const auto* const call = static_cast<const char*>(site.frames[i]) - 1;
     for (Symbol& symbol : symbols_of(call)) {
-      if (is_plumbing(symbol) || (!telling.empty() && is_lambda(symbol))) continue;
+      const bool is_between = !telling.empty() && is_lambda(symbol) && !is_of_program(symbol);
+      if (is_plumbing(symbol) || is_between) continue;
       telling.push_back(std::move(symbol));
       if (telling.back().function == "main") return telling;
     }

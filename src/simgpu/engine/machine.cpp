@@ -70,7 +70,10 @@ void Machine::begin_task(const Task& task) {
 }
 
 void Machine::end_task(const Task& task) {
-  if (task.accesses_are_bounds) check_accesses(task.actor, touched_now);
+  if (!task.accesses_are_bounds) return;
+  check_accesses(task.actor, touched_now);
+  const std::lock_guard lock(races_mutex_);
+  races_.has_come(task.actor->number);
 }
 
 CUstream_st* Machine::find(cudaStream_t handle) {
@@ -181,6 +184,10 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   task.actor = std::make_shared<const Actor>(Actor{std::move(operation.name), operation.site,
                                                    queue.name, epoch, queue.clock, false,
                                                    next_call_number(), operation.changes_hands});
+  if (operation.accesses_are_bounds) {
+    const std::lock_guard races_lock(races_mutex_);
+    races_.expect(task.actor->number);
+  }
   task.run = std::move(operation.run);
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;

@@ -38,22 +38,35 @@ void RaceDetector::check(const History::value_type& piece, const ActorPtr& actor
     races.push_back(std::move(race));
   };
   compare(piece.second.write, true);
+  for (const Covered& covered : piece.second.covered)
+    if (actor->number < covered.by && (writes || covered.writes))
+      compare(covered.actor, covered.writes);
   if (!writes) return;
   for (const ActorPtr& read : piece.second.reads) compare(read, false);
 }
 
-void RaceDetector::note(Piece& piece, const ActorPtr& actor, bool writes) {
-  // An access that became known late, of an operation that came before the last write.
-  if (piece.write != nullptr && piece.write != actor && actor->comes_before(*piece.write)) return;
-  if (writes) {
-    piece.write = actor;
-    std::erase_if(piece.reads, [&](const ActorPtr& read) { return read->comes_before(*actor); });
-    return;
-  }
-  std::erase_if(piece.reads, [&](const ActorPtr& read) {
-    return read->epoch.component == actor->epoch.component && read->comes_before(*actor);
+void RaceDetector::cover(Piece& piece, const ActorPtr& actor, bool writes, std::uint64_t by) const {
+  if (actor == nullptr || expected_.empty() || *expected_.begin() >= by) return;
+  piece.covered.push_back({actor, writes, by});
+}
+
+void RaceDetector::note(Piece& piece, const ActorPtr& actor, bool writes) const {
+  std::erase_if(piece.covered, [&](const Covered& covered) {
+    return expected_.empty() || *expected_.begin() >= covered.by;
   });
-  piece.reads.push_back(actor);
+  // An access that became known late, of an operation that came before the last write.
+  if (piece.write != nullptr && piece.write != actor && actor->comes_before(*piece.write))
+    return cover(piece, actor, writes, piece.write->number);
+  const auto is_covered = [&](const ActorPtr& read) {
+    const bool is =
+        read->comes_before(*actor) && (writes || read->epoch.component == actor->epoch.component);
+    if (is && read != actor) cover(piece, read, false, actor->number);
+    return is;
+  };
+  std::erase_if(piece.reads, is_covered);
+  if (!writes) return piece.reads.push_back(actor);
+  if (piece.write != actor) cover(piece, piece.write, true, actor->number);
+  piece.write = actor;
 }
 
 std::vector<Race> RaceDetector::add(const ActorPtr& actor, const Access& access) {
@@ -67,7 +80,7 @@ std::vector<Race> RaceDetector::add(const ActorPtr& actor, const Access& access)
   while (reached < end) {
     if (at == history_.end() || at->first > reached) {
       const std::uintptr_t gap_end = at == history_.end() ? end : std::min(end, at->first);
-      at = history_.emplace_hint(at, reached, Piece{gap_end, nullptr, {}});
+      at = history_.emplace_hint(at, reached, Piece{gap_end, nullptr, {}, {}});
     }
     check(*at, actor, access.writes, races);
     note(at->second, actor, access.writes);
@@ -83,7 +96,8 @@ void RaceDetector::merge(std::uintptr_t begin, std::uintptr_t end) {
   while (at != history_.end() && at->second.end < end) {
     const auto next = std::next(at);
     if (next == history_.end() || next->first != at->second.end) break;
-    if (next->second.write == at->second.write && next->second.reads == at->second.reads) {
+    if (next->second.write == at->second.write && next->second.reads == at->second.reads &&
+        next->second.covered == at->second.covered) {
       at->second.end = next->second.end;
       history_.erase(next);
     } else {
