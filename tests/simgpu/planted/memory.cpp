@@ -4,9 +4,9 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/upstream.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
-#include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "simgpu/planted/programs.hpp"
+#include "simgpu/planted/streams.hpp"
 #include "simgpu/planted/switch.hpp"
 
 /// @file
@@ -19,13 +19,6 @@ using namespace lockstep;
 
 const Device gpu = cuda(0);
 const TensorOptions f32{.dtype = DType::f32, .device = gpu};
-
-/// Lets `later` wait for what is on `earlier` now.
-void order(StreamRef earlier, StreamRef later) {
-  Event event(gpu);
-  event.record(earlier);
-  event.wait(later);
-}
 
 // A temporary result that a side stream copies; it goes back to the pool at the end.
 void copy_on_side_stream(StreamRef side, const Tensor& target) {

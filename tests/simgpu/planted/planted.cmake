@@ -45,6 +45,11 @@ lockstep_plant(planted_faults src/ddp/reducer.cpp
 lockstep_plant(planted_faults src/autograd/engine.cpp
   "if (--node.waiting_ != 0) return"
   "if (--node.waiting_ != 0 && !::planted::is_planted(\"bucket-written-twice\")) return")
+lockstep_plant(planted_faults src/backend/cuda/lt_plan.cpp
+  "matrix.columns), matrix.leading)"
+  "matrix.columns), ::planted::is_planted(\"wrong-leading-dimension\") ? (matrix.leading + 7) / 8 * 8 : matrix.leading)"
+  "return CUBLASLT_EPILOGUE_GELU_AUX_BIAS"
+  "return ::planted::is_planted(\"wrong-epilogue\") ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU_AUX_BIAS")
 lockstep_plant(planted_faults src/runtime/stream.cpp
   "if (handle_) device_runtime(device_.type).destroy_event(device_, handle_)"
   "if (handle_ && !::planted::is_planted(\"event-leak\")) device_runtime(device_.type).destroy_event(device_, handle_)")
