@@ -13,15 +13,25 @@ if(NOT LOCKSTEP_INSTALL)
   return()
 endif()
 
+# A build with the simulated GPU lies beside the usual one; lockstepConfig.cmake chooses.
 set(lockstep_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
+set(lockstep_variant "")
+set(lockstep_library_dir "${CMAKE_INSTALL_LIBDIR}")
+if(LOCKSTEP_WITH_SIMGPU)
+  set(lockstep_variant Simulated)
+  string(APPEND lockstep_library_dir "/lockstep-simulated")
+endif()
+set(lockstep_targets_file "lockstepTargets${lockstep_variant}.cmake")
+set(lockstep_build_file "lockstepBuild${lockstep_variant}.cmake")
+
 install(TARGETS lockstep EXPORT lockstepTargets
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        ARCHIVE DESTINATION "${lockstep_library_dir}"
+        LIBRARY DESTINATION "${lockstep_library_dir}"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 if(LOCKSTEP_WITH_SIMGPU)
   install(TARGETS lockstep_simgpu EXPORT lockstepTargets
-          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+          ARCHIVE DESTINATION "${lockstep_library_dir}"
+          LIBRARY DESTINATION "${lockstep_library_dir}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/simgpu/include/"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep-simgpu")
 endif()
@@ -30,17 +40,19 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/lockstep")
-install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${lockstep_package_dir}")
+install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${lockstep_package_dir}"
+        FILE "${lockstep_targets_file}")
 export(EXPORT lockstepTargets NAMESPACE lockstep::
-       FILE "${PROJECT_BINARY_DIR}/lockstepTargets.cmake")
+       FILE "${PROJECT_BINARY_DIR}/${lockstep_targets_file}")
 
-configure_package_config_file(
-  "${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in" "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
-  INSTALL_DESTINATION "${lockstep_package_dir}"
-  NO_SET_AND_CHECK_MACRO)
+configure_file("${PROJECT_SOURCE_DIR}/cmake/lockstepBuild.cmake.in"
+               "${PROJECT_BINARY_DIR}/${lockstep_build_file}" @ONLY)
+configure_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake"
+               "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" COPYONLY)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
+              "${PROJECT_BINARY_DIR}/${lockstep_build_file}"
               "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
         DESTINATION "${lockstep_package_dir}")
 

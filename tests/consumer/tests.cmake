@@ -15,6 +15,15 @@ if(LOCKSTEP_INSTALL)
   lockstep_add_consumer_test(install LABELS cpu)
   lockstep_add_consumer_test(build_tree LABELS cpu)
 endif()
+if(LOCKSTEP_INSTALL AND LOCKSTEP_WITH_SIMGPU)
+  add_test(NAME Consumer.simulated_gpu
+    COMMAND "${CMAKE_COMMAND}" -D "LOCKSTEP_BUILD=${PROJECT_BINARY_DIR}"
+            -D "WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer/simulated_gpu"
+            -D "GENERATOR=${CMAKE_GENERATOR}" -D "COMPILER=${CMAKE_CXX_COMPILER}"
+            -D "LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}" -D JOBS=${processors}
+            -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/simulated_gpu/run.cmake")
+  set_tests_properties(Consumer.simulated_gpu PROPERTIES LABELS sim TIMEOUT ${test_timeout})
+endif()
 if(NOT LOCKSTEP_SANITIZE)
   lockstep_add_consumer_test(subproject LABELS cpu slow)
   set_tests_properties(Consumer.subproject PROPERTIES PROCESSORS ${processors}

@@ -121,6 +121,21 @@ TEST(SimMemory, ReportsAnOverwrittenGuardAtACheckpointOnce) {
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
 }
 
+TEST(SimMemory, ReportsAGuardThatALibraryOverwroteWhenTheHostWaitsForTheDevice) {
+  Findings findings;
+  const DeviceMemory memory(100);
+  ASSERT_EQ(enqueue(nullptr, {.name = "a library",
+                              .run =
+                                  [&] {
+                                    memory.data()[103] = std::byte{1};
+                                    return true;
+                                  }}),
+            cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
+  EXPECT_THAT(findings.text(), HasSubstr("3 bytes past the end of the block of 100 bytes"));
+}
+
 TEST(SimMemory, ReportsFreeingTwiceAndFreeingWhatWasNotAllocated) {
   Findings findings;
   void* data = nullptr;

@@ -8,6 +8,7 @@
 
 #include "cuda_runtime_api.h"
 #include "lockstep/memory/block_observer.hpp"
+#include "simgpu/engine/leaks.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/findings.hpp"
 #include "simgpu/memory/access_check.hpp"
@@ -139,6 +140,34 @@ TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesNoHandOut) {
   std::byte* const data = hand_out(0, 512, 512);
   wait();
   EXPECT_THAT(problem_of({data, 4, false})->text, Not(HasSubstr("last written by")));
+}
+
+TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedOnceWhenTheHostWaitsForTheDevice) {
+  std::byte* const data = hand_out(0, 700, 1024);
+  ASSERT_EQ(enqueue(stream, {.name = "a library",
+                             .run =
+                                 [data] {
+                                   data[703] = std::byte{1};
+                                   return true;
+                                 }}),
+            cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  take_back(0, 1024);
+  wait();
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
+  EXPECT_THAT(findings.text(), HasSubstr("3 bytes past the end of the pool block"));
+}
+
+TEST_F(SimPoolBlocks, ThatNeverGoBackAreLeaksAtTheirBytes) {
+  const std::size_t before = report_leaks();
+  hand_out(0, 700, 1024);
+  hand_out(1024, 512, 512);
+  take_back(1024, 512);
+  EXPECT_EQ(report_leaks(), before + 1);
+  EXPECT_THAT(findings.text(), HasSubstr("1 x pool block (700 bytes) never destroyed"));
+  take_back(0, 1024);
+  EXPECT_EQ(report_leaks(), before);
 }
 
 /// The block is used by a second stream, which starts behind the first one.

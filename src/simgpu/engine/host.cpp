@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "simgpu/engine/machine.hpp"
+#include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/pinned_pages.hpp"
 
 namespace simgpu {
@@ -65,6 +66,7 @@ cudaError_t synchronize_device(int device) {
   }
   lock.unlock();
   open_ordered_pages();
+  check_guards(device);
   return machine.sticky_error;
 }
 

@@ -6,6 +6,7 @@
 #include "simgpu/engine/faults.hpp"
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/leaks.hpp"
+#include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/device_side.hpp"
 
 namespace simgpu {
@@ -49,6 +50,7 @@ void Machine::end_of_process() {
     machine.scheduler_->drain(lock);
   }
   machine.scheduler_->stop();
+  check_guards();
   if (options().report_leaks) report_leaks();
 }
 

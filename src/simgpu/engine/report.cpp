@@ -32,7 +32,8 @@ Reports& reports() {
 
 void fail_after_findings(int status, void*) {
   if (status != 0 || reports().to_stderr == 0) return;
-  std::fprintf(stderr, "simulated GPU: %zu findings\n", reports().to_stderr.load());
+  const std::size_t found = reports().to_stderr;
+  std::fprintf(stderr, "simulated GPU: %zu finding%s\n", found, found == 1 ? "" : "s");
   std::fflush(nullptr);
   ::_exit(exit_code);
 }

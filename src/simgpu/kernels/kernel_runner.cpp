@@ -5,6 +5,7 @@
 #include "simgpu/kernels/kernel_findings.hpp"
 #include "simgpu/kernels/shared_variables.hpp"
 #include "simgpu/kernels/watching.hpp"
+#include "simgpu/memory/address_space.hpp"
 
 namespace simgpu {
 
@@ -25,6 +26,8 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
     const WatchScope scope(watched ? this : nullptr);
     scheduler_.run(launch.thread, launch.shape.block, *this);
   }
+  // What was reported as an access is not to be found as damage again.
+  if (!is_first(Finding::out_of_bounds)) mend_guards();
   end_findings();
   return watched ? device_watch_.finish() : std::vector<Access>{};
 }

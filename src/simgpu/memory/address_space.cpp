@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "simgpu/engine/options.hpp"
+#include "simgpu/engine/report.hpp"
 #include "simgpu/memory/allocations.hpp"
 #include "simgpu/memory/bits.hpp"
 #include "simgpu/memory/fast_path.hpp"
@@ -30,11 +31,11 @@ cudaError_t allocate(void** data, std::size_t bytes, int device, MemoryKind kind
 
 cudaError_t release(void* data, MemoryKind kind) {
   const std::optional<Allocation> gone = Allocations::instance().find(data);
-  const cudaError_t status = Allocations::instance().release(data, kind);
-  if (status != cudaSuccess || !gone) return status;
-  PoolBlocks::instance().forget(gone->block.data, gone->block.bytes);
-  Names::instance().forget(gone->block.data, gone->block.bytes);
-  return status;
+  if (gone && gone->block.data == data && gone->block.kind == kind) {
+    PoolBlocks::instance().forget(gone->block.data, gone->block.bytes);
+    Names::instance().forget(gone->block.data, gone->block.bytes);
+  }
+  return Allocations::instance().release(data, kind);
 }
 
 std::size_t total_memory(int) { return options().memory; }
@@ -62,7 +63,17 @@ LiveRange find_live_range(const void* address) {
   return in_pool ? *in_pool : LiveRange{begin, end};
 }
 
-void check_guards() { Allocations::instance().check_guards(); }
+void check_guards(std::optional<int> device) {
+  for (std::string& text : Allocations::instance().mend_guards(device))
+    report(Finding::out_of_bounds, std::move(text));
+  for (std::string& text : PoolBlocks::instance().mend_guards(device))
+    report(Finding::out_of_bounds, std::move(text));
+}
+
+void mend_guards() {
+  Allocations::instance().mend_guards(std::nullopt);
+  PoolBlocks::instance().mend_guards(std::nullopt);
+}
 
 void mark_initialized(const void* data, std::size_t bytes) {
   if (is_tracked(data)) set_bits(Layout::initialized_bits, data, bytes, true);

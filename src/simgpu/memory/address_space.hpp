@@ -46,8 +46,12 @@ std::string describe_address(const void* address);
 /// than the one with this number (engine/host.hpp); empty otherwise.
 std::string describe_former(const void* address, std::uint64_t call);
 
-/// Looks at the guards of all live allocations and reports those that were overwritten, once each.
-void check_guards();
+/// Looks at the guards of the live allocations and pool blocks of a device, or of all, and reports
+/// those that were overwritten, once each: by the host, by a library, by a kernel that is not
+/// watched.
+void check_guards(std::optional<int> device = std::nullopt);
+/// Fills damaged guards again without a word, after a report of what overwrote them.
+void mend_guards();
 
 /// Shadow of initialised bytes, of ranges of any size. What is not tracked is ignored.
 void mark_initialized(const void* data, std::size_t bytes);

@@ -182,18 +182,18 @@ std::size_t Allocations::used(int slot) const {
   return used_[static_cast<std::size_t>(slot)];
 }
 
-void Allocations::check_guards() {
+std::vector<std::string> Allocations::mend_guards(std::optional<int> device) {
   std::vector<std::string> damages;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [pages, allocation] : live_) {
-      const std::byte* damage = damaged_guard(allocation);
-      if (!damage) continue;
-      damages.push_back(damage_text(allocation, damage));
-      fill_guards(allocation);
-    }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [pages, allocation] : live_) {
+    const bool is_pinned = allocation.block.kind == MemoryKind::pinned;
+    if (device && !is_pinned && allocation.block.device != *device) continue;
+    const std::byte* damage = damaged_guard(allocation);
+    if (!damage) continue;
+    damages.push_back(damage_text(allocation, damage));
+    fill_guards(allocation);
   }
-  for (std::string& text : damages) report(Finding::out_of_bounds, std::move(text));
+  return damages;
 }
 
 }  // namespace simgpu

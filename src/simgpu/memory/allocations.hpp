@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,8 +47,9 @@ class Allocations {
 
   std::vector<Allocation> live() const;
   std::size_t used(int slot) const;
-  /// Reports each live allocation with a damaged guard, once.
-  void check_guards();
+  /// Fills the damaged guards of live allocations again, of a device and of pinned memory, or of
+  /// all. @return for each of them, what a report says
+  std::vector<std::string> mend_guards(std::optional<int> device);
 
  private:
   using ByPage = std::map<std::uintptr_t, Allocation>;

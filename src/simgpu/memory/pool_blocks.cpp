@@ -1,11 +1,13 @@
 #include "simgpu/memory/pool_blocks.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "simgpu/engine/report.hpp"
 #include "simgpu/memory/allocations.hpp"
 #include "simgpu/memory/bits.hpp"
 #include "simgpu/memory/describe.hpp"
+#include "simgpu/memory/device_side.hpp"
 #include "simgpu/memory/patterns.hpp"
 
 namespace simgpu {
@@ -23,12 +25,18 @@ void close(const void* data, std::size_t bytes) {
   set_bits(Layout::initialized_bits, data, bytes, false);
 }
 
-void check_guard(const PoolBlock& block) {
-  const std::byte* end = block.block.data + block.block.bytes;
-  const auto at = first_difference(end, block.capacity - block.block.bytes, Pattern::guard);
-  if (at)
-    report(Finding::out_of_bounds,
-           "the guard behind memory was overwritten: " + describe_in(block.block, end + *at));
+std::byte* guard_of(const PoolBlock& block) { return block.block.data + block.block.bytes; }
+
+std::size_t guard_bytes_of(const PoolBlock& block) { return block.capacity - block.block.bytes; }
+
+/// The first byte of the guard that was overwritten, or null.
+const std::byte* damage_of(const PoolBlock& block) {
+  const auto at = first_difference(guard_of(block), guard_bytes_of(block), Pattern::guard);
+  return at ? guard_of(block) + *at : nullptr;
+}
+
+std::string damage_text(const PoolBlock& block, const std::byte* damage) {
+  return "the guard behind memory was overwritten: " + describe_in(block.block, damage);
 }
 
 }  // namespace
@@ -75,12 +83,12 @@ void PoolBlocks::hand_out_on_device(const PoolBlock& block) {
   {
     const std::lock_guard lock(mutex_);
     open_pool(block);
+    fill_pattern(guard_of(block), guard_bytes_of(block), Pattern::guard);
     on_device_.hand_out(block);
   }
   close(data, block.capacity);
   set_bits(Layout::live_bits, data, bytes, true);
   fill_pattern(data, bytes, Pattern::fresh);
-  fill_pattern(data + bytes, block.capacity - bytes, Pattern::guard);
 }
 
 void PoolBlocks::take_back_on_device(const void* data, const CallSite& site) {
@@ -90,8 +98,27 @@ void PoolBlocks::take_back_on_device(const void* data, const CallSite& site) {
     block = copy_of(on_device_.take_back(data, site));
   }
   if (!block) return;
-  check_guard(*block);
+  if (const std::byte* damage = damage_of(*block))
+    report(Finding::out_of_bounds, damage_text(*block, damage));
   close(data, block->capacity);
+}
+
+std::vector<std::string> PoolBlocks::mend_guards(std::optional<int> device) {
+  std::vector<std::pair<PoolBlock, const std::byte*>> damaged;
+  {
+    const DeviceSideScope scope;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [begin, block] : on_device_.all()) {
+      if (!block.live || block.block.device != device.value_or(block.block.device)) continue;
+      const std::byte* damage = damage_of(block);
+      if (!damage) continue;
+      damaged.emplace_back(block, damage);
+      fill_pattern(guard_of(block), guard_bytes_of(block), Pattern::guard);
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [block, damage] : damaged) texts.push_back(damage_text(block, damage));
+  return texts;
 }
 
 std::optional<PoolBlock> PoolBlocks::find_on_device(const void* address) const {

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "simgpu/memory/block_table.hpp"
 #include "simgpu/memory/fast_path.hpp"
@@ -34,6 +36,9 @@ class PoolBlocks {
   void hand_out_on_device(const PoolBlock& block);
   /// Device: checks the guard behind the block; nothing may touch it from now on.
   void take_back_on_device(const void* data, const CallSite& site);
+  /// Fills the damaged guards of live blocks again, of a device or of all. Any thread.
+  /// @return for each of them, what a report says
+  std::vector<std::string> mend_guards(std::optional<int> device);
   std::optional<PoolBlock> find_on_device(const void* address) const;
   bool serves_pool_on_device(const void* data) const;
   /// Device: the bounds of the live pool block at the address, empty if there is none; nothing if

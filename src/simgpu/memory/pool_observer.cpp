@@ -7,6 +7,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/host_threads.hpp"
+#include "simgpu/engine/leaks.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/names.hpp"
@@ -55,6 +56,7 @@ class PoolObserver final : public lockstep::BlockObserver {
     // The host fills pinned memory unseen, in no stream's order.
     if (slot_of(memory.data) == Layout::pinned_slot) return;
     PoolBlocks::instance().hand_out(block);
+    object_created("pool block", memory.data, std::to_string(bytes) + " bytes");
     const auto fill = [block] { PoolBlocks::instance().hand_out_on_device(block); };
     enqueue_on(stream,
                change_of_hands("hand-out of a pool block", block.block.created, block, fill));
@@ -68,6 +70,7 @@ class PoolObserver final : public lockstep::BlockObserver {
     const auto block =
         PoolBlocks::instance().take_back(memory.data, site, Names::instance().of(memory.data));
     if (!block) return;
+    object_destroyed("pool block", memory.data);
     const auto close = [data = memory.data, site] {
       PoolBlocks::instance().take_back_on_device(data, site);
     };
