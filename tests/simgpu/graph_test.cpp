@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "simgpu_fixture.hpp"
 
@@ -108,10 +110,75 @@ TEST_F(Graph, CannotBeCapturedWithAnAllocation) {
   EXPECT_EQ(graph_, nullptr);
 }
 
-TEST_F(Graph, CannotBeCapturedWithASynchronisation) {
+TEST_F(Graph, CannotBeCapturedWithCallsThatAllocateFreeOrWait) {
+  void* const pinned = [] {
+    void* data = nullptr;
+    EXPECT_EQ(cudaMallocHost(&data, 64), cudaSuccess);
+    return data;
+  }();
+  void* made = nullptr;
+  const std::pair<const char*, std::function<cudaError_t()>> calls[] = {
+      {"cudaMalloc", [&] { return cudaMalloc(&made, 64); }},
+      {"cudaFree", [&] { return cudaFree(data_); }},
+      {"cudaMallocHost", [&] { return cudaMallocHost(&made, 64); }},
+      {"cudaHostAlloc", [&] { return cudaHostAlloc(&made, 64, cudaHostAllocDefault); }},
+      {"cudaFreeHost", [&] { return cudaFreeHost(pinned); }},
+      {"cudaMemcpy", [&] { return cudaMemcpy(data_, pinned, 64, cudaMemcpyHostToDevice); }},
+      {"cudaMemset", [&] { return cudaMemset(data_, 0, 64); }},
+      {"cudaStreamSynchronize", [&] { return cudaStreamSynchronize(b_); }},
+      {"cudaDeviceSynchronize", [&] { return cudaDeviceSynchronize(); }},
+      {"cudaEventSynchronize", [&] { return cudaEventSynchronize(fork_); }},
+      {"cudaEventQuery", [&] { return cudaEventQuery(fork_); }},
+      {"cudaDeviceReset", [&] { return cudaDeviceReset(); }},
+  };
+  for (const auto& [name, call] : calls) {
+    begin();
+    put(a_, "first");
+    reports_.clear();
+    EXPECT_EQ(call(), cudaErrorStreamCaptureUnsupported) << name;
+    ASSERT_EQ(reports_.size(), 1u) << name;
+    EXPECT_NE(reports_[0].text.find(name), std::string::npos) << reports_[0].text;
+    EXPECT_EQ(cudaStreamEndCapture(a_, &graph_), cudaErrorStreamCaptureInvalidated) << name;
+  }
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+TEST_F(Graph, CannotBeCapturedWithAQueryOfItsStream) {
   begin();
-  EXPECT_EQ(cudaStreamSynchronize(a_), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(cudaStreamEndCapture(a_, &graph_), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(Graph, OrdersWorkOutsideByExternalEvents) {
+  begin();
+  EXPECT_EQ(cudaStreamWaitEvent(a_, fork_, cudaEventWaitExternal), cudaSuccess);
+  put(a_, "captured", {{data_, 64, true}});
+  EXPECT_EQ(cudaEventRecordWithFlags(join_, a_, cudaEventRecordExternal), cudaSuccess);
+  put(a_, "more", {{data_, 64, false}});
+  ASSERT_EQ(cudaStreamEndCapture(a_, &graph_), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  put(b_, "before", {{data_, 64, true}});
+  cudaEventRecord(fork_, b_);
+  cudaGraphLaunch(executable_, a_);
+  cudaStreamWaitEvent(b_, join_, 0);
+  put(b_, "after", {{data_, 64, false}});
+  drain();
+  EXPECT_TRUE(reports_.empty()) << reports_[0].text;
+  EXPECT_LT(place("before"), place("captured"));
+  EXPECT_LT(place("captured"), place("after"));
+  put(b_, "too early", {{data_, 64, true}});
+  drain();
+  EXPECT_EQ(reports_.size(), 0u) << "the host has waited";
+  cudaGraphLaunch(executable_, a_);
+  cudaStreamWaitEvent(b_, join_, 0);
+  put(b_, "beside the rest", {{data_, 64, true}});
+  drain();
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(Graph, ExternalEventsAreForCapturesAlone) {
+  EXPECT_EQ(cudaEventRecordWithFlags(join_, a_, cudaEventRecordExternal), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamWaitEvent(a_, join_, cudaEventWaitExternal), cudaErrorInvalidValue);
 }
 
 TEST_F(Graph, AllowsUnsafeCallsInRelaxedCapture) {

@@ -191,6 +191,29 @@ TEST_F(Runtime, RunsHostFunctionsOfAGraphAtEachLaunch) {
   cudaGraphDestroy(graph);
 }
 
+TEST_F(Runtime, AResetOfADeviceEndsWhatLivesOnIt) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  void* data = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&data, 1000), cudaSuccess);
+  put(stream, "work", {{data, 1000, true}});
+  EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
+  EXPECT_EQ(ran_.size(), 1u) << "it waits for what is queued";
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventSynchronize(event), cudaErrorInvalidResourceHandle);
+  std::size_t available = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&available, &total), cudaSuccess);
+  EXPECT_EQ(available, total);
+  EXPECT_EQ(cudaMalloc(&data, 1000), cudaSuccess) << "the device can be used again";
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+  EXPECT_TRUE(reports_.empty());
+}
+
 TEST_F(Runtime, AnswersQueriesTruthfully) {
   const cudaStream_t stream = make_stream(cudaStreamNonBlocking);
   for (int i = 0; i < 30; ++i) put(stream, "work");

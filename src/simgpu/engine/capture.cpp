@@ -77,10 +77,18 @@ cudaError_t refuse_capturing(CUstream_st& stream) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-void capture_record(CUevent_st& event, CUstream_st& stream) {
+cudaError_t capture_record(CUevent_st& event, CUstream_st& stream) {
   event.capture = stream.capture;
   event.frontier = stream.frontier;
   event.task = nullptr;
+  return cudaSuccess;
+}
+
+cudaError_t capture_external(CUstream_st& stream, EventsOfNode events) {
+  const char* const name = events.records != nullptr ? "cudaEventRecord" : "cudaStreamWaitEvent";
+  const cudaError_t status = capture_operation(stream, {.name = name, .site = CallSite::here()});
+  if (status == cudaSuccess) stream.frontier.front()->events = events;
+  return status;
 }
 
 cudaError_t capture_wait(CUstream_st& stream, CUevent_st& event) {

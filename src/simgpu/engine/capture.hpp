@@ -12,6 +12,8 @@
 
 namespace simgpu {
 
+struct EventsOfNode;
+
 /// A capture, from cudaStreamBeginCapture to cudaStreamEndCapture.
 struct Capture {
   std::unique_ptr<CUgraph_st> graph;
@@ -48,8 +50,10 @@ cudaError_t forbid_during_capture(const char* function);
 cudaError_t refuse_capturing(CUstream_st& stream);
 
 /// The graph part of event record and wait.
-void capture_record(CUevent_st& event, CUstream_st& stream);
+cudaError_t capture_record(CUevent_st& event, CUstream_st& stream);
 cudaError_t capture_wait(CUstream_st& stream, CUevent_st& event);
+/// A node at which launches of the graph record an event or wait for one.
+cudaError_t capture_external(CUstream_st& stream, EventsOfNode events);
 
 /// The stream goes away: a capture that it takes part in cannot end well.
 void leave_capture(CUstream_st& stream);

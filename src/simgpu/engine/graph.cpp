@@ -4,10 +4,11 @@
 #include <unordered_map>
 
 #include "simgpu/engine/capture.hpp"
+#include "simgpu/engine/event_points.hpp"
 
 CUgraphNode_st* CUgraph_st::add(simgpu::Operation operation, std::vector<CUgraphNode_st*> after) {
   nodes.push_back(
-      std::make_unique<CUgraphNode_st>(CUgraphNode_st{std::move(operation), std::move(after)}));
+      std::make_unique<CUgraphNode_st>(CUgraphNode_st{std::move(operation), std::move(after), {}}));
   return nodes.back().get();
 }
 
@@ -18,7 +19,7 @@ std::vector<GraphStep> plan(const CUgraph_st& graph) {
   std::unordered_map<const CUgraphNode_st*, std::size_t> position;
   std::vector<std::size_t> ends;  // the youngest step of each lane
   for (const auto& node : graph.nodes) {
-    GraphStep step{node->operation, {}, ends.size()};
+    GraphStep step{node->operation, {}, ends.size(), node->events};
     for (const CUgraphNode_st* before : node->after) step.after.push_back(position.at(before));
     for (const std::size_t before : step.after)
       if (ends[steps[before].lane] == before) step.lane = std::min(step.lane, steps[before].lane);
@@ -64,7 +65,11 @@ std::vector<TaskPtr> queue_graph(Machine& machine, CUgraphExec_st& executable, C
       follow(queue, tasks[before], after);
       is_end[before] = false;
     }
+    if (const CUevent_st* event = machine.find(step.events.waits_for))
+      follow_point(*event, queue, after);
     tasks.push_back(machine.put(queue, step.operation, std::move(after), lock));
+    if (CUevent_st* event = machine.find(step.events.records))
+      record_point(*event, queue, machine.scheduler().now());
   }
   std::vector<TaskPtr> ends;
   for (std::size_t i = 0; i < tasks.size(); ++i)
@@ -84,6 +89,7 @@ void capture_graph(const CUgraphExec_st& executable, CUstream_st& stream) {
       is_end[before] = false;
     }
     nodes.push_back(graph.add(step.operation, std::move(after)));
+    nodes.back()->events = step.events;
   }
   if (nodes.empty()) return;
   stream.frontier.clear();

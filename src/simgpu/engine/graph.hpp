@@ -9,10 +9,22 @@
 /// @file
 /// Graphs of operations. Guarded by the machine's mutex.
 
+namespace simgpu {
+
+/// Events that launches of a graph record or wait for (cudaEventRecordExternal): those that live by
+/// then.
+struct EventsOfNode {
+  cudaEvent_t records = nullptr;
+  cudaEvent_t waits_for = nullptr;
+};
+
+}  // namespace simgpu
+
 /// An operation of a graph.
 struct CUgraphNode_st {
   simgpu::Operation operation;
   std::vector<CUgraphNode_st*> after;
+  simgpu::EventsOfNode events = {};
 };
 
 /// Operations in an order in which each follows those that it depends on.
@@ -30,6 +42,7 @@ struct GraphStep {
   Operation operation;
   std::vector<std::size_t> after;  ///< positions of earlier steps
   std::size_t lane = 0;            ///< 0 is the stream that the graph is launched on
+  EventsOfNode events = {};
 };
 
 /// The steps of a graph. A chain of nodes shares a lane; a fork opens new ones.

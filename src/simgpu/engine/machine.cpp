@@ -140,6 +140,13 @@ CUevent_st& Machine::create_event(int device, unsigned flags) {
   return created;
 }
 
+std::vector<CUevent_st*> Machine::events_of(int device) {
+  std::vector<CUevent_st*> found;
+  for (const auto& [handle, event] : events_)
+    if (event->device == device) found.push_back(event.get());
+  return found;
+}
+
 void Machine::destroy_event(CUevent_st& event) { events_.erase(&event); }
 
 Queue& Machine::create_queue(int device, std::string name) {

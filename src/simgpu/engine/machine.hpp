@@ -42,6 +42,7 @@ class Machine final : private SchedulerObserver {
   void destroy_stream(CUstream_st& stream);
   CUevent_st& create_event(int device, unsigned flags);
   void destroy_event(CUevent_st& event);
+  std::vector<CUevent_st*> events_of(int device);
   /// A queue of its own clock component, for what is ordered by more than a stream.
   Queue& create_queue(int device, std::string name);
   void destroy_queue(Queue& queue);

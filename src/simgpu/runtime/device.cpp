@@ -201,11 +201,6 @@ cudaError_t cudaDeviceSynchronize() {
   return entry.call([] { return simgpu::synchronize_device(simgpu::current_device()); });
 }
 
-cudaError_t cudaDeviceReset() {
-  static EntryPoint entry("cudaDeviceReset", Allowed::not_capturing);
-  return entry.call([] { return simgpu::synchronize_device(simgpu::current_device()); });
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
   static EntryPoint entry("cudaDriverGetVersion");
   return entry.call([&] {

@@ -2,6 +2,8 @@
 
 #include "simgpu/engine/capture.hpp"
 #include "simgpu/engine/entry.hpp"
+#include "simgpu/engine/event_points.hpp"
+#include "simgpu/engine/graph.hpp"
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/leaks.hpp"
 #include "simgpu/engine/machine.hpp"
@@ -36,17 +38,18 @@ cudaError_t destroy_event(cudaEvent_t handle) {
   return cudaSuccess;
 }
 
-cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle) {
+/// @param is_external in a capture, launches of the graph record the event
+cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle, bool is_external) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   CUevent_st* const event = machine.find(handle);
   CUstream_st* const stream = machine.find(stream_handle);
   if (event == nullptr || stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
-  if (stream->capture != nullptr) {
-    capture_record(*event, *stream);
-    return cudaSuccess;
-  }
+  if (stream->capture != nullptr)
+    return is_external ? capture_external(*stream, {.records = event})
+                       : capture_record(*event, *stream);
+  if (is_external) return cudaErrorInvalidValue;
   if (const cudaError_t refused = check_implicit_capture(*stream); refused != cudaSuccess)
     return refused;
   Queue& queue = *stream->queue;
@@ -55,26 +58,24 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle) {
     machine.put(queue, {.name = "cudaEventRecord"}, std::move(after), lock);
   else
     queue.clock.join(host_clock());
-  event->is_recorded = true;
-  event->task = queue.last;
-  event->time = std::max(queue.free_at, machine.scheduler().now());
-  event->clock = queue.clock;
-  event->capture = nullptr;
-  event->frontier.clear();
+  record_point(*event, queue, machine.scheduler().now());
   return cudaSuccess;
 }
 
-cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle) {
+/// @param is_external in a capture, launches of the graph wait for the event
+cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle, bool is_external) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   CUevent_st* const event = machine.find(handle);
   CUstream_st* const stream = machine.find(stream_handle);
   if (event == nullptr || stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (is_external)
+    return stream->capture != nullptr ? capture_external(*stream, {.waits_for = event})
+                                      : cudaErrorInvalidValue;
   if (event->capture != nullptr || stream->capture != nullptr) return capture_wait(*stream, *event);
   if (!event->is_recorded) return cudaSuccess;
   std::vector<TaskPtr> after = machine.legacy_order(*stream);
-  stream->queue->clock.join(event->clock);
-  if (event->task != nullptr) after.push_back(event->task);
+  follow_point(*event, *stream->queue, after);
   if (!after.empty())
     machine.put(*stream->queue, {.name = "cudaStreamWaitEvent"}, std::move(after), lock);
   return cudaSuccess;
@@ -152,22 +153,24 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   static EntryPoint entry("cudaEventRecord");
-  return entry.call([&] { return simgpu::record(event, stream); });
+  return entry.call([&] { return simgpu::record(event, stream, false); });
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   static EntryPoint entry("cudaEventRecordWithFlags");
   return entry.call([&] {
-    if (flags == cudaEventRecordExternal) return cudaErrorNotSupported;
-    return flags == cudaEventRecordDefault ? simgpu::record(event, stream) : cudaErrorInvalidValue;
+    const bool is_external = flags == cudaEventRecordExternal;
+    if (!is_external && flags != cudaEventRecordDefault) return cudaErrorInvalidValue;
+    return simgpu::record(event, stream, is_external);
   });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   static EntryPoint entry("cudaStreamWaitEvent");
   return entry.call([&] {
-    if (flags == cudaEventWaitExternal) return cudaErrorNotSupported;
-    return flags == cudaEventWaitDefault ? simgpu::wait(stream, event) : cudaErrorInvalidValue;
+    const bool is_external = flags == cudaEventWaitExternal;
+    if (!is_external && flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
+    return simgpu::wait(stream, event, is_external);
   });
 }
 
