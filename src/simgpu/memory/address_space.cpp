@@ -31,11 +31,15 @@ cudaError_t allocate(void** data, std::size_t bytes, int device, MemoryKind kind
 
 cudaError_t release(void* data, MemoryKind kind) {
   const std::optional<Allocation> gone = Allocations::instance().find(data);
-  if (gone && gone->block.data == data && gone->block.kind == kind) {
-    PoolBlocks::instance().forget(gone->block.data, gone->block.bytes);
-    Names::instance().forget(gone->block.data, gone->block.bytes);
-  }
-  return Allocations::instance().release(data, kind);
+  // Guards of blocks are looked at by any thread, so that they are given up before the memory is;
+  // that the blocks went back is known until the memory counts as freed.
+  if (gone && gone->block.data == data && gone->block.kind == kind)
+    PoolBlocks::instance().forget_on_device(gone->block.data, gone->block.bytes);
+  const cudaError_t status = Allocations::instance().release(data, kind);
+  if (status != cudaSuccess || !gone) return status;
+  PoolBlocks::instance().forget(gone->block.data, gone->block.bytes);
+  Names::instance().forget(gone->block.data, gone->block.bytes);
+  return status;
 }
 
 std::size_t total_memory(int) { return options().memory; }
@@ -51,6 +55,8 @@ std::optional<Block> block_of(const void* address) {
   const std::optional<Allocation> found = Allocations::instance().find(address);
   if (!found || !holds(found->block, address)) return std::nullopt;
   if (PoolBlocks::instance().serves_pool(found->block.data)) return std::nullopt;
+  // The executor may have freed it meanwhile (cudaFreeAsync).
+  if (!Allocations::instance().find(address)) return std::nullopt;
   return named(found->block, address);
 }
 

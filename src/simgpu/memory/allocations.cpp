@@ -105,20 +105,21 @@ cudaError_t Allocations::allocate(void** data, std::size_t bytes, int device, Me
 }
 
 cudaError_t Allocations::release(void* data, MemoryKind kind) {
-  std::optional<Allocation> gone;
-  {
-    const std::lock_guard lock(mutex_);
-    const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(data));
-    if (found && found->block.data == data && found->block.kind == kind)
-      gone = std::move(live_.extract(found->pages).mapped());
+  std::unique_lock lock(mutex_);
+  const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(data));
+  if (!found || found->block.data != data || found->block.kind != kind) {
+    lock.unlock();
+    return refuse_free(data, find_freed(data));
   }
-  if (!gone) return refuse_free(data, find_freed(data));
-  if (const std::byte* damage = damaged_guard(*gone))
-    report(Finding::out_of_bounds, damage_text(*gone, damage));
-  gone->freed = CallSite::here();
-  mark_gone(*gone);
-  const std::lock_guard lock(mutex_);
-  put_away(std::move(*gone));
+  // At no time is the memory neither live nor freed.
+  Allocation gone = std::move(live_.extract(found->pages).mapped());
+  gone.freed = CallSite::here();
+  const Allocation before = gone;
+  const std::byte* const damage = damaged_guard(gone);
+  mark_gone(gone);
+  put_away(std::move(gone));
+  lock.unlock();
+  if (damage) report(Finding::out_of_bounds, damage_text(before, damage));
   return cudaSuccess;
 }
 

@@ -139,13 +139,17 @@ std::optional<LiveRange> PoolBlocks::live_range(const void* data, const void* ad
   return LiveRange{block->begin(), block->begin() + block->block.bytes};
 }
 
-void PoolBlocks::forget(const void* data, std::size_t bytes) {
+void PoolBlocks::forget_on_device(const void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  const std::uintptr_t begin = number(data);
-  host_pools_.erase(begin);
-  device_pools_.erase(begin);
-  on_host_.forget(begin, begin + bytes);
-  on_device_.forget(begin, begin + bytes);
+  device_pools_.erase(number(data));
+  on_device_.forget(number(data), number(data) + bytes);
+}
+
+void PoolBlocks::forget(const void* data, std::size_t bytes) {
+  forget_on_device(data, bytes);
+  const std::lock_guard lock(mutex_);
+  host_pools_.erase(number(data));
+  on_host_.forget(number(data), number(data) + bytes);
 }
 
 }  // namespace simgpu

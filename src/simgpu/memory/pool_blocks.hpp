@@ -45,7 +45,8 @@ class PoolBlocks {
   /// the allocation that begins at `data` serves no pool.
   std::optional<LiveRange> live_range(const void* data, const void* address) const;
 
-  /// The allocation was freed.
+  /// The allocation is about to be freed, and was.
+  void forget_on_device(const void* data, std::size_t bytes);
   void forget(const void* data, std::size_t bytes);
 
  private:
