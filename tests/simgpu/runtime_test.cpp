@@ -1,4 +1,5 @@
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -244,6 +245,15 @@ TEST_F(Runtime, KnowsTheFunctionsThatACallCameThrough) {
   EXPECT_TRUE(is_below(here, "of_nobody;TestBody"));
   EXPECT_FALSE(is_below(here, "of_nobody;;"));
   EXPECT_FALSE(is_below(here, ""));
+}
+
+TEST_F(Runtime, TellsFunctionsThatPassACallOnFromOthers) {
+  CallSite site;
+  const std::function<void()> pass_on = [&] { site = CallSite::here(); };
+  pass_on();
+  EXPECT_TRUE(is_below(site, "std::function"));
+  EXPECT_FALSE(is_below(site, "std::function", Frames::shown));
+  EXPECT_TRUE(is_below(site, "TestBody", Frames::shown));
 }
 
 TEST_F(Runtime, NamesWhatWasNeverDestroyed) {

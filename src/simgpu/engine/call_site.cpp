@@ -123,14 +123,16 @@ std::string describe(const CallSite& site) {
   return text;
 }
 
-bool is_below(const CallSite& site, std::string_view parts) {
+bool is_below(const CallSite& site, std::string_view parts, Frames frames) {
   for (std::size_t i = 0; i < site.count; ++i)
-    for (const Symbol& symbol : symbols_of(static_cast<const char*>(site.frames[i]) - 1))
+    for (const Symbol& symbol : symbols_of(static_cast<const char*>(site.frames[i]) - 1)) {
+      if (frames == Frames::shown && is_plumbing(symbol)) continue;
       for (std::size_t from = 0, end = 0; from < parts.size(); from = end + 1) {
         end = std::min(parts.find(';', from), parts.size());
         const std::string_view part = parts.substr(from, end - from);
         if (!part.empty() && symbol.function.find(part) != std::string::npos) return true;
       }
+    }
   return false;
 }
 

@@ -26,9 +26,13 @@ struct CallSite {
 /// lockstep's. Names only where the program has no debug information.
 std::string describe(const CallSite& site);
 
+/// Which functions of a stack are looked at: all, or those that reports show, without the layers
+/// that pass a call on.
+enum class Frames : unsigned char { all, shown };
+
 /// True if a function whose name contains one of the parts (separated by semicolons) is on the
 /// stack. Slow.
-bool is_below(const CallSite& site, std::string_view parts);
+bool is_below(const CallSite& site, std::string_view parts, Frames frames = Frames::all);
 
 /// The demangled name of a function, such as a kernel; its address where nothing is known.
 std::string function_name(const void* function);

@@ -68,7 +68,9 @@ std::size_t report_leaks() {
   {
     const std::lock_guard lock(registry().mutex);
     for (const auto& [key, object] : registry().live) {
-      if (object.kept || is_below(object.site, options().keepers)) continue;
+      // A pool keeps its memory, but not the blocks that it gave out: these are kept by who asked.
+      const Frames makers = key.first == "pool block" ? Frames::shown : Frames::all;
+      if (object.kept || is_below(object.site, options().keepers, makers)) continue;
       ++leaked;
       Group& group = groups[{key.first, describe(object.site)}];
       ++group.objects;
