@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::autograd {
@@ -29,15 +30,19 @@ void LeafNode::set_gradient(const Tensor& gradient) {
     gradient_ = gradient.contiguous();
     return;
   }
-  if (gradient.data_ptr() != gradient_.data_ptr()) gradient_.copy_(gradient);
+  if (gradient.data_ptr() != gradient_.data_ptr()) {
+    discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
+    gradient_.copy_(gradient);
+  }
   fresh_ = false;
 }
 
 void LeafNode::clear_gradient() noexcept {
-  if (has_sink_)
-    fresh_ = true;
-  else
+  if (!has_sink_) {
     gradient_ = Tensor();
+  } else if (!std::exchange(fresh_, true)) {
+    discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
+  }
 }
 
 void LeafNode::set_sink(const Tensor& sink) {
@@ -88,6 +93,8 @@ void LeafNode::commit(const Tensor& written) {
 }
 
 void LeafNode::finish() {
+  if (gradient().defined())
+    complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   // A hook may remove itself or add others, so it is copied, and found again by its number.
   for (std::size_t i = 0; i < hooks_.size();) {
     const auto [id, hook] = hooks_[i];

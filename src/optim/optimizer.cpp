@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::optim {
@@ -71,10 +72,12 @@ void Optimizer::update_batch(std::vector<ParameterState*>& pending) {
 void Optimizer::zero_grad(bool set_to_none) {
   for (ParameterState& each : states_) {
     if (!each.parameter.requires_grad()) continue;
-    if (set_to_none)
+    if (set_to_none) {
       each.parameter.set_grad({});
-    else if (Tensor gradient = each.parameter.grad(); gradient.defined())
+    } else if (Tensor gradient = each.parameter.grad(); gradient.defined()) {
+      discard_memory(gradient.data_ptr(), gradient.nbytes(), gradient.device());
       gradient.zero_();
+    }
   }
 }
 

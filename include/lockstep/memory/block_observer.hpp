@@ -29,6 +29,12 @@ class BlockObserver {
   virtual void taken_back(const MemoryBlock& block, StreamRef stream) noexcept = 0;
   /// The program says what lies at `data`. The memory may be part of a block, or of none.
   virtual void named(const void* data, std::size_t bytes, std::string_view name) noexcept = 0;
+  /// What the work queued on `stream` leaves in the memory is complete, and somebody wants it: it
+  /// will be read, or discarded, before it is overwritten. The memory may be part of a block.
+  virtual void completed(const void*, std::size_t, StreamRef) noexcept {}
+  /// Nobody wants what the work queued on `stream` leaves in the memory: it will be written before
+  /// it is read. The memory may be part of a block.
+  virtual void discarded(const void*, std::size_t, StreamRef) noexcept {}
 };
 
 namespace detail {
@@ -50,6 +56,20 @@ inline void set_block_observer(BlockObserver* observer) noexcept {
 inline void name_memory(const void* data, std::size_t bytes, std::string_view name) noexcept {
   if (BlockObserver* observer = block_observer()) [[unlikely]]
     observer->named(data, bytes, name);
+}
+
+/// Tells the observer, if there is one, that the memory holds a result, once the device's current
+/// stream of this thread is so far: a checker can tell if it is lost.
+inline void complete_memory(const void* data, std::size_t bytes, Device device) noexcept {
+  if (BlockObserver* observer = block_observer()) [[unlikely]]
+    observer->completed(data, bytes, current_stream(device));
+}
+
+/// Tells the observer, if there is one, that nobody will read what the memory holds, once the
+/// device's current stream of this thread is so far: a checker can tell if somebody does.
+inline void discard_memory(const void* data, std::size_t bytes, Device device) noexcept {
+  if (BlockObserver* observer = block_observer()) [[unlikely]]
+    observer->discarded(data, bytes, current_stream(device));
 }
 
 }  // namespace lockstep

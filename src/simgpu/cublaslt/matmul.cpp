@@ -197,7 +197,7 @@ cublasStatus_t queue(const std::shared_ptr<const Job>& job, cudaStream_t stream)
   operation.name = job->name;
   operation.site = job->site;
   for (const StridedArray& array : job->inputs) add_accesses(operation.accesses, array, false);
-  if (job->operands.c != job->operands.d) add_accesses(operation.accesses, job->c, false);
+  add_accesses(operation.accesses, job->c, false);
   for (const StridedArray& array : job->outputs) add_accesses(operation.accesses, array, true);
   add_accesses(operation.accesses, job->workspace, true);
   operation.run = [job] { return job->run(); };

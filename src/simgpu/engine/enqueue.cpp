@@ -29,7 +29,7 @@ cudaError_t enqueue(cudaStream_t handle, Operation operation) {
   if (stream->capture != nullptr) return capture_operation(*stream, std::move(operation));
   if (const cudaError_t refused = check_implicit_capture(*stream); refused != cudaSuccess)
     return refused;
-  const std::vector<Access> accesses = std::move(operation.accesses);
+  const std::vector<Access> accesses = operation.accesses;
   const bool are_exact = !operation.accesses_are_bounds;
   std::vector<TaskPtr> after = machine.legacy_order(*stream);
   const TaskPtr task = machine.put(*stream->queue, std::move(operation), std::move(after), lock);

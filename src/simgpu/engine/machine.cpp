@@ -7,6 +7,7 @@
 #include "simgpu/engine/host.hpp"
 #include "simgpu/engine/leaks.hpp"
 #include "simgpu/memory/address_space.hpp"
+#include "simgpu/memory/contents.hpp"
 #include "simgpu/memory/device_side.hpp"
 
 namespace simgpu {
@@ -72,6 +73,11 @@ void Machine::begin_task(const Task& task) {
 }
 
 void Machine::end_task(const Task& task) {
+  // A kernel's ranges are joined over gaps where there are very many.
+  constexpr std::size_t many_ranges = 64;
+  const std::vector<Access>& accesses = task.accesses_are_bounds ? touched_now : task.accesses;
+  if (!task.actor->changes_hands)
+    Contents::instance().has_run(*task.actor, accesses, accesses.size() < many_ranges);
   if (!task.accesses_are_bounds) return;
   check_accesses(task.actor, touched_now);
   const std::lock_guard lock(races_mutex_);
@@ -196,6 +202,8 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   if (operation.accesses_are_bounds) {
     const std::lock_guard races_lock(races_mutex_);
     races_.expect(task.actor->number);
+  } else {
+    task.accesses = std::move(operation.accesses);
   }
   task.run = std::move(operation.run);
   task.accesses_are_bounds = operation.accesses_are_bounds;

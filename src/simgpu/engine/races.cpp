@@ -6,6 +6,7 @@
 #include "simgpu/engine/machine.hpp"
 #include "simgpu/engine/report.hpp"
 #include "simgpu/memory/address_space.hpp"
+#include "simgpu/memory/contents.hpp"
 #include "simgpu/memory/pinned_pages.hpp"
 
 /// @file
@@ -111,6 +112,7 @@ std::shared_ptr<const Actor> Machine::host_actor(std::string name, const CallSit
 }
 
 void forget_accesses(const void* data, std::size_t bytes) {
+  Contents::instance().forget(data, bytes);
   Machine::instance().forget_accesses(data, bytes);
 }
 

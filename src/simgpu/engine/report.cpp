@@ -66,7 +66,7 @@ const char* name(Finding finding) {
     case Finding::capture: return "illegal capture";
     case Finding::collective_mismatch: return "collective mismatch";
     case Finding::leak: return "leak";
-    case Finding::bucket_written_twice: return "bucket written twice";
+    case Finding::lost_result: return "result lost";
   }
   return "finding";
 }

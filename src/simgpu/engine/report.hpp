@@ -25,7 +25,7 @@ enum class Finding : unsigned char {
   capture,
   collective_mismatch,
   leak,
-  bucket_written_twice,
+  lost_result,  ///< overwritten before anything read it
 };
 
 /// The word: "race", "out-of-bounds", ...

@@ -21,7 +21,8 @@ class Queue;
 /// A queued operation. Guarded by the machine's mutex, but for `run`, which only the executor uses.
 struct Task {
   std::shared_ptr<const Actor> actor;
-  std::function<bool()> run;  ///< empty: a point in time only
+  std::function<bool()> run;     ///< empty: a point in time only
+  std::vector<Access> accesses;  ///< but for those that are bounds
   bool accesses_are_bounds = false;
   bool meets_peers = false;
 

@@ -5,6 +5,7 @@
 #include "simgpu/engine/host.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/memory/bits.hpp"
+#include "simgpu/memory/contents.hpp"
 #include "simgpu/memory/describe.hpp"
 #include "simgpu/memory/fast_path.hpp"
 #include "simgpu/memory/pool_blocks.hpp"
@@ -90,6 +91,10 @@ std::optional<AccessProblem> problem_of(const Access& access, bool needs_values)
   const std::string what = block && block->live ? describe_in(block->block, at)
                            : allocation         ? describe_in(allocation->block, at)
                                                 : describe_address(at);
+  if (const auto site = Contents::instance().discarded_at(at))
+    return problem(access, *offset,
+                   {Finding::uninitialized_read, "not written since it was discarded: " + what +
+                                                     "\n  discarded by " + describe(*site)});
   return problem(access, *offset,
                  {Finding::uninitialized_read, "never written: " + what + neighbour_of(at)});
 }

@@ -6,6 +6,7 @@
 #include "simgpu/engine/report.hpp"
 #include "simgpu/memory/allocations.hpp"
 #include "simgpu/memory/bits.hpp"
+#include "simgpu/memory/contents.hpp"
 #include "simgpu/memory/describe.hpp"
 #include "simgpu/memory/device_side.hpp"
 #include "simgpu/memory/patterns.hpp"
@@ -86,6 +87,7 @@ void PoolBlocks::hand_out_on_device(const PoolBlock& block) {
     fill_pattern(guard_of(block), guard_bytes_of(block), Pattern::guard);
     on_device_.hand_out(block);
   }
+  Contents::instance().forget(data, block.capacity);
   close(data, block.capacity);
   set_bits(Layout::live_bits, data, bytes, true);
   fill_pattern(data, bytes, Pattern::fresh);
@@ -98,6 +100,7 @@ void PoolBlocks::take_back_on_device(const void* data, const CallSite& site) {
     block = copy_of(on_device_.take_back(data, site));
   }
   if (!block) return;
+  Contents::instance().forget(data, block->capacity);
   if (const std::byte* damage = damage_of(*block))
     report(Finding::out_of_bounds, damage_text(*block, damage));
   close(data, block->capacity);

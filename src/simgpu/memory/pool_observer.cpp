@@ -10,6 +10,7 @@
 #include "simgpu/engine/leaks.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/memory/address_space.hpp"
+#include "simgpu/memory/contents.hpp"
 #include "simgpu/memory/names.hpp"
 #include "simgpu/memory/pool_blocks.hpp"
 
@@ -32,6 +33,14 @@ Operation change_of_hands(const char* name, const CallSite& site, const PoolBloc
           .changes_hands = true,
           .run = [change = std::move(change)] {
             change();
+            return true;
+          }};
+}
+
+/// What the program says of memory takes effect in stream order, and touches nothing.
+Operation statement(const char* name, std::function<void()> effect) {
+  return {.name = name, .run = [effect = std::move(effect)] {
+            effect();
             return true;
           }};
 }
@@ -81,7 +90,29 @@ class PoolObserver final : public lockstep::BlockObserver {
     if (is_tracked(data)) name_memory(data, bytes, std::string(name));
   }
 
+  void completed(const void* data, std::size_t bytes,
+                 lockstep::StreamRef stream) noexcept override {
+    if (!is_on_device(data)) return;
+    const OwnLocks own;
+    enqueue_on(stream, statement("complete", [=, site = CallSite::here()] {
+                 Contents::instance().complete(data, bytes, site);
+               }));
+  }
+
+  void discarded(const void* data, std::size_t bytes,
+                 lockstep::StreamRef stream) noexcept override {
+    if (!is_on_device(data)) return;
+    const OwnLocks own;
+    enqueue_on(stream, statement("discard", [=, site = CallSite::here()] {
+                 Contents::instance().discard(data, bytes, site);
+               }));
+  }
+
  private:
+  static bool is_on_device(const void* data) {
+    return is_tracked(data) && slot_of(data) != Layout::pinned_slot;
+  }
+
   static constexpr std::size_t guard = 256;
 };
 
