@@ -112,6 +112,17 @@ std::span<const Fault> faults() {
        .kind = "race",
        .places = {"'root gradient'", "backward_from_side_stream", "non-blocking"},
        .run = root_gradient_of_another_stream},
+      {.name = "stale-gathered-data",
+       .what = "gradients are added to stale gathered data (Megatron-LM 4609)",
+       .kind = "read of uninitialized memory",
+       .places = {"not written since it was discarded", "'main_grad'", "finish_borrowing",
+                  "backward"},
+       .run = stale_gathered_data},
+      {.name = "replayed-gradient-accumulated",
+       .what = "a replayed graph's static gradient buffer is accumulated into (PyTorch 181723)",
+       .kind = "result lost",
+       .places = {"'static gradient'", "LeafNode::finish", "GraphedLayer"},
+       .run = replayed_gradient_accumulated},
   };
   return all;
 }
