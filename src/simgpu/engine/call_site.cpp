@@ -9,6 +9,7 @@
 
 #include <execinfo.h>
 
+#include "simgpu/engine/symbol_table.hpp"
 #include "simgpu/engine/symbols.hpp"
 
 namespace simgpu {
@@ -142,6 +143,9 @@ std::string function_name(const void* function) {
   const std::lock_guard lock(mutex);
   std::string& name = (*known)[function];
   if (!name.empty()) return name;
+  // The debug information, which symbols_of reads, takes a tenth of a second at first.
+  if (const std::vector<std::string> names = mangled_names(function); !names.empty())
+    return name = readable(names.front().c_str());
   const std::vector<Symbol> symbols = symbols_of(function);
   return name = symbols.empty() ? hexadecimal(function) : symbols.back().function;
 }

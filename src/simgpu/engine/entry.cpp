@@ -1,6 +1,7 @@
 #include "simgpu/engine/entry.hpp"
 
 #include "simgpu/engine/capture.hpp"
+#include "simgpu/engine/coverage.hpp"
 #include "simgpu/engine/faults.hpp"
 #include "simgpu/engine/machine.hpp"
 
@@ -21,7 +22,7 @@ EntryPoint::EntryPoint(const char* name, Allowed allowed) : name_(name), allowed
 const EntryPoint* first_entry_point() { return newest_entry_point; }
 
 std::optional<int> EntryPoint::enter(bool is_runtime) {
-  calls_.fetch_add(1, std::memory_order_relaxed);
+  if (calls_.fetch_add(1, std::memory_order_relaxed) == 0) cover_call(name_);
   if (on_executor()) return is_runtime ? std::optional<int>(cudaErrorNotPermitted) : std::nullopt;
   Machine& machine = Machine::instance();
   {

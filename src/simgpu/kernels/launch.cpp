@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "simgpu/engine/coverage.hpp"
 #include "simgpu/engine/entry.hpp"
 #include "simgpu/engine/operation.hpp"
 #include "simgpu/engine/options.hpp"
@@ -51,6 +52,7 @@ std::uint64_t next_seed() {
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::initializer_list<KernelArgument> arguments, KernelCall thread) {
   if (!kernel) return cudaErrorInvalidDeviceFunction;
+  cover_kernel(kernel);
   auto launch = std::make_shared<KernelLaunch>();
   launch->name = launch_name(kernel);
   launch->site = CallSite::here();
