@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # Programs that call the simulated libraries themselves: no proof of what lockstep calls.
-OWN_TESTS = ("test_simgpu", "simgpu_")
+OWN_TESTS = ("test_simgpu", "simgpu_", "planted_faults")
 ENTRY_POINT = re.compile(r"^(cuda|nccl|cublasLt)[A-Z]\w*$")
 # The launch function is a template over this one in the simulated build.
 LAUNCH = re.compile(r"\d+simgpu\d+enqueue_launch|simgpu14enqueue_launch")

@@ -1,5 +1,7 @@
 #include "backend/backend.hpp"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +19,14 @@ TEST(BackendTable, OfThisBuildAreComplete) {
     if (backend) {
       EXPECT_NO_THROW(complete(*backend));
     }
+}
+
+TEST(BackendTable, NamesTheLibraryOfGpuProducts) {
+  if (!cuda()) GTEST_SKIP() << "no code for GPUs in this build";
+  const auto found = components();
+  const auto library = std::ranges::find(found, "cuBLASLt", &Component::name);
+  ASSERT_NE(library, found.end());
+  EXPECT_NE(library->version.find('.'), std::string::npos) << library->version;
 }
 
 TEST(BackendTable, NamesTheFamiliesThatABackendLacks) {

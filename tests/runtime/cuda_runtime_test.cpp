@@ -44,6 +44,41 @@ TEST_F(CudaRuntimeGpu, CopiesThereAndBackInStreamOrder) {
   EXPECT_EQ(received[4095], 7);
 }
 
+TEST_F(CudaRuntimeGpu, TellsWhatTheDeviceIs) {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  EXPECT_FALSE(runtime.device_name(0).empty());
+  const auto [free, total] = runtime.memory_info(0);
+  EXPECT_GT(total, std::size_t{1} << 20);
+  EXPECT_GT(free, 0u);
+  EXPECT_LE(free, total);
+  constexpr std::size_t bytes = 64 << 20;
+  MemoryBlock* block = device_allocator(cuda(0)).allocate(bytes, current_stream(cuda(0)));
+  EXPECT_LE(runtime.memory_info(0).first + bytes, total);
+  device_allocator(cuda(0)).deallocate(block);
+}
+
+TEST_F(CudaRuntimeGpu, TellsItsVersions) {
+  for (const auto& [name, version] : runtime_components())
+    EXPECT_TRUE(version.find('.') != std::string::npos) << name << " " << version;
+  EXPECT_EQ(runtime_components().size(), 2u);
+}
+
+TEST_F(CudaRuntimeGpu, ErrorsNameTheCallAndSayWhy) {
+  try {
+    device_runtime(DeviceType::cuda).device_name(63);
+    FAIL() << "there is no device 63";
+  } catch (const CudaError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("cudaGetDeviceProperties"), std::string::npos) << what;
+    EXPECT_EQ(error.status(), 101) << what;
+  }
+}
+
+TEST_F(CudaRuntimeGpu, RefusesMoreMemoryThanTheDeviceHas) {
+  Allocator& allocator = device_allocator(cuda(0));
+  EXPECT_THROW(allocator.allocate(std::size_t{1} << 50, current_stream(cuda(0))), OutOfMemory);
+}
+
 TEST_F(CudaRuntimeGpu, EventsOrderStreamsAndTellTime) {
   const Stream first(cuda(0));
   const Stream second(cuda(0));

@@ -26,3 +26,4 @@ add_test(NAME Kernels.ComputeTheSameUnwatched
 set_tests_properties(Kernels.ComputeTheSameUnwatched PROPERTIES
   LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_WATCH=0)
 include("${CMAKE_CURRENT_LIST_DIR}/planted/planted.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/failures/tests.cmake")

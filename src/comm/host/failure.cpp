@@ -4,6 +4,20 @@
 
 namespace lockstep::comm::host {
 
+namespace {
+
+// What the library itself said: the message without the words that LibraryError puts around it.
+std::string detail_of(const LibraryError& error) {
+  const std::string message = error.what(), before = " failed with status ";
+  const std::string status = std::to_string(error.status()) + " (";
+  const std::size_t at = message.find(before + status);
+  if (at == std::string::npos || message.back() != ')') return message;
+  const std::size_t from = at + before.size() + status.size();
+  return message.substr(from, message.size() - 1 - from);
+}
+
+}  // namespace
+
 Failure Failure::from_peer(const std::string& message) {
   Failure failure;
   failure.kind_ = Kind::peer;
@@ -24,6 +38,12 @@ Failure Failure::from_current() {
     failure.kind_ = kind;
     failure.message_ = error.what();
   };
+  const auto keep_library = [&](Kind kind, const LibraryError& error) {
+    keep(kind, error);
+    failure.call_ = error.call();
+    failure.detail_ = detail_of(error);
+    failure.status_ = error.status();
+  };
   try {
     throw;
   } catch (const Mismatch& error) {
@@ -33,13 +53,9 @@ Failure Failure::from_current() {
   } catch (const PeerFailure& error) {
     keep(Kind::peer, error);
   } catch (const MpiError& error) {
-    keep(Kind::mpi, error);
-    failure.call_ = error.call();
-    failure.status_ = error.status();
+    keep_library(Kind::mpi, error);
   } catch (const NcclError& error) {
-    keep(Kind::nccl, error);
-    failure.call_ = error.call();
-    failure.status_ = error.status();
+    keep_library(Kind::nccl, error);
   } catch (const InvalidArgument& error) {
     keep(Kind::argument, error);
   } catch (const Unsupported& error) {
@@ -58,15 +74,18 @@ bool Failure::is_from_peer() const { return kind_ == Kind::peer; }
 
 bool Failure::is_mismatch() const { return kind_ == Kind::mismatch; }
 
-void Failure::add_context(const std::string& context) { message_ = context + ": " + message_; }
+void Failure::add_context(const std::string& context) {
+  message_ = context + ": " + message_;
+  detail_ = context + ": " + detail_;
+}
 
 void Failure::raise() const {
   switch (kind_) {
     case Kind::mismatch: throw Mismatch(message_);
     case Kind::timeout: throw Timeout(message_);
     case Kind::peer: throw PeerFailure(message_);
-    case Kind::mpi: throw MpiError(call_, status_, message_);
-    case Kind::nccl: throw NcclError(call_, status_, message_);
+    case Kind::mpi: throw MpiError(call_, status_, detail_);
+    case Kind::nccl: throw NcclError(call_, status_, detail_);
     case Kind::argument: throw InvalidArgument(message_);
     case Kind::unsupported: throw Unsupported(message_);
     case Kind::corrupt: throw CorruptData(message_);

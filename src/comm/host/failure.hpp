@@ -33,7 +33,9 @@ class Failure {
   enum class Kind { mismatch, timeout, peer, mpi, nccl, argument, unsupported, corrupt, other };
   Kind kind_ = Kind::other;
   std::string message_;
+  // Of a library's error, whose message is made of them.
   std::string call_;
+  std::string detail_;
   int status_ = 0;
 };
 

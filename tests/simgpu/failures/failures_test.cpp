@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/bootstrap/bootstraps.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/memory/allocator.hpp"
+#include "lockstep/memory/upstream.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "simgpu/simgpu.hpp"
+#include "support/process.hpp"
+
+// What users of lockstep see when a call of the CUDA libraries fails. Injected: a real GPU rarely
+// does this on request.
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr TensorOptions on_gpu{DType::f32, cuda(0)};
+
+class GpuFailures : public ::testing::Test {
+ protected:
+  void TearDown() override { simgpu::clear_faults(); }
+};
+
+TEST_F(GpuFailures, OfAProductNameTheCallAndSayWhy) {
+  const Tensor a = ones({4, 4}, on_gpu);
+  simgpu::inject("cublasLtMatmul:1:13");
+  EXPECT_THAT([&] { matmul(a, a); },
+              ThrowsMessage<CudaError>(AllOf(HasSubstr("cublasLtMatmul"), HasSubstr("13"),
+                                             HasSubstr("failed to execute"))));
+  EXPECT_EQ(sum(matmul(a, a)).item(), 64.0);
+}
+
+TEST_F(GpuFailures, OfALaunchNameTheCallAndSayWhy) {
+  const Tensor a = ones({4}, on_gpu);
+  simgpu::inject("cudaLaunchKernelExC:1:701");
+  EXPECT_THAT([&] { exp(a); },
+              ThrowsMessage<CudaError>(AllOf(HasSubstr("cudaLaunchKernelEx"), HasSubstr("701"),
+                                             HasSubstr("resources"))));
+  EXPECT_EQ(sum(a + a).item(), 8.0);
+}
+
+TEST_F(GpuFailures, OfAnAllocationAreTriedAgainOnceTheCacheIsEmpty) {
+  Allocator& pool = device_allocator(cuda(0));
+  (void)ones({1 << 22}, on_gpu);  // leaves a free segment behind
+  const PoolStatistics before = pool.statistics();
+  simgpu::inject("cudaMalloc:1:2");
+  EXPECT_EQ(sum(ones({1 << 23}, on_gpu)).item(), 1 << 23);
+  EXPECT_EQ(pool.statistics().out_of_memory_retries, before.out_of_memory_retries + 1);
+  EXPECT_GT(pool.statistics().upstream_frees, before.upstream_frees);
+}
+
+TEST_F(GpuFailures, OfMemoryNameTheRequestAndLeaveTheDeviceUsable) {
+  simgpu::inject("out-of-memory:100000000");
+  EXPECT_THAT([] { ones({1 << 26}, on_gpu); },
+              ThrowsMessage<OutOfMemory>(AllOf(HasSubstr("cuda:0"), HasSubstr("asked for 2684"))));
+  EXPECT_EQ(sum(ones({1 << 20}, on_gpu)).item(), 1 << 20);
+}
+
+TEST_F(GpuFailures, OfPinnedMemoryAreNullOnlyWhereThereIsNoMore) {
+  PinnedUpstream pinned;
+  simgpu::inject("cudaHostAlloc:1:2;cudaHostAlloc:2:46");
+  EXPECT_EQ(pinned.allocate(4096), nullptr);
+  EXPECT_THAT([&] { pinned.allocate(4096); },
+              ThrowsMessage<CudaError>(AllOf(HasSubstr("cudaHostAlloc"), HasSubstr("46"))));
+}
+
+comm::CommunicatorPtr one_rank() {
+  const auto bootstrap = comm::make_single_bootstrap();
+  return comm::make_communicator(*bootstrap, cuda(0), {});
+}
+
+TEST_F(GpuFailures, OfNcclsUniqueIdAreToldByRankZero) {
+  simgpu::inject("ncclGetUniqueId:1:2");
+  EXPECT_THAT([] { one_rank(); },
+              ThrowsMessage<Unsupported>(HasSubstr("rank 0 got no unique id from NCCL")));
+}
+
+TEST_F(GpuFailures, OfACollectiveNameItAndSayWhy) {
+  const auto group = one_rank();
+  const Tensor x = ones({8}, on_gpu);
+  simgpu::inject("ncclAllReduce:1:3");
+  try {
+    group->all_reduce({x.data_ptr(), 8, DType::f32}).synchronize();
+    FAIL() << "no error";
+  } catch (const NcclError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("all_reduce failed with status 3 (internal error"));
+    EXPECT_EQ(testing::occurrences(error.what(), "failed"), 1u) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
