@@ -44,10 +44,13 @@ case $sanitize in
 esac
 
 targets=()
+recorded=
 if [ "$only" = sim ]; then
   if [ -n "$sanitize" ]; then fail "the simulated GPU cannot be combined with sanitizers"; fi
   build_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim} && preset=(--preset sim)
   targets=(lockstep_sim_tests)
+  mkdir -p "$build_dir"
+  recorded=$(realpath "$build_dir")/sim_coverage.txt
 fi
 
 need_dependencies
@@ -66,8 +69,16 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
 # The pool and the slabs hide overruns of their blocks from the sanitizers.
 if [ -n "$sanitize" ]; then export LOCKSTEP_POOL=${LOCKSTEP_POOL:-off}; fi
 status=0
+if [ -n "$recorded" ]; then
+  rm -f "$recorded"
+  export LOCKSTEP_SIM_COVERAGE=$recorded
+fi
 ctest --test-dir "$build_dir" --parallel "$(nproc)" --output-on-failure --no-tests=error \
   "${selection[@]}" || status=$?
+if [ -n "$recorded" ] && [ "$status" = 0 ]; then
+  say "What of the GPU code the tests reached"
+  LOCKSTEP_SIM_BUILD_DIR=$build_dir scripts/sim_coverage.sh "$recorded" || status=$?
+fi
 # The same code on the simulated GPU.
 if [ -z "$only$sanitize" ]; then
   LOCKSTEP_SAY_NEXT=0 scripts/test.sh --only sim || status=$?

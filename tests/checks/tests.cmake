@@ -15,6 +15,8 @@ lockstep_add_check(LayeringCatchesPlantedViolations
 lockstep_add_check(SourceDoesNotKnowTheSimulation "${scripts}/check_simulation.sh")
 lockstep_add_check(SimulationScannerCatchesPlantedConditionals
                    "${scripts}/check_simulation.sh" --self-test)
+lockstep_add_check(SimulationCoverageCatchesPlantedGaps
+                   "${Python3_EXECUTABLE}" "${scripts}/sim_coverage.py" --self-test)
 lockstep_add_check(PublicDeclarationsAreDocumented
                    "${Python3_EXECUTABLE}" "${scripts}/check_docs.py")
 lockstep_add_check(DocumentationScannerCatchesPlantedGaps

@@ -10,7 +10,8 @@
 /// 8 GiB), LOCKSTEP_SIM_SEED (0), LOCKSTEP_SIM_ORDER=random|early|late,
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
-/// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_WATCH=0 (what kernels read
+/// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_COVERAGE
+/// (a file to which what was reached is appended), LOCKSTEP_SIM_WATCH=0 (what kernels read
 /// and write goes unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
 /// `hand_over`).
 
