@@ -2,6 +2,7 @@
 """Compares what tests reached on the simulated GPU with what the library has; see sim_coverage.sh.
 
 usage: sim_coverage.py LIBRARY.a RECORDED   (from the root of the checkout)
+       sim_coverage.py --write-plans RECORDED: puts the problems for cuDNN into tests/data
        sim_coverage.py --self-test
 """
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 # Programs that call the simulated libraries themselves: no proof of what lockstep calls.
 OWN_TESTS = ("test_simgpu", "simgpu_", "planted_faults")
+PLANS = Path("tests/data/cudnn_problems.txt")
 ENTRY_POINT = re.compile(r"^(cuda|nccl|cublasLt)[A-Z]\w*$")
 # The launch function is a template over this one in the simulated build.
 LAUNCH = re.compile(r"\d+simgpu\d+enqueue_launch|simgpu14enqueue_launch")
@@ -85,7 +87,7 @@ def entry_points(symbols):
 
 def read_recorded(lines):
     """Functions and kernels that programs other than the simulated GPU's own tests reached."""
-    reached = {"call": set(), "kernel": set()}
+    reached = {"call": set(), "kernel": set(), "plan": set()}
     for line in lines:
         fields = line.split()
         if len(fields) == 3 and not fields[0].startswith(OWN_TESTS) and fields[1] in reached:
@@ -117,6 +119,27 @@ def report(kernels, functions, reached):
     return bool(kernels) and bool(functions) and not missing and not missing_kernels
 
 
+def plans_on_file():
+    lines = PLANS.read_text().splitlines() if PLANS.exists() else []
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def write_plans(plans):
+    head = "# What the tests ask of cuDNN: scripts/sim_coverage.py --write-plans makes this file.\n"
+    PLANS.write_text(head + "".join(f"{plan}\n" for plan in sorted(plans)))
+
+
+def report_plans(plans):
+    """Whether the file of problems, for which CI asks the real cuDNN, is complete."""
+    missing = sorted(plans - plans_on_file())
+    for plan in missing[:10]:
+        print(f"not in {PLANS}: {plan}")
+    print(f"problems for cuDNN on file: {percent(len(plans) - len(missing), len(plans))}")
+    if missing:
+        print("put them there: scripts/sim_coverage.py --write-plans RECORDED")
+    return not missing
+
+
 def self_test():
     assert base_name("_ZN8lockstep12cuda_kernels12_GLOBAL__N_114softmax_kernelIfEEvPT_") == (
         "softmax_kernel")
@@ -145,11 +168,15 @@ def main(arguments):
     if len(arguments) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    symbols = symbols_of_library(arguments[0])
-    kernels = instantiations(symbols, kernels_of_sources(Path("kernels/cuda")))
     with open(arguments[1], encoding="utf-8") as file:
         reached = read_recorded(file)
-    return 0 if report(kernels, entry_points(symbols), reached) else 1
+    if arguments[0] == "--write-plans":
+        write_plans(reached["plan"])
+        return 0
+    symbols = symbols_of_library(arguments[0])
+    kernels = instantiations(symbols, kernels_of_sources(Path("kernels/cuda")))
+    complete = report(kernels, entry_points(symbols), reached)
+    return 0 if report_plans(reached["plan"]) and complete else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "backend/attention.hpp"
@@ -28,5 +29,21 @@ struct AttentionArrays {
 };
 bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream);
 bool attention_backward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream);
+
+/// A GPU in cuDNN's own words, for which plans can be made on machines that lack it (cuDNN 9.8 and
+/// later). This and the next three: in builds with cuDNN only.
+struct GpuDescription {
+  std::string name;
+  int sm_version = 0;      ///< 90 for Hopper
+  std::string properties;  ///< text that only cuDNN reads
+};
+/// A GPU of this machine. @throws CudaError, CudnnError.
+GpuDescription describe_gpu(int device);
+/// True if the GPU described has a plan for the problem. Of the arrays' addresses only the
+/// alignment counts. @throws CudnnError if cuDNN does not understand the description.
+bool has_plan(const GpuDescription& gpu, ConvDirection direction, const ConvArrays& arrays,
+              const ConvGeometry& geometry);
+/// The same for attention; backward where `dq` is there.
+bool has_plan(const GpuDescription& gpu, const AttentionArrays& arrays, AttentionOptions options);
 
 }  // namespace lockstep::backend::cudnn

@@ -1,8 +1,10 @@
 // Stands in for lockstep's layer over cuDNN in builds with a simulated GPU.
 
 #include "backend/reference/families.hpp"
+#include "simgpu/cudnn/problem_text.hpp"
 #include "simgpu/cudnn/queue.hpp"
 #include "simgpu/cudnn/support.hpp"
+#include "simgpu/engine/coverage.hpp"
 
 namespace lockstep::backend::cudnn {
 
@@ -11,6 +13,7 @@ std::string_view missing() { return {}; }
 bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
                  StreamRef stream) {
   if (!simgpu::cudnn::has_convolution(arrays, geometry)) return false;
+  simgpu::cover_plan(simgpu::cudnn::problem_text(direction, arrays, geometry));
   const auto run = [=] {
     Convolution& family = reference_convolution();
     switch (direction) {
@@ -35,6 +38,7 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
 
 bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
   if (!simgpu::cudnn::has_attention(arrays, false)) return false;
+  simgpu::cover_plan(simgpu::cudnn::problem_text(arrays, options));
   simgpu::cudnn::queue("cudnn attention",
                        {{"q", arrays.q},
                         {"k", arrays.k},
@@ -51,6 +55,7 @@ bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, 
 
 bool attention_backward(const AttentionArrays& arrays, AttentionOptions options, StreamRef stream) {
   if (!simgpu::cudnn::has_attention(arrays, true)) return false;
+  simgpu::cover_plan(simgpu::cudnn::problem_text(arrays, options));
   simgpu::cudnn::queue("cudnn attention backward",
                        {{"q", arrays.q},
                         {"k", arrays.k},

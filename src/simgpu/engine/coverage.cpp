@@ -26,20 +26,34 @@ void append(const std::string& kind, const std::string& name) {
   ::close(file);
 }
 
+// What was noted before.
+template <class T>
+class Known {
+ public:
+  bool is_new(const T& what) {
+    const std::lock_guard lock(mutex_);
+    return all_.insert(what).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<T> all_;
+};
+
 }  // namespace
 
 void cover_call(const char* function) {
   if (!options().coverage.empty()) append("call", function);
 }
 
+void cover_plan(const std::string& problem) {
+  static auto* const known = new Known<std::string>;
+  if (!options().coverage.empty() && known->is_new(problem)) append("plan", problem);
+}
+
 void cover_kernel(const void* kernel) {
-  if (options().coverage.empty()) return;
-  static std::mutex mutex;
-  static auto* const known = new std::unordered_set<const void*>;
-  {
-    const std::lock_guard lock(mutex);
-    if (!known->insert(kernel).second) return;
-  }
+  static auto* const known = new Known<const void*>;
+  if (options().coverage.empty() || !known->is_new(kernel)) return;
   for (const std::string& name : mangled_names(kernel)) append("kernel", name);
 }
 

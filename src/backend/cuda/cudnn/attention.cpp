@@ -1,4 +1,4 @@
-#include "backend/cuda/cudnn/plan.hpp"
+#include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
@@ -71,7 +71,7 @@ Attributes common_attributes(Graph& graph, const AttentionArrays& arrays,
 }
 
 Plan build_forward(const AttentionArrays& arrays, const AttentionOptions& options,
-                   StreamRef stream) {
+                   const PlanTarget& target) {
   using namespace frontend::graph;
   auto graph = new_graph(arrays.q.dtype);
   auto attributes = common_attributes<SDPA_attributes>(*graph, arrays, options);
@@ -82,11 +82,11 @@ Plan build_forward(const AttentionArrays& arrays, const AttentionOptions& option
   const auto [out, lse] = graph->sdpa(q, k, v, attributes);
   bind(out, arrays.out, out_uid);
   bind(lse, statistics(arrays.lse), lse_uid);
-  return {std::move(graph), {.full_precision = false, .deterministic = false}, stream};
+  return {std::move(graph), {.full_precision = false, .deterministic = false}, target};
 }
 
 Plan build_backward(const AttentionArrays& arrays, const AttentionOptions& options,
-                    StreamRef stream) {
+                    const PlanTarget& target) {
   using namespace frontend::graph;
   auto graph = new_graph(arrays.q.dtype);
   auto attributes = common_attributes<SDPA_backward_attributes>(*graph, arrays, options);
@@ -101,7 +101,7 @@ Plan build_backward(const AttentionArrays& arrays, const AttentionOptions& optio
   bind(dq, arrays.dq, dq_uid);
   bind(dk, arrays.dk, dk_uid);
   bind(dv, arrays.dv, dv_uid);
-  return {std::move(graph), {.full_precision = false, .deterministic = false}, stream};
+  return {std::move(graph), {.full_precision = false, .deterministic = false}, target};
 }
 
 std::unordered_map<std::int64_t, void*> pointers(const AttentionArrays& arrays) {
@@ -140,6 +140,14 @@ bool attention_backward(const AttentionArrays& arrays, AttentionOptions options,
               {dv_uid, arrays.dv.data}});
   plan.run(std::move(map), stream);
   return true;
+}
+
+bool has_plan(const GpuDescription& gpu, const AttentionArrays& arrays, AttentionOptions options) {
+  if (!may_fuse(arrays)) return false;
+  const PlanTarget target(gpu);
+  return (arrays.dq ? build_backward(arrays, options, target)
+                    : build_forward(arrays, options, target))
+      .supported();
 }
 
 }  // namespace lockstep::backend::cudnn

@@ -1,4 +1,4 @@
-#include "backend/cuda/cudnn/plan.hpp"
+#include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
@@ -29,7 +29,7 @@ Attributes attributes_of(const ConvGeometry& geometry) {
 }
 
 Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
-           StreamRef stream) {
+           const PlanTarget& target) {
   using namespace frontend::graph;
   const DType dtype = arrays.image.dtype;
   auto graph = new_graph(dtype);
@@ -57,7 +57,7 @@ Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry
              arrays.weight, weight_uid);
       break;
   }
-  return {std::move(graph), {.full_precision = dtype == DType::f32, .deterministic = true}, stream};
+  return {std::move(graph), {.full_precision = dtype == DType::f32, .deterministic = true}, target};
 }
 
 }  // namespace
@@ -80,6 +80,11 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
             {result_uid, arrays.result.data}},
            stream);
   return true;
+}
+
+bool has_plan(const GpuDescription& gpu, ConvDirection direction, const ConvArrays& arrays,
+              const ConvGeometry& geometry) {
+  return build(direction, arrays, geometry, PlanTarget(gpu)).supported();
 }
 
 }  // namespace lockstep::backend::cudnn

@@ -1,5 +1,6 @@
 #include "backend/cuda/cudnn/plan.hpp"
 
+#include "backend/cuda/cudnn/target.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -44,8 +45,10 @@ cudnnHandle_t handle_on(StreamRef stream) {
   return handle;
 }
 
-Plan::Plan(std::unique_ptr<Graph> graph, const Requirements& requirements, StreamRef stream) {
-  const cudnnHandle_t handle = handle_on(stream);
+Plan::Plan(std::unique_ptr<Graph> graph, const Requirements& requirements,
+           const PlanTarget& target) {
+  const cudnnHandle_t handle = target.handle();
+  target.prepare(*graph);
   if (graph->validate().is_bad()) return;
   if (graph->build_operation_graph(handle).is_bad()) return;
   if (graph->create_execution_plans({frontend::HeurMode_t::A, frontend::HeurMode_t::FALLBACK})

@@ -56,13 +56,15 @@ struct Requirements {
   bool deterministic = true;
 };
 
+class PlanTarget;
+
 /// A graph with the engine chosen for it, or nothing where cuDNN has none.
 class Plan {
  public:
   /// Null graph: unsupported.
   Plan() = default;
   /// Asks cuDNN's heuristics for an engine.
-  Plan(std::unique_ptr<Graph> graph, const Requirements& requirements, StreamRef stream);
+  Plan(std::unique_ptr<Graph> graph, const Requirements& requirements, const PlanTarget& target);
 
   bool supported() const { return graph_ != nullptr; }
   /// Queues the graph; `arrays` maps the tensors' uids to memory. @throws CudnnError.
