@@ -96,6 +96,13 @@ std::string line_of(const Symbol& symbol) {
          ")";
 }
 
+// A function's own name: "sum_kernel<float>" of "app::sum_kernel<float>".
+std::string without_namespaces(const std::string& name) {
+  const std::size_t end = name.find_first_of("<(");
+  const std::size_t at = name.substr(0, end).rfind("::");
+  return at == std::string::npos ? name : name.substr(at + 2);
+}
+
 }  // namespace
 
 CallSite CallSite::here() {
@@ -145,7 +152,7 @@ std::string function_name(const void* function) {
   if (!name.empty()) return name;
   // The debug information, which symbols_of reads, takes a tenth of a second at first.
   if (const std::vector<std::string> names = mangled_names(function); !names.empty())
-    return name = readable(names.front().c_str());
+    return name = without_namespaces(readable(names.front().c_str()));
   const std::vector<Symbol> symbols = symbols_of(function);
   return name = symbols.empty() ? hexadecimal(function) : symbols.back().function;
 }

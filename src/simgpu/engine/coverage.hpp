@@ -12,6 +12,12 @@ namespace simgpu {
 /// Notes a call of a function of the simulated libraries ("cudaMalloc"). Thread-safe.
 void cover_call(const char* function);
 
+/// Notes the first call of a function that needs no EntryPoint, as it cannot fail: a static object
+/// in its body.
+struct Covered {
+  explicit Covered(const char* function) { cover_call(function); }
+};
+
 /// Notes a problem that the stand-in for cuDNN was asked for, as text without blanks. Thread-safe.
 void cover_plan(const std::string& problem);
 

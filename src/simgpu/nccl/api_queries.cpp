@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "simgpu/engine/coverage.hpp"
 #include "simgpu/engine/entry.hpp"
 #include "simgpu/memory/address_space.hpp"
 #include "simgpu/nccl/failure.hpp"
@@ -64,6 +65,7 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
+  static const simgpu::Covered noted("ncclGetErrorString");
   static constexpr const char* texts[] = {"no error",
                                           "unhandled cuda error",
                                           "unhandled system error",
@@ -75,7 +77,10 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return result >= 0 && result < ncclNumResults ? texts[result] : "unknown result code";
 }
 
-const char* ncclGetLastError(ncclComm_t) { return simgpu::nccl::last_error(); }
+const char* ncclGetLastError(ncclComm_t) {
+  static const simgpu::Covered noted("ncclGetLastError");
+  return simgpu::nccl::last_error();
+}
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   static EntryPoint entry("ncclCommCount");
