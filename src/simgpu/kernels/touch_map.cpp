@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <new>
-#include <utility>
 
 #include <sys/mman.h>
 
@@ -12,6 +11,15 @@ namespace {
 
 /// Past these, the narrowest gaps count as touched.
 constexpr std::size_t most_ranges = 64;
+
+/// The bits of word `w` for granules from `first` to `last`: others of the word may be a
+/// neighbour's.
+std::uint64_t bits_between(std::size_t first, std::size_t last, std::size_t w) {
+  constexpr std::uint64_t all = ~std::uint64_t{0};
+  const std::uint64_t from = w == first >> 6 ? all << (first & 63) : all;
+  const std::uint64_t to = w == last >> 6 ? all >> (63 - (last & 63)) : all;
+  return from & to;
+}
 
 /// Joins ranges until few enough are left.
 void simplify(std::vector<AddressRange>& ranges) {
@@ -50,7 +58,8 @@ std::vector<AddressRange> TouchMap::take(AddressRange hull) {
       ranges.push_back({begin, end});
   };
   for (std::size_t w = first >> 6; w <= last >> 6; ++w) {
-    std::uint64_t word = std::exchange(words_[w], 0);
+    std::uint64_t word = words_[w] & bits_between(first, last, w);
+    words_[w] ^= word;
     while (word != 0) {
       const int start = std::countr_zero(word);
       const int count = std::countr_one(word >> start);
