@@ -62,10 +62,10 @@ set(job_filter "-*OnGpus*")
 if(NOT LOCKSTEP_WITH_MPI)
   set(job_filter "-*OnGpus*:*Mpi*")
 endif()
-gtest_discover_tests(test_comm_jobs TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
+gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)
 if(LOCKSTEP_WITH_MPI)
-  gtest_discover_tests(test_comm_jobs TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
+  gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
     DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS gpu TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
   lockstep_label_simulated(test_comm_jobs_gpu)
