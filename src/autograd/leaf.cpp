@@ -93,7 +93,7 @@ void LeafNode::commit(const Tensor& written) {
 }
 
 void LeafNode::finish() {
-  if (gradient().defined())
+  if (gradient_.defined() && !fresh_)
     complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   // A hook may remove itself or add others, so it is copied, and found again by its number.
   for (std::size_t i = 0; i < hooks_.size();) {

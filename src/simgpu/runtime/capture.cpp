@@ -77,6 +77,15 @@ cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
                                     : cudaStreamCaptureStatusActive;
 }
 
+/// The stream of a handle, and whether it captures. The machine is locked.
+cudaError_t look_up(cudaStream_t handle, CUstream_st** stream, cudaStreamCaptureStatus* status) {
+  *stream = Machine::instance().find(handle);
+  if (*stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (status == nullptr) return cudaErrorInvalidValue;
+  *status = status_of(**stream);
+  return cudaSuccess;
+}
+
 }  // namespace
 }  // namespace simgpu
 
@@ -100,12 +109,10 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
                                      const cudaGraphEdgeData** edges, std::size_t* count) {
   static EntryPoint entry("cudaStreamGetCaptureInfo");
   return entry.call([&] {
-    simgpu::Machine& machine = simgpu::Machine::instance();
-    const auto lock = machine.lock();
-    CUstream_st* const found = machine.find(stream);
-    if (found == nullptr) return cudaErrorInvalidResourceHandle;
-    if (status == nullptr) return cudaErrorInvalidValue;
-    *status = simgpu::status_of(*found);
+    const auto lock = simgpu::Machine::instance().lock();
+    CUstream_st* found = nullptr;
+    if (const auto refused = simgpu::look_up(stream, &found, status); refused != cudaSuccess)
+      return refused;
     if (edges != nullptr) *edges = nullptr;
     if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
     if (id != nullptr) *id = found->capture->id;
@@ -119,13 +126,9 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   static EntryPoint entry("cudaStreamIsCapturing");
   return entry.call([&] {
-    simgpu::Machine& machine = simgpu::Machine::instance();
-    const auto lock = machine.lock();
-    CUstream_st* const found = machine.find(stream);
-    if (found == nullptr) return cudaErrorInvalidResourceHandle;
-    if (status == nullptr) return cudaErrorInvalidValue;
-    *status = simgpu::status_of(*found);
-    return cudaSuccess;
+    const auto lock = simgpu::Machine::instance().lock();
+    CUstream_st* found = nullptr;
+    return simgpu::look_up(stream, &found, status);
   });
 }
 

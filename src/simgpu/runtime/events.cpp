@@ -81,22 +81,10 @@ cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle, bool is_externa
   return cudaSuccess;
 }
 
-cudaError_t query(cudaEvent_t handle) {
-  Machine& machine = Machine::instance();
-  auto lock = machine.lock();
-  CUevent_st* const event = machine.find(handle);
-  if (event == nullptr) return cudaErrorInvalidResourceHandle;
-  if (event->capture != nullptr) return cudaErrorCapturedEvent;
-  if (!event->is_recorded) return cudaSuccess;
-  const VectorClock clock = event->clock;
-  if (!machine.scheduler().is_done(TaskPtr(event->task), lock)) return cudaErrorNotReady;
-  host_clock().join(clock);
-  lock.unlock();
-  open_ordered_pages();
-  return machine.sticky_error;
-}
+enum class Unfinished { is_waited_for, is_not_ready };
 
-cudaError_t synchronize(cudaEvent_t handle) {
+/// Orders the host behind what the event recorded.
+cudaError_t catch_up(cudaEvent_t handle, Unfinished unfinished) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   CUevent_st* const event = machine.find(handle);
@@ -104,7 +92,11 @@ cudaError_t synchronize(cudaEvent_t handle) {
   if (event->capture != nullptr) return cudaErrorCapturedEvent;
   if (!event->is_recorded) return cudaSuccess;
   const VectorClock clock = event->clock;
-  machine.scheduler().wait(TaskPtr(event->task), lock);
+  const TaskPtr task(event->task);
+  if (unfinished == Unfinished::is_waited_for)
+    machine.scheduler().wait(task, lock);
+  else if (!machine.scheduler().is_done(task, lock))
+    return cudaErrorNotReady;
   host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();
@@ -133,6 +125,7 @@ cudaError_t elapsed(float* milliseconds, cudaEvent_t start_handle, cudaEvent_t e
 
 using simgpu::Allowed;
 using simgpu::EntryPoint;
+using simgpu::Unfinished;
 
 extern "C" {
 
@@ -176,12 +169,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   static EntryPoint entry("cudaEventQuery", Allowed::not_capturing);
-  return entry.call([&] { return simgpu::query(event); });
+  return entry.call([&] { return simgpu::catch_up(event, Unfinished::is_not_ready); });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   static EntryPoint entry("cudaEventSynchronize", Allowed::not_capturing);
-  return entry.call([&] { return simgpu::synchronize(event); });
+  return entry.call([&] { return simgpu::catch_up(event, Unfinished::is_waited_for); });
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
