@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/reduction.hpp"
 #include "lockstep/core/dtype.hpp"
 
@@ -39,6 +40,7 @@ struct Operation {
   int peer = 0;                           ///< root, destination or source
   std::vector<std::int64_t> counts = {};  ///< parts of reduce_scatter and all_gather
   std::string label = {};
+  CollectiveId id = {};
   std::chrono::milliseconds timeout{};
   std::uint64_t sequence = 0;
 

@@ -6,6 +6,7 @@ namespace lockstep::comm {
 
 Work OperationCommunicator::start(Operation operation, const CollectiveOptions& options) {
   operation.label = options.label;
+  operation.id = options.id;
   operation.timeout = options.timeout.value_or(options_.timeout);
   return submit(std::move(operation));
 }

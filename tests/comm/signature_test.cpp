@@ -30,6 +30,29 @@ TEST(Signature, LongLabelsThatBeginAlikeStillDiffer) {
   EXPECT_FALSE(all_reduce_of(4, beginning + "a").agrees_with(all_reduce_of(4, beginning + "b")));
 }
 
+// A rank that leaves out a step calls the same operation, on as many elements, at the same place.
+TEST(Signature, TellsTheStepsOfOneOwnerApart) {
+  Operation operation;
+  operation.kind = OperationKind::all_reduce;
+  operation.label = "bucket 2";
+  operation.id = {.owner = 3, .step = 6, .part = 2};
+  const Signature late(operation);
+  operation.id.step = 7;
+  const Signature early(operation);
+  EXPECT_TRUE(late.agrees_with(late));
+  EXPECT_FALSE(late.agrees_with(early));
+  EXPECT_FALSE(late.agrees_with(all_reduce_of(0)));
+  try {
+    require_agreement(std::vector{late, early}, "world");
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("'bucket 2' [owner 3, step 6, part 2]"),
+                                 ::testing::HasSubstr("'bucket 2' [owner 3, step 7, part 2]"),
+                                 ::testing::HasSubstr("a rank has left out a step")));
+  }
+}
+
 TEST(Signature, NamesTheRanksOutsideTheMajority) {
   std::vector<Signature> ranks(5, all_reduce_of(10));
   ranks[0] = all_reduce_of(11);

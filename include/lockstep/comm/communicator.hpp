@@ -19,11 +19,22 @@
 
 namespace lockstep::comm {
 
-/// What may be said of one collective.
+/// Which of its owner's collectives one is. Sequence numbers cannot tell that a rank has left out a
+/// step: its next collective would pair with the last one of the others.
+struct CollectiveId {
+  std::uint64_t owner = 0;  ///< what makes the collective, such as a reducer; 0: nothing to compare
+  std::uint64_t step = 0;   ///< which step of the owner's
+  std::uint64_t part = 0;   ///< which part of that step, such as a bucket
+  friend bool operator==(const CollectiveId&, const CollectiveId&) = default;
+};
+
+/// Options of one collective.
 struct CollectiveOptions {
   /// What the data is, such as a bucket's name and its parameters: part of every error, and
   /// compared between the ranks where both give one.
   std::string_view label = {};
+  /// Compared between the ranks: equal on all, or a Mismatch on all.
+  CollectiveId id = {};
   /// Overrides the communicator's timeout for this operation.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
@@ -32,7 +43,7 @@ struct CollectiveOptions {
 struct CommunicatorOptions {
   /// An operation that has not ended after this long fails with Timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// Compare op, dtype, count, order and label of every collective between the ranks first.
+  /// Compare op, dtype, count, order, label and id of every collective between the ranks first.
   bool check_signatures = true;
 };
 

@@ -40,6 +40,13 @@ std::size_t reference_rank(std::span<const Signature> by_rank) {
   return best;
 }
 
+// True if the ranks are in different steps of one owner.
+bool steps_differ(std::span<const Signature> by_rank) {
+  return std::ranges::any_of(by_rank, [&](const Signature& other) {
+    return other.id.owner == by_rank[0].id.owner && other.id.step != by_rank[0].id.step;
+  });
+}
+
 }  // namespace
 
 Signature::Signature(const Operation& operation)
@@ -51,6 +58,7 @@ Signature::Signature(const Operation& operation)
                                    operation.counts.size() * sizeof(operation.counts[0]))),
       label_hash(
           operation.label.empty() ? 0 : hash_bytes(operation.label.data(), operation.label.size())),
+      id(operation.id),
       factor(operation.reduction.factor),
       peer(operation.peer),
       kind(operation.kind),
@@ -62,6 +70,7 @@ Signature::Signature(const Operation& operation)
 
 bool Signature::agrees_with(const Signature& other) const {
   if (magic != other.magic || kind != other.kind || sequence != other.sequence) return false;
+  if (id != other.id) return false;
   if (count != other.count || dtype != other.dtype || counts_hash != other.counts_hash)
     return false;
   if (reduces(kind) && reduction != other.reduction) return false;
@@ -85,6 +94,8 @@ std::string Signature::describe() const {
   if (label_size > 0)
     out << " '" << std::string_view(label, std::min<std::size_t>(label_size, sizeof(label)))
         << '\'';
+  if (id != CollectiveId{})
+    out << " [owner " << id.owner << ", step " << id.step << ", part " << id.part << ']';
   return out.str();
 }
 
@@ -104,6 +115,8 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
     if (listed++ < 8) text << ", rank " << i << " called " << by_rank[i].describe();
   }
   if (differing > listed) text << ", and " << differing - listed << " more";
+  if (steps_differ(by_rank))
+    text << "; a rank has left out a step that the others made, or made one more";
   text << "; all ranks must make the same calls in the same order";
   throw Mismatch(text.str());
 }

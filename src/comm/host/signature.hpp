@@ -16,6 +16,7 @@ struct Signature {
   std::int64_t count = 0;
   std::uint64_t counts_hash = 0;
   std::uint64_t label_hash = 0;
+  CollectiveId id;
   double factor = 1.0;  ///< of a scaled sum; may differ between ranks
   std::int32_t peer = 0;
   OperationKind kind = OperationKind::barrier;
