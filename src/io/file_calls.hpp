@@ -13,8 +13,8 @@ namespace lockstep::io {
 
 /// The calls by which AtomicFile changes the file system.
 struct FileCalls {
-  int (*create)(const char* path) = [](const char* path) {
-    return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  int (*create)(const char* path, mode_t mode) = [](const char* path, mode_t mode) {
+    return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   };
   ssize_t (*write)(int descriptor, const void* data, size_t size) = &::write;
   int (*fsync)(int descriptor) = &::fsync;

@@ -40,10 +40,39 @@ const Format* find_format(std::string_view name) {
   return found == std::end(formats) ? nullptr : found;
 }
 
+/// A file that is often given in place of a safetensors file, and how to get one from it.
+struct OtherFormat {
+  std::string_view start, name, advice;
+};
+
+constexpr std::string_view convert =
+    "load it in Python and save its state_dict with safetensors.torch.save_file";
+constexpr OtherFormat other_formats[] = {
+    {"PK\x03\x04", "a zip archive, as torch.save writes it (.pt, .pth, .bin)", convert},
+    {"\x80\x02", "a Python pickle, as torch.save wrote it before version 1.6", convert},
+    {"\x80\x03", "a Python pickle", convert},
+    {"\x80\x04", "a Python pickle", convert},
+    {"\x80\x05", "a Python pickle", convert},
+    {"\x89HDF", "an HDF5 file", convert},
+    {"\x93NUMPY", "a NumPy array", convert},
+    {"GGUF", "a GGUF file", "take the model's safetensors file"},
+    {"version https://git-lfs", "a Git LFS pointer, not the file itself", "run 'git lfs pull'"}};
+
+// A length of few digits may start like another format: the ninth byte tells, as '{' is always
+// there in a safetensors file and never in these.
+void refuse_other_formats(std::span<const std::byte> file, std::string_view source) {
+  if (file[8] == std::byte{'{'}) return;
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  for (const auto& other : other_formats)
+    LOCKSTEP_CHECK(!text.starts_with(other.start), CorruptData, source,
+                   ": not a safetensors file but ", other.name, "; ", other.advice);
+}
+
 // The JSON text of the header.
 std::string_view header_text(std::span<const std::byte> file, std::string_view source) {
   LOCKSTEP_CHECK(file.size() >= 8, CorruptData, source, ": ", file.size(),
                  " bytes are too few for a safetensors file, which starts with 8 bytes of length");
+  if (file.size() > 8) refuse_other_formats(file, source);
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);

@@ -26,10 +26,16 @@ bool is_transposed(std::string_view name) {
          name.ends_with("c_fc.weight");
 }
 
-/// Masks that old files carry, and the output layer where it is a copy of the embedding.
+/// Masks that old files carry.
 bool is_redundant(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name == "lm_head.weight";
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+/// Our name for a tensor of a file. The output layer is the embedding: files hold it under either
+/// name or both, and loading refuses two that differ. Some published files leave the prefix out.
+std::string our_name(const std::string& name) {
+  if (name == "lm_head.weight") return "transformer.wte.weight";
+  return name.starts_with(prefix) ? name : std::string(prefix) + name;
 }
 
 Gpt2Options options_of(const io::Gpt2Config& config, TensorOptions tensor) {
@@ -56,13 +62,23 @@ NamedTensors state_from(const io::SafetensorsFile& file, DType dtype) {
   NamedTensors state;
   for (const std::string& name : file.names()) {
     if (is_redundant(name)) continue;
-    // Some published files leave the prefix out.
-    const std::string ours = name.starts_with(prefix) ? name : std::string(prefix) + name;
     Tensor value = file.tensor(name).to(dtype);
     if (is_transposed(name) && value.dim() == 2) value = value.transpose(0, 1);
-    state.emplace_back(ours, value);
+    state.emplace_back(our_name(name), value);
   }
   return state;
+}
+
+/// Refuses a configuration of another model's size before memory is taken for it.
+void check_size(const io::Gpt2Config& config, const NamedTensors& state, const Files& files) {
+  double held = 0;
+  for (const auto& [name, value] : state) held += static_cast<double>(value.numel());
+  const auto channels = static_cast<double>(config.channels);
+  const double promised = static_cast<double>(config.vocabulary + config.positions) * channels +
+                          12 * channels * channels * static_cast<double>(config.layers);
+  LOCKSTEP_CHECK(promised <= 2 * held, InvalidArgument, files.config.string(),
+                 " describes a GPT-2 of ", promised, " parameters, but ", files.weights.string(),
+                 " holds ", held, "; do they belong together?");
 }
 
 }  // namespace
@@ -72,8 +88,10 @@ nn::ModulePtr<Gpt2> load_hugging_face(const fs::path& path, TensorOptions tensor
   const Files files = files_of(path);
   const io::Gpt2Config config = io::read_gpt2_config(files.config);
   const auto file = io::SafetensorsFile::open(files.weights);
+  const NamedTensors state = state_from(file, tensor.dtype);
+  check_size(config, state, files);
   auto model = gpt2(options_of(config, tensor));
-  model->load_state_dict(state_from(file, tensor.dtype));
+  model->load_state_dict(state);
   return model;
 }
 

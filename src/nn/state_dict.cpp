@@ -32,7 +32,7 @@ class Loading {
     }
     Slot& slot = slots_[place->second];
     check_fits(name, value, slot.target);
-    if (slot.value.defined() && !equal(slot.value, value))
+    if (slot.value.defined() && !equal(slot.value, value, true))
       faults_ << "\n  " << name << ": differs from the value given under another of its names";
     slot.value = value;
   }

@@ -8,15 +8,18 @@ namespace lockstep {
 namespace {
 
 template <class T>
-bool same_values(const Tensor& a, const Tensor& b) {
-  return a.to_vector<T>() == b.to_vector<T>();
+bool same_values(const Tensor& a, const Tensor& b, bool equal_nan) {
+  return std::ranges::equal(a.to_vector<T>(), b.to_vector<T>(), [=](T x, T y) {
+    return x == y || (equal_nan && x != x && y != y);  // NaN alone differs from itself
+  });
 }
 
 }  // namespace
 
-bool equal(const Tensor& a, const Tensor& b) {
+bool equal(const Tensor& a, const Tensor& b, bool equal_nan) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
-  return is_floating(a.dtype()) ? same_values<double>(a, b) : same_values<std::int64_t>(a, b);
+  return is_floating(a.dtype()) ? same_values<double>(a, b, equal_nan)
+                                : same_values<std::int64_t>(a, b, equal_nan);
 }
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol) {

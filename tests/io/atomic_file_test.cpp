@@ -1,6 +1,7 @@
 #include "lockstep/io/atomic_file.hpp"
 
 #include <cerrno>
+#include <climits>
 
 #include <gtest/gtest.h>
 
@@ -31,8 +32,8 @@ class FailingCall {
   FailingCall(int nth, int code) {
     calls_left = nth;
     failure = code;
-    file_calls.create = [](const char* path) {
-      return fails_now() ? -1 : FileCalls().create(path);
+    file_calls.create = [](const char* path, mode_t mode) {
+      return fails_now() ? -1 : FileCalls().create(path, mode);
     };
     file_calls.write = [](int descriptor, const void* data, size_t size) {
       return fails_now() ? -1 : ::write(descriptor, data, size);
@@ -105,6 +106,75 @@ TEST(AtomicFile, GoesOnAfterShortWritesAndInterruptions) {
   save(folder / "model", text);
   file_calls = {};
   EXPECT_EQ(read_file(folder / "model"), text);
+}
+
+TEST(AtomicFile, CommitsNothingAfterAFailure) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("model", "old");
+  AtomicFile file(path);
+  const std::string big(3 << 20, 'x');
+  {
+    const FailingCall guard(0, ENOSPC);
+    EXPECT_THROW(file.write(big), FileError);
+  }
+  EXPECT_THROW(file.write("more"), InvalidArgument);
+  EXPECT_THROW(file.commit(), InvalidArgument);
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(folder.count(), 1);
+}
+
+TEST(AtomicFile, TakesNothingMoreAfterACommit) {
+  const TemporaryFolder folder;
+  AtomicFile file(folder / "model");
+  file.commit();
+  EXPECT_THROW(file.write("more"), InvalidArgument);
+  EXPECT_THROW(file.commit(), InvalidArgument);
+}
+
+TEST(AtomicFile, WritesThroughSymbolicLinks) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "store");
+  const auto real = folder.write("store/real", "old");
+  std::filesystem::create_symlink("real", folder / "store/link");
+  std::filesystem::create_symlink("store/link", folder / "model");
+  save(folder / "model", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "model"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "store/link"));
+  EXPECT_EQ(read_file(real), "new");
+  std::filesystem::create_symlink("absent", folder / "dangling");
+  save(folder / "dangling", "new");
+  EXPECT_EQ(read_file(folder / "absent"), "new");
+}
+
+TEST(AtomicFile, RefusesLinksThatLeadInACircle) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("b", folder / "a");
+  std::filesystem::create_symlink("a", folder / "b");
+  EXPECT_THROW(AtomicFile(folder / "a"), FileError);
+  EXPECT_EQ(folder.count(), 2);
+}
+
+TEST(AtomicFile, KeepsTheModeOfTheFileItReplaces) {
+  using std::filesystem::perms;
+  const TemporaryFolder folder;
+  const auto path = folder.write("model", "old");
+  const auto mode = [](const auto& file) { return std::filesystem::status(file).permissions(); };
+  for (const perms wanted : {perms::owner_read | perms::owner_write, perms(0664), perms(0444)}) {
+    std::filesystem::permissions(path, wanted);
+    AtomicFile file(path);
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      EXPECT_EQ(mode(entry.path()), wanted) << entry.path();  // the temporary file's as well
+    file.commit();
+    EXPECT_EQ(mode(path), wanted);
+  }
+}
+
+TEST(AtomicFile, TakesNamesAsLongAsTheSystemDoes) {
+  const TemporaryFolder folder;
+  const std::string name(NAME_MAX, 'n');
+  save(folder / name, "new");
+  EXPECT_EQ(read_file(folder / name), "new");
+  EXPECT_EQ(folder.count(), 1);
 }
 
 TEST(AtomicFile, RefusesTargetsThatAreNotFiles) {

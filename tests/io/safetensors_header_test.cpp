@@ -60,6 +60,18 @@ TEST(SafetensorsHeader, RejectsAPromisedHeaderThatCannotBe) {
               HasSubstr("only 4088 bytes follow"));
 }
 
+TEST(SafetensorsHeader, SaysWhatAFileOfAnotherFormatIs) {
+  const std::string rest(2000, '\0');
+  EXPECT_THAT(corruption("PK\x03\x04" + rest), HasSubstr("a zip archive, as torch.save writes it"));
+  EXPECT_THAT(corruption("PK\x03\x04" + rest), HasSubstr("safetensors.torch.save_file"));
+  EXPECT_THAT(corruption("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9" + rest), HasSubstr("a Python pickle"));
+  EXPECT_THAT(corruption("version https://git-lfs.github.com/spec/v1\n"),
+              HasSubstr("git lfs pull"));
+  // A length that starts as a pickle does.
+  const std::string header = "{}" + std::string(0x280 - 2, ' ');
+  EXPECT_EQ(corruption(file_bytes(header)), "");
+}
+
 TEST(SafetensorsHeader, RejectsMoreItemsThanTheFileHolds) {
   EXPECT_THAT(
       corruption(file_bytes(

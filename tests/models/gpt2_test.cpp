@@ -145,6 +145,50 @@ TEST(Gpt2, RefusesAModelOfAnotherKind) {
   EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);
 }
 
+// A tiny model's files, with the output layer's weight under a name of its own.
+class Gpt2OutputLayer : public ::testing::Test {
+ protected:
+  Gpt2OutputLayer() { models::save_hugging_face(*model, temporary.path()); }
+
+  /// Writes the file again, without the embedding if `replaces_embedding`.
+  void save(const Tensor& output, bool replaces_embedding) const {
+    NamedTensors state = model->state_dict();
+    for (auto& [name, value] : state)
+      if (name.find(".c_") != std::string::npos && value.dim() == 2) value = value.transpose(0, 1);
+    if (replaces_embedding)
+      std::erase_if(state, [](const auto& named) { return named.first == embedding; });
+    state.emplace_back("lm_head.weight", output);
+    io::save_safetensors(temporary.path() / "model.safetensors", state);
+  }
+
+  static constexpr std::string_view embedding = "transformer.wte.weight";
+  testing::TemporaryFolder temporary;
+  nn::ModulePtr<models::Gpt2> model = models::gpt2(tiny);
+  Tensor weight = model->state_dict().front().second;
+};
+
+TEST_F(Gpt2OutputLayer, StandsForTheEmbeddingThatIsNotThere) {
+  ASSERT_EQ(model->state_dict().front().first, embedding);
+  save(weight, true);
+  const Tensor tokens = tokens_of({1, 2, 3});
+  EXPECT_TRUE(equal(models::load_hugging_face(temporary.path())(tokens), model(tokens)));
+}
+
+TEST_F(Gpt2OutputLayer, MayRepeatTheEmbeddingButNotDiffer) {
+  save(weight, false);
+  EXPECT_NO_THROW(models::load_hugging_face(temporary.path()));
+  save(weight + 1, false);
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);
+}
+
+TEST(Gpt2, RefusesAConfigurationFarLargerThanItsFile) {
+  const testing::TemporaryFolder temporary;
+  models::save_hugging_face(*models::gpt2(tiny), temporary.path());
+  std::ofstream(temporary.path() / "config.json")
+      << R"({"n_layer": 2147483647, "n_head": 2, "n_embd": 8, "vocab_size": 11, "n_positions": 6})";
+  EXPECT_THROW(models::load_hugging_face(temporary.path()), InvalidArgument);
+}
+
 TEST(Gpt2, HasHuggingFacesNames) {
   const auto model =
       models::gpt2({.layers = 1, .heads = 1, .channels = 4, .context = 3, .vocabulary = 5});

@@ -1,3 +1,4 @@
+#include <limits>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -209,6 +210,17 @@ TEST(StateDict, TakesASharedTensorUnderAnyOfItsNames) {
   EXPECT_TRUE(equal(tied->output, full({5, 3}, 2.0)));
   state.emplace_back("output", full({5, 3}, 3.0));
   EXPECT_THROW(tied->load_state_dict(state), InvalidArgument);
+}
+
+TEST(StateDict, TakesASharedTensorThatHoldsNanUnderBothNames) {
+  const auto tied = nn::make<Tied>();
+  const Tensor value = full({5, 3}, std::numeric_limits<double>::quiet_NaN());
+  NamedTensors state = tied->state_dict();
+  state[0] = {"table.weight", value};
+  state.emplace_back("output", value.clone());
+  tied->load_state_dict(state);
+  EXPECT_TRUE(equal(tied->output, value, true));
+  EXPECT_FALSE(equal(tied->output, value));
 }
 
 TEST(SetData, KeepsTheLeafAndDropsItsGradient) {

@@ -12,11 +12,12 @@
 namespace lockstep::io {
 
 /// Writes into a temporary file beside the target, which `commit` puts in the target's place:
-/// fsync, rename, fsync of the folder. Without a commit the target stays as it was. One thread at
-/// a time.
+/// fsync, rename, fsync of the folder. Without a commit, or if a call fails, the target stays as it
+/// was. As when a file is opened and written, symbolic links are followed, and a file that exists
+/// keeps its mode, and its owner and group where the system allows that. One thread at a time.
 class AtomicFile {
  public:
-  /// Creates the temporary file, named `.NAME.tmp-PID-NUMBER`.
+  /// Creates the temporary file, named `.NAME.tmp-PID-NUMBER`; a long NAME is cut.
   /// @throws FileError; InvalidArgument if the target exists and is no regular file.
   explicit AtomicFile(std::filesystem::path target);
   /// Removes the temporary file unless it was committed.
@@ -24,16 +25,20 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends bytes. @throws FileError, with ENOSPC for a full disk.
+  /// Appends bytes.
+  /// @throws FileError, with ENOSPC for a full disk; InvalidArgument after a commit or a failure.
   void write(std::span<const std::byte> bytes);
   /// Appends text. @throws FileError.
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   /// Makes the contents durable under the target's name. When it returns, they survive a power
   /// failure. @throws FileError; the old contents are then still there, unless the last step, the
-  /// fsync of the folder, is what failed.
+  /// fsync of the folder, is what failed. InvalidArgument after a commit or a failure.
   void commit();
 
  private:
+  void check_open() const;
+  void discard() noexcept;
+  [[noreturn]] void fail(const char* call);
   void flush();
   void write_through(std::span<const std::byte> bytes);
   void sync_folder() const;

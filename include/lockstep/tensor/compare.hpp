@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-/// True if shapes, dtypes and all elements are equal (NaN is unequal).
-bool equal(const Tensor& a, const Tensor& b);
+/// True if shapes, dtypes and all elements are equal.
+/// @param equal_nan whether NaN equals NaN.
+bool equal(const Tensor& a, const Tensor& b, bool equal_nan = false);
 
 /// True if shapes agree and |a - b| <= atol + rtol * |b| everywhere. NaN is close to nothing.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8);
