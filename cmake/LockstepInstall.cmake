@@ -32,7 +32,7 @@ if(LOCKSTEP_WITH_SIMGPU)
   install(TARGETS lockstep_simgpu EXPORT lockstepTargets
           ARCHIVE DESTINATION "${lockstep_library_dir}"
           LIBRARY DESTINATION "${lockstep_library_dir}")
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/simgpu/include/"
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simgpu/include/"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep-simgpu")
 endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"

@@ -14,7 +14,6 @@ foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
     list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/${backend}/")
   endif()
 endforeach()
-list(FILTER lockstep_sources EXCLUDE REGEX "/src/simgpu/")
 if(LOCKSTEP_WITH_SIMGPU)  # has its own stand-in for cuDNN
   list(FILTER lockstep_sources EXCLUDE REGEX "/no_cudnn[^/]*\\.cpp$")
 endif()

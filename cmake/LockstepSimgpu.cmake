@@ -7,11 +7,8 @@ if(LOCKSTEP_SANITIZE)
 endif()
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 
-# The stand-in for cuDNN is part of lockstep: it implements an interface of lockstep's own.
-file(GLOB_RECURSE simgpu_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/simgpu/*.cpp")
-set(simgpu_cudnn_sources ${simgpu_sources})
-list(FILTER simgpu_cudnn_sources INCLUDE REGEX "/src/simgpu/cudnn/")
-list(FILTER simgpu_sources EXCLUDE REGEX "/src/simgpu/cudnn/")
+file(GLOB_RECURSE simgpu_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/simgpu/src/*.cpp")
+list(FILTER simgpu_sources EXCLUDE REGEX "/simgpu/src/cudnn/")
 
 # Line numbers in reports, where GCC's libbacktrace is at hand.
 include(CheckCXXSourceCompiles)
@@ -31,9 +28,9 @@ add_library(lockstep::simgpu ALIAS lockstep_simgpu)
 set_target_properties(lockstep_simgpu PROPERTIES EXPORT_NAME simgpu POSITION_INDEPENDENT_CODE ON)
 target_compile_features(lockstep_simgpu PUBLIC cxx_std_20)
 target_include_directories(lockstep_simgpu
-  PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src/simgpu/include>"
+  PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/simgpu/include>"
          "$<INSTALL_INTERFACE:include/lockstep-simgpu>"
-  PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+  PRIVATE "${PROJECT_SOURCE_DIR}/simgpu/src" "${PROJECT_SOURCE_DIR}/include")
 target_compile_options(lockstep_simgpu PRIVATE
   "$<TARGET_PROPERTY:lockstep_flags,INTERFACE_COMPILE_OPTIONS>")
 target_link_libraries(lockstep_simgpu PUBLIC Threads::Threads
@@ -41,5 +38,14 @@ target_link_libraries(lockstep_simgpu PUBLIC Threads::Threads
 if(LOCKSTEP_HAS_LIBBACKTRACE)
   target_link_libraries(lockstep_simgpu PRIVATE backtrace)
 endif()
+
+# The stand-in for cuDNN becomes part of lockstep: it implements an interface of lockstep's own.
+file(GLOB simgpu_cudnn_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/simgpu/src/cudnn/*.cpp")
+add_library(lockstep_simgpu_cudnn OBJECT ${simgpu_cudnn_sources})
+set_target_properties(lockstep_simgpu_cudnn PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_include_directories(lockstep_simgpu_cudnn PRIVATE
+  "${PROJECT_SOURCE_DIR}/simgpu/src" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include"
+  "${PROJECT_SOURCE_DIR}/kernels")
+target_link_libraries(lockstep_simgpu_cudnn PRIVATE lockstep_flags lockstep_simgpu)
 
 include(LockstepSimulatedKernels)

@@ -17,7 +17,7 @@ if [ -z "$formatter" ]; then
 fi
 
 files() {
-  find include src kernels tests examples benchmarks -type f \
+  find include src kernels simgpu tests examples benchmarks -type f \
     \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
 }
 if [ "${1:-}" = --fix ]; then

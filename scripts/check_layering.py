@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails on an include that points against the layers of docs/architecture.md.
 
-Reads the #include lines of include/, src/, kernels/ and examples/. Each forbidden arrow is one line:
+Reads the #include lines of include/, src/, kernels/, simgpu/ and examples/. Each forbidden arrow is one line:
 file:line, the include, and the rule it breaks.
 
     check_layering.py [ROOT]      check the tree (default: this checkout)
@@ -44,6 +44,9 @@ ALLOWED = {
     "simgpu": {"core", "memory"},
     "simgpu/cudnn": LOW | {"simgpu", "backend"},
 }
+# Its folders, as its own files name them.
+SIMGPU_PARTS = {"simgpu", "engine", "memory", "kernels", "runtime", "libraries", "cublaslt", "nccl",
+                "cudnn"}
 WITHOUT_OBSERVE = {"core", "functional", "kernels", "simgpu"}
 
 VENDORS = {
@@ -72,14 +75,16 @@ def layer_of(path):
         parts = parts[1:]
         if parts[-1] == "version.hpp":
             return "core"
-    if parts[:3] == ("src", "simgpu", "cudnn"):
-        return "simgpu/cudnn"
+    if parts[0] == "simgpu":
+        return "simgpu/cudnn" if parts[:3] == ("simgpu", "src", "cudnn") else "simgpu"
     return parts[1] if len(parts) > 2 else "root"
 
 
-def layer_of_include(target):
-    """The layer that an include names, or None for headers outside the project."""
+def layer_of_include(path, target):
+    """The layer that an include in path names, or None for headers outside the project."""
     parts = pathlib.PurePosixPath(target).parts
+    if path.startswith("simgpu/") and parts[0] in SIMGPU_PARTS and parts[:2] != ("runtime", "cuda"):
+        return "simgpu"
     if parts[0] == "lockstep":
         return layer_of("include/" + target)
     if parts[0] in ("cpu", "cuda") and len(parts) > 1:
@@ -102,7 +107,7 @@ def broken_rule(path, target):
         if allowed and not folders & allowed:
             return f"{vendor} headers belong in a folder named {' or '.join(sorted(allowed))}"
         return None
-    to = layer_of_include(target)
+    to = layer_of_include(path, target)
     if to is None:
         return None
     if path.startswith("examples/"):
@@ -132,7 +137,7 @@ def broken_arrow(source, to):
 def check(root):
     """All violations below root, as printable lines, and how many files were read."""
     violations, files = [], 0
-    for folder in ("include", "src", "kernels", "examples"):
+    for folder in ("include", "src", "kernels", "simgpu/include", "simgpu/src", "examples"):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in SUFFIXES:
                 continue
@@ -174,13 +179,13 @@ def self_test():
         "kernels/functional/a.hpp": ("lockstep/runtime/stream.hpp", True),
         "kernels/cpu/a.hpp": ("lockstep/tensor/tensor.hpp", True),
         "kernels/cuda/a.cu": ("cuda_runtime.h", False),
-        "src/simgpu/engine/a.hpp": ("cuda_runtime_api.h", False),
-        "src/simgpu/engine/b.hpp": ("lockstep/tensor/tensor.hpp", True),
-        "src/simgpu/libraries/a.hpp": ("lockstep/core/half.hpp", False),
-        "src/simgpu/cudnn/a.cpp": ("backend/gemm.hpp", False),
-        "src/simgpu/cudnn/b.cpp": ("simgpu/engine/operation.hpp", False),
-        "src/simgpu/cublaslt/a.cpp": ("backend/gemm.hpp", True),
-        "src/backend/cuda/b.cpp": ("simgpu/engine/report.hpp", True),
+        "simgpu/src/engine/a.hpp": ("cuda_runtime_api.h", False),
+        "simgpu/src/engine/b.hpp": ("lockstep/tensor/tensor.hpp", True),
+        "simgpu/src/libraries/a.hpp": ("lockstep/core/half.hpp", False),
+        "simgpu/src/cudnn/a.cpp": ("backend/gemm.hpp", False),
+        "simgpu/src/cudnn/b.cpp": ("engine/operation.hpp", False),
+        "simgpu/src/cublaslt/a.cpp": ("backend/gemm.hpp", True),
+        "src/backend/cuda/b.cpp": ("simgpu/simgpu.hpp", True),
         "kernels/cuda/b.cu": ("simgpu/warp.hpp", True),
         "examples/a.cpp": ("backend/gemm.hpp", True),
         "examples/b.cpp": ("CLI/CLI.hpp", False),

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Fails if production source knows the simulated GPU: what runs on it must be what runs on a real one.
-# Allowed are src/simgpu itself and the launch header, kernels/cuda/launch.hpp. To ask for nvcc is to ask
-# for the simulated GPU's absence: that is left to few headers, for instructions that have a plain
-# form beside them.
+# Allowed is the launch header, kernels/cuda/launch.hpp. To ask for nvcc is to ask for the simulated
+# GPU's absence: that is left to few headers, for instructions that have a plain form beside them.
 #
 #   scripts/check_simulation.sh [ROOT]       check the tree (default: this checkout)
 #   scripts/check_simulation.sh --self-test  plant violations in a temporary tree and see them caught
@@ -21,16 +20,15 @@ lines() {
 }
 
 violations() {
-  lines "$1" "$pattern" 'src/simgpu/|kernels/cuda/launch\.hpp:'
-  lines "$1" "$compiler" "src/simgpu/|($may_ask_for_nvcc)\.hpp:"
+  lines "$1" "$pattern" 'kernels/cuda/launch\.hpp:'
+  lines "$1" "$compiler" "($may_ask_for_nvcc)\.hpp:"
 }
 
 self_test() {
   root=$(mktemp -d)
   trap 'rm -rf "$root"' EXIT
-  mkdir -p "$root"/{src/simgpu,src/memory,kernels/cuda,include}
-  echo '#include "simgpu/engine/report.hpp"' | tee "$root"/src/simgpu/a.cpp \
-    "$root"/kernels/cuda/launch.hpp "$root"/src/memory/planted.cpp >/dev/null
+  mkdir -p "$root"/{src/memory,kernels/cuda,include}
+  echo '#include "engine/report.hpp"  // simgpu' | tee "$root"/kernels/cuda/launch.hpp "$root"/src/memory/planted.cpp >/dev/null
   echo '#ifdef LOCKSTEP_SIMULATED' >"$root"/include/planted.hpp
   echo '#ifdef __CUDACC__' | tee "$root"/kernels/cuda/{vector.hpp,planted.cu} >/dev/null
   local found
@@ -47,7 +45,7 @@ fi
 found=$(violations "${1:-$here/..}")
 if [ -n "$found" ]; then
   echo "$found"
-  echo "simulation: the lines above name the simulated GPU outside src/simgpu and kernels/cuda/launch.hpp,"
+  echo "simulation: the lines above name the simulated GPU outside simgpu/ and kernels/cuda/launch.hpp,"
   echo "simulation: or ask which compiler it is"
   exit 1
 fi

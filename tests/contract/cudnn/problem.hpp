@@ -8,7 +8,7 @@
 #include "backend/cuda/cudnn_ops.hpp"
 
 /// @file
-/// Reads the lines of tests/data/cudnn_problems.txt; src/simgpu/cudnn/problem_text.hpp has their
+/// Reads the lines of tests/data/cudnn_problems.txt; simgpu/src/cudnn/problem_text.hpp has their
 /// form.
 
 namespace lockstep::test {

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "simgpu/atomics.hpp"
+#include "simgpu/intrinsics.hpp"
+#include "simgpu/warp.hpp"
+#include "vector_types.h"
+
+/// @file
+/// CUDA C++ for a plain C++ compiler: its keywords, built-in variables and block barriers. Kernels
+/// are ordinary functions; the engine in simgpu/src/kernels calls them once for each CUDA thread
+/// and sets what the built-in variables hold. Not offered: `extern __shared__` (use
+/// simgpu::dynamic_shared_memory, as lockstep's dynamic_shared does) and launches by <<<>>>.
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+/// The blocks of a launch run one after the other on one OS thread, so that one instance serves;
+/// memory of that thread's own is how the engine tells shared variables from others.
+#define __shared__ static thread_local
+
+/// Constants for the thread that reads them: the engine changes the memory behind them when another
+/// thread goes on.
+extern const uint3 threadIdx, blockIdx;
+extern const uint3 blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+namespace simgpu {
+
+/// Start of the block's dynamic shared memory.
+void* dynamic_shared_memory();
+
+/// What the threads of a block learn at a barrier.
+struct Ballot {
+  int count;  ///< threads whose predicate was not 0
+  bool all;
+};
+/// Waits until every thread of the block has come here. A finding if some never do.
+Ballot block_barrier(bool predicate);
+
+}  // namespace simgpu
+
+inline void __syncthreads() { ::simgpu::block_barrier(false); }
+inline int __syncthreads_count(int predicate) {
+  return ::simgpu::block_barrier(predicate != 0).count;
+}
+inline int __syncthreads_and(int predicate) { return ::simgpu::block_barrier(predicate != 0).all; }
+inline int __syncthreads_or(int predicate) {
+  return ::simgpu::block_barrier(predicate != 0).count != 0;
+}
+
+/// One OS thread runs all CUDA threads, in program order.
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}

@@ -1,0 +1,73 @@
+#include "engine/host.hpp"
+
+#include <atomic>
+
+#include "engine/machine.hpp"
+#include "memory/address_space.hpp"
+#include "memory/pinned_pages.hpp"
+
+namespace simgpu {
+namespace {
+
+// Waits for all that is in a stream, and what the default stream's rules put before it.
+void wait_for(Machine& machine, CUstream_st& stream, Machine::Lock& lock) {
+  Queue& queue = *stream.queue;
+  if (stream.is_legacy)
+    for (const TaskPtr& task : machine.legacy_order(stream)) machine.scheduler().wait(task, lock);
+  const TaskPtr last = queue.last;
+  const VectorClock clock = queue.clock;  // the queue may end while we wait
+  machine.scheduler().wait(last, lock);
+  host_clock().join(clock);
+}
+
+}  // namespace
+
+std::uint64_t next_call_number() {
+  static std::atomic<std::uint64_t> numbers{0};
+  return ++numbers;
+}
+
+cudaError_t device_of_stream(cudaStream_t handle, int* device) {
+  Machine& machine = Machine::instance();
+  const auto lock = machine.lock();
+  const CUstream_st* const stream = machine.find(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  *device = stream->device;
+  return cudaSuccess;
+}
+
+bool is_capturing(cudaStream_t handle) {
+  Machine& machine = Machine::instance();
+  const auto lock = machine.lock();
+  const CUstream_st* const stream = machine.find(handle);
+  return stream != nullptr && stream->capture != nullptr;
+}
+
+cudaError_t synchronize_stream(cudaStream_t handle) {
+  Machine& machine = Machine::instance();
+  auto lock = machine.lock();
+  CUstream_st* const stream = machine.find(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  wait_for(machine, *stream, lock);
+  lock.unlock();
+  open_ordered_pages();
+  return machine.sticky_error;
+}
+
+cudaError_t synchronize_device(int device) {
+  Machine& machine = Machine::instance();
+  auto lock = machine.lock();
+  std::vector<std::pair<TaskPtr, VectorClock>> ends;
+  for (const CUstream_st* stream : machine.streams_of(device))
+    ends.emplace_back(stream->queue->last, stream->queue->clock);
+  for (const auto& [last, clock] : ends) {
+    machine.scheduler().wait(last, lock);
+    host_clock().join(clock);
+  }
+  lock.unlock();
+  open_ordered_pages();
+  check_guards(device);
+  return machine.sticky_error;
+}
+
+}  // namespace simgpu

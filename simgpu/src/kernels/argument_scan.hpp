@@ -1,0 +1,24 @@
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "engine/operation.hpp"
+#include "simgpu/launch.hpp"
+
+/// @file
+/// What a launch may touch, as far as its arguments tell.
+
+namespace simgpu {
+
+/// The tracked addresses among the arguments, and the blocks that they point into as accesses:
+/// reads through a pointer to const, writes through other pointers, both for addresses found in
+/// structures.
+struct ArgumentScan {
+  std::vector<const void*> pointers;
+  std::vector<Access> accesses;
+};
+
+ArgumentScan scan_arguments(std::initializer_list<KernelArgument> arguments);
+
+}  // namespace simgpu

@@ -1,0 +1,62 @@
+#include "kernels/kernel_runner.hpp"
+#include "kernels/watching.hpp"
+#include "simgpu/kernel_language.hpp"
+
+/// @file
+/// The functions that kernels call.
+
+namespace simgpu {
+namespace {
+
+/// PTX's rule for the lane that a shuffle reads; its own where that lies outside the segment.
+unsigned source_lane(Shuffle mode, int operand, int width) {
+  const int own = static_cast<int>(own_lane());
+  const int segment = own & ~(width - 1);
+  const int last = segment + width - 1;
+  int source = own;
+  switch (mode) {
+    case Shuffle::index: source = segment + (operand & (width - 1)); break;
+    case Shuffle::up: source = own - operand < segment ? own : own - operand; break;
+    case Shuffle::down: source = own + operand > last ? own : own + operand; break;
+    case Shuffle::exclusive_or: source = (own ^ operand) > last ? own : own ^ operand; break;
+  }
+  return static_cast<unsigned>(source) % lanes_per_warp;
+}
+
+}  // namespace
+
+void* dynamic_shared_memory() { return kernel_runner().dynamic_memory().data(); }
+
+Ballot block_barrier(bool predicate) { return kernel_runner().block_barrier(predicate); }
+
+std::uint64_t warp_shuffle(unsigned mask, std::uint64_t word, Shuffle mode, int operand,
+                           int width) {
+  return kernel_runner().meetings().attend(
+      mask, {Purpose::shuffle, word, source_lane(mode, operand, width)});
+}
+
+unsigned warp_ballot(unsigned mask, bool predicate) {
+  return static_cast<unsigned>(
+      kernel_runner().meetings().attend(mask, {Purpose::ballot, predicate ? 1u : 0u, 0}));
+}
+
+void warp_barrier(unsigned mask) { kernel_runner().meetings().attend(mask, {}); }
+
+unsigned active_lanes() {
+  const ThreadScheduler& scheduler = kernel_runner().scheduler();
+  const unsigned first = scheduler.current() / lanes_per_warp * lanes_per_warp;
+  unsigned lanes = 0;
+  for (unsigned lane = 0; lane < lanes_per_warp && first + lane < scheduler.threads(); ++lane)
+    if (scheduler.state(first + lane) != ThreadState::left) lanes |= 1u << lane;
+  return lanes;
+}
+
+unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
+
+void atomic_access(void* address, std::size_t bytes) {
+  if (KernelRunner* const by = watching)
+    by->access(reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes),
+               SharedAccess::atomic);
+}
+
+}  // namespace simgpu

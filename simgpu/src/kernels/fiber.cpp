@@ -1,0 +1,77 @@
+#include "kernels/fiber.hpp"
+
+#include <new>
+
+#include <sys/mman.h>
+
+namespace simgpu {
+namespace {
+
+namespace context = boost::context::detail;
+
+constexpr std::size_t guard_bytes = 4096;
+/// Only pages that are touched cost memory; reports are written on these stacks too.
+constexpr std::size_t slot_bytes = 256 * 1024;
+constexpr std::size_t stacks_per_chunk = 256;
+
+/// Where the stacks of a chunk start differs, or all of them would compete for the same cache sets.
+std::size_t stagger(std::size_t index) { return index % 61 * 64; }
+
+std::byte* map_chunk() {
+  void* const chunk = mmap(nullptr, slot_bytes * stacks_per_chunk, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (chunk == MAP_FAILED) throw std::bad_alloc();
+  auto* const bytes = static_cast<std::byte*>(chunk);
+  // An overflow meets the guard below its stack.
+  for (std::size_t i = 0; i < stacks_per_chunk; ++i)
+    mprotect(bytes + i * slot_bytes, guard_bytes, PROT_NONE);
+  return bytes;
+}
+
+}  // namespace
+
+FiberPool::FiberPool(Body body, void* argument) : body_(body), argument_(argument) {}
+
+FiberPool::~FiberPool() {
+  for (std::byte* chunk : chunks_) munmap(chunk, slot_bytes * stacks_per_chunk);
+}
+
+Fiber& FiberPool::take() {
+  if (idle_.empty()) return create();
+  Fiber& fiber = *idle_.back();
+  idle_.pop_back();
+  return fiber;
+}
+
+Fiber& FiberPool::create() {
+  const std::size_t index = fibers_.size();
+  if (index % stacks_per_chunk == 0) chunks_.push_back(map_chunk());
+  std::byte* const slot = chunks_.back() + index % stacks_per_chunk * slot_bytes;
+  std::byte* const top = slot + slot_bytes - stagger(index);
+  fibers_.push_back(std::make_unique<Fiber>());
+  fibers_.back()->context =
+      context::make_fcontext(top, slot_bytes - guard_bytes - stagger(index), &FiberPool::enter);
+  return *fibers_.back();
+}
+
+void FiberPool::enter(context::transfer_t from) {
+  auto* const pool = static_cast<FiberPool*>(from.data);
+  pool->left_->context = from.fctx;
+  pool->body_(pool->argument_);
+}
+
+void FiberPool::switch_to(Fiber& fiber) {
+  left_ = current_;
+  current_ = &fiber;
+  const context::transfer_t from = context::jump_fcontext(fiber.context, this);
+  left_->context = from.fctx;
+}
+
+bool FiberPool::is_stack(std::uintptr_t address) const {
+  for (const std::byte* chunk : chunks_)
+    if (address - reinterpret_cast<std::uintptr_t>(chunk) < slot_bytes * stacks_per_chunk)
+      return true;
+  return false;
+}
+
+}  // namespace simgpu

@@ -1,0 +1,154 @@
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "kernels/kernel_findings.hpp"
+#include "kernels/kernel_runner.hpp"
+#include "kernels/watching.hpp"
+
+/// @file
+/// What the compiler calls in .cu files: they are compiled for the thread sanitizer and for checks
+/// of array bounds, but linked with these functions instead of the sanitizers' runtimes.
+
+namespace {
+
+using simgpu::SharedAccess;
+
+inline void on_access(const void* data, unsigned bytes, SharedAccess kind) {
+  simgpu::KernelRunner* const by = simgpu::watching;
+  if (!by) return;
+  by->access(reinterpret_cast<std::uintptr_t>(data), bytes, kind);
+}
+
+void on_range(const void* data, std::size_t bytes, SharedAccess kind) {
+  if (!simgpu::watching) return;
+  const auto* at = static_cast<const char*>(data);
+  for (; bytes > 16; bytes -= 16, at += 16) on_access(at, 16, kind);
+  if (bytes > 0) on_access(at, static_cast<unsigned>(bytes), kind);
+}
+
+/// A thread sanitizer's function for one size, of which the compiler asks several kinds.
+#define SIMGPU_ACCESS(bytes)                                                                      \
+  void __tsan_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }             \
+  void __tsan_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); }           \
+  void __tsan_unaligned_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }   \
+  void __tsan_unaligned_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); } \
+  void __tsan_volatile_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }    \
+  void __tsan_volatile_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); }
+
+/// Atomics of the host's code in these files, and of kernels that use the compiler's own.
+#define SIMGPU_FETCH(bits, type, operation)                                            \
+  type __tsan_atomic##bits##_fetch_##operation(volatile type* data, type value, int) { \
+    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic);      \
+    return __atomic_fetch_##operation(data, value, __ATOMIC_SEQ_CST);                  \
+  }
+#define SIMGPU_EXCHANGE_IF(bits, type, strength)                                              \
+  bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type* data, type* expected, \
+                                                         type value, int, int) {              \
+    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic);             \
+    return __atomic_compare_exchange_n(data, expected, value, false, __ATOMIC_SEQ_CST,        \
+                                       __ATOMIC_SEQ_CST);                                     \
+  }
+#define SIMGPU_ATOMICS(bits, type)                                                \
+  type __tsan_atomic##bits##_load(const volatile type* data, int) {               \
+    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::read);   \
+    return __atomic_load_n(data, __ATOMIC_SEQ_CST);                               \
+  }                                                                               \
+  void __tsan_atomic##bits##_store(volatile type* data, type value, int) {        \
+    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::write);  \
+    __atomic_store_n(data, value, __ATOMIC_SEQ_CST);                              \
+  }                                                                               \
+  type __tsan_atomic##bits##_exchange(volatile type* data, type value, int) {     \
+    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic); \
+    return __atomic_exchange_n(data, value, __ATOMIC_SEQ_CST);                    \
+  }                                                                               \
+  SIMGPU_FETCH(bits, type, add)                                                   \
+  SIMGPU_FETCH(bits, type, sub)                                                   \
+  SIMGPU_FETCH(bits, type, and)                                                   \
+  SIMGPU_FETCH(bits, type, or)                                                    \
+  SIMGPU_FETCH(bits, type, xor)                                                   \
+  SIMGPU_EXCHANGE_IF(bits, type, strong)                                          \
+  SIMGPU_EXCHANGE_IF(bits, type, weak)
+
+/// What the compiler tells about an array that is indexed past its end.
+struct SourcePlace {
+  const char* file;
+  std::uint32_t line;
+  std::uint32_t column;
+};
+struct TypeName {
+  std::uint16_t kind;
+  std::uint16_t info;
+  char text[1];
+};
+struct OutOfBounds {
+  SourcePlace place;
+  const TypeName* array;
+  const TypeName* index;
+};
+
+/// What it tells about an access that leaves the object which its pointer was made of.
+struct OutOfObject {
+  SourcePlace place;
+  const TypeName* type;
+  unsigned char log_alignment;
+  unsigned char kind;
+};
+
+void on_object(const OutOfObject& data, const void* address) {
+  const simgpu::WatchScope off(nullptr);
+  char text[32];
+  std::snprintf(text, sizeof text, "%p", address);
+  simgpu::found_index(std::string("access to ") + data.type->text + " at " + text +
+                      ", past the end of its array, at " + data.place.file + ":" +
+                      std::to_string(data.place.line));
+}
+
+void on_index(const OutOfBounds& data, std::uintptr_t index) {
+  const simgpu::WatchScope off(nullptr);
+  const std::string what = "index " + std::to_string(static_cast<std::intptr_t>(index)) + " of " +
+                           data.array->text + " at " + data.place.file + ":" +
+                           std::to_string(data.place.line);
+  simgpu::found_index(what);
+}
+
+}  // namespace
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+SIMGPU_ACCESS(1)
+SIMGPU_ACCESS(2)
+SIMGPU_ACCESS(4)
+SIMGPU_ACCESS(8)
+SIMGPU_ACCESS(16)
+
+void __tsan_read_range(void* data, std::size_t bytes) { on_range(data, bytes, SharedAccess::read); }
+void __tsan_write_range(void* data, std::size_t bytes) {
+  on_range(data, bytes, SharedAccess::write);
+}
+
+SIMGPU_ATOMICS(8, std::uint8_t)
+SIMGPU_ATOMICS(16, std::uint16_t)
+SIMGPU_ATOMICS(32, std::uint32_t)
+SIMGPU_ATOMICS(64, std::uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {
+  on_index(*static_cast<const OutOfBounds*>(data), index);
+}
+void __ubsan_handle_type_mismatch_v1(void* data, std::uintptr_t address) {
+  on_object(*static_cast<const OutOfObject*>(data), reinterpret_cast<const void*>(address));
+}
+void __ubsan_handle_out_of_bounds_abort(void* data, std::uintptr_t index) {
+  on_index(*static_cast<const OutOfBounds*>(data), index);
+  __builtin_abort();
+}
+
+}  // extern "C"

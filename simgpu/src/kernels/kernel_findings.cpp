@@ -1,0 +1,105 @@
+#include "kernels/kernel_findings.hpp"
+
+#include <cstdint>
+#include <cstdio>
+
+#include "kernels/builtins.hpp"
+#include "kernels/warp_meetings.hpp"
+
+namespace simgpu {
+namespace {
+
+// Of the thread that runs kernels; others have none.
+thread_local const KernelLaunch* running = nullptr;
+thread_local const ThreadScheduler* threads = nullptr;
+thread_local std::uint32_t kinds_seen = 0;
+
+std::string hex(unsigned value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", value);
+  return text;
+}
+
+}  // namespace
+
+void begin_findings(const KernelLaunch& launch, const ThreadScheduler& scheduler) {
+  running = &launch;
+  threads = &scheduler;
+  kinds_seen = 0;
+}
+
+void end_findings() { running = nullptr; }
+
+bool is_first(Finding finding) { return !(kinds_seen >> static_cast<unsigned>(finding) & 1); }
+
+void found(Finding finding, unsigned thread, const std::string& what) {
+  if (!is_first(finding)) return;
+  kinds_seen |= 1u << static_cast<unsigned>(finding);
+  report(finding, "kernel " + running->name + ", block " + text_of(block_index) + ", thread " +
+                      text_of(threads->index_of(thread)) + ": " + what + "\nlaunched by " +
+                      describe(running->site));
+}
+
+void found_lane_outside_mask(unsigned lane, unsigned mask) {
+  found(Finding::barrier_divergence, threads->current(),
+        "calls a warp function with the mask " + hex(mask) + ", which does not hold its own lane " +
+            std::to_string(lane));
+}
+
+void found_absent_source(unsigned thread, unsigned source, unsigned lanes) {
+  found(Finding::barrier_divergence, thread,
+        "a shuffle reads lane " + std::to_string(source) + ", which is not among the lanes " +
+            hex(lanes) + " that take part");
+}
+
+void found_index(const std::string& what) {
+  if (running)
+    found(Finding::shared_memory_bounds, threads->current(), what);
+  else
+    report(Finding::out_of_bounds, what);
+}
+
+namespace {
+
+/// Threads in one state: how many, and the first of them.
+struct Group {
+  unsigned count = 0;
+  unsigned first = 0;
+
+  void add(unsigned thread) {
+    if (count++ == 0) first = thread;
+  }
+  std::string text(const char* does) const {
+    if (count == 0) return "";
+    return ", " + std::to_string(count) + " " + does + " (such as " +
+           text_of(threads->index_of(first)) + ")";
+  }
+};
+
+}  // namespace
+
+void found_stall() {
+  if (!is_first(Finding::barrier_divergence)) return;
+  Group at_barrier, at_meeting, left;
+  for (unsigned thread = 0; thread < threads->threads(); ++thread) {
+    const ThreadState state = threads->state(thread);
+    (state == ThreadState::at_barrier   ? at_barrier
+     : state == ThreadState::at_meeting ? at_meeting
+                                        : left)
+        .add(thread);
+  }
+  const bool barrier = at_barrier.count != 0;
+  found(Finding::barrier_divergence, barrier ? at_barrier.first : at_meeting.first,
+        std::string("waits at a ") + (barrier ? "barrier" : "shuffle, vote or __syncwarp") +
+            " that not all threads reach: of " + std::to_string(threads->threads()) + " threads" +
+            at_barrier.text("wait at __syncthreads").substr(at_barrier.count ? 1 : 0) +
+            at_meeting.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
+            left.text("have left the kernel"));
+}
+
+std::string text_of(uint3 index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
+         std::to_string(index.z) + ")";
+}
+
+}  // namespace simgpu

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "engine/report.hpp"
+#include "kernels/kernel_launch.hpp"
+#include "kernels/thread_scheduler.hpp"
+
+/// @file
+/// What is found wrong in the launch that runs: with its kernel, block and thread, once a kind and
+/// launch.
+
+namespace simgpu {
+
+/// The findings that follow are about this launch.
+void begin_findings(const KernelLaunch& launch, const ThreadScheduler& scheduler);
+void end_findings();
+
+/// True if the launch has no finding of this kind yet; ask before building the text.
+bool is_first(Finding finding);
+/// Reports, unless the launch has a finding of this kind already.
+/// @param what goes on after "kernel softmax, block (0,0,0), thread (3,0,0): ".
+void found(Finding finding, unsigned thread, const std::string& what);
+
+/// A lane called a warp function with a mask that leaves itself out.
+void found_lane_outside_mask(unsigned lane, unsigned mask);
+/// A shuffle whose source lane did not take part.
+void found_absent_source(unsigned thread, unsigned source, unsigned lanes);
+/// An array indexed past its end, in a kernel or in the host's code.
+void found_index(const std::string& what);
+/// Threads wait and no one is left who could let them go on.
+void found_stall();
+
+/// "(3,0,0)".
+std::string text_of(uint3 index);
+
+}  // namespace simgpu

@@ -1,0 +1,116 @@
+#include "kernels/kernel_runner.hpp"
+
+#include "engine/options.hpp"
+#include "kernels/builtins.hpp"
+#include "kernels/kernel_findings.hpp"
+#include "kernels/shared_variables.hpp"
+#include "kernels/watching.hpp"
+#include "memory/address_space.hpp"
+
+namespace simgpu {
+
+KernelRunner& kernel_runner() {
+  static KernelRunner* const instance = new KernelRunner;  // outlives whatever still runs at exit
+  return *instance;
+}
+
+std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
+  launch_ = &launch;
+  block_extent = launch.shape.block;
+  grid_extent = launch.shape.grid;
+  order_.emplace(launch.shape.blocks(), launch.seed);
+  const bool watched = options().watch_kernels;
+  if (watched) prepare_watch(launch);
+  begin_findings(launch, scheduler_);
+  {
+    const WatchScope scope(watched ? this : nullptr);
+    scheduler_.run(launch.thread, launch.shape.block, *this);
+  }
+  // What was reported as an access is not to be found as damage again.
+  if (!is_first(Finding::out_of_bounds)) mend_guards();
+  end_findings();
+  return watched ? device_watch_.finish() : std::vector<Access>{};
+}
+
+void KernelRunner::prepare_watch(const KernelLaunch& launch) {
+  device_watch_.begin(launch.pointers);
+  module_ = module_of(launch.kernel);
+  static_watch_.watch(module_.own_begin, module_.own_bytes);
+  dynamic_watch_.watch(dynamic_.begin(), launch.shape.shared_bytes);
+}
+
+bool KernelRunner::next_block() {
+  std::uint64_t block = 0;
+  if (!order_->next(block)) return false;
+  const dim3& grid = launch_->shape.grid;
+  block_index = {static_cast<unsigned>(block % grid.x),
+                 static_cast<unsigned>(block / grid.x % grid.y),
+                 static_cast<unsigned>(block / grid.x / grid.y)};
+  dynamic_.start_block(launch_->shape.shared_bytes);
+  meetings_.start_block();
+  start_epoch();
+  block_start_ = epoch_;
+  return true;
+}
+
+void KernelRunner::start_epoch() { ++epoch_; }
+
+Ballot KernelRunner::block_barrier(bool predicate) {
+  return barrier_.arrive(predicate, [this] { start_epoch(); });
+}
+
+void KernelRunner::resolve_stall() {
+  found_stall();
+  if (!meetings_.dissolve()) barrier_.dissolve();
+}
+
+SharedTime KernelRunner::now() {
+  const unsigned thread = scheduler_.current();
+  return {epoch_, static_cast<std::uint16_t>(thread), meetings_.held(thread)};
+}
+
+void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
+  if (scheduler_.fibers().is_stack(address)) return;
+  const WatchScope off(nullptr);
+  if (static_watch_.holds(address)) {
+    static_watch_.access(address, bytes, kind, now(), block_start_);
+  } else if (dynamic_watch_.holds(address) && dynamic_watch_.holds(address + bytes - 1)) {
+    dynamic_watch_.access(address, bytes, kind, now(), block_start_);
+  } else {
+    access_elsewhere(address, bytes, kind);
+  }
+}
+
+/// Constants of the program are fine; the host's memory is not.
+void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
+  const char* const does = kind == SharedAccess::read ? "reads " : "writes ";
+  const unsigned thread = scheduler_.current();
+  if (dynamic_.is_outside(address)) {
+    found(Finding::shared_memory_bounds, thread,
+          does + std::to_string(bytes) + " bytes at offset " +
+              std::to_string(static_cast<std::ptrdiff_t>(address - dynamic_.begin())) + " of the " +
+              std::to_string(dynamic_.bytes()) + " bytes of dynamic shared memory");
+  } else if (!module_.holds(address) && is_first(Finding::out_of_bounds)) {
+    // A library's own thread variables come into being when they are first used.
+    module_ = module_of(launch_->kernel);
+    static_watch_.watch(module_.own_begin, module_.own_bytes);
+    if (static_watch_.holds(address)) return;
+    char where[24];
+    std::snprintf(where, sizeof where, "0x%zx", static_cast<std::size_t>(address));
+    found(Finding::out_of_bounds, thread,
+          does + std::to_string(bytes) + " bytes at " + where +
+              ", which is neither device nor pinned memory");
+  }
+}
+
+std::string KernelRunner::describe_shared(std::uintptr_t address) const {
+  if (dynamic_watch_.holds(address))
+    return "byte " + std::to_string(address - dynamic_watch_.begin()) +
+           " of the dynamic shared memory";
+  if (const auto variable = shared_variable_at(module_, address))
+    return "byte " + std::to_string(variable->offset) + " of '" + variable->name + "' (" +
+           std::to_string(variable->bytes) + " bytes of shared memory)";
+  return "byte " + std::to_string(address - static_watch_.begin()) + " of the static shared memory";
+}
+
+}  // namespace simgpu

@@ -1,0 +1,94 @@
+#include "simgpu/launch.hpp"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/coverage.hpp"
+#include "engine/entry.hpp"
+#include "engine/operation.hpp"
+#include "engine/options.hpp"
+#include "engine/report.hpp"
+#include "kernels/argument_scan.hpp"
+#include "kernels/kernel_runner.hpp"
+#include "kernels/limits.hpp"
+#include "memory/access_check.hpp"
+
+namespace simgpu {
+namespace {
+
+thread_local std::optional<std::source_location> launch_location;
+
+/// The last parts of a path: enough to find the file.
+std::string short_path(std::string path) {
+  std::size_t slash = path.size();
+  for (int parts = 0; parts < 3; ++parts) {
+    if (slash == 0) return path;
+    slash = path.rfind('/', slash - 1);
+    if (slash == std::string::npos) return path;
+  }
+  return path.substr(slash + 1);
+}
+
+/// "softmax_kernel<float> (kernels/cuda/softmax.cu:60)".
+std::string launch_name(const void* kernel) {
+  std::string name = function_name(kernel);
+  if (const auto where = std::exchange(launch_location, std::nullopt))
+    name += " (" + short_path(where->file_name()) + ":" + std::to_string(where->line()) + ")";
+  return name;
+}
+
+/// Launches of a process get different orders of blocks, the same in each run.
+std::uint64_t next_seed() {
+  static std::atomic<std::uint64_t> launches{0};
+  std::uint64_t x = options().seed * 0x9E3779B97F4A7C15u + ++launches;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
+                   std::initializer_list<KernelArgument> arguments, KernelCall thread) {
+  if (!kernel) return cudaErrorInvalidDeviceFunction;
+  cover_kernel(kernel);
+  auto launch = std::make_shared<KernelLaunch>();
+  launch->name = launch_name(kernel);
+  launch->site = CallSite::here();
+  launch->kernel = kernel;
+  launch->shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};
+  if (const auto refusal = refusal_of(launch->shape, kernel)) {
+    report(Finding::invalid_launch, "kernel " + launch->name + " is launched with " + refusal->why +
+                                        "\nlaunched by " + describe(launch->site));
+    return refusal->status;
+  }
+  ArgumentScan scan = scan_arguments(arguments);
+  launch->thread = std::move(thread);
+  launch->pointers = std::move(scan.pointers);
+  launch->seed = next_seed();
+  Operation operation;
+  operation.name = launch->name;
+  operation.site = launch->site;
+  operation.accesses = scan.accesses;
+  operation.accesses_are_bounds = true;
+  operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses)] {
+    touched(kernel_runner().run(*launch));
+    // Unwatched, a kernel may have written all that it could.
+    if (!options().watch_kernels) mark_written(bounds);
+    return true;
+  };
+  return enqueue(config.stream, std::move(operation));
+}
+
+}  // namespace
+
+cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
+                           std::initializer_list<KernelArgument> arguments, KernelCall thread) {
+  static EntryPoint entry("cudaLaunchKernelExC");
+  return entry.call([&] { return launch(config, kernel, arguments, std::move(thread)); });
+}
+
+void set_launch_location(std::source_location where) { launch_location = where; }
+
+}  // namespace simgpu

@@ -1,0 +1,75 @@
+#include "kernels/shared_watch.hpp"
+
+#include "kernels/kernel_findings.hpp"
+#include "kernels/kernel_runner.hpp"
+
+namespace simgpu {
+namespace {
+
+/// True if nothing orders what happened then before what the running thread does now.
+bool unordered(const SharedTime& then, const SharedTime& now) {
+  if (then.epoch != now.epoch || then.thread == now.thread) return false;
+  const bool same_warp = then.thread / lanes_per_warp == now.thread / lanes_per_warp;
+  return !(same_warp && then.held != now.held);
+}
+
+}  // namespace
+
+void SharedWatch::watch(std::uintptr_t begin, std::size_t bytes) {
+  begin_ = begin;
+  bytes_ = bytes;
+  if (bytes <= cells_size_) return;
+  cells_ = std::make_unique<Cell[]>(bytes);
+  cells_size_ = bytes;
+}
+
+void SharedWatch::access(std::uintptr_t address, unsigned bytes, SharedAccess kind,
+                         const SharedTime& now, std::uint32_t block_start) {
+  Cell* const cells = cells_.get() + (address - begin_);
+  const std::size_t left = bytes_ - (address - begin_);
+  const unsigned covered = bytes < left ? bytes : static_cast<unsigned>(left);
+  if (kind != SharedAccess::write) {
+    bool written = false;
+    for (unsigned i = 0; i < covered; ++i) written |= cells[i].write.epoch >= block_start;
+    if (!written)
+      found(Finding::uninitialized_read, now.thread,
+            "reads " + std::to_string(bytes) +
+                " bytes of shared memory that no thread of the block has written");
+  }
+  for (unsigned i = 0; i < covered; ++i)
+    if (kind == SharedAccess::read)
+      check_read(cells[i], address + i, now);
+    else
+      check_write(cells[i], address + i, kind, now);
+}
+
+void SharedWatch::check_read(Cell& cell, std::uintptr_t address, const SharedTime& now) {
+  if (unordered(cell.write, now)) found_race(address, "reads", cell.write, "wrote", now);
+  // Two readers are remembered: one of them is not the thread that writes next.
+  if (unordered(cell.read, now))
+    cell.other_read = now;
+  else
+    cell.read = now;
+}
+
+void SharedWatch::check_write(Cell& cell, std::uintptr_t address, SharedAccess kind,
+                              const SharedTime& now) {
+  const bool atomic = kind == SharedAccess::atomic;
+  if (unordered(cell.write, now) && !(atomic && cell.atomic_write))
+    found_race(address, atomic ? "changes" : "writes", cell.write, "wrote", now);
+  if (unordered(cell.read, now)) found_race(address, "writes", cell.read, "read", now);
+  if (unordered(cell.other_read, now)) found_race(address, "writes", cell.other_read, "read", now);
+  cell.write = now;
+  cell.atomic_write = atomic;
+}
+
+void SharedWatch::found_race(std::uintptr_t address, const char* does, const SharedTime& other,
+                             const char* did, const SharedTime& now) const {
+  if (!is_first(Finding::shared_memory_race)) return;
+  found(Finding::shared_memory_race, now.thread,
+        std::string(does) + " " + kernel_runner().describe_shared(address) + ", which thread " +
+            text_of(kernel_runner().scheduler().index_of(other.thread)) + " " + did +
+            " with no barrier between them");
+}
+
+}  // namespace simgpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/fiber.hpp"
+#include "kernels/ready_queue.hpp"
+#include "simgpu/launch.hpp"
+
+/// @file
+/// Runs the CUDA threads of one block after the other. Threads run as plain calls, one after the
+/// other on one fiber, until one waits: then that fiber is left as it stands and another one goes
+/// on. Kernels that never wait cost a function call a thread.
+
+namespace simgpu {
+
+/// Where a CUDA thread stands.
+enum class ThreadState : unsigned char { running, at_barrier, at_meeting, left };
+
+/// What the scheduler asks of the launch that it runs.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  /// Prepares the next block; false after the last.
+  virtual bool next_block() = 0;
+  /// All threads that have not left wait: makes at least one of them ready.
+  virtual void resolve_stall() = 0;
+};
+
+/// The threads of the block that runs.
+class ThreadScheduler {
+ public:
+  ThreadScheduler();
+
+  /// Runs `thread` for every CUDA thread of every block that `source` gives.
+  void run(const KernelCall& thread, dim3 block, BlockSource& source);
+
+  /// The running thread waits until `make_ready` names it.
+  void wait(ThreadState why);
+  void make_ready(unsigned thread);
+
+  /// Linear index of the running thread in its block.
+  unsigned current() const { return current_; }
+  unsigned threads() const { return threads_; }
+  ThreadState state(unsigned thread) const { return states_[thread]; }
+  uint3 index_of(unsigned thread) const;
+  const FiberPool& fibers() const { return fibers_; }
+
+ private:
+  void work();
+  void start_block();
+  void run_next_thread();
+
+  FiberPool fibers_;
+  const KernelCall* thread_ = nullptr;
+  BlockSource* source_ = nullptr;
+  dim3 block_;
+  unsigned threads_ = 0;
+  unsigned started_ = 0;
+  unsigned finished_ = 0;
+  unsigned current_ = 0;
+  uint3 next_index_{};  ///< threadIdx of the next thread that starts
+  ReadyQueue ready_;
+  std::array<Fiber*, max_block_threads> fiber_of_{};
+  std::array<ThreadState, max_block_threads> states_{};
+};
+
+}  // namespace simgpu

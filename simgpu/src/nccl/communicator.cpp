@@ -1,0 +1,146 @@
+#include "nccl/communicator.hpp"
+
+#include <chrono>
+
+#include "nccl/failure.hpp"
+
+namespace simgpu::nccl {
+
+Communicator::~Communicator() {
+  if (work_.joinable()) work_.join();
+}
+
+std::string Communicator::describe() const {
+  std::string text = "communicator ";
+  if (!options_.name.empty()) text += "'" + options_.name + "' ";
+  return text + "of " + std::to_string(options_.ranks) + " ranks";
+}
+
+// --- life
+// ----------------------------------------------------------------------------------------------------
+
+void Communicator::start(std::function<void()> work) {
+  const std::lock_guard lock(work_mutex_);
+  if (work_.joinable()) work_.join();
+  working_ = true;
+  work_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (const Failure& failure) {
+      fail(failure.status(), failure.what());
+    } catch (const std::exception& error) {
+      fail(ncclInternalError, error.what());
+    }
+    working_.store(false, std::memory_order_release);
+  });
+}
+
+ncclResult_t Communicator::wait() {
+  const std::lock_guard lock(work_mutex_);
+  if (work_.joinable()) work_.join();
+  return error_;
+}
+
+void Communicator::set_board(std::unique_ptr<Board> board) {
+  options_.ranks = board->size();
+  options_.rank = board->rank();
+  counters_ = Counters(board->size());
+  board_ = std::move(board);
+}
+
+ncclResult_t Communicator::state() {
+  if (working_.load(std::memory_order_acquire)) return ncclInProgress;
+  look_for_lost_peers();
+  if (has_failed()) return error_;
+  return answered_.exchange(true) ? ncclSuccess : ncclInProgress;
+}
+
+void Communicator::look_for_lost_peers() {
+  if (has_failed() || finalized_ || !board_) return;
+  const int lost = board_->lost_rank();
+  if (lost >= 0)
+    fail(ncclRemoteError, describe() + ": the process of rank " + std::to_string(lost) +
+                              " ended or its connection broke");
+}
+
+ncclResult_t Communicator::answer() {
+  if (options_.is_blocking) return ncclSuccess;
+  answered_ = false;
+  return ncclInProgress;
+}
+
+void Communicator::require_ready() {
+  if (options_.is_blocking) wait();
+  if (has_failed()) throw Failure(error_, describe() + " failed before: " + last_error());
+  if (working_.load(std::memory_order_acquire) || !answered_)
+    throw Failure(ncclInvalidArgument,
+                  describe() +
+                      " is still in progress with an earlier call: ask ncclCommGetAsyncError until "
+                      "it is not");
+  if (finalized_) throw Failure(ncclInvalidUsage, describe() + " was finalized");
+}
+
+void Communicator::fail(ncclResult_t status, const std::string& message) {
+  ncclResult_t none = ncclSuccess;
+  if (error_.compare_exchange_strong(none, status)) remember(status, message);
+}
+
+void Communicator::abort() { aborted_.store(true, std::memory_order_release); }
+
+void Communicator::finalize() {
+  while (finished_.load(std::memory_order_acquire) < launched_ && !is_aborted() && !has_failed()) {
+    look_for_lost_peers();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  finalized_ = true;
+}
+
+void Communicator::leave() {
+  wait();
+  if (board_) board_->announce(is_aborted() ? Presence::aborted : Presence::left);
+}
+
+// --- launches
+// ------------------------------------------------------------------------------------------------
+
+bool Communicator::begin_launch(const std::uint64_t* ticket) {
+  if (running_ || !board_ || has_failed()) return false;
+  if (ticket && *ticket != finished_.load()) return false;
+  running_ = true;
+  return true;
+}
+
+void Communicator::end_launch(bool had_ticket) {
+  running_ = false;
+  if (had_ticket) finished_.fetch_add(1, std::memory_order_release);
+}
+
+// --- reductions
+// ----------------------------------------------------------------------------------------------
+
+ncclRedOp_t Communicator::add_scaled_sum(const ScaledSum& sum) {
+  const std::lock_guard lock(sums_mutex_);
+  std::size_t place = 0;
+  while (place < sums_.size() && sums_[place].exists) ++place;
+  if (place == sums_.size()) sums_.emplace_back();
+  sums_[place] = sum;
+  sums_[place].exists = true;
+  return static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(place));
+}
+
+ScaledSum Communicator::scaled_sum(ncclRedOp_t op) const {
+  const std::lock_guard lock(sums_mutex_);
+  const auto place = static_cast<std::size_t>(op) - ncclNumOps;
+  if (op < ncclNumOps || place >= sums_.size() || !sums_[place].exists)
+    throw Failure(ncclInvalidArgument,
+                  "there is no reduction " + std::to_string(op) + " of this communicator");
+  return sums_[place];
+}
+
+void Communicator::remove_scaled_sum(ncclRedOp_t op) {
+  scaled_sum(op);
+  const std::lock_guard lock(sums_mutex_);
+  sums_[static_cast<std::size_t>(op) - ncclNumOps].exists = false;
+}
+
+}  // namespace simgpu::nccl

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nccl.h"
+#include "nccl/call.hpp"
+#include "nccl/rendezvous.hpp"
+
+/// @file
+/// A rank's side of a communicator.
+
+namespace simgpu::nccl {
+
+/// What a communicator is made with.
+struct CommunicatorOptions {
+  int ranks = 0;
+  int rank = 0;
+  int device = 0;
+  bool is_blocking = true;
+  std::string name;
+};
+
+/// A reduction that ncclRedOpCreatePreMulSum made.
+struct ScaledSum {
+  bool exists = false;
+  ncclDataType_t type = ncclFloat32;
+  std::uint64_t factor = 0;                  ///< in the bits of the type
+  const std::byte* device_factor = nullptr;  ///< set: read when the collective runs
+};
+
+/// Shared by the program's handle and the operations that are still queued. Any thread may call it.
+class Communicator {
+ public:
+  explicit Communicator(CommunicatorOptions options) : options_(std::move(options)) {}
+  ~Communicator();
+
+  const CommunicatorOptions& options() const { return options_; }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.ranks; }
+  /// "communicator 'name' of 4 ranks".
+  std::string describe() const;
+
+  // --- life
+  /// Does work in the background; until it is done the communicator is in progress. What it throws
+  /// becomes the communicator's error.
+  void start(std::function<void()> work);
+  /// Waits for the work. @return its result
+  ncclResult_t wait();
+  /// Takes over what the work made; size and rank follow from it.
+  void set_board(std::unique_ptr<Board> board);
+  Board* board() const { return board_.get(); }
+  /// For ncclCommGetAsyncError: the first error, or whether something is in progress.
+  ncclResult_t state();
+  /// Non-blocking: the call just made shows as in progress once. @return what the call returns
+  ncclResult_t answer();
+  /// @throws Failure if the communicator cannot take calls
+  void require_ready();
+  void fail(ncclResult_t status, const std::string& message);
+  /// Fails the communicator if a peer's process has ended before it left.
+  void look_for_lost_peers();
+  /// Ends what waits; nothing that is queued takes part any more.
+  void abort();
+  bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
+  bool has_failed() const { return error_.load() != ncclSuccess; }
+  /// Waits until all launches have run, or the communicator failed. Marks it as left.
+  void finalize();
+  /// Ends the background work and tells the others. Called once, by whoever takes the handle away.
+  void leave();
+
+  // --- launches, in order
+  /// The place of a launch in the queue.
+  std::uint64_t take_ticket() { return launched_.fetch_add(1); }
+  /// True if a launch may begin: nothing else runs, and those before it are done.
+  /// @param ticket null for a launch of a graph, which has no place of its own
+  bool begin_launch(const std::uint64_t* ticket);
+  /// The launch is done.
+  void end_launch(bool had_ticket);
+  /// Executor only.
+  Counters& counters() { return counters_; }
+
+  /// The number of the next split.
+  std::uint64_t next_management() { return management_++; }
+
+  // --- reductions
+  ncclRedOp_t add_scaled_sum(const ScaledSum& sum);
+  /// @throws Failure if there is none
+  void remove_scaled_sum(ncclRedOp_t op);
+  /// @throws Failure if there is none
+  ScaledSum scaled_sum(ncclRedOp_t op) const;
+
+ private:
+  CommunicatorOptions options_;
+  std::unique_ptr<Board> board_;
+  Counters counters_{0};
+  std::thread work_;
+  std::mutex work_mutex_;  // start, wait
+  std::atomic<bool> working_{false}, aborted_{false}, answered_{true}, finalized_{false};
+  std::atomic<bool> running_{false};
+  std::atomic<ncclResult_t> error_{ncclSuccess};
+  std::atomic<std::uint64_t> launched_{0}, finished_{0}, management_{0};
+  mutable std::mutex sums_mutex_;
+  std::vector<ScaledSum> sums_;
+};
+
+}  // namespace simgpu::nccl

@@ -1,0 +1,78 @@
+#include "nccl/creation.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "nccl/failure.hpp"
+#include "nccl/membership.hpp"
+
+namespace simgpu::nccl {
+namespace {
+
+// Every rank shows its card to every other, over the communicator that is there.
+std::vector<Card> exchange_cards(Communicator& parent, std::uint64_t number, const Card& own,
+                                 const GiveUp& give_up) {
+  Board& board = *parent.board();
+  const auto pause = [&] {
+    if (give_up()) throw Failure(ncclInvalidUsage, "a communicator was aborted while it was split");
+    parent.look_for_lost_peers();
+    if (parent.has_failed()) throw Failure(ncclRemoteError, last_error());
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  };
+  std::vector<Card> cards(static_cast<std::size_t>(board.size()));
+  cards[static_cast<std::size_t>(board.rank())] = own;
+  while (!board.post(management, number, {}, std::as_bytes(std::span(&own, 1)))) pause();
+  for (int rank = 0; rank < board.size(); ++rank) {
+    if (rank == board.rank()) continue;
+    while (!board.find(rank, management, number)) pause();
+    const auto seen = board.find(rank, management, number);
+    std::memcpy(static_cast<void*>(&cards[static_cast<std::size_t>(rank)]), seen->data,
+                std::min(seen->bytes, sizeof(Card)));
+    board.release(rank, management, number);
+  }
+  return cards;
+}
+
+// Ranks of the new communicator are numbered by key, then by their old rank.
+std::vector<Card> members(std::vector<Card> cards, int color) {
+  std::erase_if(cards, [color](const Card& card) { return card.color != color; });
+  std::ranges::stable_sort(cards, {}, &Card::key);
+  std::int32_t rank = 0;
+  for (Card& card : cards) card.rank = rank++;
+  return cards;
+}
+
+}  // namespace
+
+void create(Communicator& communicator, const ncclUniqueId& id) {
+  const GiveUp give_up = [&] { return communicator.is_aborted(); };
+  Card identity;
+  identity.rank = communicator.rank();
+  identity.device = communicator.options().device;
+  communicator.set_board(form(
+      identity, communicator.size(),
+      [&](const Card& own) { return join_meeting(id, own, communicator.size(), give_up); },
+      give_up));
+}
+
+void split(Communicator& parent, std::uint64_t number, int color, int key, Communicator* child) {
+  const GiveUp give_up = [&] { return parent.is_aborted() || (child && child->is_aborted()); };
+  Card identity;
+  identity.rank = parent.rank();
+  identity.device = parent.options().device;
+  identity.color = color;
+  identity.key = key;
+  if (!child) {
+    exchange_cards(parent, number, identity, give_up);
+    return;
+  }
+  child->set_board(form(
+      identity, parent.size(),
+      [&](const Card& own) { return members(exchange_cards(parent, number, own, give_up), color); },
+      give_up));
+}
+
+}  // namespace simgpu::nccl

@@ -1,0 +1,166 @@
+#include "nccl/launch.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "engine/entry.hpp"
+#include "engine/faults.hpp"
+#include "engine/host.hpp"
+#include "memory/access_check.hpp"
+#include "nccl/disagreement.hpp"
+#include "nccl/failure.hpp"
+
+namespace simgpu::nccl {
+namespace {
+
+// How long a mismatch waits for the ranks that have not called anything yet.
+constexpr auto mismatch_patience = std::chrono::seconds(1);
+
+std::chrono::milliseconds warn_after() {
+  static const char* const text = std::getenv("LOCKSTEP_SIM_COLLECTIVE_WARN_MS");
+  static const long value = text ? std::strtol(text, nullptr, 10) : 10'000;
+  return std::chrono::milliseconds(value);
+}
+
+}  // namespace
+
+Launch::Launch(std::shared_ptr<Communicator> communicator, std::vector<Arguments> calls,
+               CallSite site, bool is_captured)
+    : communicator_(std::move(communicator)), arguments_(std::move(calls)), site_(site) {
+  for (std::size_t i = 0; i < arguments_.size(); ++i)
+    if (faults().collective_hangs()) hangs_ = true;
+  if (!is_captured) ticket_ = communicator_->take_ticket();
+}
+
+std::string Launch::name() const {
+  if (arguments_.size() == 1) return std::string("nccl") + arguments_[0].signature.name();
+  std::string text = "ncclGroupEnd (";
+  constexpr std::size_t shown = 4;
+  for (std::size_t i = 0; i < std::min(arguments_.size(), shown); ++i)
+    text += (i ? ", nccl" : "nccl") + std::string(arguments_[i].signature.name());
+  return text + (arguments_.size() > shown ? ", ...)" : ")");
+}
+
+std::vector<Access> Launch::accesses() const {
+  std::vector<Access> all;
+  for (const Arguments& arguments : arguments_)
+    std::ranges::copy(accesses_of(arguments, communicator_->rank(), communicator_->size()),
+                      std::back_inserter(all));
+  return all;
+}
+
+void Launch::begin() {
+  is_running_ = true;
+  check_memory();
+  has_warned_ = has_reported_ = false;
+  mismatched_.reset();
+  for (const Arguments& arguments : arguments_)
+    calls_.emplace_back(arguments, communicator_->counters().take(arguments.signature),
+                        *communicator_->board());
+}
+
+// The ranks' values must be there, and the memory for the result.
+void Launch::check_memory() {
+  if (check_accesses(name(), site_, accesses(), false)) {
+    check_accesses(name(), site_, accesses());
+    return;
+  }
+  raise_sticky_error(cudaErrorIllegalAddress);
+  communicator_->fail(ncclUnhandledCudaError,
+                      name() + ": an illegal memory access was encountered");
+}
+
+void Launch::end() {
+  mark_written(accesses());
+  is_running_ = false;
+  asked_.reset();
+  communicator_->end_launch(ticket_.has_value());
+}
+
+bool Launch::run() {
+  if (communicator_->is_aborted()) {
+    calls_.clear();
+    return true;
+  }
+  if (!asked_) asked_ = Clock::now();
+  if (!is_running_) {
+    if (!communicator_->begin_launch(ticket_ ? &*ticket_ : nullptr)) return false;
+    begin();
+  }
+  if (hangs_ || communicator_->has_failed()) return false;
+  std::erase_if(calls_, [](Call& call) { return call.advance() == Call::Progress::done; });
+  if (calls_.empty()) {
+    end();
+    return true;
+  }
+  communicator_->look_for_lost_peers();
+  look_at_mismatch(calls_.front());
+  warn_if_long();
+  return false;
+}
+
+void Launch::look_at_mismatch(const Call& call) {
+  if (!call.is_mismatched() || has_reported_) return;
+  if (!mismatched_) mismatched_ = Clock::now();
+  if (!call.missing().empty() && Clock::now() - *mismatched_ < mismatch_patience) return;
+  has_reported_ = true;
+  report_disagreement(*communicator_, call, site_);
+}
+
+void Launch::warn_if_long() {
+  if (has_warned_ || has_reported_ || Clock::now() - *asked_ < warn_after()) return;
+  has_warned_ = true;
+  warn_about_absence(*communicator_, calls_.front(), site_, Clock::now() - *asked_);
+}
+
+namespace {
+
+void require(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw Failure(ncclUnhandledCudaError, std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+// An event that orders what comes on `later` after what is on `earlier` now.
+void order(cudaStream_t earlier, cudaStream_t later) {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  cudaError_t status = cudaEventRecord(event, earlier);
+  if (status == cudaSuccess) status = cudaStreamWaitEvent(later, event, 0);
+  cudaEventDestroy(event);
+  require(status, "joining the streams of a group");
+}
+
+}  // namespace
+
+void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Arguments> calls,
+            const std::vector<cudaStream_t>& streams, const CallSite& site) {
+  const int device = communicator->options().device;
+  const OnDevice guard(device);
+  for (cudaStream_t stream : streams) {
+    int other = device;
+    if (stream) require(device_of_stream(stream, &other), "the stream of a collective");
+    if (other != device)
+      throw Failure(ncclUnhandledCudaError, "a stream of device " + std::to_string(other) +
+                                                " was given to a communicator of device " +
+                                                std::to_string(device));
+  }
+  for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
+  const auto state =
+      std::make_shared<Launch>(communicator, std::move(calls), site, is_capturing(streams[0]));
+  Operation operation;
+  operation.name = state->name();
+  operation.site = site;
+  operation.accesses = state->accesses();
+  operation.meets_peers = true;
+  operation.run = [state] { return state->run(); };
+  const cudaError_t status = enqueue(streams[0], std::move(operation));
+  // Its place in the order stays empty: nothing after it can run.
+  if (status != cudaSuccess)
+    communicator->fail(ncclUnhandledCudaError, std::string("a collective could not be queued: ") +
+                                                   cudaGetErrorString(status));
+  require(status, "queueing a collective");
+  for (std::size_t i = 1; i < streams.size(); ++i) order(streams[0], streams[i]);
+}
+
+}  // namespace simgpu::nccl

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "nccl/board.hpp"
+#include "nccl/rendezvous.hpp"
+
+/// @file
+/// From the cards of the ranks to the board of their communicator.
+
+namespace simgpu::nccl {
+
+/// Gives this rank's card to the others and returns the cards of all ranks of the new communicator,
+/// by their rank in it.
+using ExchangeCards = std::function<std::vector<Card>(const Card& own)>;
+
+/// Makes this rank's segment, exchanges cards, and connects to every rank: through shared memory
+/// where ranks are on one host, through TCP otherwise (or with
+/// LOCKSTEP_SIM_NCCL_TRANSPORT=tcp).
+/// @param ranks_at_most how many ranks the communicator may have
+/// @return the board, once all ranks are ready. @throws Failure
+std::unique_ptr<Board> form(const Card& identity, int ranks_at_most, const ExchangeCards& exchange,
+                            const GiveUp& give_up);
+
+}  // namespace simgpu::nccl

@@ -1,0 +1,9 @@
+# lockstep on a simulated GPU whose libraries fail.
+
+file(GLOB failure_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
+add_executable(test_gpu_failures ${failure_tests})
+target_link_libraries(test_gpu_failures PRIVATE lockstep_test_support lockstep_simgpu_tests
+                      GTest::gtest_main)
+gtest_discover_tests(test_gpu_failures PROPERTIES LABELS sim TIMEOUT ${test_timeout}
+                     DISCOVERY_TIMEOUT 60)
+add_dependencies(lockstep_sim_tests test_gpu_failures)

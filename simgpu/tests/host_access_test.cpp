@@ -1,0 +1,130 @@
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cuda_runtime_api.h"
+#include "findings.hpp"
+#include "memory/device_side.hpp"
+
+namespace simgpu {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Findings;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class SimHostAccess : public ::testing::Test {
+ protected:
+  static constexpr std::size_t bytes = 10000;
+
+  void SetUp() override {
+    if (!host_accesses_are_caught()) GTEST_SKIP() << "this machine has no protection keys";
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&device, bytes), cudaSuccess);
+    ASSERT_EQ(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), cudaSuccess);
+    std::memset(pinned, 5, bytes);
+    let_host_accesses_through(true);
+  }
+  void TearDown() override {
+    if (!host_accesses_are_caught()) return;
+    leave_device_side();
+    let_host_accesses_through(false);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(cudaFree(device), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  }
+  volatile char* host_view() const { return static_cast<volatile char*>(pinned); }
+
+  Findings findings;
+  cudaStream_t stream = nullptr;
+  void* device = nullptr;
+  void* pinned = nullptr;
+};
+
+TEST_F(SimHostAccess, OfDeviceMemoryIsReported) {
+  static_cast<volatile char*>(device)[16] = 1;
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+  EXPECT_THAT(findings.text(), HasSubstr("the host writes byte 16 of the block of 10000 bytes"));
+}
+
+TEST_F(SimHostAccess, OfDeviceMemoryByAnyThreadIsReported) {
+  std::thread([&] { static_cast<void>(static_cast<volatile char*>(device)[0]); }).join();
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+  EXPECT_THAT(findings.text(), HasSubstr("the host reads"));
+}
+
+TEST_F(SimHostAccess, ByTheCLibraryIsReported) {
+  std::array<char, 64> own{};
+  std::memcpy(own.data(), device, own.size());
+  EXPECT_NE(own[0], 0) << "what fresh memory holds";
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+}
+
+TEST_F(SimHostAccess, OfPinnedMemoryBeforeTheCopyIsDoneIsARace) {
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  static_cast<void>(host_view()[9000]);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_race));
+}
+
+TEST_F(SimHostAccess, OverwritingTheSourceOfACopyInFlightIsARace) {
+  ASSERT_EQ(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+  host_view()[0] = 1;
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_race));
+}
+
+TEST_F(SimHostAccess, OfPinnedMemoryAfterTheHostWaitedIsFine) {
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(host_view()[9000], 7);
+  host_view()[9000] = 3;
+  EXPECT_THAT(findings.text(), IsEmpty());
+}
+
+TEST_F(SimHostAccess, BySystemCallsWorksAfterTheHostWaited) {
+  ASSERT_EQ(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  EXPECT_EQ(write(ends[1], pinned, 100), 100);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(SimHostAccess, OtherPinnedMemoryStaysOpen) {
+  void* other = nullptr;
+  ASSERT_EQ(cudaMallocHost(&other, 8), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+  static_cast<volatile char*>(other)[0] = 1;
+  EXPECT_THAT(findings.text(), IsEmpty());
+  EXPECT_EQ(cudaFreeHost(other), cudaSuccess);
+}
+
+TEST(SimHostAccessDeathTest, EndsTheProcessOtherwise) {
+  if (!host_accesses_are_caught()) GTEST_SKIP() << "this machine has no protection keys";
+  void* device = nullptr;
+  ASSERT_EQ(cudaMalloc(&device, 64), cudaSuccess);
+  EXPECT_EXIT(static_cast<volatile char*>(device)[0] = 1, ::testing::KilledBySignal(SIGSEGV),
+              "the host writes block of 64 bytes");
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+}
+
+TEST(SimHostAccessDeathTest, ForeignFaultsGoToTheHandlerThatWasThereBefore) {
+  void* device = nullptr;
+  ASSERT_EQ(cudaMalloc(&device, 64), cudaSuccess);
+  volatile char* nowhere = nullptr;
+  EXPECT_EXIT(*nowhere = 1, ::testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace simgpu

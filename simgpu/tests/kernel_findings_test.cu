@@ -1,0 +1,185 @@
+#include "findings.hpp"
+#include "kernel_run.hpp"
+
+/// @file
+/// What the simulated GPU finds wrong in kernels.
+
+namespace simgpu::test {
+namespace {
+
+/// Expects exactly one finding, of this kind, whose text holds all of `parts`.
+void expect_finding(const testing::Findings& findings, Finding finding,
+                    const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_TRUE(findings.only(finding, part)) << "no '" << part << "' in: " << findings.text();
+}
+
+__global__ void leave_before_barrier() {
+  if (threadIdx.x < 10) return;
+  __syncthreads();
+}
+
+TEST(KernelFindings, NameThreadsThatNeverReachABarrier) {
+  const testing::Findings findings;
+  run(2, 64, 0, leave_before_barrier);
+  expect_finding(findings, Finding::barrier_divergence,
+                 {"leave_before_barrier", "54 wait at __syncthreads (such as (10,0,0))",
+                  "10 have left the kernel (such as (0,0,0))"});
+}
+
+__global__ void shuffle_with_lane_that_left(int* out) {
+  if (threadIdx.x == 3) return;
+  out[threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x), 1);
+}
+
+TEST(KernelFindings, NameAShuffleWhosePartnerLeft) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(32);
+  run(1, 32, 0, shuffle_with_lane_that_left, out.data());
+  expect_finding(findings, Finding::barrier_divergence,
+                 {"31 wait for lanes of their warp", "1 have left the kernel (such as (3,0,0))"});
+}
+
+__global__ void shuffle_outside_mask(int* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xFFFFu, static_cast<int>(threadIdx.x), 20);
+}
+
+TEST(KernelFindings, NameAShuffleThatReadsALaneOutsideItsMask) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(32);
+  run(1, 32, 0, shuffle_outside_mask, out.data());
+  expect_finding(findings, Finding::barrier_divergence, {"lane 20", "0x0000ffff"});
+}
+
+__global__ void no_barrier(int* out) {
+  __shared__ int row[64];
+  row[threadIdx.x] = static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = row[threadIdx.x ^ 32];
+}
+
+TEST(KernelFindings, NameBothThreadsWhereABarrierIsMissing) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(64);
+  run(1, 64, 0, no_barrier, out.data());
+  bool race = false;
+  for (const Report& report : findings.all()) {
+    if (report.finding != Finding::shared_memory_race) continue;
+    race = true;
+    EXPECT_NE(report.text.find("no_barrier"), std::string::npos) << report.text;
+    EXPECT_NE(report.text.find("thread (32,0,0)"), std::string::npos) << report.text;
+    EXPECT_NE(report.text.find("thread (0,0,0)"), std::string::npos) << report.text;
+    EXPECT_NE(report.text.find("row"), std::string::npos) << report.text;
+  }
+  EXPECT_TRUE(race) << findings.text();
+}
+
+__global__ void warp_order(int* out) {
+  __shared__ int row[64];
+  row[threadIdx.x] = static_cast<int>(threadIdx.x);
+  __syncwarp();
+  out[threadIdx.x] = row[threadIdx.x ^ 1];
+}
+
+TEST(KernelFindings, TakeAWarpsMeetingAsOrderWithinTheWarp) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(64);
+  run(1, 64, 0, warp_order, out.data());
+  EXPECT_EQ(findings.text(), "");
+}
+
+__global__ void static_index(int* out, int shift) {
+  __shared__ int row[16];
+  row[threadIdx.x + shift] = 1;
+  __syncthreads();
+  if (threadIdx.x > 3) out[threadIdx.x] = row[threadIdx.x];
+}
+
+TEST(KernelFindings, NameAnIndexPastAStaticSharedArray) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(16);
+  run(1, 16, 0, static_index, out.data(), 3);
+  expect_finding(
+      findings, Finding::shared_memory_bounds,
+      {"static_index", "thread (13,0,0)", "index 16 of 'int [16]'", "kernel_findings_test.cu"});
+}
+
+__global__ void cast_index(int* out, int shift) {
+  alignas(16) __shared__ unsigned char storage[64];
+  int* const row = reinterpret_cast<int*>(storage);
+  row[threadIdx.x + shift] = 1;
+  __syncthreads();
+  if (threadIdx.x > 3) out[threadIdx.x] = row[threadIdx.x];
+}
+
+TEST(KernelFindings, NameAnIndexPastASharedArrayOfAnotherType) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(16);
+  run(1, 16, 0, cast_index, out.data(), 3);
+  expect_finding(findings, Finding::shared_memory_bounds,
+                 {"cast_index", "thread (13,0,0)", "past the end"});
+}
+
+__global__ void dynamic_index(int shift) {
+  auto* const row = static_cast<int*>(::simgpu::dynamic_shared_memory());
+  row[threadIdx.x + shift] = 1;
+}
+
+TEST(KernelFindings, NameAnIndexPastTheDynamicSharedMemory) {
+  const testing::Findings findings;
+  run(1, 32, 32 * sizeof(int), dynamic_index, 2);
+  expect_finding(
+      findings, Finding::shared_memory_bounds,
+      {"dynamic_index", "thread (30,0,0)", "offset 128 of the 128 bytes of dynamic shared memory"});
+}
+
+__global__ void copy(int* out, const int* in, int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) out[i] = in[i];
+}
+
+TEST(KernelFindings, NameAnAccessOutsideTheBlock) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(100), in(std::vector<int>(101));
+  run(1, 128, 0, copy, out.data(), in.data(), 101);
+  expect_finding(findings, Finding::out_of_bounds, {"copy", "thread (100,0,0)", "writes 4 bytes"});
+}
+
+TEST(KernelFindings, NameAReadOfMemoryThatNothingWrote) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(100), in(100);
+  run(1, 128, 0, copy, out.data(), in.data(), 100);
+  expect_finding(findings, Finding::uninitialized_read,
+                 {"copy", "thread (0,0,0)", "reads 4 bytes"});
+}
+
+TEST(KernelFindings, NameAPointerToTheHostsMemory) {
+  const testing::Findings findings;
+  const DeviceArray<int> in(std::vector<int>(100));
+  std::vector<int> out(100);
+  run(1, 128, 0, copy, out.data(), in.data(), 100);
+  expect_finding(findings, Finding::out_of_bounds,
+                 {"copy", "thread (0,0,0)", "neither device nor pinned memory"});
+}
+
+TEST(KernelFindings, RefuseLaunchesPastTheDevicesLimits) {
+  const testing::Findings findings;
+  const auto refused = [&](dim3 grid, dim3 block, std::size_t shared) {
+    return run(grid, block, shared, dynamic_index, 0);
+  };
+  EXPECT_EQ(refused(0, 32, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(refused(1, 1025, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(refused(dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(refused(1, dim3(1, 1, 65), 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(refused(1, 32, 48 * 1024 + 1), cudaErrorInvalidValue);
+  for (const Report& report : findings.all())
+    EXPECT_EQ(report.finding, Finding::invalid_launch) << report.text;
+  EXPECT_EQ(findings.all().size(), 5u);
+
+  const auto* const kernel = reinterpret_cast<const void*>(&dynamic_index);
+  EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024),
+            cudaSuccess);
+  EXPECT_EQ(refused(1, 32, 64 * 1024), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace simgpu::test

@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include "findings.hpp"
+#include "matmul.hpp"
+
+namespace simgpu::test {
+namespace {
+
+using testing::Findings;
+
+/// A dense product on written memory of exactly its size, until a test spoils something.
+class SimulatedMatmulMemory : public ::testing::Test {
+ protected:
+  static constexpr Product product{.m = 32, .n = 16, .k = 24};
+
+  static DeviceBuffer zeros(std::size_t elements) {
+    return DeviceBuffer(std::vector<std::byte>(elements * sizeof(float)));
+  }
+  void run(const void* a) {
+    const float alpha = 1, beta = 0;
+    ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+    run(a, descriptors_.found[0].algo, alpha, beta);
+  }
+  void run(const void* a, const cublasLtMatmulAlgo_t& algorithm, float alpha, float beta) {
+    EXPECT_EQ(cublasLtMatmul(descriptors_.handle, descriptors_.operation, &alpha, a, descriptors_.a,
+                             b_.data(), descriptors_.b, &beta, d_.data(), descriptors_.c, d_.data(),
+                             descriptors_.d, &algorithm, nullptr, 0, nullptr),
+              CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  }
+
+  Descriptors descriptors_{product};
+  DeviceBuffer a_ = zeros(32 * 24), b_ = zeros(24 * 16), d_{32 * 16 * sizeof(float)};
+};
+
+TEST_F(SimulatedMatmulMemory, ACorrectProductReportsNothing) {
+  const Findings findings;
+  run(a_.data());
+  EXPECT_EQ(findings.text(), "");
+}
+
+TEST_F(SimulatedMatmulMemory, AWrongLeadingDimensionIsOutOfBoundsAndNamesTheMatrix) {
+  const Findings findings;
+  Descriptors::set(descriptors_.b, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{32});
+  run(a_.data());
+  EXPECT_TRUE(findings.only(Finding::out_of_bounds, "B (")) << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, HostMemoryIsNoOperand) {
+  const Findings findings;
+  alignas(256) static float host[32 * 24] = {};
+  run(host);
+  EXPECT_TRUE(findings.only(Finding::out_of_bounds, "not memory of a device")) << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, AnInputThatNothingWroteIsReported) {
+  const Findings findings;
+  const DeviceBuffer fresh(32 * 24 * sizeof(float));
+  run(fresh.data());
+  EXPECT_TRUE(findings.only(Finding::uninitialized_read, "reads A")) << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, AnOutputIsReadOnlyWithBeta) {
+  const Findings findings;
+  ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+  run(a_.data(), descriptors_.found[0].algo, 1, 1);
+  EXPECT_TRUE(findings.only(Finding::uninitialized_read, "reads C")) << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, GapsBetweenColumnsNeedNotBeWritten) {
+  const Findings findings;
+  const DeviceBuffer a(40 * 24 * sizeof(float));
+  EXPECT_EQ(cudaMemset2D(a.data(), 40 * sizeof(float), 0, 32 * sizeof(float), 24), cudaSuccess);
+  Descriptors::set(descriptors_.a, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{40});
+  run(a.data());
+  EXPECT_EQ(findings.text(), "");
+}
+
+// A kernel chosen for an aligned bias faults on another (PyTorch pull request 194497).
+TEST_F(SimulatedMatmulMemory, ABiasLessAlignedThanTheHeuristicsSawIsReported) {
+  const DeviceBuffer bias = zeros(33);
+  descriptors_.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+  descriptors_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.at(sizeof(float)));
+  {
+    const Findings findings;
+    run(a_.data(), descriptors_.found[0].algo, 1, 0);
+    EXPECT_TRUE(findings.only(Finding::invalid_launch, "misaligned")) << findings.text();
+  }
+  const Findings findings;
+  run(a_.data());  // asks again, with the pointer set
+  EXPECT_EQ(findings.text(), "");
+}
+
+}  // namespace
+}  // namespace simgpu::test

@@ -1,0 +1,59 @@
+#include "findings.hpp"
+#include "nccl/ranks.hpp"
+
+namespace simgpu {
+namespace {
+
+using testing::DeviceArray;
+using testing::Rank;
+
+constexpr std::size_t count = 64;
+
+/// Memory that nothing has written yet.
+class FreshMemory {
+ public:
+  explicit FreshMemory(std::size_t bytes) { EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess); }
+  FreshMemory(const FreshMemory&) = delete;
+  FreshMemory& operator=(const FreshMemory&) = delete;
+  ~FreshMemory() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+TEST(NcclMemory, ResultsAreInitialized) {
+  testing::Findings findings;
+  testing::with_threads(2, [](Rank& self) {
+    const DeviceArray<float> own(std::vector<float>(count, 1.0f));
+    const FreshMemory all(2 * count * sizeof(float));
+    ASSERT_EQ(
+        ncclAllGather(own.data(), all.data(), count, ncclFloat32, self.communicator, self.stream),
+        ncclSuccess);
+    self.synchronize();
+    std::vector<float> values(2 * count);
+    ASSERT_EQ(cudaMemcpy(values.data(), all.data(), 2 * count * sizeof(float), cudaMemcpyDefault),
+              cudaSuccess);
+    EXPECT_EQ(values, std::vector<float>(2 * count, 1.0f));
+  });
+  EXPECT_EQ(findings.text(), "");
+}
+
+TEST(NcclMemory, AContributionThatNothingWroteIsReported) {
+  testing::Findings findings;
+  testing::with_threads(2, [](Rank& self) {
+    const FreshMemory data(count * sizeof(float));
+    if (self.rank == 1) {
+      ASSERT_EQ(cudaMemsetAsync(data.data(), 0, count * sizeof(float), self.stream), cudaSuccess);
+    }
+    ASSERT_EQ(ncclAllReduce(data.data(), data.data(), count, ncclFloat32, ncclSum,
+                            self.communicator, self.stream),
+              ncclSuccess);
+    self.synchronize();
+  });
+  EXPECT_TRUE(findings.only(Finding::uninitialized_read, "ncclAllReduce reads 256 bytes"))
+      << findings.text();
+}
+
+}  // namespace
+}  // namespace simgpu

@@ -1,0 +1,96 @@
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/autograd/record.hpp"
+#include "lockstep/memory/block_observer.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "planted/graph.hpp"
+#include "planted/programs.hpp"
+#include "planted/streams.hpp"
+#include "planted/switch.hpp"
+
+/// @file
+/// Steps that are captured once and replayed.
+
+namespace planted {
+namespace {
+
+using namespace lockstep;
+
+const TensorOptions f32{.dtype = DType::f32, .device = cuda(0)};
+
+/// Values, and their squares in memory that is there before the capture.
+struct Step {
+  Tensor x = ones({256}, f32), squares;
+  void prepare() { squares = empty({256}, f32); }
+  void run() {
+    if (!squares.defined()) prepare();  // an allocation while the stream captures
+    squares.copy_(x);
+    squares.mul_(x);
+  }
+};
+
+}  // namespace
+
+void allocation_during_capture() {
+  const bool planted = is_planted("allocation-during-capture");
+  Step step;
+  synchronize(current_stream(cuda(0)));
+  const Stream stream(cuda(0));  // for which the pool has no memory yet
+  const StreamGuard guard(stream);
+  if (!planted) step.prepare();
+  try {
+    const Graph graph(stream, [&] { step.run(); });
+    for (int replay = 0; replay < 3; ++replay) graph.replay();
+    stream.synchronize();
+  } catch (const CudaError&) {
+    if (!planted) throw;
+  }
+}
+
+namespace {
+
+// --- PyTorch issue 181723: the backward of a graphed callable writes the gradients of parameters
+// into static memory of its graph and gives that memory away. Where a parameter has no gradient
+// yet, the accumulation takes it as it is instead of a copy: the next replay overwrites the
+// gradient of the micro-batch before, and is then added to itself.
+//
+// LeafNode::accumulate of lockstep copies whatever somebody else can see; the planted fault makes
+// it take everything.
+
+struct GraphedLayer {
+  Tensor x = ones({4, 16}, f32), dy = ones({4, 8}, f32);
+  Tensor transposed = empty({8, 4}, f32), static_gradient = empty({8, 16}, f32);
+  Graph backward;
+
+  explicit GraphedLayer(StreamRef stream)
+      : backward(stream, [this] {
+          static_gradient.copy_(x.slice(0, 0, 1).expand({8, 16}));
+        }) {
+    name_memory(static_gradient.data_ptr(), static_gradient.nbytes(), "static gradient");
+  }
+
+  Tensor forward(const Tensor& weight) const {
+    return autograd::record(
+        "graphed layer", matmul(x, weight.detach().transpose(0, 1)),
+        [this](const Tensor&, autograd::InputGradients& inputs) {
+          backward.replay();
+          inputs.set(0, static_gradient);
+        },
+        weight);
+  }
+};
+
+}  // namespace
+
+void replayed_gradient_accumulated() {
+  const Stream stream(cuda(0));
+  const StreamGuard guard(stream);
+  const GraphedLayer layer(stream);
+  Tensor weight = ones({8, 16}, f32);
+  weight.set_requires_grad();
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+    layer.forward(weight).backward(layer.dy);
+  const auto gradient = weight.grad().to_vector<float>();
+  stream.synchronize();
+}
+
+}  // namespace planted

@@ -1,0 +1,67 @@
+# The planted faults: programs that must be reported by the simulated GPU, and those copies of
+# lockstep's own files that carry a switch for a fault. scripts/planted_faults.sh runs them.
+
+# lockstep_plant(target file from to ...): compiles a copy of a source file into
+# the target, in place of the library's own object, in which each text, which must be there exactly
+# once, is replaced. The text put in asks ::planted::is_planted(name). Reports show the original's
+# name and lines.
+function(lockstep_plant target file)
+  file(READ "${PROJECT_SOURCE_DIR}/${file}" source)
+  list(LENGTH ARGN words)
+  math(EXPR last "${words} - 1")
+  foreach(at RANGE 0 ${last} 2)
+    math(EXPR next "${at} + 1")
+    list(GET ARGN ${at} from)
+    list(GET ARGN ${next} to)
+    string(FIND "${source}" "${from}" first)
+    string(FIND "${source}" "${from}" again REVERSE)
+    if(first EQUAL -1 OR NOT first EQUAL again)
+      message(FATAL_ERROR "${file} must hold this text exactly once, for a fault to be planted "
+              "there; adapt simgpu/tests/planted/planted.cmake:\n${from}")
+    endif()
+    string(REPLACE "${from}" "${to}" source "${source}")
+  endforeach()
+  set(copy "${CMAKE_CURRENT_BINARY_DIR}/planted/${file}")
+  file(CONFIGURE OUTPUT "${copy}" @ONLY
+       CONTENT "#include \"planted/switch.hpp\"\n#line 1 \"${file}\"\n${source}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${file}")
+  target_sources(${target} PRIVATE "${copy}")
+endfunction()
+
+file(GLOB planted_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
+file(GLOB planted_kernels CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cu")
+add_executable(planted_faults ${planted_sources})
+lockstep_simulate_kernels(planted_faults ${planted_kernels})
+target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simgpu_tests)
+
+lockstep_plant(planted_faults src/comm/nccl/nccl_communicator.cpp
+  "ready.wait(stream_)"
+  "if (!::planted::is_planted(\"communication-ignores-backward\")) ready.wait(stream_)")
+lockstep_plant(planted_faults src/ddp/reducer.cpp
+  "buckets_[b].work.wait()"
+  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) buckets_[b].work.wait()"
+  "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
+  "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")
+lockstep_plant(planted_faults src/autograd/engine.cpp
+  "if (--node.waiting_ != 0) return"
+  "if (--node.waiting_ != 0 && !::planted::is_planted(\"bucket-written-twice\")) return")
+lockstep_plant(planted_faults src/autograd/leaf.cpp
+  "gradient_ = alone ?"
+  "gradient_ = alone || ::planted::is_planted(\"replayed-gradient-accumulated\") ?")
+lockstep_plant(planted_faults src/backend/cuda/lt_plan.cpp
+  "matrix.columns), matrix.leading)"
+  "matrix.columns), ::planted::is_planted(\"wrong-leading-dimension\") ? (matrix.leading + 7) / 8 * 8 : matrix.leading)"
+  "return CUBLASLT_EPILOGUE_GELU_AUX_BIAS"
+  "return ::planted::is_planted(\"wrong-epilogue\") ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU_AUX_BIAS")
+lockstep_plant(planted_faults src/runtime/stream.cpp
+  "if (handle_) device_runtime(device_.type).destroy_event(device_, handle_)"
+  "if (handle_ && !::planted::is_planted(\"event-leak\")) device_runtime(device_.type).destroy_event(device_, handle_)")
+
+# The table and a few seeds with each landing; the seeds of the release on demand.
+add_test(NAME planted_faults COMMAND planted_faults --seeds 3)
+set_tests_properties(planted_faults PROPERTIES LABELS sim TIMEOUT ${test_timeout} PROCESSORS 2
+                     ENVIRONMENT OMP_WAIT_POLICY=passive)
+add_test(NAME planted_faults_seeds COMMAND planted_faults --seeds 100)
+set_tests_properties(planted_faults_seeds PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout}
+                     PROCESSORS 2 ENVIRONMENT OMP_WAIT_POLICY=passive)
+add_dependencies(lockstep_sim_tests planted_faults)

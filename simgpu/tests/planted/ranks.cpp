@@ -1,0 +1,85 @@
+#include "planted/ranks.hpp"
+
+#include <barrier>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/bootstrap/bootstraps.hpp"
+#include "comm/host/self_transport.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "planted/switch.hpp"
+
+namespace planted {
+namespace {
+
+using namespace lockstep;
+
+/// What the threads of a job share.
+struct Meeting {
+  explicit Meeting(int ranks) : size(ranks), values(static_cast<std::size_t>(ranks)), all(ranks) {}
+  int size;
+  std::vector<std::string> values;
+  std::barrier<> all;
+};
+
+/// Lets the ranks find each other through memory.
+class ThreadBootstrap final : public comm::Bootstrap {
+ public:
+  ThreadBootstrap(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) { discover_peers(); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_.size; }
+  std::string_view kind() const override { return "thread"; }
+  std::vector<std::string> all_gather_bytes(std::string_view bytes) override {
+    meeting_.values[static_cast<std::size_t>(rank_)] = bytes;
+    meeting_.all.arrive_and_wait();
+    auto gathered = meeting_.values;
+    meeting_.all.arrive_and_wait();
+    return gathered;
+  }
+  void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
+  std::unique_ptr<comm::host::Transport> make_transport() override {
+    return std::make_unique<comm::host::SelfTransport>();
+  }
+
+ private:
+  Meeting& meeting_;
+  int rank_;
+};
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
+               const comm::CommunicatorOptions& options) {
+  Meeting meeting(ranks);
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
+  const auto run = [&](int rank) {
+    CommunicatorPtr group;
+    try {
+      ThreadBootstrap bootstrap(meeting, rank);
+      group = comm::make_nccl_communicator(bootstrap, cuda(rank), options);
+      body(group);
+      synchronize(current_stream(cuda(rank)));
+    } catch (const std::exception& error) {
+      failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      if (group) group->abort(error.what());
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  threads.clear();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+void run_disagreeing_ranks(const std::function<void(CommunicatorPtr)>& body) {
+  try {
+    run_ranks(2, body, {.timeout = std::chrono::milliseconds(500)});
+  } catch (const Error&) {
+    // The abort of what hangs.
+  }
+}
+
+}  // namespace planted

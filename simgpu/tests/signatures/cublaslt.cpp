@@ -1,0 +1,133 @@
+#include <cublasLt.h>
+
+#include "signatures/signature.hpp"
+
+SIGNATURE(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t*));
+SIGNATURE(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t));
+SIGNATURE(const char*, cublasLtGetStatusName, (cublasStatus_t));
+SIGNATURE(const char*, cublasLtGetStatusString, (cublasStatus_t));
+SIGNATURE(size_t, cublasLtGetVersion, ());
+SIGNATURE(size_t, cublasLtGetCudartVersion, ());
+SIGNATURE(cublasStatus_t, cublasLtGetProperty, (libraryPropertyType, int*));
+SIGNATURE(cublasStatus_t, cublasLtMatrixLayoutCreate,
+          (cublasLtMatrixLayout_t*, cudaDataType, uint64_t, uint64_t, int64_t));
+SIGNATURE(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t));
+SIGNATURE(cublasStatus_t, cublasLtMatrixLayoutSetAttribute,
+          (cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void*, size_t));
+SIGNATURE(cublasStatus_t, cublasLtMatrixLayoutGetAttribute,
+          (cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, void*, size_t, size_t*));
+SIGNATURE(cublasStatus_t, cublasLtMatmulDescCreate,
+          (cublasLtMatmulDesc_t*, cublasComputeType_t, cudaDataType_t));
+SIGNATURE(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t));
+SIGNATURE(cublasStatus_t, cublasLtMatmulDescSetAttribute,
+          (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void*, size_t));
+SIGNATURE(cublasStatus_t, cublasLtMatmulDescGetAttribute,
+          (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, void*, size_t, size_t*));
+SIGNATURE(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t*));
+SIGNATURE(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t));
+SIGNATURE(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,
+          (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t));
+SIGNATURE(cublasStatus_t, cublasLtMatmulPreferenceGetAttribute,
+          (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, void*, size_t,
+           size_t*));
+SIGNATURE(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
+          (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+           cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+           cublasLtMatmulHeuristicResult_t*, int*));
+SIGNATURE(cublasStatus_t, cublasLtMatmul,
+          (cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*, cublasLtMatrixLayout_t,
+           const void*, cublasLtMatrixLayout_t, const void*, const void*, cublasLtMatrixLayout_t,
+           void*, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, void*, size_t,
+           cudaStream_t));
+
+CONSTANT(CUDA_R_32F, 0);
+CONSTANT(CUDA_R_64F, 1);
+CONSTANT(CUDA_R_16F, 2);
+CONSTANT(CUDA_R_8I, 3);
+CONSTANT(CUDA_C_32F, 4);
+CONSTANT(CUDA_C_64F, 5);
+CONSTANT(CUDA_C_16F, 6);
+CONSTANT(CUDA_R_8U, 8);
+CONSTANT(CUDA_R_32I, 10);
+CONSTANT(CUDA_R_16BF, 14);
+CONSTANT(CUDA_R_64I, 24);
+CONSTANT(CUDA_R_8F_E4M3, 28);
+CONSTANT(CUDA_R_8F_E5M2, 29);
+CONSTANT(CUBLAS_STATUS_SUCCESS, 0);
+CONSTANT(CUBLAS_STATUS_NOT_INITIALIZED, 1);
+CONSTANT(CUBLAS_STATUS_ALLOC_FAILED, 3);
+CONSTANT(CUBLAS_STATUS_INVALID_VALUE, 7);
+CONSTANT(CUBLAS_STATUS_ARCH_MISMATCH, 8);
+CONSTANT(CUBLAS_STATUS_MAPPING_ERROR, 11);
+CONSTANT(CUBLAS_STATUS_EXECUTION_FAILED, 13);
+CONSTANT(CUBLAS_STATUS_INTERNAL_ERROR, 14);
+CONSTANT(CUBLAS_STATUS_NOT_SUPPORTED, 15);
+CONSTANT(CUBLAS_STATUS_LICENSE_ERROR, 16);
+CONSTANT(CUBLAS_OP_N, 0);
+CONSTANT(CUBLAS_OP_T, 1);
+CONSTANT(CUBLAS_OP_C, 2);
+CONSTANT(CUBLAS_POINTER_MODE_HOST, 0);
+CONSTANT(CUBLAS_POINTER_MODE_DEVICE, 1);
+CONSTANT(CUBLAS_COMPUTE_32F, 68);
+CONSTANT(CUBLAS_COMPUTE_32F_PEDANTIC, 69);
+CONSTANT(CUBLAS_COMPUTE_64F, 70);
+CONSTANT(CUBLAS_COMPUTE_64F_PEDANTIC, 71);
+CONSTANT(CUBLAS_COMPUTE_32F_FAST_16F, 74);
+CONSTANT(CUBLAS_COMPUTE_32F_FAST_16BF, 75);
+CONSTANT(CUBLAS_COMPUTE_32F_FAST_TF32, 77);
+CONSTANT(CUBLASLT_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_HOST);
+CONSTANT(CUBLASLT_POINTER_MODE_DEVICE, CUBLAS_POINTER_MODE_DEVICE);
+CONSTANT(CUBLASLT_ORDER_COL, 0);
+CONSTANT(CUBLASLT_ORDER_ROW, 1);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_TYPE, 0);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_ORDER, 1);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_ROWS, 2);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_COLS, 3);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_LD, 4);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5);
+CONSTANT(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6);
+CONSTANT(CUBLASLT_EPILOGUE_DEFAULT, 1);
+CONSTANT(CUBLASLT_EPILOGUE_RELU, 2);
+CONSTANT(CUBLASLT_EPILOGUE_BIAS, 4);
+CONSTANT(CUBLASLT_EPILOGUE_RELU_BIAS, (CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_BIAS));
+CONSTANT(CUBLASLT_EPILOGUE_GELU, 32);
+CONSTANT(CUBLASLT_EPILOGUE_GELU_AUX, (CUBLASLT_EPILOGUE_GELU | 128));
+CONSTANT(CUBLASLT_EPILOGUE_GELU_BIAS, (CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS));
+CONSTANT(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, (CUBLASLT_EPILOGUE_GELU_AUX | CUBLASLT_EPILOGUE_BIAS));
+CONSTANT(CUBLASLT_EPILOGUE_DGELU, 64 | 128);
+CONSTANT(CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_DGELU | 16);
+CONSTANT(CUBLASLT_EPILOGUE_BGRADA, 256);
+CONSTANT(CUBLASLT_EPILOGUE_BGRADB, 512);
+CONSTANT(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, 0);
+CONSTANT(CUBLASLT_MATMUL_DESC_SCALE_TYPE, 1);
+CONSTANT(CUBLASLT_MATMUL_DESC_POINTER_MODE, 2);
+CONSTANT(CUBLASLT_MATMUL_DESC_TRANSA, 3);
+CONSTANT(CUBLASLT_MATMUL_DESC_TRANSB, 4);
+CONSTANT(CUBLASLT_MATMUL_DESC_TRANSC, 5);
+CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE, 7);
+CONSTANT(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8);
+CONSTANT(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, 10);
+CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, 11);
+CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 12);
+CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, 13);
+CONSTANT(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, 15);
+CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, 22);
+CONSTANT(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26);
+CONSTANT(CUBLASLT_MATMUL_PREF_SEARCH_MODE, 0);
+CONSTANT(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1);
+CONSTANT(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3);
+CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5);
+CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6);
+CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7);
+CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8);
+CONSTANT(CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT, 9);
+CONSTANT(CUBLASLT_MATMUL_PREF_IMPL_MASK, 12);
+CONSTANT(MAJOR_VERSION, 0);
+CONSTANT(MINOR_VERSION, 1);
+CONSTANT(PATCH_LEVEL, 2);
+
+SIZE(cublasLtMatrixLayoutOpaque_t, 64);
+SIZE(cublasLtMatmulDescOpaque_t, 256);
+SIZE(cublasLtMatmulPreferenceOpaque_t, 64);
+SIZE(cublasLtMatmulAlgo_t, 64);
+SIZE(cublasLtMatmulHeuristicResult_t, 96);

@@ -1,0 +1,35 @@
+# The simulated GPU's own tests.
+
+file(GLOB simgpu_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cpp")
+file(GLOB simgpu_kernel_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_test.cu")
+
+# For tests that look behind the interface of the simulated GPU.
+add_library(lockstep_simgpu_tests INTERFACE)
+target_include_directories(lockstep_simgpu_tests INTERFACE
+  "${CMAKE_CURRENT_LIST_DIR}" "${PROJECT_SOURCE_DIR}/simgpu/src" "${PROJECT_SOURCE_DIR}/include")
+target_link_libraries(lockstep_simgpu_tests INTERFACE lockstep_simgpu lockstep_flags)
+
+add_executable(test_simgpu ${simgpu_tests})
+lockstep_simulate_kernels(test_simgpu ${simgpu_kernel_tests})
+target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu_tests GTest::gtest_main)
+gtest_discover_tests(test_simgpu DISCOVERY_TIMEOUT 60
+  PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
+add_dependencies(lockstep_sim_tests test_simgpu)
+
+# The environment is read once a process: a program of its own.
+add_executable(test_simgpu_host_threads
+  "${CMAKE_CURRENT_LIST_DIR}/host_threads/host_threads_test.cpp")
+target_link_libraries(test_simgpu_host_threads PRIVATE lockstep_test_support lockstep_simgpu
+                      GTest::gtest_main)
+gtest_discover_tests(test_simgpu_host_threads PROPERTIES LABELS sim TIMEOUT 120
+                     DISCOVERY_TIMEOUT 60)
+add_dependencies(lockstep_sim_tests test_simgpu_host_threads)
+include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")
+
+# Kernels compute the same where nothing looks at what they touch.
+add_test(NAME Kernels.ComputeTheSameUnwatched
+         COMMAND test_simgpu --gtest_filter=Kernels.*:*Epilogues.*)
+set_tests_properties(Kernels.ComputeTheSameUnwatched PROPERTIES
+  LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_WATCH=0)
+include("${CMAKE_CURRENT_LIST_DIR}/planted/planted.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/failures/tests.cmake")
