@@ -44,6 +44,7 @@
 #include "lockstep/data/image_dataset.hpp"
 #include "lockstep/data/permutation.hpp"
 #include "lockstep/data/prefetch_pipeline.hpp"
+#include "lockstep/data/sample_random.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/tensor_dataset.hpp"
 #include "lockstep/data/token_dataset.hpp"

@@ -8,11 +8,17 @@ namespace lockstep::data {
 
 BatchSampler::BatchSampler(std::shared_ptr<const Sampler> sampler, BatchOptions options)
     : sampler_(std::move(sampler)), options_(options) {
+  LOCKSTEP_CHECK(sampler_, InvalidArgument, "there is no sampler; batches need one");
   LOCKSTEP_CHECK(options.batch_size > 0, InvalidArgument, "batch_size is ", options.batch_size,
                  "; at least 1 is needed");
   LOCKSTEP_CHECK(options.world_size > 0 && options.rank >= 0 && options.rank < options.world_size,
                  InvalidArgument, "rank ", options.rank, " of ", options.world_size,
                  " does not exist; ranks go from 0 to world_size - 1");
+  LOCKSTEP_CHECK(options.world_size == 1 || sampler_->world_size() == 1, InvalidArgument,
+                 "the sampler shares the samples among ", sampler_->world_size(),
+                 " ranks, and rank ", options.rank, " of ", options.world_size,
+                 " would take a part of its share only; leave out the loader's rank and "
+                 "world_size, or use a RandomSampler with them");
   const std::int64_t samples = sampler_->size();
   LOCKSTEP_CHECK(size() > 0, InvalidArgument, samples, " samples make no batch of ",
                  options.batch_size, options.drop_last ? " when the last one is dropped" : "",
@@ -29,6 +35,14 @@ std::int64_t BatchSampler::size() const {
   const std::int64_t whole = sampler_->size() / options_.batch_size;
   const bool rest = sampler_->size() % options_.batch_size != 0;
   return whole + (rest && !options_.drop_last);
+}
+
+std::vector<std::int64_t> BatchSampler::order(std::uint64_t epoch) const {
+  std::vector<std::int64_t> order = sampler_->order(epoch);
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(order.size()) == sampler_->size(), InvalidArgument,
+                 "the sampler gave ", order.size(), " indices for epoch ", epoch,
+                 ", but its size is ", sampler_->size(), "; the two must agree in every epoch");
+  return order;
 }
 
 std::span<const std::int64_t> BatchSampler::part(std::span<const std::int64_t> order,

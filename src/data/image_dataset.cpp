@@ -8,6 +8,9 @@ namespace lockstep::data {
 
 ImageDataset::ImageDataset(io::LabelledImages data, Options options) : data_(std::move(data)) {
   const Tensor &images = data_.images, &labels = data_.labels;
+  LOCKSTEP_CHECK(images.device().is_cpu() && labels.device().is_cpu(), InvalidArgument,
+                 "an ImageDataset lives on the cpu; the images are on ", images.device(),
+                 " and the labels on ", labels.device());
   LOCKSTEP_CHECK(images.dtype() == DType::u8 && images.dim() == 3 && labels.dtype() == DType::i64 &&
                      labels.dim() == 1 && labels.size(0) == images.size(0),
                  InvalidArgument, "images ", images.dtype(), " ", images.shape(), " with labels ",

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/philox.hpp"
 
 namespace lockstep::data {
@@ -56,6 +57,7 @@ class Numbers {
 
 std::vector<std::int64_t> random_permutation(std::int64_t count, std::uint64_t seed,
                                              std::uint64_t epoch) {
+  LOCKSTEP_CHECK(count >= 0, InvalidArgument, "there is no permutation of ", count, " numbers");
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   Numbers numbers({seed ^ shuffle_key, epoch});

@@ -1,6 +1,6 @@
 #include "lockstep/data/tensor_dataset.hpp"
 
-#include <cstring>
+#include <algorithm>
 
 #include "lockstep/tensor/factories.hpp"
 
@@ -18,8 +18,7 @@ Tensor gather_rows(const Tensor& from, std::span<const std::int64_t> indices) {
   for (const auto index : indices) {
     LOCKSTEP_CHECK(index >= 0 && index < rows, InvalidArgument, "sample ", index,
                    " is outside 0 to ", rows - 1);
-    std::memcpy(target, source + static_cast<std::size_t>(index) * row_bytes, row_bytes);
-    target += row_bytes;
+    target = std::copy_n(source + static_cast<std::size_t>(index) * row_bytes, row_bytes, target);
   }
   return to;
 }

@@ -29,7 +29,8 @@ TokenDataset::TokenDataset(Run run, Options options)
       count_(static_cast<std::int64_t>(run_.bytes.size()) / run_.width) {
   LOCKSTEP_CHECK(count_ > options_.context, InvalidArgument, run_.source, ": ", count_,
                  " tokens make no sequence of ", options_.context, "; at least ",
-                 options_.context + 1, " are needed (each has a target)");
+                 static_cast<std::uint64_t>(options_.context) + 1,
+                 " are needed (each has a target)");
 }
 
 TokenDataset TokenDataset::from_text_files(std::span<const std::filesystem::path> files,

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/data/distributed_sampler.hpp"
+
 namespace lockstep::data {
 namespace {
 
@@ -143,6 +145,15 @@ TEST_P(DataLoaderTest, LetsTheConsumerMoveBatchesOut) {
   EXPECT_EQ(kept[9], (Indices{18, 19}));
 }
 
+TEST_P(DataLoaderTest, EndsALoopWhenAStateIsLoaded) {
+  DataLoader loader(Echo{}, SequentialSampler(20), options());
+  int batches = 0;
+  for ([[maybe_unused]] auto& batch : loader)
+    if (++batches == 2) loader.load_state({0, 7});
+  EXPECT_EQ(batches, 2);
+  EXPECT_EQ((*loader.begin())[0], 14);
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, DataLoaderTest, ::testing::Values(0, 1, 4));
 
 TEST(DataLoader, PreparesNoMoreThanThePrefetchDepthAhead) {
@@ -175,6 +186,26 @@ TEST(DataLoader, RefusesImpossibleOptions) {
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.num_workers = -1}), InvalidArgument);
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.prefetch = 0}), InvalidArgument);
   EXPECT_THROW(DataLoader(Echo{}, sampler, {.batch_size = 0}), InvalidArgument);
+}
+
+TEST(DataLoader, RefusesToShareTheSamplesTwice) {
+  const auto make = [](int sampler_ranks, int loader_ranks) {
+    DataLoader loader(Echo{}, DistributedSampler(20, {.world_size = sampler_ranks}),
+                      {.batch_size = 4, .world_size = loader_ranks});
+    return loader.size();
+  };
+  EXPECT_EQ(make(2, 1), 3);
+  EXPECT_EQ(make(1, 2), 5);
+  EXPECT_THROW(make(2, 2), InvalidArgument);
+}
+
+TEST(DataLoader, RefusesASamplerThatGivesAnotherNumberOfIndices) {
+  struct Short : SequentialSampler {
+    using SequentialSampler::SequentialSampler;
+    Indices order(std::uint64_t) const override { return {0, 1, 2}; }
+  };
+  DataLoader loader(Echo{}, Short(20), {.batch_size = 4});
+  EXPECT_THROW(loader.begin(), InvalidArgument);
 }
 
 TEST(PrefetchPipeline, RefusesToGivePastTheEnd) {

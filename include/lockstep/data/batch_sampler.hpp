@@ -22,7 +22,7 @@ struct BatchOptions {
   bool drop_last = false;
   /// With more than one rank each batch is cut into contiguous parts, the first ones longer by one
   /// where it does not divide: 8 samples on 3 ranks are 3, 3 and 2. All ranks must then have the
-  /// same sampler. With a DistributedSampler, which shares the samples itself, leave this alone.
+  /// same sampler. One that shares the samples itself, as DistributedSampler does, is refused.
   int rank = 0;
   int world_size = 1;
 };
@@ -31,7 +31,8 @@ struct BatchOptions {
 class BatchSampler {
  public:
   /// @throws InvalidArgument for a batch size below 1 or a batch too small for the ranks, a rank
-  /// out of range, or a sampler with fewer samples than a batch when the last one is dropped.
+  /// out of range, a sampler with fewer samples than a batch when the last one is dropped, or one
+  /// that shares its samples between ranks where the options do so too.
   template <std::derived_from<Sampler> S>
   explicit BatchSampler(S sampler, BatchOptions options = {})
       : BatchSampler(std::shared_ptr<const Sampler>(std::make_shared<S>(std::move(sampler))),
@@ -42,7 +43,8 @@ class BatchSampler {
   /// Number of batches in an epoch.
   std::int64_t size() const;
   /// All indices of an epoch, to be cut by `part`.
-  std::vector<std::int64_t> order(std::uint64_t epoch) const { return sampler_->order(epoch); }
+  /// @throws InvalidArgument if the sampler gives another number of them than it said.
+  std::vector<std::int64_t> order(std::uint64_t epoch) const;
   /// This rank's indices in one batch.
   /// @param order what `order` returned.
   /// @param batch from 0 to `size()` - 1.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct DataLoaderOptions {
   int num_workers = 0;
   /// Batches prepared ahead, by all workers together.
   int prefetch = 4;
+  /// Seeds the random numbers of the data set (SampleRandom): the same on all ranks for the same
+  /// samples. Default: the seed of the thread that starts the epoch (manual_seed).
+  std::optional<std::uint64_t> seed = {};
 };
 
 /// Where a loader stands: enough to go on from there, with any number of workers.
@@ -43,7 +47,9 @@ struct LoaderState {
 /// Hands out a data set's batches: `for (auto& batch : loader)` is one epoch, and the next such
 /// loop the next epoch, in another order if the sampler draws one. Batches come in the sampler's
 /// order whatever the number of workers. What `fetch` throws is thrown where that batch would have
-/// come. Leaving the loop early is fine. One consumer thread, one loop at a time.
+/// come. Random numbers that `fetch` draws follow from the seed, the epoch and the samples; the
+/// caller's own generator stays where it was. Leaving the loop early is fine. One consumer thread,
+/// one loop at a time.
 template <Dataset D>
 class DataLoader {
  public:
@@ -75,13 +81,15 @@ class DataLoader {
     if (next_.batch < size()) return next_;
     return {next_.epoch + 1, 0};
   }
-  /// The next loop starts there. @throws InvalidArgument for a batch that the epoch does not have.
+  /// The next loop starts there, and one under way ends. @throws InvalidArgument for a batch that
+  /// the epoch does not have.
   void load_state(LoaderState state) {
     LOCKSTEP_CHECK(state.batch >= 0 && state.batch < size(), InvalidArgument, "batch ", state.batch,
                    " does not exist in an epoch of ", size(),
                    " batches; was the state saved with another data set or batch size?");
     next_ = state;
     resumes_ = true;
+    in_epoch_ = false;  // a loop that is under way ends
   }
 
   /// Reads the batches of one epoch; see DataLoader.
@@ -117,6 +125,7 @@ class DataLoader {
     if (next_.batch > 0 && !resumes) next_ = {next_.epoch + 1, 0};
     if (pipeline_) pipeline_->stop();
     order_ = batches_.order(next_.epoch);
+    random_ = {options_.seed.value_or(default_generator().state().seed), next_.epoch};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
     advance();
@@ -137,7 +146,11 @@ class DataLoader {
     pipeline_->start(next_.batch, size());
   }
 
-  Batch fetch(std::int64_t batch) const { return dataset_.fetch(batches_.part(order_, batch)); }
+  Batch fetch(std::int64_t batch) const {
+    const std::span<const std::int64_t> indices = batches_.part(order_, batch);
+    const DefaultGeneratorScope scope(random_.of(indices.front()).state());
+    return data::fetch(dataset_, indices, random_);
+  }
 
   void advance() {
     current_.reset();
@@ -162,6 +175,7 @@ class DataLoader {
   LoaderState next_;
   bool resumes_ = false, in_epoch_ = false;
   std::vector<std::int64_t> order_;
+  SampleRandom random_;  // of the epoch
   std::optional<Batch> current_;
   std::vector<std::optional<Batch>> slots_;
   std::optional<PrefetchPipeline> pipeline_;  // the last member: its threads use the others

@@ -41,6 +41,7 @@ class DistributedSampler : public Sampler {
   /// Number of indices of this rank in every epoch.
   std::int64_t size() const override;
   std::vector<std::int64_t> order(std::uint64_t epoch) const override;
+  int world_size() const override { return options_.world_size; }
   /// A number that is equal on all ranks exactly if they share the same data set in the same way:
   /// compare it over the ranks once, before training (`ddp::check_same_value`).
   std::uint64_t signature() const;

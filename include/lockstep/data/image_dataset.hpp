@@ -31,7 +31,8 @@ class ImageDataset {
   };
 
   /// @param data images u8 [count, height, width], labels i64 [count], on the CPU.
-  /// @throws InvalidArgument for other shapes or dtypes, an empty set, or a deviation of 0.
+  /// @throws InvalidArgument for other shapes, dtypes or devices, an empty set, or a deviation of
+  /// 0.
   ImageDataset(io::LabelledImages data, Options options);
   /// The same with MNIST's mean and deviation.
   explicit ImageDataset(io::LabelledImages data) : ImageDataset(std::move(data), Options()) {}

@@ -18,6 +18,8 @@ class Sampler {
   virtual std::int64_t size() const = 0;
   /// The indices of one epoch, in order.
   virtual std::vector<std::int64_t> order(std::uint64_t epoch) const = 0;
+  /// Number of ranks among which the sampler shares the data set; 1: it gives every rank all.
+  virtual int world_size() const { return 1; }
 };
 
 /// 0, 1, 2, ... in every epoch.

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/core/random.hpp"
+
+/// @file
+/// Random numbers for the samples of a data set: augmentation, noise, masks.
+
+namespace lockstep::data {
+
+/// A random sequence for each sample of an epoch. It depends on (seed, epoch, sample) alone: not on
+/// the rank, the batch or the worker thread that fetches the sample. DataLoader makes one for every
+/// epoch. Any number of threads may use it.
+class SampleRandom {
+ public:
+  SampleRandom() = default;
+  SampleRandom(std::uint64_t seed, std::uint64_t epoch) : seed_(seed), epoch_(epoch) {}
+
+  /// A generator at the beginning of a sample's sequence:
+  /// `Generator generator = random.of(index); rand({3}, {}, generator)`.
+  Generator of(std::int64_t sample) const;
+
+ private:
+  std::uint64_t seed_ = 0, epoch_ = 0;
+};
+
+/// Lends the calling thread's default generator a place in another sequence.
+class DefaultGeneratorScope {
+ public:
+  explicit DefaultGeneratorScope(PhiloxState state) : previous_(default_generator().state()) {
+    default_generator().set_state(state);
+  }
+  ~DefaultGeneratorScope() { default_generator().set_state(previous_); }
+  DefaultGeneratorScope(const DefaultGeneratorScope&) = delete;
+  DefaultGeneratorScope& operator=(const DefaultGeneratorScope&) = delete;
+
+ private:
+  PhiloxState previous_;
+};
+
+}  // namespace lockstep::data
