@@ -5,10 +5,10 @@
 
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/node.hpp"
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/autograd/reachable.hpp"
 #include "lockstep/autograd/record.hpp"
 #include "lockstep/autograd/saved_tensor.hpp"
 #include "lockstep/backend/info.hpp"

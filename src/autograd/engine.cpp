@@ -21,30 +21,44 @@ bool is_exclusive(const Tensor& tensor) {
          tensor.is_contiguous();
 }
 
-/// Restores the engine that was running when this one ends (backward inside a hook).
-struct RunningScope {
-  explicit RunningScope(Engine* engine) : previous(std::exchange(running, engine)) {}
-  ~RunningScope() { running = previous; }
-  Engine* previous;
-};
+// Stands in for the count of edges in a node that the engine has run.
+constexpr std::uint32_t done = ~std::uint32_t{0};
 
 }  // namespace
 
-Engine::Engine(bool retain_graph) : retain_graph_(retain_graph), run_(++runs) {}
+Engine::Engine(bool retain_graph)
+    : retain_graph_(retain_graph), run_(++runs), outer_(std::exchange(running, this)) {}
+
+Engine::~Engine() {
+  for (const Overlap& overlap : overlaps_) {
+    overlap.node->run_ = overlap.run;
+    overlap.node->waiting_ = overlap.waiting;
+  }
+  running = outer_;
+}
 
 void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                  bool retain_graph) {
   const NoGradGuard no_recording;
   Engine engine(retain_graph);
-  const RunningScope scope(&engine);
   engine.count_edges(roots);
   try {
     engine.propagate(roots, gradients);
+    engine.finish();
   } catch (...) {
     engine.drop_gradients(roots);
+    for (const Callback& callback : engine.callbacks_)
+      if (callback.failed) callback.failed();
     throw;
   }
-  for (std::size_t i = 0; i < engine.callbacks_.size(); ++i) engine.callbacks_[i]();
+}
+
+void Engine::finish() {
+  while (!callbacks_.empty()) {
+    const Callback first = std::move(callbacks_.front());
+    callbacks_.erase(callbacks_.begin());
+    first.completed();
+  }
 }
 
 void Engine::propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients) {
@@ -73,19 +87,51 @@ void Engine::drop_gradients(std::span<const Tensor> roots) noexcept {
   }
 }
 
-void Engine::queue_callback(std::function<void()> callback) {
+void Engine::queue_callback(std::function<void()> completed, std::function<void()> failed) {
   LOCKSTEP_CHECK(running, InvalidArgument, "queue_callback works only during a backward");
-  running->callbacks_.push_back(std::move(callback));
+  running->callbacks_.push_back({std::move(completed), std::move(failed)});
+}
+
+bool Engine::reaches(const Node& node) noexcept {
+  for (const Engine* engine = running; engine; engine = engine->outer_)
+    if (node.run_ == engine->run_) return true;
+  return false;
+}
+
+bool Engine::reaches(GraphTag tag) noexcept {
+  for (const Engine* engine = running; engine; engine = engine->outer_)
+    if (std::ranges::find(engine->tags_, tag) != engine->tags_.end()) return true;
+  return false;
+}
+
+/// Keeps what the outer backwards have noted in a node for when this one has ended.
+void Engine::keep_for_outer(Node& node) {
+  const Engine* owner = outer_;
+  while (owner && node.run_ != owner->run_) owner = owner->outer_;
+  if (!owner) return;
+  LOCKSTEP_CHECK(node.is_leaf() || node.waiting_ == done, InvalidArgument,
+                 "a backward inside another reaches ", node.name(),
+                 ", which the outer one has not run yet; detach() what the inner one starts from");
+  overlaps_.push_back({&node, node.run_, node.waiting_});
 }
 
 void Engine::count_edges(std::span<const Tensor> roots) {
   std::vector<Node*> stack;
+  GraphTag last_tag = 0;
   const auto visit = [&](Node& node) {
-    ++node.waiting_;
-    if (node.run_ == run_) return;
+    if (node.run_ == run_) {
+      ++node.waiting_;
+      return;
+    }
     LOCKSTEP_CHECK(!node.released_, InvalidArgument, "backward through ", node.name(),
                    " a second time: what it saved was freed by the first; pass retain_graph = true "
                    "there, or run the forward again");
+    if (outer_) [[unlikely]]
+      keep_for_outer(node);
+    if (node.tag_ != last_tag) {
+      last_tag = node.tag_;
+      if (std::ranges::find(tags_, last_tag) == tags_.end()) tags_.push_back(last_tag);
+    }
     node.run_ = run_;
     node.waiting_ = 1;
     for (Tensor& gradient : node.gradients()) gradient = Tensor();
@@ -115,6 +161,7 @@ void Engine::process(Node& node) {
     node.backward(inputs);
     for (Tensor& gradient : gradients) gradient = Tensor();
   }
+  node.waiting_ = done;
   if (!retain_graph_) {
     node.released_ = true;
     node.release();

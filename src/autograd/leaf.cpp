@@ -1,7 +1,9 @@
 #include "lockstep/autograd/leaf.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -9,11 +11,6 @@ namespace lockstep::autograd {
 
 LeafNode::LeafNode(const Tensor& tensor)
     : Node("leaf"), shape_(tensor.shape()), options_(tensor.options()) {}
-
-const Tensor& LeafNode::none() noexcept {
-  static const Tensor undefined;
-  return undefined;
-}
 
 void LeafNode::check_fits(const Tensor& tensor, std::string_view what) const {
   LOCKSTEP_CHECK(tensor.shape() == shape_ && tensor.dtype() == options_.dtype &&
@@ -23,38 +20,50 @@ void LeafNode::check_fits(const Tensor& tensor, std::string_view what) const {
                  " on ", options_.device);
 }
 
+Tensor LeafNode::memory_of(GradientSink& sink, std::size_t key) const {
+  Tensor memory = sink.memory_for(key);
+  check_fits(memory, "gradient sink");
+  LOCKSTEP_CHECK(memory.is_contiguous(), InvalidArgument, "a gradient sink must be contiguous");
+  return memory;
+}
+
 void LeafNode::set_gradient(const Tensor& gradient) {
   if (!gradient.defined()) return clear_gradient();
   check_fits(gradient, "gradient");
-  if (!has_sink_) {
+  if (!sink_) {
     gradient_ = gradient.contiguous();
     return;
   }
-  if (gradient.data_ptr() != gradient_.data_ptr()) {
-    discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
-    gradient_.copy_(gradient);
+  Tensor memory = gradient_.defined() ? gradient_ : memory_of(*sink_, sink_key_);
+  if (gradient.data_ptr() != memory.data_ptr()) {
+    if (gradient_.defined()) discard_memory(memory.data_ptr(), memory.nbytes(), memory.device());
+    memory.copy_(gradient);
   }
-  fresh_ = false;
+  gradient_ = std::move(memory);
 }
 
 void LeafNode::clear_gradient() noexcept {
-  if (!has_sink_) {
-    gradient_ = Tensor();
-  } else if (!std::exchange(fresh_, true)) {
-    discard_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
-  }
+  const Tensor present = std::exchange(gradient_, Tensor());
+  if (sink_ && present.defined())
+    discard_memory(present.data_ptr(), present.nbytes(), present.device());
 }
 
-void LeafNode::set_sink(const Tensor& sink) {
-  const Tensor present = gradient();
-  if (sink.defined()) {
-    check_fits(sink, "gradient sink");
-    LOCKSTEP_CHECK(sink.is_contiguous(), InvalidArgument, "a gradient sink must be contiguous");
-    if (present.defined()) Tensor(sink).copy_(present);
+void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
+  const NoGradGuard no_recording;
+  if (gradient_.defined()) {
+    Tensor memory = memory_of(sink, key);
+    if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
+    gradient_ = std::move(memory);
   }
-  has_sink_ = sink.defined();
-  fresh_ = has_sink_ && !present.defined();
-  gradient_ = has_sink_ ? sink : present.defined() ? present.clone() : Tensor();
+  GradientSink* const former = std::exchange(sink_, &sink);
+  const std::size_t former_key = std::exchange(sink_key_, key);
+  if (former && former != &sink) former->on_taken(former_key);
+}
+
+void LeafNode::release_sink(const GradientSink& sink) {
+  if (sink_ != &sink) return;
+  sink_ = nullptr;
+  if (gradient_.defined()) gradient_ = gradient_.clone();
 }
 
 std::uint64_t LeafNode::add_hook(Hook hook) {
@@ -68,11 +77,13 @@ void LeafNode::remove_hook(std::uint64_t id) noexcept {
 
 void LeafNode::accumulate(Tensor contribution) {
   check_fits(contribution, "gradient");
-  if (has_sink_ && fresh_) {
-    gradient_.copy_(contribution);
-    fresh_ = false;
-  } else if (gradient_.defined()) {
+  if (frozen_) return;
+  if (gradient_.defined()) {
     gradient_.add_(contribution);
+  } else if (sink_) {
+    Tensor memory = memory_of(*sink_, sink_key_);
+    memory.copy_(contribution);
+    gradient_ = std::move(memory);
   } else {
     // Keep it as it is only if nobody else can see or change it.
     const bool alone = contribution.use_count() == 1 && contribution.is_contiguous() &&
@@ -81,19 +92,21 @@ void LeafNode::accumulate(Tensor contribution) {
   }
 }
 
-GradientTarget LeafNode::target() const {
-  if (gradient_.defined()) return {gradient_, !fresh_};
-  return {empty(shape_, options_), false};
+GradientTarget LeafNode::target() {
+  if (frozen_) return {empty(shape_, options_), false};
+  if (gradient_.defined()) return {gradient_, true};
+  return {sink_ ? memory_of(*sink_, sink_key_) : empty(shape_, options_), false};
 }
 
 void LeafNode::commit(const Tensor& written) {
-  fresh_ = false;
+  if (frozen_) return;
   if (!gradient_.defined()) gradient_ = written;
   gradient_.impl().storage->bump_version();
 }
 
 void LeafNode::finish() {
-  if (gradient_.defined() && !fresh_)
+  if (frozen_) return;
+  if (gradient_.defined())
     complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   // A hook may remove itself or add others, so it is copied, and found again by its number.
   for (std::size_t i = 0; i < hooks_.size();) {
@@ -101,6 +114,7 @@ void LeafNode::finish() {
     hook(*this);
     while (i < hooks_.size() && hooks_[i].first <= id) ++i;
   }
+  if (sink_) sink_->on_final(sink_key_);
 }
 
 LeafNode& leaf_of(const Tensor& tensor) {

@@ -11,7 +11,13 @@ Tensor& Tensor::set_requires_grad(bool required) {
   if (!required) {
     LOCKSTEP_CHECK(is_leaf(), InvalidArgument,
                    "a computed tensor always requires a gradient; detach() it instead");
-    impl().node.reset();
+    leaf_of(*this).set_frozen(true);
+    impl().frozen = true;
+    return *this;
+  }
+  if (impl().node) {
+    impl().frozen = false;
+    leaf_of(*this).set_frozen(false);
     return *this;
   }
   LOCKSTEP_CHECK(is_floating(dtype()), InvalidArgument, "a tensor of dtype ", dtype(),
@@ -28,7 +34,10 @@ Tensor Tensor::grad() const {
   return leaf_of(*this).gradient();
 }
 
-void Tensor::set_grad(const Tensor& grad) { leaf_of(*this).set_gradient(grad); }
+void Tensor::set_grad(const Tensor& grad) {
+  if (grad.defined() || (requires_grad() && !is_leaf())) return leaf_of(*this).set_gradient(grad);
+  if (impl().node) static_cast<LeafNode&>(*impl().node).clear_gradient();
+}
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   LOCKSTEP_CHECK(requires_grad(), InvalidArgument,
@@ -63,6 +72,7 @@ Tensor& Tensor::set_data(const Tensor& value) {
   to.shape = from.shape;
   to.strides = from.strides;
   to.node.reset();
+  to.frozen = false;
   return set_requires_grad(required);
 }
 

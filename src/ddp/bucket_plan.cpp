@@ -1,7 +1,8 @@
 #include "lockstep/ddp/bucket_plan.hpp"
 
 #include <algorithm>
-#include <ranges>
+#include <iterator>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 
@@ -31,45 +32,63 @@ void lay_out(Bucket& bucket, std::span<const ParameterInfo> parameters) {
   }
 }
 
+/// A bucket, and the place in the order at which the last of its gradients is there.
+struct Planned {
+  Bucket bucket;
+  std::size_t complete = 0;
+};
+
+Planned empty_bucket(const ParameterInfo& like) {
+  Planned planned;
+  planned.bucket.dtype = like.dtype;
+  planned.bucket.device = like.device;
+  return planned;
+}
+
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
                                  std::span<const std::size_t> ready_order, BucketCaps caps) {
   check_order(parameters.size(), ready_order);
-  // From the last to become ready backwards, so that the small bucket is the last one. At most one
-  // bucket of each (dtype, device) is open at a time.
-  struct Open {
-    Bucket bucket;
+  // From the last to become ready backwards, so that the first bucket of each kind that closes, and
+  // is small, is its last. At most one bucket of each (dtype, device) is open at a time.
+  struct Kind {
+    Planned open;
     std::size_t bytes = 0;
+    std::size_t cap = 0;
   };
-  std::vector<Bucket> closed;
-  std::vector<Open> open;
-  const auto cap = [&] { return closed.empty() ? caps.last_bytes : caps.bytes; };
-  for (const std::size_t index : ready_order | std::views::reverse) {
+  std::vector<Planned> closed;
+  std::vector<Kind> kinds;
+  for (std::size_t place = ready_order.size(); place-- > 0;) {
+    const std::size_t index = ready_order[place];
     const ParameterInfo& info = parameters[index];
-    auto it = std::ranges::find_if(open, [&](const Open& candidate) {
-      return candidate.bucket.dtype == info.dtype && candidate.bucket.device == info.device;
+    auto kind = std::ranges::find_if(kinds, [&](const Kind& other) {
+      return other.open.bucket.dtype == info.dtype && other.open.bucket.device == info.device;
     });
-    if (it == open.end()) {
-      open.emplace_back();
-      it = std::prev(open.end());
-      it->bucket.dtype = info.dtype;
-      it->bucket.device = info.device;
+    if (kind == kinds.end()) {
+      kinds.push_back({empty_bucket(info), 0, caps.last_bytes});
+      kind = std::prev(kinds.end());
     }
-    it->bucket.parameters.push_back(index);
-    it->bytes += static_cast<std::size_t>(info.numel) * size_of(info.dtype);
-    if (it->bytes >= cap()) {
-      closed.push_back(std::move(it->bucket));
-      open.erase(it);
-    }
+    std::vector<std::size_t>& members = kind->open.bucket.parameters;
+    if (members.empty()) kind->open.complete = place;
+    members.push_back(index);
+    kind->bytes += static_cast<std::size_t>(info.numel) * size_of(info.dtype);
+    if (kind->bytes < kind->cap) continue;
+    closed.push_back(std::exchange(kind->open, empty_bucket(info)));
+    kind->bytes = 0;
+    kind->cap = caps.bytes;
   }
-  for (Open& rest : open) closed.push_back(std::move(rest.bucket));
-  std::ranges::reverse(closed);
-  for (Bucket& bucket : closed) {
-    std::ranges::reverse(bucket.parameters);
-    lay_out(bucket, parameters);
+  for (Kind& kind : kinds)
+    if (!kind.open.bucket.parameters.empty()) closed.push_back(std::move(kind.open));
+  // A bucket that waits for a late gradient must not hold back those that are complete before it.
+  std::ranges::sort(closed, {}, &Planned::complete);
+  std::vector<Bucket> plan;
+  for (Planned& each : closed) {
+    std::ranges::reverse(each.bucket.parameters);
+    lay_out(each.bucket, parameters);
+    plan.push_back(std::move(each.bucket));
   }
-  return closed;
+  return plan;
 }
 
 }  // namespace lockstep::ddp

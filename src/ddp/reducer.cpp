@@ -1,23 +1,58 @@
 #include "lockstep/ddp/reducer.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
 #include <numeric>
-#include <ranges>
 #include <utility>
 
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
-#include "lockstep/autograd/reachable.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/ddp/agreement.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::ddp {
 
+namespace {
+
+/// A number that rank 0 has given no other reducer, the same on every rank.
+std::uint64_t agree_on_number(comm::Communicator& group) {
+  static std::atomic<std::uint64_t> last{0};
+  const std::uint64_t own = ++last;
+  std::uint64_t number = 0;
+  const std::string agreed = comm::broadcast_bytes(
+      group, {reinterpret_cast<const char*>(&own), sizeof own}, 0, "number of a reducer");
+  LOCKSTEP_CHECK(agreed.size() == sizeof number, comm::Mismatch,
+                 "the number of a reducer arrived in ", agreed.size(), " bytes");
+  std::memcpy(&number, agreed.data(), sizeof number);
+  return number;
+}
+
+/// What the exception says that is being handled.
+std::string current_message() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+}  // namespace
+
 Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr group,
                  ReducerOptions options)
-    : parameters_(std::move(parameters)), group_(std::move(group)), options_(options) {
+    : parameters_(std::move(parameters)),
+      group_(std::move(group)),
+      options_(options),
+      accumulate_tag_(autograd::new_graph_tag()),
+      reduce_tag_(autograd::new_graph_tag()),
+      self_(std::make_shared<Reducer*>(this)) {
   for (const auto& [name, tensor] : parameters_) {
     LOCKSTEP_CHECK(tensor.device() == group_->device(), InvalidArgument, "parameter ", name,
                    " is on ", tensor.device(), ", the group reduces on ", group_->device(),
@@ -26,14 +61,19 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
     name_memory(tensor.data_ptr(), tensor.nbytes(), name);
   }
   check_same_parameters(*group_, parameters_);
+  number_ = agree_on_number(*group_);
   std::vector<std::size_t> reverse_registration(parameters_.size());
   std::iota(reverse_registration.rbegin(), reverse_registration.rend(), std::size_t{0});
-  build(reverse_registration);
-  for (std::size_t i = 0; i < leaves_.size(); ++i)
-    hooks_.push_back(leaves_[i]->add_hook([this, i](autograd::LeafNode&) { on_gradient(i); }));
+  try {
+    build(reverse_registration);
+  } catch (...) {
+    give_back();
+    throw;
+  }
 }
 
 Reducer::~Reducer() {
+  if (running_) fail_backward("its DistributedDataParallel ended inside it");
   for (BucketState& bucket : buckets_) {
     try {
       bucket.work.synchronize();
@@ -41,14 +81,18 @@ Reducer::~Reducer() {
       // The failure was, or will be, reported by whoever waits for the group next.
     }
   }
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    leaves_[i]->remove_hook(hooks_[i]);
+  give_back();
+}
+
+void Reducer::give_back() noexcept {
+  for (const auto& leaf : leaves_) {
     try {
-      leaves_[i]->set_sink({});
+      leaf->release_sink(*this);
     } catch (...) {
       // Out of memory for a private copy: the gradient stays in the bucket, which it keeps alive.
     }
   }
+  for (BucketState& bucket : buckets_) use_on_current_stream(bucket.array);
 }
 
 void Reducer::build(std::span<const std::size_t> ready_order) {
@@ -60,6 +104,7 @@ void Reducer::build(std::span<const std::size_t> ready_order) {
   const NoGradGuard no_recording;
   std::vector<BucketState> buckets(plan_.size());
   bucket_of_.assign(parameters_.size(), 0);
+  gradients_.resize(parameters_.size());
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     const Bucket& bucket = plan_[b];
     // Zeros, so that the gaps between gradients never hold anything.
@@ -68,17 +113,24 @@ void Reducer::build(std::span<const std::size_t> ready_order) {
     for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
       const std::size_t index = bucket.parameters[k];
       const auto& [name, parameter] = parameters_[index];
-      const Tensor gradient =
+      gradients_[index] =
           buckets[b]
               .array.slice(0, bucket.offsets[k], bucket.offsets[k] + parameter.numel())
               .reshape(parameter.shape());
-      name_memory(gradient.data_ptr(), gradient.nbytes(),
+      name_memory(gradients_[index].data_ptr(), gradients_[index].nbytes(),
                   detail::concat("bucket ", b, ", gradient of ", name));
-      leaves_[index]->set_sink(gradient);
       bucket_of_[index] = b;
     }
   }
+  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_sink(*this, i);
+  for (BucketState& former : buckets_) use_on_current_stream(former.array);
   buckets_ = std::move(buckets);
+}
+
+/// The array may have been allocated on another stream: its memory must not be used again before
+/// what this one does with it is done.
+void Reducer::use_on_current_stream(const Tensor& array) const {
+  array.impl().storage->record_stream(current_stream(group_->device()));
 }
 
 void Reducer::rebuild_in_measured_order() {
@@ -95,77 +147,69 @@ void Reducer::rebuild_in_measured_order() {
   rebuilt_ = true;
 }
 
-void Reducer::check_not_replaced() const {
+void Reducer::on_taken(std::size_t index) noexcept {
+  if (taken_.empty()) taken_ = parameters_[index].first;
+}
+
+void Reducer::check_usable() const {
+  LOCKSTEP_CHECK(
+      taken_.empty(), InvalidArgument, "parameter ", taken_,
+      " was wrapped again, and its gradient belongs to the new DistributedDataParallel; use "
+      "that one, this one does not reduce any more");
+  LOCKSTEP_CHECK(failure_.empty(), InvalidArgument, "a backward of this model failed (", failure_,
+                 "); wrap the model again");
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
     LOCKSTEP_CHECK(
-        tensor.impl().node.get() == leaves_[i].get(), InvalidArgument, "parameter ", name,
+        tensor.requires_grad() && tensor.impl().node.get() == leaves_[i].get(), InvalidArgument,
+        "parameter ", name,
         " was moved, converted or frozen after the model was wrapped; do that before, or "
         "wrap the model again");
   }
 }
 
-void Reducer::prepare(Mode mode, std::span<const Tensor> outputs) {
-  LOCKSTEP_CHECK(!running_, InvalidArgument,
-                 "the last backward did not end: a rank failed inside it; wrap the model again");
-  check_not_replaced();
-  mode_ = mode;
-  accumulating_ = false;
-  accumulations_ = mode == Mode::accumulate ? accumulations_ + 1 : 0;
-  if (mode != Mode::reduce) return;
-  ready_.assign(parameters_.size(), false);
-  ready_order_.clear();
-  next_bucket_ = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    buckets_[b].waiting = plan_[b].parameters.size();
-    buckets_[b].launched = false;
-  }
-  unused_.clear();
-  if (options_.find_unused_parameters) find_unused(outputs);
-}
-
-void Reducer::find_unused(std::span<const Tensor> outputs) {
-  const auto reached = autograd::reachable_leaves(outputs);
-  for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (!reached.contains(leaves_[i].get())) unused_.push_back(i);
-}
-
-void Reducer::set_accumulation_scope(bool open) noexcept {
-  accumulation_scope_ = open;
-  close_accumulation();
-}
-
-/// Forgets the permission to accumulate once nothing announced is left to do so: a later backward
-/// that nobody announced must not pass for an accumulating one.
-void Reducer::close_accumulation() noexcept {
-  if (mode_ == Mode::accumulate && !accumulation_scope_ && accumulations_ == 0) mode_ = Mode::idle;
-}
-
-void Reducer::begin_accumulation() {
-  if (std::exchange(accumulating_, true)) return;
-  autograd::Engine::queue_callback([this] {
-    accumulating_ = false;
-    if (accumulations_ > 0) --accumulations_;
-    close_accumulation();
-  });
+autograd::TagGuard Reducer::record_forward(Mode mode) {
+  check_usable();
+  if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
+  if (grad_enabled()) ++forwards_;
+  return autograd::TagGuard(reduce_tag_);
 }
 
 void Reducer::begin_backward() {
+  check_usable();
   running_ = true;
   trace_ = {};
   trace_.first_gradient = TraceClock::now();
-  autograd::Engine::queue_callback([this] { finish_backward(); });
-  for (const std::size_t index : unused_) mark_ready(index);
+  ready_.assign(parameters_.size(), false);
+  ready_order_.clear();
+  next_bucket_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    buckets_[b].waiting = plan_[b].parameters.size();
+  const std::weak_ptr<Reducer*> self = self_;
+  autograd::Engine::queue_callback(
+      [self] {
+        if (const auto reducer = self.lock()) (*reducer)->finish_backward();
+      },
+      [self] {
+        if (const auto reducer = self.lock()) (*reducer)->fail_backward(current_message());
+      });
+  if (!options_.find_unused_parameters) return;
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (!autograd::Engine::reaches(*leaves_[i])) mark_ready(i);
 }
 
-void Reducer::on_gradient(std::size_t index) {
-  if (mode_ == Mode::accumulate) return begin_accumulation();
-  LOCKSTEP_CHECK(
-      mode_ == Mode::reduce, InvalidArgument, "backward reached parameter ",
-      parameters_[index].first,
-      " without a forward through the DistributedDataParallel wrapper; call the wrapper, "
-      "not the module");
-  if (!running_) begin_backward();
+void Reducer::on_final(std::size_t index) {
+  use_on_current_stream(gradients_[index]);
+  if (!running_) {
+    if (autograd::Engine::reaches(reduce_tag_))
+      begin_backward();
+    else if (autograd::Engine::reaches(accumulate_tag_))
+      return;
+    else
+      LOCKSTEP_THROW(InvalidArgument, "backward reached parameter ", parameters_[index].first,
+                     " without a forward through the DistributedDataParallel wrapper; call the "
+                     "wrapper, not the module");
+  }
   LOCKSTEP_CHECK(!ready_[index], InvalidArgument, "parameter ", parameters_[index].first,
                  " became ready twice in one backward");
   mark_ready(index);
@@ -186,21 +230,36 @@ void Reducer::launch_ready_buckets() {
 void Reducer::launch(std::size_t number) {
   BucketState& bucket = buckets_[number];
   const Bucket& plan = plan_[number];
-  for (const std::size_t index : plan.parameters) {
-    autograd::LeafNode& leaf = *leaves_[index];
-    if (!leaf.gradient().defined()) Tensor(leaf.sink()).zero_();
-  }
+  for (const std::size_t index : plan.parameters)
+    if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   trace_.buckets.push_back({bucket.label, bucket.array.nbytes(), TraceClock::now(), {}, {}});
-  bucket.work = group_->all_reduce({bucket.array.data_ptr(), plan.numel, plan.dtype},
-                                   comm::Reduction::average(), {.label = bucket.label});
-  bucket.launched = true;
+  bucket.work =
+      group_->all_reduce({bucket.array.data_ptr(), plan.numel, plan.dtype},
+                         comm::Reduction::average(), {.label = bucket.label, .id = id_of(number)});
+}
+
+comm::CollectiveId Reducer::id_of(std::size_t part) const {
+  return {.owner = number_, .step = forwards_, .part = part};
 }
 
 void Reducer::finish_backward() {
-  trace_.backward_end = TraceClock::now();
-  check_all_ready();
-  std::vector<std::int32_t> users;
-  if (options_.find_unused_parameters) users = reduce_used_map();
+  try {
+    trace_.backward_end = TraceClock::now();
+    check_usable();
+    check_all_ready();
+    std::vector<std::int32_t> users;
+    if (options_.find_unused_parameters) users = reduce_used_map();
+    wait_for_buckets();
+    take_over_results(users);
+    rebuild_in_measured_order();
+    running_ = false;
+  } catch (...) {
+    fail_backward(current_message());
+    throw;
+  }
+}
+
+void Reducer::wait_for_buckets() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].work.wait();
     const auto times = buckets_[b].work.times();
@@ -209,10 +268,14 @@ void Reducer::finish_backward() {
     trace.finished = times ? times->finished : TraceClock::now();
   }
   trace_.synchronized = TraceClock::now();
-  settle_gradients(users);
-  rebuild_in_measured_order();
+}
+
+/// The other ranks may be waiting for buckets that this one will not send.
+void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
-  mode_ = Mode::idle;
+  failure_ = reason;
+  if (group_->size() > 1)
+    group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
 }
 
 void Reducer::check_all_ready() {
@@ -220,11 +283,14 @@ void Reducer::check_all_ready() {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ready_.size(); ++i)
     if (!ready_[i]) missing.push_back(i);
-  const std::string message = detail::concat(
-      "rank ", group_->rank(), ": backward did not reach these parameters: ", names_of(missing),
-      ". If that is intended, construct DistributedDataParallel with find_unused_parameters = "
-      "true; "
-      "otherwise let the loss use them or exclude them with set_requires_grad(false)");
+  std::string message =
+      detail::concat("rank ", group_->rank(),
+                     ": backward did not reach these parameters: ", names_of(missing), ".");
+  if (!options_.find_unused_parameters)
+    message +=
+        " If that is intended, construct DistributedDataParallel with find_unused_parameters = "
+        "true; "
+        "otherwise let the loss use them or exclude them with set_requires_grad(false)";
   group_->abort(message);
   throw InvalidArgument(message);
 }
@@ -235,15 +301,15 @@ std::vector<std::int32_t> Reducer::reduce_used_map() {
   const Tensor map = tensor<std::int32_t>(users, group_->device());
   group_
       ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::Reduction::sum(),
-                   {.label = "used parameters"})
+                   {.label = "used parameters", .id = id_of(buckets_.size())})
       .wait();
   return map.to_vector<std::int32_t>();
 }
 
 /// Gradients that any rank contributed to now count as present, the others as absent.
-void Reducer::settle_gradients(std::span<const std::int32_t> users) {
+void Reducer::take_over_results(std::span<const std::int32_t> users) {
   for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (users.empty() || users[i] > 0) leaves_[i]->commit(leaves_[i]->sink());
+    if (users.empty() || users[i] > 0) leaves_[i]->commit(gradients_[i]);
 }
 
 std::string Reducer::names_of(std::span<const std::size_t> indices) const {

@@ -51,15 +51,15 @@ void ReplicatedModule::check_same_tensors() const {
   }
 }
 
-void ReplicatedModule::before_forward() {
+autograd::TagGuard ReplicatedModule::record_forward() {
+  reducer_->check_usable();
   check_same_tensors();
-  if (!options_.broadcast_buffers || !synchronized_ || !module_->is_training()) return;
-  const auto buffers = module_->named_buffers();
-  if (group_->size() > 1 && !buffers.empty()) broadcast_tensors(*group_, tensors_of(buffers));
-}
-
-void ReplicatedModule::after_forward(std::span<const Tensor> outputs) {
-  reducer_->prepare(synchronized_ ? Reducer::Mode::reduce : Reducer::Mode::accumulate, outputs);
+  if (options_.broadcast_buffers && synchronized_ && module_->is_training()) {
+    const auto buffers = module_->named_buffers();
+    if (group_->size() > 1 && !buffers.empty()) broadcast_tensors(*group_, tensors_of(buffers));
+  }
+  return reducer_->record_forward(synchronized_ ? Reducer::Mode::reduce
+                                                : Reducer::Mode::accumulate);
 }
 
 }  // namespace lockstep::ddp

@@ -112,7 +112,6 @@ void Module::to(Device device, DType dtype) {
 
 void Module::zero_grad(bool set_to_none) {
   for (const Tensor& parameter : parameters()) {
-    if (!parameter.requires_grad()) continue;
     if (set_to_none)
       Tensor(parameter).set_grad({});
     else if (Tensor gradient = parameter.grad(); gradient.defined())

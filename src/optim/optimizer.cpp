@@ -71,7 +71,6 @@ void Optimizer::update_batch(std::vector<ParameterState*>& pending) {
 
 void Optimizer::zero_grad(bool set_to_none) {
   for (ParameterState& each : states_) {
-    if (!each.parameter.requires_grad()) continue;
     if (set_to_none) {
       each.parameter.set_grad({});
     } else if (Tensor gradient = each.parameter.grad(); gradient.defined()) {

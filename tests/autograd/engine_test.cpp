@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -115,7 +116,7 @@ TEST(GradientSink, ReceivesGradientsInPlace) {
   Tensor bucket = full({12}, 99.0, {.dtype = DType::f64});
   autograd::LeafNode& node = autograd::leaf_of(weight);
   node.clear_gradient();
-  node.set_sink(bucket.reshape({3, 4}));
+  const testing::FixedSink sink(weight, bucket.reshape({3, 4}));
   EXPECT_FALSE(weight.grad().defined());
   sum(linear(x, weight)).backward();
   EXPECT_EQ(weight.grad().data_ptr(), bucket.data_ptr());

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
@@ -42,9 +43,9 @@ class Listener final : public BlockObserver {
 TEST(GradientMemory, IsCompleteAfterBackwardAndDiscardedWhenCleared) {
   Tensor x = ones({4});
   x.set_requires_grad();
-  const Tensor sink = zeros({4});
-  autograd::leaf_of(x).set_sink(sink);
-  const Listener listener(sink);
+  const Tensor memory = zeros({4});
+  const testing::FixedSink sink(x, memory);
+  const Listener listener(memory);
   (x * 2.0).sum().backward();
   x.set_grad({});
   x.set_grad({});

@@ -1,5 +1,6 @@
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -224,6 +225,48 @@ TEST(Backward, MayRunInsideAHook) {
   sum(x * x).backward();
   EXPECT_EQ(x.grad().item(), 4.0);
   EXPECT_EQ(other.grad().item(), 10.0);
+}
+
+// The inner backward reaches the leaf before the outer one is done with it.
+TEST(Backward, InsideAHookMayReachTheLeavesOfTheOuterOne) {
+  const Tensor x = leaf({2.0}), shared = leaf({5.0});
+  std::vector<double> seen;
+  autograd::leaf_of(shared).add_hook(
+      [&](autograd::LeafNode& node) { seen.push_back(node.gradient().item()); });
+  autograd::leaf_of(x).add_hook([&](autograd::LeafNode&) {
+    const GradModeGuard record(true);
+    sum(shared * 10.0).backward();
+  });
+  const Tensor late = shared * 3.0;  // what is recorded first runs last
+  sum(late + x * 2.0).backward();
+  EXPECT_EQ(shared.grad().item(), 13.0);
+  EXPECT_EQ(seen, (std::vector<double>{10.0, 13.0}));
+}
+
+TEST(Backward, InsideAHookRefusesTheOpsOfTheOuterOne) {
+  const Tensor x = leaf({2.0}), y = leaf({3.0});
+  const Tensor late = y * y;
+  autograd::leaf_of(x).add_hook([&](autograd::LeafNode&) {
+    const GradModeGuard record(true);
+    sum(late).backward({}, true);
+  });
+  EXPECT_THROW(sum(late + x * 2.0).backward({}, true), InvalidArgument);
+  EXPECT_FALSE(y.grad().defined());
+}
+
+// A callback may fail too: what is queued behind it hears of it, and the engine is free again.
+TEST(Backward, LeavesNoTraceOfACallbackThatThrew) {
+  const Tensor x = leaf({2.0});
+  bool armed = true;
+  autograd::leaf_of(x).add_hook([&](autograd::LeafNode&) {
+    autograd::Engine::queue_callback([&] {
+      if (std::exchange(armed, false)) throw std::runtime_error("in a callback");
+    });
+  });
+  EXPECT_THROW(sum(x * x).backward(), std::runtime_error);
+  EXPECT_THROW(autograd::Engine::queue_callback([] {}), InvalidArgument);
+  sum(x * x).backward();
+  EXPECT_EQ(x.grad().item(), 8.0);
 }
 
 }  // namespace

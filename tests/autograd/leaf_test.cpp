@@ -1,9 +1,11 @@
 #include "lockstep/autograd/leaf.hpp"
 
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -13,6 +15,7 @@ namespace {
 
 using autograd::leaf_of;
 using autograd::LeafNode;
+using testing::FixedSink;
 
 Tensor leaf(std::initializer_list<double> values) {
   return tensor<double>(values).set_requires_grad();
@@ -107,6 +110,44 @@ TEST(LeafGradient, MustFit) {
   EXPECT_THROW(leaf_of(zeros({1})), InvalidArgument);
 }
 
+TEST(FrozenLeaf, KeepsItsGradientAndHooksForLater) {
+  Tensor x = leaf({1.0, 2.0});
+  int fired = 0;
+  leaf_of(x).add_hook([&](LeafNode&) { ++fired; });
+  sum(x * 2.0).backward();
+  x.set_requires_grad(false);
+  EXPECT_FALSE(x.requires_grad());
+  EXPECT_TRUE(x.is_leaf());
+  EXPECT_FALSE((x * 2.0).requires_grad());
+  x.set_requires_grad();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2.0, 2.0}));
+  sum(x * 3.0).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{5.0, 5.0}));
+  EXPECT_EQ(fired, 2);
+}
+
+TEST(FrozenLeaf, CollectsNothingAndLetsALossRecordedBeforeArriveOnceItIsUnfrozen) {
+  Tensor x = leaf({1.0, 2.0});
+  const Tensor w = leaf({1.0, 1.0});
+  const Tensor loss = sum(x * w);
+  x.set_requires_grad(false);
+  loss.backward({}, true);
+  x.set_requires_grad();
+  EXPECT_FALSE(x.grad().defined());
+  loss.backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1.0, 1.0}));
+}
+
+TEST(FrozenLeaf, MayHaveItsGradientCleared) {
+  Tensor x = leaf({1.0, 2.0}), plain = zeros({2});
+  sum(x * 2.0).backward();
+  x.set_requires_grad(false);
+  x.set_grad({});
+  plain.set_grad({});
+  x.set_requires_grad();
+  EXPECT_FALSE(x.grad().defined());
+}
+
 // Every way a gradient can arrive: written by the op, handed over, or both, in either order.
 TEST(GradientSink, TakesASecondContributionOfEitherKind) {
   const TensorOptions f64{.dtype = DType::f64};
@@ -124,7 +165,7 @@ TEST(GradientSink, TakesASecondContributionOfEitherKind) {
     const Tensor plain = ones({3, 4}, f64).set_requires_grad();
     const Tensor sunk = ones({3, 4}, f64).set_requires_grad();
     const Tensor bucket = full({3, 4}, 99.0, f64);
-    leaf_of(sunk).set_sink(bucket);
+    const FixedSink sink(sunk, bucket);
     for (int step = 0; step < 2; ++step) {
       loss(plain, order).backward();
       loss(sunk, order).backward();
@@ -143,22 +184,49 @@ TEST(GradientSink, TakesOverAPresentGradientAndGivesItBack) {
   const Tensor x = leaf({1.0, 2.0});
   sum(x * 3.0).backward();
   Tensor bucket = zeros({2}, x.options());
-  leaf_of(x).set_sink(bucket);
+  auto sink = std::make_unique<FixedSink>(x, bucket);
   EXPECT_EQ(bucket.to_vector<double>(), (std::vector<double>{3.0, 3.0}));
-  leaf_of(x).set_sink({});
+  sink.reset();
   EXPECT_TRUE(x.grad().defined());
   EXPECT_NE(x.grad().data_ptr(), bucket.data_ptr());
   bucket.fill_(0.0);
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3.0, 3.0}));
-  EXPECT_FALSE(leaf_of(x).sink().defined());
+  EXPECT_FALSE(leaf_of(x).has_sink());
+}
+
+TEST(GradientSink, BelongsToTheOneThatTookItLast) {
+  const Tensor x = leaf({1.0, 2.0});
+  const Tensor first_memory = zeros({2}, x.options()), second_memory = zeros({2}, x.options());
+  auto first = std::make_unique<FixedSink>(x, first_memory);
+  sum(x * 3.0).backward();
+  const FixedSink second(x, second_memory);
+  EXPECT_TRUE(first->taken);
+  EXPECT_EQ(x.grad().data_ptr(), second_memory.data_ptr());
+  first.reset();  // has nothing to take away
+  sum(x * 2.0).backward();
+  EXPECT_EQ(second_memory.to_vector<double>(), (std::vector<double>{5.0, 5.0}));
+  EXPECT_EQ(second.times_final, 1);
+}
+
+TEST(GradientSink, HearsOfAGradientAfterAllHooks) {
+  const Tensor x = leaf({1.0});
+  const FixedSink sink(x, zeros({1}, x.options()));
+  int before = -1;
+  leaf_of(x).add_hook([&](LeafNode&) { before = sink.times_final; });
+  sum(x).backward();
+  EXPECT_EQ(before, 0);
+  EXPECT_EQ(sink.times_final, 1);
 }
 
 TEST(GradientSink, MustBeContiguousAndFit) {
   const Tensor x = leaf({1.0, 2.0});
   const Tensor wide = zeros({4}, x.options());
-  EXPECT_THROW(leaf_of(x).set_sink(wide), InvalidArgument);
-  EXPECT_THROW(leaf_of(x).set_sink(wide.slice(0, 0, 4, 2)), InvalidArgument);
-  EXPECT_THROW(leaf_of(x).set_sink(zeros({2})), InvalidArgument);
+  for (const Tensor& memory : {wide, wide.slice(0, 0, 4, 2), zeros({2})}) {
+    const FixedSink sink(x, memory);
+    EXPECT_THROW(sum(x).backward(), InvalidArgument);
+    EXPECT_THROW(Tensor(x).set_grad(ones({2}, x.options())), InvalidArgument);
+    EXPECT_FALSE(x.grad().defined());
+  }
 }
 
 TEST(GradientSink, ServesNormsAndEmbeddingsToo) {
@@ -177,9 +245,10 @@ TEST(GradientSink, ServesNormsAndEmbeddingsToo) {
   const Tensor parts[] = {bucket.slice(0, 0, 12).reshape({4, 3}), bucket.slice(0, 12, 15),
                           bucket.slice(0, 15, 18)};
   const Tensor leaves[] = {table, weight, bias};
+  std::vector<std::unique_ptr<FixedSink>> sinks;
   for (std::size_t i = 0; i < 3; ++i) {
     leaf_of(leaves[i]).clear_gradient();
-    leaf_of(leaves[i]).set_sink(parts[i]);
+    sinks.push_back(std::make_unique<FixedSink>(leaves[i], parts[i]));
   }
   run();
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(equal(parts[i], expected[i])) << i;

@@ -1,5 +1,6 @@
 #include "lockstep/ddp/bucket_plan.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -39,6 +40,53 @@ TEST(BucketPlan, KeepsDtypesApart) {
   for (const Bucket& bucket : plan)
     for (const std::size_t index : bucket.parameters)
       EXPECT_EQ(parameters[index].dtype, bucket.dtype);
+}
+
+/// Where the last of a bucket's gradients stands in the order.
+std::size_t completed_at(const Bucket& bucket, const std::vector<std::size_t>& order) {
+  std::size_t last = 0;
+  for (const std::size_t index : bucket.parameters)
+    last =
+        std::max(last, static_cast<std::size_t>(std::ranges::find(order, index) - order.begin()));
+  return last;
+}
+
+/// Layers of a large bf16 weight and a small f32 norm, and their gradients from the last one on.
+struct MixedModel {
+  explicit MixedModel(std::size_t layers) : order(in_order(2 * layers)) {
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      parameters.push_back({.numel = 512 * 1024, .dtype = DType::bf16});
+      parameters.push_back({.numel = 256, .dtype = DType::f32});
+    }
+    std::ranges::reverse(order);
+  }
+  std::vector<ParameterInfo> parameters;
+  std::vector<std::size_t> order;
+};
+
+// A bucket that waits for almost the last gradient would hold back all those launched after it.
+TEST(BucketPlan, LaunchesBucketsOfSeveralDtypesInTheOrderInWhichTheyAreComplete) {
+  const MixedModel model(8);
+  const auto plan =
+      plan_buckets(model.parameters, model.order,
+                   {.last_bytes = std::size_t{1} << 20, .bytes = std::size_t{2} << 20});
+  ASSERT_GT(plan.size(), 3u);
+  EXPECT_EQ(plan.front().dtype, DType::bf16);
+  EXPECT_EQ(plan.back().parameters, (std::vector<std::size_t>{0}));
+  for (std::size_t b = 1; b < plan.size(); ++b)
+    EXPECT_LT(completed_at(plan[b - 1], model.order), completed_at(plan[b], model.order));
+}
+
+TEST(BucketPlan, EndsWithASmallBucketOfEachDtype) {
+  const MixedModel model(8);
+  const auto plan = plan_buckets(model.parameters, model.order,
+                                 {.last_bytes = 2048, .bytes = std::size_t{2} << 20});
+  const auto bytes = [](const Bucket& bucket) {
+    return static_cast<std::size_t>(bucket.numel) * size_of(bucket.dtype);
+  };
+  EXPECT_EQ(plan[plan.size() - 1].parameters, (std::vector<std::size_t>{0}));
+  EXPECT_EQ(plan[plan.size() - 2].dtype, DType::f32);
+  EXPECT_EQ(bytes(plan[plan.size() - 2]), 2048u);
 }
 
 TEST(BucketPlan, AlignsEveryGradientTo64Bytes) {

@@ -41,9 +41,15 @@ void expect_near(const Tensor& actual, const Tensor& expected) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-12);
 }
 
-void synchronised_backward(Reducer& reducer, const Tensor& loss) {
-  reducer.prepare(Reducer::Mode::reduce, {&loss, 1});
-  loss.backward();
+template <class Loss>
+Tensor recorded(Reducer& reducer, Reducer::Mode mode, const Loss& loss) {
+  const autograd::TagGuard scope = reducer.record_forward(mode);
+  return loss();
+}
+
+template <class Loss>
+void synchronised_backward(Reducer& reducer, const Loss& loss) {
+  recorded(reducer, Reducer::Mode::reduce, loss).backward();
 }
 
 class ReducerOnThreads : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
@@ -60,7 +66,8 @@ TEST_P(ReducerOnThreads, AveragesLikeOneProcessOnTheWholeBatch) {
     Reducer reducer(parameters, CommunicatorPtr(&group), {.bucket_caps = {cap, cap}});
     for (int step = 0; step < 3; ++step) {
       for (const auto& [name, weight] : parameters) autograd::leaf_of(weight).clear_gradient();
-      synchronised_backward(reducer, mean(square(run(parameters, batch_of(group.rank())))));
+      synchronised_backward(reducer,
+                            [&] { return mean(square(run(parameters, batch_of(group.rank())))); });
       for (std::size_t i = 0; i < parameters.size(); ++i)
         expect_near(parameters[i].second.grad(), reference[i].second.grad());
     }
@@ -76,10 +83,12 @@ TEST(Reducer, LaunchesBucketsInOrderWhenHooksFireOutOfOrder) {
     const auto parameters = make_parameters();
     Reducer reducer(parameters, CommunicatorPtr(&group), {.bucket_caps = {1, 1}});
     // Registration order is 0, 1, 2, so bucket 0 waits for layer2; here it comes last.
-    Tensor y = batch_of(group.rank());
-    for (const int i : {2, 1, 0})
-      y = tanh(linear(y, parameters[static_cast<std::size_t>(i)].second));
-    synchronised_backward(reducer, sum(y));
+    synchronised_backward(reducer, [&] {
+      Tensor y = batch_of(group.rank());
+      for (const int i : {2, 1, 0})
+        y = tanh(linear(y, parameters[static_cast<std::size_t>(i)].second));
+      return sum(y);
+    });
     ASSERT_EQ(reducer.trace().buckets.size(), 3u);
     for (std::size_t b = 0; b < 3; ++b)
       EXPECT_NE(reducer.trace().buckets[b].label.find("bucket " + std::to_string(b)),
@@ -93,9 +102,12 @@ TEST(Reducer, RebuildsInTheOrderOfRankZero) {
     Reducer reducer(parameters, CommunicatorPtr(&group), {.bucket_caps = {1, 1}});
     const std::vector<int> order = group.rank() == 0 ? std::vector{1, 0, 2} : std::vector{0, 1, 2};
     for (int step = 0; step < 2; ++step) {
-      Tensor y = batch_of(0);
-      for (const int i : order) y = tanh(linear(y, parameters[static_cast<std::size_t>(i)].second));
-      synchronised_backward(reducer, sum(y));
+      synchronised_backward(reducer, [&] {
+        Tensor y = batch_of(0);
+        for (const int i : order)
+          y = tanh(linear(y, parameters[static_cast<std::size_t>(i)].second));
+        return sum(y);
+      });
     }
     ASSERT_EQ(reducer.buckets().size(), 3u);
     EXPECT_EQ(reducer.buckets()[0].parameters[0], 2u);
@@ -109,10 +121,8 @@ TEST(Reducer, AccumulatesLocallyUntilASynchronisedBackward) {
     const auto parameters = make_parameters();
     Reducer reducer(parameters, CommunicatorPtr(&group));
     const auto loss = [&](int batch) { return sum(run(parameters, batch_of(batch))); };
-    const Tensor first = loss(group.rank());
-    reducer.prepare(Reducer::Mode::accumulate, {&first, 1});
-    first.backward();
-    synchronised_backward(reducer, loss(2 + group.rank()));
+    recorded(reducer, Reducer::Mode::accumulate, [&] { return loss(group.rank()); }).backward();
+    synchronised_backward(reducer, [&] { return loss(2 + group.rank()); });
 
     const auto reference = make_parameters();
     Tensor total = zeros({}, f64);
@@ -129,7 +139,7 @@ TEST(Reducer, NamesParametersThatBackwardDidNotReach) {
       auto parameters = make_parameters();
       Reducer reducer(parameters, CommunicatorPtr(&group));
       const std::vector<NamedParameter> used(parameters.begin(), parameters.begin() + 2);
-      synchronised_backward(reducer, sum(run(used, batch_of(group.rank()))));
+      synchronised_backward(reducer, [&] { return sum(run(used, batch_of(group.rank()))); });
     });
     FAIL() << "an unused parameter went unnoticed";
   } catch (const Error& error) {
@@ -147,7 +157,7 @@ TEST(Reducer, TreatsLocallyUnusedParametersAsZeroAndGloballyUnusedOnesAsAbsent) 
       // Rank 0 uses layers 0 and 1, rank 1 only layer 0; nobody uses layer 2.
       const auto count = group.rank() == 0 ? 2 : 1;
       const std::vector<NamedParameter> used(parameters.begin(), parameters.begin() + count);
-      synchronised_backward(reducer, sum(run(used, batch_of(group.rank()))));
+      synchronised_backward(reducer, [&] { return sum(run(used, batch_of(group.rank()))); });
     }
     EXPECT_TRUE(parameters[0].second.grad().defined());
     EXPECT_TRUE(parameters[1].second.grad().defined());
@@ -173,7 +183,7 @@ TEST(Reducer, NoticesAParameterReplacedAfterTheConstruction) {
     auto parameters = make_parameters();
     Reducer reducer(parameters, CommunicatorPtr(&group));
     parameters[1].second.set_requires_grad(false);
-    EXPECT_THROW(reducer.prepare(Reducer::Mode::reduce, {}), InvalidArgument);
+    EXPECT_THROW(reducer.check_usable(), InvalidArgument);
   });
 }
 
@@ -196,7 +206,7 @@ TEST(Reducer, GivesGradientsBackWhenItEnds) {
     const auto parameters = make_parameters();
     {
       Reducer reducer(parameters, CommunicatorPtr(&group));
-      synchronised_backward(reducer, sum(run(parameters, batch_of(0))));
+      synchronised_backward(reducer, [&] { return sum(run(parameters, batch_of(0))); });
     }
     EXPECT_TRUE(parameters[0].second.grad().defined());
     sum(run(parameters, batch_of(0))).backward();

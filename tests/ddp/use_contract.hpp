@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include <gmock/gmock.h>
 
 #include "ddp/replicas.hpp"
@@ -126,10 +129,138 @@ TYPED_TEST_P(UseContract, TrainsAModuleInEvaluationMode) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
-                            AllowsSeveralForwardsBeforeTheirBackwardsInNoSync,
-                            AllowsSeveralBackwardsOfOneForwardInNoSync,
-                            RefusesParametersThatChangedAfterWrapping,
-                            NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode);
+/// Backward of a forward that did not go through the wrapper.
+inline std::string message_of_bypass(Replica& replica) {
+  const Batch batch = Batch::of_step(0);
+  const Tensor loss = loss_of(replica.module().forward(batch.x), batch);
+  return message_of([&] { loss.backward(); });
+}
+
+TYPED_TEST_P(UseContract, RefusesABypassAfterAForwardWithoutBackward) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool local : {false, true}) {
+      Replica replica(make_net(1), share(group));
+      std::optional<Replica::NoSync> scope;
+      if (local) scope.emplace(replica.no_sync());
+      replica(Batch::of_step(0).x);
+      EXPECT_THAT(message_of_bypass(replica), HasSubstr("call the wrapper"));
+    }
+  });
+}
+
+TYPED_TEST_P(UseContract, RefusesABypassAfterALocalBackwardThatThrew) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    bool armed = true;
+    autograd::leaf_of(replica.parameters()[0]).add_hook([&](autograd::LeafNode&) {
+      if (std::exchange(armed, false)) throw InvalidArgument("a hook's own error");
+    });
+    const Batch batch = Batch::of_step(0);
+    {
+      const auto local = replica.no_sync();
+      const Tensor loss = loss_of(replica(batch.x), batch);
+      EXPECT_THAT(message_of([&] { loss.backward(); }), HasSubstr("own error"));
+    }
+    EXPECT_THAT(message_of_bypass(replica), HasSubstr("call the wrapper"));
+    replica.module().zero_grad();
+    loss_of(replica(batch.x), batch).backward();  // the wrapper goes on
+    const auto alone = make_net(1);
+    loss_of(alone->forward(batch.x), batch).backward();
+    expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
+
+TYPED_TEST_P(UseContract, ReducesSeveralForwardsInOneBackwardWithUnusedParameters) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.find_unused_parameters = true});
+    const auto alone = make_net(1);
+    const Batch first = Batch::of_step(0), second = Batch::of_step(1);
+    const auto total = [&](auto&& model) {
+      return loss_of(model(first.x, {1}), first) + loss_of(model(second.x, {2}), second);
+    };
+    for (int step = 0; step < 2; ++step) {
+      replica.module().zero_grad();
+      total([&](const Tensor& x, const std::vector<std::size_t>& skipped) {
+        return replica(x, skipped);
+      }).backward();
+    }
+    total([&](const Tensor& x, const std::vector<std::size_t>& skipped) {
+      return alone->forward(x, skipped);
+    }).backward();
+    expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
+
+TYPED_TEST_P(UseContract, ReducesTwoForwardsWithABackwardEach) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const auto alone = make_net(1);
+    const Batch real = Batch::of_step(0), fake = Batch::of_step(1);
+    const auto train = [&](auto&& model) {
+      const Tensor a = loss_of(model(real.x), real), b = loss_of(model(fake.x), fake);
+      a.backward();
+      b.backward();
+    };
+    train([&](const Tensor& x) { return replica(x); });
+    train([&](const Tensor& x) { return alone->forward(x); });
+    expect_close(gradients_of(replica.module()), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
+
+/// Two outputs in a type that the wrapper cannot look into.
+struct TwoHeads : nn::Module {
+  class Result {
+   public:
+    Result(Tensor first, Tensor second) : first_(std::move(first)), second_(std::move(second)) {}
+    const Tensor& first() const { return first_; }
+    const Tensor& second() const { return second_; }
+
+   private:
+    Tensor first_, second_;
+  };
+  nn::Child<nn::Linear> a{this, "a", 6, 3, TensorOptions{.dtype = DType::f64}};
+  nn::Child<nn::Linear> b{this, "b", 6, 3, TensorOptions{.dtype = DType::f64}};
+  Result forward(const Tensor& x) { return {a(x), b(x)}; }
+};
+
+TYPED_TEST_P(UseContract, TakesOutputsOfAnyTypeAndLeavesSomeOut) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = nn::make<TwoHeads>();
+    net->to(device_of_rank);
+    DistributedDataParallel<TwoHeads> replica(net, share(group), {.find_unused_parameters = true});
+    const Batch batch = Batch::of_step(0);
+    loss_of(replica(batch.x).first(), batch).backward();
+    EXPECT_TRUE(net->a->weight.grad().defined());
+    EXPECT_FALSE(net->b->weight.grad().defined());
+  });
+}
+
+TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(1), alone = make_net(1);
+    Replica replica(net, share(group));
+    for (int step = 0; step < 2; ++step) {
+      const Batch whole = Batch::of_step(step);
+      net->requires_grad_(false);
+      net->forward(whole.x);
+      net->requires_grad_(true);
+      net->zero_grad();
+      alone->zero_grad();
+      const Batch own = whole.part(group.rank(), group.size());
+      loss_of(replica(own.x), own).backward();
+      loss_of(alone->forward(whole.x), whole).backward();
+      expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
+    }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(
+    UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
+    AllowsSeveralForwardsBeforeTheirBackwardsInNoSync, AllowsSeveralBackwardsOfOneForwardInNoSync,
+    RefusesParametersThatChangedAfterWrapping, NamesUnusedParametersOnEveryRank,
+    TrainsAModuleInEvaluationMode, RefusesABypassAfterAForwardWithoutBackward,
+    RefusesABypassAfterALocalBackwardThatThrew,
+    ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
+    TakesOutputsOfAnyTypeAndLeavesSomeOut, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule);
 
 }  // namespace lockstep::ddp::testing

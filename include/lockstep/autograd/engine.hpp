@@ -70,7 +70,9 @@ class InputGradients {
 };
 
 /// One backward pass: iterative, on the calling thread. Counts what reaches each node from the
-/// roots, then runs nodes whose gradients are complete, latest first, and frees what they saved.
+/// roots, then runs nodes whose gradients are complete, latest first, and frees what they saved. A
+/// backward may run inside another, in a hook or an op; both may reach the same leaves, but no op
+/// that the outer one has yet to run.
 class Engine {
  public:
   /// Propagates `gradients` of `roots` to all leaves. If an op or a hook throws, leaves keep what
@@ -79,14 +81,37 @@ class Engine {
   static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                   bool retain_graph);
 
-  /// Calls `callback` at the end of the backward that runs on this thread, after the last leaf.
+  /// Calls `completed` at the end of the backward that runs on this thread, after the last leaf. If
+  /// that backward throws, or a callback before this one, calls `failed` instead, while the
+  /// exception is the current one; it must not throw.
   /// @throws InvalidArgument outside a backward.
-  static void queue_callback(std::function<void()> callback);
+  static void queue_callback(std::function<void()> completed, std::function<void()> failed = {});
+
+  /// True if the backward that runs on this thread, or one around it, reaches a node. Known from
+  /// its beginning on.
+  static bool reaches(const Node& node) noexcept;
+  /// The same for any op with a tag.
+  static bool reaches(GraphTag tag) noexcept;
 
  private:
   friend class InputGradients;
+  struct Callback {
+    std::function<void()> completed, failed;
+  };
+  /// What an outer backward has noted in a node that this one reaches too.
+  struct Overlap {
+    Node* node;
+    std::uint64_t run;
+    std::uint32_t waiting;
+  };
+
   explicit Engine(bool retain_graph);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
   void count_edges(std::span<const Tensor> roots);
+  void keep_for_outer(Node& node);
+  void finish();
   void propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients);
   void drop_gradients(std::span<const Tensor> roots) noexcept;
   void seed(const Tensor& root, const Tensor& gradient);
@@ -96,8 +121,11 @@ class Engine {
 
   bool retain_graph_;
   std::uint64_t run_;
+  Engine* outer_;             // the backward in which this one runs
   std::vector<Node*> ready_;  // a heap, latest sequence on top
-  std::vector<std::function<void()>> callbacks_;
+  std::vector<GraphTag> tags_;
+  std::vector<Overlap> overlaps_;
+  std::vector<Callback> callbacks_;
 };
 
 }  // namespace lockstep::autograd

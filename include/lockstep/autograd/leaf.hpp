@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -19,9 +20,29 @@ struct GradientTarget {
   bool accumulate = false;  ///< add to what it holds instead of overwriting
 };
 
-/// Collects the gradient of a leaf. A leaf may own a *sink*, memory that backward writes straight
-/// into: a bucket of the data-parallel reducer. Hooks fire once in each backward that reaches the
-/// leaf, when its gradient is final.
+class LeafNode;
+
+/// Gives the gradients of leaves their memory, and hears when they are final: the reducer of data
+/// parallelism. A leaf has at most one sink, and only that one may take itself away.
+class GradientSink {
+ public:
+  /// Memory for the gradient of a leaf: contiguous, of its shape, dtype and device. Asked for when
+  /// the first contribution arrives, so it need not exist before; it must stay until the gradient
+  /// is cleared or given back. @param key the leaf, as named in LeafNode::set_sink.
+  virtual Tensor memory_for(std::size_t key) = 0;
+  /// The gradient is final for this backward. Comes after all hooks.
+  virtual void on_final(std::size_t key) = 0;
+  /// Another sink has taken the leaf.
+  virtual void on_taken(std::size_t key) noexcept = 0;
+
+ protected:
+  GradientSink() = default;
+  ~GradientSink() = default;
+};
+
+/// Collects the gradient of a leaf, in memory of its own or of a *sink* that backward writes
+/// straight into. Hooks fire once in each backward that reaches the leaf, when its gradient is
+/// final; they may change it, replace it or clear it.
 class LeafNode final : public Node {
  public:
   /// Called with the leaf whose gradient has just become final, on the thread that runs backward.
@@ -31,18 +52,27 @@ class LeafNode final : public Node {
   explicit LeafNode(const Tensor& tensor);
 
   /// The gradient; undefined if there is none.
-  Tensor gradient() const { return fresh_ ? Tensor() : gradient_; }
+  Tensor gradient() const { return gradient_; }
   /// Replaces the gradient; undefined clears it. With a sink, the values are copied there.
   /// @throws InvalidArgument for another shape, dtype or device.
   void set_gradient(const Tensor& gradient);
-  /// Forgets the gradient. A sink stays and is overwritten by the next backward.
+  /// Forgets the gradient. A sink stays, and its memory is overwritten by the next backward.
   void clear_gradient() noexcept;
 
-  /// Lets backward write into `sink` from now on (undefined: no more). A present gradient moves
-  /// there. @throws InvalidArgument unless the sink is contiguous and fits.
-  void set_sink(const Tensor& sink);
-  /// The sink; undefined without one.
-  const Tensor& sink() const noexcept { return has_sink_ ? gradient_ : none(); }
+  /// Lets the sink give the memory from now on, in the place of any other sink, which is told. A
+  /// present gradient moves there, also if the sink is the same and has other memory now.
+  /// @param key handed to the sink with each call.
+  /// @throws InvalidArgument if what it gives for a present gradient does not fit; then nothing
+  /// changes.
+  void set_sink(GradientSink& sink, std::size_t key);
+  /// Takes a sink away; nothing happens if the leaf has another. A present gradient moves to memory
+  /// of its own.
+  void release_sink(const GradientSink& sink);
+  /// True if a sink gives the memory.
+  bool has_sink() const noexcept { return sink_ != nullptr; }
+
+  /// Ignores contributions, as long as the tensor requires no gradient.
+  void set_frozen(bool frozen) noexcept { frozen_ = frozen; }
 
   /// Adds a hook and returns a number to remove it by.
   std::uint64_t add_hook(Hook hook);
@@ -52,10 +82,10 @@ class LeafNode final : public Node {
   /// Adds a contribution to the gradient.
   void accumulate(Tensor contribution);
   /// Where an op may write its contribution; it must call `commit` afterwards.
-  GradientTarget target() const;
+  GradientTarget target();
   /// Takes what was written into `target`.
   void commit(const Tensor& written);
-  /// Fires the hooks.
+  /// Fires the hooks, then tells the sink.
   void finish();
 
   std::span<Edge> edges() noexcept override { return {}; }
@@ -65,14 +95,15 @@ class LeafNode final : public Node {
   bool is_leaf() const noexcept override { return true; }
 
  private:
-  static const Tensor& none() noexcept;
   void check_fits(const Tensor& tensor, std::string_view what) const;
+  Tensor memory_of(GradientSink& sink, std::size_t key) const;
 
   Shape shape_;
   TensorOptions options_;
-  Tensor gradient_;  // the sink if there is one
-  bool has_sink_ = false;
-  bool fresh_ = false;  // the sink holds nothing yet: overwrite
+  Tensor gradient_;
+  GradientSink* sink_ = nullptr;
+  std::size_t sink_key_ = 0;
+  bool frozen_ = false;
   std::uint64_t next_hook_ = 0;
   std::vector<std::pair<std::uint64_t, Hook>> hooks_;
 };

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/slab.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -53,7 +54,8 @@ class Node : public RefCounted, public SlabAllocated {
   std::uint64_t sequence_;
   std::uint64_t run_ = 0;      // the engine run that last visited this node
   std::uint32_t waiting_ = 0;  // edges of this run that have not delivered yet
-  bool released_ = false;
+  GraphTag tag_ : 31;          // of the scope that recorded it
+  GraphTag released_ : 1 = 0;
   Node* next_dead_ = nullptr;
 };
 

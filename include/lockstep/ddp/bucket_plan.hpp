@@ -22,7 +22,8 @@ struct ParameterInfo {
 
 /// Sizes at which a bucket is closed.
 struct BucketCaps {
-  /// Of the bucket that becomes ready last: its all-reduce is the exposed tail, so it is small.
+  /// Of the bucket of each dtype and device that becomes ready last: its all-reduce is the exposed
+  /// tail, so it is small.
   std::size_t last_bytes = std::size_t{1} << 20;
   /// Of all others.
   std::size_t bytes = std::size_t{25} << 20;
@@ -40,9 +41,9 @@ struct Bucket {
   Device device = cpu;
 };
 
-/// Cuts parameters into buckets, in the order of the launches. Parameters of different dtype or
-/// device never share a bucket, none is split, and a bucket closes once its size reaches the cap.
-/// The same input gives the same plan on every rank.
+/// Cuts parameters into buckets, in the order of the launches: that in which buckets are complete.
+/// Parameters of different dtype or device never share a bucket, none is split, and a bucket closes
+/// once its size reaches the cap. The same input gives the same plan on every rank.
 /// @param parameters all of them.
 /// @param ready_order indices of `parameters` in the order in which gradients become ready; at
 /// first the reverse of the order of registration.

@@ -1,13 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <span>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/ddp/reducer.hpp"
 #include "lockstep/nn/module.hpp"
@@ -40,13 +37,11 @@ class ReplicatedModule {
   ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::CommunicatorPtr group,
                    DistributedDataParallelOptions options);
 
-  /// Before a forward: checks that no parameter was replaced, and sends buffers.
-  void before_forward();
-  /// After a forward: announces the backward.
-  void after_forward(std::span<const Tensor> outputs);
-  /// Whether backward reduces. Returns the former value.
+  /// Begins a forward, which ends with the scope: checks that no parameter was replaced, and sends
+  /// buffers. @throws as Reducer::record_forward.
+  [[nodiscard]] autograd::TagGuard record_forward();
+  /// Whether the backwards of later forwards reduce. Returns the former value.
   bool set_synchronized(bool synchronized) noexcept {
-    reducer_->set_accumulation_scope(!synchronized);
     return std::exchange(synchronized_, synchronized);
   }
   /// The reducer, for its trace and buckets.
@@ -64,23 +59,19 @@ class ReplicatedModule {
   bool synchronized_ = true;
 };
 
-/// Appends the tensors of a forward's result: a Tensor, or vectors, pairs and tuples of them.
-template <class Output>
-void collect_tensors(const Output& output, std::vector<Tensor>& tensors) {
-  if constexpr (std::is_same_v<Output, Tensor>) {
-    tensors.push_back(output);
-  } else if constexpr (requires { std::tuple_size<Output>::value; }) {
-    std::apply([&](const auto&... parts) { (collect_tensors(parts, tensors), ...); }, output);
-  } else if constexpr (requires { output.begin(); }) {
-    for (const auto& part : output) collect_tensors(part, tensors);
-  }
-}
-
 }  // namespace ddp
 
 /// Trains one replica of a module per rank: after each backward all ranks hold the average of their
 /// gradients, so the same optimizer step keeps the replicas equal. The all-reduce runs while
-/// backward goes on. Call this object instead of the module. All ranks must make the same calls.
+/// backward goes on. Call this object instead of the module, with outputs of any type; a backward
+/// that goes through no such call is refused.
+///
+/// All ranks must make the same calls. Each forward outside no_sync() is a step, which its backward
+/// names to the other ranks: a rank that leaves one out, or makes one more, is refused on all. So
+/// evaluate under a NoGradGuard, or on all ranks.
+///
+/// Wrapping a module again supersedes the wrapper that it has: the new one takes the gradients
+/// over, and the former throws when it is called.
 ///
 /// Average means the mean over ranks of each rank's own gradient: scale the loss if ranks see
 /// batches of different size.
@@ -99,18 +90,12 @@ class DistributedDataParallel {
   /// The module's forward.
   template <class... Args>
   auto operator()(Args&&... args) {
-    replica_.before_forward();
-    auto output = module_->forward(std::forward<Args>(args)...);
-    if (grad_enabled()) {
-      std::vector<Tensor> tensors;
-      ddp::collect_tensors(output, tensors);
-      replica_.after_forward(tensors);
-    }
-    return output;
+    const autograd::TagGuard scope = replica_.record_forward();
+    return module_->forward(std::forward<Args>(args)...);
   }
 
-  /// Until the guard ends, forwards and their backwards only accumulate on this rank; the first
-  /// backward after it reduces all. Saves communication between micro-batches.
+  /// Backwards of the forwards made until the guard ends only accumulate on this rank; the first of
+  /// a later forward reduces all. Saves communication between micro-batches.
   class NoSync {
    public:
     /// Stops synchronising.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,21 +24,28 @@ using NamedParameter = std::pair<std::string, Tensor>;
 /// Options of a Reducer; names and defaults are those of PyTorch's DistributedDataParallel.
 struct ReducerOptions {
   BucketCaps bucket_caps = {};
-  /// Some parameters may take no part in a backward: they are found by a walk over the graph. A
-  /// gradient that no rank has stays untouched; one that only some ranks have counts as zero on the
-  /// others. Without it, such a parameter is an error.
+  /// Some parameters may take no part in a backward. A gradient that no rank has stays untouched;
+  /// one that only some ranks have counts as zero on the others. Without it, such a parameter is an
+  /// error.
   bool find_unused_parameters = false;
 };
 
-/// Gives each parameter's gradient its place in a bucket (a gradient sink: backward writes straight
-/// into it) and starts a bucket's all-reduce as soon as all its gradients are final, in the same
-/// order on every rank. At the end of the first backward the buckets are laid out again in the
-/// order in which rank 0's gradients became ready.
+/// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
+/// writes straight into it) and starts a bucket's all-reduce as soon as all its gradients are
+/// final, hooks of the user included, in the same order on every rank. At the end of the first
+/// backward the buckets are laid out again in the order in which rank 0's gradients became ready.
+///
+/// Every collective says which reducer and which step it belongs to, so that a rank that left out a
+/// backward is refused on all ranks rather than paired with the others' last one. Steps are the
+/// forwards recorded to be reduced.
+///
+/// A leaf has one sink. A reducer whose leaf is taken by another is superseded: it gives the rest
+/// back when it ends, and until then refuses to record a forward or to reduce.
 ///
 /// One thread at a time; all ranks must make the same calls.
-class Reducer {
+class Reducer final : private autograd::GradientSink {
  public:
-  /// Takes over the gradients of all parameters.
+  /// Takes over the gradients of all parameters, from another reducer too.
   /// @param parameters leaves that require a gradient, the same on every rank.
   /// @throws InvalidArgument if they differ between ranks (names the first that does), lie on
   /// another device than the group, or are no leaves.
@@ -46,20 +53,21 @@ class Reducer {
           ReducerOptions options = {});
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
-  /// Waits for what is under way and gives the gradients back.
+  /// Waits for what is under way and gives the gradients back. Inside a backward that it reduces,
+  /// it fails the group, because the other ranks wait for buckets that do not come.
   ~Reducer();
 
-  /// What the backward that follows a forward does with the gradients.
-  enum class Mode : unsigned char { idle, accumulate, reduce };
+  /// What a backward through a forward does with the gradients.
+  enum class Mode : unsigned char { accumulate, reduce };
 
-  /// Announces a backward: called after each recorded forward.
-  /// @param outputs what the forward returned; read only to find unused parameters.
-  /// @throws InvalidArgument if a parameter was replaced since the construction.
-  void prepare(Mode mode, std::span<const Tensor> outputs);
-
-  /// Opens or closes a scope of accumulation. Inside one, backwards may follow a forward as often
-  /// as they like; outside, only those may still accumulate that were announced and have not run.
-  void set_accumulation_scope(bool open) noexcept;
+  /// Marks the forward that is recorded until the end of the scope. A backward that goes through
+  /// any forward marked `reduce` reduces; through `accumulate` alone, it adds up on this rank;
+  /// through none, it is refused.
+  /// @throws InvalidArgument if a parameter was replaced or frozen since the construction, a
+  /// backward has failed, or another reducer has taken over.
+  [[nodiscard]] autograd::TagGuard record_forward(Mode mode);
+  /// Throws as `record_forward` would.
+  void check_usable() const;
 
   /// Times of the last synchronised backward.
   const ReducerTrace& trace() const noexcept { return trace_; }
@@ -73,44 +81,48 @@ class Reducer {
     Tensor array;
     std::string label;
     std::size_t waiting = 0;
-    bool launched = false;
     comm::Work work;
   };
 
+  Tensor memory_for(std::size_t index) override { return gradients_[index]; }
+  void on_final(std::size_t index) override;
+  void on_taken(std::size_t index) noexcept override;
+
   void build(std::span<const std::size_t> ready_order);
+  void use_on_current_stream(const Tensor& array) const;
+  void give_back() noexcept;
   void rebuild_in_measured_order();
-  void check_not_replaced() const;
-  void find_unused(std::span<const Tensor> outputs);
-  void begin_accumulation();
-  void close_accumulation() noexcept;
   void begin_backward();
-  void on_gradient(std::size_t index);
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
   void finish_backward();
+  void wait_for_buckets();
+  void fail_backward(const std::string& reason) noexcept;
   void check_all_ready();
+  comm::CollectiveId id_of(std::size_t part) const;
   std::vector<std::int32_t> reduce_used_map();
-  void settle_gradients(std::span<const std::int32_t> users);
+  void take_over_results(std::span<const std::int32_t> users);
   std::string names_of(std::span<const std::size_t> indices) const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<IntrusivePtr<autograd::LeafNode>> leaves_;
-  std::vector<std::uint64_t> hooks_;
   comm::CommunicatorPtr group_;
   ReducerOptions options_;
+  std::uint64_t number_ = 0;  // the same on all ranks, and this reducer's alone
+  autograd::GraphTag accumulate_tag_, reduce_tag_;
+  std::shared_ptr<Reducer*> self_;  // outlived by what the engine calls at the end of a backward
 
   std::vector<Bucket> plan_;
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> bucket_of_;
+  std::vector<Tensor> gradients_;  // each parameter's place in its bucket
 
-  Mode mode_ = Mode::idle;
-  bool accumulation_scope_ = false;
-  bool accumulating_ = false;        // inside a backward that only accumulates
-  std::size_t accumulations_ = 0;    // backwards announced to accumulate that have not run
-  bool running_ = false;             // inside a synchronised backward
-  std::size_t next_bucket_ = 0;      // the first that is not launched
-  std::vector<std::size_t> unused_;  // parameters that the last forward did not use
+  std::uint64_t forwards_ = 0;   // recorded to be reduced
+  bool running_ = false;         // inside a backward that reduces
+  std::string failure_;          // of a backward; this reducer is of no use any more
+  std::string taken_;            // the first parameter that has another sink now
+  std::size_t next_bucket_ = 0;  // the first that is not launched
   std::vector<bool> ready_;
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;

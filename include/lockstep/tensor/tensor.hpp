@@ -98,13 +98,15 @@ class Tensor {
   /// @{
 
   /// True if backward computes a gradient for this tensor.
-  bool requires_grad() const noexcept { return impl_ && impl_->node; }
-  /// Makes a leaf require a gradient or not. Returns itself.
+  bool requires_grad() const noexcept { return impl_ && impl_->node && !impl_->frozen; }
+  /// Makes a leaf require a gradient or not. One that requires none keeps its gradient, hooks and
+  /// sink for later; meanwhile nothing is added, also by a loss recorded before. Returns itself.
   /// @throws InvalidArgument for a dtype without gradients, or for switching off a computed tensor.
   Tensor& set_requires_grad(bool required = true);
   /// True for tensors that no recorded op computed.
   bool is_leaf() const;
-  /// The gradient that backward accumulated; undefined before the first. Leaves only.
+  /// The gradient that backward accumulated; undefined before the first, and while none is
+  /// required. Leaves only.
   Tensor grad() const;
   /// Replaces the gradient (undefined clears it). @throws InvalidArgument if it does not fit.
   void set_grad(const Tensor& grad);

@@ -23,10 +23,12 @@ struct TensorImpl final : RefCounted, SlabAllocated {
   bool contiguous = true;
   /// True for windows made by a view op on another tensor.
   bool is_view = false;
+  /// True for a leaf that has a node but needs no gradient for now.
+  bool frozen = false;
   /// Which output of `node` this is.
   std::uint32_t output_index = 0;
   /// The autograd::Node that made this tensor, or the leaf node that collects its gradient. Null
-  /// for tensors that need no gradient. Only the autograd layer looks inside.
+  /// for tensors that never needed a gradient. Only the autograd layer looks inside.
   IntrusivePtr<RefCounted> node;
   Shape shape;
   Strides strides;

@@ -1,0 +1,141 @@
+#include <chrono>
+#include <future>
+#include <memory>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+
+#include "ddp/replicas.hpp"
+#include "lockstep/comm/errors.hpp"
+#include "lockstep/comm/thread_world.hpp"
+
+// What one rank does alone is refused on every rank; nothing is averaged that does not belong
+// together.
+
+namespace lockstep::ddp::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+/// Runs a body on two ranks, which must fail on each of them. Returns their messages.
+std::vector<std::string> messages_of_ranks(const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> messages(2);
+  try {
+    comm::run_ranks(2,
+                    [&](Communicator& group) {
+                      std::string& message = messages[static_cast<std::size_t>(group.rank())];
+                      try {
+                        body(group);
+                      } catch (const std::exception& error) {
+                        message = error.what();
+                        throw;
+                      }
+                    },
+                    {.timeout = 10s});
+    ADD_FAILURE() << "no rank noticed anything";
+  } catch (const std::exception&) {
+  }
+  return messages;
+}
+
+void expect_the_step_to_be_missed(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("step 3"), HasSubstr("step 4"),
+                               HasSubstr("a rank has left out a step")));
+}
+
+TEST(OneRankAlone, ThatSkipsABackwardIsRefusedOnEveryRank) {
+  for (const bool find_unused : {false, true})
+    expect_the_step_to_be_missed(messages_of_ranks([&](Communicator& group) {
+      Replica replica(make_net(1), share(group), {.find_unused_parameters = find_unused});
+      for (int step = 1; step <= 6; ++step) {
+        const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+        const Tensor loss = loss_of(replica(batch.x), batch);
+        if (group.rank() == 1 && step == 3) continue;
+        loss.backward();
+      }
+    }));
+}
+
+TEST(OneRankAlone, WhoseLossReachesNoParameterIsRefusedOnEveryRank) {
+  expect_the_step_to_be_missed(messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.find_unused_parameters = true});
+    for (int step = 1; step <= 6; ++step) {
+      const Batch batch = Batch::of_step(step);
+      const Tensor prediction = replica(batch.x);
+      const Tensor other = ones({1}).set_requires_grad();
+      const bool misses = group.rank() == 1 && step == 3;
+      (misses ? sum(other) : loss_of(prediction, batch)).backward();
+    }
+  }));
+}
+
+TEST(OneRankAlone, ThatReducesAnotherModuleIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica first(make_net(1), share(group)), second(make_net(2), share(group));
+    const Batch batch = Batch::of_step(0);
+    loss_of(group.rank() == 0 ? first(batch.x) : second(batch.x), batch).backward();
+  });
+  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("disagree"));
+}
+
+// The buckets that have left must not keep the others waiting while this rank goes on.
+TEST(OneRankAlone, WhoseHookThrowsEndsTheOthersAtOnce) {
+  std::promise<void> other_failed;
+  const auto messages = messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+    const Batch batch = Batch::of_step(0);
+    const Tensor loss = loss_of(replica(batch.x), batch);
+    if (group.rank() == 0) {
+      const auto tell = [&](void*) { other_failed.set_value(); };
+      const std::unique_ptr<void, decltype(tell)> at_end(&other_failed, tell);
+      loss.backward();
+    } else {
+      autograd::leaf_of(replica.parameters()[2]).add_hook([](autograd::LeafNode&) {
+        throw std::runtime_error("a hook's own error");
+      });
+      EXPECT_THROW(loss.backward(), std::runtime_error);
+      EXPECT_EQ(other_failed.get_future().wait_for(8s), std::future_status::ready);
+      throw std::runtime_error("goes on, and ends");
+    }
+  });
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1"), HasSubstr("a hook's own error")));
+}
+
+TEST(OneRankAlone, IsToldThatItsBackwardFailedWhenItGoesOn) {
+  comm::run_ranks(1,
+                  [](Communicator& group) {
+                    Replica replica(make_net(1), share(group));
+                    autograd::leaf_of(replica.parameters()[2]).add_hook([](autograd::LeafNode&) {
+                      throw std::runtime_error("a hook's own error");
+                    });
+                    const Batch batch = Batch::of_step(0);
+                    const Tensor loss = loss_of(replica(batch.x), batch);
+                    EXPECT_THROW(loss.backward(), std::runtime_error);
+                    EXPECT_THAT(message_of([&] { replica(batch.x); }),
+                                HasSubstr("wrap the model again"));
+                  },
+                  {.timeout = 10s});
+}
+
+TEST(Wrapper, MayEndInsideTheBackwardThatItReduces) {
+  comm::run_ranks(2,
+                  [](Communicator& group) {
+                    const auto net = make_net(1);
+                    auto replica = std::make_unique<Replica>(
+                        net, share(group),
+                        Replica::Options{.bucket_bytes = 1, .first_bucket_bytes = 1});
+                    autograd::leaf_of(net->parameters()[2]).add_hook([&](autograd::LeafNode&) {
+                      replica.reset();
+                    });
+                    const Batch batch = Batch::of_step(0);
+                    loss_of((*replica)(batch.x), batch).backward();
+                    EXPECT_EQ(replica, nullptr);
+                  },
+                  {.timeout = 10s});
+}
+
+}  // namespace
+}  // namespace lockstep::ddp::testing

@@ -1,0 +1,51 @@
+#include <chrono>
+#include <thread>
+
+#include "ddp/replicas.hpp"
+#include "lockstep/comm/thread_world.hpp"
+
+// Hooks that the user puts on parameters of a wrapped module.
+
+namespace lockstep::ddp::testing {
+namespace {
+
+/// Makes each rank's gradients the rank's number, and takes its time.
+void add_hooks(const nn::Module& module, int rank) {
+  for (const Tensor& parameter : module.parameters())
+    autograd::leaf_of(parameter).add_hook([rank](autograd::LeafNode& leaf) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      Tensor(leaf.gradient()).fill_(rank);
+    });
+}
+
+TEST(UserHook, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
+  for (const bool before_wrapping : {true, false})
+    comm::run_ranks(2, [&](Communicator& group) {
+      const auto net = make_net(1);
+      if (before_wrapping) add_hooks(*net, group.rank());
+      Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+      if (!before_wrapping) add_hooks(*net, group.rank());
+      const Batch batch = Batch::of_step(0);
+      loss_of(replica(batch.x), batch).backward();
+      for (const double value : gradients_of(*net)) ASSERT_EQ(value, 0.5);
+    });
+}
+
+TEST(UserHook, MayReplaceTheGradientOrClearIt) {
+  comm::run_ranks(2, [](Communicator& group) {
+    const auto net = make_net(1);
+    Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+    for (const Tensor& parameter : net->parameters())
+      autograd::leaf_of(parameter).add_hook([&](autograd::LeafNode& leaf) {
+        if (group.rank() == 0) return leaf.clear_gradient();
+        const Tensor present = leaf.gradient();
+        leaf.set_gradient(full(present.shape(), 3.0, present.options()));
+      });
+    const Batch batch = Batch::of_step(0);
+    loss_of(replica(batch.x), batch).backward();
+    for (const double value : gradients_of(*net)) ASSERT_EQ(value, 1.5);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::ddp::testing
