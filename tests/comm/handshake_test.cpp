@@ -1,13 +1,22 @@
 #include "comm/tcp/handshake.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "comm/control/control_message.hpp"
+#include "comm/tcp/local_socket.hpp"
 #include "lockstep/core/error.hpp"
+#include "support/patience.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
@@ -31,13 +40,13 @@ bool comes_true(Condition condition) {
 Socket connected_to(const Socket& listener) { return connect_to(local_endpoint(listener), soon()); }
 
 TEST(Handshake, ListensOnTheInterfaceAskedFor) {
-  const Socket listener = listen_on({"127.0.0.1", 0}, 4);
+  const Socket listener = listen_on({"127.0.0.1", 0});
   EXPECT_EQ(local_endpoint(listener).address, "127.0.0.1");
   EXPECT_GT(local_endpoint(listener).port, 0);
 }
 
 TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {
-  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Socket listener = listen_on({"127.0.0.1", 0});
   const Handshake self{Purpose::control, "token", 0, 3};
   std::vector<Socket> strangers;
   const auto greet = [&](const Handshake& who) {
@@ -70,7 +79,7 @@ TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {
 }
 
 TEST(Handshake, NamesTheRanksThatDoNotCome) {
-  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Socket listener = listen_on({"127.0.0.1", 0});
   const Socket one = connected_to(listener);
   present(one, {Purpose::control, "t", 1, 4}, soon());
   try {
@@ -81,12 +90,72 @@ TEST(Handshake, NamesTheRanksThatDoNotCome) {
   }
 }
 
+TEST(Handshake, SilentConnectionsHoldUpNobody) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  std::atomic<bool> is_over = false;
+  std::thread flood([&] {
+    std::vector<Socket> silent;
+    while (!is_over && silent.size() < 400) silent.push_back(connected_to(listener));
+    while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  std::thread rank([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the flood comes first
+    const Socket socket = connected_to(listener);
+    present(socket, {Purpose::control, "t", 1, 2}, soon());
+    while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  const auto start = Clock::now();
+  EXPECT_TRUE(accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon())[1]);
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(1000) * testing::patience);
+  is_over = true;
+  flood.join();
+  rank.join();
+}
+
+TEST(Handshake, SpeaksIpv6) {
+  Socket listener;
+  try {
+    listener = listen_on({"[::1]", 0});
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no IPv6 here: " << error.what();
+  }
+  EXPECT_EQ(local_endpoint(listener).address, "::1");
+  const Socket socket = connect_to(Endpoint::parse(local_endpoint(listener).to_string()), soon());
+  present(socket, {Purpose::control, "t", 1, 2}, soon());
+  EXPECT_TRUE(accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon())[1]);
+}
+
+TEST(LocalSocket, TakesProcessesOfTheSameUserOnly) {
+  const int port = local_endpoint(listen_on({"127.0.0.1", 0})).port;
+  const Socket listener = listen_locally(port);
+  EXPECT_THROW(listen_locally(port), Error);
+  const Socket own = connect_locally(port, soon());
+  EXPECT_TRUE(comes_true([&] { return accept_from(listener).has_value(); }));
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const std::string name = "lockstep-" + std::to_string(geteuid()) + "-" + std::to_string(port);
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::ranges::copy(name, address.sun_path + 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool is_connected =
+        setuid(65534) == 0 && connect(socket, reinterpret_cast<sockaddr*>(&address), size) == 0;
+    _exit(is_connected ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(stranger, &status, 0);
+  ASSERT_EQ(status, 0) << "the stranger could not connect";
+  EXPECT_FALSE(accept_from(listener));
+}
+
 TEST(Handshake, NobodyListeningIsATimeout) {
   EXPECT_THROW(connect_to({"127.0.0.1", 1}, in(100)), Timeout);
 }
 
 TEST(Handshake, RefusesALongToken) {
-  const Socket listener = listen_on({"127.0.0.1", 0}, 16);
+  const Socket listener = listen_on({"127.0.0.1", 0});
   const Socket socket = connected_to(listener);
   EXPECT_THROW(present(socket, {Purpose::data, std::string(129, 'x'), 0, 2}, in(100)),
                InvalidArgument);
@@ -112,7 +181,7 @@ TEST(Endpoint, RefusesWhatIsNone) {
 class ControlMessages : public ::testing::Test {
  protected:
   ControlMessages() {
-    const Socket listener = listen_on({"127.0.0.1", 0}, 4);
+    const Socket listener = listen_on({"127.0.0.1", 0});
     near_ = connected_to(listener);
     while (!far_) {
       if (auto socket = accept_from(listener)) far_ = std::move(*socket);

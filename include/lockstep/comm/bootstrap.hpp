@@ -22,11 +22,13 @@ class Transport;
 struct BootstrapOptions {
   /// This process' rank and the number of ranks: give both, or neither.
   std::optional<int> rank, size;
-  /// Address and port at which rank 0 listens; only that address' interface is used.
+  /// Address (IPv4, IPv6 or a name) and port at which rank 0 listens; only that address' interface
+  /// is used.
   std::string address = "127.0.0.1";
   int port = 29500;
-  /// Secret that all ranks of the job share. Default: LOCKSTEP_JOB_TOKEN, else what the launcher
-  /// gives its job.
+  /// Secret that all ranks of the job share. Default: LOCKSTEP_JOB_TOKEN. Without one, ranks on one
+  /// host meet where the system vouches that they are the same user's; on several hosts they are
+  /// refused. Names such as torchrun's run id are no secrets and not taken as one.
   std::string token;
   /// How long to wait for the other ranks to appear.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
@@ -34,8 +36,16 @@ struct BootstrapOptions {
 
 /// One process of the job.
 struct Peer {
+  /// Its host's name, for people: several hosts may have the same.
   std::string host;
   int pid = 0;
+  /// Equal for processes on one running kernel, whatever container they are in: they share its
+  /// processor cores.
+  std::string machine;
+  /// Equal for processes on one host: they also share a network namespace, so that loopback leads
+  /// from one to the other, and as a rule GPUs and their numbers. Containers with networks of their
+  /// own are hosts of their own.
+  std::string network;
 };
 
 /// The processes of a job, and slow but simple exchanges between them. Used by one thread.

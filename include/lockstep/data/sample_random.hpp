@@ -14,7 +14,9 @@ namespace lockstep::data {
 /// epoch. Any number of threads may use it.
 class SampleRandom {
  public:
+  /// The sequences of seed 0 in epoch 0.
   SampleRandom() = default;
+  /// The sequences of one epoch.
   SampleRandom(std::uint64_t seed, std::uint64_t epoch) : seed_(seed), epoch_(epoch) {}
 
   /// A generator at the beginning of a sample's sequence:
@@ -28,6 +30,7 @@ class SampleRandom {
 /// Lends the calling thread's default generator a place in another sequence.
 class DefaultGeneratorScope {
  public:
+  /// Goes to `state`; the generator's own place comes back at the end of the scope.
   explicit DefaultGeneratorScope(PhiloxState state) : previous_(default_generator().state()) {
     default_generator().set_state(state);
   }

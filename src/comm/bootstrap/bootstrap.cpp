@@ -1,32 +1,12 @@
 #include "lockstep/comm/bootstrap.hpp"
 
-#include <charconv>
 #include <utility>
 
-#include <unistd.h>
-
 #include "comm/bootstrap/bootstraps.hpp"
+#include "comm/bootstrap/host_identity.hpp"
 #include "comm/host/host_communicator.hpp"
 
 namespace lockstep::comm {
-namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-Peer parse_peer(const std::string& text) {
-  Peer peer;
-  const std::size_t separator = text.find('\n');
-  LOCKSTEP_CHECK(separator != std::string::npos, CorruptData, "malformed peer '", text, "'");
-  peer.host = text.substr(0, separator);
-  std::from_chars(text.data() + separator + 1, text.data() + text.size(), peer.pid);
-  return peer;
-}
-
-}  // namespace
 
 std::string Bootstrap::broadcast_bytes(std::string_view bytes, int root) {
   LOCKSTEP_CHECK(root >= 0 && root < size(), InvalidArgument, "broadcast: root must be 0 to ",
@@ -36,15 +16,11 @@ std::string Bootstrap::broadcast_bytes(std::string_view bytes, int root) {
 }
 
 void Bootstrap::discover_peers() {
-  const std::string own = host_name() + "\n" + std::to_string(getpid());
-  for (const std::string& text : all_gather_bytes(own)) peers_.push_back(parse_peer(text));
-  const std::string& host = peers_[static_cast<std::size_t>(rank())].host;
-  local_rank_ = local_size_ = 0;
-  for (int other = 0; other < size(); ++other) {
-    if (peers_[static_cast<std::size_t>(other)].host != host) continue;
-    ++local_size_;
-    if (other < rank()) ++local_rank_;
-  }
+  for (const std::string& text : all_gather_bytes(to_text(describe_this_process())))
+    peers_.push_back(parse_peer(text));
+  const LocalPlace place = local_place(peers_, rank());
+  local_rank_ = place.rank;
+  local_size_ = place.size;
 }
 
 std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options) {

@@ -24,6 +24,9 @@ struct TcpJob {
   int port = 0;
   std::string token;
   std::chrono::milliseconds timeout{};
+  /// All ranks are on this host and have no token: they meet by a local name, and the system tells
+  /// whose they are.
+  bool is_local = false;
 };
 
 /// The job that the torchrun-style environment describes, if any. @throws InvalidArgument

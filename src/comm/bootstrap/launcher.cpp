@@ -32,15 +32,28 @@ int required_number(const char* name, int low, int high) {
 }
 
 std::string job_token(const BootstrapOptions& options) {
-  if (!options.token.empty()) return options.token;
-  if (const auto token = environment("LOCKSTEP_JOB_TOKEN")) return *token;
-  return environment("TORCHELASTIC_RUN_ID").value_or("");
+  return options.token.empty() ? environment("LOCKSTEP_JOB_TOKEN").value_or("") : options.token;
 }
 
-void check_token(const TcpJob& job) {
-  LOCKSTEP_CHECK(job.size == 1 || !job.token.empty(), InvalidArgument,
-                 "ranks that meet over TCP need a shared secret: set LOCKSTEP_JOB_TOKEN to the "
-                 "same random text on all ranks");
+bool is_loopback(std::string_view address) {
+  return address == "localhost" || address.starts_with("127.") || address == "::1" ||
+         address == "[::1]";
+}
+
+// torchrun says how many ranks each host has.
+bool is_on_one_host(const TcpJob& job) {
+  const auto local_size = environment("LOCAL_WORLD_SIZE");
+  return is_loopback(job.address) || (local_size && *local_size == std::to_string(job.size));
+}
+
+// Without a secret, only ranks of one host can tell each other from strangers.
+TcpJob checked(TcpJob job) {
+  job.is_local = job.token.empty() && is_on_one_host(job);
+  LOCKSTEP_CHECK(job.size == 1 || job.is_local || !job.token.empty(), InvalidArgument,
+                 "ranks on several hosts that meet over TCP need a shared secret: set "
+                 "LOCKSTEP_JOB_TOKEN to the same random text on all of them (such as the output "
+                 "of 'openssl rand -hex 16'); torchrun's run id is no secret");
+  return job;
 }
 
 constexpr int max_ranks = 1 << 20;
@@ -91,8 +104,7 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   LOCKSTEP_CHECK(address, InvalidArgument, "WORLD_SIZE is ", job.size,
                  " but MASTER_ADDR, where rank 0 listens, is not set");
   job.address = *address;
-  check_token(job);
-  return job;
+  return checked(job);
 }
 
 std::optional<TcpJob> explicit_job(const BootstrapOptions& options) {
@@ -103,10 +115,9 @@ std::optional<TcpJob> explicit_job(const BootstrapOptions& options) {
                  "the number of ranks must be 1 to ", max_ranks, ", got ", *options.size);
   LOCKSTEP_CHECK(*options.rank >= 0 && *options.rank < *options.size, InvalidArgument,
                  "the rank must be 0 to ", *options.size - 1, ", got ", *options.rank);
-  TcpJob job{*options.rank, *options.size,      options.address,
-             options.port,  job_token(options), options.timeout};
-  check_token(job);
-  return job;
+  const TcpJob job{*options.rank, *options.size,      options.address,
+                   options.port,  job_token(options), options.timeout};
+  return checked(job);
 }
 
 }  // namespace lockstep::comm

@@ -57,8 +57,9 @@ void ControlChannel::connect() {
   tcp::Socket listener;
   std::string invitation;
   if (bootstrap_.rank() == 0) {
-    const std::string address = bootstrap_.is_one_host() ? "127.0.0.1" : tcp::reachable_address();
-    listener = tcp::listen_on({address, 0}, bootstrap_.size() + 16);
+    const std::string address =
+        bootstrap_.is_one_host() ? tcp::loopback_address() : tcp::reachable_address();
+    listener = tcp::listen_on({address, 0});
     invitation = tcp::local_endpoint(listener).to_string() + "\n" + tcp::make_token();
   }
   invitation = bootstrap_.broadcast_bytes(invitation);

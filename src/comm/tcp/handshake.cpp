@@ -16,7 +16,9 @@ namespace lockstep::comm::tcp {
 namespace {
 
 constexpr std::size_t token_room = 128;
-constexpr std::size_t max_pending = 64;  // strangers that may be connected at a time
+// Connections that may be silent at a time. Ranks speak at once: what has been silent longest goes
+// first, so that strangers who only connect hold up nobody.
+constexpr std::size_t max_pending = 256;
 constexpr auto greeting_patience = std::chrono::seconds(5);
 
 /// The first bytes of every connection.
@@ -85,6 +87,7 @@ class Doorman {
       admit();
       for (Pending& pending : pending_) handle(pending);
       std::erase_if(pending_, [](const Pending& pending) { return !pending.socket; });
+      drop_the_longest_silent();
     }
     return std::move(ranks_);
   }
@@ -97,11 +100,15 @@ class Doorman {
     poll(entries.data(), entries.size(), 50);
   }
   void admit() {
-    while (pending_.size() < max_pending) {
+    for (std::size_t taken = 0; taken < max_pending; ++taken) {
       auto socket = accept_from(listener_);
       if (!socket) return;
       pending_.push_back({std::move(*socket), Clock::now() + greeting_patience});
     }
+  }
+  void drop_the_longest_silent() {
+    if (pending_.size() <= max_pending) return;
+    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(max_pending));
   }
   void handle(Pending& pending) {
     const auto state = pending.read();

@@ -1,5 +1,6 @@
 #include "comm/tcp/socket.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -7,9 +8,6 @@
 #include <memory>
 #include <thread>
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/tcp/local_socket.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::tcp {
@@ -24,14 +23,18 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// The addresses behind a name; none while no name server answers.
 AddressList resolve(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  std::string name = endpoint.address;
+  if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
   addrinfo* list = nullptr;
   const int status =
-      getaddrinfo(endpoint.address.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
-  LOCKSTEP_CHECK(status == 0, InvalidArgument, "cannot resolve address '", endpoint.address,
-                 "': ", gai_strerror(status));
+      getaddrinfo(name.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  LOCKSTEP_CHECK(status == 0 || status == EAI_AGAIN, InvalidArgument, "cannot resolve address '",
+                 endpoint.address, "': ", gai_strerror(status));
   return {list, &freeaddrinfo};
 }
 
@@ -55,8 +58,19 @@ bool wait_for(const Socket& socket, short events, Deadline deadline) {
   }
 }
 
-// One attempt; an empty socket if nobody answered in time.
+// A connection to a free port of one's own host may get that very port, and so reach itself.
+bool is_connected_to_itself(const Socket& socket) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_size = sizeof own, peer_size = sizeof peer;
+  return getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 &&
+         own_size == peer_size && std::memcmp(&own, &peer, own_size) == 0;
+}
+
+// One attempt; an empty socket if nobody answered. An address that leads nowhere must not take the
+// time of the name's other ones.
 Socket try_connect(const addrinfo& address, Deadline deadline) {
+  deadline = std::min(deadline, Clock::now() + std::chrono::seconds(5));
   Socket socket = open_socket(address);
   if (!socket) return {};
   const int status = ::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen);
@@ -65,7 +79,7 @@ Socket try_connect(const addrinfo& address, Deadline deadline) {
   int error = 0;
   socklen_t size = sizeof error;
   getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return {};
+  if (error != 0 || is_connected_to_itself(socket)) return {};
   disable_delay(socket);
   return socket;
 }
@@ -91,15 +105,16 @@ Endpoint Endpoint::parse(std::string_view text) {
   return endpoint;
 }
 
-Socket listen_on(const Endpoint& endpoint, int backlog) {
+Socket listen_on(const Endpoint& endpoint) {
   const AddressList addresses = resolve(endpoint);
+  LOCKSTEP_CHECK(addresses, Error, "no name server answers for address '", endpoint.address, "'");
   int error = 0;
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket = open_socket(*address);
     const int on = 1;
     if (socket) setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (socket && bind(socket.descriptor(), address->ai_addr, address->ai_addrlen) == 0 &&
-        listen(socket.descriptor(), backlog) == 0)
+        listen(socket.descriptor(), SOMAXCONN) == 0)
       return socket;
     error = errno;
   }
@@ -120,8 +135,8 @@ Endpoint local_endpoint(const Socket& socket) {
 }
 
 Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
-  const AddressList addresses = resolve(endpoint);
   do {
+    const AddressList addresses = resolve(endpoint);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next)
       if (Socket socket = try_connect(*address, deadline)) return socket;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -132,26 +147,9 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
 
 std::optional<Socket> accept_from(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) return std::nullopt;
+  if (!socket || !is_welcome(socket)) return std::nullopt;
   disable_delay(socket);
   return socket;
-}
-
-std::string reachable_address() {
-  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen) return chosen;
-  ifaddrs* first = nullptr;
-  getifaddrs(&first);
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, &freeifaddrs);
-  for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
-    if (!entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if (!(entry->ifa_flags & IFF_UP) || (entry->ifa_flags & IFF_LOOPBACK)) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-  }
-  LOCKSTEP_THROW(Unsupported,
-                 "the ranks are on several hosts, but this one has no interface besides loopback: "
-                 "set LOCKSTEP_ADDRESS to its address");
 }
 
 bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline) {

@@ -36,7 +36,7 @@ class Socket {
 
 /// An address and a port.
 struct Endpoint {
-  std::string address;
+  std::string address;  ///< IPv4, IPv6 with or without brackets, or a name
   int port = 0;
 
   /// "address port", as `parse` reads it.
@@ -46,16 +46,19 @@ struct Endpoint {
 };
 
 /// Listens on one interface. Port 0: the system chooses. @throws Error naming the address.
-Socket listen_on(const Endpoint& endpoint, int backlog);
+Socket listen_on(const Endpoint& endpoint);
 /// Where a socket is bound.
 Endpoint local_endpoint(const Socket& socket);
 /// Connects, and tries again while nobody listens yet. @throws Timeout naming the address.
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
-/// Takes one waiting connection, or none. Non-blocking, closed on exec, without Nagle's delay.
+/// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.
+/// Non-blocking, closed on exec, without Nagle's delay.
 std::optional<Socket> accept_from(const Socket& listener);
 
-/// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else the first interface
-/// that is up and not loopback. @throws Unsupported without one.
+/// The loopback interface's address: IPv4's, or IPv6's where there is no other.
+std::string loopback_address();
+/// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else that of the first
+/// interface that is up and not loopback, IPv4 before IPv6. @throws Unsupported without one.
 std::string reachable_address();
 
 /// Sends all bytes on a non-blocking socket. False if the peer is gone. @throws Timeout

@@ -4,6 +4,7 @@
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/tcp/handshake.hpp"
+#include "comm/tcp/local_socket.hpp"
 #include "comm/tcp/socket.hpp"
 #include "comm/tcp/tcp_transport.hpp"
 #include "lockstep/comm/errors.hpp"
@@ -29,6 +30,7 @@ class TcpBootstrap final : public Bootstrap {
   std::unique_ptr<host::Transport> make_transport() override;
 
  private:
+  std::string interface_of(const tcp::Socket& socket) const;
   tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
   void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
   std::string receive(const tcp::Socket& from, int peer) const;
@@ -40,16 +42,23 @@ class TcpBootstrap final : public Bootstrap {
 
 TcpBootstrap::TcpBootstrap(const TcpJob& job) : job_(job) {
   const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
+  const tcp::Endpoint meeting{job.address, job.port};
   if (job.rank == 0) {
-    const tcp::Socket listener = tcp::listen_on({job.address, job.port}, job.size + 16);
-    interface_ = tcp::local_endpoint(listener).address;
+    const tcp::Socket listener =
+        job.is_local ? tcp::listen_locally(job.port) : tcp::listen_on(meeting);
+    interface_ = interface_of(listener);
     sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
   } else {
-    sockets_.push_back(tcp::connect_to({job.address, job.port}, deadline()));
-    interface_ = tcp::local_endpoint(sockets_[0]).address;
+    sockets_.push_back(job.is_local ? tcp::connect_locally(job.port, deadline())
+                                    : tcp::connect_to(meeting, deadline()));
+    interface_ = interface_of(sockets_[0]);
     tcp::present(sockets_[0], self, deadline());
   }
   discover_peers();
+}
+
+std::string TcpBootstrap::interface_of(const tcp::Socket& socket) const {
+  return job_.is_local ? tcp::loopback_address() : tcp::local_endpoint(socket).address;
 }
 
 void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer) const {

@@ -58,7 +58,7 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       is_mid_message_(static_cast<std::size_t>(plan.size)) {
   const auto deadline = Clock::now() + plan.timeout;
-  const Socket listener = listen_on({plan.address, 0}, plan.size + 16);
+  const Socket listener = listen_on({plan.address, 0});
   const auto endpoints = all_gather(local_endpoint(listener).to_string());
   const Handshake self{Purpose::data, plan.token, plan.rank, plan.size};
   std::vector<Socket> lower(static_cast<std::size_t>(plan.rank));

@@ -30,9 +30,7 @@ CommandResult mpi_job(int ranks, const std::string& arguments) {
 }
 
 // A port that nobody listens on, also where other copies of this test run.
-int free_port() {
-  return comm::tcp::local_endpoint(comm::tcp::listen_on({"127.0.0.1", 0}, 1)).port;
-}
+int free_port() { return comm::tcp::local_endpoint(comm::tcp::listen_on({"127.0.0.1", 0})).port; }
 
 std::string tcp_rank(int rank, int size, int port, const std::string& arguments,
                      const std::string& token = "secret") {
@@ -249,8 +247,46 @@ TEST(TcpJob, RefusesContradictoryEnvironments) {
   expect_refusal("WORLD_SIZE=2 RANK=2 MASTER_PORT=1 MASTER_ADDR=x", "RANK must be a number");
   expect_refusal("WORLD_SIZE=two RANK=0", "WORLD_SIZE must be a number");
   expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=99999 MASTER_ADDR=127.0.0.1", "MASTER_PORT");
-  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=127.0.0.1",
+  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=10.0.0.1",
                  "LOCKSTEP_JOB_TOKEN");
+  expect_refusal(
+      "TORCHELASTIC_RUN_ID=none LOCAL_WORLD_SIZE=1 WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 "
+      "MASTER_ADDR=10.0.0.1",
+      "torchrun's run id is no secret");
+}
+
+// One rank as torchrun starts it on a single host, where the run id has its default.
+std::string torchrun_rank(int rank, int size, int port) {
+  return "TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True RANK=" + std::to_string(rank) +
+         " LOCAL_RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
+         " LOCAL_WORLD_SIZE=" + std::to_string(size) + " MASTER_ADDR=a.host.with.any.name" +
+         " MASTER_PORT=" + std::to_string(port) + " " + program + " sum --device cpu";
+}
+
+TEST(TcpJob, RanksOfOneHostNeedNoTokenAndNoName) {
+  const int port = free_port();
+  const auto result =
+      run_command(torchrun_rank(1, 3, port) + " & " + torchrun_rank(2, 3, port) + " & " +
+                  torchrun_rank(0, 3, port) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 3,"), 3u) << result.output;
+}
+
+TEST(TcpJob, RunsOverIpv6) {
+  try {
+    comm::tcp::listen_on({"::1", 0});
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no IPv6 here: " << error.what();
+  }
+  const int port = free_port();
+  const auto rank = [&](int number) {
+    return "LOCKSTEP_JOB_TOKEN=secret WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=" +
+           std::to_string(port) + " RANK=" + std::to_string(number) + " " + program +
+           " sum --device cpu";
+  };
+  const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
 }
 
 TEST(SingleJob, NeedsNoLauncher) {
