@@ -14,6 +14,9 @@ struct Launch {
   int size = 1;
 };
 
+/// The name of the launcher whose ranks are its children.
+inline constexpr const char* open_mpi_launcher = "Open MPI's mpirun";
+
 /// The MPI launcher that started this process, if any.
 std::optional<Launch> detect_mpi_launcher();
 

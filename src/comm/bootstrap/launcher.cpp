@@ -64,7 +64,7 @@ std::optional<Launch> detect_mpi_launcher() {
   // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
   if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
   constexpr std::pair<const char*, const char*> launchers[] = {
-      {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
+      {"OMPI_COMM_WORLD_SIZE", open_mpi_launcher},
       {"MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun"},
       {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpirun, or srun)"},
       {"SLURM_STEP_NUM_TASKS", "Slurm's srun"},

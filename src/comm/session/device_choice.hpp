@@ -18,7 +18,8 @@ void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose);
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted);
 
 /// Sets the threads of this process' CPU ops: `wanted`, OMP_NUM_THREADS, or the cores of its
-/// affinity mask divided among the local ranks that share the mask. Every rank must call it.
+/// affinity mask divided among the ranks of its machine that share the mask. Warns, once a machine,
+/// where ranks get into each other's way or leave cores idle. Every rank must call it.
 void choose_threads(Bootstrap& bootstrap, int wanted);
 
 }  // namespace lockstep::comm

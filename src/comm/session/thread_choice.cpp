@@ -1,28 +1,78 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <vector>
 
-#include <sched.h>
+#include <unistd.h>
 
+#include "comm/bootstrap/bootstraps.hpp"
 #include "comm/session/device_choice.hpp"
+#include "comm/session/thread_advice.hpp"
 #include "lockstep/core/parallel.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::comm {
+namespace {
+
+// The cores that a process may use; none if the system does not say, as beyond 1024 cores.
+cpu_set_t cores_of(pid_t process) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(process, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
+  return cores;
+}
+
+// mpirun starts ranks itself, so that it has the cores that it could give them.
+cpu_set_t launcher_cores() {
+  const auto launch = detect_mpi_launcher();
+  const bool is_mpirun = launch && launch->launcher == open_mpi_launcher;
+  return cores_of(is_mpirun ? getppid() : 0);
+}
+
+// What all ranks of this rank's machine report, in rank order, and whether this one is the first.
+struct Machine {
+  std::vector<RankThreads> ranks;
+  bool is_first = false;
+};
+
+Machine gather(Bootstrap& bootstrap, const RankThreads& own) {
+  const auto all = bootstrap.all_gather_bytes({reinterpret_cast<const char*>(&own), sizeof own});
+  const auto& peers = bootstrap.peers();
+  const auto rank = static_cast<std::size_t>(bootstrap.rank());
+  Machine machine;
+  for (std::size_t other = 0; other < all.size(); ++other) {
+    if (peers[other].machine != peers[rank].machine) continue;
+    LOCKSTEP_CHECK(all[other].size() == sizeof own, CorruptData, "malformed affinity mask of rank ",
+                   other);
+    if (machine.ranks.empty()) machine.is_first = other == rank;
+    std::memcpy(&machine.ranks.emplace_back(), all[other].data(), sizeof own);
+  }
+  return machine;
+}
+
+}  // namespace
 
 void choose_threads(Bootstrap& bootstrap, int wanted) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  sched_getaffinity(0, sizeof mask, &mask);
-  const std::string own(reinterpret_cast<const char*>(&mask), sizeof mask);
-  const auto masks = bootstrap.all_gather_bytes(own);
-  if (wanted > 0) return set_num_threads(wanted);
-  if (std::getenv("OMP_NUM_THREADS")) return;
+  const char* variable = std::getenv("OMP_NUM_THREADS");
+  RankThreads own{.cores = cores_of(0),
+                  .launcher_cores = launcher_cores(),
+                  .is_chosen = wanted > 0 || variable};
   // Launchers either give each rank cores of its own, or leave all to all.
-  const auto& host = bootstrap.peers()[static_cast<std::size_t>(bootstrap.rank())].host;
-  int sharers = 0;
-  for (std::size_t rank = 0; rank < masks.size(); ++rank)
-    if (bootstrap.peers()[rank].host == host && masks[rank] == own) ++sharers;
-  set_num_threads(std::max(1, CPU_COUNT(&mask) / std::max(1, sharers)));
+  std::ptrdiff_t sharers = 0;
+  for (const RankThreads& other : gather(bootstrap, own).ranks)
+    sharers += CPU_EQUAL(&other.cores, &own.cores);
+  const int cores = CPU_COUNT(&own.cores);
+  if (wanted > 0)
+    set_num_threads(wanted);
+  else if (!variable && cores > 0)
+    set_num_threads(std::max(1, cores / static_cast<int>(std::max<std::ptrdiff_t>(1, sharers))));
+  own.threads = num_threads();
+  const Machine machine = gather(bootstrap, own);
+  if (!machine.is_first) return;
+  if (const std::string advice = thread_advice(machine.ranks); !advice.empty())
+    LOCKSTEP_LOG(warning, "host ",
+                 bootstrap.peers()[static_cast<std::size_t>(bootstrap.rank())].host, ": ", advice);
 }
 
 }  // namespace lockstep::comm

@@ -1,12 +1,14 @@
 // Whole jobs: real processes that fail, vanish, or were started wrongly.
 
 #include <chrono>
+#include <thread>
 #include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/tcp/socket.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/patience.hpp"
@@ -186,6 +188,28 @@ TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
   const auto result = run_command("OMPI_COMM_WORLD_SIZE=2 " + program + " sum");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("started 2 ranks, but MPI sees 1"));
+}
+
+TEST(MpiLaunch, WarnsOnceOfRanksThatShareCores) {
+  const std::string both = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 taskset -c 0 " +
+                           program + " sum --device cpu";
+  const auto result = run_command("OMP_NUM_THREADS=2 " + both);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "4 threads of 2 ranks share 1 core,"), 1u) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("set OMP_NUM_THREADS=1"));
+  EXPECT_EQ(occurrences(run_command("OMP_NUM_THREADS=1 " + both).output, "warning"), 0u);
+}
+
+TEST(MpiLaunch, WarnsOfCoresThatBindingLeavesIdle) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core cannot be left idle";
+  const auto run = [](const std::string& binding) {
+    return run_command("env -u OMP_NUM_THREADS " + std::string(LOCKSTEP_MPIEXEC) + " --bind-to " +
+                       binding + " -np 1 " + program + " sum --device cpu");
+  };
+  const auto bound = run("core");
+  EXPECT_EQ(bound.exit_code, 0) << bound.output;
+  EXPECT_THAT(bound.output, HasSubstr("--bind-to none"));
+  EXPECT_EQ(occurrences(run("none").output, "warning"), 0u);
 }
 
 TEST(MpiLaunch, RefusesAnUnknownDeviceOnce) {
