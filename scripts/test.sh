@@ -80,13 +80,17 @@ if [ -n "$recorded" ] && [ "$status" = 0 ]; then
   report=$(LOCKSTEP_SIM_BUILD_DIR=$build_dir scripts/sim_coverage.sh "$recorded" 2>&1) || status=$?
   if [ "$status" != 0 ]; then printf '%s\n' "$report"; fi
 fi
+failed_dir=$build_dir
 # The same code on the simulated GPU.
 if [ -z "$only$sanitize" ]; then
-  LOCKSTEP_SAY_NEXT=0 scripts/test.sh --only sim || status=$?
+  LOCKSTEP_SAY_NEXT=0 scripts/test.sh --only sim || {
+    if [ "$status" = 0 ]; then failed_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}; fi
+    status=1
+  }
 fi
 if [ "$status" = 0 ]; then
   next "scripts/quickstart.sh trains a model; docs/extending.md shows how to add an op"
 else
-  next "ctest --test-dir $build_dir --rerun-failed --output-on-failure"
+  next "ctest --test-dir $failed_dir --rerun-failed --output-on-failure"
 fi
 exit "$status"

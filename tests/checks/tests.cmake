@@ -26,3 +26,12 @@ lockstep_add_check(HeadersCompileAlone
                    "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --parallel ${processors}
                    --target lockstep_header_checks)
 set_tests_properties(Checks.HeadersCompileAlone PROPERTIES PROCESSORS ${processors})
+lockstep_add_check(TestScriptNamesTheBuildThatFailed "${CMAKE_CURRENT_LIST_DIR}/test_script.sh")
+
+# The whole suite once more, as lesser machines would run it.
+foreach(restriction IN ITEMS baseline avx2 no-amx one-core)
+  add_test(NAME Suite.${restriction} COMMAND "${scripts}/restricted_suite.sh" ${restriction})
+  set_tests_properties(Suite.${restriction} PROPERTIES
+    LABELS slow TIMEOUT 7200 RUN_SERIAL ON SKIP_RETURN_CODE 77
+    ENVIRONMENT "LOCKSTEP_BUILD_DIR=${PROJECT_BINARY_DIR}")
+endforeach()
