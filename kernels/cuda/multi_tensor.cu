@@ -11,40 +11,45 @@ __device__ bool is_wide(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
-/// Adam's and SGD's elements of one chunk: T is the dtype of parameters and gradients, S that of
-/// the states. `Rule` says how many states it has and updates one element.
-template <class T, class S, class Rule>
+/// Adam's and SGD's elements of one chunk: T is the dtype of parameters and gradients; states and
+/// master copies are in its accumulation type. `Rule` says how many states it has and updates one
+/// element: of the master copy where there is one, and the parameter then gets its rounded value.
+template <class T, class Rule, bool has_master>
 __global__ void __launch_bounds__(threads)
-    update_kernel(const __grid_constant__ ChunkTable<5> table, Rule rule) {
+    update_kernel(const __grid_constant__ ChunkTable<6> table, Rule rule) {
   using A = AccumulateType<T>;
-  constexpr int N = lanes_of<T, S>;
+  constexpr int N = lanes_of<T, A>;
   const int tensor = table.tensor[blockIdx.x];
   T* const parameter = static_cast<T*>(table.array[0][tensor]);
   const T* const gradient = static_cast<const T*>(table.array[1][tensor]);
-  S* const state[] = {static_cast<S*>(table.array[2][tensor]),
-                      static_cast<S*>(table.array[3][tensor]),
-                      static_cast<S*>(table.array[4][tensor])};
+  A* const state[] = {static_cast<A*>(table.array[2][tensor]),
+                      static_cast<A*>(table.array[3][tensor]),
+                      static_cast<A*>(table.array[4][tensor])};
+  A* const master = static_cast<A*>(table.array[5][tensor]);
   const std::int64_t last = table.last(blockIdx.x);
-  bool aligned = is_wide(parameter) && is_wide(gradient);
+  bool aligned = is_wide(parameter) && is_wide(gradient) && (!has_master || is_wide(master));
   for (int k = 0; k < Rule::states; ++k) aligned = aligned && is_wide(state[k]);
   for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
     const bool wide = aligned && at + N <= last;
-    auto p = load_row<N>(parameter, at, last, wide);
+    Lanes<T, N> p = {};
+    Lanes<A, N> m = {};
+    if constexpr (has_master)
+      m = load_row<N>(master, at, last, wide);
+    else
+      p = load_row<N>(parameter, at, last, wide);
     const auto g = load_row<N>(gradient, at, last, wide);
-    Lanes<S, N> s[3] = {};
+    Lanes<A, N> s[3] = {};
     LOCKSTEP_UNROLL
     for (int k = 0; k < Rule::states; ++k) s[k] = load_row<N>(state[k], at, last, wide);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j) {
-      A first = static_cast<A>(s[0].value[j]);
-      A second = static_cast<A>(s[1].value[j]);
-      A largest = static_cast<A>(s[2].value[j]);
-      rule(p.value[j], g.value[j], first, second, largest);
-      s[0].value[j] = first;
-      s[1].value[j] = second;
-      s[2].value[j] = largest;
+      A value = has_master ? m.value[j] : p.value[j];
+      rule(value, g.value[j], s[0].value[j], s[1].value[j], s[2].value[j]);
+      p.value[j] = value;
+      m.value[j] = value;
     }
     store_row<N>(parameter, at, last, wide, p);
+    if constexpr (has_master) store_row<N>(master, at, last, wide, m);
     LOCKSTEP_UNROLL
     for (int k = 0; k < Rule::states; ++k) store_row<N>(state[k], at, last, wide, s[k]);
   }
@@ -66,50 +71,51 @@ struct Adam {
   }
 };
 
-template <class T, class S, class Rule>
-void update(std::span<const OptimizerArrays> list, const Rule& rule, StreamRef stream) {
-  for_each_table<5>(
-      list.size(), [&](std::size_t i, int k) -> const ArrayView& { return list[i][k]; },
-      [&](const ChunkTable<5>& table, unsigned blocks) {
-        launch(stream, blocks, threads, 0, update_kernel<T, S, Rule>, table, rule);
+/// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
+void check_arrays(const OptimizerArrays& arrays, DType wide) {
+  const DType parameter = arrays[0].dtype;
+  LOCKSTEP_CHECK(arrays[1].dtype == parameter, Unsupported, "optimizer: a ", arrays[1].dtype,
+                 " gradient of a ", parameter, " parameter on device cuda");
+  for (std::size_t k = 2; k < arrays.size(); ++k)
+    LOCKSTEP_CHECK(!arrays[k] || arrays[k].dtype == wide, InvalidArgument,
+                   "optimizer: ", arrays[k].dtype, " state of a ", parameter,
+                   " parameter; it must be ", wide);
+  for (const ArrayView& view : arrays)
+    LOCKSTEP_CHECK(!view || (view.is_contiguous() && view.numel() == arrays[0].numel()),
+                   InvalidArgument, "optimizer: arrays must be contiguous and of one size, got ",
+                   view.shape, " with strides ", view.strides);
+}
+
+template <class T, bool has_master, class Rule>
+void launch_updates(std::span<const OptimizerArrays> run, const Rule& rule, StreamRef stream) {
+  for_each_table<6>(
+      run.size(),
+      [&](std::size_t i, int k) -> const ArrayView& { return run[i][static_cast<std::size_t>(k)]; },
+      [&](const ChunkTable<6>& table, unsigned blocks) {
+        launch(stream, blocks, threads, 0, update_kernel<T, Rule, has_master>, table, rule);
       });
 }
 
-/// @throws Unsupported if an array of the run has another dtype than its first tensor's.
-void check_run(std::span<const OptimizerArrays> run, DType state) {
-  for (const OptimizerArrays& each : run) {
-    LOCKSTEP_CHECK(each[1].dtype == each[0].dtype, Unsupported, "optimizer: a ", each[1].dtype,
-                   " gradient of a ", each[0].dtype, " parameter on device cuda");
-    for (int k = 2; k < 5; ++k)
-      LOCKSTEP_CHECK(!each[k] || each[k].dtype == state, Unsupported, "optimizer: ", each[k].dtype,
-                     " state beside ", state, " state on device cuda");
-    for (const ArrayView& view : each)
-      LOCKSTEP_CHECK(!view || (view.is_contiguous() && view.numel() == each[0].numel()),
-                     InvalidArgument, "optimizer: arrays must be contiguous and of one size, got ",
-                     view.shape, " with strides ", view.strides);
-  }
-}
-
-/// Calls `visit(run, TypeTag<T>, TypeTag<S>)` for runs of neighbours with the same dtypes.
-template <class Visitor>
-void for_each_run(std::span<const OptimizerArrays> list, const Visitor& visit) {
-  const auto state_of = [](const OptimizerArrays& each) {
-    return each[2] ? each[2].dtype : each[0].dtype;
-  };
+/// Updates all neighbours that have one dtype, with master copies or without, together.
+/// `rule_of(A{})` makes the rule in accumulation type A.
+template <class RuleOf>
+void update(std::span<const OptimizerArrays> list, const RuleOf& rule_of, StreamRef stream) {
   for (std::size_t first = 0; first < list.size();) {
     const DType dtype = list[first][0].dtype;
-    const DType state = state_of(list[first]);
-    std::size_t last = first + 1;
-    while (last < list.size() && list[last][0].dtype == dtype && state_of(list[last]) == state)
+    const bool has_master = static_cast<bool>(list[first][5]);
+    std::size_t last = first;
+    while (last < list.size() && list[last][0].dtype == dtype &&
+           static_cast<bool>(list[last][5]) == has_master)
       ++last;
     const auto run = list.subspan(first, last - first);
-    check_run(run, state);
     dispatch_floating(dtype, "optimizer", [&]<class T>(TypeTag<T>) {
       using A = AccumulateType<T>;
-      if (state == dtype) return visit(run, TypeTag<T>{}, TypeTag<T>{});
-      LOCKSTEP_CHECK(state == dtype_of<A>, Unsupported, "optimizer: ", state, " state of ", dtype,
-                     " parameters on device cuda");
-      if constexpr (!std::is_same_v<T, A>) visit(run, TypeTag<T>{}, TypeTag<A>{});
+      for (const OptimizerArrays& each : run) check_arrays(each, dtype_of<A>);
+      const auto rule = rule_of(A{});
+      if (!has_master) return launch_updates<T, false>(run, rule, stream);
+      LOCKSTEP_CHECK((!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ", dtype,
+                     " parameter needs no master copy");
+      if constexpr (!std::is_same_v<T, A>) launch_updates<T, true>(run, rule, stream);
     });
     first = last;
   }
@@ -180,23 +186,22 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
 }  // namespace
 
 void sgd(std::span<const OptimizerArrays> list, const SgdCoefficients& c, StreamRef stream) {
-  for_each_run(list, [&]<class T, class S>(const auto& run, TypeTag<T>, TypeTag<S>) {
-    using A = AccumulateType<T>;
-    if (c.momentum != 0)
-      update<T, S>(run, Sgd<A, true>{functional::SgdRule<A, true>(c)}, stream);
-    else
-      update<T, S>(run, Sgd<A, false>{functional::SgdRule<A, false>(c)}, stream);
-  });
+  if (c.momentum != 0)
+    update(
+        list, [&]<class A>(A) { return Sgd<A, true>{functional::SgdRule<A, true>(c)}; }, stream);
+  else
+    update(
+        list, [&]<class A>(A) { return Sgd<A, false>{functional::SgdRule<A, false>(c)}; }, stream);
 }
 
 void adam(std::span<const OptimizerArrays> list, const AdamCoefficients& c, StreamRef stream) {
-  for_each_run(list, [&]<class T, class S>(const auto& run, TypeTag<T>, TypeTag<S>) {
-    using A = AccumulateType<T>;
-    if (run[0][4])
-      update<T, S>(run, Adam<A, true>{functional::AdamRule<A, true>(c)}, stream);
-    else
-      update<T, S>(run, Adam<A, false>{functional::AdamRule<A, false>(c)}, stream);
-  });
+  if (!list.empty() && list[0][4])
+    update(
+        list, [&]<class A>(A) { return Adam<A, true>{functional::AdamRule<A, true>(c)}; }, stream);
+  else
+    update(
+        list, [&]<class A>(A) { return Adam<A, false>{functional::AdamRule<A, false>(c)}; },
+        stream);
 }
 
 std::size_t square_sum_scratch_bytes(std::span<const ArrayView> arrays) {

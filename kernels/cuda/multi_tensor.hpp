@@ -12,8 +12,9 @@
 
 namespace lockstep::cuda_kernels {
 
-/// Parameter, gradient, first and second state, largest second state; absent where unused.
-using OptimizerArrays = std::array<ArrayView, 5>;
+/// Parameter, gradient, first and second state, largest second state, master copy; absent where
+/// unused.
+using OptimizerArrays = std::array<ArrayView, 6>;
 
 void sgd(std::span<const OptimizerArrays> list, const SgdCoefficients& coefficients,
          StreamRef stream);

@@ -37,12 +37,14 @@ class Reduce {
                            int dim, StreamRef stream) = 0;
 };
 
-/// What one tensor of a multi-tensor optimizer step works on. All of one shape and contiguous.
+/// What one tensor of a multi-tensor optimizer step works on. All of one shape and contiguous. The
+/// states and the master copy are f64 for f64 parameters, else f32.
 struct OptimizerTensors {
   ArrayView parameter;
   ArrayView gradient;
-  ArrayView state1;      ///< SGD: momentum. Adam: first moment. Absent where unused.
-  ArrayView state2;      ///< Adam: second moment.
+  ArrayView master;  ///< What is updated, and the parameter rounded from; absent: the parameter.
+  ArrayView state1;  ///< SGD: momentum. Adam: first moment. Absent where unused.
+  ArrayView state2;  ///< Adam: second moment.
   ArrayView max_state2;  ///< Adam with amsgrad: largest second moment so far.
 };
 

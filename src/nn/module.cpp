@@ -41,10 +41,10 @@ std::vector<Tensor> Module::parameters() const {
   return found;
 }
 
-NamedTensors Module::named_parameters() const {
+NamedTensors Module::named_parameters(const std::string& prefix) const {
   NamedTensors found;
   Seen seen;
-  visit("", [&](const std::string& name, const Entry& entry) {
+  visit(prefix, [&](const std::string& name, const Entry& entry) {
     if (entry.is_parameter && seen.first(entry.tensor)) found.emplace_back(name, entry.tensor);
   });
   return found;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view state_names[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
-void check(const Options& options) {
+void check_adam(const Options& options) {
   LOCKSTEP_CHECK(options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0, InvalidArgument,
                  "Adam: lr ", options.lr, ", eps ", options.eps, " and weight_decay ",
                  options.weight_decay, " must not be negative");
@@ -21,21 +21,22 @@ void check(const Options& options) {
 
 }  // namespace
 
+void AdamOptions::check() const { check_adam(*this); }
+void AdamWOptions::check() const { check_adam(*this); }
+
 template <class Options>
 AdamFamily<Options>::AdamFamily(const Groups& groups)
-    : OptimizerWith<Options>(groups, state_names) {
-  for (const auto& group : groups) check(group.options);
+    : OptimizerWith<Options>(groups, state_names) {}
+
+template <class Options>
+std::size_t AdamFamily<Options>::states_used(std::size_t group) const {
+  return this->options(group).amsgrad ? 3 : 2;
 }
 
 template <class Options>
 void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* const> parameters,
                                  std::int64_t step) {
   const Options& o = this->options(group);
-  for (ParameterState* each : parameters) {
-    ensure_state(*each, 0, true);
-    ensure_state(*each, 1, true);
-    ensure_state(*each, 2, o.amsgrad);
-  }
   kernels_of(parameters)
       .adam(kernel_operands(parameters),
             {.lr = o.lr,

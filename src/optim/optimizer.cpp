@@ -1,12 +1,12 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
-#include <map>
-#include <string>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/state_dtype.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -16,44 +16,98 @@ bool can_share_a_call(const ParameterState& a, const ParameterState& b) {
          a.parameter.device() == b.parameter.device();
 }
 
-void check_moved(const ParameterState& each) {
-  for (const Tensor& state : each.state)
-    LOCKSTEP_CHECK(
-        !state.defined() ||
-            (state.device() == each.parameter.device() && state.dtype() == each.parameter.dtype()),
-        InvalidArgument, "a parameter of shape ", each.parameter.shape(), " is ",
-        each.parameter.dtype(), " on ", each.parameter.device(), ", but its optimizer state ",
-        state.dtype(), " on ", state.device(), "; convert the module before the first step");
+bool share_memory(const Tensor& a, const Tensor& b) {
+  if (a.is_same(b)) return true;
+  const auto* const first = static_cast<const char*>(a.data_ptr());
+  const auto* const second = static_cast<const char*>(b.data_ptr());
+  return a.device() == b.device() && first < second + b.nbytes() && second < first + a.nbytes();
+}
+
+void check_can_change(const Tensor& parameter) {
+  LOCKSTEP_CHECK(parameter.is_leaf() && is_floating(parameter.dtype()) && parameter.is_contiguous(),
+                 InvalidArgument, "an optimizer cannot change a tensor of shape ",
+                 parameter.shape(), ", ", parameter.dtype(), " and strides ", parameter.strides(),
+                 "; it needs contiguous leaves of floating dtype");
+}
+
+std::pair<const Storage*, std::uint32_t> present_version(const Tensor& parameter) {
+  const Storage* const storage = parameter.impl().storage.get();
+  return {storage, storage->version()};
+}
+
+/// The master copy of a parameter that somebody else may have written: the former one where it
+/// still rounds to the parameter's value, elsewhere that value.
+Tensor reconciled(const Tensor& master, const Tensor& parameter) {
+  return where(eq(master.to(parameter.dtype()), parameter), master, parameter.to(master.dtype()));
 }
 
 }  // namespace
 
-void Optimizer::add_group(std::span<const Tensor> parameters) {
-  LOCKSTEP_CHECK(!parameters.empty(), InvalidArgument, "an optimizer's parameter group ",
-                 group_count_, " is empty");
-  for (const Tensor& parameter : parameters) {
-    LOCKSTEP_CHECK(
-        parameter.is_leaf() && is_floating(parameter.dtype()) && parameter.is_contiguous(),
-        InvalidArgument, "an optimizer cannot change a tensor of shape ", parameter.shape(), ", ",
-        parameter.dtype(), "; it needs contiguous leaves of floating dtype");
-    for (const ParameterState& other : states_)
-      LOCKSTEP_CHECK(!other.parameter.is_same(parameter), InvalidArgument, "a parameter of shape ",
-                     parameter.shape(), " was given twice, in groups ", other.group, " and ",
-                     group_count_);
-    states_.push_back({parameter, group_count_, 0, {}});
+void Optimizer::add_group(const ParameterList& parameters, double lr) {
+  for (const auto& [name, parameter] : parameters.entries()) {
+    check_can_change(parameter);
+    for (const ParameterState& other : states_) {
+      LOCKSTEP_CHECK(!share_memory(other.parameter, parameter), InvalidArgument,
+                     "a parameter of shape ", parameter.shape(),
+                     " was given twice, or shares memory with another, in groups ", other.group,
+                     " and ", group_count());
+      LOCKSTEP_CHECK(name.empty() || name != other.name, InvalidArgument,
+                     "an optimizer was given two parameters of the name \"", name,
+                     "\"; named_parameters(prefix) tells several modules' apart");
+    }
+    ParameterState& added = states_.emplace_back();
+    added.name = name;
+    added.parameter = parameter;
+    added.group = group_count();
   }
-  ++group_count_;
+  base_lr_.push_back(lr);
+}
+
+void Optimizer::check_not_empty() const {
+  LOCKSTEP_CHECK(!states_.empty(), InvalidArgument, "an optimizer was given no parameters");
 }
 
 void Optimizer::step() {
   const NoGradGuard no_recording;
   std::vector<ParameterState*> pending;
   for (ParameterState& each : states_) {
-    if (!each.parameter.grad().defined()) continue;
-    check_moved(each);
+    if (!each.parameter.requires_grad() || !each.parameter.grad().defined()) continue;
+    prepare(each);
     pending.push_back(&each);
   }
+  const std::vector<ParameterState*> changed = pending;
   while (!pending.empty()) update_batch(pending);
+  for (ParameterState* each : changed) each->written = present_version(each->parameter);
+}
+
+/// Makes state and master copy of a parameter ready for an update: created at its first, and where
+/// the parameter was moved, converted or written to, brought after it.
+void Optimizer::prepare(ParameterState& each) const {
+  const Tensor& parameter = each.parameter;
+  check_can_change(parameter);
+  const TensorOptions options{state_dtype(parameter.dtype()), parameter.device()};
+  const auto follow = [&](Tensor& tensor) {
+    LOCKSTEP_CHECK(tensor.shape() == parameter.shape(), InvalidArgument,
+                   "a parameter has become of shape ", parameter.shape(), "; its optimizer state ",
+                   "has ", tensor.shape(), ". Make a new optimizer for it");
+    if (tensor.dtype() != options.dtype || tensor.device() != options.device)
+      tensor = tensor.to(options.device, options.dtype);
+  };
+  const std::size_t used = states_used(each.group);
+  for (std::size_t k = 0; k < used; ++k) {
+    if (each.state[k].defined())
+      follow(each.state[k]);
+    else
+      each.state[k] = zeros(parameter.shape(), options);
+  }
+  if (options.dtype == parameter.dtype() || !uses_master_weights(each.group)) {
+    each.master = {};
+  } else if (!each.master.defined()) {
+    each.master = parameter.detach().to(options.dtype);
+  } else if (each.written != present_version(parameter)) {
+    follow(each.master);
+    each.master = reconciled(each.master, parameter.detach());
+  }
 }
 
 void Optimizer::update_batch(std::vector<ParameterState*>& pending) {
@@ -86,54 +140,19 @@ std::vector<Tensor> Optimizer::parameters() const {
   return all;
 }
 
+void Optimizer::set_lr(double lr, std::size_t group) {
+  schedule_lr(lr, group);
+  base_lr_[group] = lr;
+}
+
 void Optimizer::set_lr(double lr) {
-  for (std::size_t group = 0; group < group_count_; ++group) set_lr(lr, group);
+  for (std::size_t group = 0; group < group_count(); ++group) set_lr(lr, group);
 }
 
-NamedTensors Optimizer::state_dict() const {
-  NamedTensors state;
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    const ParameterState& each = states_[i];
-    if (each.steps == 0) continue;
-    const std::string prefix = std::to_string(i) + '.';
-    const std::int64_t steps[] = {each.steps};
-    state.emplace_back(prefix + "step", from_span<std::int64_t>(steps, {}));
-    for (std::size_t k = 0; k < state_names_.size(); ++k)
-      if (each.state[k].defined())
-        state.emplace_back(prefix + std::string(state_names_[k]), each.state[k]);
-  }
-  return state;
-}
-
-void Optimizer::load_state_dict(const NamedTensors& state) {
-  const NoGradGuard no_recording;
-  std::map<std::string, Tensor> given(state.begin(), state.end());
-  const auto take = [&](const std::string& name) {
-    const auto node = given.extract(name);
-    return node.empty() ? Tensor() : node.mapped();
-  };
-  std::vector<ParameterState> loaded = states_;
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    ParameterState& each = loaded[i];
-    const std::string prefix = std::to_string(i) + '.';
-    const Tensor steps = take(prefix + "step");
-    each.steps = steps.defined() ? static_cast<std::int64_t>(steps.item()) : 0;
-    each.state = {};
-    for (std::size_t k = 0; each.steps > 0 && k < state_names_.size(); ++k) {
-      const std::string name = prefix + std::string(state_names_[k]);
-      const Tensor value = take(name);
-      if (!value.defined()) continue;
-      LOCKSTEP_CHECK(
-          value.shape() == each.parameter.shape() && value.dtype() == each.parameter.dtype(),
-          InvalidArgument, "optimizer state ", name, " has shape ", value.shape(), ", ",
-          value.dtype(), "; its parameter has ", each.parameter.shape(), ", ",
-          each.parameter.dtype());
-      each.state[k] = value.to(each.parameter.device()).clone();
-    }
-  }
-  LOCKSTEP_CHECK(given.empty(), InvalidArgument, "optimizer state \"", given.begin()->first,
-                 "\" is unknown to this optimizer of ", states_.size(), " parameters");
-  states_ = std::move(loaded);
+double Optimizer::base_lr(std::size_t group) const {
+  LOCKSTEP_CHECK(group < group_count(), InvalidArgument, "parameter group ", group,
+                 " of an optimizer that has ", group_count());
+  return base_lr_[group];
 }
 
 }  // namespace lockstep::optim

@@ -7,7 +7,6 @@
 #include "backend/reduce.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "lockstep/tensor/factories.hpp"
 
 /// @file
 /// What the optimizers' updates share.
@@ -19,21 +18,18 @@ inline ArrayView view_or_absent(const Tensor& tensor) {
   return tensor.defined() ? tensor.view() : ArrayView{};
 }
 
-/// Creates state number `i` of a parameter as zeros where it is wanted and missing.
-inline void ensure_state(ParameterState& parameter, std::size_t i, bool wanted) {
-  Tensor& state = parameter.state[i];
-  if (wanted && !state.defined()) state = zeros_like(parameter.parameter);
-}
-
 /// What the kernels work on.
 inline std::vector<backend::OptimizerTensors> kernel_operands(
     std::span<ParameterState* const> parameters) {
   std::vector<backend::OptimizerTensors> operands;
   operands.reserve(parameters.size());
   for (const ParameterState* each : parameters)
-    operands.push_back({each->parameter.view(), each->parameter.grad().view(),
-                        view_or_absent(each->state[0]), view_or_absent(each->state[1]),
-                        view_or_absent(each->state[2])});
+    operands.push_back({.parameter = each->parameter.view(),
+                        .gradient = each->parameter.grad().view(),
+                        .master = view_or_absent(each->master),
+                        .state1 = view_or_absent(each->state[0]),
+                        .state2 = view_or_absent(each->state[1]),
+                        .max_state2 = view_or_absent(each->state[2])});
   return operands;
 }
 

@@ -14,8 +14,20 @@ class MultiTensorContract : public ContractTest {
  protected:
   static constexpr std::int64_t count = 2500;
   backend::MultiTensor& family() { return *backend().multi_tensor; }
-  DeviceArray zeros() const { return array({count}).set(Values(count, 0.0)); }
+  /// State: f64 for f64 parameters, else f32.
+  DeviceArray zeros() const { return array(statistics_dtype(), {count}).set(Values(count, 0.0)); }
+  /// What a parameter of these values is rounded from; for dtypes that compute in themselves none.
+  DeviceArray master(const DeviceArray& parameter) const {
+    return array(statistics_dtype(), {count}).set(parameter.get());
+  }
+  OptimizerTensors tensors(const DeviceArray& p, const DeviceArray& g, const DeviceArray& m) {
+    return {
+        .parameter = p, .gradient = g, .master = {}, .state1 = m, .state2 = {}, .max_state2 = {}};
+  }
 };
+
+/// For dtypes that are computed in a wider one.
+class HalfMultiTensorContract : public MultiTensorContract {};
 
 /// PyTorch's SGD for one element.
 void sgd_step(double& p, double g, double& m, const SgdConstants& c) {
@@ -74,9 +86,8 @@ TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
         sgd_step(expected[i], gradient[i], momentum[i], c);
-      const OptimizerTensors tensors{
-          .parameter = p, .gradient = g, .state1 = m, .state2 = {}, .max_state2 = {}};
-      family().sgd({&tensors, 1}, c, stream());
+      const OptimizerTensors item = tensors(p, g, m);
+      family().sgd({&item, 1}, c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(2))) << step;
       if (c.momentum == 0) continue;
       EXPECT_TRUE(close(m.get(), momentum, tolerance(2))) << step;
@@ -102,17 +113,58 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
         adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c);
-      const OptimizerTensors tensors{.parameter = p,
-                                     .gradient = g,
-                                     .state1 = m,
-                                     .state2 = v,
-                                     .max_state2 = c.amsgrad ? top.view() : ArrayView{}};
-      family().adam({&tensors, 1}, c, stream());
+      OptimizerTensors item = tensors(p, g, m);
+      item.state2 = v;
+      if (c.amsgrad) item.max_state2 = top;
+      family().adam({&item, 1}, c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(4))) << bits << ' ' << step;
       EXPECT_TRUE(close(m.get(), first, tolerance(4))) << bits << ' ' << step;
       EXPECT_TRUE(close(v.get(), second, tolerance(4))) << bits << ' ' << step;
     }
   }
+}
+
+constexpr AdamConstants plain_adam{.lr = 1e-3,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.01,
+                                   .decoupled_decay = true,
+                                   .amsgrad = false,
+                                   .maximize = false,
+                                   .step = 1};
+
+TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt) {
+  const auto p = array({count}).randomize(1), q = array({count}).set(p.get());
+  const auto main = master(p), plain = array({count}).set(p.get());
+  const auto m = zeros(), v = zeros(), m2 = zeros(), v2 = zeros();
+  for (int step = 1; step <= 4; ++step) {
+    AdamConstants c = plain_adam;
+    c.step = step;
+    const auto g = array({count}).randomize(static_cast<unsigned>(10 + step), 0.1, 1.0);
+    Values expected = main.get(), first = m.get(), second = v.get(), unused = first;
+    const Values gradient = g.get();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c);
+    // One with a master copy beside one without, as lists of a model may have them.
+    OptimizerTensors items[] = {tensors(p, g, m), tensors(plain, g, m2)};
+    items[0].master = main;
+    items[0].state2 = v;
+    items[1].state2 = v2;
+    family().adam(items, c, stream());
+    EXPECT_TRUE(close(main.get(), expected, 1e-6)) << step;
+    EXPECT_EQ(p.get(), array({count}).set(main.get()).get()) << step;
+    EXPECT_EQ(v.get(), v2.get()) << step;
+  }
+  EXPECT_NE(p.get(), q.get());
+}
+
+TEST_P(HalfMultiTensorContract, RefusesStateThatIsNarrowerThanTheArithmetic) {
+  const auto p = array({count}).randomize(1), g = array({count}).randomize(2);
+  const auto m = array({count}).set(Values(count, 0.0));
+  OptimizerTensors item = tensors(p, g, m);
+  item.state2 = m;
+  EXPECT_THROW(family().adam({&item, 1}, plain_adam, stream()), InvalidArgument);
 }
 
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
@@ -136,6 +188,8 @@ TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
 INSTANTIATE_TEST_SUITE_P(
     Backends, MultiTensorContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+INSTANTIATE_TEST_SUITE_P(Backends, HalfMultiTensorContract,
+                         ::testing::ValuesIn(targets({DType::bf16, DType::f16})), target_name);
 
 }  // namespace
 }  // namespace lockstep::test

@@ -1,4 +1,5 @@
 #include <fstream>
+#include <limits>
 #include <memory>
 
 #include <gmock/gmock.h>
@@ -189,14 +190,81 @@ void expect_to_go_on_from_saved_state(Device device) {
 
 TEST(Optimizer, GoesOnFromItsSavedState) { expect_to_go_on_from_saved_state(cpu); }
 
-TEST(Optimizer, RefusesAStateThatDoesNotFit) {
-  const Tensor a = leaf({1.0, 2.0});
-  optim::Adam optimizer({a});
-  EXPECT_THROW(optimizer.load_state_dict({{"1.step", tensor<std::int64_t>({3})}}), InvalidArgument);
-  EXPECT_THROW(optimizer.load_state_dict({{"0.step", tensor<std::int64_t>({3})},
-                                          {"0.exp_avg", tensor<double>({1, 2, 3})}}),
-               InvalidArgument);
-  EXPECT_TRUE(optimizer.state_dict().empty());
+TEST(Optimizer, RefusesParametersThatShareMemory) {
+  const Tensor a = zeros({4});
+  const Tensor front = a.slice(0, 0, 3).detach().set_requires_grad();
+  const Tensor back = a.slice(0, 2, 4).detach().set_requires_grad();
+  EXPECT_THROW(optim::SGD({front, back}), InvalidArgument);
+  const Tensor rest = a.slice(0, 3, 4).detach().set_requires_grad();
+  optim::SGD({front, rest});
+}
+
+TEST(Optimizer, RefusesANegativeRateAndKeepsTheFormer) {
+  optim::AdamW optimizer({leaf({1.0})}, {.lr = 0.1});
+  EXPECT_THROW(optimizer.set_lr(-1.0), InvalidArgument);
+  EXPECT_THROW(optimizer.set_lr(std::numeric_limits<double>::quiet_NaN(), 0), InvalidArgument);
+  EXPECT_EQ(optimizer.lr(), 0.1);
+}
+
+TEST(Optimizer, LeavesFrozenParametersAloneAndGoesOnWhenTheyThaw) {
+  Tensor a = leaf({1.0}, {1.0});
+  optim::SGD optimizer({a}, {.lr = 0.1, .momentum = 0.5});
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(a.item(), 0.9);
+  a.set_requires_grad(false);
+  optimizer.step();
+  optimizer.zero_grad();
+  EXPECT_DOUBLE_EQ(a.item(), 0.9);
+  a.set_requires_grad();
+  a.set_grad(tensor<double>({1.0}));
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(a.item(), 0.9 - 0.1 * 1.5);
+}
+
+TEST(Optimizer, TakesZeroSizedParameters) {
+  Tensor none = zeros({0, 3}).set_requires_grad(), one = leaf({1.0}, {1.0});
+  none.set_grad(zeros({0, 3}));
+  optim::AdamW optimizer({none, one});
+  optimizer.step();
+  optimizer.load_state_dict(optimizer.state_dict());
+  optimizer.step();
+  EXPECT_LT(one.item(), 1.0);
+}
+
+/// A step, a move of the parameter's data to another place, a step.
+void expect_state_to_follow(TensorOptions from, TensorOptions to, double tolerance) {
+  const auto run = [](Tensor x, optim::Optimizer& optimizer) {
+    x.set_grad(full(x.shape(), 0.5, x.options()));
+    optimizer.step();
+  };
+  Tensor moved = full({5}, 1.0, from).set_requires_grad(), stays = full({5}, 1.0, from);
+  stays.set_requires_grad();
+  optim::AdamW first({moved}, {.lr = 1e-3}), second({stays}, {.lr = 1e-3});
+  run(moved, first);
+  run(stays, second);
+  moved.set_data(moved.detach().to(to.device, to.dtype));
+  const NamedTensors state = first.state_dict();
+  EXPECT_EQ(state.at(2).second.device(), to.device);
+  run(moved, first);
+  run(stays, second);
+  expect_close(moved.detach(), stays.detach().to(cpu, DType::f64), tolerance);
+}
+
+TEST(Optimizer, LetsItsStateFollowAConvertedModule) {
+  expect_state_to_follow({DType::f32}, {DType::f64}, 1e-6);
+  expect_state_to_follow({DType::f64}, {DType::f32}, 1e-6);
+  expect_state_to_follow({DType::f32}, {DType::bf16}, 1e-2);
+  expect_state_to_follow({DType::bf16}, {DType::f32}, 1e-2);
+  expect_state_to_follow({DType::bf16}, {DType::f16}, 1e-2);
+}
+
+TEST(Optimizer, RefusesAParameterThatBecameOfAnotherShape) {
+  Tensor x = leaf({1.0}, {1.0});
+  optim::AdamW optimizer({x});
+  optimizer.step();
+  x.set_data(zeros({3}, {DType::f64}));
+  x.set_grad(ones({3}, {DType::f64}));
+  EXPECT_THROW(optimizer.step(), InvalidArgument);
 }
 
 void expect_clipping_as_pytorchs(Device device) {
@@ -224,6 +292,12 @@ TEST(GoldenClipGradNorm, MatchesPytorch) { expect_clipping_as_pytorchs(cpu); }
 class OptimizersOnGpu : public testing::OnGpu {};
 
 TEST_F(OptimizersOnGpu, GoOnFromTheirSavedState) { expect_to_go_on_from_saved_state(device); }
+TEST_F(OptimizersOnGpu, LetTheirStateFollowAMovedModule) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    expect_state_to_follow({dtype, cpu}, {dtype, device}, 1e-2);
+    expect_state_to_follow({dtype, device}, {dtype, cpu}, 1e-2);
+  }
+}
 TEST_F(OptimizersOnGpu, ClipAsPytorchInTheGoldenFile) { expect_clipping_as_pytorchs(device); }
 
 TEST_F(OptimizersOnGpu, ClipInF64WhateverTheDtype) {

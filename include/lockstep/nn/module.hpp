@@ -44,8 +44,8 @@ class Module : public RefCounted {
 
   /// All parameters.
   std::vector<Tensor> parameters() const;
-  /// All parameters with their names.
-  NamedTensors named_parameters() const;
+  /// All parameters with their names, behind a prefix such as "generator" where one is given.
+  NamedTensors named_parameters(const std::string& prefix = {}) const;
   /// All buffers with their names.
   NamedTensors named_buffers() const;
   /// The direct children with their names.

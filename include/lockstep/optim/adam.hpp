@@ -15,6 +15,22 @@ struct AdamOptions {
   double weight_decay = 0.0;  ///< added to the gradient, times the parameter
   bool amsgrad = false;       ///< divide by the largest second moment so far
   bool maximize = false;
+  bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+
+  /// @throws InvalidArgument for negative options or betas outside [0, 1).
+  void check() const;
+  /// Calls `visitor(name, member)` for all members.
+  template <class Options, class Visitor>
+  static void visit(Options& options, Visitor visitor) {
+    visitor("lr", options.lr);
+    visitor("beta1", options.beta1);
+    visitor("beta2", options.beta2);
+    visitor("eps", options.eps);
+    visitor("weight_decay", options.weight_decay);
+    visitor("amsgrad", options.amsgrad);
+    visitor("maximize", options.maximize);
+    visitor("master_weights", options.master_weights);
+  }
 };
 
 /// Options of AdamW, as PyTorch's.
@@ -25,6 +41,15 @@ struct AdamWOptions {
   double weight_decay = 0.01;  ///< times lr: the share of the parameter that each step removes
   bool amsgrad = false;        ///< divide by the largest second moment so far
   bool maximize = false;
+  bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+
+  /// @throws InvalidArgument for negative options or betas outside [0, 1).
+  void check() const;
+  /// Calls `visitor(name, member)` for all members.
+  template <class Options, class Visitor>
+  static void visit(Options& options, Visitor visitor) {
+    AdamOptions::visit(options, visitor);
+  }
 };
 
 /// What Adam and AdamW share.
@@ -37,6 +62,7 @@ class AdamFamily : public OptimizerWith<Options> {
   explicit AdamFamily(const Groups& groups);
 
  private:
+  std::size_t states_used(std::size_t group) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               std::int64_t step) override;
 };
@@ -44,9 +70,9 @@ class AdamFamily : public OptimizerWith<Options> {
 /// Adam (Kingma and Ba 2015), with AMSGrad (Reddi, Kale and Kumar 2018) where asked for.
 class Adam final : public AdamFamily<AdamOptions> {
  public:
-  /// One group. @throws InvalidArgument for negative options, betas outside [0, 1), and as
+  /// One group. @throws InvalidArgument for options out of range, no parameters, and as
   /// `Optimizer::add_group`.
-  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
+  explicit Adam(ParameterList parameters, const AdamOptions& options = {})
       : Adam(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
   explicit Adam(const Groups& groups) : AdamFamily(groups) {}
@@ -55,9 +81,9 @@ class Adam final : public AdamFamily<AdamOptions> {
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 class AdamW final : public AdamFamily<AdamWOptions> {
  public:
-  /// One group. @throws InvalidArgument for negative options, betas outside [0, 1), and as
+  /// One group. @throws InvalidArgument for options out of range, no parameters, and as
   /// `Optimizer::add_group`.
-  explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {})
+  explicit AdamW(ParameterList parameters, const AdamWOptions& options = {})
       : AdamW(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
   explicit AdamW(const Groups& groups) : AdamFamily(groups) {}

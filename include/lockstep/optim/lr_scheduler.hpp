@@ -11,8 +11,9 @@
 
 namespace lockstep::optim {
 
-/// Sets the learning rate of every group from a schedule, with the rates that the groups have when
-/// it is created as base rates:
+/// Sets the learning rate of every group from a schedule. Base rates are those that the groups were
+/// given by their options or `set_lr` before (`Optimizer::base_lr`), also where the optimizer was
+/// loaded in the midst of another schedule:
 ///
 ///     optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
 ///         {optim::LinearLR{.iterations = 100}, optim::CosineAnnealingLR{.iterations = 900}},

@@ -2,34 +2,43 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "lockstep/tensor/named_tensors.hpp"
+#include "lockstep/optim/parameter_list.hpp"
 
 /// @file
 /// The base of optimizers.
 
 namespace lockstep::optim {
 
-/// Parameters that share options.
-template <class Options>
-struct ParameterGroup {
-  std::vector<Tensor> parameters;
-  Options options = {};
-};
+class StateReader;
 
-/// What an optimizer keeps for one parameter.
+/// Options under their names, in a fixed order; booleans are 0 or 1.
+using NamedOptions = std::vector<std::pair<std::string_view, double>>;
+
+/// What an optimizer keeps for one parameter. It computes in f32 (f64 for f64 parameters): so its
+/// state has that dtype, and a bf16 or f16 parameter has a master copy that keeps the small steps.
 struct ParameterState {
+  std::string name;  ///< empty if unknown
   Tensor parameter;
   std::size_t group = 0;
   std::int64_t steps = 0;       ///< updates so far
   std::array<Tensor, 3> state;  ///< what the optimizer remembers; undefined until the first step
+  Tensor master;  ///< f32 value that the parameter is rounded from; undefined where it has none
+  /// The parameter's memory and its version after the last update: others may have written since.
+  std::pair<const Storage*, std::uint32_t> written = {};
 };
 
 /// Changes parameters by their gradients. Parameters without a gradient are left alone, and so is
 /// what is remembered of them. Work is queued on the current stream of the parameters' device.
+///
+/// A module may be moved or converted between steps: state follows its parameters. Values written
+/// to parameters between steps (a loaded checkpoint) are taken over by their master copies.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -42,42 +51,75 @@ class Optimizer {
   void zero_grad(bool set_to_none = true);
 
   /// Number of parameter groups.
-  std::size_t group_count() const noexcept { return group_count_; }
+  std::size_t group_count() const noexcept { return base_lr_.size(); }
   /// All parameters, group after group.
   std::vector<Tensor> parameters() const;
+
   /// Learning rate of a group. @throws InvalidArgument for a group that does not exist.
   virtual double lr(std::size_t group = 0) const = 0;
-  /// Sets the learning rate of a group. @throws InvalidArgument as above.
-  virtual void set_lr(double lr, std::size_t group) = 0;
+  /// Sets the learning rate of a group. @throws InvalidArgument as above, and for a negative rate.
+  void set_lr(double lr, std::size_t group);
   /// Sets the learning rate of all groups.
   void set_lr(double lr);
+  /// The rate that a group was last given by its options or `set_lr`: what schedules start from.
+  double base_lr(std::size_t group = 0) const;
+  /// All options of a group under their names. @throws InvalidArgument as `lr`.
+  virtual NamedOptions named_options(std::size_t group = 0) const = 0;
 
-  /// What is remembered, for checkpoints: "3.exp_avg" for the fourth parameter, and "3.step", i64.
-  /// Tensors share memory with the optimizer. Options are not in it.
+  /// All that a checkpoint must keep: for a parameter "fc1.weight" its "fc1.weight.step" (i64) and
+  /// ".group" (i64), and after its first step its state, such as "fc1.weight.exp_avg", and
+  /// ".master"; for each group its options, such as "groups.0.lr" (f64). A parameter without a
+  /// name goes by its position: "3.step". Tensors share memory with the optimizer.
+  /// @throws InvalidArgument for several groups with nameless parameters, which positions would not
+  /// tell apart.
   NamedTensors state_dict() const;
-  /// Takes over what `state_dict` gave. Changes nothing if it throws.
-  /// @throws InvalidArgument naming an unexpected key, or a shape or dtype that does not fit.
+  /// Takes over what `state_dict` gave, options included. Changes nothing if it throws.
+  /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
+  /// fit, and parameters that are grouped otherwise.
   void load_state_dict(const NamedTensors& state);
 
  protected:
   /// @param state_names what the tensors of ParameterState::state are called; lives for ever.
   explicit Optimizer(std::span<const std::string_view> state_names) : state_names_(state_names) {}
-  /// Adds a group. @throws InvalidArgument for no parameters, one that is there already, or one
-  /// that is not a contiguous leaf of floating dtype.
-  void add_group(std::span<const Tensor> parameters);
-  /// Updates parameters of one group, device and dtype that have all made `step - 1` steps.
+  /// Adds a group, which may be empty. @throws InvalidArgument for a parameter that is there
+  /// already or shares memory with one, a name that is taken, or a tensor that is not a contiguous
+  /// leaf of floating dtype.
+  void add_group(const ParameterList& parameters, double lr);
+  /// @throws InvalidArgument if there are no parameters at all.
+  void check_not_empty() const;
+
+  /// How many of the named states a group uses: the first ones.
+  virtual std::size_t states_used(std::size_t group) const = 0;
+  /// Whether bf16 and f16 parameters of a group have master copies.
+  virtual bool uses_master_weights(std::size_t group) const = 0;
+  /// Sets a group's learning rate, but not its base rate.
+  virtual void schedule_lr(double lr, std::size_t group) = 0;
+  /// Sets all options of a group from what `named_options` gave. Changes nothing if it throws.
+  virtual void set_named_options(const NamedOptions& options, std::size_t group) = 0;
+  /// Updates parameters of one group, device and dtype that have all made `step - 1` steps, and
+  /// whose states and master copies are there.
   virtual void update(std::size_t group, std::span<ParameterState* const> parameters,
                       std::int64_t step) = 0;
 
  private:
+  friend class LRScheduler;
+
+  void prepare(ParameterState& each) const;
   void update_batch(std::vector<ParameterState*>& pending);
+  std::string key_of(std::size_t parameter) const;
+  void check_distinguishable() const;
+  std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
+  std::vector<ParameterState> read_states(StateReader& reader);
+  void read_state(StateReader& reader, const std::string& key, ParameterState& each) const;
 
   std::span<const std::string_view> state_names_;
   std::vector<ParameterState> states_;
-  std::size_t group_count_ = 0;
+  std::vector<double> base_lr_;  // of each group
 };
 
-/// An optimizer whose groups have options of one type, which has a member `lr`.
+/// An optimizer whose groups have options of one type, with a member `lr`, a method `check` that
+/// throws for values out of range, and a static `visit(options, visitor)` that calls
+/// `visitor(name, member)` for all members, each a double or a bool.
 template <class GroupOptions>
 class OptimizerWith : public Optimizer {
  public:
@@ -87,16 +129,44 @@ class OptimizerWith : public Optimizer {
   /// Options of a group. @throws InvalidArgument for a group that does not exist.
   const Options& options(std::size_t group = 0) const { return options_[checked(group)]; }
   double lr(std::size_t group = 0) const override { return options(group).lr; }
-  using Optimizer::set_lr;
-  void set_lr(double lr, std::size_t group) override { options_[checked(group)].lr = lr; }
+  NamedOptions named_options(std::size_t group = 0) const override {
+    NamedOptions named;
+    Options::visit(options(group), [&](std::string_view name, const auto& value) {
+      named.emplace_back(name, static_cast<double>(value));
+    });
+    return named;
+  }
 
  protected:
   OptimizerWith(const Groups& groups, std::span<const std::string_view> state_names)
       : Optimizer(state_names) {
     for (const auto& group : groups) {
-      add_group(group.parameters);
+      group.options.check();
+      add_group(group.parameters, group.options.lr);
       options_.push_back(group.options);
     }
+    check_not_empty();
+  }
+
+  bool uses_master_weights(std::size_t group) const override {
+    if constexpr (requires(Options options) { options.master_weights; })
+      return options(group).master_weights;
+    return true;
+  }
+  void schedule_lr(double lr, std::size_t group) override {
+    Options changed = options(group);
+    changed.lr = lr;
+    changed.check();
+    options_[group] = changed;
+  }
+  void set_named_options(const NamedOptions& named, std::size_t group) override {
+    Options changed = options(group);
+    auto next = named.begin();
+    Options::visit(changed, [&]<class T>(std::string_view, T& value) {
+      value = static_cast<T>((next++)->second);
+    });
+    changed.check();
+    options_[group] = changed;
   }
 
  private:

@@ -15,19 +15,35 @@ struct SGDOptions {
   double weight_decay = 0.0;  ///< added to the gradient, times the parameter
   bool nesterov = false;
   bool maximize = false;
+  bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+
+  /// @throws InvalidArgument for negative options, or Nesterov without momentum or with dampening.
+  void check() const;
+  /// Calls `visitor(name, member)` for all members.
+  template <class Options, class Visitor>
+  static void visit(Options& options, Visitor visitor) {
+    visitor("lr", options.lr);
+    visitor("momentum", options.momentum);
+    visitor("dampening", options.dampening);
+    visitor("weight_decay", options.weight_decay);
+    visitor("nesterov", options.nesterov);
+    visitor("maximize", options.maximize);
+    visitor("master_weights", options.master_weights);
+  }
 };
 
 /// Stochastic gradient descent, with momentum (Sutskever et al. 2013) where asked for.
 class SGD final : public OptimizerWith<SGDOptions> {
  public:
-  /// One group. @throws InvalidArgument for negative options, Nesterov without momentum or with
-  /// dampening, and as `Optimizer::add_group`.
-  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {})
+  /// One group. @throws InvalidArgument for options out of range, no parameters, and as
+  /// `Optimizer::add_group`.
+  explicit SGD(ParameterList parameters, const SGDOptions& options = {})
       : SGD(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
   explicit SGD(const Groups& groups);
 
  private:
+  std::size_t states_used(std::size_t group) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               std::int64_t step) override;
 };

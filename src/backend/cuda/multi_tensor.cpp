@@ -19,7 +19,7 @@ std::vector<kernels::OptimizerArrays> arrays_of(std::span<const OptimizerTensors
   for (const OptimizerTensors& each : tensors)
     list.push_back({each.parameter, each.gradient, states > 0 ? each.state1 : ArrayView{},
                     states > 1 ? each.state2 : ArrayView{},
-                    states > 2 ? each.max_state2 : ArrayView{}});
+                    states > 2 ? each.max_state2 : ArrayView{}, each.master});
   return list;
 }
 

@@ -56,16 +56,35 @@ class Stripe {
   alignas(64) std::array<float, tile_elements> tile_;
 };
 
-/// Calls `update(pointers, n)` over all elements of a tensor; pointers are those of the parameter,
-/// gradient, state1, state2 and max_state2.
+/// @throws InvalidArgument unless states and master copy are in the dtype that is computed in, and
+/// the parameter fits its master copy.
+void check_wide(const OptimizerTensors& tensors) {
+  const DType parameter = tensors.parameter.dtype;
+  const DType wide = parameter == DType::f64 ? DType::f64 : DType::f32;
+  for (const ArrayView* each :
+       {&tensors.master, &tensors.state1, &tensors.state2, &tensors.max_state2})
+    LOCKSTEP_CHECK(!*each || each->dtype == wide, InvalidArgument, "optimizer: ", each->dtype,
+                   " state of a ", parameter, " parameter; it must be ", wide);
+  LOCKSTEP_CHECK(
+      !tensors.master || host::contiguous_count(tensors.parameter) == tensors.master.numel(),
+      InvalidArgument, "optimizer: a parameter of shape ", tensors.parameter.shape, " and strides ",
+      tensors.parameter.strides, " does not fit its master copy of shape ", tensors.master.shape);
+}
+
+/// Calls `update(pointers, n)` over all elements of a tensor; pointers are those of the parameter
+/// (or its master copy), gradient, state1, state2 and max_state2.
 template <class Update>
 void for_each_stripe(const OptimizerTensors& tensors, Update update) {
-  const Accumulate type = host::accumulate_of(tensors.parameter.dtype);
-  const std::int64_t total = tensors.parameter.numel();
+  check_wide(tensors);
+  const ArrayView& parameter = tensors.parameter;
+  const ArrayView& updated = tensors.master ? tensors.master : parameter;
+  const Accumulate type = host::accumulate_of(parameter.dtype);
+  const auto round = tensors.master ? host::loops().store(type, parameter.dtype) : nullptr;
+  const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
+  const std::int64_t total = parameter.numel();
   parallel_for(total, host::parallel_grain, [&](std::int64_t begin, std::int64_t end) {
-    std::array stripes{Stripe(tensors.parameter, type, total),
-                       Stripe(tensors.gradient, type, total), Stripe(tensors.state1, type, total),
-                       Stripe(tensors.state2, type, total),
+    std::array stripes{Stripe(updated, type, total), Stripe(tensors.gradient, type, total),
+                       Stripe(tensors.state1, type, total), Stripe(tensors.state2, type, total),
                        Stripe(tensors.max_state2, type, total)};
     const bool direct = std::all_of(stripes.begin(), stripes.end(),
                                     [](const Stripe& stripe) { return stripe.direct(); });
@@ -77,6 +96,7 @@ void for_each_stripe(const OptimizerTensors& tensors, Update update) {
       update(pointers, n);
       for (std::size_t k = 0; k < pointers.size(); ++k)
         if (k != 1) stripes[k].put(first, n);
+      if (round) round(parameter.as<char>() + first * size, 1, pointers[0], n);
     }
   });
 }

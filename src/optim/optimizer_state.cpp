@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "optim/state_dtype.hpp"
+#include "optim/state_reader.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+Tensor saved_number(double value) { return full({}, value, {.dtype = DType::f64}); }
+
+Tensor saved_integer(std::int64_t value) {
+  return from_span<std::int64_t>(std::span<const std::int64_t>(&value, 1), {});
+}
+
+std::string group_prefix(std::size_t group) { return "groups." + std::to_string(group) + '.'; }
+
+}  // namespace
+
+std::string Optimizer::key_of(std::size_t parameter) const {
+  const std::string& name = states_[parameter].name;
+  return (name.empty() ? std::to_string(parameter) : name) + '.';
+}
+
+void Optimizer::check_distinguishable() const {
+  if (group_count() == 1) return;
+  for (const ParameterState& each : states_)
+    LOCKSTEP_CHECK(!each.name.empty(), InvalidArgument,
+                   "the state of an optimizer with several groups needs the names of its "
+                   "parameters, or exchanged groups would load into each other; give it "
+                   "named_parameters()");
+}
+
+NamedTensors Optimizer::state_dict() const {
+  check_distinguishable();
+  const NoGradGuard no_recording;
+  NamedTensors state;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    ParameterState each = states_[i];
+    const std::string key = key_of(i);
+    state.emplace_back(key + "group", saved_integer(static_cast<std::int64_t>(each.group)));
+    state.emplace_back(key + "step", saved_integer(each.steps));
+    if (each.steps == 0) continue;
+    prepare(each);  // the parameter may have been moved since its last update
+    for (std::size_t k = 0; k < states_used(each.group); ++k)
+      state.emplace_back(key + std::string(state_names_[k]), each.state[k]);
+    if (each.master.defined()) state.emplace_back(key + "master", each.master);
+  }
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    // Which group is which is known by the parameters in it, so one without any is left out.
+    if (std::none_of(states_.begin(), states_.end(),
+                     [&](const ParameterState& each) { return each.group == group; }))
+      continue;
+    const std::string prefix = group_prefix(group);
+    state.emplace_back(prefix + "base_lr", saved_number(base_lr_[group]));
+    for (const auto& [name, value] : named_options(group))
+      state.emplace_back(prefix + std::string(name), saved_number(value));
+  }
+  return state;
+}
+
+/// Which saved group each group is, by the parameters in it; groups without parameters have none.
+std::vector<std::optional<std::size_t>> Optimizer::match_groups(StateReader& reader) const {
+  std::vector<std::optional<std::size_t>> saved(group_count());
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const std::size_t group = states_[i].group;
+    const Tensor value = reader.take(key_of(i) + "group", {}, DType::i64);
+    if (!value.defined()) continue;
+    const auto found = static_cast<std::size_t>(value.item());
+    if (!saved[group]) saved[group] = found;
+    const bool alone = std::count(saved.begin(), saved.end(), found) == 1;
+    if (saved[group] != found || !alone)
+      reader.fault() << key_of(i) << "group: was in group " << found
+                     << ", with other parameters than are in group " << group << " now";
+  }
+  return saved;
+}
+
+/// Takes over the options of all groups and reads the states that they call for.
+std::vector<ParameterState> Optimizer::read_states(StateReader& reader) {
+  const auto saved = match_groups(reader);
+  std::vector<double> base_lr = base_lr_;
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    if (!saved[group]) continue;
+    const std::string prefix = group_prefix(*saved[group]);
+    base_lr[group] = reader.number(prefix + "base_lr", DType::f64, base_lr[group]);
+    NamedOptions options = named_options(group);
+    for (auto& [name, value] : options)
+      value = reader.number(prefix + std::string(name), DType::f64, value);
+    set_named_options(options, group);
+  }
+  std::vector<ParameterState> loaded = states_;
+  for (std::size_t i = 0; i < loaded.size(); ++i) read_state(reader, key_of(i), loaded[i]);
+  reader.finish();
+  base_lr_ = std::move(base_lr);
+  return loaded;
+}
+
+void Optimizer::read_state(StateReader& reader, const std::string& key,
+                           ParameterState& each) const {
+  const Tensor& parameter = each.parameter;
+  const DType dtype = state_dtype(parameter.dtype());
+  const auto take = [&](std::string_view name) {
+    const Tensor value = reader.take(key + std::string(name), parameter.shape(), dtype);
+    return value.defined() ? value.to(parameter.device()).clone() : value;
+  };
+  const double steps = reader.number(key + "step", DType::i64, 0);
+  if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
+  each.steps = static_cast<std::int64_t>(steps);
+  each.state = {};
+  each.master = {};
+  each.written = {};
+  if (each.steps <= 0) return;
+  for (std::size_t k = 0; k < states_used(each.group); ++k) each.state[k] = take(state_names_[k]);
+  if (dtype != parameter.dtype() && uses_master_weights(each.group)) each.master = take("master");
+}
+
+void Optimizer::load_state_dict(const NamedTensors& state) {
+  check_distinguishable();
+  const NoGradGuard no_recording;
+  std::vector<NamedOptions> before;
+  for (std::size_t group = 0; group < group_count(); ++group)
+    before.push_back(named_options(group));
+  StateReader reader(state);
+  try {
+    states_ = read_states(reader);
+  } catch (...) {
+    for (std::size_t group = 0; group < group_count(); ++group)
+      set_named_options(before[group], group);
+    throw;
+  }
+}
+
+}  // namespace lockstep::optim

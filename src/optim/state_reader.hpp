@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "lockstep/tensor/named_tensors.hpp"
+
+/// @file
+/// Reading a saved optimizer state key by key.
+
+namespace lockstep::optim {
+
+/// Gives out the tensors of a state by name, and collects everything that is wrong with it.
+class StateReader {
+ public:
+  explicit StateReader(const NamedTensors& state) : given_(state.begin(), state.end()) {}
+
+  /// The tensor of a name; undefined, with a fault, if it is missing or of another shape or dtype.
+  Tensor take(const std::string& name, const Shape& shape, DType dtype) {
+    const auto node = given_.extract(name);
+    const Tensor value = node.empty() ? Tensor() : node.mapped();
+    if (value.defined() && value.shape() == shape && value.dtype() == dtype) return value;
+    auto& out = fault() << name;
+    if (!value.defined())
+      out << ": missing";
+    else
+      out << ": shape " << value.shape() << ", " << value.dtype() << "; expected " << shape << ", "
+          << dtype;
+    return {};
+  }
+  /// The number of a name; `otherwise`, with a fault, if it is missing.
+  double number(const std::string& name, DType dtype, double otherwise) {
+    const Tensor value = take(name, {}, dtype);
+    return value.defined() ? value.item() : otherwise;
+  }
+  /// A line of the list of faults, for the caller to fill.
+  std::ostream& fault() { return faults_ << "\n  "; }
+
+  /// @throws InvalidArgument with all faults, keys that nobody took among them.
+  void finish() {
+    for (const auto& [name, tensor] : given_) fault() << name << ": unexpected";
+    const std::string faults = faults_.str();
+    LOCKSTEP_CHECK(faults.empty(), InvalidArgument, "optimizer state:", faults);
+  }
+
+ private:
+  std::map<std::string, Tensor> given_;
+  std::ostringstream faults_;
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,213 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/place.hpp"
+
+namespace lockstep {
+namespace {
+
+using optim::AdamW;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> names_of(const NamedTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  return names;
+}
+
+Tensor value_of(const NamedTensors& tensors, std::string_view wanted) {
+  for (const auto& [name, tensor] : tensors)
+    if (name == wanted) return tensor;
+  ADD_FAILURE() << wanted << " is not there";
+  return zeros({});
+}
+
+/// Two parameters with gradients.
+struct Pair {
+  Tensor weight = tensor<double>({1.0, 2.0}).set_requires_grad();
+  Tensor bias = tensor<double>({3.0, 4.0}).set_requires_grad();
+
+  Pair() {
+    weight.set_grad(tensor<double>({1.0, 1.0}));
+    bias.set_grad(tensor<double>({5.0, 5.0}));
+  }
+  NamedTensors named() const { return {{"fc.weight", weight}, {"fc.bias", bias}}; }
+};
+
+std::string refusal(optim::Optimizer& optimizer, const NamedTensors& state) {
+  try {
+    optimizer.load_state_dict(state);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(OptimizerState, NamesItsTensorsAfterTheirParameters) {
+  const Pair pair;
+  optim::SGD optimizer(pair.named(), {.lr = 0.1, .momentum = 0.9});
+  optimizer.step();
+  EXPECT_THAT(
+      names_of(optimizer.state_dict()),
+      ElementsAre("fc.weight.group", "fc.weight.step", "fc.weight.momentum_buffer", "fc.bias.group",
+                  "fc.bias.step", "fc.bias.momentum_buffer", "groups.0.base_lr", "groups.0.lr",
+                  "groups.0.momentum", "groups.0.dampening", "groups.0.weight_decay",
+                  "groups.0.nesterov", "groups.0.maximize", "groups.0.master_weights"));
+}
+
+TEST(OptimizerState, GoesByPositionWithoutNames) {
+  const Pair pair;
+  AdamW optimizer({pair.weight, pair.bias});
+  optimizer.step();
+  const NamedTensors state = optimizer.state_dict();
+  EXPECT_DOUBLE_EQ(value_of(state, "1.exp_avg").to_vector<double>()[0], 0.5);
+}
+
+TEST(OptimizerState, FindsParametersInAnyOrder) {
+  const Pair pair;
+  AdamW first(pair.named());
+  first.step();
+  AdamW second(NamedTensors{{"fc.bias", pair.bias}, {"fc.weight", pair.weight}});
+  second.load_state_dict(first.state_dict());
+  for (const auto* key : {"fc.weight.exp_avg", "fc.bias.exp_avg"})
+    EXPECT_TRUE(equal(value_of(first.state_dict(), key), value_of(second.state_dict(), key)));
+}
+
+TEST(OptimizerState, NamesMissingAndUnexpectedKeysAndChangesNothing) {
+  const Pair pair;
+  AdamW first(pair.named(), {.lr = 0.5}), second(pair.named(), {.lr = 0.1});
+  first.step();
+  NamedTensors state = first.state_dict();
+  std::swap(state[2], state.back());
+  state.pop_back();  // fc.weight.exp_avg
+  state.emplace_back("fc.scale.exp_avg", zeros({2}));
+  const std::string what = refusal(second, state);
+  EXPECT_THAT(what, HasSubstr("fc.weight.exp_avg: missing"));
+  EXPECT_THAT(what, HasSubstr("fc.scale.exp_avg: unexpected"));
+  EXPECT_EQ(second.lr(), 0.1);
+  EXPECT_EQ(value_of(second.state_dict(), "fc.bias.step").item(), 0);
+}
+
+TEST(OptimizerState, RefusesAPartOfAState) {
+  const Pair pair;
+  AdamW first(pair.named()), second(pair.named());
+  first.step();
+  const NamedTensors state = first.state_dict();
+  for (std::size_t count = 0; count < state.size(); ++count)
+    EXPECT_THAT(
+        refusal(second, {state.begin(), state.begin() + static_cast<std::ptrdiff_t>(count)}),
+        HasSubstr(state[count].first + ": missing"));
+  EXPECT_EQ(refusal(second, state), "accepted");
+}
+
+TEST(OptimizerState, RefusesAStateOfAnotherShapeOrDtype) {
+  const Pair pair;
+  AdamW optimizer(pair.named());
+  optimizer.step();
+  NamedTensors state = optimizer.state_dict();
+  state[2].second = zeros({3}, {DType::f64});
+  state[3].second = zeros({2});
+  const std::string what = refusal(optimizer, state);
+  EXPECT_THAT(what, HasSubstr("fc.weight.exp_avg: shape [3], f64; expected [2], f64"));
+  EXPECT_THAT(what, HasSubstr("fc.weight.exp_avg_sq: shape [2], f32; expected [2], f64"));
+}
+
+TEST(OptimizerState, HoldsTheOptionsOfItsGroups) {
+  const Pair pair;
+  AdamW first(AdamW::Groups{{NamedTensors{{"w", pair.weight}}, {.lr = 0.5, .weight_decay = 0.25}},
+                            {NamedTensors{{"b", pair.bias}}, {.lr = 0.125, .amsgrad = true}}});
+  first.step();
+  first.set_lr(0.75, 1);
+  AdamW second(AdamW::Groups{{NamedTensors{{"w", pair.weight}}}, {NamedTensors{{"b", pair.bias}}}});
+  second.load_state_dict(first.state_dict());
+  EXPECT_EQ(second.named_options(0), first.named_options(0));
+  EXPECT_EQ(second.named_options(1), first.named_options(1));
+  EXPECT_EQ(second.options(1).amsgrad, true);
+  EXPECT_EQ(second.lr(1), 0.75);
+}
+
+TEST(OptimizerState, FollowsExchangedGroupsByTheNamesInThem) {
+  const Pair pair;
+  const NamedTensors w{{"w", pair.weight}}, b{{"b", pair.bias}};
+  AdamW first(AdamW::Groups{{w, {.lr = 0.5}}, {b, {.lr = 0.125}}}), second(AdamW::Groups{{b}, {w}});
+  first.step();
+  second.load_state_dict(first.state_dict());
+  EXPECT_EQ(second.lr(0), 0.125);
+  EXPECT_EQ(second.lr(1), 0.5);
+  EXPECT_TRUE(
+      equal(value_of(first.state_dict(), "w.exp_avg"), value_of(second.state_dict(), "w.exp_avg")));
+}
+
+TEST(OptimizerState, RefusesOtherGroups) {
+  const Pair pair;
+  AdamW apart(AdamW::Groups{{NamedTensors{{"w", pair.weight}}}, {NamedTensors{{"b", pair.bias}}}});
+  AdamW together(NamedTensors{{"w", pair.weight}, {"b", pair.bias}});
+  EXPECT_THAT(refusal(together, apart.state_dict()), HasSubstr("b.group: was in group 1"));
+  EXPECT_THAT(refusal(apart, together.state_dict()), HasSubstr("b.group: was in group 0"));
+}
+
+TEST(OptimizerState, NeedsNamesToTellGroupsApart) {
+  const Pair pair;
+  AdamW optimizer(AdamW::Groups{{{pair.weight}}, {{pair.bias}}});
+  optimizer.step();
+  EXPECT_THROW(optimizer.state_dict(), InvalidArgument);
+  EXPECT_THROW(optimizer.load_state_dict({}), InvalidArgument);
+}
+
+TEST(OptimizerState, RefusesANameGivenTwice) {
+  const Pair pair;
+  EXPECT_THROW(AdamW(NamedTensors{{"w", pair.weight}, {"w", pair.bias}}), InvalidArgument);
+}
+
+TEST(OptimizerState, RefusesOptionsOutOfRange) {
+  const Pair pair;
+  AdamW optimizer(pair.named(), {.lr = 0.1});
+  NamedTensors state = optimizer.state_dict();
+  for (auto& [name, value] : state)
+    if (name == "groups.0.beta1") value = full({}, 1.5, {.dtype = DType::f64});
+  EXPECT_THROW(optimizer.load_state_dict(state), InvalidArgument);
+  EXPECT_EQ(optimizer.options().beta1, 0.9);
+}
+
+TEST(OptimizerState, LetsASchedulerMadeAfterwardsStartFromTheBaseRate) {
+  const Pair pair;
+  const optim::Schedule halves = optim::ExponentialLR{.gamma = 0.5};
+  AdamW first(pair.named(), {.lr = 0.8});
+  optim::LRScheduler scheduler(first, halves);
+  scheduler.step();
+  scheduler.step();
+  EXPECT_EQ(first.lr(), 0.2);
+  AdamW second(pair.named(), {.lr = 0.3});
+  second.load_state_dict(first.state_dict());
+  EXPECT_EQ(second.lr(), 0.2);
+  optim::LRScheduler resumed(second, halves);
+  resumed.set_steps(scheduler.steps());
+  EXPECT_EQ(second.lr(), 0.2);
+}
+
+TEST(Optimizer, ListsItsOptionsByName) {
+  const Pair pair;
+  const optim::SGD optimizer(pair.named(), {.lr = 0.5, .momentum = 0.9, .nesterov = true});
+  using Option = std::pair<std::string_view, double>;
+  EXPECT_THAT(optimizer.named_options(),
+              ElementsAre(Option{"lr", 0.5}, Option{"momentum", 0.9}, Option{"dampening", 0},
+                          Option{"weight_decay", 0}, Option{"nesterov", 1}, Option{"maximize", 0},
+                          Option{"master_weights", 1}));
+}
+
+TEST(Optimizer, TakesEmptyGroupsBesideOthers) {
+  const Pair pair;
+  AdamW optimizer(AdamW::Groups{{NamedTensors{}, {.lr = 0.5}}, {pair.named()}});
+  optimizer.step();
+  AdamW other(AdamW::Groups{{pair.named()}, {NamedTensors{}}});
+  other.load_state_dict(optimizer.state_dict());
+  EXPECT_THROW(AdamW(AdamW::Groups{{NamedTensors{}}}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
