@@ -17,22 +17,38 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
   return losses;
 }
 
+/// A loss compares element by element: [N, 1] against [N] would broadcast to [N, N].
+void check_same_shape(std::string_view loss, const Tensor& input, const Tensor& target) {
+  LOCKSTEP_CHECK(input.shape() == target.shape(), InvalidArgument, loss, ": an input of shape ",
+                 input.shape(), " and a target of shape ", target.shape(),
+                 "; they must be the same (reshape one of them)");
+}
+
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, Reduction reduction) {
+  bool fits = log_probabilities.dim() >= 2 && targets.dim() == log_probabilities.dim() - 1;
+  for (int i = 0; fits && i < targets.dim(); ++i)
+    fits = targets.size(i) == log_probabilities.size(i == 0 ? 0 : i + 1);
+  LOCKSTEP_CHECK(fits, InvalidArgument, "nll_loss: log-probabilities of shape ",
+                 log_probabilities.shape(), " and targets of shape ", targets.shape(),
+                 "; expected [N, C, d...] and [N, d...]");
   const Tensor picked = gather(log_probabilities, 1, targets.unsqueeze(1));
   return reduced(neg(picked.squeeze(1)), reduction);
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  check_same_shape("mse_loss", input, target);
   return reduced(square(input - target), reduction);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  check_same_shape("l1_loss", input, target);
   return reduced(abs(input - target), reduction);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduction reduction) {
+  check_same_shape("huber_loss", input, target);
   LOCKSTEP_CHECK(delta > 0, InvalidArgument, "huber_loss: delta must be positive, got ", delta);
   const Tensor distance = abs(input - target);
   // With near = min(d, delta), both branches are near * (d - near / 2).
@@ -41,11 +57,17 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduc
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {
+  check_same_shape("smooth_l1_loss", input, target);
   return huber_loss(input, target, beta, reduction) / beta;
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
                                         const Tensor& positive_weight, Reduction reduction) {
+  check_same_shape("binary_cross_entropy_with_logits", logits, targets);
+  LOCKSTEP_CHECK(!positive_weight.defined() ||
+                     broadcast_shapes(positive_weight.shape(), logits.shape()) == logits.shape(),
+                 InvalidArgument, "binary_cross_entropy_with_logits: a positive weight of shape ",
+                 positive_weight.shape(), " does not broadcast to the logits' ", logits.shape());
   // -w t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
   const Tensor surprise = softplus(neg(logits));
@@ -55,6 +77,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
 }
 
 Tensor kl_div(const Tensor& input, const Tensor& target, bool batch_mean) {
+  check_same_shape("kl_div", input, target);
   const Tensor zero = zeros({}, target.options());
   const Tensor positive = gt(target, zero);
   const Tensor safe = where(positive, target, ones({}, target.options()));

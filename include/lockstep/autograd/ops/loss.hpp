@@ -14,7 +14,8 @@ Tensor softmax(const Tensor& x, std::int64_t dim);
 /// log(softmax(x)) along a dimension, without overflow.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
 
-/// How the losses of all elements become one.
+/// How the losses of all elements become one. Losses of an input and a target (mse_loss, ...) take
+/// both of one shape and throw InvalidArgument for others: nothing is broadcast.
 enum class Reduction : unsigned char { mean, sum, none };
 
 /// Options of `cross_entropy`.
@@ -34,7 +35,7 @@ struct CrossEntropyOptions {
 /// @throws InvalidArgument for shapes that do not fit or a target out of range.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
-/// -input[target]: cross-entropy over log-probabilities [n, classes].
+/// -input[target]: cross-entropy over log-probabilities [n, classes, d...], targets [n, d...].
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
                 Reduction reduction = Reduction::mean);
 /// (input - target)^2.

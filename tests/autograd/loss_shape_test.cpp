@@ -1,0 +1,64 @@
+#include <functional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using Loss = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+const std::vector<std::pair<std::string, Loss>>& losses() {
+  static const std::vector<std::pair<std::string, Loss>> all = {
+      {"mse_loss", [](auto& a, auto& b) { return mse_loss(a, b); }},
+      {"l1_loss", [](auto& a, auto& b) { return l1_loss(a, b); }},
+      {"smooth_l1_loss", [](auto& a, auto& b) { return smooth_l1_loss(a, b); }},
+      {"huber_loss", [](auto& a, auto& b) { return huber_loss(a, b); }},
+      {"binary_cross_entropy_with_logits",
+       [](auto& a, auto& b) { return binary_cross_entropy_with_logits(a, b); }},
+      {"kl_div", [](auto& a, auto& b) { return kl_div(a, b); }},
+  };
+  return all;
+}
+
+TEST(Losses, RefuseATargetThatWouldBeBroadcast) {
+  const std::pair<Shape, Shape> pairs[] = {{{4, 1}, {4}},    {{4}, {4, 1}}, {{4, 3}, {3}},
+                                           {{4, 3}, {1, 3}}, {{4}, {}},     {{1, 4}, {4}}};
+  for (const auto& [name, loss] : losses())
+    for (const auto& [input, target] : pairs) try {
+        loss(rand(input), rand(target));
+        ADD_FAILURE() << name << " took " << input << " and " << target;
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr(name + ":"));
+        EXPECT_THAT(error.what(), HasSubstr("must be the same"));
+      }
+}
+
+TEST(Losses, TakeAnyShapeThatInputAndTargetShare) {
+  for (const auto& [name, loss] : losses())
+    for (const Shape& shape : {Shape{4}, Shape{4, 1}, Shape{2, 3, 4}})
+      EXPECT_EQ(loss(rand(shape), rand(shape)).numel(), 1) << name;
+}
+
+TEST(Losses, RefuseAPositiveWeightThatWidensThem) {
+  const Tensor x = zeros({4}), t = ones({4});
+  EXPECT_THROW(binary_cross_entropy_with_logits(x, t, ones({4, 1})), InvalidArgument);
+  EXPECT_EQ(binary_cross_entropy_with_logits(zeros({2, 4}), ones({2, 4}), ones({4})).numel(), 1);
+}
+
+TEST(Losses, RefuseClassNumbersOfAnotherShape) {
+  const Tensor x = log_softmax(rand({4, 3}), 1);
+  EXPECT_THROW(nll_loss(x, zeros({4, 1}, {DType::i64})), InvalidArgument);
+  EXPECT_THROW(nll_loss(x, zeros({3}, {DType::i64})), InvalidArgument);
+  EXPECT_THROW(nll_loss(rand({3}), zeros({}, {DType::i64})), InvalidArgument);
+  EXPECT_EQ(nll_loss(rand({2, 3, 5}), zeros({2, 5}, {DType::i64}), Reduction::none).shape(),
+            (Shape{2, 5}));
+}
+
+}  // namespace
+}  // namespace lockstep
