@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -28,14 +29,33 @@ using Clock = std::chrono::steady_clock;
 constexpr auto connect_patience = std::chrono::seconds(10);
 constexpr int slice = 20;  // ms between two looks at `give_up`
 
-sockaddr_in parse(const char* address, int port) {
-  sockaddr_in result{};
-  result.sin_family = AF_INET;
-  result.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (inet_pton(AF_INET, address, &result.sin_addr) != 1)
-    throw Failure(ncclInvalidArgument,
-                  std::string("'") + address + "' is no IPv4 address: set LOCKSTEP_ADDRESS");
-  return result;
+// An address of either family with a port.
+struct Place {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(sockaddr_storage);
+
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Place parse(const char* address, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address, std::to_string(port).c_str(), &hints, &found) != 0)
+    throw Failure(ncclInvalidArgument, std::string("'") + address +
+                                           "' is no IPv4 or IPv6 address: set LOCKSTEP_ADDRESS");
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  Place place;
+  std::memcpy(&place.storage, found->ai_addr, found->ai_addrlen);
+  place.size = found->ai_addrlen;
+  return place;
+}
+
+Descriptor open_socket(const Place& place) {
+  return Descriptor(
+      ::socket(place.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 void disable_delay(const Descriptor& socket) {
@@ -50,11 +70,10 @@ bool wait_for(const Descriptor& socket, short events, int milliseconds) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-Descriptor try_connect(const sockaddr_in& address) {
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor try_connect(const Place& place) {
+  Descriptor socket = open_socket(place);
   if (!socket) return {};
-  const int status =
-      connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int status = connect(socket.get(), place.get(), place.size);
   if (status != 0 && errno != EINPROGRESS) return {};
   if (!wait_for(socket, POLLOUT, 1000)) return {};
   int error = 0;
@@ -67,19 +86,28 @@ Descriptor try_connect(const sockaddr_in& address) {
 
 constexpr const char* loopback = "127.0.0.1";
 
-// Of the first interface that is up and leads anywhere.
+// Of the first interface that is up and leads anywhere; IPv6 where there is no IPv4. Addresses that
+// mean nothing without the name of an interface are left out.
 std::string outward_address() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return loopback;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::string ipv6;
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
     const bool leads_out = (entry->ifa_flags & IFF_UP) && !(entry->ifa_flags & IFF_LOOPBACK);
-    if (!leads_out || !entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size())) return text.data();
+    if (!leads_out || !entry->ifa_addr) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size())) return text.data();
+    } else if (entry->ifa_addr->sa_family == AF_INET6 && ipv6.empty()) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr) &&
+          inet_ntop(AF_INET6, &address->sin6_addr, text.data(), text.size()))
+        ipv6 = text.data();
+    }
   }
-  return loopback;
+  return ipv6.empty() ? loopback : ipv6;
 }
 
 }  // namespace
@@ -95,27 +123,28 @@ std::string meeting_address() {
 }
 
 Descriptor listen_on(const std::string& address) {
-  const sockaddr_in place = parse(address.c_str(), 0);
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0 ||
-      listen(socket.get(), 128) != 0)
+  const Place place = parse(address.c_str(), 0);
+  Descriptor socket = open_socket(place);
+  if (!socket || bind(socket.get(), place.get(), place.size) != 0 ||
+      listen(socket.get(), SOMAXCONN) != 0)
     throw Failure(ncclSystemError, "cannot listen on " + address + ": " + std::strerror(errno));
   return socket;
 }
 
 Endpoint local_endpoint(const Descriptor& socket) {
-  sockaddr_in place{};
-  socklen_t size = sizeof place;
+  Place place;
   Endpoint endpoint;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&place), &size) != 0 ||
-      !inet_ntop(AF_INET, &place.sin_addr, endpoint.address, sizeof endpoint.address))
+  std::array<char, NI_MAXSERV> port{};
+  if (getsockname(socket.get(), place.get(), &place.size) != 0 ||
+      getnameinfo(place.get(), place.size, endpoint.address, sizeof endpoint.address, port.data(),
+                  port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     throw Failure(ncclSystemError, "cannot tell a socket's own address");
-  endpoint.port = ntohs(place.sin_port);
+  endpoint.port = std::atoi(port.data());
   return endpoint;
 }
 
 Descriptor connect_to(const Endpoint& endpoint, const GiveUp& give_up) {
-  const sockaddr_in place = parse(endpoint.address, endpoint.port);
+  const Place place = parse(endpoint.address, endpoint.port);
   const auto deadline = Clock::now() + connect_patience;
   while (Clock::now() < deadline && !give_up()) {
     if (Descriptor socket = try_connect(place)) return socket;

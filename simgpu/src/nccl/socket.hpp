@@ -30,7 +30,7 @@ class Descriptor {
   int descriptor_ = -1;
 };
 
-/// An IPv4 address in text, and a port.
+/// An IPv4 or IPv6 address in text, and a port.
 struct Endpoint {
   char address[48] = {};
   int port = 0;
