@@ -1,11 +1,10 @@
 # The library target.
 #
-# Every .cpp below src/ and kernels/cpu/ is compiled, with one rule for optional backends: the code
-# of backend X lives in folders named X, its stand-in in files named no_X*.cpp, and one of the two
-# is chosen.
+# Every .cpp below src/ is compiled (the CPU engine's: LockstepCpuKernels), with one rule for optional
+# backends: the code of backend X lives in folders named X, its stand-in in files named no_X*.cpp, and
+# one of the two is chosen.
 
-file(GLOB_RECURSE lockstep_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp"
-     "${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp")
+file(GLOB_RECURSE lockstep_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
 foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
   string(TOUPPER "LOCKSTEP_WITH_${backend}" with)
   if(${with})
