@@ -76,6 +76,19 @@ TEST_P(GemmContract, MultipliesVectors) {
   check_layouts({1, 4, 4, 1});
 }
 
+TEST_P(GemmContract, KeepsCloseFactorsOfTheOutputApart) {
+  const Sizes s{1, 70, 70, 70};  // past what is multiplied without a prepared primitive
+  const auto a = array({1, 70, 70}).randomize(1), b = array({1, 70, 70}).randomize(2);
+  const Values product = naive(s, a.get(), b.get());
+  for (const double beta : {1.0, 1.0005, 0.5, 0.5004}) {
+    const auto out = array({1, 70, 70}).randomize(3, 900, 1000);
+    Values expected = out.get();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = product[i] + beta * expected[i];
+    run({.out = out, .a = a, .b = b, .beta = beta});
+    EXPECT_TRUE(close(out.get(), expected, tolerance(8))) << "beta " << beta;
+  }
+}
+
 TEST_P(GemmContract, RepeatsBroadcastOperands) {
   const Sizes s{4, 6, 10, 8};
   auto whole = array({s.batch, s.rows, s.depth}).randomize(1);

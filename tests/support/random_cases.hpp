@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <random>
 #include <sstream>
@@ -16,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/tensor.hpp"
 #include "support/closeness.hpp"
@@ -111,11 +113,11 @@ class RandomCase {
     }
   }
   /// A shape of random extents with at most `most` elements.
-  Shape shape(int rank, std::int64_t high, std::int64_t most = 4096) {
+  Shape shape(int rank, std::int64_t high, std::int64_t most = 4096, bool empty = true) {
     Shape result;
     for (int d = 0; d < rank; ++d) {
       const std::int64_t left = most / std::max<std::int64_t>(numel(result), 1);
-      result.push_back(extent(std::clamp<std::int64_t>(left, 1, high)));
+      result.push_back(extent(std::clamp<std::int64_t>(left, 1, high), empty));
     }
     return result;
   }
@@ -336,13 +338,17 @@ class RandomCases : public ::testing::TestWithParam<Setting> {
     const char* text = std::getenv(variable);
     return text && *text ? std::atoll(text) : fallback;
   }
-  /// An exception is a failure of the case, which is named then too.
+  /// An exception is a failure of the case, which is named then too; so is a warning in the log, by
+  /// which a backend tells of a problem that it did not expect.
   template <class Body>
   static bool passes(Body&& body, RandomCase& each) {
+    std::string logged;
+    set_log_sink([&](std::string_view line) { logged.append(line); });
+    const auto reset = std::shared_ptr<void>(nullptr, [](void*) { set_log_sink(nullptr); });
     try {
       const ::testing::AssertionResult result = body(each);
-      if (result) return true;
-      ADD_FAILURE() << result.message();
+      if (result && logged.empty()) return true;
+      ADD_FAILURE() << result.message() << logged;
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }

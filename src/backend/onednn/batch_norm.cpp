@@ -77,21 +77,15 @@ dnn::Runnable make_runnable(const Spec& spec) {
   const auto data = dnn::describe(spec.x);
   const memory::desc vector({spec.channels()}, memory::data_type::f32, memory::format_tag::a);
   dnn::Runnable runnable;
-  try {
-    if (spec.backward) {
-      const auto desc = backward_desc(spec, data);
-      runnable = {dnnl::batch_normalization_backward(desc), desc.scratchpad_desc()};
-      runnable.add(DNNL_ARG_DIFF_SRC, data);
-      runnable.add(DNNL_ARG_DIFF_DST, data);
-    } else {
-      const auto desc = forward_desc(spec, data);
-      runnable = {dnnl::batch_normalization_forward(desc), desc.scratchpad_desc()};
-      runnable.add(DNNL_ARG_DST, data);
-    }
-  } catch (const dnnl::error& error) {
-    if (error.status != dnnl_unimplemented)
-      throw OnednnError("batch_normalization", error.status, error.what());
-    return {};
+  if (spec.backward) {
+    const auto desc = backward_desc(spec, data);
+    runnable = {dnnl::batch_normalization_backward(desc), desc.scratchpad_desc()};
+    runnable.add(DNNL_ARG_DIFF_SRC, data);
+    runnable.add(DNNL_ARG_DIFF_DST, data);
+  } else {
+    const auto desc = forward_desc(spec, data);
+    runnable = {dnnl::batch_normalization_forward(desc), desc.scratchpad_desc()};
+    runnable.add(DNNL_ARG_DST, data);
   }
   runnable.add(DNNL_ARG_SRC, data);
   runnable.add(DNNL_ARG_MEAN, vector);
@@ -107,7 +101,9 @@ dnn::Runnable make_runnable(const Spec& spec) {
 
 dnn::Runnable* find(const Spec& spec) {
   static thread_local dnn::PrimitiveCache<dnn::Runnable> cache;
-  dnn::Runnable& runnable = cache.get(spec.key(), [&] { return make_runnable(spec); });
+  dnn::Runnable& runnable = cache.get(spec.key(), [&] {
+    return dnn::make_or_empty("batch_norm", {&spec.x}, [&] { return make_runnable(spec); });
+  });
   return runnable ? &runnable : nullptr;
 }
 

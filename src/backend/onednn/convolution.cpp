@@ -82,6 +82,15 @@ memory::desc image(const ArrayView& view) {
   return dnn::is_channels_last(view) ? dnn::describe(view) : dnn::describe_any(view);
 }
 
+/// False where oneDNN's bf16 code for weight gradients is wrong: with dilation, and with steps over
+/// images so narrow that the result has one or two columns (versions 2.6 and 3.2, with AMX and
+/// without; docs/adr/0010-trusted-amx.md).
+bool bf16_weight_gradient_is_right(const Call& call) {
+  const auto& [stride, padding, dilation, groups] = call.geometry;
+  const bool plain = dilation[0] == 1 && dilation[1] == 1;
+  return plain && ((stride[0] == 1 && stride[1] == 1) || call.y.shape[3] > 2);
+}
+
 /// A primitive with its three operands, in the order in which it reads and writes them.
 struct Plan {
   dnn::Runnable runnable;
@@ -106,23 +115,17 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Call& call) {
                                               steps.dilation, steps.before, steps.after);
 }
 
-/// Makes a plan; an empty one where oneDNN has no code for the call.
+/// A plan of a call, empty where oneDNN has no code for it.
 template <class Make>
-Plan make_plan(Make&& make) {
-  try {
-    return make();
-  } catch (const dnnl::error& error) {
-    if (error.status != dnnl_unimplemented)
-      throw OnednnError("convolution", error.status, error.what());
-    return {};
-  }
+Plan make_plan(const Call& call, Make&& make) {
+  return dnn::make_or_empty("convolution", {&call.x, &call.weight, &call.y, &call.bias}, make);
 }
 
 // Slots of the working memory.
 constexpr int x_slot = 0, weight_slot = 1, y_slot = 2;
 
 Plan forward_plan(const Call& call) {
-  return make_plan([&] {
+  return make_plan(call, [&] {
     const auto desc = forward_desc(call);
     Plan plan;
     plan.runnable = {dnnl::convolution_forward(desc), desc.scratchpad_desc()};
@@ -138,7 +141,7 @@ Plan forward_plan(const Call& call) {
 }
 
 Plan backward_data_plan(const Call& call) {
-  return make_plan([&] {
+  return make_plan(call, [&] {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
     const auto desc = dnn::make_backward<dnnl::convolution_backward_data>(
         dnn::attributes(), forward_desc(call), dnnl::algorithm::convolution_direct, image(call.x),
@@ -157,12 +160,15 @@ Plan backward_data_plan(const Call& call) {
 }
 
 Plan backward_weight_plan(const Call& call) {
-  return make_plan([&] {
+  return make_plan(call, [&] {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
+    Call computed = call;
+    if (!bf16_weight_gradient_is_right(call))  // in f32: the operands are converted on their way
+      for (ArrayView* view : {&computed.x, &computed.weight, &computed.y}) view->dtype = DType::f32;
     const auto desc = dnn::make_backward<dnnl::convolution_backward_weights>(
-        dnn::attributes(), forward_desc(call), dnnl::algorithm::convolution_direct, image(call.x),
-        dnn::describe_any(call.grouped_weight()), image(call.y), steps.stride, steps.dilation,
-        steps.before, steps.after);
+        dnn::attributes(), forward_desc(computed), dnnl::algorithm::convolution_direct,
+        image(computed.x), dnn::describe_any(computed.grouped_weight()), image(computed.y),
+        steps.stride, steps.dilation, steps.before, steps.after);
     const auto chosen = desc.diff_weights_desc(), user = dnn::describe(call.grouped_weight());
     Plan plan;
     plan.runnable = {dnnl::convolution_backward_weights(desc), desc.scratchpad_desc()};

@@ -1,5 +1,7 @@
 #include "backend/gemm.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "backend/backend.hpp"
@@ -26,9 +28,9 @@ ArrayView transposed(const ArrayView& view) {
 /// equal. @returns false for a layout where neither rows nor columns are contiguous.
 bool normalise(ArrayView& view) {
   auto &shape = view.shape, &strides = view.strides;
-  if (shape[2] == 1 && (shape[1] == 1 || strides[1] != 1)) strides[2] = 1;
+  if (shape[2] == 1) strides[2] = 1;
   if (shape[1] == 1) strides[1] = strides[2] == 1 ? shape[2] : 1;
-  if (shape[0] == 1) strides[0] = shape[1] * shape[2];
+  if (shape[0] == 1) strides[0] = std::max(shape[1] * strides[1], shape[2] * strides[2]);
   const bool rows = strides[2] == 1 && strides[1] >= shape[2];
   const bool columns = strides[1] == 1 && strides[2] >= shape[1];
   return rows || columns;
@@ -48,37 +50,24 @@ void fold_batch(GemmCall& call) {
   call.b.shape[0] = 1;
 }
 
+/// True where oneDNN's AMX code is known to be right. It is several times faster than the code
+/// beside it, but version 2.6 ends in wrong values or an illegal instruction at a depth of 63, and
+/// in a batch where the columns fill no whole tiles (docs/adr/0010-trusted-amx.md).
+bool amx_is_right(const GemmCall& call) {
+  const std::int64_t columns = call.out.shape[2], depth = call.a.shape[2];
+  return depth % 64 != 63 && (call.out.shape[0] == 1 || columns % 16 == 0);
+}
+
 /// The product itself, without what an own pass does afterwards.
 class Matmul {
  public:
   Matmul() = default;
-  explicit Matmul(const GemmCall& call) {
-    dnnl::primitive_attr attr = dnn::attributes();
-    if (call.beta != 0) {
-      dnnl::post_ops post;
-      post.append_sum(static_cast<float>(call.beta));
-      attr.set_post_ops(post);
-    }
-    const auto a = describe(call.a), b = describe(call.b), out = describe(call.out);
-    dnnl::memory::desc bias;
-    if (call.bias) {
-      dnnl::memory::dims extents(call.out.shape[0] == 1 ? 2 : 3, 1);
-      extents.back() = call.bias.shape[0];
-      bias = {extents, dnn::data_type(call.bias.dtype), dnnl::memory::dims(extents.size(), 1)};
-    }
-    try {
-      const auto desc = call.bias ? dnn::make<dnnl::matmul>(attr, a, b, bias, out)
-                                  : dnn::make<dnnl::matmul>(attr, a, b, out);
-      runnable_ = dnn::Runnable(dnnl::matmul(desc), desc.scratchpad_desc());
-    } catch (const dnnl::error& error) {
-      if (error.status != dnnl_unimplemented)
-        throw OnednnError("matmul", error.status, error.what());
-      return;
-    }
-    runnable_.add(DNNL_ARG_SRC, a);
-    runnable_.add(DNNL_ARG_WEIGHTS, b);
-    runnable_.add(DNNL_ARG_DST, out);
-    if (call.bias) runnable_.add(DNNL_ARG_BIAS, bias);
+  explicit Matmul(const GemmCall& call) : batched_(call.out.shape[0] > 1) {
+    if (batched_ && call.a.shape[0] == 1 && call.b.shape[0] == 1) return;
+    for (const ArrayView* view : {&call.out, &call.a, &call.b})
+      if (!dnn::describable(*view)) return;
+    runnable_ = dnn::make_or_empty("matmul", {&call.a, &call.b, &call.out, &call.bias},
+                                   [&] { return make_runnable(call); });
   }
   /// False where oneDNN has no code for the call.
   explicit operator bool() const { return static_cast<bool>(runnable_); }
@@ -90,15 +79,41 @@ class Matmul {
   }
 
  private:
+  dnn::Runnable make_runnable(const GemmCall& call) const {
+    dnnl::primitive_attr attr = dnn::attributes();
+    if (call.beta != 0) {
+      dnnl::post_ops post;
+      post.append_sum(static_cast<float>(call.beta));
+      attr.set_post_ops(post);
+    }
+    const auto a = describe(call.a), b = describe(call.b), out = describe(call.out);
+    dnnl::memory::desc bias;
+    if (call.bias) {
+      dnnl::memory::dims extents(batched_ ? 3 : 2, 1);
+      extents.back() = call.bias.shape[0];
+      bias = {extents, dnn::data_type(call.bias.dtype), dnnl::memory::dims(extents.size(), 1)};
+    }
+    auto desc = call.bias ? dnn::make<dnnl::matmul>(attr, a, b, bias, out)
+                          : dnn::make<dnnl::matmul>(attr, a, b, out);
+    if (!amx_is_right(call) && !dnn::avoid_amx(desc)) return {};
+    dnn::Runnable runnable(dnnl::matmul(desc), desc.scratchpad_desc());
+    runnable.add(DNNL_ARG_SRC, a);
+    runnable.add(DNNL_ARG_WEIGHTS, b);
+    runnable.add(DNNL_ARG_DST, out);
+    if (call.bias) runnable.add(DNNL_ARG_BIAS, bias);
+    return runnable;
+  }
   /// Without a batch two dimensions describe it, for which oneDNN has more code.
-  static dnnl::memory::desc describe(const ArrayView& view) {
+  dnnl::memory::desc describe(const ArrayView& view) const {
     ArrayView matrix = view;
-    if (view.shape[0] == 1) {
+    if (!batched_) {
       matrix.shape.erase(0);
       matrix.strides.erase(0);
     }
     return dnn::describe(matrix);
   }
+
+  bool batched_ = false;
   dnn::Runnable runnable_;
 };
 
@@ -150,14 +165,15 @@ bool multiply(GemmCall call) {
   }
   dnn::Key key;
   for (ArrayView* view : {&call.a, &call.b}) {
-    if (view->strides[0] == 0 && view->shape[0] > 1) view->shape[0] = 1;  // oneDNN's broadcast
-    if (view->shape[0] == 1 && call.out.shape[0] > 1)
-      view->strides[0] = view->shape[1] * view->shape[2];
+    if (view->strides[0] == 0) {  // oneDNN broadcasts by extents of 1
+      view->shape[0] = 1;
+      normalise(*view);
+    }
     key.add(*view);
   }
   key.add(call.out);
   key.add(call.bias);
-  key.add(static_cast<std::int64_t>(call.beta * 1024));
+  key.add(std::bit_cast<std::int64_t>(call.beta));
   static thread_local dnn::PrimitiveCache<Matmul> cache;
   Matmul& matmul = cache.get(key, [&] { return Matmul(call); });
   if (!matmul) return false;

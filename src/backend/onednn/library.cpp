@@ -1,18 +1,35 @@
 #include "backend/onednn/library.hpp"
 
 #include <array>
+#include <sstream>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::backend::dnn {
+namespace {
+
+/// `make()`, with errors of the library as lockstep's own.
+template <class Make>
+auto checked(std::string_view call, Make&& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    throw OnednnError(call, error.status, error.what());
+  }
+}
+
+}  // namespace
 
 const dnnl::engine& engine() {
-  static const dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine instance =
+      checked("dnnl_engine_create", [] { return dnnl::engine(dnnl::engine::kind::cpu, 0); });
   return instance;
 }
 
 const dnnl::stream& stream() {
-  static thread_local const dnnl::stream instance(engine());
+  static thread_local const dnnl::stream instance =
+      checked("dnnl_stream_create", [] { return dnnl::stream(engine()); });
   return instance;
 }
 
@@ -30,6 +47,18 @@ dnnl::memory::desc describe(const ArrayView& view) {
 
 dnnl::memory::desc describe_any(const ArrayView& view) {
   return {dims(view.shape), data_type(view.dtype), dnnl::memory::format_tag::any};
+}
+
+bool describable(const ArrayView& view) {
+  const auto spans = [&](int outer, int inner) {
+    return view.strides[outer] >= view.strides[inner] * view.shape[inner];
+  };
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.strides[i] < 1) return false;
+    for (int j = 0; j < i; ++j)
+      if (!spans(i, j) && !spans(j, i)) return false;
+  }
+  return true;
 }
 
 bool normalise_image(ArrayView& view) {
@@ -53,6 +82,20 @@ dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attr;
+}
+
+void on_refusal(const dnnl::error& error, std::string_view op,
+                std::initializer_list<const ArrayView*> operands) {
+  if (error.status == dnnl_unimplemented) return;
+  std::ostringstream problem;
+  problem << op << " of";
+  for (const ArrayView* view : operands)
+    if (*view)
+      problem << ' ' << view->dtype << ' ' << view->shape << " (strides " << view->strides << ')';
+  if (error.status != dnnl_invalid_arguments)
+    throw OnednnError(problem.str(), error.status, error.what());
+  LOCKSTEP_LOG(warning, "oneDNN refuses a ", problem.str(), ": ", error.what(),
+               "; the reference backend runs it");
 }
 
 void* working_memory(int slot, std::size_t bytes) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include <dnnl.hpp>
@@ -31,6 +33,10 @@ dnnl::memory::desc describe(const ArrayView& view);
 /// Describes a view's shape, and leaves the memory order to the primitive.
 dnnl::memory::desc describe_any(const ArrayView& view);
 
+/// False for strides that oneDNN cannot describe: walking outwards, each stride has to span all
+/// that lies inside it. Rows sliced with a step leave it shorter than that.
+bool describable(const ArrayView& view);
+
 /// Gives an image [N, C, ...] the plain strides of its memory order: contiguous or channels-last.
 /// @returns false for any other order.
 bool normalise_image(ArrayView& view);
@@ -59,6 +65,37 @@ typename Primitive::primitive_desc make_backward(const dnnl::primitive_attr& att
   return typename Primitive::primitive_desc(typename Primitive::desc(args...), attr, engine(),
                                             forward);
 #endif
+}
+
+/// True if the descriptor's implementation computes with AMX tiles.
+template <class Desc>
+bool uses_amx(const Desc& desc) {
+  return std::strstr(desc.impl_info_str(), "amx") != nullptr;
+}
+/// Goes on to the first implementation without AMX tiles. @returns false if there is none.
+template <class Desc>
+bool avoid_amx(Desc& desc) {
+  while (uses_amx(desc))
+    if (!desc.next_impl()) return false;
+  return true;
+}
+
+/// Called in the handler of an error while a primitive was made. Returns where oneDNN refuses the
+/// problem, which the reference backend has to run then, and says so once where that was not to be
+/// expected. @param op, operands the problem. @throws OnednnError for every other failure.
+void on_refusal(const dnnl::error& error, std::string_view op,
+                std::initializer_list<const ArrayView*> operands);
+
+/// What `make()` makes, or an empty value where oneDNN refuses the problem.
+template <class Make>
+auto make_or_empty(std::string_view op, std::initializer_list<const ArrayView*> operands,
+                   Make&& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    on_refusal(error, op, operands);
+    return {};
+  }
 }
 
 /// A primitive with its memory objects, which are pointed at the data of each call.
