@@ -1,4 +1,6 @@
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "comm/host_communicator_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
@@ -49,6 +51,83 @@ TEST(ThreadWorld, DropsWorkWithoutWaiting) {
   std::vector<float> values(4, 1.0f);
   run_ranks(1, [&](Communicator& group) { group.all_reduce(Buffer(std::span(values))); });
   EXPECT_EQ(values[0], 1.0f);
+}
+
+// The others have minutes left, but nothing to wait for.
+TEST(ThreadWorld, MemberThatLeavesEarlyFailsWhatNeedsIt) {
+  std::string seen;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(run_ranks(3,
+                         [&](Communicator& group) {
+                           float value = 1;
+                           const Buffer buffer{&value, 1, DType::f32};
+                           for (int step = 0; step < (group.rank() == 1 ? 2 : 4); ++step) {
+                             try {
+                               group.all_reduce(buffer).wait();
+                             } catch (const PeerFailure& error) {
+                               EXPECT_EQ(step, 2);
+                               if (group.rank() == 0) seen = error.what();
+                               throw;
+                             }
+                           }
+                         },
+                         {.timeout = std::chrono::minutes(5)}),
+               PeerFailure);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THAT(seen, ::testing::HasSubstr("all_reduce #2 of 1 f32 (sum): rank 1 left world after 2 "
+                                         "collectives"));
+}
+
+TEST(ThreadWorld, MemberThatLeavesAPartFailsWhatNeedsItThere) {
+  std::string seen;
+  EXPECT_THROW(run_ranks(3,
+                         [&](Communicator& group) {
+                           const auto part = group.split(group.rank() == 2 ? -1 : 0, 0);
+                           if (!part) return;
+                           part->barrier().wait();
+                           if (part->rank() == 1) return;
+                           try {
+                             part->barrier().wait();
+                           } catch (const PeerFailure& error) {
+                             seen = error.what();
+                             throw;
+                           }
+                         },
+                         {.timeout = std::chrono::minutes(5)}),
+               PeerFailure);
+  EXPECT_THAT(seen, ::testing::HasSubstr("rank 1 left world/0.0 after 1 collectives"));
+}
+
+TEST(ThreadWorld, MembersMayLeaveWhileOthersEndWhatAllBegan) {
+  for (int round = 0; round < 20; ++round)
+    run_ranks(3, [](Communicator& group) {
+      std::vector<std::int32_t> values(50'000, 1);
+      for (int step = 0; step < 3; ++step) {
+        if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        group.all_reduce(Buffer(std::span(values)));
+      }
+      group.barrier().wait();
+      EXPECT_EQ(values.front(), 27);
+    });
+}
+
+TEST(ThreadWorld, DestructionWaitsNoLongerThanTheLimitForWorkThatNobodyJoins) {
+  auto group = make_thread_group(
+      2, {.timeout = std::chrono::minutes(5), .leave_timeout = std::chrono::milliseconds(200)});
+  float value = 1;
+  const Work work = group[0]->all_reduce({&value, 1, DType::f32});
+  const auto start = std::chrono::steady_clock::now();
+  group[0].reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THROW(work.wait(), PeerFailure);
+  // The other rank hears why.
+  try {
+    group[1]->all_reduce({&value, 1, DType::f32}).wait();
+    FAIL() << "no error";
+  } catch (const PeerFailure& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 of world left the group with all_reduce "
+                                                   "#0 of 1 f32 (sum) still under way"));
+  }
 }
 
 TEST(ThreadWorld, RefusesAnEmptyGroup) { EXPECT_THROW(make_thread_group(0), InvalidArgument); }

@@ -17,6 +17,7 @@ namespace lockstep::comm {
 namespace host {
 class Transport;
 }
+class GroupRegistry;
 
 /// What may be said about the job. Whatever is not said comes from the launcher.
 struct BootstrapOptions {
@@ -86,14 +87,18 @@ class Bootstrap {
   /// Messages between the ranks for a communicator on the host; every rank must call it.
   virtual std::unique_ptr<host::Transport> make_transport() = 0;
 
+  /// The groups of ranks that this process is in.
+  const std::shared_ptr<GroupRegistry>& groups() const { return groups_; }
+
  protected:
-  Bootstrap() = default;
+  Bootstrap();
   /// Exchanges hosts and process ids; derived classes call it once they can communicate.
   void discover_peers();
 
  private:
   int local_rank_ = 0, local_size_ = 1;
   std::vector<Peer> peers_;
+  std::shared_ptr<GroupRegistry> groups_;
 };
 
 /// The rank that the launcher gave this process, before any bootstrap; 0 without a launcher. For

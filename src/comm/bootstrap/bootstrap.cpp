@@ -4,9 +4,12 @@
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/bootstrap/host_identity.hpp"
+#include "comm/group_registry.hpp"
 #include "comm/host/host_communicator.hpp"
 
 namespace lockstep::comm {
+
+Bootstrap::Bootstrap() : groups_(std::make_shared<GroupRegistry>()) {}
 
 std::string Bootstrap::broadcast_bytes(std::string_view bytes, int root) {
   LOCKSTEP_CHECK(root >= 0 && root < size(), InvalidArgument, "broadcast: root must be 0 to ",
@@ -35,7 +38,9 @@ std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options) {
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const CommunicatorOptions& options) {
   if (device.is_cuda()) return make_nccl_communicator(bootstrap, device, options);
-  return make_intrusive<host::HostCommunicator>(bootstrap.make_transport(), "world", options);
+  GroupMembership membership(bootstrap.groups());
+  return make_intrusive<host::HostCommunicator>(bootstrap.make_transport(), "world", options,
+                                                std::move(membership));
 }
 
 }  // namespace lockstep::comm

@@ -1,13 +1,14 @@
 #include "comm/control/control_channel.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "comm/control/termination.hpp"
+#include "comm/control/silence.hpp"
 #include "comm/tcp/handshake.hpp"
 
 namespace lockstep::comm::control {
@@ -15,12 +16,16 @@ namespace {
 
 constexpr auto connect_patience = std::chrono::seconds(60);
 constexpr auto turn = std::chrono::milliseconds(50);
+constexpr auto heartbeat_interval = std::chrono::milliseconds(500);
 // A launcher follows SIGTERM with SIGKILL after a second or more.
 constexpr auto termination_patience = std::chrono::milliseconds(400);
 // How long a rank that failed waits for rank 0's word; it usually comes at once. On a busy machine
 // rank 0 may have to wait for a core.
 constexpr auto answer_patience = std::chrono::seconds(3);
 constexpr auto cause_patience = std::chrono::seconds(1);
+// So much of a turn counts as silence of the others. A longer one was this process' own absence: a
+// suspended job or machine wakes up with all its ranks alive.
+constexpr auto longest_turn = std::chrono::milliseconds(500);
 
 std::string describe(const Bootstrap& bootstrap, int rank) {
   const Peer& peer = bootstrap.peers()[static_cast<std::size_t>(rank)];
@@ -30,12 +35,14 @@ std::string describe(const Bootstrap& bootstrap, int rank) {
 
 }  // namespace
 
-ControlChannel::ControlChannel(Bootstrap& bootstrap,
-                               std::function<void(const JobFailure&)> on_failure)
-    : bootstrap_(bootstrap), on_failure_(std::move(on_failure)) {
+ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
+                               std::chrono::milliseconds heartbeat_timeout)
+    : bootstrap_(bootstrap), handlers_(std::move(handlers)), heartbeat_timeout_(heartbeat_timeout) {
   if (bootstrap.size() == 1) return;
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
+  termination_notice_.emplace();
+  last_turn_ = next_heartbeat_ = tcp::Clock::now();
   thread_ = std::thread([this] { listen(); });
 }
 
@@ -70,10 +77,10 @@ void ControlChannel::connect() {
   if (bootstrap_.rank() == 0) {
     auto sockets = tcp::accept_ranks(listener, self, 1, deadline);
     for (int rank = 1; rank < bootstrap_.size(); ++rank)
-      links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false});
+      links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false, {}});
   } else {
     const auto endpoint = tcp::Endpoint::parse(invitation.substr(0, separator));
-    links_.push_back({0, tcp::connect_to(endpoint, deadline), {}, false});
+    links_.push_back({0, tcp::connect_to(endpoint, deadline), {}, false, {}});
     tcp::present(links_.back().socket, self, deadline);
   }
 }
@@ -86,6 +93,7 @@ void ControlChannel::listen() {
     wait();
     for (Link& link : links_)
       if (link.socket) serve(link);
+    keep_alive();
     check_termination();
   }
 }
@@ -108,7 +116,10 @@ void ControlChannel::wait() {
 
 void ControlChannel::serve(Link& link) {
   const bool alive = link.reader.read(link.socket);
-  while (const auto message = link.reader.next()) handle(link, *message);
+  while (const auto message = link.reader.next()) {
+    link.silence = {};
+    handle(link, *message);
+  }
   if (alive) return;
   {
     const std::lock_guard lock(send_mutex_);
@@ -116,15 +127,50 @@ void ControlChannel::serve(Link& link) {
   }
   if (link.has_left) return;
   link.has_left = true;
-  fail({describe(bootstrap_, link.rank) + " was lost: connection closed", 1, true}, link.rank);
+  lose(link, "connection closed");
+}
+
+void ControlChannel::lose(const Link& link, const std::string& how) {
+  fail({.text = describe(bootstrap_, link.rank) + " was lost: " + how, .type = MessageType::lost},
+       link.rank);
+}
+
+void ControlChannel::keep_alive() {
+  const auto now = tcp::Clock::now();
+  const auto passed = std::min<tcp::Clock::duration>(now - last_turn_, longest_turn);
+  last_turn_ = now;
+  if (now >= next_heartbeat_) {
+    next_heartbeat_ = now + heartbeat_interval;
+    broadcast({MessageType::heartbeat}, -1);
+  }
+  if (heartbeat_timeout_.count() > 0) check_silence(passed);
+}
+
+void ControlChannel::check_silence(tcp::Clock::duration passed) {
+  for (Link& link : links_) {
+    if (!link.socket || link.has_left) continue;
+    link.silence += passed;
+    if (link.silence < heartbeat_timeout_) continue;
+    const auto& peers = bootstrap_.peers();
+    const Peer& peer = peers[static_cast<std::size_t>(link.rank)];
+    const bool is_here = peer.network == peers[static_cast<std::size_t>(bootstrap_.rank())].network;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(link.silence);
+    lose(link, "silent for " + std::to_string(seconds.count()) + " s; " +
+                   explain_silence(link.socket, peer, is_here));
+  }
 }
 
 void ControlChannel::handle(Link& link, const Message& message) {
   switch (message.type) {
     case MessageType::bye: link.has_left = true; return;
-    case MessageType::failed: return fail({message.text, message.exit_code, false}, link.rank);
-    case MessageType::lost: return fail({message.text, message.exit_code, true}, link.rank);
+    case MessageType::failed:
+    case MessageType::lost:
+    case MessageType::stalled:
+      return fail({message.text, message.exit_code, message.type}, link.rank);
     case MessageType::heartbeat: return;
+    case MessageType::departure:
+      if (bootstrap_.rank() == 0) broadcast(message, link.rank);
+      return handlers_.on_departure(message.text);
   }
 }
 
@@ -137,10 +183,9 @@ void ControlChannel::fail(const JobFailure& failure, int origin) {
   }
   failed_.notify_all();
   if (bootstrap_.rank() == 0)
-    broadcast({failure.is_lost ? MessageType::lost : MessageType::failed, failure.exit_code,
-               failure.text},
-              failure.is_lost ? origin : -1);
-  on_failure_(failure);
+    broadcast({failure.type, failure.exit_code, failure.text},
+              failure.type == MessageType::lost ? origin : -1);
+  handlers_.on_failure(failure);
 }
 
 void ControlChannel::broadcast(const Message& message, int except) {
@@ -150,15 +195,18 @@ void ControlChannel::broadcast(const Message& message, int except) {
 }
 
 void ControlChannel::check_termination() {
-  if (!TerminationNotice::requested()) return;
+  const int signal = TerminationNotice::arrived();
+  if (!signal) return;
   const auto now = tcp::Clock::now();
   if (!termination_) termination_ = now + termination_patience;
-  bool is_known = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_known = failure_.has_value();
-  }
-  if (is_known || now >= *termination_) TerminationNotice::obey();
+  if (now < *termination_ && !failure()) return;
+  // No failure explains it, so it came from outside, maybe to this rank alone: the others end too.
+  const JobFailure end{.text = "[rank " + std::to_string(bootstrap_.rank()) + "] error: ended by " +
+                               (signal == SIGINT ? "SIGINT, as Ctrl-C sends it" : "SIGTERM"),
+                       .exit_code = 128 + signal};
+  if (bootstrap_.rank() != 0 && !failure()) broadcast({end.type, end.exit_code, end.text}, -1);
+  if (bootstrap_.rank() == 0) fail(end, 0);
+  TerminationNotice::obey();
 }
 
 // --- the other threads' side
@@ -174,9 +222,13 @@ bool ControlChannel::report(const JobFailure& failure) {
     if (failure_) return true;
     if (is_hub) failure_ = failure;
   }
-  broadcast({MessageType::failed, failure.exit_code, failure.text}, -1);
+  broadcast({failure.type, failure.exit_code, failure.text}, -1);
   // Rank 0 decides which failure was first, says it, and answers with it.
   return !is_hub && wait_for_failure(answer_patience);
+}
+
+void ControlChannel::announce_departure(const std::string& news) {
+  broadcast({MessageType::departure, 0, news}, -1);
 }
 
 std::optional<JobFailure> ControlChannel::failure() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "comm/control/control_message.hpp"
+#include "comm/control/termination.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
 namespace lockstep::comm::control {
@@ -17,18 +19,27 @@ namespace lockstep::comm::control {
 struct JobFailure {
   std::string text;  ///< ready for people: names the rank
   int exit_code = 1;
-  bool is_lost = false;         ///< a rank vanished, rather than reported an error
+  MessageType type = MessageType::failed;  ///< failed, lost or stalled
   bool is_consequence = false;  ///< of another rank's failure, which is on its way to this one
 };
 
+/// What a control channel calls, on its own thread.
+struct ControlHandlers {
+  /// Once, with the job's first failure, unless this rank reported it itself.
+  std::function<void(const JobFailure&)> on_failure;
+  /// With what another rank gave to `announce_departure`.
+  std::function<void(const std::string& news)> on_departure;
+};
+
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and
-/// see each other vanish. A thread of its own listens, so it works while the others are stuck.
+/// see each other vanish or fall silent. A thread of its own listens, so it works while the others
+/// are stuck.
 class ControlChannel {
  public:
   /// Connects all ranks; every rank must call it. Binds to loopback if all ranks are on one host.
-  /// @param on_failure called once, on the channel's thread, with the job's first failure, unless
-  /// this rank reported it itself.
-  ControlChannel(Bootstrap& bootstrap, std::function<void(const JobFailure&)> on_failure);
+  /// @param heartbeat_timeout a rank that sends nothing for so long is lost; zero: never.
+  ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
+                 std::chrono::milliseconds heartbeat_timeout);
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
   /// Leaves in good order; rank 0 stays until all have left or one is lost.
@@ -39,6 +50,9 @@ class ControlChannel {
   /// the one to say this one.
   bool report(const JobFailure& failure);
 
+  /// Tells the other ranks that this one leaves a group. From any thread.
+  void announce_departure(const std::string& news);
+
   /// The job's first failure, once it is known here.
   std::optional<JobFailure> failure();
 
@@ -48,6 +62,7 @@ class ControlChannel {
     tcp::Socket socket;
     MessageReader reader;
     bool has_left = false;
+    tcp::Clock::duration silence{};  // since its last message
   };
 
   void connect();
@@ -58,11 +73,16 @@ class ControlChannel {
   void handle(Link& link, const Message& message);
   void fail(const JobFailure& failure, int origin);
   void broadcast(const Message& message, int except);
+  void lose(const Link& link, const std::string& how);
+  void keep_alive();
+  void check_silence(tcp::Clock::duration passed);
   void check_termination();
   bool wait_for_failure(std::chrono::milliseconds limit);
 
   Bootstrap& bootstrap_;
-  std::function<void(const JobFailure&)> on_failure_;
+  ControlHandlers handlers_;
+  std::chrono::milliseconds heartbeat_timeout_;
+  std::optional<TerminationNotice> termination_notice_;
   std::mutex send_mutex_;  // guards the links' sockets against being closed while one sends
   std::vector<Link> links_;
   tcp::Socket wake_;
@@ -71,7 +91,8 @@ class ControlChannel {
   std::condition_variable failed_;
   std::optional<JobFailure> failure_;
   bool leaving_ = false, abandoned_ = false;
-  std::optional<tcp::Deadline> termination_;  // of a SIGTERM that waits for its cause
+  std::optional<tcp::Deadline> termination_;  // of a signal that waits for its cause
+  tcp::Clock::time_point last_turn_, next_heartbeat_;
   std::thread thread_;
 };
 

@@ -7,34 +7,44 @@
 namespace lockstep::comm::control {
 namespace {
 
-std::atomic<bool> termination_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers need it");
+constexpr std::array<int, 2> noticed_signals{SIGTERM, SIGINT};
 
-void note_termination(int) { termination_requested.store(true); }
+std::atomic<int> arrived_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "signal handlers need it");
+
+void note(int signal) { arrived_signal.store(signal); }
+
+bool install(int signal) {
+  struct sigaction present {};
+  sigaction(signal, nullptr, &present);
+  if ((present.sa_flags & SA_SIGINFO) || present.sa_handler != SIG_DFL) return false;
+  struct sigaction notice {};
+  notice.sa_handler = note;
+  notice.sa_flags = SA_RESTART;
+  return sigaction(signal, &notice, nullptr) == 0;
+}
 
 }  // namespace
 
 TerminationNotice::TerminationNotice() {
-  struct sigaction present {};
-  sigaction(SIGTERM, nullptr, &present);
-  if ((present.sa_flags & SA_SIGINFO) || present.sa_handler != SIG_DFL) return;
-  termination_requested = false;
-  struct sigaction notice {};
-  notice.sa_handler = note_termination;
-  notice.sa_flags = SA_RESTART;
-  is_installed_ = sigaction(SIGTERM, &notice, nullptr) == 0;
+  arrived_signal = 0;
+  for (std::size_t i = 0; i < noticed_signals.size(); ++i)
+    is_installed_[i] = install(noticed_signals[i]);
 }
 
 TerminationNotice::~TerminationNotice() {
-  if (is_installed_) std::signal(SIGTERM, SIG_DFL);
+  for (std::size_t i = 0; i < noticed_signals.size(); ++i)
+    if (is_installed_[i]) std::signal(noticed_signals[i], SIG_DFL);
+  if (arrived()) obey();
 }
 
-bool TerminationNotice::requested() { return termination_requested.load(); }
+int TerminationNotice::arrived() { return arrived_signal.load(); }
 
 void TerminationNotice::obey() {
-  std::signal(SIGTERM, SIG_DFL);
-  std::raise(SIGTERM);
-  std::_Exit(128 + SIGTERM);  // only if the signal is blocked
+  const int signal = arrived();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  std::_Exit(128 + signal);  // only if the signal is blocked
 }
 
 }  // namespace lockstep::comm::control

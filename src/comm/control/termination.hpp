@@ -1,23 +1,27 @@
 #pragma once
 
+#include <array>
+
 namespace lockstep::comm::control {
 
-/// Notices SIGTERM, as long as the program has not set its own handler. A launcher that lost a rank
-/// ends the others with SIGTERM at once; held back for a moment, they can still say which was lost.
+/// Notices SIGTERM and SIGINT, as long as the program has not set its own handlers. A launcher that
+/// lost a rank ends the others with SIGTERM at once, and Ctrl-C reaches all ranks of a shell; held
+/// back for a moment, they can still say what happened.
 class TerminationNotice {
  public:
   TerminationNotice();
   TerminationNotice(const TerminationNotice&) = delete;
   TerminationNotice& operator=(const TerminationNotice&) = delete;
+  /// Gives the signals their default actions back, and obeys one that arrived.
   ~TerminationNotice();
 
-  /// True once SIGTERM has arrived.
-  static bool requested();
-  /// Does what SIGTERM does by default.
+  /// The signal that arrived, or 0.
+  static int arrived();
+  /// Does what the signal that arrived does by default.
   [[noreturn]] static void obey();
 
  private:
-  bool is_installed_ = false;
+  std::array<bool, 2> is_installed_{};
 };
 
 }  // namespace lockstep::comm::control

@@ -24,6 +24,10 @@ class Collectives {
   /// Runs one operation to its end. @throws Mismatch, TransferTimeout, or the transport's errors.
   void run(const Operation& operation);
 
+  /// After a Mismatch: true if what each rank called last is an operation of all ranks, so that
+  /// each has seen the others' signatures.
+  bool all_are_collective() const;
+
   /// Gives this object's buffers away for good, because messages that never ended may still use
   /// them. Nothing can be run afterwards.
   void abandon_buffers();

@@ -48,6 +48,12 @@ void Collectives::greet(const Operation& operation, std::span<const std::byte> p
   for (std::size_t r = 0; r < factors_.size(); ++r) factors_[r] = signatures_[r].factor;
 }
 
+bool Collectives::all_are_collective() const {
+  return std::ranges::none_of(signatures_, [](const Signature& signature) {
+    return signature.kind == OperationKind::send || signature.kind == OperationKind::receive;
+  });
+}
+
 const std::byte* Collectives::payload_of(int rank, std::int64_t expected_bytes) {
   const std::size_t size = payload_sizes_[static_cast<std::size_t>(rank)];
   LOCKSTEP_CHECK(size == static_cast<std::size_t>(expected_bytes), comm::Mismatch, "rank ", rank,

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/group_registry.hpp"
 #include "comm/host/collectives.hpp"
 #include "comm/host/host_work.hpp"
 #include "comm/host/transport.hpp"
@@ -21,8 +22,10 @@ namespace lockstep::comm::host {
 /// the caller computes.
 class HostCommunicator final : public OperationCommunicator {
  public:
+  /// @param membership tells of members that leave the group; made before the transport.
   HostCommunicator(std::unique_ptr<Transport> transport, std::string name,
-                   const CommunicatorOptions& options);
+                   const CommunicatorOptions& options, GroupMembership membership = {});
+  /// Lets what is queued end, for as long as the options say; then it aborts the group.
   ~HostCommunicator() override;
 
   Device device() const override { return cpu; }
@@ -38,21 +41,29 @@ class HostCommunicator final : public OperationCommunicator {
   void progress();
   WorkPtr next();
   void execute(HostWork& work);
-  std::optional<Failure> failure_of(const Operation& operation);
+  std::optional<Failure> run(const Operation& operation);
+  bool is_seen_by_all(const Failure& failure, const Operation& operation) const;
   void fail(const Failure& failure);
+  void drain();
+  void member_left(const Departure& departure);
+  Failure failure_of_gone_peer(const Operation& operation, int peer);
+  bool can_never_end(const Operation& operation) const;
+  std::string describe_departure(const Operation& operation) const;
   std::string context(const Operation& operation) const;
 
   std::unique_ptr<Transport> transport_;
   Collectives collectives_;
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, drained_, member_left_;
   std::deque<WorkPtr> queue_;
-  WorkPtr running_;
+  WorkPtr running_, last_;
   std::optional<Failure> failure_;
+  std::optional<Departure> departure_;  // the earliest in the order of the collectives
   std::uint64_t sequence_ = 0;
   bool stopping_ = false;
   std::atomic<bool> has_work_{false};
+  GroupMembership membership_;
   std::thread thread_;
 };
 

@@ -43,6 +43,11 @@ struct TransferTimeout {
   std::vector<int> missing;
 };
 
+/// A peer that hung up in the middle of a transfer: it left the group, or was lost.
+struct PeerGone {
+  int peer;
+};
+
 /// All-gather of bytes over the group that is being split.
 using GatherBytes = FunctionRef<std::vector<std::string>(std::string_view)>;
 
@@ -58,7 +63,7 @@ class Transport {
 
   /// Sends and receives all messages, concurrently, and returns when all are through. Messages of
   /// one pair match in the order given. A message longer than its room is an error.
-  /// @throws TransferTimeout, PeerFailure after an abort, or the library's error.
+  /// @throws TransferTimeout, PeerGone, PeerFailure after an abort, or the library's error.
   virtual void transfer(std::span<const Outgoing> out, std::span<Incoming> in,
                         const Patience& patience) = 0;
 

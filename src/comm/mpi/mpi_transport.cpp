@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <mutex>
 #include <thread>
 
 #include <sched.h>
@@ -16,6 +17,7 @@ constexpr int data_tag = 1, abort_tag = 2;
 constexpr std::size_t max_reason = 2000;
 // Peers that live poll far more often; one that is lost never asks for a message again.
 constexpr auto settle_patience = std::chrono::milliseconds(200);
+constexpr auto settle_receive_patience = std::chrono::seconds(2);
 
 // How a waiting thread spends its time: it polls at once while the answer is likely to be on its
 // way, then yields, then naps, so that a late peer does not cost a core.
@@ -54,10 +56,15 @@ MpiTransport::~MpiTransport() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized && !broken_ && !aborted_) MPI_Comm_free(&communicator_);
+  static std::mutex mutex;
+  static std::vector<std::vector<char>> kept;  // until the process ends: MPI may still read them
+  const std::lock_guard lock(mutex);
+  if (!reason_.empty()) kept.push_back(std::move(reason_));
 }
 
 void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in) {
   requests_.clear();
+  receives_ = in.size();
   for (const host::Incoming& message : in) {
     check_mpi(
         MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
@@ -109,19 +116,33 @@ void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host:
 
 // MPI gives no message back once its receiver knows of it, and Open MPI none that is sent. What a
 // peer answered is let through; the rest goes on in the background, should the peer ever answer.
+// Receives come first in `requests_`: one that has begun writes the caller's memory, so it gets
+// more time than a send, which only reads.
 bool MpiTransport::settle() {
   for (MPI_Request& request : requests_)
     if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
-  const auto deadline = host::Clock::now() + settle_patience;
-  const auto count = static_cast<int>(requests_.size());
-  int done = 0;
-  while (MPI_Testall(count, requests_.data(), &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done &&
-         host::Clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  const auto begin = requests_.begin();
+  const auto sends = begin + static_cast<std::ptrdiff_t>(std::min(receives_, requests_.size()));
+  bool is_settled = test_until(begin, sends, host::Clock::now() + settle_receive_patience);
+  is_settled &= test_until(sends, requests_.end(), host::Clock::now() + settle_patience);
   for (MPI_Request& request : requests_)
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   requests_.clear();
-  return done;
+  return is_settled;
+}
+
+// Each by itself: of a set, the first that failed would hide the others.
+bool MpiTransport::test_until(RequestIterator begin, RequestIterator end,
+                              host::Clock::time_point deadline) {
+  const auto is_done = [](MPI_Request& request) {
+    int done = 0;
+    return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done;
+  };
+  while (!std::all_of(begin, end, is_done)) {
+    if (host::Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
 }
 
 std::vector<int> MpiTransport::unfinished(std::span<const host::Outgoing> out,
@@ -158,7 +179,8 @@ void MpiTransport::check_abort() {
 
 void MpiTransport::abort(const std::string& reason) noexcept {
   if (aborted_.exchange(true)) return;
-  reason_ = reason.substr(0, max_reason);
+  reason_.assign(reason.begin(),
+                 reason.begin() + static_cast<std::ptrdiff_t>(std::min(reason.size(), max_reason)));
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     // Small enough to leave at once; nobody may be there to complete a longer conversation.

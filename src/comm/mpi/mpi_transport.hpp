@@ -29,6 +29,8 @@ class MpiTransport final : public host::Transport {
   bool settle() override;
 
  private:
+  using RequestIterator = std::vector<MPI_Request>::iterator;
+
   void start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in);
   bool poll(std::span<host::Incoming> in);
   void check_abort();
@@ -37,11 +39,15 @@ class MpiTransport final : public host::Transport {
 
   MPI_Comm communicator_;
   int rank_ = 0, size_ = 1;
+  static bool test_until(RequestIterator begin, RequestIterator end,
+                         host::Clock::time_point deadline);
+
   std::vector<MPI_Request> requests_;  // receives first
+  std::size_t receives_ = 0;           // of them
   std::vector<MPI_Status> statuses_;
   std::atomic<bool> aborted_{false};
-  std::string reason_;   // of the abort, for as long as it is on its way
-  bool broken_ = false;  // left with messages under way: the communicator cannot be freed
+  std::vector<char> reason_;  // of the abort, for as long as it is on its way
+  bool broken_ = false;       // left with messages under way: the communicator cannot be freed
 };
 
 }  // namespace lockstep::comm

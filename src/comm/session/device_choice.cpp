@@ -73,7 +73,7 @@ Device choose_automatically(Bootstrap& bootstrap) {
 void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
   const auto all = bootstrap.all_gather_bytes(wanted.substr(0, wanted.find(':')));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
-    LOCKSTEP_CHECK(all[rank] == all[0], InvalidArgument, "the device is ", all[0],
+    LOCKSTEP_CHECK(all[rank] == all[0], comm::Agreed<InvalidArgument>, "the device is ", all[0],
                    " on rank 0 but ", all[rank], " on rank ", rank,
                    "; it must be the same on every rank");
 }
@@ -85,9 +85,9 @@ void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose) {
     const std::string text = outcome.substr(std::min<std::size_t>(1, outcome.size()));
     switch (outcome.empty() ? char{other} : outcome[0]) {
       case fine: break;
-      case argument: throw InvalidArgument(text);
-      case unsupported: throw Unsupported(text);
-      default: throw Error(text);
+      case argument: throw Agreed<InvalidArgument>(text);
+      case unsupported: throw Agreed<Unsupported>(text);
+      default: throw Agreed<Error>(text);
     }
   }
 }

@@ -7,14 +7,25 @@
 
 namespace lockstep::comm {
 
+/// Marks an error that every rank of the job throws alike, so that none needs to be told.
+struct AgreedError {
+  virtual ~AgreedError() = default;
+};
+
+/// An error of a type, so marked.
+template <class Base>
+struct Agreed : Base, AgreedError {
+  using Base::Base;
+};
+
 /// Runs `choose` on every rank and exchanges the outcomes: if it threw anywhere, every rank throws
-/// the first rank's error. Every rank must call it.
+/// the first rank's error, Agreed. Every rank must call it.
 void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose);
 
 /// Chooses this rank's device from "auto", "cpu", "cuda" or "cuda:N"; all ranks get the same kind.
 /// Every rank must call it.
 /// @throws InvalidArgument for other words or where ranks ask for different kinds, Unsupported
-/// without enough GPUs; on every rank alike.
+/// without enough GPUs; on every rank alike, Agreed.
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted);
 
 /// Sets the threads of this process' CPU ops: `wanted`, OMP_NUM_THREADS, or the cores of its

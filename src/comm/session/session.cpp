@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "comm/control/control_channel.hpp"
+#include "comm/control/silence.hpp"
 #include "comm/control/termination.hpp"
+#include "comm/group_registry.hpp"
 #include "comm/session/device_choice.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
@@ -20,6 +22,7 @@ namespace {
 
 using comm::control::ControlChannel;
 using comm::control::JobFailure;
+using comm::control::MessageType;
 using comm::control::TerminationNotice;
 
 std::string wanted_device(int argc, const char* const* argv, const SessionOptions& options) {
@@ -40,6 +43,8 @@ JobFailure describe_current_exception() {
     throw;
   } catch (const comm::PeerFailure& error) {
     return {.text = error.what(), .is_consequence = true};
+  } catch (const Timeout& error) {
+    return {.text = error.what(), .type = MessageType::stalled};
   } catch (const InvalidArgument& error) {
     return {error.what(), 2};
   } catch (const Unsupported& error) {
@@ -66,17 +71,19 @@ struct Session::State {
   }
   ~State();
 
+  void join(const std::string& wanted);
   void configure(const std::string& wanted);
+  void connect(std::chrono::milliseconds heartbeat_timeout);
   void on_job_failure(const JobFailure& failure);
   [[noreturn]] void fail(const JobFailure& failure) noexcept;
+  void print_progress() const;
   [[noreturn]] static void on_terminate();
 
   SessionOptions options;
   std::unique_ptr<comm::Bootstrap> bootstrap;
   Device device = cpu;
-  TerminationNotice termination;
   CommunicatorPtr world;
-  std::mutex abort_mutex;  // guards `abortable`, which the control thread uses
+  mutable std::mutex abort_mutex;  // guards `abortable`, which the control thread uses
   Communicator* abortable = nullptr;
   std::optional<ControlChannel> control;
   std::terminate_handler previous_handler = nullptr;
@@ -86,12 +93,21 @@ struct Session::State {
 
 std::atomic<Session::State*> Session::State::current{nullptr};
 
+// An error of this rank alone leaves the control channel to tell the others of it.
+void Session::State::join(const std::string& wanted) {
+  try {
+    configure(wanted);
+  } catch (const comm::AgreedError&) {
+    control.reset();
+    throw;
+  }
+}
+
 void Session::State::configure(const std::string& wanted) {
+  std::chrono::milliseconds heartbeat_timeout{};
   comm::agree_on_errors(*bootstrap, [&] {
     if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
-  });
-  device = comm::choose_device(*bootstrap, wanted);
-  comm::agree_on_errors(*bootstrap, [&] {
+    heartbeat_timeout = comm::control::heartbeat_timeout(options.heartbeat_timeout);
     State* none = nullptr;
     LOCKSTEP_CHECK(current.compare_exchange_strong(none, this), InvalidArgument,
                    "this process has a Session already; there can be one at a time");
@@ -99,11 +115,22 @@ void Session::State::configure(const std::string& wanted) {
                    "the number of threads must not be negative, got ", options.threads);
   });
   previous_handler = std::set_terminate(&State::on_terminate);
+  connect(heartbeat_timeout);
+  device = comm::choose_device(*bootstrap, wanted);
   comm::choose_threads(*bootstrap, options.threads);
-  control.emplace(*bootstrap, [this](const JobFailure& failure) { on_job_failure(failure); });
   world = comm::make_communicator(*bootstrap, device, options.communicator);
   const std::lock_guard lock(abort_mutex);
   abortable = world.get();
+}
+
+void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
+  comm::GroupRegistry& groups = *bootstrap->groups();
+  control.emplace(*bootstrap,
+                  comm::control::ControlHandlers{
+                      .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
+                      .on_departure = [&groups](const std::string& news) { groups.receive(news); }},
+                  heartbeat_timeout);
+  groups.set_announcer([this](const std::string& news) { control->announce_departure(news); });
 }
 
 Session::State::~State() {
@@ -114,16 +141,18 @@ Session::State::~State() {
     abortable = nullptr;
   }
   world.reset();
+  bootstrap->groups()->set_announcer(nullptr);
   control.reset();
 }
 
 // Runs on the control channel's thread. The main thread may be stuck, so after a moment in which it
 // can unwind, the process ends from here.
 void Session::State::on_job_failure(const JobFailure& failure) {
-  if (failure.is_lost)
+  if (failure.type == MessageType::lost)
     print_error(with_rank(bootstrap->rank(), bootstrap->size(), failure.text));
   else if (bootstrap->rank() == 0)
     print_error(failure.text);
+  if (failure.type != MessageType::failed) print_progress();
   {
     const std::lock_guard lock(abort_mutex);
     if (abortable) abortable->abort(failure.text);
@@ -131,10 +160,18 @@ void Session::State::on_job_failure(const JobFailure& failure) {
   const auto patience = std::chrono::milliseconds(bootstrap->rank() == 0 ? 500 : 2000);
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (std::chrono::steady_clock::now() < deadline) {
-    if (TerminationNotice::requested()) TerminationNotice::obey();
+    if (TerminationNotice::arrived()) TerminationNotice::obey();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   bootstrap->end_job(failure.exit_code);
+}
+
+// What this rank did last: of a stall, each rank's tells who is behind.
+void Session::State::print_progress() const {
+  const std::lock_guard lock(abort_mutex);
+  if (abortable)
+    print_error("[rank " + std::to_string(bootstrap->rank()) + "] " +
+                abortable->describe_progress());
 }
 
 void Session::State::fail(const JobFailure& failure) noexcept {
@@ -144,7 +181,10 @@ void Session::State::fail(const JobFailure& failure) noexcept {
     JobFailure named = failure;
     named.text = with_rank(bootstrap->rank(), bootstrap->size(), failure.text);
     const bool is_said = control && control->report(named);
-    if (!is_said) print_error(named.text);
+    if (!is_said) {
+      print_error(named.text);
+      if (failure.type != MessageType::failed) print_progress();
+    }
     if (const auto first = control ? control->failure() : std::nullopt)
       exit_code = first->exit_code;
     // The others get the time to hear it; rank 0 then ends the job.
@@ -172,7 +212,7 @@ void Session::State::on_terminate() {
 
 Session::Session(int argc, const char* const* argv, const SessionOptions& options)
     : state_(std::make_unique<State>(options)) {
-  state_->configure(wanted_device(argc, argv, options));
+  state_->join(wanted_device(argc, argv, options));
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -194,16 +234,21 @@ void Session::fail(const std::string& message, int exit_code) noexcept {
 int Session::run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
                  const SessionOptions& options) {
   std::unique_ptr<State> state;
-  bool all_ranks_know = false;
   try {
     state = std::make_unique<State>(options);
-    all_ranks_know = true;
-    state->configure(wanted_device(argc, argv, options));
-  } catch (...) {
+  } catch (...) {  // before the ranks have met, each can only speak for itself
     const JobFailure failure = describe_current_exception();
-    // Before the ranks have met, each can only speak for itself.
-    if (!all_ranks_know || state->bootstrap->rank() == 0) print_error("error: " + failure.text);
+    print_error("error: " + failure.text);
     return failure.exit_code;
+  }
+  try {
+    state->join(wanted_device(argc, argv, options));
+  } catch (const comm::AgreedError&) {
+    const JobFailure failure = describe_current_exception();
+    if (state->bootstrap->rank() == 0) print_error("error: " + failure.text);
+    return failure.exit_code;
+  } catch (...) {
+    state->fail(describe_current_exception());
   }
   Session session(std::move(state));
   try {

@@ -134,8 +134,7 @@ bool TcpTransport::pump_send(SendState& state) {
     message.msg_iovlen = 2;
     const ssize_t sent = sendmsg(socket(state.peer).descriptor(), &message, MSG_NOSIGNAL);
     if (sent < 0 && would_block()) return false;
-    LOCKSTEP_CHECK(sent >= 0, comm::PeerFailure, "rank ", state.peer,
-                   " closed its connection: ", std::strerror(errno));
+    if (sent < 0) throw host::PeerGone{state.peer};
     const std::size_t of_header = std::min(state.header_left, static_cast<std::size_t>(sent));
     state.header_left -= of_header;
     state.data = state.data.subspan(static_cast<std::size_t>(sent) - of_header);
@@ -148,7 +147,7 @@ bool TcpTransport::pump_send(SendState& state) {
 std::size_t TcpTransport::receive_some(int peer, std::byte* room, std::size_t size) {
   const ssize_t received = ::recv(socket(peer).descriptor(), room, size, 0);
   if (received < 0 && would_block()) return 0;
-  LOCKSTEP_CHECK(received > 0, comm::PeerFailure, "rank ", peer, " closed its connection");
+  if (received <= 0) throw host::PeerGone{peer};
   return static_cast<std::size_t>(received);
 }
 

@@ -4,25 +4,47 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/group_registry.hpp"
 #include "comm/host/failure.hpp"
 #include "comm/host/host_communicator.hpp"
 #include "comm/thread/thread_transport.hpp"
 
 namespace lockstep::comm {
+namespace {
+
+using Registries = std::vector<std::shared_ptr<GroupRegistry>>;
+
+// A registry for each thread; what one announces is told to the others at once.
+Registries make_registries(int ranks) {
+  Registries registries;
+  for (int rank = 0; rank < ranks; ++rank) registries.push_back(std::make_shared<GroupRegistry>());
+  const std::vector<std::weak_ptr<GroupRegistry>> all(registries.begin(), registries.end());
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    registries[rank]->set_announcer([all, rank](const std::string& news) {
+      for (std::size_t other = 0; other < all.size(); ++other)
+        if (const auto registry = other == rank ? nullptr : all[other].lock())
+          registry->receive(news);
+    });
+  return registries;
+}
+
+}  // namespace
 
 std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options) {
   LOCKSTEP_CHECK(ranks >= 1, InvalidArgument, "a group needs at least one rank, got ", ranks);
   const auto hub = std::make_shared<ThreadHub>(ranks);
+  const Registries registries = make_registries(ranks);
   std::vector<CommunicatorPtr> group;
   for (int rank = 0; rank < ranks; ++rank)
     group.push_back(make_intrusive<host::HostCommunicator>(
-        std::make_unique<ThreadTransport>(hub, rank), "world", options));
+        std::make_unique<ThreadTransport>(hub, rank), "world", options,
+        GroupMembership(registries[static_cast<std::size_t>(rank)])));
   return group;
 }
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
                const CommunicatorOptions& options) {
-  const std::vector<CommunicatorPtr> group = make_thread_group(ranks, options);
+  std::vector<CommunicatorPtr> group = make_thread_group(ranks, options);
   std::mutex mutex;
   std::exception_ptr first;
   const auto play = [&](Communicator& communicator) {
@@ -38,8 +60,9 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
     }
   };
   std::vector<std::thread> threads;
-  for (const CommunicatorPtr& communicator : group)
-    threads.emplace_back([&play, communicator] { play(*communicator); });
+  // A rank whose body returns leaves the group: the others hear of it.
+  for (CommunicatorPtr& communicator : group)
+    threads.emplace_back([&play, own = std::move(communicator)] { play(*own); });
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
 }

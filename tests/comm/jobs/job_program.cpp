@@ -1,13 +1,19 @@
 // One rank of the jobs that job_test.cpp starts: does what its first argument says.
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <string>
 #include <thread>
+
+#include <dlfcn.h>
+#include <pthread.h>
 
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
@@ -30,6 +36,16 @@ void happen(ls::Session& session, const Event& event) {
   event(session);
 }
 
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
+
+// The rank at which things happen.
+int culprit(const ls::Session& session) {
+  return session.size() == 1 ? 0 : number_from("JOB_CULPRIT", 1);
+}
+
 // Numbers on the rank's device.
 class Values {
  public:
@@ -43,11 +59,11 @@ class Values {
   ls::Tensor tensor_;
 };
 
-// All-reduces until something ends the job; rank 1 does `event` in the middle.
+// All-reduces until something ends the job; the culprit does `event` in the middle.
 int train(ls::Session& session, const Event& event) {
   const Values values(session, 200'000);
   for (int step = 0; step < 100'000; ++step) {
-    if (session.rank() == 1 && step == 20) happen(session, event);
+    if (session.rank() == culprit(session) && step == 20) happen(session, event);
     session.world()->all_reduce(values.buffer()).wait();
     ls::synchronize(ls::current_stream(session.device()));
   }
@@ -66,9 +82,57 @@ int sum_ranks(ls::Session& session) {
 }
 
 int compute_alone(ls::Session& session, const Event& event) {
-  if (session.rank() == 1) happen(session, event);
+  if (session.rank() == culprit(session)) happen(session, event);
   std::this_thread::sleep_for(std::chrono::seconds(60));
   return 0;
+}
+
+// The culprit takes fewer steps than the others, which may have left their world or a part of it.
+int leave_early(ls::Session& session, ls::Communicator& group) {
+  const Values values(session, 200'000);
+  const bool is_culprit = session.rank() == culprit(session);
+  for (int step = 0; step < (is_culprit ? 20 : 100'000); ++step)
+    group.all_reduce(values.buffer()).synchronize();
+  happen(session, [](auto&) {});
+  return 0;
+}
+
+int leave_part_early(ls::Session& session) {
+  const auto part = session.world()->split(session.rank() < 2 ? 0 : -1, 0);
+  return part ? leave_early(session, *part) : 0;
+}
+
+// All but the culprit have left, or are about to, when it is killed.
+int die_at_exit(ls::Session& session) {
+  const Values values(session, 200'000);
+  for (int step = 0; step < 5; ++step) session.world()->all_reduce(values.buffer()).synchronize();
+  if (session.rank() != culprit(session)) return 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  happen(session, [](auto&) { std::raise(SIGKILL); });
+  return 0;
+}
+
+// Every rank gets the signal, as all of a shell's foreground get Ctrl-C.
+int interrupt_all(ls::Session& session) {
+  session.world()->barrier().synchronize();
+  happen(session, [](auto&) { std::raise(SIGINT); });
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+  return 0;
+}
+
+int go_slowly(ls::Session& session) {
+  const Values values(session, 1000);
+  for (int step = 0; step < 10; ++step) {
+    const bool is_slow = session.rank() == culprit(session);
+    std::this_thread::sleep_for(std::chrono::milliseconds(is_slow ? 400 : 20));
+    session.world()->all_reduce(values.buffer()).wait();
+  }
+  std::printf("rank %d is through\n", session.rank());
+  return 0;
+}
+
+[[noreturn]] void loop_for_ever() {
+  for (std::atomic<bool> always{true};;) always.load();
 }
 
 // Its group fails at once, the reason comes later.
@@ -104,12 +168,41 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
        return train(
            s, [](auto&) { std::thread([] { throw std::runtime_error("in a thread"); }).join(); });
      }},
+    {"leave", [](ls::Session& s) { return leave_early(s, *s.world()); }},
+    {"leave-part", leave_part_early},
+    {"kill-at-exit", die_at_exit},
+    {"stop", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSTOP); }); }},
+    {"loop", [](ls::Session& s) { return train(s, [](auto&) { loop_for_ever(); }); }},
+    {"slow", go_slowly},
+    {"sigabrt", [](ls::Session& s) { return train(s, [](auto&) { std::abort(); }); }},
+    {"terminate",
+     [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGTERM); }); }},
+    {"interrupt",
+     [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGINT); }); }},
+    {"interrupt-all", interrupt_all},
     {"exit", [](ls::Session& s) { return train(s, [](auto&) { std::_Exit(0); }); }},
 };
 
 }  // namespace
 
+// On the culprit the JOB_BAD_THREADth thread does not start; with JOB_THREAD_KILLS the process dies
+// there. A session starts threads while it joins.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  static const int bad = number_from("OMPI_COMM_WORLD_RANK", 0) == number_from("JOB_CULPRIT", 1)
+                             ? number_from("JOB_BAD_THREAD", 0)
+                             : 0;
+  static std::atomic<int> started{0};
+  if (++started != bad) return create(thread, attributes, body, argument);
+  std::fprintf(stderr, "thread %d does not start\n", bad);
+  if (std::getenv("JOB_THREAD_KILLS")) std::raise(SIGKILL);
+  return EAGAIN;
+}
+
 int main(int argc, char** argv) {
+  std::signal(SIGINT, SIG_DFL);  // a shell starts what runs in the background without it
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "uncaught") {
     ls::Session session(argc, argv);
@@ -117,5 +210,7 @@ int main(int argc, char** argv) {
   }
   const auto found = modes.find(mode);
   if (found == modes.end()) return 3;
-  return ls::Session::run(argc, argv, found->second);
+  ls::SessionOptions options;
+  options.communicator.timeout = std::chrono::seconds(number_from("JOB_TIMEOUT", 1800));
+  return ls::Session::run(argc, argv, found->second, options);
 }

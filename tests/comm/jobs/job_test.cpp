@@ -1,8 +1,10 @@
 // Whole jobs: real processes that fail, vanish, or were started wrongly.
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +20,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::CommandResult;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -26,8 +29,10 @@ using testing::run_command;
 
 const std::string program = LOCKSTEP_JOB_PROGRAM;
 
-CommandResult mpi_job(int ranks, const std::string& arguments) {
-  return run_command(std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np " +
+// @param environment variables of all ranks: "NAME=value ..."
+CommandResult mpi_job(int ranks, const std::string& arguments,
+                      const std::string& environment = "") {
+  return run_command(environment + " " + LOCKSTEP_MPIEXEC + " --bind-to none -np " +
                      std::to_string(ranks) + " " + program + " " + arguments);
 }
 
@@ -42,11 +47,15 @@ std::string tcp_rank(int rank, int size, int port, const std::string& arguments,
 }
 
 // Starts all ranks of a job over TCP; the result is that of rank 0.
-CommandResult tcp_job(int size, const std::string& arguments) {
+// @param environment a variable of all ranks
+// @param at_end a command for when rank 0 has ended, before the others are waited for
+CommandResult tcp_job(int size, const std::string& arguments, const std::string& environment = "",
+                      const std::string& at_end = "true") {
   const int port = free_port();
-  std::string command;
+  std::string command = environment.empty() ? "" : "export " + environment + "; ";
   for (int rank = 1; rank < size; ++rank) command += tcp_rank(rank, size, port, arguments) + " & ";
-  return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; wait; exit $code");
+  return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; " + at_end +
+                     "; wait; exit $code");
 }
 
 // Why ranks cannot have a GPU each; empty if they can, or need none.
@@ -183,6 +192,152 @@ INSTANTIATE_TEST_SUITE_P(OnProcessors, MpiLostRank,
 INSTANTIATE_TEST_SUITE_P(OnGpus, MpiLostRank,
                          ::testing::Combine(::testing::Values("cuda"),
                                             ::testing::Values("kill", "exit")));
+
+// --- ranks that leave early
+// --------------------------------------------------------------------------
+
+TEST_P(MpiFaults, RankThatLeavesEarlyFailsTheOthersCollectives) {
+  const auto result = job(3, "leave");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
+  EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
+}
+
+TEST(MpiJob, RankZeroMayBeTheOneThatLeavesEarly) {
+  const auto result = mpi_job(3, "leave --device cpu", "JOB_CULPRIT=0");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 0 left world after 20 collectives"));
+}
+
+TEST(MpiJob, RankThatLeavesAPartEarlyFailsItsCollectives) {
+  const auto result = mpi_job(3, "leave-part --device cpu");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world/0.0 after 20 collectives"));
+}
+
+TEST(TcpJob, RankThatLeavesEarlyFailsTheOthersCollectives) {
+  const auto result = tcp_job(3, "leave");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
+}
+
+// --- faults on every rank, from the first thread to the last exit
+// ---------------------------------------
+
+using RankAndEnd = std::tuple<int, const char*>;
+class MpiDeath : public ::testing::TestWithParam<RankAndEnd> {};
+
+TEST_P(MpiDeath, EndsAllAndNamesTheRank) {
+  const std::string rank = std::to_string(std::get<0>(GetParam()));
+  const auto result =
+      mpi_job(3, std::string(std::get<1>(GetParam())) + " --device cpu", "JOB_CULPRIT=" + rank);
+  expect_quick_failure(result);
+  // Once the others have left, it is for mpirun to say.
+  EXPECT_THAT(result.output, AnyOf(HasSubstr("error: rank " + rank + " (host "),
+                                   HasSubstr("process rank " + rank + " with PID")));
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, MpiDeath,
+                         ::testing::Combine(::testing::Values(0, 2),
+                                            ::testing::Values("kill", "segv", "sigabrt",
+                                                              "kill-alone", "kill-at-exit")));
+
+TEST(MpiJob, ThreadThatDoesNotStartEndsAll) {
+  for (int thread = 1; thread <= 5; ++thread) {
+    const auto result = mpi_job(2, "sum --device cpu", "JOB_BAD_THREAD=" + std::to_string(thread));
+    EXPECT_LT(result.seconds, 30 * testing::patience) << result.output;
+    // MPI does without some of its own.
+    const bool is_whole = occurrences(result.output, "sum 1") == 2;
+    EXPECT_EQ(result.exit_code == 0, is_whole) << thread << ": " << result.output;
+  }
+}
+
+TEST(MpiJob, DeathWhileJoiningEndsAll) {
+  for (int thread = 1; thread <= 5; ++thread) {
+    const auto result = mpi_job(2, "sum --device cpu",
+                                "JOB_THREAD_KILLS=1 JOB_BAD_THREAD=" + std::to_string(thread));
+    EXPECT_LT(result.seconds, 30 * testing::patience) << result.output;
+    const bool is_reached = occurrences(result.output, "does not start") > 0;
+    EXPECT_EQ(result.exit_code != 0, is_reached) << thread << ": " << result.output;
+  }
+}
+
+// --- ranks that are silent, busy or slow
+// -----------------------------------------------------------------
+
+TEST(MpiJob, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
+  const auto result = mpi_job(3, "stop --device cpu", "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "),
+                                   HasSubstr("silent for 3 s; its process is stopped"),
+                                   HasSubstr("[rank 2] rank 2 of world: in all_reduce #20")));
+}
+
+TEST(MpiJob, StoppedRankZeroIsLostToo) {
+  const auto result = mpi_job(2, "stop --device cpu", "JOB_CULPRIT=0 LOCKSTEP_HEARTBEAT_TIMEOUT=3");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 1] error: rank 0 (host "),
+                                   HasSubstr("its process is stopped")));
+}
+
+TEST(TcpJob, StoppedRankIsLost) {
+  const auto result = tcp_job(2, "stop", "LOCKSTEP_HEARTBEAT_TIMEOUT=3", "kill -KILL $!");
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_LT(seconds_after_event(result), 10 * testing::patience) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("its process is stopped"));
+}
+
+TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
+  const auto result = mpi_job(3, "loop --device cpu", "JOB_TIMEOUT=2");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
+                    HasSubstr("waiting for rank 1"),
+                    HasSubstr("[rank 1] rank 1 of world: idle after all_reduce #19"),
+                    HasSubstr("[rank 2] rank 2 of world: ")));
+}
+
+TEST(MpiJob, SlowRankIsWaitedFor) {
+  const auto result = mpi_job(2, "slow --device cpu", "LOCKSTEP_HEARTBEAT_TIMEOUT=2");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "is through"), 2u) << result.output;
+}
+
+TEST(SingleJob, RefusesAHeartbeatTimeoutThatIsNoNumber) {
+  const auto result = run_command("LOCKSTEP_HEARTBEAT_TIMEOUT=soon " + program + " sum");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_HEARTBEAT_TIMEOUT must be a number of seconds, "
+                                       "got 'soon'"));
+}
+
+// --- signals from outside
+// --------------------------------------------------------------------------------
+
+TEST(SingleJob, EndsBySignalsAsAnyProgram) {
+  for (const auto& [mode, code] :
+       {std::pair{"terminate", 128 + SIGTERM}, {"interrupt", 128 + SIGINT}}) {
+    const auto result = run_command(program + " " + mode + " --device cpu; echo code $?");
+    EXPECT_THAT(result.output, HasSubstr("code " + std::to_string(code)));
+    EXPECT_LT(seconds_after_event(result), 10 * testing::patience) << result.output;
+  }
+}
+
+TEST(MpiJob, SignalToOneRankEndsAllByItsName) {
+  const auto terminated = mpi_job(2, "terminate --device cpu");
+  expect_quick_failure(terminated);
+  EXPECT_THAT(terminated.output, HasSubstr("[rank 1] error: ended by SIGTERM"));
+  EXPECT_THAT(terminated.output, Not(HasSubstr("was lost")));
+  const auto interrupted = mpi_job(2, "interrupt --device cpu", "JOB_CULPRIT=0");
+  expect_quick_failure(interrupted);
+  EXPECT_THAT(interrupted.output, HasSubstr("[rank 0] error: ended by SIGINT"));
+  EXPECT_THAT(interrupted.output, Not(HasSubstr("was lost")));
+}
+
+TEST(TcpJob, InterruptOfAllRanksBlamesNone) {
+  const auto result = tcp_job(3, "interrupt-all");
+  expect_quick_failure(result);
+  EXPECT_EQ(occurrences(result.output, "ended by SIGINT, as Ctrl-C sends it"), 1u) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("was lost")));
+}
 
 TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
   const auto result = run_command("OMPI_COMM_WORLD_SIZE=2 " + program + " sum");

@@ -1,0 +1,70 @@
+#include "comm/control/silence.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm::control {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds default_timeout = seconds(30);
+constexpr milliseconds shortest_timeout = seconds(2);  // a few heartbeats
+
+// The state letter of /proc/PID/stat, which follows the name in brackets; 0 if there is none.
+char process_state(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t bracket = line.rfind(')');
+  return bracket != std::string::npos && bracket + 2 < line.size() ? line[bracket + 2] : '\0';
+}
+
+// True if data of ours has waited for an acknowledgement for most of a second or more.
+bool is_unacknowledged(const tcp::Socket& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > 900;
+}
+
+}  // namespace
+
+milliseconds heartbeat_timeout(std::optional<milliseconds> chosen) {
+  milliseconds timeout = chosen.value_or(default_timeout);
+  const char* variable = std::getenv("LOCKSTEP_HEARTBEAT_TIMEOUT");
+  if (!chosen && variable && *variable) {
+    const std::string_view text = variable;
+    int count = 0;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), count);
+    LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size(), InvalidArgument,
+                   "LOCKSTEP_HEARTBEAT_TIMEOUT must be a number of seconds, got '", text, "'");
+    timeout = seconds(count);
+  }
+  LOCKSTEP_CHECK(timeout == milliseconds(0) || timeout >= shortest_timeout, InvalidArgument,
+                 "the heartbeat timeout must be at least ", shortest_timeout.count(),
+                 " ms, or 0 for none, got ", timeout.count(), " ms");
+  return timeout;
+}
+
+std::string explain_silence(const tcp::Socket& socket, const Peer& peer, bool is_here) {
+  if (is_here) {
+    const char state = process_state(peer.pid);
+    if (state == 'T' || state == 't') return "its process is stopped, by a signal or a debugger";
+    return "its process does not come to run";
+  }
+  if (is_unacknowledged(socket))
+    return "its host does not acknowledge what is sent there: the network or the host is down";
+  return "its host is reachable, but the process is stopped or does not come to run";
+}
+
+}  // namespace lockstep::comm::control
