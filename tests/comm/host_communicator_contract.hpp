@@ -119,6 +119,26 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOperations) {
   });
 }
 
+// Only the receiver sees both sides; the sender, and who waits for either, must hear of it.
+TYPED_TEST_P(HostCommunicatorContract, ReceiveThatDoesNotMatchEndsItsSenderToo) {
+  this->run([](Communicator& group) {
+    if (group.size() == 1) return;
+    std::vector<float> values(group.rank() == 0 ? 100'000 : 50'000);
+    const Buffer buffer{std::span(values)};
+    if (group.rank() == 1) {
+      EXPECT_THROW(group.receive(buffer, 0).wait(), Mismatch);
+      return;
+    }
+    try {
+      if (group.rank() == 0) group.send(buffer, 1).wait();
+      group.barrier().wait();
+      ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
+    } catch (const PeerFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("called receive from rank 0"));
+    }
+  });
+}
+
 TYPED_TEST_P(HostCommunicatorContract, AbsentRankTimesOutWithItsNumber) {
   this->run(
       [](Communicator& group) {
@@ -188,7 +208,8 @@ REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccu
                             ExtremesKeepNaN, ReportsDifferentCountsToAllRanks,
                             ReportsDifferentCountsOfLargeBuffers, ReportsDifferentDtypes,
                             ReportsDifferentReductions, ReportsDifferentOrder,
-                            ReportsDifferentOperations, AbsentRankTimesOutWithItsNumber,
-                            AbortReachesWaitingRanksWithItsReason, AbortReachesRanksThatComeLater);
+                            ReportsDifferentOperations, ReceiveThatDoesNotMatchEndsItsSenderToo,
+                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
+                            AbortReachesRanksThatComeLater);
 
 }  // namespace lockstep::comm
