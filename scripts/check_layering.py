@@ -8,6 +8,7 @@ file:line, the include, and the rule it breaks.
     check_layering.py --self-test plant violations in a temporary tree and see them caught
 """
 
+import graphlib
 import pathlib
 import re
 import sys
@@ -20,6 +21,7 @@ import tree_check
 LOW = {"core", "runtime", "memory"}
 TENSOR = LOW | {"functional", "backend", "tensor"}
 AUTOGRAD = TENSOR | {"autograd"}
+SIMGPU = {"simgpu/include", "simgpu/base", "simgpu/memory", "simgpu/engine"}
 ALLOWED = {
     "core": set(),
     "observe": {"core"},
@@ -39,15 +41,20 @@ ALLOWED = {
     "checkpoint": TENSOR | {"io"},
     "ddp": AUTOGRAD | {"amp", "nn", "optim", "comm"},
     "models": AUTOGRAD | {"nn", "io"},
-    # The simulated GPU knows pools by their observer, and lockstep's layer over cuDNN, for which it
-    # stands in. Nothing may know of it.
-    "simgpu": {"core", "memory"},
-    "simgpu/cudnn": LOW | {"simgpu", "backend"},
+    # The simulated GPU, from its headers (simgpu/include) upwards. It knows pools by their observer,
+    # and lockstep's layer over cuDNN, for which it stands in. Nothing may know of it.
+    "simgpu/include": set(),
+    "simgpu/base": {"simgpu/include"},
+    "simgpu/memory": SIMGPU - {"simgpu/engine"},
+    "simgpu/engine": SIMGPU,
+    "simgpu/kernels": SIMGPU,
+    "simgpu/libraries": SIMGPU,
+    "simgpu/runtime": SIMGPU | {"memory"},
+    "simgpu/cublaslt": SIMGPU | {"simgpu/libraries", "core"},
+    "simgpu/nccl": SIMGPU | {"core"},
+    "simgpu/cudnn": SIMGPU | LOW | {"simgpu/libraries", "backend"},
 }
-# Its folders, as its own files name them.
-SIMGPU_PARTS = {"simgpu", "engine", "memory", "kernels", "runtime", "libraries", "cublaslt", "nccl",
-                "cudnn"}
-WITHOUT_OBSERVE = {"core", "functional", "kernels", "simgpu"}
+WITHOUT_OBSERVE = {"core", "functional", "kernels"}
 
 VENDORS = {
     "cuda": re.compile(r"^(cuda|cublas|cub/|cooperative_groups|nvtx3|thrust/|curand)"),
@@ -76,15 +83,19 @@ def layer_of(path):
         if parts[-1] == "version.hpp":
             return "core"
     if parts[0] == "simgpu":
-        return "simgpu/cudnn" if parts[:3] == ("simgpu", "src", "cudnn") else "simgpu"
+        return f"simgpu/{parts[2] if parts[1] == 'src' else parts[1]}"
     return parts[1] if len(parts) > 2 else "root"
 
 
 def layer_of_include(path, target):
     """The layer that an include in path names, or None for headers outside the project."""
     parts = pathlib.PurePosixPath(target).parts
-    if path.startswith("simgpu/") and parts[0] in SIMGPU_PARTS and parts[:2] != ("runtime", "cuda"):
-        return "simgpu"
+    if parts[0] == "simgpu":
+        return "simgpu/include"
+    if path.startswith("simgpu/") and parts[:2] != ("runtime", "cuda"):
+        own = f"simgpu/{parts[0]}"
+        if len(parts) > 1 and own in ALLOWED:
+            return own
     if parts[0] == "lockstep":
         return layer_of("include/" + target)
     if parts[0] in ("cpu", "cuda") and len(parts) > 1:
@@ -124,7 +135,7 @@ def broken_arrow(source, to):
         return None
     if to == "root":
         return "the library does not include its own umbrella header"
-    if to == "observe" and source not in WITHOUT_OBSERVE:
+    if to == "observe" and source not in WITHOUT_OBSERVE and not source.startswith("simgpu/"):
         return None
     if source not in ALLOWED:
         return f"'{source}' is not a layer: add it to docs/architecture.md and to this script"
@@ -149,6 +160,16 @@ def check(root):
                 if rule:
                     violations.append(f"{path}:{number}: #include {found.group(1)}: {rule}")
     return violations, files
+
+
+def circle_of(allowed):
+    """Layers of which each may include the next, the last the first; None if there are none."""
+    try:
+        tuple(graphlib.TopologicalSorter({layer: may - {layer} for layer, may in allowed.items()})
+              .static_order())
+        return None
+    except graphlib.CycleError as error:
+        return error.args[1]
 
 
 def self_test():
@@ -179,9 +200,16 @@ def self_test():
         "kernels/functional/a.hpp": ("lockstep/runtime/stream.hpp", True),
         "kernels/cpu/a.hpp": ("lockstep/tensor/tensor.hpp", True),
         "kernels/cuda/a.cu": ("cuda_runtime.h", False),
+        "simgpu/src/base/a.hpp": ("engine/operation.hpp", True),
+        "simgpu/src/memory/a.hpp": ("engine/operation.hpp", True),
+        "simgpu/src/memory/b.hpp": ("base/report.hpp", False),
+        "simgpu/src/engine/c.hpp": ("memory/layout.hpp", False),
+        "simgpu/src/engine/d.hpp": ("runtime/device.hpp", True),
+        "simgpu/src/runtime/a.cpp": ("lockstep/memory/block_observer.hpp", False),
+        "simgpu/include/simgpu/a.hpp": ("engine/entry.hpp", True),
         "simgpu/src/engine/a.hpp": ("cuda_runtime_api.h", False),
         "simgpu/src/engine/b.hpp": ("lockstep/tensor/tensor.hpp", True),
-        "simgpu/src/libraries/a.hpp": ("lockstep/core/half.hpp", False),
+        "simgpu/src/nccl/a.hpp": ("lockstep/core/half.hpp", False),
         "simgpu/src/cudnn/a.cpp": ("backend/gemm.hpp", False),
         "simgpu/src/cudnn/b.cpp": ("engine/operation.hpp", False),
         "simgpu/src/cublaslt/a.cpp": ("backend/gemm.hpp", True),
@@ -204,7 +232,10 @@ def self_test():
               f"{'missed' if planted[path][1] else 'wrongly reported'}")
     for line in misplaced:
         print(f"self-test: wrong line number: {line}")
-    return not wrong and not misplaced
+    circle = circle_of(ALLOWED)
+    if circle:
+        print(f"self-test: the layers form a circle: {' -> '.join(circle)}")
+    return not wrong and not misplaced and not circle and circle_of({"a": {"b"}, "b": {"a"}})
 
 
 def summary(files, violations):

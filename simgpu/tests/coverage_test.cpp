@@ -1,11 +1,11 @@
-#include "engine/coverage.hpp"
+#include "base/coverage.hpp"
 
 #include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/symbol_table.hpp"
+#include "base/symbol_table.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -1,6 +1,6 @@
 #include <stdexcept>
 
-#include "engine/faults.hpp"
+#include "base/faults.hpp"
 #include "simgpu/simgpu.hpp"
 #include "simgpu_fixture.hpp"
 

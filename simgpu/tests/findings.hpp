@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 
 /// @file
 /// What the simulated GPU finds during a test.

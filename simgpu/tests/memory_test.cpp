@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "cuda_runtime_api.h"
+#include "engine/access_check.hpp"
 #include "findings.hpp"
-#include "memory/access_check.hpp"
 #include "memory/address_space.hpp"
 #include "memory/device_side.hpp"
 #include "memory/fast_path.hpp"

@@ -6,12 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/leaks.hpp"
 #include "cuda_runtime_api.h"
-#include "engine/leaks.hpp"
+#include "engine/access_check.hpp"
 #include "engine/operation.hpp"
 #include "findings.hpp"
 #include "lockstep/memory/block_observer.hpp"
-#include "memory/access_check.hpp"
 #include "memory/address_space.hpp"
 #include "memory/device_side.hpp"
 #include "memory/fast_path.hpp"

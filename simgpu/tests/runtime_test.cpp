@@ -3,9 +3,9 @@
 #include <mutex>
 #include <thread>
 
+#include "base/leaks.hpp"
+#include "base/options.hpp"
 #include "engine/entry.hpp"
-#include "engine/leaks.hpp"
-#include "engine/options.hpp"
 #include "simgpu_fixture.hpp"
 
 namespace simgpu {

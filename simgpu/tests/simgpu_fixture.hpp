@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/report.hpp"
 #include "cuda_runtime_api.h"
 #include "engine/operation.hpp"
-#include "engine/report.hpp"
 
 /// @file
 /// A test on the simulated GPU: collects the findings, and cleans up what it made.

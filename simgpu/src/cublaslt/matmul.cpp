@@ -1,10 +1,10 @@
 #include <memory>
 #include <sstream>
 
+#include "base/report.hpp"
 #include "cublaslt/algorithm.hpp"
 #include "cublaslt/product.hpp"
 #include "engine/entry.hpp"
-#include "engine/report.hpp"
 #include "libraries/strided.hpp"
 
 using namespace simgpu;

@@ -1,10 +1,10 @@
 // Stands in for lockstep's layer over cuDNN in builds with a simulated GPU.
 
 #include "backend/reference/families.hpp"
+#include "base/coverage.hpp"
 #include "cudnn/problem_text.hpp"
 #include "cudnn/queue.hpp"
 #include "cudnn/support.hpp"
-#include "engine/coverage.hpp"
 
 namespace lockstep::backend::cudnn {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/report.hpp"
 #include "engine/graph.hpp"
-#include "engine/report.hpp"
 
 namespace simgpu {
 namespace {

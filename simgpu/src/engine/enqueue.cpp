@@ -1,6 +1,6 @@
+#include "base/faults.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
-#include "engine/faults.hpp"
 #include "engine/machine.hpp"
 
 namespace simgpu {

@@ -1,8 +1,8 @@
 #include "engine/entry.hpp"
 
+#include "base/coverage.hpp"
+#include "base/faults.hpp"
 #include "engine/capture.hpp"
-#include "engine/coverage.hpp"
-#include "engine/faults.hpp"
 #include "engine/machine.hpp"
 
 namespace simgpu {

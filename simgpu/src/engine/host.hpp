@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/call_site.hpp"
 #include "cuda_runtime_api.h"
-#include "engine/call_site.hpp"
 
 /// @file
 /// What the host does with the device, for the other parts of the simulated GPU. None of these may

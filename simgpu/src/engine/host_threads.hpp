@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/vector_clock.hpp"
+#include "base/vector_clock.hpp"
 
 /// @file
 /// What each thread of the host knows to be over, and what it learns from the others.

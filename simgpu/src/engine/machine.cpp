@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "engine/faults.hpp"
+#include "base/faults.hpp"
+#include "base/leaks.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "memory/address_space.hpp"
 #include "memory/contents.hpp"
 #include "memory/device_side.hpp"
+#include "memory/pinned_pages.hpp"
 
 namespace simgpu {
 namespace {
@@ -40,6 +41,7 @@ Machine::Machine() {
   scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed,
                                            static_cast<SchedulerObserver&>(*this));
   if (options().host_threads_apart) set_host_threads_apart();
+  set_host_order({.is_up_to_date = simgpu::host_is_up_to_date_with, .access = host_access});
   std::atexit(end_of_process);
 }
 

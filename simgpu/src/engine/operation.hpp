@@ -5,20 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "base/access.hpp"
+#include "base/call_site.hpp"
 #include "cuda_runtime_api.h"
-#include "engine/call_site.hpp"
 
 /// @file
 /// The one way in which anything gets onto a stream: kernels, copies, products, collectives.
 
 namespace simgpu {
-
-/// Memory that an operation reads or writes. Memory that no device knows is left out of account.
-struct Access {
-  const void* data = nullptr;
-  std::size_t bytes = 0;
-  bool writes = false;
-};
 
 /// One piece of work of a stream.
 struct Operation {

@@ -8,27 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/operation.hpp"
-#include "engine/vector_clock.hpp"
+#include "base/access.hpp"
+#include "base/actor.hpp"
 
 /// @file
 /// Finds accesses to the same memory that nothing orders.
 
 namespace simgpu {
-
-/// What the detector knows of an operation, or of an access of the host.
-struct Actor {
-  std::string name;
-  CallSite site;
-  std::string place;   ///< "stream 3 (non-blocking, device 0)" or "the host"
-  Epoch epoch;         ///< its own step
-  VectorClock before;  ///< what came before it, its own step included
-  bool is_host = false;
-  std::uint64_t number = 0;    ///< in the order of the calls (host.hpp)
-  bool changes_hands = false;  ///< writes nothing: the memory gets another owner
-
-  bool comes_before(const Actor& other) const { return other.before.knows(epoch); }
-};
 
 /// Two accesses with nothing between them.
 struct Race {

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
+#include "base/report.hpp"
 #include "engine/host.hpp"
 #include "engine/machine.hpp"
-#include "engine/report.hpp"
 #include "memory/address_space.hpp"
 #include "memory/contents.hpp"
 #include "memory/pinned_pages.hpp"

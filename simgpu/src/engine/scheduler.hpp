@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/options.hpp"
+#include "base/options.hpp"
 #include "engine/queue.hpp"
 
 /// @file

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/access_check.hpp"
 #include "kernels/kernel_findings.hpp"
 #include "kernels/kernel_runner.hpp"
 #include "kernels/watching.hpp"
-#include "memory/access_check.hpp"
 #include "memory/address_space.hpp"
 
 namespace simgpu {

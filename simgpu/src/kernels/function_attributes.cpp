@@ -4,8 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/call_site.hpp"
 #include "cuda_runtime_api.h"
-#include "engine/call_site.hpp"
 #include "engine/entry.hpp"
 #include "kernels/limits.hpp"
 

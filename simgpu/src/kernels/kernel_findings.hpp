@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 #include "kernels/kernel_launch.hpp"
 #include "kernels/thread_scheduler.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 #include "simgpu/launch.hpp"
 
 /// @file

@@ -1,6 +1,6 @@
 #include "kernels/kernel_runner.hpp"
 
-#include "engine/options.hpp"
+#include "base/options.hpp"
 #include "kernels/builtins.hpp"
 #include "kernels/kernel_findings.hpp"
 #include "kernels/shared_variables.hpp"

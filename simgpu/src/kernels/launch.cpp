@@ -6,15 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "engine/coverage.hpp"
+#include "base/coverage.hpp"
+#include "base/options.hpp"
+#include "base/report.hpp"
+#include "engine/access_check.hpp"
 #include "engine/entry.hpp"
 #include "engine/operation.hpp"
-#include "engine/options.hpp"
-#include "engine/report.hpp"
 #include "kernels/argument_scan.hpp"
 #include "kernels/kernel_runner.hpp"
 #include "kernels/limits.hpp"
-#include "memory/access_check.hpp"
 
 namespace simgpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 #include "memory/address_space.hpp"
 
 namespace simgpu {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "engine/options.hpp"
-#include "engine/report.hpp"
+#include "base/options.hpp"
+#include "base/report.hpp"
 #include "memory/allocations.hpp"
 #include "memory/bits.hpp"
 #include "memory/fast_path.hpp"

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/call_site.hpp"
 #include "cuda_runtime_api.h"
-#include "engine/call_site.hpp"
 #include "memory/layout.hpp"
 
 /// @file

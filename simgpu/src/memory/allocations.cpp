@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 #include "memory/bits.hpp"
 #include "memory/describe.hpp"
 #include "memory/device_side.hpp"

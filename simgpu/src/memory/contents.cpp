@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 #include "memory/address_space.hpp"
 #include "memory/bits.hpp"
 #include "memory/layout.hpp"

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "engine/call_site.hpp"
-#include "engine/operation.hpp"
-#include "engine/race_detector.hpp"
+#include "base/access.hpp"
+#include "base/actor.hpp"
+#include "base/call_site.hpp"
 #include "memory/range_map.hpp"
 
 /// @file

@@ -10,8 +10,8 @@
 #include <signal.h>
 #include <ucontext.h>
 
-#include "engine/call_site.hpp"
-#include "engine/report.hpp"
+#include "base/call_site.hpp"
+#include "base/report.hpp"
 #include "memory/address_space.hpp"
 #include "memory/device_side.hpp"
 #include "memory/pinned_fault.hpp"

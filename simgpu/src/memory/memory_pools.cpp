@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "engine/options.hpp"
+#include "base/options.hpp"
 #include "memory/address_space.hpp"
 
 namespace simgpu {

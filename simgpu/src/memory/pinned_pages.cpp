@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/host.hpp"
 #include "memory/device_side.hpp"
 #include "memory/layout.hpp"
 #include "memory/pages.hpp"
@@ -86,9 +85,11 @@ class ClosedPages {
   std::map<std::uintptr_t, std::uintptr_t> ranges_;
 };
 
+HostOrder host_order;
+
 bool is_up_to_date(Range range) {
-  return host_is_up_to_date_with(reinterpret_cast<const void*>(range.first),
-                                 range.second - range.first);
+  return host_order.is_up_to_date(reinterpret_cast<const void*>(range.first),
+                                  range.second - range.first);
 }
 
 Range page_of(std::uintptr_t address) {
@@ -96,6 +97,8 @@ Range page_of(std::uintptr_t address) {
 }
 
 }  // namespace
+
+void set_host_order(const HostOrder& order) { host_order = order; }
 
 void close_to_host(const void* data, std::size_t bytes) {
   if (bytes == 0 || !is_tracked(data) || slot_of(data) != Layout::pinned_slot) return;
@@ -114,7 +117,7 @@ void open_after_fault(const void* address, bool writes) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const Range range = closed.around(at);
   if (range.first != range.second && is_up_to_date(range)) return closed.open(range);
-  host_access(address, 1, writes, CallSite::here());
+  host_order.access(address, 1, writes, CallSite::here());
   closed.open(page_of(at));
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 #include "memory/allocations.hpp"
 #include "memory/bits.hpp"
 #include "memory/contents.hpp"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "base/options.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
-#include "engine/options.hpp"
 #include "nccl/creation.hpp"
 #include "nccl/failure.hpp"
 #include "nccl/group.hpp"

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "engine/coverage.hpp"
+#include "base/coverage.hpp"
 #include "engine/entry.hpp"
 #include "memory/address_space.hpp"
 #include "nccl/failure.hpp"

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "engine/report.hpp"
+#include "base/report.hpp"
 
 namespace simgpu::nccl {
 namespace {

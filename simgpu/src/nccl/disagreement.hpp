@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 #include "nccl/call.hpp"
 #include "nccl/communicator.hpp"
 

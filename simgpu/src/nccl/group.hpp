@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 #include "nccl.h"
 #include "nccl/call.hpp"
 #include "nccl/communicator.hpp"

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/leaks.hpp"
+#include "base/leaks.hpp"
 #include "nccl/failure.hpp"
 
 /// What a program's handle points to.

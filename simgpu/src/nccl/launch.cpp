@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/faults.hpp"
+#include "engine/access_check.hpp"
 #include "engine/entry.hpp"
-#include "engine/faults.hpp"
 #include "engine/host.hpp"
-#include "memory/access_check.hpp"
 #include "nccl/disagreement.hpp"
 #include "nccl/failure.hpp"
 

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "engine/launcher.hpp"
+#include "base/launcher.hpp"
 #include "nccl/failure.hpp"
 
 namespace simgpu::nccl {

@@ -1,14 +1,14 @@
 #include <cstdint>
 #include <string>
 
+#include "base/faults.hpp"
+#include "base/leaks.hpp"
 #include "cuda_runtime_api.h"
 #include "engine/entry.hpp"
-#include "engine/faults.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "memory/address_space.hpp"
 #include "memory/host_memory.hpp"
-#include "memory/pool_observer.hpp"
+#include "runtime/pool_observer.hpp"
 
 /// @file
 /// Memory that lives until it is freed: cudaMalloc, cudaHostAlloc and what goes with them.

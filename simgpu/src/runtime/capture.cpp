@@ -1,8 +1,8 @@
 #include "engine/capture.hpp"
 
+#include "base/leaks.hpp"
 #include "engine/entry.hpp"
 #include "engine/graph.hpp"
-#include "engine/leaks.hpp"
 
 namespace simgpu {
 namespace {

@@ -3,7 +3,7 @@
 #include "engine/host.hpp"
 #include "memory/host_memory.hpp"
 #include "memory/layout.hpp"
-#include "memory/transfers.hpp"
+#include "runtime/transfers.hpp"
 
 /// @file
 /// cudaMemcpy and its like.

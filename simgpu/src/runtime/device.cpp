@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/options.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
 #include "engine/machine.hpp"
-#include "engine/options.hpp"
 
 namespace simgpu {
 namespace {

@@ -1,7 +1,7 @@
 #include <array>
 #include <utility>
 
-#include "engine/coverage.hpp"
+#include "base/coverage.hpp"
 #include "engine/entry.hpp"
 #include "engine/machine.hpp"
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 
+#include "base/leaks.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
 #include "engine/event_points.hpp"
 #include "engine/graph.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "engine/machine.hpp"
 #include "memory/pinned_pages.hpp"
 

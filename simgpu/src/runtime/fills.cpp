@@ -3,7 +3,7 @@
 #include "cuda_runtime_api.h"
 #include "engine/entry.hpp"
 #include "memory/layout.hpp"
-#include "memory/transfers.hpp"
+#include "runtime/transfers.hpp"
 
 /// @file
 /// cudaMemset and its like. None of them makes the host wait.

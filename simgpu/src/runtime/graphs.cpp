@@ -1,8 +1,8 @@
+#include "base/leaks.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
 #include "engine/graph.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 
 namespace simgpu {
 namespace {

@@ -1,5 +1,5 @@
-#include "engine/faults.hpp"
-#include "engine/leaks.hpp"
+#include "base/faults.hpp"
+#include "base/leaks.hpp"
 #include "simgpu/simgpu.hpp"
 
 namespace simgpu {

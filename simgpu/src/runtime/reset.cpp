@@ -1,8 +1,8 @@
 #include <vector>
 
+#include "base/leaks.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "engine/machine.hpp"
 #include "memory/allocations.hpp"
 

@@ -1,17 +1,17 @@
 #include <string>
 #include <utility>
 
+#include "base/faults.hpp"
+#include "base/leaks.hpp"
+#include "base/report.hpp"
 #include "cuda_runtime_api.h"
 #include "engine/entry.hpp"
-#include "engine/faults.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "engine/operation.hpp"
-#include "engine/report.hpp"
 #include "memory/allocations.hpp"
 #include "memory/memory_pools.hpp"
 #include "memory/pool_blocks.hpp"
-#include "memory/pool_observer.hpp"
+#include "runtime/pool_observer.hpp"
 
 /// @file
 /// Memory that comes and goes in stream order: cudaMallocAsync and its like. Not during capture:

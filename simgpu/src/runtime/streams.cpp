@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "base/leaks.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
-#include "engine/leaks.hpp"
 #include "engine/machine.hpp"
 #include "memory/pinned_pages.hpp"
 #include "runtime/device.hpp"

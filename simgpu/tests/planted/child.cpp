@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 #include "planted/switch.hpp"
 
 namespace planted {

@@ -1,4 +1,4 @@
-#include "engine/launcher.hpp"
+#include "base/launcher.hpp"
 
 #include <cstdlib>
 

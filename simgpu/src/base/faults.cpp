@@ -1,9 +1,9 @@
-#include "engine/faults.hpp"
+#include "base/faults.hpp"
 
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/options.hpp"
+#include "base/options.hpp"
 
 namespace simgpu {
 namespace {

@@ -1,6 +1,6 @@
 #include <dlfcn.h>
 
-#include "engine/symbols.hpp"
+#include "base/symbols.hpp"
 
 namespace simgpu {
 

@@ -1,4 +1,4 @@
-#include "memory/access_check.hpp"
+#include "engine/access_check.hpp"
 
 #include <sstream>
 

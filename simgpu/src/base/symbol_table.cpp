@@ -1,4 +1,4 @@
-#include "engine/symbol_table.hpp"
+#include "base/symbol_table.hpp"
 
 #include <cstdint>
 #include <cstring>

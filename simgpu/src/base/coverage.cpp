@@ -1,4 +1,4 @@
-#include "engine/coverage.hpp"
+#include "base/coverage.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "engine/options.hpp"
-#include "engine/symbol_table.hpp"
+#include "base/options.hpp"
+#include "base/symbol_table.hpp"
 
 namespace simgpu {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "base/report.hpp"
 #include "engine/operation.hpp"
-#include "engine/report.hpp"
 
 /// @file
 /// Whether an access is allowed, for ranges of any size, and why not.

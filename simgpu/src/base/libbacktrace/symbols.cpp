@@ -1,4 +1,4 @@
-#include "engine/symbols.hpp"
+#include "base/symbols.hpp"
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 
 /// @file
 /// Objects that the program never destroyed, by the place where it made them.

@@ -1,10 +1,10 @@
-#include "memory/transfers.hpp"
+#include "runtime/transfers.hpp"
 
 #include <cstring>
 #include <memory>
 #include <utility>
 
-#include "memory/access_check.hpp"
+#include "engine/access_check.hpp"
 #include "memory/address_space.hpp"
 #include "memory/allocations.hpp"
 #include "memory/bits.hpp"

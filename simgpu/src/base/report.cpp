@@ -1,4 +1,4 @@
-#include "engine/report.hpp"
+#include "base/report.hpp"
 
 #include <atomic>
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "engine/options.hpp"
+#include "base/options.hpp"
 
 namespace simgpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/call_site.hpp"
+#include "base/call_site.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,8 +9,8 @@
 
 #include <execinfo.h>
 
-#include "engine/symbol_table.hpp"
-#include "engine/symbols.hpp"
+#include "base/symbol_table.hpp"
+#include "base/symbols.hpp"
 
 namespace simgpu {
 namespace {
@@ -37,10 +37,10 @@ bool is_in_one_of(const Symbol& symbol, std::initializer_list<std::string_view> 
 
 // Named one by one: a checkout may itself lie in a folder called simgpu.
 bool is_of_simulation(const Symbol& symbol) {
-  return is_in_one_of(symbol, {"simgpu/src/engine/", "simgpu/src/memory/", "simgpu/src/kernels/",
-                               "simgpu/src/runtime/", "simgpu/src/libraries/",
-                               "simgpu/src/cublaslt/", "simgpu/src/cudnn/", "simgpu/src/nccl/",
-                               "include/simgpu/", "lockstep-simgpu/simgpu/"});
+  return is_in_one_of(symbol, {"simgpu/src/base/", "simgpu/src/memory/", "simgpu/src/engine/",
+                               "simgpu/src/kernels/", "simgpu/src/runtime/",
+                               "simgpu/src/libraries/", "simgpu/src/cublaslt/", "simgpu/src/cudnn/",
+                               "simgpu/src/nccl/", "include/simgpu/", "lockstep-simgpu/simgpu/"});
 }
 
 // The simulated libraries, and lockstep's own layers that only pass a call on to them.

@@ -1,12 +1,12 @@
-#include "engine/options.hpp"
+#include "base/options.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/faults.hpp"
-#include "engine/launcher.hpp"
+#include "base/faults.hpp"
+#include "base/launcher.hpp"
 
 namespace simgpu {
 namespace {

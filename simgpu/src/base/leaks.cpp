@@ -1,11 +1,11 @@
-#include "engine/leaks.hpp"
+#include "base/leaks.hpp"
 
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include "engine/options.hpp"
-#include "engine/report.hpp"
+#include "base/options.hpp"
+#include "base/report.hpp"
 
 namespace simgpu {
 namespace {

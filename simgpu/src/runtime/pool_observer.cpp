@@ -1,12 +1,12 @@
-#include "memory/pool_observer.hpp"
+#include "runtime/pool_observer.hpp"
 
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/leaks.hpp"
 #include "engine/host.hpp"
 #include "engine/host_threads.hpp"
-#include "engine/leaks.hpp"
 #include "engine/operation.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "memory/address_space.hpp"

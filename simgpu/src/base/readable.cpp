@@ -2,7 +2,7 @@
 
 #include <cxxabi.h>
 
-#include "engine/symbols.hpp"
+#include "base/symbols.hpp"
 
 namespace simgpu {
 namespace {
