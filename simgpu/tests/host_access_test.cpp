@@ -1,13 +1,19 @@
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/options.hpp"
 #include "cuda_runtime_api.h"
 #include "findings.hpp"
 #include "memory/device_side.hpp"
@@ -20,12 +26,21 @@ using testing::Findings;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// Why host accesses are not caught in the way that was asked for; null if they are.
+const char* missing_way() {
+  if (host_watch() == HostWatch::off) return "LOCKSTEP_SIM_HOST_WATCH=off: nothing is caught";
+  const char* const wanted = std::getenv("LOCKSTEP_SIM_HOST_WATCH");
+  const bool wants_keys = wanted != nullptr && std::string(wanted) == "keys";
+  return wants_keys && host_watch() != HostWatch::keys ? "this machine has no protection keys"
+                                                       : nullptr;
+}
+
 class SimHostAccess : public ::testing::Test {
  protected:
   static constexpr std::size_t bytes = 10000;
 
   void SetUp() override {
-    if (!host_accesses_are_caught()) GTEST_SKIP() << "this machine has no protection keys";
+    if (const char* const missing = missing_way()) GTEST_SKIP() << missing;
     ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
     ASSERT_EQ(cudaMalloc(&device, bytes), cudaSuccess);
     ASSERT_EQ(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), cudaSuccess);
@@ -33,7 +48,7 @@ class SimHostAccess : public ::testing::Test {
     let_host_accesses_through(true);
   }
   void TearDown() override {
-    if (!host_accesses_are_caught()) return;
+    if (missing_way() != nullptr) return;
     leave_device_side();
     let_host_accesses_through(false);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
@@ -53,6 +68,37 @@ TEST_F(SimHostAccess, OfDeviceMemoryIsReported) {
   static_cast<volatile char*>(device)[16] = 1;
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
   EXPECT_THAT(findings.text(), HasSubstr("the host writes byte 16 of the block of 10000 bytes"));
+}
+
+TEST_F(SimHostAccess, OfDeviceMemoryThatTheDeviceWorkedOnIsReported) {
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(static_cast<volatile char*>(device)[bytes - 1], 7);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_access));
+}
+
+TEST_F(SimHostAccess, OfPinnedMemoryThatTheDeviceIsDoneWithUnseenIsARace) {
+  ASSERT_EQ(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  static_cast<void>(host_view()[0]);
+  EXPECT_THAT(findings.kinds(), ElementsAre(Finding::host_race));
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+}
+
+TEST_F(SimHostAccess, BesideDeviceMemoryThatTheDeviceWorksOnIsFine) {
+  std::vector<char> own(bytes);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(cudaMemsetAsync(device, i, bytes, stream), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    std::memcpy(own.data(), pinned, bytes);
+    ASSERT_EQ(own.back(), i);
+  }
+  EXPECT_THAT(findings.text(), IsEmpty());
 }
 
 TEST_F(SimHostAccess, OfDeviceMemoryByAnyThreadIsReported) {
@@ -110,12 +156,26 @@ TEST_F(SimHostAccess, OtherPinnedMemoryStaysOpen) {
 }
 
 TEST(SimHostAccessDeathTest, EndsTheProcessOtherwise) {
-  if (!host_accesses_are_caught()) GTEST_SKIP() << "this machine has no protection keys";
+  if (const char* const missing = missing_way()) GTEST_SKIP() << missing;
   void* device = nullptr;
   ASSERT_EQ(cudaMalloc(&device, 64), cudaSuccess);
   EXPECT_EXIT(static_cast<volatile char*>(device)[0] = 1, ::testing::KilledBySignal(SIGSEGV),
               "the host writes block of 64 bytes");
   EXPECT_EQ(cudaFree(device), cudaSuccess);
+}
+
+TEST(SimHostAccessDeathTest, IsCaughtByPagesWhereNoKeyIsLeft) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  unsetenv("LOCKSTEP_SIM_HOST_WATCH");
+  const auto touch_without_keys = [] {
+    while (pkey_alloc(0, 0) >= 0) {
+    }
+    void* device = nullptr;
+    if (cudaMalloc(&device, 64) != cudaSuccess || host_watch() != HostWatch::pages) std::exit(1);
+    static_cast<volatile char*>(device)[0] = 1;
+  };
+  EXPECT_EXIT(touch_without_keys(), ::testing::KilledBySignal(SIGSEGV),
+              "the host writes block of 64 bytes");
 }
 
 TEST(SimHostAccessDeathTest, ForeignFaultsGoToTheHandlerThatWasThereBefore) {

@@ -44,6 +44,14 @@ Order wanted_order() {
   refuse("LOCKSTEP_SIM_ORDER", text, "random, early or late is wanted");
 }
 
+HostWatch wanted_host_watch() {
+  const std::string text = variable("LOCKSTEP_SIM_HOST_WATCH");
+  if (text.empty() || text == "keys") return HostWatch::keys;
+  if (text == "pages") return HostWatch::pages;
+  if (text == "off") return HostWatch::off;
+  refuse("LOCKSTEP_SIM_HOST_WATCH", text, "keys, pages or off is wanted");
+}
+
 // False for the first word or nothing, true for the second.
 bool chosen(const char* name, const std::string& usual, const std::string& other) {
   const std::string text = variable(name);
@@ -63,6 +71,7 @@ Options Options::from_environment() {
   read.order = wanted_order();
   read.abort_on_finding = chosen("LOCKSTEP_SIM_ON_FINDING", "report", "abort");
   read.host_threads_apart = chosen("LOCKSTEP_SIM_HOST_THREADS", "together", "apart");
+  read.host_watch = wanted_host_watch();
   read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
   read.keepers = variable("LOCKSTEP_SIM_KEEP");
   read.watch_kernels = number("LOCKSTEP_SIM_WATCH", 1, 1) != 0;

@@ -16,6 +16,13 @@ enum class Order : unsigned char {
   late,    ///< only when something waits for them
 };
 
+/// How accesses of the host to device memory, and to pinned memory in use, are caught.
+enum class HostWatch : unsigned char {
+  keys,   ///< memory protection keys: each access
+  pages,  ///< the protection of pages: each access while the device does not work on the same pages
+  off
+};
+
 /// The environment variables, read once.
 struct Options {
   /// LOCKSTEP_SIM_DEVICES, 0 to 16; by default one for each rank that a launcher started on this
@@ -27,7 +34,9 @@ struct Options {
   bool abort_on_finding = false;              ///< LOCKSTEP_SIM_ON_FINDING=report|abort
   bool report_leaks = false;                  ///< LOCKSTEP_SIM_LEAKS=1
   bool host_threads_apart = false;            ///< LOCKSTEP_SIM_HOST_THREADS=together|apart
-  bool watch_kernels = true;                  ///< LOCKSTEP_SIM_WATCH=0: accesses go unchecked
+  /// LOCKSTEP_SIM_HOST_WATCH=keys|pages|off. Keys where the machine has them, else pages.
+  HostWatch host_watch = HostWatch::keys;
+  bool watch_kernels = true;  ///< LOCKSTEP_SIM_WATCH=0: accesses go unchecked
   /// LOCKSTEP_SIM_KEEP: parts of functions' names, separated by semicolons. What they make, they
   /// keep for the life of the process: no leak.
   std::string keepers;

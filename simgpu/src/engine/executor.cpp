@@ -58,6 +58,7 @@ void Scheduler::execute(const TaskPtr& task, Lock& lock) {
     observer_.end_task(*task);
     task->run = nullptr;  // what it holds may need the mutex to go away
   }
+  observer_.pause_task();
   lock.lock();
   if (finished) return finish(task);
   task->last_try = Clock::now();

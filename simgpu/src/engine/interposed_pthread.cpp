@@ -8,6 +8,7 @@
 #include <semaphore.h>
 
 #include "engine/host_threads.hpp"
+#include "memory/device_side.hpp"
 
 /// @file
 /// In the way of the C library: what a thread knew when it let go of a lock is known to the one
@@ -68,6 +69,7 @@ struct NewThread {
   void* (*body)(void*);
   void* argument;
   ThreadStart start;
+  bool on_device_side;  ///< the rights of the one that starts it
 };
 
 void* run_thread(void* data) {
@@ -76,6 +78,7 @@ void* run_thread(void* data) {
   };
   const std::unique_ptr<NewThread> thread(static_cast<NewThread*>(data));
   thread->start.begin();
+  if (thread->on_device_side) enter_device_side();
   const AtEnd at_end;
   return thread->body(thread->argument);
 }
@@ -193,7 +196,7 @@ int pthread_once(pthread_once_t* once, void (*body)()) {
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
                    void* argument) noexcept {
-  auto start = std::make_unique<NewThread>(NewThread{body, argument, {}});
+  auto start = std::make_unique<NewThread>(NewThread{body, argument, {}, on_device_side()});
   const int status = real_create(thread, attributes, &run_thread, start.get());
   if (status == 0) static_cast<void>(start.release());
   return status;

@@ -57,6 +57,8 @@ void Machine::end_of_process() {
   if (options().report_leaks) report_leaks();
 }
 
+void Machine::pause_task() { rest_device_side(); }
+
 void enter_executor_side() {
   is_executor = true;
   enter_device_side();

@@ -79,6 +79,7 @@ class Machine final : private SchedulerObserver {
   void begin_thread() override;
   void begin_task(const Task& task) override;
   void end_task(const Task& task) override;
+  void pause_task() override;
   static void end_of_process();
 
   std::unique_ptr<Scheduler> scheduler_;

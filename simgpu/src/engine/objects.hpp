@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda_runtime_api.h"
 #include "engine/queue.hpp"
 
 /// @file

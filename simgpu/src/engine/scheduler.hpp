@@ -31,6 +31,8 @@ class SchedulerObserver {
   virtual void begin_task(const Task&) {}
   /// After a task has run to its end and before that shows, without the mutex.
   virtual void end_task(const Task&) {}
+  /// After each attempt to run a task, without the mutex.
+  virtual void pause_task() {}
 };
 
 /// All functions want the caller to hold the mutex, as `lock` where they may let go of it.

@@ -1,13 +1,11 @@
 #include "memory/allocations.hpp"
 
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
 #include "base/report.hpp"
 #include "memory/bits.hpp"
 #include "memory/describe.hpp"
-#include "memory/device_side.hpp"
 #include "memory/fault_handler.hpp"
 #include "memory/guards.hpp"
 #include "memory/pages.hpp"
@@ -40,18 +38,6 @@ void mark_gone(const Allocation& allocation) {
                          false);
 }
 
-/// Catches what the host does from now on, or says that it cannot.
-void watch_host() {
-  install_fault_handler();
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (!host_accesses_are_caught())
-      std::fprintf(stderr,
-                   "simulated GPU: this machine has no memory protection keys, so accesses "
-                   "of the host to device memory are not checked\n");
-  });
-}
-
 std::string damage_text(const Allocation& allocation, const std::byte* at) {
   return "the guard around memory was overwritten: " + describe_in(allocation.block, at);
 }
@@ -76,7 +62,7 @@ Allocations::Allocations() : used_(Layout::max_devices + 1) {
 
 cudaError_t Allocations::allocate(void** data, std::size_t bytes, int device, MemoryKind kind) {
   if (!reserve_address_space()) return cudaErrorInitializationError;
-  watch_host();
+  install_fault_handler();
   const bool pinned = kind == MemoryKind::pinned;
   const auto slot = static_cast<std::size_t>(pinned ? Layout::pinned_slot : device);
   const std::lock_guard lock(mutex_);

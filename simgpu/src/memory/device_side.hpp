@@ -1,19 +1,27 @@
 #pragma once
 
 /// @file
-/// Which threads may touch device memory. Protection keys are rights of a thread: host threads have
-/// none, the executor has all.
+/// Which threads may touch device memory: the host's may not, the executor may. An access of the
+/// host faults, by one of two ways (base/options.hpp: `HostWatch`).
 
 namespace simgpu {
 
-/// True where the platform lets host accesses be caught.
-bool host_accesses_are_caught();
+enum class HostWatch : unsigned char;
+
+/// The way in which accesses of the host are caught here: the one that was asked for, and in the
+/// place of keys the protection of pages where the machine has no keys.
+HostWatch host_watch();
+
+/// True for threads that may touch device memory now.
+bool on_device_side();
 
 /// Gives the calling thread, and the threads that it starts from now on, the rights of the device:
 /// the executor calls it first thing.
 void enter_device_side();
 /// Takes these rights from the calling thread.
 void leave_device_side();
+/// The device has done a piece of work: pages that were opened for it are closed to the host again.
+void rest_device_side();
 
 /// The rights of the device for a scope, for a host call that works on device memory itself.
 class DeviceSideScope {
@@ -24,7 +32,8 @@ class DeviceSideScope {
   ~DeviceSideScope();
 
  private:
-  unsigned previous_;
+  const DeviceSideScope* around_;
+  unsigned rights_;
 };
 
 /// Tests: a host access to device memory is reported and then let through, instead of ending the

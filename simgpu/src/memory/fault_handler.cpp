@@ -11,11 +11,13 @@
 #include <ucontext.h>
 
 #include "base/call_site.hpp"
+#include "base/options.hpp"
 #include "base/report.hpp"
 #include "memory/address_space.hpp"
 #include "memory/device_side.hpp"
 #include "memory/pinned_fault.hpp"
 #include "memory/protection.hpp"
+#include "memory/protection_keys.hpp"
 
 namespace simgpu {
 namespace {
@@ -71,12 +73,23 @@ std::string host_text(const char* verb, const void* address) {
          describe(CallSite::here());
 }
 
+/// With keys, the handler of a signal has rights of its own, whatever the interrupted code had.
+bool was_on_device_side(ucontext_t* context) {
+  if (host_watch() != HostWatch::keys) return on_device_side();
+  return (InterruptedRights(context).get() & ProtectionKeys::instance().denying_rights()) == 0;
+}
+
+void give_rights_of_device(ucontext_t* context) {
+  if (host_watch() != HostWatch::keys) return enter_device_side();
+  InterruptedRights rights(context);
+  rights.set(rights.get() & ~ProtectionKeys::instance().denying_rights());
+}
+
 /// @return true if the access may go on.
 bool handle(const void* address, ucontext_t* context) {
   const char* verb = is_write(context) ? "writes" : "reads";
-  InterruptedRights rights(context);
-  const bool by_device = (rights.get() & denying_rights()) == 0;
-  if (by_device) {
+  if (was_on_device_side(context)) {
+    if (open_to_device(address)) return true;
     report(Finding::out_of_bounds, std::string("a device operation ") + verb +
                                        " memory that does not exist: " + describe_address(address));
     return false;
@@ -89,12 +102,12 @@ bool handle(const void* address, ucontext_t* context) {
   report(Finding::host_access,
          host_text(verb, address) + "\n  device memory is not the host's: copy it with cudaMemcpy");
   if (!let_through || !block) return false;
-  rights.set(rights.get() & ~denying_rights());
+  give_rights_of_device(context);
   return true;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
-  if (!is_tracked(info->si_addr) || !host_accesses_are_caught() ||
+  if (!is_tracked(info->si_addr) || host_watch() == HostWatch::off ||
       !handle(info->si_addr, static_cast<ucontext_t*>(context)))
     pass_on(signal, info, context);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/options.hpp"
 #include "memory/device_side.hpp"
 #include "memory/layout.hpp"
 #include "memory/pages.hpp"
@@ -102,7 +103,7 @@ void set_host_order(const HostOrder& order) { host_order = order; }
 
 void close_to_host(const void* data, std::size_t bytes) {
   if (bytes == 0 || !is_tracked(data) || slot_of(data) != Layout::pinned_slot) return;
-  if (!host_accesses_are_caught()) return;
+  if (host_watch() == HostWatch::off) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
   ClosedPages::instance().close({round_down_to_page(begin), round_up_to_page(begin + bytes)});
 }

@@ -1,80 +1,73 @@
 #include "memory/protection.hpp"
 
-#include <array>
+#include <utility>
 
-#include <sys/mman.h>
-
+#include "base/options.hpp"
 #include "memory/device_side.hpp"
+#include "memory/protection_keys.hpp"
+#include "memory/switched_pages.hpp"
 
 namespace simgpu {
 namespace {
 
-#if defined(__x86_64__)
-unsigned read_rights() {
-  unsigned low = 0, high = 0;
-  __asm__ volatile(".byte 0x0f,0x01,0xee" : "=a"(low), "=d"(high) : "c"(0));  // rdpkru
-  return low;
-}
-void write_rights(unsigned rights) {
-  __asm__ volatile(".byte 0x0f,0x01,0xef" : : "a"(rights), "c"(0), "d"(0) : "memory");  // wrpkru
-}
-#else
-unsigned read_rights() { return 0; }
-void write_rights(unsigned) {}
-#endif
+thread_local bool has_entered = false;
+thread_local const DeviceSideScope* scope = nullptr;
 
-struct Keys {
-  int device = -1;
-  int queued = -1;
-
-  Keys() {
-#if defined(__x86_64__)
-    device = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-    queued = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-#endif
-    if (exist()) return;
-    if (device >= 0) pkey_free(device);
-    device = queued = -1;
-  }
-  bool exist() const { return device >= 0 && queued >= 0; }
-};
-
-const Keys& keys() {
-  static const Keys keys;
-  return keys;
-}
+bool use_keys() { return host_watch() == HostWatch::keys; }
 
 }  // namespace
 
-bool host_accesses_are_caught() { return keys().exist(); }
-
-unsigned denying_rights() {
-  if (!keys().exist()) return 0;
-  return 3U << (2 * keys().device) | 3U << (2 * keys().queued);
+HostWatch host_watch() {
+  static const HostWatch way = [] {
+    const HostWatch wanted = options().host_watch;
+    if (wanted != HostWatch::keys || ProtectionKeys::instance().exist()) return wanted;
+    return HostWatch::pages;
+  }();
+  return way;
 }
 
 void set_owner(void* pages, std::size_t bytes, Owner owner) {
-  if (!keys().exist()) return;
-  const std::array key{0, keys().device, keys().queued};
-  pkey_mprotect(pages, bytes, PROT_READ | PROT_WRITE, key[static_cast<std::size_t>(owner)]);
+  switch (host_watch()) {
+    case HostWatch::keys: return ProtectionKeys::instance().set_owner(pages, bytes, owner);
+    case HostWatch::pages: return SwitchedPages::instance().set_owner(pages, bytes, owner);
+    case HostWatch::off: return;
+  }
 }
 
-bool on_device_side() { return !keys().exist() || (read_rights() & denying_rights()) == 0; }
+void forget_owner(void* pages, std::size_t bytes) {
+  if (host_watch() == HostWatch::pages) SwitchedPages::instance().forget(pages, bytes);
+}
+
+bool open_to_device(const void* address) {
+  return host_watch() == HostWatch::pages && SwitchedPages::instance().open(address, scope);
+}
+
+bool on_device_side() { return has_entered || scope != nullptr; }
 
 void enter_device_side() {
-  if (keys().exist()) write_rights(read_rights() & ~denying_rights());
+  has_entered = true;
+  if (use_keys()) write_rights(read_rights() & ~ProtectionKeys::instance().denying_rights());
 }
 
 void leave_device_side() {
-  if (keys().exist()) write_rights(read_rights() | denying_rights());
+  has_entered = false;
+  if (use_keys()) write_rights(read_rights() | ProtectionKeys::instance().denying_rights());
+  rest_device_side();
 }
 
-DeviceSideScope::DeviceSideScope() : previous_(keys().exist() ? read_rights() : 0) {
-  enter_device_side();
+void rest_device_side() {
+  if (host_watch() == HostWatch::pages) SwitchedPages::instance().close(nullptr);
+}
+
+DeviceSideScope::DeviceSideScope()
+    : around_(std::exchange(scope, this)), rights_(use_keys() ? read_rights() : 0) {
+  if (use_keys()) write_rights(rights_ & ~ProtectionKeys::instance().denying_rights());
 }
 
 DeviceSideScope::~DeviceSideScope() {
-  if (keys().exist()) write_rights(previous_);
+  scope = around_;
+  if (use_keys()) write_rights(rights_);
+  if (host_watch() == HostWatch::pages) SwitchedPages::instance().close(this);
 }
 
 }  // namespace simgpu

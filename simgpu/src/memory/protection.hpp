@@ -3,7 +3,7 @@
 #include <cstddef>
 
 /// @file
-/// Protection keys: rights to pages that each thread has or lacks (`device_side.hpp`).
+/// Which pages the host must not touch, by whatever means the machine has (`device_side.hpp`).
 
 namespace simgpu {
 
@@ -14,14 +14,13 @@ enum class Owner : unsigned char {
   queued_device  ///< pinned memory that queued operations use
 };
 
-/// Marks whole, committed pages. Nothing happens where there are no protection keys.
+/// Marks whole, committed pages.
 void set_owner(void* pages, std::size_t bytes, Owner owner);
+/// Says that pages are about to lose their memory.
+void forget_owner(void* pages, std::size_t bytes);
 
-/// True while the calling thread has the rights of the device. In a signal handler it has none, so
-/// the handler asks for the interrupted code: see fault_handler.cpp.
-bool on_device_side();
-
-/// The bits of the register of rights that deny the simulated GPU's keys; 0 without keys.
-unsigned denying_rights();
+/// Lets the calling thread of the device's side touch a page of the device, on which it faulted.
+/// @return false if the fault has another reason.
+bool open_to_device(const void* address);
 
 }  // namespace simgpu

@@ -12,6 +12,7 @@
 
 #include "memory/layout.hpp"
 #include "memory/patterns.hpp"
+#include "memory/protection.hpp"
 
 namespace simgpu {
 namespace {
@@ -87,6 +88,7 @@ void poison_pages(void* pages, std::size_t bytes) {
 }
 
 void decommit_pages(void* pages, std::size_t bytes) {
+  forget_owner(pages, bytes);
   mmap(pages, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 

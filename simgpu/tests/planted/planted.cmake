@@ -61,6 +61,9 @@ lockstep_plant(planted_faults src/runtime/stream.cpp
 add_test(NAME planted_faults COMMAND planted_faults --seeds 3)
 set_tests_properties(planted_faults PROPERTIES LABELS sim TIMEOUT ${test_timeout} PROCESSORS 2
                      ENVIRONMENT OMP_WAIT_POLICY=passive)
+add_test(NAME planted_faults_without_keys COMMAND planted_faults --only host-reads-too-early)
+set_tests_properties(planted_faults_without_keys PROPERTIES LABELS sim TIMEOUT ${test_timeout}
+                     ENVIRONMENT LOCKSTEP_SIM_HOST_WATCH=pages)
 add_test(NAME planted_faults_seeds COMMAND planted_faults --seeds 100)
 set_tests_properties(planted_faults_seeds PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout}
                      PROCESSORS 2 ENVIRONMENT OMP_WAIT_POLICY=passive)

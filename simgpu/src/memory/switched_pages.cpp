@@ -1,0 +1,86 @@
+#include "memory/switched_pages.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include <sys/mman.h>
+
+namespace simgpu {
+namespace {
+
+/// What one fault opens: few faults for large arrays, and few pages for small ones.
+constexpr std::uintptr_t window_bytes = std::uintptr_t{2} << 20;
+
+std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+void change(std::uintptr_t begin, std::uintptr_t end, int protection) {
+  mprotect(reinterpret_cast<void*>(begin), end - begin, protection);
+}
+
+}  // namespace
+
+SwitchedPages& SwitchedPages::instance() {
+  static SwitchedPages& pages = *new SwitchedPages();
+  return pages;
+}
+
+void SwitchedPages::set_owner(void* pages, std::size_t bytes, Owner owner) {
+  const std::uintptr_t begin = number(pages), end = begin + bytes;
+  const std::lock_guard lock(mutex_);
+  take_out(begin, end);
+  if (owner != Owner::everyone) owned_.emplace(begin, end);
+  change(begin, end, owner == Owner::everyone ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void SwitchedPages::forget(void* pages, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  take_out(number(pages), number(pages) + bytes);
+}
+
+bool SwitchedPages::open(const void* address, const void* opener) {
+  const std::uintptr_t at = number(address);
+  const std::lock_guard lock(mutex_);
+  const auto owned = first_behind(at);
+  if (owned == owned_.end() || owned->first > at) return false;
+  const std::uintptr_t window = at & ~(window_bytes - 1);
+  const std::uintptr_t begin = std::max(owned->first, window);
+  const std::uintptr_t end = std::min(owned->second, window + window_bytes);
+  change(begin, end, PROT_READ | PROT_WRITE);
+  windows_.emplace(begin, Window{end, opener});
+  return true;
+}
+
+void SwitchedPages::close(const void* opener) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(windows_, [&](const auto& window) {
+    if (window.second.opener != opener) return false;
+    protect(window.first, window.second.end);
+    return true;
+  });
+}
+
+/// What of the range is still the device's.
+void SwitchedPages::protect(std::uintptr_t begin, std::uintptr_t end) {
+  for (auto at = first_behind(begin); at != owned_.end() && at->first < end; ++at)
+    change(std::max(begin, at->first), std::min(end, at->second), PROT_NONE);
+}
+
+/// The first range that ends behind an address.
+SwitchedPages::Owned::iterator SwitchedPages::first_behind(std::uintptr_t address) {
+  const auto after = owned_.upper_bound(address);
+  if (after == owned_.begin()) return after;
+  const auto before = std::prev(after);
+  return before->second > address ? before : after;
+}
+
+/// Removes a range, cutting those that overlap it.
+void SwitchedPages::take_out(std::uintptr_t begin, std::uintptr_t end) {
+  for (auto at = first_behind(begin); at != owned_.end() && at->first < end;) {
+    const auto [old_begin, old_end] = *at;
+    at = owned_.erase(at);
+    if (old_begin < begin) owned_.emplace(old_begin, begin);
+    if (old_end > end) owned_.emplace(end, old_end);
+  }
+}
+
+}  // namespace simgpu
