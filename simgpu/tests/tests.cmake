@@ -22,6 +22,16 @@ foreach(way IN ITEMS keys pages)
 endforeach()
 add_dependencies(lockstep_sim_tests test_simgpu)
 
+# Where all of a program is instrumented, so are the templates of the standard library that the
+# simulated GPU itself calls to make its reports.
+add_executable(test_simgpu_kernels_alone)
+lockstep_simulate_kernels(test_simgpu_kernels_alone
+                          "${CMAKE_CURRENT_LIST_DIR}/kernel_findings_test.cu")
+target_link_libraries(test_simgpu_kernels_alone PRIVATE lockstep_simgpu_tests GTest::gtest_main)
+gtest_discover_tests(test_simgpu_kernels_alone TEST_SUFFIX /alone DISCOVERY_TIMEOUT 60
+                     PROPERTIES LABELS sim TIMEOUT 120)
+add_dependencies(lockstep_sim_tests test_simgpu_kernels_alone)
+
 # The environment is read once a process: a program of its own.
 add_executable(test_simgpu_host_threads
   "${CMAKE_CURRENT_LIST_DIR}/host_threads/host_threads_test.cpp")

@@ -5,6 +5,7 @@
 
 #include "kernels/builtins.hpp"
 #include "kernels/warp_meetings.hpp"
+#include "kernels/watching.hpp"
 
 namespace simgpu {
 namespace {
@@ -41,12 +42,14 @@ void found(Finding finding, unsigned thread, const std::string& what) {
 }
 
 void found_lane_outside_mask(unsigned lane, unsigned mask) {
+  const WatchScope off(nullptr);
   found(Finding::barrier_divergence, threads->current(),
         "calls a warp function with the mask " + hex(mask) + ", which does not hold its own lane " +
             std::to_string(lane));
 }
 
 void found_absent_source(unsigned thread, unsigned source, unsigned lanes) {
+  const WatchScope off(nullptr);
   found(Finding::barrier_divergence, thread,
         "a shuffle reads lane " + std::to_string(source) + ", which is not among the lanes " +
             hex(lanes) + " that take part");
@@ -80,6 +83,7 @@ struct Group {
 
 void found_stall() {
   if (!is_first(Finding::barrier_divergence)) return;
+  const WatchScope off(nullptr);
   Group at_barrier, at_meeting, left;
   for (unsigned thread = 0; thread < threads->threads(); ++thread) {
     const ThreadState state = threads->state(thread);
