@@ -35,7 +35,7 @@ add_dependencies(lockstep_sim_tests test_simgpu_kernels_alone)
 # The environment is read once a process: a program of its own.
 add_executable(test_simgpu_host_threads
   "${CMAKE_CURRENT_LIST_DIR}/host_threads/host_threads_test.cpp")
-target_link_libraries(test_simgpu_host_threads PRIVATE lockstep_test_support lockstep_simgpu
+target_link_libraries(test_simgpu_host_threads PRIVATE lockstep_test_support lockstep_simgpu_tests
                       GTest::gtest_main)
 gtest_discover_tests(test_simgpu_host_threads PROPERTIES LABELS sim TIMEOUT 120
                      DISCOVERY_TIMEOUT 60)
