@@ -262,12 +262,19 @@ void fill_empty(const Plan& plan) {
   }
 }
 
+/// True for the input's own dtype, and for sums also for the one that they are held in.
+bool can_hold(ReduceOp op, DType out, DType in) {
+  const bool adds = op == ReduceOp::sum || op == ReduceOp::square_sum;
+  if (adds && is_accumulate_type(out) && accumulate_of(out) == accumulate_of(in)) return true;
+  return out == in && lockstep::size_of(in) > 1;
+}
+
 void check(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate) {
   const auto name = reduce_names[static_cast<std::size_t>(op)];
-  LOCKSTEP_CHECK(in.dtype == out.dtype && in.dtype != DType::boolean &&
-                     loops().reduce_row(accumulate_of(in.dtype), op),
-                 Unsupported, name, ": dtype ", in.dtype, " into ", out.dtype,
-                 " is not offered on device cpu");
+  LOCKSTEP_CHECK(
+      can_hold(op, out.dtype, in.dtype) && loops().reduce_row(accumulate_of(in.dtype), op),
+      Unsupported, name, ": dtype ", in.dtype, " into ", out.dtype,
+      " is not offered on device cpu");
   LOCKSTEP_CHECK(!accumulate || op == ReduceOp::sum, InvalidArgument, name,
                  ": only sum accumulates into its output");
   bool fits = out.rank() == in.rank();

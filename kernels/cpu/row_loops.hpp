@@ -27,7 +27,7 @@ struct CrossEntropyArguments {
   const std::int64_t* targets = nullptr;
   const void* weight = nullptr;  ///< may be null
   void* loss = nullptr;
-  void* lse = nullptr;
+  void* statistics = nullptr;  ///< each row's maximum and sum of exponentials
   void* row_weight = nullptr;
   void* dlogits = nullptr;
   const void* dloss = nullptr;

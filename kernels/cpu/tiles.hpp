@@ -53,7 +53,7 @@ inline std::int64_t contiguous_count(const ArrayView& view) {
   std::int64_t step = 1;
   for (int d = view.rank() - 1; d >= 0; --d) {
     const std::int64_t extent = view.shape[d];
-    if (view.strides[d] != step && extent != 1) return extent == 0 ? 0 : -1;
+    if (view.strides[d] != step && extent != 1) return view.numel() == 0 ? 0 : -1;
     step *= extent;
   }
   return step;

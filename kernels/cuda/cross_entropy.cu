@@ -24,7 +24,7 @@ struct Questions {
 template <class T>
 struct Answers {
   AccumulateType<T>* loss;
-  AccumulateType<T>* lse;
+  functional::SoftmaxStatistics<AccumulateType<T>>* statistics;
   AccumulateType<T>* row_weight;
 };
 
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(row_threads)
     const auto result = functional::cross_entropy_row(group, questions.row(row, classes));
     if (group.rank() != 0) continue;
     answers.loss[row] = result.loss;
-    answers.lse[row] = result.lse;
+    answers.statistics[row] = {result.maximum, result.sum};
     answers.row_weight[row] = result.row_weight;
   }
 }
@@ -46,7 +46,7 @@ template <class T>
 struct LossGradient {
   const AccumulateType<T>* dloss;
   std::int64_t stride;
-  const AccumulateType<T>* lse;
+  const functional::SoftmaxStatistics<AccumulateType<T>>* statistics;
 };
 
 template <class Group, class T>
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(row_threads)
   const Group group;
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>())
     functional::cross_entropy_backward_row(group, dlogits + row * classes,
-                                           given.dloss[row * given.stride], given.lse[row],
+                                           given.dloss[row * given.stride], given.statistics[row],
                                            questions.row(row, classes));
 }
 
@@ -75,7 +75,9 @@ void cross_entropy(const CrossEntropyArrays& arrays, std::int64_t ignore_index, 
   const std::int64_t classes = arrays.logits.shape[1];
   dispatch_floating(arrays.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    const Answers<T> answers{arrays.loss.as<A>(), arrays.lse.as<A>(), arrays.row_weight.as<A>()};
+    const Answers<T> answers{arrays.loss.as<A>(),
+                             arrays.statistics.as<functional::SoftmaxStatistics<A>>(),
+                             arrays.row_weight.as<A>()};
     const auto questions = questions_of<T>(arrays, ignore_index, smoothing);
     with_lanes<T>(rows_are_wide<T>(classes, arrays.logits.data), [&](auto lanes) {
       launch_rows(stream, rows, classes, cross_entropy_kernel<WideGroup<WarpGroup, lanes>, T>,
@@ -90,7 +92,8 @@ void cross_entropy_backward(const CrossEntropyGradients& arrays, std::int64_t ig
   const std::int64_t classes = arrays.logits.shape[1];
   dispatch_floating(arrays.logits.dtype, "cross_entropy_backward", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    const LossGradient<T> given{arrays.dloss.as<A>(), arrays.dloss.strides[0], arrays.lse.as<A>()};
+    const LossGradient<T> given{arrays.dloss.as<A>(), arrays.dloss.strides[0],
+                                arrays.statistics.as<functional::SoftmaxStatistics<A>>()};
     const auto questions = questions_of<T>(arrays, ignore_index, smoothing);
     const bool wide = rows_are_wide<T>(classes, arrays.dlogits.data, arrays.logits.data);
     with_lanes<T>(wide, [&](auto lanes) {

@@ -107,12 +107,20 @@ __global__ void __launch_bounds__(threads) max_pool_kernel(Image out, Image in, 
   }
 }
 
-/// The sum of term(h, w) over a rectangle.
+/// The sum of term(h, w) over a rectangle, compensated (Kahan 1965): one thread adds a whole
+/// window.
 template <class A, class Term>
 __device__ A sum_over(Range rows, Range columns, Term term) {
   A sum = 0;
+  A lost = 0;
   for (std::int64_t h = rows.begin; h < rows.end; ++h)
-    for (std::int64_t w = columns.begin; w < columns.end; ++w) sum += term(h, w);
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+      const A value = term(h, w);
+      const A next = sum + (value - lost);
+      // Infinities and NaN stay what they are.
+      lost = next - next == A(0) ? (next - sum) - (value - lost) : A(0);
+      sum = next;
+    }
   return sum;
 }
 

@@ -16,11 +16,11 @@ __device__ A combine(A total, A other) {
   return total;
 }
 
-/// Reads elements and writes results: the first or only stage of a reduction.
-template <ReduceOp op, class T>
+/// Reads elements of T and writes results of Out: the first or only stage of a reduction.
+template <ReduceOp op, class T, class Out>
 struct Ends {
   using A = AccumulateType<T>;
-  T* out;
+  Out* out;
   const T* in;
   A* partial;  ///< [splits, outputs], or null if there is one stage
   A divisor;
@@ -37,7 +37,7 @@ struct Ends {
       return;
     }
     if (op == ReduceOp::mean) value = value / divisor;
-    out[at] = convert<T>(accumulate ? convert<A>(out[at]) + value : value);
+    out[at] = convert<Out>(accumulate ? convert<A>(out[at]) + value : value);
   }
 };
 
@@ -52,9 +52,9 @@ struct Share {
 };
 
 /// A block an output: neighbouring threads take neighbouring terms.
-template <ReduceOp op, class T>
+template <ReduceOp op, class T, class Out>
 __global__ void __launch_bounds__(block_threads)
-    reduce_rows_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends) {
+    reduce_rows_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T, Out> ends) {
   using A = AccumulateType<T>;
   const BlockGroup group;
   const Share share(plan.reduced.count);
@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 /// A thread a column: neighbouring threads take neighbouring outputs.
-template <ReduceOp op, class T>
+template <ReduceOp op, class T, class Out>
 __global__ void __launch_bounds__(block_threads)
-    reduce_columns_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends) {
+    reduce_columns_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T, Out> ends) {
   using A = AccumulateType<T>;
   __shared__ A partial[block_height][block_width];
   const Share share(plan.reduced.count);
@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 /// Stage two: a thread an output goes through the partial results in order.
-template <ReduceOp op, class T>
+template <ReduceOp op, class T, class Out>
 __global__ void __launch_bounds__(block_threads)
-    finish_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T> ends,
+    finish_kernel(const __grid_constant__ ReducePlan plan, Ends<op, T, Out> ends,
                   const AccumulateType<T>* partial) {
   for (std::int64_t output = global_thread(); output < plan.kept.count; output += grid_threads()) {
     auto value = partial[output];
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-template <ReduceOp op, class T>
+template <ReduceOp op, class T, class Out>
 void run(const ArrayView& out, const ArrayView& in, bool accumulate, void* scratch,
          StreamRef stream) {
   using A = AccumulateType<T>;
@@ -131,29 +131,44 @@ void run(const ArrayView& out, const ArrayView& in, bool accumulate, void* scrat
   // No share of the terms may be empty: it would have no partial result.
   const std::uint32_t each = (plan.reduced.count + plan.splits - 1) / plan.splits;
   if (each > 0) plan.splits = (plan.reduced.count + each - 1) / each;
-  Ends<op, T> ends{out.as<T>(), in.as<T>(), plan.splits > 1 ? static_cast<A*>(scratch) : nullptr,
-                   static_cast<A>(plan.reduced.count), accumulate};
+  Ends<op, T, Out> ends{out.as<Out>(), in.as<T>(),
+                        plan.splits > 1 ? static_cast<A*>(scratch) : nullptr,
+                        static_cast<A>(plan.reduced.count), accumulate};
   const std::uint32_t outputs = plan.kept.count;
   if (plan.along_rows)
     launch(stream, dim3(outputs < 65535 ? outputs : 65535, plan.splits), dim3(block_threads), 0,
-           reduce_rows_kernel<op, T>, plan, ends);
+           reduce_rows_kernel<op, T, Out>, plan, ends);
   else
     launch(stream, dim3(grid_for(outputs, block_width), plan.splits),
-           dim3(block_width, block_height), 0, reduce_columns_kernel<op, T>, plan, ends);
+           dim3(block_width, block_height), 0, reduce_columns_kernel<op, T, Out>, plan, ends);
   if (plan.splits == 1) return;
   ends.partial = nullptr;
   launch(stream, dim3(grid_for(outputs, block_threads)), dim3(block_threads), 0,
-         finish_kernel<op, T>, plan, ends, static_cast<const A*>(scratch));
+         finish_kernel<op, T, Out>, plan, ends, static_cast<const A*>(scratch));
 }
 
 template <ReduceOp op>
 void run_op(const char* name, const ArrayView& out, const ArrayView& in, bool accumulate,
             void* scratch, StreamRef stream) {
   constexpr bool integers = op != ReduceOp::mean && op != ReduceOp::square_sum;
-  const auto typed = [&]<class T>(TypeTag<T>) { run<op, T>(out, in, accumulate, scratch, stream); };
+  constexpr bool adds = op == ReduceOp::sum || op == ReduceOp::square_sum;
+  const auto typed = [&]<class T>(TypeTag<T>) {
+    if constexpr (adds)
+      if (out.dtype != in.dtype && out.dtype == dtype_of<AccumulateType<T>>)
+        return run<op, T, AccumulateType<T>>(out, in, accumulate, scratch, stream);
+    LOCKSTEP_CHECK(out.dtype == in.dtype, Unsupported, name, ": dtype ", in.dtype, " into ",
+                   out.dtype, " is not offered on device ", stream.device);
+    // Bytes and bool are counted in i64 only.
+    if constexpr (sizeof(T) > 1) run<op, T, T>(out, in, accumulate, scratch, stream);
+  };
   if constexpr (integers) {
     if (in.dtype == DType::i64) return typed(TypeTag<std::int64_t>{});
     if (in.dtype == DType::i32) return typed(TypeTag<std::int32_t>{});
+  }
+  if constexpr (op == ReduceOp::sum) {
+    const bool counted = out.dtype == DType::i64;
+    if (in.dtype == DType::u8 && counted) return typed(TypeTag<std::uint8_t>{});
+    if (in.dtype == DType::boolean && counted) return typed(TypeTag<bool>{});
   }
   dispatch_floating(in.dtype, name, typed);
 }

@@ -14,13 +14,13 @@ void softmax_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView&
 
 /// The arrays of cross-entropy; here `weight` has the statistics dtype.
 struct CrossEntropyArrays {
-  ArrayView loss, lse, row_weight, logits, targets, weight;
+  ArrayView loss, statistics, row_weight, logits, targets, weight;
 };
 void cross_entropy(const CrossEntropyArrays& arrays, std::int64_t ignore_index, double smoothing,
                    StreamRef stream);
 
 struct CrossEntropyGradients {
-  ArrayView dlogits, dloss, logits, targets, weight, lse;
+  ArrayView dlogits, dloss, logits, targets, weight, statistics;
 };
 void cross_entropy_backward(const CrossEntropyGradients& arrays, std::int64_t ignore_index,
                             double smoothing, StreamRef stream);

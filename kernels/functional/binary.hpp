@@ -49,7 +49,8 @@ struct Div : Constants<T> {
     }
   }
   LOCKSTEP_HD T gradient_a(T dy, T, T b) const { return dy / b; }
-  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * a / (b * b); }
+  // Dividing twice: the square of b would overflow or underflow long before the gradient does.
+  LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * (a / b / b); }
 };
 
 /// The larger one; NaN where either is. Equal operands share the gradient.

@@ -33,39 +33,44 @@ struct CrossEntropyRow {
   }
 };
 
-/// One row's answer.
+/// One row's answer. `maximum` and `sum` are its softmax statistics, for backward.
 template <class A>
 struct CrossEntropyResult {
-  A loss, lse, row_weight;
+  A loss, maximum, sum, row_weight;
 };
 
-/// (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c)
+/// (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), with lse = maximum + log(sum)
 template <class A, class Group, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_row(
     const Group& group, const CrossEntropyRow<A, T>& row) {
   const auto [maximum, sum] = softmax_statistics<A>(group, row.logits, row.classes);
-  const A lse = maximum + math::log(sum);
-  if (row.ignored) return {A(0), lse, A(0)};
-  if (!row.target_is_valid()) return {static_cast<A>(math::detail::infinity) * A(0), lse, A(0)};
+  if (row.ignored) return {A(0), maximum, sum, A(0)};
+  if (!row.target_is_valid())
+    return {static_cast<A>(math::detail::infinity) * A(0), maximum, sum, A(0)};
+  const A log_sum = math::log(sum);
   const A row_weight = row.weight_of(row.target);
-  A loss = (1 - row.smoothing) * row_weight * (lse - static_cast<A>(row.logits[row.target]));
+  const A distance = maximum - static_cast<A>(row.logits[row.target]);
+  A loss = (1 - row.smoothing) * row_weight * (distance + log_sum);
   if (row.smoothing > 0) {
     const A spread =
         reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
           auto value = load<A, lanes.value>(row.logits + i);
           const auto weight = row.template weights<lanes.value>(i);
-          for (int j = 0; j < lanes.value; ++j) value[j] = weight[j] * (lse - value[j]);
+          for (int j = 0; j < lanes.value; ++j)
+            value[j] = weight[j] * ((maximum - value[j]) + log_sum);
           return value;
         });
     loss += row.smoothing / static_cast<A>(row.classes) * spread;
   }
-  return {loss, lse, row_weight};
+  return {loss, maximum, sum, row_weight};
 }
 
-/// dlogits of the row for a loss gradient `dloss`; may overwrite the logits.
+/// dlogits of the row for a loss gradient `dloss`, from the statistics that the forward kept; may
+/// overwrite the logits.
 template <class A, class Group, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
-    const Group& group, T* dlogits, A dloss, A lse, const CrossEntropyRow<A, T>& row) {
+    const Group& group, T* dlogits, A dloss, const SoftmaxStatistics<A>& statistics,
+    const CrossEntropyRow<A, T>& row) {
   const bool counts = !row.ignored && row.target_is_valid();
   const A on_target = counts ? dloss * (1 - row.smoothing) * row.weight_of(row.target) : A(0);
   const A spread = counts ? dloss * row.smoothing / static_cast<A>(row.classes) : A(0);
@@ -74,12 +79,13 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
     weight_sum = reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
       return row.template weights<lanes.value>(i);
     });
-  const A softmax_scale = on_target + spread * weight_sum;
+  const A maximum = statistics.maximum;
+  const A softmax_scale = (on_target + spread * weight_sum) / statistics.sum;
   for_each_pack(group, row.classes, [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(row.logits + i);
     const auto weight = row.template weights<lanes.value>(i);
     for (int j = 0; j < lanes.value; ++j)
-      value[j] = counts ? math::exp(value[j] - lse) * softmax_scale - spread * weight[j] -
+      value[j] = counts ? math::exp(value[j] - maximum) * softmax_scale - spread * weight[j] -
                               (i + j == row.target ? on_target : A(0))
                         : A(0);
     store(dlogits + i, value);

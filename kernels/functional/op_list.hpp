@@ -57,7 +57,8 @@ constexpr const OpTraits& traits(UnaryOp op) { return unary_ops[static_cast<int>
 constexpr const OpTraits& traits(BinaryOp op) { return binary_ops[static_cast<int>(op)]; }
 
 /// Constants of an elementwise op: affine y = alpha * x + beta; leaky_relu and elu slope alpha;
-/// clamp to [alpha, beta]; pow_scalar exponent alpha; add and sub a +/- alpha * b.
+/// clamp to [alpha, beta]; pow_scalar exponent alpha; div_scalar divisor alpha; add and sub
+/// a +/- alpha * b.
 struct OpConstants {
   double alpha = 1.0;
   double beta = 0.0;

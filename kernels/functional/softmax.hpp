@@ -8,7 +8,8 @@
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
-/// The maximum of a row and the sum of exponentials above it.
+/// The maximum m of a row x and the sum of exp(x - m). Kept apart: their log-sum-exp, as one
+/// number, would be too coarse to take a large logit from.
 template <class A>
 struct SoftmaxStatistics {
   A maximum, sum;
@@ -36,12 +37,13 @@ template <bool log, class A, class Group, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void softmax_row(const Group& group, T* y, const T* x,
                                                     std::int64_t n) {
   const auto [maximum, sum] = softmax_statistics<A>(group, x, n);
-  const A shift = log ? maximum + math::log(sum) : maximum;
+  // The maximum comes off first: added to it, the logarithm would lose its digits.
+  const A log_sum = log ? math::log(sum) : A(0);
   const A scale = A(1) / sum;
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(x + i);
     for (int j = 0; j < lanes.value; ++j)
-      value[j] = log ? value[j] - shift : math::exp(value[j] - shift) * scale;
+      value[j] = log ? (value[j] - maximum) - log_sum : math::exp(value[j] - maximum) * scale;
     store(y + i, value);
   });
 }

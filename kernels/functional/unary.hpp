@@ -161,4 +161,12 @@ struct Affine : Constants<T> {
   LOCKSTEP_HD T gradient(T dy, T, T) const { return this->alpha * dy; }
 };
 
+/// x / alpha. Not x times 1 / alpha, which overflows where alpha is tiny.
+template <class T>
+struct DivScalar : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T x) const { return x / this->alpha; }
+  LOCKSTEP_HD T gradient(T dy, T, T) const { return dy / this->alpha; }
+};
+
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

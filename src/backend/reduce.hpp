@@ -15,8 +15,9 @@ class Reduce {
   virtual ~Reduce() = default;
 
   /// Reduces `in` into `out`, which has the same rank with extent 1 in every reduced dimension.
-  /// With `accumulate`, adds to what `out` holds (sum only). Floating; sum, amax, amin also i64,
-  /// i32.
+  /// With `accumulate`, adds to what `out` holds (sum only). Floating; amax and amin also i64 and
+  /// i32, sum every dtype. `out` has the dtype of `in`; that of a sum or a sum of squares may also
+  /// be the one it is held in: f32 for bf16 and f16, i64 for integers and bool (u8, bool: only so).
   virtual void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate,
                       StreamRef stream) = 0;
   /// out (i64, extent 1 along dim) = position of the first largest (or smallest) element.
@@ -32,7 +33,8 @@ class Reduce {
   /// @throws InvalidArgument for an index out of range (CPU); undefined value there on a GPU.
   virtual void gather(const ArrayView& out, const ArrayView& in, const ArrayView& index, int dim,
                       StreamRef stream) = 0;
-  /// out[..index[..i..]..] += in[..i..] along dim: the backward of gather.
+  /// out[..index[..i..]..] += in[..i..] along dim: the backward of gather. Every addition is
+  /// rounded to the dtype.
   virtual void scatter_add(const ArrayView& out, const ArrayView& in, const ArrayView& index,
                            int dim, StreamRef stream) = 0;
 };

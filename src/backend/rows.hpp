@@ -26,11 +26,12 @@ class Rows {
                                 bool log, StreamRef stream) = 0;
 
   /// Cross-entropy of logits [n, classes] against targets i64 [n]. `loss` [n] is each row's loss
-  /// (0 for ignored rows), `lse` [n] its log-sum-exp, `row_weight` [n] what it counts in a mean
-  /// (the target's weight, 1 without weights, 0 where ignored); loss already carries the weight.
-  /// All three are statistics dtype. `weight` [classes] (logits' dtype) may be absent.
+  /// (0 for ignored rows), `statistics` [n, 2] its maximum m and the sum of exp(logit - m),
+  /// `row_weight` [n] what it counts in a mean (the target's weight, 1 without weights, 0 where
+  /// ignored); loss already carries the weight. All three are statistics dtype and contiguous.
+  /// `weight` [classes] (logits' dtype) may be absent.
   /// @throws InvalidArgument for a target out of range (CPU); on a GPU the row's loss is NaN.
-  virtual void cross_entropy(const ArrayView& loss, const ArrayView& lse,
+  virtual void cross_entropy(const ArrayView& loss, const ArrayView& statistics,
                              const ArrayView& row_weight, const ArrayView& logits,
                              const ArrayView& targets, const ArrayView& weight,
                              CrossEntropyOptions options, StreamRef stream) = 0;
@@ -38,7 +39,7 @@ class Rows {
   /// allowed).
   virtual void cross_entropy_backward(const ArrayView& dlogits, const ArrayView& dloss,
                                       const ArrayView& logits, const ArrayView& targets,
-                                      const ArrayView& weight, const ArrayView& lse,
+                                      const ArrayView& weight, const ArrayView& statistics,
                                       CrossEntropyOptions options, StreamRef stream) = 0;
 
   /// y = (x - mean) * rstd * weight + bias over rows of [n, columns]; weight and bias [columns] may

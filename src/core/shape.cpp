@@ -1,5 +1,7 @@
 #include "lockstep/core/shape.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
 
 std::ostream& operator<<(std::ostream& out, const Dims& dims) {
@@ -41,9 +43,9 @@ Strides channels_last_strides(const Shape& shape) {
 bool is_contiguous(const Shape& shape, const Strides& strides) {
   std::int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;
     if (shape[i] == 1) continue;
-    if (strides[i] != step) return false;
+    // Without elements any order of them is the row-major one.
+    if (strides[i] != step) return std::ranges::find(shape, 0) != shape.end();
     step *= shape[i];
   }
   return true;

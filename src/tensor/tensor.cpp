@@ -51,7 +51,7 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   const Tensor host = host_copy(*this, dtype_of<T>);
   const T* first = host.data<T>();
-  return {first, first + host.numel()};
+  return std::vector<T>(first, first + host.numel());
 }
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<float> Tensor::to_vector() const;
@@ -60,6 +60,7 @@ template std::vector<Half> Tensor::to_vector() const;
 template std::vector<std::int64_t> Tensor::to_vector() const;
 template std::vector<std::int32_t> Tensor::to_vector() const;
 template std::vector<std::uint8_t> Tensor::to_vector() const;
+template std::vector<bool> Tensor::to_vector() const;
 
 double Tensor::item() const {
   LOCKSTEP_CHECK(numel() == 1, InvalidArgument, "item() needs one element, this tensor has shape ",

@@ -6,6 +6,7 @@
 #include "backend/backend.hpp"
 #include "backend/elementwise.hpp"
 #include "functional/op_list.hpp"
+#include "support/call_op.hpp"
 
 // Every line of ops.def, over its own test domain, in the layouts that broadcasting and views give.
 // A new op is covered by its line; the functions here only call it by name.
@@ -25,60 +26,15 @@ OpConstants constants_of(UnaryOp op) {
     case UnaryOp::clamp: return {.alpha = -0.5, .beta = 0.5};
     case UnaryOp::pow_scalar: return {.alpha = 2.5};
     case UnaryOp::affine: return {.alpha = 1.7, .beta = -0.3};
+    case UnaryOp::div_scalar: return {.alpha = 1.7};
     default: return {};
   }
 }
 
-Tensor call(UnaryOp op, const Tensor& x) {
-  const OpConstants constants = constants_of(op);
-  switch (op) {
-    case UnaryOp::gelu_tanh: return gelu(x, GeluApproximation::tanh);
-    case UnaryOp::gelu: return gelu(x);
-    case UnaryOp::elu: return elu(x, constants.alpha);
-    case UnaryOp::leaky_relu: return leaky_relu(x, constants.alpha);
-    case UnaryOp::clamp: return clamp(x, constants.alpha, constants.beta);
-    case UnaryOp::pow_scalar: return pow(x, constants.alpha);
-    case UnaryOp::affine: return affine(x, constants.alpha, constants.beta);
-#define LOCKSTEP_SIMPLE_OP(name) \
-  case UnaryOp::name: return name(x);
-      LOCKSTEP_SIMPLE_OP(neg)
-      LOCKSTEP_SIMPLE_OP(abs)
-      LOCKSTEP_SIMPLE_OP(square)
-      LOCKSTEP_SIMPLE_OP(sqrt)
-      LOCKSTEP_SIMPLE_OP(rsqrt)
-      LOCKSTEP_SIMPLE_OP(reciprocal)
-      LOCKSTEP_SIMPLE_OP(exp)
-      LOCKSTEP_SIMPLE_OP(expm1)
-      LOCKSTEP_SIMPLE_OP(log)
-      LOCKSTEP_SIMPLE_OP(log1p)
-      LOCKSTEP_SIMPLE_OP(sin)
-      LOCKSTEP_SIMPLE_OP(cos)
-      LOCKSTEP_SIMPLE_OP(erf)
-      LOCKSTEP_SIMPLE_OP(tanh)
-      LOCKSTEP_SIMPLE_OP(sigmoid)
-      LOCKSTEP_SIMPLE_OP(relu)
-      LOCKSTEP_SIMPLE_OP(silu)
-      LOCKSTEP_SIMPLE_OP(softplus)
-      LOCKSTEP_SIMPLE_OP(mish)
-      LOCKSTEP_SIMPLE_OP(hardswish)
-#undef LOCKSTEP_SIMPLE_OP
-  }
-  ADD_FAILURE() << traits(op).name << " is in ops.def but not called here";
-  return x;
-}
+Tensor call(UnaryOp op, const Tensor& x) { return testing::call(op, x, constants_of(op)); }
 
 Tensor call(BinaryOp op, const Tensor& a, const Tensor& b) {
-  switch (op) {
-    case BinaryOp::add: return add(a, b, 0.7);
-    case BinaryOp::sub: return sub(a, b, 0.7);
-    case BinaryOp::mul: return mul(a, b);
-    case BinaryOp::div: return div(a, b);
-    case BinaryOp::maximum: return maximum(a, b);
-    case BinaryOp::minimum: return minimum(a, b);
-    case BinaryOp::pow: return pow(a, b);
-  }
-  ADD_FAILURE() << traits(op).name << " is in ops.def but not called here";
-  return a;
+  return testing::call(op, a, b, {.alpha = 0.7});
 }
 
 std::string op_name(const ::testing::TestParamInfo<OpTraits>& info) {

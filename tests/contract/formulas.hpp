@@ -42,6 +42,7 @@ inline double formula(UnaryOp op, double x, OpConstants c) {
     case UnaryOp::clamp: return std::clamp(x, c.alpha, c.beta);
     case UnaryOp::pow_scalar: return std::pow(x, c.alpha);
     case UnaryOp::affine: return c.alpha * x + c.beta;
+    case UnaryOp::div_scalar: return x / c.alpha;
   }
   return NAN;
 }
@@ -65,6 +66,7 @@ inline OpConstants constants_of(UnaryOp op) {
     case UnaryOp::clamp: return {-0.5, 0.5};
     case UnaryOp::pow_scalar: return {2.5, 0.0};
     case UnaryOp::affine: return {1.5, -0.25};
+    case UnaryOp::div_scalar: return {1.75, 0.0};
     case UnaryOp::elu: return {0.75, 0.0};
     case UnaryOp::leaky_relu: return {0.125, 0.0};
     default: return {};

@@ -25,6 +25,7 @@ struct Op {
   std::string name;
   std::function<Tensor(const TensorOptions&)> call;
   bool takes_integers = false;
+  bool takes_bool = false;
 };
 std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 
@@ -82,6 +83,8 @@ std::vector<Op> pointwise_ops() {
                    return x({2, 3}, given) - x({3}, given);
                  },
                  true});
+  ops.push_back(
+      {"div_scalar", [](const TensorOptions& given) { return x({3}, given) / 2.0; }, true, true});
   const std::map<std::string, Binary> binary{
       {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}};
   for (const auto& [name, op] : binary)
@@ -103,7 +106,7 @@ std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return sum(x({2, 3}, given), {0});
        },
-       true},
+       true, true},
       {"amax",
        [](const TensorOptions& given) {
          return amax(x({2, 3}, given));
@@ -128,7 +131,7 @@ std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return cumsum(x({2, 3}, given), 0);
        },
-       true},
+       true, true},
       {"topk",
        [](const TensorOptions& given) {
          return topk(x({2, 3}, given), 2).first;
@@ -230,6 +233,13 @@ void expect_taken_or_refused(const Op& op, const TensorOptions& given) {
     expect_refused(op, given);
 }
 
+void expect_bool_taken_or_refused(const Op& op, const TensorOptions& given) {
+  if (op.takes_bool)
+    expect_taken(op, given);
+  else
+    expect_refused(op, given);
+}
+
 /// Calls `check` for each dtype, saying which op, backend and dtype in messages.
 template <class Dtypes, class Check>
 void on(const testing::Place& place, const Op& op, const Dtypes& dtypes, Check&& check) {
@@ -257,8 +267,8 @@ TEST_P(OpDtypes, TakesIntegersOrRefusesThemByName) {
   on_every_backend(integers, expect_taken_or_refused);
 }
 
-TEST_P(OpDtypes, RefusesBoolByName) {
-  on_every_backend(std::array{DType::boolean}, expect_refused);
+TEST_P(OpDtypes, TakesBoolOrRefusesItByName) {
+  on_every_backend(std::array{DType::boolean}, expect_bool_taken_or_refused);
 }
 
 class OpDtypesOnGpu : public testing::OnGpu {};
@@ -269,7 +279,7 @@ TEST_F(OpDtypesOnGpu, AreThoseOfTheCpu) {
       const testing::Place gpu{"cuda", device};
       on(gpu, op, floating, expect_taken);
       on(gpu, op, integers, expect_taken_or_refused);
-      on(gpu, op, std::array{DType::boolean}, expect_refused);
+      on(gpu, op, std::array{DType::boolean}, expect_bool_taken_or_refused);
     }
 }
 
@@ -315,6 +325,27 @@ TEST(MixedOperands, AreRefusedWithBothDtypes) { expect_mixed_operands_refused(cp
 
 class MixedOperandsOnGpu : public testing::OnGpu {};
 TEST_F(MixedOperandsOnGpu, AreRefusedWithBothDtypes) { expect_mixed_operands_refused(device); }
+
+std::string refusal(const std::function<Tensor()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(IntegerOps, RefuseFractionsInTheNameOfTheOp) {
+  const Tensor bytes = ones({2}, {DType::u8});
+  const auto about = [](const char* op) {
+    return AllOf(HasSubstr(std::string(op) + ": dtype u8"), HasSubstr("0.5"), HasSubstr("to("));
+  };
+  EXPECT_THAT(refusal([&] { return bytes * 0.5; }), about("mul"));
+  EXPECT_THAT(refusal([&] { return bytes + 0.5; }), about("add"));
+  EXPECT_THAT(refusal([&] { return bytes - 0.5; }), about("sub"));
+  EXPECT_THAT(refusal([&] { return 0.5 - bytes; }), about("sub"));
+  EXPECT_THAT(refusal([&] { return Tensor(bytes).mul_(0.5); }), about("mul_"));
+}
 
 void expect_exact_integers(Device device) {
   const std::int64_t large = (std::int64_t{1} << 53) + 1;

@@ -73,6 +73,15 @@ TEST_P(ReduceContract, AccumulatesSums) {
   EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
 }
 
+TEST_P(ReduceContract, KeepsSumsInTheDtypeTheyAreHeldIn) {
+  const auto in = array({3, 5000}).set(Values(15000, 256.0));
+  const auto out = array(statistics_dtype(), {3, 1}), all = array(statistics_dtype(), {1, 5000});
+  backend().reduce->reduce(ReduceOp::square_sum, out, in, false, stream());
+  EXPECT_EQ(out.get(), Values(3, 5000 * 65536.0));
+  backend().reduce->reduce(ReduceOp::sum, all, in, false, stream());
+  EXPECT_EQ(all.get(), Values(5000, 768.0));
+}
+
 TEST_P(ReduceContract, KeepsNanAndHandlesNoElements) {
   const auto in = array({2, 200}).randomize(1);
   Values values = in.get();
@@ -172,6 +181,25 @@ TEST_P(ReduceIntegers, SumsAndExtremes) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReduceIntegers,
                          ::testing::ValuesIn(targets({DType::i64, DType::i32})), target_name);
+
+class ReduceCounts : public ContractTest {};
+
+TEST_P(ReduceCounts, GoPastTheRangeOfWhatTheyCount) {
+  const double value = dtype() == DType::boolean ? 1 : 120;
+  for (const std::int64_t count : {3, 40000}) {
+    const auto in = array({2, count}), rows = array(DType::i64, {2, 1});
+    backend().elementwise->fill(in, value, stream());
+    backend().reduce->reduce(ReduceOp::sum, rows, in, false, stream());
+    EXPECT_EQ(rows.get(), Values(2, value * static_cast<double>(count)));
+    const auto columns = array(DType::i64, {1, count});
+    backend().reduce->reduce(ReduceOp::sum, columns, in, false, stream());
+    EXPECT_EQ(columns.get(), Values(static_cast<std::size_t>(count), 2 * value));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, ReduceCounts,
+    ::testing::ValuesIn(targets({DType::i64, DType::i32, DType::u8, DType::boolean})), target_name);
 
 }  // namespace
 }  // namespace lockstep::test

@@ -75,7 +75,7 @@ TEST_P(RowsContract, CrossEntropyMatchesFormulasAndDifferences) {
   for (double& label : labels) label = std::floor(label);
   labels[4] = -100;
   const auto targets = array(DType::i64, {rows}).set(labels);
-  const auto loss = statistics({rows}), kept = statistics({rows}), counted = statistics({rows});
+  const auto loss = statistics({rows}), kept = statistics({rows, 2}), counted = statistics({rows});
   const auto dloss = statistics({rows}).set(Values(rows, 0.5));
   for (const bool weighted : {false, true})
     for (const double smoothing : {0.0, 0.1}) {
@@ -112,7 +112,7 @@ TEST_P(RowsContract, CrossEntropyNamesABadTarget) {
   if (GetParam().device.is_cuda()) return;
   const auto x = array({2, 3}).randomize(1);
   const auto targets = array(DType::i64, {2}).set({1, 3});
-  const auto loss = statistics({2}), kept = statistics({2}), counted = statistics({2});
+  const auto loss = statistics({2}), kept = statistics({2, 2}), counted = statistics({2});
   EXPECT_THROW(family().cross_entropy(loss, kept, counted, x, targets, {}, {}, stream()),
                InvalidArgument);
 }

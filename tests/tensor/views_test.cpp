@@ -1,3 +1,4 @@
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -71,11 +72,30 @@ TEST(Slice, ClipsAndCountsFromTheEndAsPythonDoes) {
   EXPECT_THROW(x.slice(1, 0, 1), InvalidArgument);
 }
 
+TEST(Slice, TakesAnyStep) {
+  const Tensor x = counting({5});
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(x.slice(0, 0, 5, most).to_vector<double>(), ElementsAre(0));
+  EXPECT_THAT(x.slice(0, 3, most, most - 1).to_vector<double>(), ElementsAre(3));
+  EXPECT_THAT(x.slice(0, 0, 5, 4).to_vector<double>(), ElementsAre(0, 4));
+  EXPECT_EQ(x.slice(0, 5, 5, most).numel(), 0);
+}
+
 TEST(Select, RefusesAnIndexOutOfRange) {
   const Tensor x = counting({2, 3});
   EXPECT_THAT(x.select(1, -1).to_vector<double>(), ElementsAre(2, 5));
-  EXPECT_THROW(x.select(1, 3), InvalidArgument);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { x.select(1, 3); }),
+              AllOf(HasSubstr("index 3"), HasSubstr("[-3, 3)"), HasSubstr("[2, 3]")));
   EXPECT_THROW(x.select(1, -4), InvalidArgument);
+}
+
+TEST(Select, CountsBeyond32Bits) {
+  const Tensor repeated = zeros({1}).expand({5000000000});
+  EXPECT_EQ(repeated.select(0, 3000000000).item(), 0.0);
+  EXPECT_THROW(repeated.select(0, 5000000000), InvalidArgument);
+  // Never read: only where the last element lies is of interest.
+  const Tensor large = from_blob(nullptr, {4294967299}, {DType::u8});
+  EXPECT_EQ(large.select(0, -1).data<std::uint8_t>() - large.data<std::uint8_t>(), 4294967298);
 }
 
 TEST(Reshape, IsAViewWhereStridesAllow) {
@@ -185,6 +205,10 @@ TEST(Flat, IteratesOverContiguousDataOnly) {
               AllOf(HasSubstr("f32"), HasSubstr("f64")));
   EXPECT_THAT(message_of<InvalidArgument>([&] { x.transpose(0, 1).flat<double>(); }),
               HasSubstr("[1, 3]"));
+}
+
+TEST(ToVector, ConvertsToBool) {
+  EXPECT_EQ(counting({3}).to_vector<bool>(), (std::vector<bool>{false, true, true}));
 }
 
 TEST(Item, NeedsOneElement) {

@@ -51,7 +51,8 @@ void cross_entropy(const CrossEntropyArguments& a, std::int64_t begin, std::int6
   for (std::int64_t row = begin; row < end; ++row) {
     const auto result = functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row));
     static_cast<A*>(a.loss)[row] = result.loss;
-    static_cast<A*>(a.lse)[row] = result.lse;
+    static_cast<A*>(a.statistics)[2 * row] = result.maximum;
+    static_cast<A*>(a.statistics)[2 * row + 1] = result.sum;
     static_cast<A*>(a.row_weight)[row] = result.row_weight;
   }
 }
@@ -59,11 +60,13 @@ void cross_entropy(const CrossEntropyArguments& a, std::int64_t begin, std::int6
 template <class T>
 void cross_entropy_backward(const CrossEntropyArguments& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
-  for (std::int64_t row = begin; row < end; ++row)
-    functional::cross_entropy_backward_row<A>(SoloGroup{},
-                                              static_cast<T*>(a.dlogits) + row * a.classes,
-                                              static_cast<const A*>(a.dloss)[row * a.dloss_stride],
-                                              static_cast<const A*>(a.lse)[row], row_of<T>(a, row));
+  for (std::int64_t row = begin; row < end; ++row) {
+    const A* const kept = static_cast<const A*>(a.statistics) + 2 * row;
+    functional::cross_entropy_backward_row<A>(
+        SoloGroup{}, static_cast<T*>(a.dlogits) + row * a.classes,
+        static_cast<const A*>(a.dloss)[row * a.dloss_stride],
+        functional::SoftmaxStatistics<A>{kept[0], kept[1]}, row_of<T>(a, row));
+  }
 }
 
 template <class T>

@@ -25,6 +25,11 @@ void check_batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor&
                  "batch_norm: training needs more than one value a channel, got shape ", x.shape());
 }
 
+/// The dtype of the bias' gradient, which may differ from the weight's and the data's.
+DType dtype_of_bias(const Tensor& bias, const Tensor& x) {
+  return bias.defined() ? bias.dtype() : x.dtype();
+}
+
 Tensor train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
              const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
@@ -40,13 +45,14 @@ Tensor train(const Tensor& x, const Tensor& running_mean, const Tensor& running_
   return record(
       "batch_norm", y,
       [x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(mean),
-       rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+       rstd = SavedTensor(rstd),
+       bias_dtype = dtype_of_bias(bias, x)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get("batch_norm"), &scale = weight.get("batch_norm");
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        const TensorOptions parameter = scale.defined() ? scale.options() : dy.options();
         const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
-        const Tensor dw = inputs.wanted(1) ? empty({input.size(1)}, parameter) : Tensor();
-        const Tensor db = inputs.wanted(2) ? empty({input.size(1)}, parameter) : Tensor();
+        const Shape channels{input.size(1)};
+        const Tensor dw = inputs.wanted(1) ? empty(channels, scale.options()) : Tensor();
+        const Tensor db = inputs.wanted(2) ? empty(channels, {bias_dtype, dy.device()}) : Tensor();
         backend_of(dy).batch_norm->train_backward(
             view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
             view_or_absent(scale), mean.get("batch_norm").view(), rstd.get("batch_norm").view(),
@@ -67,13 +73,14 @@ Tensor evaluate(const Tensor& x, const Tensor& running_mean, const Tensor& runni
   return record(
       "batch_norm", y,
       [eps, x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(running_mean),
-       var = SavedTensor(running_var)](const Tensor& dy_in, InputGradients& inputs) {
+       var = SavedTensor(running_var),
+       bias_dtype = dtype_of_bias(bias, x)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get("batch_norm"), &scale = weight.get("batch_norm");
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        const TensorOptions parameter = scale.defined() ? scale.options() : dy.options();
         const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
-        const Tensor dw = inputs.wanted(1) ? empty({input.size(1)}, parameter) : Tensor();
-        const Tensor db = inputs.wanted(2) ? empty({input.size(1)}, parameter) : Tensor();
+        const Shape channels{input.size(1)};
+        const Tensor dw = inputs.wanted(1) ? empty(channels, scale.options()) : Tensor();
+        const Tensor db = inputs.wanted(2) ? empty(channels, {bias_dtype, dy.device()}) : Tensor();
         backend_of(dy).batch_norm->eval_backward(
             view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
             view_or_absent(scale), mean.get("batch_norm").view(), var.get("batch_norm").view(), eps,

@@ -1,6 +1,9 @@
+#include <cmath>
+
 #include "autograd/ops/common.hpp"
 #include "backend/elementwise.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "tensor/overlap.hpp"
 
 namespace lockstep {
 namespace autograd {
@@ -21,6 +24,21 @@ void check_broadcasts_into(std::string_view op, const Tensor& to, const Tensor& 
       InvalidArgument, op, ": shape ", from.shape(), " does not fit into ", to.shape());
 }
 
+/// Kernels write elements in any order, and several at once.
+void check_written_once(std::string_view op, const Tensor& to) {
+  LOCKSTEP_CHECK(
+      !has_repeated_elements(to.view()), InvalidArgument, op, ": several elements of ", to.shape(),
+      " lie at one place (strides ", to.strides(),
+      ", as expand() makes them); change the tensor before it is expanded, or a clone()");
+}
+
+/// @param from seen in the shape of `to`.
+void check_not_overwritten(std::string_view op, const Tensor& to, const ArrayView& from) {
+  LOCKSTEP_CHECK(!is_overwritten(from, to.view()), InvalidArgument, op,
+                 ": the operand shares memory with the tensor that is changed, and elements would "
+                 "be overwritten before they are read; clone() the operand first");
+}
+
 /// In-place ops are not recorded: a gradient must not get lost silently.
 void check_no_gradient(std::string_view op, const Tensor& other) {
   LOCKSTEP_CHECK(!recording(other), InvalidArgument, op,
@@ -33,9 +51,11 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
   check_alike(name, self, other);
   check_broadcasts_into(name, self, other);
   check_no_gradient(name, other);
+  check_written_once(name, self);
+  const ArrayView operand = broadcast_view(other, self.shape());
+  check_not_overwritten(name, self, operand);
   begin_write(name, self);
-  backend_of(self).elementwise->binary(op, self.view(), self.view(),
-                                       broadcast_view(other, self.shape()), {.alpha = alpha},
+  backend_of(self).elementwise->binary(op, self.view(), self.view(), operand, {.alpha = alpha},
                                        stream_of(self));
 }
 
@@ -64,9 +84,15 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::mul_(double value) {
+  check_numeric("mul_", *this);
+  check_written_once("mul_", *this);
+  LOCKSTEP_CHECK(is_floating(dtype()) || value == std::floor(value), InvalidArgument,
+                 "mul_: dtype ", dtype(), " takes whole numbers, got ", value,
+                 "; the result of to(lockstep::DType::f32) takes all");
   begin_write("mul_", *this);
-  backend_of(*this).elementwise->unary(UnaryOp::affine, view(), view(), {.alpha = value},
-                                       stream_of(*this));
+  // Adding -0.0 changes nothing; +0.0 would turn -0.0 into +0.0.
+  backend_of(*this).elementwise->unary(UnaryOp::affine, view(), view(),
+                                       {.alpha = value, .beta = -0.0}, stream_of(*this));
   return *this;
 }
 
@@ -79,11 +105,15 @@ Tensor& Tensor::fill_(double value) {
 Tensor& Tensor::copy_(const Tensor& other) {
   check_broadcasts_into("copy_", *this, other);
   check_no_gradient("copy_", other);
-  begin_write("copy_", *this);
+  check_written_once("copy_", *this);
   if (device() == other.device()) {
-    backend_of(*this).elementwise->copy(view(), broadcast_view(other, shape()), stream_of(*this));
+    const ArrayView operand = broadcast_view(other, shape());
+    check_not_overwritten("copy_", *this, operand);
+    begin_write("copy_", *this);
+    backend_of(*this).elementwise->copy(view(), operand, stream_of(*this));
     return *this;
   }
+  begin_write("copy_", *this);
   // Convert and pack where the data is, move the bytes, then unpack where they arrive.
   const NoGradGuard no_recording;
   const Tensor packed = other.detach().to(dtype()).expand(shape()).contiguous();

@@ -1,5 +1,7 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 
+#include <cmath>
+
 #include "autograd/ops/common.hpp"
 #include "backend/elementwise.hpp"
 
@@ -32,6 +34,18 @@ Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
       x);
 }
 
+/// Added to a product it changes nothing; +0.0 would turn -0.0 into +0.0.
+constexpr double no_term = -0.0;
+
+/// alpha * x + beta for the op `name`, to which the user gave `value`.
+Tensor with_number(std::string_view name, const Tensor& x, double value, OpConstants constants) {
+  check_numeric(name, x);
+  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument, name,
+                 ": dtype ", x.dtype(), " takes whole numbers, got ", value,
+                 "; convert the tensor with to(lockstep::DType::f32)");
+  return unary(UnaryOp::affine, x, constants);
+}
+
 /// The result of a binary op: the operands' shape, or the one they broadcast to.
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
   check_alike(traits(op).name, a, b);
@@ -58,7 +72,7 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                                                                         InputGradients& inputs) {
         if (inputs.wanted(1)) {
           const Tensor db = sum_to(dy, shape_b);
-          inputs.set(1, factor == 1.0 ? db : affine(db, factor, 0.0));
+          inputs.set(1, factor == 1.0 ? db : mul(db, factor));
         }
         if (inputs.wanted(0)) inputs.set(0, sum_to(dy, shape_a));
       },
@@ -138,6 +152,22 @@ Tensor add(const Tensor& a, const Tensor& b, double alpha) {
 }
 Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
   return additive(BinaryOp::sub, a, b, alpha, -1.0);
+}
+Tensor add(const Tensor& x, double value) {
+  return with_number("add", x, value, {.alpha = 1.0, .beta = value});
+}
+Tensor sub(const Tensor& x, double value) {
+  return with_number("sub", x, value, {.alpha = 1.0, .beta = -value});
+}
+Tensor sub(double value, const Tensor& x) {
+  return with_number("sub", x, value, {.alpha = -1.0, .beta = value});
+}
+Tensor mul(const Tensor& x, double value) {
+  return with_number("mul", x, value, {.alpha = value, .beta = no_term});
+}
+Tensor div(const Tensor& x, double value) {
+  return unary(UnaryOp::div_scalar, is_floating(x.dtype()) ? x : x.to(DType::f32),
+               {.alpha = value});
 }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::mul, a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return binary(BinaryOp::div, a, b); }

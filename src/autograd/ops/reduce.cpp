@@ -31,9 +31,12 @@ Shape dropped_shape(const Shape& shape, const Dims& dims) {
   return dropped;
 }
 
-/// Reduces to the kept shape, not recorded.
-Tensor reduce_kept(ReduceOp op, const Tensor& x, const Shape& kept) {
-  Tensor y = empty(kept, x.options());
+/// The dtype of a sum: integers and bool are counted in i64.
+DType sum_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }
+
+/// Reduces to the kept shape, not recorded, into the input's dtype or that of a sum.
+Tensor reduce_kept(ReduceOp op, const Tensor& x, const Shape& kept, DType dtype) {
+  Tensor y = empty(kept, {dtype, x.device()});
   backend_of(x).reduce->reduce(op, y.view(), x.view(), false, stream_of(x));
   return y;
 }
@@ -45,9 +48,8 @@ Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdi
 /// Sum or mean: the gradient is spread evenly.
 Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
                         bool keepdim) {
-  check_numeric(name, x);
   const Shape kept = kept_shape(x.shape(), dims);
-  Tensor y = reduce_kept(op, x, kept);
+  Tensor y = reduce_kept(op, x, kept, sum_dtype(x.dtype()));
   if (recording(x)) {
     const double factor = op == ReduceOp::mean
                               ? static_cast<double>(numel(kept)) /
@@ -56,7 +58,7 @@ Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, con
     y = record(
         name, y,
         [shape = x.shape(), factor](const Tensor& dy, InputGradients& inputs) {
-          const Tensor scaled = factor == 1.0 ? dy : affine(dy, factor, 0.0);
+          const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
           inputs.set(0, scaled.expand(shape));
         },
         x);
@@ -67,9 +69,11 @@ Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, con
 Tensor extreme(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
                bool keepdim) {
   check_numeric(name, x);
-  LOCKSTEP_CHECK(x.numel() > 0, InvalidArgument, name, " of an empty tensor of shape ", x.shape());
   const Shape kept = kept_shape(x.shape(), dims);
-  Tensor y = reduce_kept(op, x, kept);
+  for (int i = 0; i < x.dim(); ++i)
+    LOCKSTEP_CHECK(x.shape()[i] > 0 || kept[i] == 0, InvalidArgument, name, " over dimension ", i,
+                   " of shape ", x.shape(), ": no elements have no extreme");
+  Tensor y = reduce_kept(op, x, kept, x.dtype());
   if (recording(x)) {
     y = record(
         name, y,
@@ -105,7 +109,7 @@ Tensor sum_to(const Tensor& gradient, const Shape& shape) {
   Shape kept = Dims::filled(gradient.dim(), 1);
   const int lead = gradient.dim() - shape.size();
   for (int i = 0; i < shape.size(); ++i) kept[lead + i] = shape[i];
-  return reduce_kept(ReduceOp::sum, gradient, kept).reshape(shape);
+  return reduce_kept(ReduceOp::sum, gradient, kept, gradient.dtype()).reshape(shape);
 }
 
 }  // namespace autograd
@@ -133,37 +137,44 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
   return extreme(ReduceOp::amin, "amin", x, dims, keepdim);
 }
 
-Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
-  check_floating("logsumexp", x);
+Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
+  check_floating("logsumexp", x_in);
+  const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
   Tensor shift = no_grad([&] { return amax(x, dims, true); });
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor zero = zeros({}, x.options());
   shift = where(eq(abs(shift), full({}, infinity, x.options())), zero, shift);
-  return finish(log(sum(exp(x - shift), dims, true)) + shift, x, dims, keepdim);
+  return finish(log(sum(exp(x - shift), dims, true)) + shift, x, dims, keepdim).to(x_in.dtype());
 }
 
-Tensor var(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
-  check_floating("var", x);
+Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool keepdim) {
+  check_floating("var", x_in);
+  const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   const double kept = static_cast<double>(numel(kept_shape(x.shape(), dims)));
   const double count = static_cast<double>(x.numel()) / std::max(kept, 1.0);
   const Tensor centred = x - mean(x, dims, true);
-  return sum(square(centred), dims, keepdim) / (count - static_cast<double>(correction));
+  const double freedom = std::max(count - static_cast<double>(correction), 0.0);
+  return (sum(square(centred), dims, keepdim) / freedom).to(x_in.dtype());
 }
 
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   check_floating("norm", x);
   const Shape kept = kept_shape(x.shape(), dims);
-  Tensor y = no_grad([&] { return sqrt(reduce_kept(ReduceOp::square_sum, x, kept)); });
+  const DType wide = statistics_dtype(x.dtype());
+  const Tensor length =
+      no_grad([&] { return sqrt(reduce_kept(ReduceOp::square_sum, x, kept, wide)); });
+  Tensor y = length.to(x.dtype());
   if (recording(x)) {
     y = record(
         "norm", y,
-        [x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
-                                                            InputGradients& inputs) {
-          const Tensor& length = y.get("norm");
-          const Tensor zero = zeros({}, length.options());
-          const Tensor safe = where(eq(length, zero), ones({}, length.options()), length);
-          inputs.set(0, mul(x.get("norm"), div(dy, safe)));
+        [x = SavedTensor(x), length = SavedTensor::of_result(length)](const Tensor& dy,
+                                                                      InputGradients& inputs) {
+          const Tensor& r = length.get("norm");
+          const Tensor zero = zeros({}, r.options());
+          const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
+          const Tensor& input = x.get("norm");
+          inputs.set(0, mul(input.to(r.dtype()), div(dy.to(r.dtype()), safe)).to(input.dtype()));
         },
         x);
   }
@@ -177,8 +188,8 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
   return arg_extreme("argmin", x, dim, false, keepdim);
 }
 
-Tensor cumsum(const Tensor& x, std::int64_t dim) {
-  check_numeric("cumsum", x);
+Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
+  const Tensor x = x_in.to(sum_dtype(x_in.dtype()));
   const int d = wrap_dim(dim, x.dim());
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).reduce->cumsum(y.view(), x.view(), d, false, stream_of(x));

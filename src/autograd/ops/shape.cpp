@@ -203,10 +203,12 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   return record(
       "gather", y,
       [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
-        Tensor dx = zeros(shape, dy.options());
-        backend_of(dy).reduce->scatter_add(dx.view(), dy.view(), index.get("gather").view(), d,
+        // Each addition is rounded: 16 bits would lose most of what meets at one element.
+        const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
+        const Tensor dx = zeros(shape, terms.options());
+        backend_of(dy).reduce->scatter_add(dx.view(), terms.view(), index.get("gather").view(), d,
                                            stream_of(dy));
-        inputs.set(0, std::move(dx));
+        inputs.set(0, dx.to(dy.dtype()));
       },
       x);
 }

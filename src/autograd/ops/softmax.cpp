@@ -40,7 +40,9 @@ Tensor as_rows(const Tensor& logits) {
   Dims order{0};
   for (int i = 2; i < logits.dim(); ++i) order.push_back(i);
   order.push_back(1);
-  return logits.permute(order).reshape({-1, logits.size(1)});
+  // Not -1: what an empty batch leaves for it could be anything.
+  const std::int64_t rows = logits.size(1) > 0 ? logits.numel() / logits.size(1) : 0;
+  return logits.permute(order).reshape({rows, logits.size(1)});
 }
 
 /// Loss of each row, already weighted, and what each row counts in a mean.
@@ -54,10 +56,10 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
   const Tensor weight = options.weight.defined() ? options.weight.contiguous() : options.weight;
   const TensorOptions statistics{statistics_dtype(logits.dtype()), logits.device()};
   const Shape rows{logits.size(0)};
-  const Tensor loss = empty(rows, statistics), lse = empty(rows, statistics),
-               row_weight = empty(rows, statistics);
+  const Tensor loss = empty(rows, statistics), row_weight = empty(rows, statistics),
+               kept = empty({logits.size(0), 2}, statistics);
   const backend::CrossEntropyOptions row_options{options.ignore_index, options.label_smoothing};
-  backend_of(logits).rows->cross_entropy(loss.view(), lse.view(), row_weight.view(), logits.view(),
+  backend_of(logits).rows->cross_entropy(loss.view(), kept.view(), row_weight.view(), logits.view(),
                                          targets.view(), view_or_absent(weight), row_options,
                                          stream_of(logits));
   if (!recording(logits)) return {loss, row_weight};
@@ -65,12 +67,12 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
       "cross_entropy", loss,
       [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
        weight = SavedTensor(weight),
-       lse = SavedTensor(lse)](const Tensor& dloss, InputGradients& inputs) {
+       kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
         const Tensor& x = logits.get("cross_entropy");
         Tensor dx = empty(x.shape(), x.options());
         backend_of(x).rows->cross_entropy_backward(
             dx.view(), dloss.view(), x.view(), targets.get("cross_entropy").view(),
-            view_or_absent(weight.get("cross_entropy")), lse.get("cross_entropy").view(),
+            view_or_absent(weight.get("cross_entropy")), kept.get("cross_entropy").view(),
             row_options, stream_of(x));
         inputs.set(0, std::move(dx));
       },

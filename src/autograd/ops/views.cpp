@@ -32,6 +32,8 @@ Shape infer_extent(Shape shape, std::int64_t elements) {
   int unknown = -1;
   for (int i = 0; i < shape.size(); ++i) {
     if (shape[i] != -1) {
+      LOCKSTEP_CHECK(shape[i] >= 0, InvalidArgument, "reshape: negative extent ", shape[i], " in ",
+                     asked, "; only -1 stands for what the number of elements leaves");
       known *= shape[i];
       continue;
     }
@@ -143,8 +145,9 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   const std::int64_t first = clip(start), last = std::max(first, clip(end));
   Shape new_shape = shape();
   Strides new_strides = strides();
-  new_shape[d] = (last - first + step - 1) / step;
-  new_strides[d] *= step;
+  new_shape[d] = last > first ? (last - first - 1) / step + 1 : 0;
+  // A single element has no neighbour, and a huge step no stride.
+  if (new_shape[d] > 1) new_strides[d] *= step;
   return view_op("slice", *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
                  [from = shape(), d, first, last, step](const Tensor& dy) {
                    Tensor dx = zeros(from, dy.options());
@@ -155,7 +158,11 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
 
 Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
   const int d = wrap_dim(dim, this->dim());
-  const int at = wrap_dim(index, static_cast<int>(shape()[d]));
+  const std::int64_t extent = shape()[d];
+  LOCKSTEP_CHECK(index >= -extent && index < extent, InvalidArgument, "select: index ", index,
+                 " is outside [", -extent, ", ", extent, ") of dimension ", d, " of shape ",
+                 shape());
+  const std::int64_t at = index < 0 ? index + extent : index;
   Shape without = shape();
   without.erase(d);
   return slice(d, at, at + 1).reshape(without);

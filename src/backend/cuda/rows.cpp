@@ -41,12 +41,13 @@ class CudaRows final : public Rows {
                         StreamRef stream) override {
     kernels::softmax_backward(dx, dy, y, log, stream);
   }
-  void cross_entropy(const ArrayView& loss, const ArrayView& lse, const ArrayView& row_weight,
-                     const ArrayView& logits, const ArrayView& targets, const ArrayView& weight,
-                     CrossEntropyOptions options, StreamRef stream) override {
+  void cross_entropy(const ArrayView& loss, const ArrayView& statistics,
+                     const ArrayView& row_weight, const ArrayView& logits, const ArrayView& targets,
+                     const ArrayView& weight, CrossEntropyOptions options,
+                     StreamRef stream) override {
     const ClassWeights weights(weight, stream);
     kernels::cross_entropy({.loss = loss,
-                            .lse = lse,
+                            .statistics = statistics,
                             .row_weight = row_weight,
                             .logits = logits,
                             .targets = targets,
@@ -55,7 +56,7 @@ class CudaRows final : public Rows {
   }
   void cross_entropy_backward(const ArrayView& dlogits, const ArrayView& dloss,
                               const ArrayView& logits, const ArrayView& targets,
-                              const ArrayView& weight, const ArrayView& lse,
+                              const ArrayView& weight, const ArrayView& statistics,
                               CrossEntropyOptions options, StreamRef stream) override {
     const ClassWeights weights(weight, stream);
     kernels::cross_entropy_backward({.dlogits = dlogits,
@@ -63,7 +64,7 @@ class CudaRows final : public Rows {
                                      .logits = logits,
                                      .targets = targets,
                                      .weight = weights.view(),
-                                     .lse = lse},
+                                     .statistics = statistics},
                                     options.ignore_index, options.label_smoothing, stream);
   }
   void layer_norm(const ArrayView& y, const ArrayView& mean, const ArrayView& rstd,

@@ -164,10 +164,10 @@ void mean_forward_as(const ArrayView& y, const ArrayView& x, const Grid& cut) {
     const Plane<const T> image(x, plane);
     const Plane<T> out(y, plane);
     cut.for_each([&](std::int64_t i, std::int64_t j, const Window& h, const Window& w) {
-      Sum sum = 0;
+      double sum = 0;  // one after another in f32, a large window would lose digits
       for (std::int64_t a = h.begin; a < h.end; ++a)
         for (std::int64_t b = w.begin; b < w.end; ++b) sum += static_cast<Sum>(image(a, b));
-      out(i, j) = T(sum / static_cast<Sum>(cut.divisor(h, w)));
+      out(i, j) = T(static_cast<Sum>(sum / cut.divisor(h, w)));
     });
   });
 }

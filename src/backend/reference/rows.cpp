@@ -69,13 +69,13 @@ class ReferenceRows final : public Rows {
         {.out = dx.data, .dy = dy.data, .y = y.data, .columns = columns_of(y), .log = log}, y);
   }
 
-  void cross_entropy(const ArrayView& loss, const ArrayView& lse, const ArrayView& row_weight,
-                     const ArrayView& logits, const ArrayView& targets, const ArrayView& weight,
-                     CrossEntropyOptions options, StreamRef) override {
+  void cross_entropy(const ArrayView& loss, const ArrayView& statistics,
+                     const ArrayView& row_weight, const ArrayView& logits, const ArrayView& targets,
+                     const ArrayView& weight, CrossEntropyOptions options, StreamRef) override {
     const auto dtype = require("cross_entropy", {&logits});
     check_targets(targets, columns_of(logits), options.ignore_index);
     const Widened weights(weight, host::accumulate_of(logits.dtype));
-    auto arguments = describe(logits, targets, weights, lse, options);
+    auto arguments = describe(logits, targets, weights, statistics, options);
     arguments.loss = loss.data;
     arguments.row_weight = row_weight.data;
     run(loops().cross_entropy[dtype], arguments, logits);
@@ -83,11 +83,11 @@ class ReferenceRows final : public Rows {
 
   void cross_entropy_backward(const ArrayView& dlogits, const ArrayView& dloss,
                               const ArrayView& logits, const ArrayView& targets,
-                              const ArrayView& weight, const ArrayView& lse,
+                              const ArrayView& weight, const ArrayView& statistics,
                               CrossEntropyOptions options, StreamRef) override {
     const auto dtype = require("cross_entropy_backward", {&logits, &dlogits});
     const Widened weights(weight, host::accumulate_of(logits.dtype));
-    auto arguments = describe(logits, targets, weights, lse, options);
+    auto arguments = describe(logits, targets, weights, statistics, options);
     arguments.dlogits = dlogits.data;
     arguments.dloss = dloss.data;
     arguments.dloss_stride = dloss.rank() ? dloss.strides.back() : 0;
@@ -176,12 +176,12 @@ class ReferenceRows final : public Rows {
   static const RowLoops& loops() { return host::loops().rows; }
 
   static host::CrossEntropyArguments describe(const ArrayView& logits, const ArrayView& targets,
-                                              const Widened& weights, const ArrayView& lse,
+                                              const Widened& weights, const ArrayView& statistics,
                                               const CrossEntropyOptions& options) {
     return {.logits = logits.data,
             .targets = targets.as<const std::int64_t>(),
             .weight = weights.data(),
-            .lse = lse.data,
+            .statistics = statistics.data,
             .classes = columns_of(logits),
             .ignore_index = options.ignore_index,
             .smoothing = options.label_smoothing};

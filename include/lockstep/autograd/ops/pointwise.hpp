@@ -67,12 +67,22 @@ Tensor affine(const Tensor& x, double alpha, double beta);
 
 /// a + alpha * b.
 Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);
+/// x + value. Integer dtypes take whole numbers only, here as in `sub` and `mul`.
+Tensor add(const Tensor& x, double value);
 /// a - alpha * b.
 Tensor sub(const Tensor& a, const Tensor& b, double alpha = 1.0);
+/// x - value.
+Tensor sub(const Tensor& x, double value);
+/// value - x.
+Tensor sub(double value, const Tensor& x);
 /// a * b.
 Tensor mul(const Tensor& a, const Tensor& b);
+/// x * value.
+Tensor mul(const Tensor& x, double value);
 /// a / b. Integers divide towards zero.
 Tensor div(const Tensor& a, const Tensor& b);
+/// x / value. Integers and bool become f32 first.
+Tensor div(const Tensor& x, double value);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 /// The smaller; at ties each gets half of the gradient.
@@ -104,19 +114,19 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 /// Elementwise a / b, recorded.
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 /// Elementwise x + value, recorded.
-inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1.0, value); }
+inline Tensor operator+(const Tensor& x, double value) { return add(x, value); }
 /// Elementwise value + x, recorded.
-inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1.0, value); }
+inline Tensor operator+(double value, const Tensor& x) { return add(x, value); }
 /// Elementwise x - value, recorded.
-inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1.0, -value); }
+inline Tensor operator-(const Tensor& x, double value) { return sub(x, value); }
 /// Elementwise value - x, recorded.
-inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1.0, value); }
+inline Tensor operator-(double value, const Tensor& x) { return sub(value, x); }
 /// Elementwise x * value, recorded.
-inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0.0); }
+inline Tensor operator*(const Tensor& x, double value) { return mul(x, value); }
 /// Elementwise value * x, recorded.
-inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0.0); }
+inline Tensor operator*(double value, const Tensor& x) { return mul(x, value); }
 /// Elementwise x / value, recorded.
-inline Tensor operator/(const Tensor& x, double value) { return affine(x, 1.0 / value, 0.0); }
+inline Tensor operator/(const Tensor& x, double value) { return div(x, value); }
 /// Elementwise -x, recorded.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 

@@ -11,17 +11,18 @@
 
 namespace lockstep {
 
-/// Sum. Floating, i64 and i32.
+/// Sum. Integers and bool (which counts what is true) give i64.
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Arithmetic mean. Floating.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// Largest element; ties share the gradient equally.
+/// Largest element; ties share the gradient equally. @throws InvalidArgument where a dimension it
+/// goes over is empty.
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Smallest element; ties share the gradient equally.
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// log(sum(exp(x))), without overflow.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// Variance; `correction` is subtracted from the count (1: unbiased).
+/// Variance; `correction` is subtracted from the count (1: unbiased), down to 0 at most.
 Tensor var(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
            bool keepdim = false);
 /// Euclidean norm; gradient 0 at 0.
@@ -31,7 +32,7 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 /// Position (i64) of the first smallest element along a dimension. Not differentiable.
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
-/// Running sum along a dimension.
+/// Running sum along a dimension. Integers and bool give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
 /// The k largest elements along a dimension, in falling order, and their positions (i64).
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1);

@@ -1,0 +1,185 @@
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/place.hpp"
+
+// Values at the edges of a dtype's range and precision, on every backend.
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Place;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+class OpNumerics : public ::testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override {
+    if (testing::is_missing(GetParam())) GTEST_SKIP() << "no CUDA device on this machine";
+    scope_.emplace(GetParam());
+  }
+  TensorOptions in(DType dtype) const { return {dtype, GetParam().device}; }
+  template <class T>
+  Tensor values(std::initializer_list<T> list) const {
+    return tensor<T>(list).to(GetParam().device);
+  }
+
+ private:
+  std::optional<testing::PlaceScope> scope_;
+};
+
+TEST_P(OpNumerics, LossesOfLargeLogitsKeepTheirDifferences) {
+  for (const double value : {1e4, 1e6, 1e7, 1e8}) {
+    Tensor x = full({1, 2}, value, in(DType::f32)).set_requires_grad();
+    const Tensor loss = cross_entropy(x, values<std::int64_t>({0}));
+    loss.backward();
+    EXPECT_NEAR(loss.item(), 0.693147, 1e-6) << value;
+    EXPECT_THAT(x.grad().to_vector<double>(), ElementsAre(-0.5, 0.5)) << value;
+  }
+  const Tensor apart = values<float>({10000, 9990}).reshape({1, 2});
+  EXPECT_NEAR(cross_entropy(apart, values<std::int64_t>({0})).item(), 4.53989e-05, 1e-7);
+  const Tensor smoothed = cross_entropy(apart, values<std::int64_t>({0}), {.label_smoothing = 0.5});
+  EXPECT_NEAR(smoothed.item(), 2.5 + 4.53989e-05, 1e-6);
+  const Tensor logarithms = log_softmax(full({2}, 1e6, in(DType::f32)), 0);
+  EXPECT_NEAR(logarithms.select(0, 0).item(), -0.693147, 1e-6);
+}
+
+TEST_P(OpNumerics, HalfPrecisionReductionsDoNotOverflowInside) {
+  for (const double value : {300.0, 1e-4}) {
+    Tensor x = full({1}, value, in(DType::f16)).set_requires_grad();
+    const Tensor length = norm(x);
+    EXPECT_EQ(length.item(), x.item());
+    length.backward();
+    EXPECT_NEAR(x.grad().item(), 1.0, 1e-3);
+  }
+  const Tensor wide = cat({full({500}, 10.0, in(DType::f16)), full({500}, -10.0, in(DType::f16))});
+  EXPECT_NEAR(var(wide).item(), 100.1, 0.05);
+  EXPECT_NEAR(logsumexp(zeros({70000}, in(DType::f16))).item(), std::log(70000.0), 0.01);
+  EXPECT_EQ(var(wide).dtype(), DType::f16);
+  EXPECT_EQ(logsumexp(wide).dtype(), DType::f16);
+}
+
+TEST_P(OpNumerics, PoolingOfLargeWindowsStaysAccurate) {
+  const Tensor image = full({1, 1, 512, 512}, 0.1, in(DType::f32));
+  EXPECT_NEAR(adaptive_avg_pool2d(image, 1).item(), 0.1, 1e-7);
+  EXPECT_NEAR(avg_pool2d(image, {.kernel = 512}).item(), 0.1, 1e-7);
+}
+
+TEST_P(OpNumerics, GatherGradientsOfManyDuplicatesAddUp) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Tensor table = zeros({1}, in(dtype)).set_requires_grad();
+    sum(gather(table, 0, zeros({1000}, in(DType::i64)))).backward();
+    EXPECT_EQ(table.grad().item(), 1000.0);
+    EXPECT_EQ(table.grad().dtype(), dtype);
+  }
+}
+
+TEST_P(OpNumerics, DivisionByATinyNumberDoesNotOverflow) {
+  Tensor x = values<float>({0, 1e-10F, 1e-38F}).set_requires_grad();
+  const Tensor y = x / 1e-39;
+  const std::vector<double> quotients = y.to_vector<double>();
+  EXPECT_EQ(quotients[0], 0.0);
+  EXPECT_NEAR(quotients[1] / 1e29, 1.0, 1e-5);
+  EXPECT_NEAR(quotients[2], 10.0, 1e-4);
+  y.backward(full({3}, 1e-39, in(DType::f32)));
+  EXPECT_NEAR(x.grad().to_vector<double>()[0], 1.0, 1e-5);
+}
+
+TEST_P(OpNumerics, GradientsOfADivisionDoNotSquareTheDivisor) {
+  for (const auto& [x, y] : {std::pair{1e-30, 1e-25}, std::pair{1e20, 1e20}}) {
+    const Tensor a = full({1}, x, in(DType::f32));
+    Tensor b = full({1}, y, in(DType::f32)).set_requires_grad();
+    div(a, b).backward();
+    EXPECT_NEAR(b.grad().item() / (-(x / y) / y), 1.0, 1e-5);
+  }
+}
+
+TEST_P(OpNumerics, ScalarFactorsAndTermsKeepTheSignOfZero) {
+  const Tensor zero = values<double>({-0.0});
+  for (const Tensor& same : {zero * 1.0, 1.0 * zero, zero - 0.0, zero / 1.0})
+    EXPECT_TRUE(std::signbit(same.item()));
+  EXPECT_FALSE(std::signbit((zero + 0.0).item()));
+  EXPECT_FALSE(std::signbit((zero * -1.0).item()));
+  Tensor changed = zero.clone();
+  EXPECT_TRUE(std::signbit(changed.mul_(1.0).item()));
+}
+
+TEST_P(OpNumerics, VarianceWithoutDegreesOfFreedomIsInfinite) {
+  EXPECT_EQ(var(values<float>({1, 2, 3}), {}, 5).item(), infinity);
+  EXPECT_EQ(var(values<float>({1, 2, 3}), {}, 3).item(), infinity);
+  EXPECT_TRUE(std::isnan(var(values<float>({1}), {}, 1).item()));
+}
+
+TEST_P(OpNumerics, SumsOfIntegersAndBoolsAreCountedIn64Bits) {
+  const Tensor large = full({3}, 2000000000.0, in(DType::i32));
+  const Tensor bytes = full({2, 3}, 200, in(DType::u8));
+  EXPECT_EQ(sum(large).to_vector<std::int64_t>(), std::vector<std::int64_t>{6000000000});
+  EXPECT_EQ(sum(large).dtype(), DType::i64);
+  EXPECT_THAT(sum(bytes, {0}).to_vector<std::int64_t>(), ElementsAre(400, 400, 400));
+  EXPECT_THAT(sum(bytes, {1}).to_vector<std::int64_t>(), ElementsAre(600, 600));
+  EXPECT_THAT(cumsum(bytes, 0).to_vector<std::int64_t>(),
+              ElementsAre(200, 200, 200, 400, 400, 400));
+  const Tensor hits = eq(bytes, bytes);
+  EXPECT_EQ(sum(hits).item(), 6.0);
+  EXPECT_EQ(sum(hits).dtype(), DType::i64);
+  EXPECT_THAT(cumsum(hits, 1).to_vector<std::int64_t>(), ElementsAre(1, 2, 3, 1, 2, 3));
+  EXPECT_EQ(sum(zeros({0}, in(DType::boolean))).item(), 0.0);
+}
+
+TEST_P(OpNumerics, DivisionOfIntegersByANumberIsFloating) {
+  for (const DType dtype : {DType::u8, DType::i32, DType::i64}) {
+    const Tensor quotient = full({2}, 51, in(dtype)) / 255.0;
+    EXPECT_EQ(quotient.dtype(), DType::f32);
+    EXPECT_FLOAT_EQ(static_cast<float>(quotient.select(0, 1).item()), 0.2F);
+  }
+}
+
+TEST_P(OpNumerics, EmptyTensorsAreContiguousHoweverTheyWereMade) {
+  const Tensor x = zeros({0, 3, 4}, in(DType::f32)).transpose(1, 2);
+  EXPECT_TRUE(x.is_contiguous());
+  EXPECT_EQ(x.flatten().shape(), (Shape{0}));
+  EXPECT_EQ(x.reshape({2, 0, 5}).shape(), (Shape{2, 0, 5}));
+  EXPECT_EQ(linear(x, ones({2, 3}, in(DType::f32))).shape(), (Shape{0, 4, 2}));
+  EXPECT_EQ(relu(x).shape(), (Shape{0, 4, 3}));
+  const Tensor logits = zeros({0, 5, 2, 2}, in(DType::f32));
+  EXPECT_TRUE(std::isnan(cross_entropy(logits, zeros({0, 2, 2}, in(DType::i64))).item()));
+  EXPECT_EQ(
+      cross_entropy(logits, zeros({0, 2, 2}, in(DType::i64)), {.reduction = Reduction::sum}).item(),
+      0.0);
+}
+
+TEST_P(OpNumerics, SoftmaxAndExtremesOfNothingHaveShapes) {
+  for (const std::int64_t dim : {0, 1}) {
+    EXPECT_EQ(softmax(zeros({0, 5}, in(DType::f32)), dim).shape(), (Shape{0, 5}));
+    EXPECT_EQ(log_softmax(zeros({5, 0}, in(DType::f32)), dim).shape(), (Shape{5, 0}));
+  }
+  EXPECT_EQ(amax(zeros({0, 3}, in(DType::f32)), {1}).shape(), (Shape{0}));
+  EXPECT_EQ(amin(zeros({0, 3}, in(DType::i32)), {1}, true).shape(), (Shape{0, 1}));
+  EXPECT_THROW(amax(zeros({0, 3}, in(DType::f32)), {0}), InvalidArgument);
+  EXPECT_THROW(amax(zeros({0}, in(DType::f32))), InvalidArgument);
+}
+
+TEST_P(OpNumerics, BatchNormTakesParametersOfDifferentDtypes) {
+  const Tensor x = randn({2, 3, 4, 4}, in(DType::f32)).to(DType::bf16);
+  for (const bool training : {true, false}) {
+    Tensor bias = zeros({3}, in(DType::f32)).set_requires_grad();
+    const Tensor mean = zeros({3}, in(DType::f32)), variance = ones({3}, in(DType::f32));
+    sum(batch_norm(x, mean, variance, {}, bias, {.training = training})).backward();
+    EXPECT_EQ(bias.grad().dtype(), DType::f32);
+    EXPECT_THAT(bias.grad().to_vector<double>(), ElementsAre(32, 32, 32));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OpNumerics, ::testing::ValuesIn(testing::places()),
+                         testing::place_name);
+
+}  // namespace
+}  // namespace lockstep::test
