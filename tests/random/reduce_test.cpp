@@ -1,0 +1,266 @@
+#include "lockstep/autograd/ops/reduce.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "random/naive.hpp"
+
+// Reductions over random dimensions of random shapes and memory layouts, against loops in double.
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
+
+/// The elements that each output of a reduction stands for, by position.
+struct Groups {
+  Shape kept, shape;
+  std::vector<std::vector<std::int64_t>> members;
+
+  Groups(const Shape& from, const Dims& dims, bool keepdim)
+      : kept(kept_shape(from, dims)),
+        shape(keepdim ? kept : dropped_shape(from, dims)),
+        members(static_cast<std::size_t>(numel(kept))) {
+    for (std::int64_t i = 0; i < numel(from); ++i)
+      members[static_cast<std::size_t>(broadcast_position(index_of(i, from), kept))].push_back(i);
+  }
+  std::int64_t largest() const {
+    std::size_t most = 0;
+    for (const auto& group : members) most = std::max(most, group.size());
+    return static_cast<std::int64_t>(most);
+  }
+};
+
+/// One reduction: its value over a group, what errors are relative to, and the gradient of each
+/// member.
+struct NaiveReduction {
+  const char* name;
+  Tensor (*call)(const Tensor& x, const Dims& dims, bool keepdim);
+  double (*value)(const Values& x);
+  double (*magnitude)(const Values& x);
+  double (*slope)(const Values& x, std::size_t i);
+  bool of_nothing;  ///< has a value without elements
+};
+
+double sum_of(const Values& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+double mean_of(const Values& x) { return sum_of(x) / static_cast<double>(x.size()); }
+double size_of_terms(const Values& x) {
+  double total = 0;
+  for (const double value : x) total += std::abs(value);
+  return total;
+}
+double mean_size(const Values& x) {
+  return x.empty() ? 0 : size_of_terms(x) / static_cast<double>(x.size());
+}
+double norm_of(const Values& x) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  return std::sqrt(squares);
+}
+double variance_of(const Values& x) {
+  const double mean = mean_of(x);
+  double squares = 0;
+  for (const double value : x) squares += (value - mean) * (value - mean);
+  return squares / std::max(static_cast<double>(x.size()) - 1, 0.0);
+}
+double logsumexp_of(const Values& x) {
+  double sum = 0;
+  for (const double value : x) sum += std::exp(value);
+  return std::log(sum);
+}
+double largest_of(const Values& x) { return *std::ranges::max_element(x); }
+double smallest_of(const Values& x) { return *std::ranges::min_element(x); }
+double share_of(const Values& x, std::size_t i, double extreme) {
+  return x[i] == extreme ? 1.0 / static_cast<double>(std::ranges::count(x, extreme)) : 0.0;
+}
+
+constexpr NaiveReduction reductions[] = {
+    {"sum", sum, sum_of, size_of_terms, [](const Values&, std::size_t) { return 1.0; }, true},
+    {"mean", mean, mean_of, mean_size,
+     [](const Values& x, std::size_t) { return 1.0 / static_cast<double>(x.size()); }, true},
+    {"norm", norm, norm_of, norm_of,
+     [](const Values& x, std::size_t i) { return norm_of(x) == 0 ? 0 : x[i] / norm_of(x); }, true},
+    {"var", [](const Tensor& x, const Dims& dims, bool keep) { return var(x, dims, 1, keep); },
+     variance_of, [](const Values& x) { return variance_of(x) + 1; },
+     [](const Values& x, std::size_t i) {
+       return 2 * (x[i] - mean_of(x)) / (static_cast<double>(x.size()) - 1);
+     },
+     true},
+    {"logsumexp", logsumexp, logsumexp_of, [](const Values& x) { return 2 + logsumexp_of(x); },
+     [](const Values& x, std::size_t i) { return std::exp(x[i] - logsumexp_of(x)); }, false},
+    {"amax", amax, largest_of, [](const Values&) { return 0.0; },
+     [](const Values& x, std::size_t i) { return share_of(x, i, largest_of(x)); }, false},
+    {"amin", amin, smallest_of, [](const Values&) { return 0.0; },
+     [](const Values& x, std::size_t i) { return share_of(x, i, smallest_of(x)); }, false},
+};
+
+Values pick(const Values& from, const std::vector<std::int64_t>& positions) {
+  Values values;
+  for (const auto position : positions) values.push_back(at(from, position));
+  return values;
+}
+
+class RandomReduce : public RandomCases {
+ protected:
+  static AssertionResult check_case(RandomCase& c) {
+    const NaiveReduction& op = reductions[c.integer(0, std::size(reductions) - 1)];
+    const Shape from = c.shape(static_cast<int>(c.integer(0, 4)), 30, 1500);
+    const Dims dims = some_dims(c, from.size());
+    const bool keepdim = c.chance(0.5);
+    c.note(op.name, " over ", dims, keepdim ? " kept" : "");
+    const RandomTensor x = c.tensor(from);
+    const Groups groups(from, dims, keepdim);
+    const auto n = static_cast<std::int64_t>(groups.members.size());
+    const bool nothing = n > 0 && groups.members[0].empty();
+    if (nothing && !op.of_nothing) return refuses(op, x, dims, keepdim);
+    // A variance of one element is 0 / 0, and its gradient depends on the order of operations.
+    const bool alone =
+        op.call != sum && groups.largest() == 1 && std::string_view("var") == op.name;
+    const RandomTensor dy = c.tensor(groups.shape);
+    Expected y(n), dx(numel(from));
+    for (std::size_t i = 0; i < groups.members.size(); ++i) {
+      const Values members = pick(x.values, groups.members[i]);
+      y.values[i] = op.value(members);
+      y.magnitudes[i] = op.magnitude(members);
+      for (std::size_t k = 0; k < members.size(); ++k) {
+        const auto to = static_cast<std::size_t>(groups.members[i][k]);
+        dx.values[to] = dy.values[i] * op.slope(members, k);
+        dx.magnitudes[to] = std::abs(dx.values[to]) + held(c) * std::abs(dy.values[i]);
+      }
+    }
+    const double allowed = sum_tolerance(c.setting().dtype, static_cast<double>(groups.largest()));
+    const Tensor input = leaf(x), output = op.call(input, dims, keepdim);
+    if (auto r = agrees(output, groups.shape, y, allowed); !r) return r;
+    if (alone) return AssertionSuccess();
+    output.backward(dy);
+    if (auto r = agrees(input.grad(), from, dx, 8 * allowed); !r) return r << ": the gradient";
+    return AssertionSuccess();
+  }
+
+ private:
+  /// What sums of f32 lose, in units of the dtype's own rounding.
+  static double held(const RandomCase& c) {
+    return held_rounding(c.setting().dtype) / test::rounding(c.setting().dtype);
+  }
+  static AssertionResult refuses(const NaiveReduction& op, const RandomTensor& x, const Dims& dims,
+                                 bool keepdim) {
+    try {
+      op.call(x, dims, keepdim);
+    } catch (const InvalidArgument&) {
+      return AssertionSuccess();
+    }
+    return AssertionFailure() << op.name << " of nothing was not refused";
+  }
+};
+
+TEST_P(RandomReduce, AgreesWithLoops) { run_cases(250, check_case); }
+TEST_P(RandomReduce, SlowAgreesWithLoops) { run_cases(25000, check_case); }
+
+constexpr auto floating = {DType::f64, DType::f32, DType::bf16, DType::f16};
+constexpr auto numeric = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                          DType::i64, DType::i32, DType::u8};
+INSTANTIATE_TEST_SUITE_P(Backends, RandomReduce, ::testing::ValuesIn(settings(floating)),
+                         setting_name);
+
+/// Sums of integers, of any dtype and of bool.
+class RandomCount : public RandomCases {
+ protected:
+  static AssertionResult check_case(RandomCase& c) {
+    const Shape from = c.shape(static_cast<int>(c.integer(0, 4)), 30, 3000);
+    const Dims dims = some_dims(c, from.size());
+    const bool keepdim = c.chance(0.5);
+    c.note("over ", dims);
+    const bool truth = c.setting().dtype == DType::boolean;
+    const RandomTensor x = c.tensor(from, {0, truth ? 1.0 : 250.0});
+    const Groups groups(from, dims, keepdim);
+    Values y;
+    for (const auto& group : groups.members) y.push_back(sum_of(pick(x.values, group)));
+    const Tensor total = sum(x, dims, keepdim);
+    if (total.dtype() != DType::i64) return AssertionFailure() << "a sum in " << total.dtype();
+    return agrees(total, groups.shape, exactly(y), 0);
+  }
+};
+
+TEST_P(RandomCount, AgreesWithLoops) { run_cases(60, check_case); }
+TEST_P(RandomCount, SlowAgreesWithLoops) { run_cases(6000, check_case); }
+
+INSTANTIATE_TEST_SUITE_P(Backends, RandomCount,
+                         ::testing::ValuesIn(settings({DType::i64, DType::i32, DType::u8,
+                                                       DType::boolean})),
+                         setting_name);
+
+/// Ops along one dimension: running sums, positions of extremes, the k largest.
+class RandomLines : public RandomCases {
+ protected:
+  static AssertionResult check_case(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 4)), 30, 1500);
+    const std::int64_t dim = c.integer(0, shape.size() - 1);
+    c.note("along ", dim);
+    // Few different values, so that some are equal.
+    const RandomTensor x = c.tensor(shape, c.chance(0.5) ? Range{0, 4} : Range{0, 100});
+    const Groups lines(shape, {dim}, true);
+    if (auto r = check_cumsum(c, x, dim, lines); !r) return r << ": cumsum";
+    if (shape[static_cast<int>(dim)] == 0) return AssertionSuccess();
+    return check_order(c, x, dim, lines);
+  }
+
+ private:
+  static AssertionResult check_cumsum(RandomCase& c, const RandomTensor& x, std::int64_t dim,
+                                      const Groups& lines) {
+    const DType dtype = c.setting().dtype;
+    Expected y(x.tensor.numel());
+    for (const auto& line : lines.members) {
+      double total = 0;
+      for (const auto position : line) y.add(position, total += at(x.values, position));
+    }
+    const Tensor sums = cumsum(x, dim);
+    if (sums.dtype() != (is_floating(dtype) ? dtype : DType::i64))
+      return AssertionFailure() << "running sums in " << sums.dtype();
+    const double terms = static_cast<double>(lines.largest());
+    return agrees(sums, x.shape(), y, is_floating(dtype) ? sum_tolerance(dtype, terms) : 0);
+  }
+  static AssertionResult check_order(RandomCase& c, const RandomTensor& x, std::int64_t dim,
+                                     const Groups& lines) {
+    const std::int64_t length = x.shape()[static_cast<int>(dim)], k = c.integer(0, length);
+    c.note("k ", k);
+    Shape best = x.shape();
+    best[static_cast<int>(dim)] = k;
+    Values first_largest, first_smallest, values(static_cast<std::size_t>(numel(best)));
+    Values places(values.size());
+    for (const auto& line : lines.members) {
+      const Values members = pick(x.values, line);
+      std::vector<std::size_t> order(members.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return members[i]; });
+      first_largest.push_back(static_cast<double>(order[0]));
+      first_smallest.push_back(
+          static_cast<double>(std::ranges::min_element(members) - members.begin()));
+      for (std::int64_t i = 0; i < k; ++i) {
+        Dims index = index_of(line[0], x.shape());
+        index[static_cast<int>(dim)] = i;
+        const auto to = static_cast<std::size_t>(position_of(index, best));
+        places[to] = static_cast<double>(order[static_cast<std::size_t>(i)]);
+        values[to] = members[order[static_cast<std::size_t>(i)]];
+      }
+    }
+    if (auto r = agrees(argmax(x, dim, true), lines.kept, exactly(first_largest), 0); !r)
+      return r << ": argmax";
+    if (auto r = agrees(argmin(x, dim, true), lines.kept, exactly(first_smallest), 0); !r)
+      return r << ": argmin";
+    const auto [top, indices] = topk(x, k, dim);
+    if (auto r = agrees(top, best, exactly(values), 0); !r) return r << ": topk";
+    return agrees(indices, best, exactly(places), 0) << ": positions of topk";
+  }
+};
+
+TEST_P(RandomLines, AgreeWithLoops) { run_cases(100, check_case); }
+TEST_P(RandomLines, SlowAgreeWithLoops) { run_cases(10000, check_case); }
+
+INSTANTIATE_TEST_SUITE_P(Backends, RandomLines, ::testing::ValuesIn(settings(numeric)),
+                         setting_name);
+
+}  // namespace
+}  // namespace lockstep::testing
