@@ -6,6 +6,7 @@
 #include <span>
 #include <thread>
 
+#include "base/first_device.hpp"
 #include "nccl/failure.hpp"
 #include "nccl/membership.hpp"
 
@@ -51,7 +52,7 @@ void create(Communicator& communicator, const ncclUniqueId& id) {
   const GiveUp give_up = [&] { return communicator.is_aborted(); };
   Card identity;
   identity.rank = communicator.rank();
-  identity.device = communicator.options().device;
+  identity.device = first_device() + communicator.options().device;
   communicator.set_board(form(
       identity, communicator.size(),
       [&](const Card& own) { return join_meeting(id, own, communicator.size(), give_up); },
@@ -62,7 +63,7 @@ void split(Communicator& parent, std::uint64_t number, int color, int key, Commu
   const GiveUp give_up = [&] { return parent.is_aborted() || (child && child->is_aborted()); };
   Card identity;
   identity.rank = parent.rank();
-  identity.device = parent.options().device;
+  identity.device = first_device() + parent.options().device;
   identity.color = color;
   identity.key = key;
   if (!child) {

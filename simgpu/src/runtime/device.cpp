@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <string_view>
 #include <utility>
 
+#include <unistd.h>
+
+#include "base/first_device.hpp"
 #include "base/options.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
@@ -18,9 +24,17 @@ namespace {
 thread_local int device_of_thread = 0;
 std::atomic<unsigned> device_flags = cudaDeviceScheduleAuto;
 
+// Tells this host's devices from those of others.
+std::uint32_t host_hash() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return static_cast<std::uint32_t>(std::hash<std::string_view>{}(name));
+}
+
 bool exists(int device) { return device >= 0 && device < options().devices; }
 
-int attribute_of(cudaDeviceAttr attribute, int device) {
+int attribute_of(cudaDeviceAttr attribute, int visible) {
+  const int device = first_device() + visible;  // as the host counts, for its address on the bus
   switch (attribute) {
 #define SIMGPU_ATTRIBUTE(name, number, value) \
   case name:                                  \
@@ -61,8 +75,8 @@ void fill_limits(cudaDeviceProp& to, int device) {
 void fill_identity(cudaDeviceProp& to, int device) {
   const auto of = [device](cudaDeviceAttr attribute) { return attribute_of(attribute, device); };
   std::snprintf(to.name, sizeof to.name, "Simulated GPU (H100 limits)");
-  std::snprintf(to.uuid.bytes, sizeof to.uuid.bytes, "simulated-%u",
-                static_cast<unsigned>(device) % 100);
+  std::snprintf(to.uuid.bytes, sizeof to.uuid.bytes, "sim-%08x-%u", host_hash(),
+                static_cast<unsigned>(first_device() + device) % 100);
   to.totalGlobalMem = options().memory;
   to.major = of(cudaDevAttrComputeCapabilityMajor);
   to.minor = of(cudaDevAttrComputeCapabilityMinor);
@@ -182,7 +196,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
     if (!simgpu::exists(device)) return cudaErrorInvalidDevice;
     if (id == nullptr || length < 13) return cudaErrorInvalidValue;
     std::snprintf(id, static_cast<std::size_t>(length), "0000:%02X:00.0",
-                  static_cast<unsigned>(device + 1) & 0xFF);
+                  static_cast<unsigned>(simgpu::first_device() + device + 1) & 0xFF);
     return cudaSuccess;
   });
 }

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <vector>
 
 #include "lockstep/observe/log.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/device_identity.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -38,35 +43,63 @@ std::optional<int> index_of(const std::string& wanted) {
   return index;
 }
 
-Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted) {
-  const std::optional<int> index = index_of(wanted);
+// The indices of the GPUs that this rank may take: all that it sees, or the one asked for.
+std::vector<int> candidates(const std::string& wanted) {
+  if (wanted == "cpu") return {};
   const int count = cuda_device_count();
+  std::vector<int> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  if (wanted == "auto") return all;
+  const std::optional<int> index = index_of(wanted);
   LOCKSTEP_CHECK(count > 0, Unsupported, "device ", wanted,
                  " was asked for, but this machine has no usable GPU or this build no CUDA; use "
                  "--device cpu or auto");
-  if (!index) {
-    LOCKSTEP_CHECK(bootstrap.local_size() <= count, Unsupported, bootstrap.local_size(),
-                   " ranks on host ",
-                   bootstrap.peers()[static_cast<std::size_t>(bootstrap.rank())].host, " but only ",
-                   count, " GPUs: every rank needs its own");
-    return cuda(bootstrap.local_rank());
-  }
-  LOCKSTEP_CHECK(*index < count, Unsupported, "device ", wanted, " does not exist: this host has ",
+  if (!index) return all;
+  LOCKSTEP_CHECK(*index < count, Unsupported, "device ", wanted, " does not exist: this rank sees ",
                  count, " GPUs, 0 to ", count - 1);
-  LOCKSTEP_CHECK(bootstrap.local_size() == 1, Unsupported, "device ", wanted, " would be used by ",
-                 bootstrap.local_size(),
-                 " ranks of this host; use --device cuda, which gives each rank its own");
-  return cuda(*index);
+  return {*index};
+}
+
+std::string identities_of(const std::vector<int>& indices) {
+  std::string text;
+  for (const int index : indices) text += cuda_device_identity(index) + ' ';
+  return text;
+}
+
+// Which of its candidates each rank takes: the first that no lower rank took. GPUs are told apart
+// by identity, as ranks may see different ones: a launcher that gives each rank a GPU of its own
+// makes it number 0 for all of them. @return -1 for a rank that is left without one
+std::vector<int> share_out(const std::vector<std::string>& identities_by_rank) {
+  std::set<std::string> taken;
+  std::vector<int> places;
+  for (const std::string& identities : identities_by_rank) {
+    std::istringstream words(identities);
+    int place = -1, next = 0;
+    for (std::string identity; place < 0 && words >> identity; ++next)
+      if (taken.insert(identity).second) place = next;
+    places.push_back(place);
+  }
+  return places;
+}
+
+Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted, const std::vector<int>& indices,
+                  const std::vector<int>& places) {
+  for (std::size_t rank = 0; rank < places.size(); ++rank)
+    LOCKSTEP_CHECK(places[rank] >= 0, Unsupported, "rank ", rank, " on host ",
+                   bootstrap.peers()[rank].host,
+                   index_of(wanted) ? " asks for a GPU that a lower rank uses"
+                                    : " sees no GPU that lower ranks leave: there are too few GPUs",
+                   ": every rank needs its own");
+  return cuda(
+      indices[static_cast<std::size_t>(places[static_cast<std::size_t>(bootstrap.rank())])]);
 }
 
 // With "auto" a single rank without a GPU puts the whole job on the CPU: one group, one backend.
-Device choose_automatically(Bootstrap& bootstrap) {
-  const bool has_gpu = cuda_device_count() >= bootstrap.local_size();
-  const auto all = bootstrap.all_gather_bytes(has_gpu ? "1" : "0");
-  const bool everywhere = std::ranges::all_of(all, [](const auto& text) { return text == "1"; });
+Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& places) {
+  const bool everywhere = std::ranges::all_of(places, [](int place) { return place >= 0; });
   if (bootstrap.rank() == 0 && !everywhere)
     LOCKSTEP_LOG(info, "device auto: no GPU for every rank, so the job runs on the CPU");
-  return everywhere ? cuda(bootstrap.local_rank()) : cpu;
+  return everywhere ? cuda(places[static_cast<std::size_t>(bootstrap.rank())]) : cpu;
 }
 
 // "cuda" for "cuda:1": hosts may differ in which GPU they use, not in whether.
@@ -93,12 +126,17 @@ void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose) {
 }
 
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
-  Device device = cpu;
+  std::vector<int> indices;
+  std::string identities;
   agree_on_errors(bootstrap, [&] {
-    if (wanted != "auto" && wanted != "cpu") device = choose_gpu(bootstrap, wanted);
+    indices = candidates(wanted);
+    identities = identities_of(indices);
   });
   check_same_kind(bootstrap, wanted);
-  return wanted == "auto" ? choose_automatically(bootstrap) : device;
+  if (wanted == "cpu") return cpu;
+  const std::vector<int> places = share_out(bootstrap.all_gather_bytes(identities));
+  return wanted == "auto" ? choose_automatically(bootstrap, places)
+                          : choose_gpu(bootstrap, wanted, indices, places);
 }
 
 }  // namespace lockstep::comm
