@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "backend/cuda/log_once.hpp"
 #include "backend/cuda/scratch.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
@@ -68,6 +69,15 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
          const T& value) {
   check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
         "cublasLtMatmulPreferenceSetAttribute");
+}
+
+std::string describe_problem(const LtProblem& p) {
+  constexpr const char* epilogues[] = {"", " with bias", " with gelu and bias", " with dgelu"};
+  return lockstep::detail::concat("a product of ", p.dtype, ", ", p.d.rows, " x ", p.d.columns,
+                                  ", depth ", p.transpose_a ? p.a.rows : p.a.columns, ", batch ",
+                                  p.batch, epilogues[static_cast<std::size_t>(p.epilogue)],
+                                  ", aligned to ", int{p.align_a}, ", ", int{p.align_b}, " and ",
+                                  int{p.align_d}, " bytes");
 }
 
 struct ProblemHash {
@@ -153,9 +163,12 @@ void LtPlan::choose() {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_of(problem_.device), description_.get(), a_.get(),
                                      b_.get(), d_.get(), d_.get(), raw, 1, &best, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return;
-  check(status, "cublasLtMatmulAlgoGetHeuristic");
-  supported_ = found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+  // Any other status means a description that is wrong: to go another way would hide it.
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
+  supported_ = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+  if (!supported_)
+    log_once("cuBLASLt has no kernel for ", describe_problem(problem_), ": ",
+             cublasLtGetStatusString(status));
   algorithm_ = best.algo;
   workspace_ = best.workspaceSize;
 }

@@ -1,6 +1,7 @@
 #include "backend/cuda/cudnn/plan.hpp"
 
 #include "backend/cuda/cudnn/target.hpp"
+#include "backend/cuda/log_once.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -34,6 +35,30 @@ frontend::DataType_t data_type(DType dtype) {
   }
 }
 
+// What cuDNN says where it has no engine for a problem that is described rightly. By value, as its
+// getters are not const.
+bool says_unsupported(frontend::error_t status) {
+  using Code = frontend::error_code_t;
+  switch (status.get_code()) {
+    case Code::GRAPH_NOT_SUPPORTED:
+    case Code::HEURISTIC_QUERY_FAILED:                             // no engine at all
+    case Code::GRAPH_EXECUTION_PLAN_CREATION_FAILED: return true;  // none that meets the wishes
+    case Code::CUDNN_BACKEND_API_FAILED:
+      return status.get_message().find("CUDNN_STATUS_NOT_SUPPORTED") != std::string::npos;
+    default: return false;
+  }
+}
+
+// False where cuDNN lacks an engine; what else is wrong is an error of ours, and must not send
+// callers another way in silence.
+bool succeeded(frontend::error_t status) {
+  if (status.is_good()) return true;
+  if (!says_unsupported(status))
+    throw CudnnError("to plan a graph", static_cast<int>(status.get_code()), status.get_message());
+  log_once("cuDNN has no engine for a problem: ", status.get_message());
+  return false;
+}
+
 std::vector<std::int64_t> to_vector(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
 }  // namespace
@@ -47,21 +72,26 @@ cudnnHandle_t handle_on(StreamRef stream) {
 
 Plan::Plan(std::unique_ptr<Graph> graph, const Requirements& requirements,
            const PlanTarget& target) {
-  const cudnnHandle_t handle = target.handle();
-  target.prepare(*graph);
-  if (graph->validate().is_bad()) return;
-  if (graph->build_operation_graph(handle).is_bad()) return;
-  if (graph->create_execution_plans({frontend::HeurMode_t::A, frontend::HeurMode_t::FALLBACK})
-          .is_bad())
-    return;
-  using Note = frontend::NumericalNote_t;
-  if (requirements.full_precision)
-    graph->deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
-  if (requirements.deterministic) graph->deselect_numeric_notes({Note::NONDETERMINISTIC});
-  if (graph->check_support(handle).is_bad()) return;
-  if (graph->build_plans(handle).is_bad()) return;
+  if (!succeeded(build(*graph, requirements, target))) return;
   workspace_ = graph->get_workspace_size();
   graph_ = std::move(graph);
+}
+
+frontend::error_t Plan::build(Graph& graph, const Requirements& requirements,
+                              const PlanTarget& target) {
+  const cudnnHandle_t handle = target.handle();
+  target.prepare(graph);
+  if (auto status = graph.validate(); status.is_bad()) return status;
+  if (auto status = graph.build_operation_graph(handle); status.is_bad()) return status;
+  using Mode = frontend::HeurMode_t;
+  if (auto status = graph.create_execution_plans({Mode::A, Mode::FALLBACK}); status.is_bad())
+    return status;
+  using Note = frontend::NumericalNote_t;
+  if (requirements.full_precision)
+    graph.deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
+  if (requirements.deterministic) graph.deselect_numeric_notes({Note::NONDETERMINISTIC});
+  if (auto status = graph.check_support(handle); status.is_bad()) return status;
+  return graph.build_plans(handle);
 }
 
 void Plan::run(std::unordered_map<std::int64_t, void*> arrays, StreamRef stream) {

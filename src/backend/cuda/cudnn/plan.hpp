@@ -63,7 +63,8 @@ class Plan {
  public:
   /// Null graph: unsupported.
   Plan() = default;
-  /// Asks cuDNN's heuristics for an engine.
+  /// Asks cuDNN's heuristics for an engine. @throws CudnnError for a graph that cuDNN does not
+  /// understand, rather than lacks an engine for.
   Plan(std::unique_ptr<Graph> graph, const Requirements& requirements, const PlanTarget& target);
 
   bool supported() const { return graph_ != nullptr; }
@@ -71,6 +72,9 @@ class Plan {
   void run(std::unordered_map<std::int64_t, void*> arrays, StreamRef stream);
 
  private:
+  static frontend::error_t build(Graph& graph, const Requirements& requirements,
+                                 const PlanTarget& target);
+
   std::unique_ptr<Graph> graph_;
   std::int64_t workspace_ = 0;
 };
