@@ -7,6 +7,7 @@
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "memory/device_allocators.hpp"
 
 namespace lockstep {
 namespace {
@@ -54,6 +55,19 @@ TEST(DeviceAllocator, GpuBlocksOfADestroyedStreamAreSafeWithTheNext) {
     runtime.fill_bytes(block->data, turn, bytes, stream);
     allocator.deallocate(block);
   }
+}
+
+TEST(DeviceAllocator, GpuMemoryGoesBackToTheDriverAtOnceWhereThePoolIsOff) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  if (!pool_disabled()) GTEST_SKIP() << "needs LOCKSTEP_POOL=off";
+  Allocator& allocator = device_allocator(cuda(0));
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  const Stream stream(cuda(0));
+  MemoryBlock* const block = allocator.allocate(1 << 20, stream);
+  runtime.fill_bytes(block->data, 1, 1 << 20, stream);
+  EXPECT_EQ(allocator.statistics().reserved_bytes, std::size_t{1} << 20);
+  allocator.deallocate(block);
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
 }
 
 }  // namespace

@@ -4,13 +4,14 @@
 
 #include "lockstep/memory/caching_pool.hpp"
 #include "memory/device_allocators.hpp"
+#include "memory/unpooled.hpp"
 
 namespace lockstep {
 namespace {
 
 using CudaPool = CachingPool<CudaUpstream>;
 
-/// One pool a device, made on first use.
+/// One allocator a device, made on first use.
 class CudaPools {
  public:
   Allocator& of(int index) {
@@ -20,15 +21,21 @@ class CudaPools {
     const std::lock_guard lock(mutex_);
     pools_.resize(static_cast<std::size_t>(count));
     auto& pool = pools_[static_cast<std::size_t>(index)];
-    if (!pool)
-      pool = std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
-                                        cuda(index));
+    if (!pool) pool = make(index);
     return *pool;
   }
 
  private:
+  static std::unique_ptr<Allocator> make(int index) {
+    // cudaFree waits for the whole device: no stream can still use what goes back.
+    if (pool_disabled())
+      return std::make_unique<UnpooledAllocator<CudaUpstream>>(CudaUpstream(index), cuda(index));
+    return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
+                                      cuda(index));
+  }
+
   std::mutex mutex_;
-  std::vector<std::unique_ptr<CudaPool>> pools_;
+  std::vector<std::unique_ptr<Allocator>> pools_;
 };
 
 }  // namespace
