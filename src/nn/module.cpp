@@ -30,6 +30,39 @@ void collect_modules(const std::string& name, Module& module,
 
 }  // namespace
 
+Module::~Module() {
+  for (const auto& [name, child] : children_)
+    if (child->parent_ == this) child->parent_ = nullptr;
+}
+
+std::string Module::path() const {
+  std::string path;
+  for (const Module* at = this; at->parent_; at = at->parent_)
+    path = path.empty() ? at->name_ : at->name_ + '.' + path;
+  return path;
+}
+
+std::uint64_t Module::add_call_hooks(CallHooks hooks) {
+  call_hooks_.emplace_back(next_call_hook_, std::move(hooks));
+  return next_call_hook_++;
+}
+
+void Module::remove_call_hooks(std::uint64_t id) noexcept {
+  std::erase_if(call_hooks_, [id](const auto& entry) { return entry.first == id; });
+}
+
+void Module::run_before_hooks(std::span<const Tensor> arguments) {
+  const auto hooks = call_hooks_;  // a hook may remove itself
+  for (const auto& [id, each] : hooks)
+    if (each.before) each.before(*this, arguments);
+}
+
+void Module::run_after_hooks(std::span<const Tensor> results) {
+  const auto hooks = call_hooks_;
+  for (auto entry = hooks.rbegin(); entry != hooks.rend(); ++entry)
+    if (entry->second.after) entry->second.after(*this, results);
+}
+
 void Module::visit(const std::string& prefix, Visitor visitor) const {
   for (const Entry& entry : entries_) visitor(join(prefix, entry.name), entry);
   for (const auto& [name, child] : children_) child->visit(join(prefix, name), visitor);
@@ -160,8 +193,14 @@ Tensor Module::register_buffer(std::string_view name, Tensor value, bool persist
 
 void Module::register_module(std::string_view name, IntrusivePtr<Module> child) {
   check_name(name);
-  LOCKSTEP_CHECK(child && child.get() != this, InvalidArgument, "child \"", name,
-                 "\" is empty or the module itself");
+  LOCKSTEP_CHECK(child, InvalidArgument, "child \"", name, "\" is empty");
+  for (const Module* at = this; at; at = at->parent_)
+    LOCKSTEP_CHECK(child.get() != at, InvalidArgument, "child \"", name,
+                   "\" is the module itself, or one that it is part of");
+  if (!child->parent_) {
+    child->parent_ = this;
+    child->name_ = name;
+  }
   children_.emplace_back(name, std::move(child));
 }
 

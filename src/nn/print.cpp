@@ -9,17 +9,6 @@
 namespace lockstep::nn {
 namespace {
 
-/// The class's name without namespaces and template arguments.
-std::string type_name(const Module& module) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> demangled(
-      abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, &status), std::free);
-  std::string name = status == 0 ? demangled.get() : typeid(module).name();
-  name = name.substr(0, name.find('<'));
-  const auto colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
-}
-
 /// 124439808 as "124,439,808".
 std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
@@ -40,6 +29,19 @@ void print(std::ostream& out, const std::string& name, const Module& module, int
 }
 
 }  // namespace
+
+std::string type_name(const Module& module) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> demangled(
+      abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, &status), std::free);
+  std::string name = status == 0 ? demangled.get() : typeid(module).name();
+  constexpr std::string_view made = "lockstep::nn::Made<";  // what `make` wraps it in
+  if (name.starts_with(made)) name = name.substr(made.size(), name.size() - made.size() - 1);
+  // Without namespaces and template arguments.
+  name = name.substr(0, name.find('<'));
+  const auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
 
 std::ostream& operator<<(std::ostream& out, const Module& module) {
   print(out, "", module, 0);

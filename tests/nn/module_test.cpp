@@ -1,5 +1,5 @@
-#include <limits>
 #include <sstream>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,9 +58,180 @@ TEST(Module, RunsThroughItsHandle) {
     EXPECT_TRUE(parameter.grad().defined()) << name;
 }
 
-TEST(Module, LivesOnTheStackToo) {
-  Net net;
-  EXPECT_EQ(net.forward(randn({2, 3})).shape(), (Shape{2, 2}));
+// Its last handle would delete it: `Net net;` and a module as a plain member do not compile.
+static_assert(std::is_abstract_v<Net> && std::is_abstract_v<nn::Linear>);
+static_assert(!std::is_default_constructible_v<Net>);
+static_assert(!std::is_constructible_v<nn::Linear, int, int>);
+
+TEST(Module, GivesOutItsMembersByValue) {
+  const auto layer = nn::make<nn::Linear>(3, 2);
+  const auto weight = layer->weight;
+  EXPECT_TRUE(weight.is_same(layer->weight));
+  const auto net = nn::make<Net>();
+  const auto first = net->first;
+  EXPECT_EQ(first.handle().get(), net->first.handle().get());
+  const auto calls = net->calls;
+  EXPECT_TRUE(calls.is_same(net->calls));
+}
+
+template <class Make>
+std::string refusal(Make make) {
+  try {
+    make();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Module, RefusesToKeepAModuleThatItHasNotRegistered) {
+  struct Forgetful : nn::Module {
+    nn::ModulePtr<nn::Linear> fc = nn::make<nn::Linear>(3, 2);
+  };
+  EXPECT_THAT(refusal([] { nn::make<Forgetful>(); }),
+              HasSubstr("Forgetful keeps a Linear(3, 2) that it has not registered"));
+  struct Given : nn::Module {
+    explicit Given(nn::ModulePtr<nn::Linear> given) : fc(std::move(given)) {}
+    nn::ModulePtr<nn::Linear> fc;
+  };
+  EXPECT_THAT(refusal([] { nn::make<Given>(nn::make<nn::Linear>(3, 2)); }),
+              HasSubstr("Given keeps a Linear(3, 2)"));
+  struct Inner : nn::Module {
+    std::vector<nn::ModulePtr<nn::Linear>> all{nn::make<nn::Linear>(3, 2)};
+  };
+  struct Outer : nn::Module {
+    nn::Child<Inner> inner{this, "inner"};
+  };
+  EXPECT_THAT(refusal([] { nn::make<Outer>(); }), HasSubstr("Inner keeps a Linear"));
+}
+
+TEST(Module, KeepsModulesThatBelongElsewhereOrAreFrozen) {
+  struct Registers : nn::Module {
+    nn::ModulePtr<nn::Linear> fc = nn::make<nn::Linear>(3, 2);
+    Registers() { register_module("fc", fc.share()); }
+  };
+  nn::make<Registers>();
+  struct Teacher : nn::Module {
+    explicit Teacher(nn::ModulePtr<nn::Linear> given) : fc(std::move(given)) {}
+    nn::ModulePtr<nn::Linear> fc;
+  };
+  const auto frozen = nn::make<nn::Linear>(3, 2);
+  frozen->requires_grad_(false);
+  nn::make<Teacher>(frozen);
+  const auto net = nn::make<Net>();
+  nn::make<Teacher>(net->first.handle());
+  struct Temporary : nn::Module {
+    Temporary() { nn::make<nn::Linear>(3, 2)(ones({1, 3})); }
+  };
+  nn::make<Temporary>();
+}
+
+TEST(Module, RefusesToBePartOfItself) {
+  struct Holder : nn::Module {};
+  const auto outer = nn::make<Holder>(), inner = nn::make<Holder>();
+  outer->register_module("inner", inner.share());
+  EXPECT_THROW(inner->register_module("outer", outer.share()), InvalidArgument);
+  EXPECT_THROW(inner->register_module("inner", inner.share()), InvalidArgument);
+}
+
+/// blocks.0, blocks.1, ... each with a layer fc1.
+struct Deep : nn::Module {
+  struct Block : nn::Module {
+    explicit Block(std::int64_t width) : fc1(this, "fc1", width, 4) {}
+    Tensor forward(const Tensor& x) const { return x + fc1(x); }
+    nn::Child<nn::Linear> fc1;
+  };
+  Deep() {
+    for (const std::int64_t width : {4, 4, 4, 5}) blocks->append(nn::make<Block>(width));
+  }
+  Tensor forward(Tensor x) const {
+    for (const auto& block : *blocks) x = block(x);
+    return x;
+  }
+  nn::Child<nn::ModuleList<Block>> blocks{this, "blocks"};
+};
+
+TEST(Module, SaysInWhichLayerAnErrorArose) {
+  const auto net = nn::make<Deep>();
+  const Tensor x = ones({2, 4});
+  EXPECT_THAT(refusal([&] { net(x); }), ::testing::StartsWith("in blocks.3.fc1: "));
+  EXPECT_THAT(refusal([&] { net->forward(x); }), ::testing::StartsWith("in blocks.3.fc1: "));
+  EXPECT_THAT(refusal([&] {
+                net->blocks->handle(0)(ones({3, 1, 4, 2}).select(3, 0).transpose(0, 2));
+              }),
+              ::testing::StartsWith("in blocks.0.fc1: "));
+  // The type of an error is kept, and a module of its own has no name.
+  const auto alone = nn::make<nn::Linear>(3, 2);
+  EXPECT_THAT(refusal([&] { alone(x); }), ::testing::Not(::testing::StartsWith("in ")));
+  const auto list = nn::make<nn::Sequential>(nn::make<nn::ReLU>(), alone);
+  EXPECT_THAT(refusal([&] { list(x); }), ::testing::StartsWith("in 1: "));
+}
+
+TEST(Module, ForgetsItsPlaceWhenItsOwnerIsGone) {
+  auto layer = nn::make<nn::Linear>(3, 2);
+  {
+    const auto list = nn::make<nn::Sequential>(layer);
+    EXPECT_EQ(layer->path(), "0");
+  }
+  EXPECT_EQ(layer->path(), "");
+}
+
+TEST(CallHooks, RunAroundForwardInNestedOrder) {
+  const auto net = nn::make<Net>();
+  std::vector<std::string> calls;
+  const auto record = [&](nn::Module& module, const std::string& name) {
+    return module.add_call_hooks(
+        {.before =
+             [&calls, name](nn::Module& each, std::span<const Tensor> arguments) {
+               calls.push_back("before " + name + each.path() + " " +
+                               std::to_string(arguments.size()));
+             },
+         .after =
+             [&calls, name](nn::Module& each, std::span<const Tensor> results) {
+               calls.push_back("after " + name + each.path() + " " +
+                               std::to_string(results.size()));
+             }});
+  };
+  record(*net, "net");
+  const auto a = record(*net->first, "a:");
+  record(*net->first, "b:");
+  net(randn({5, 3}));
+  EXPECT_THAT(calls, ElementsAre("before net 1", "before a:first 1", "before b:first 1",
+                                 "after b:first 1", "after a:first 1", "after net 1"));
+  calls.clear();
+  net->first->remove_call_hooks(a);
+  net->first(randn({5, 3}));
+  EXPECT_THAT(calls, ElementsAre("before b:first 1", "after b:first 1"));
+}
+
+TEST(CallHooks, SeeTheTensorsAmongArgumentsAndResults) {
+  struct Splits : nn::Module {
+    std::pair<Tensor, std::vector<Tensor>> forward(const Tensor& x, int times,
+                                                   const nn::Parameter& weight) const {
+      return {x, std::vector<Tensor>(static_cast<std::size_t>(times), weight)};
+    }
+  };
+  const auto net = nn::make<Splits>();
+  const auto layer = nn::make<nn::Linear>(2, 2);
+  std::size_t arguments = 0, results = 0;
+  net->add_call_hooks({.before = [&](nn::Module&, auto tensors) { arguments = tensors.size(); },
+                       .after = [&](nn::Module&, auto tensors) { results = tensors.size(); }});
+  net(ones({1}), 3, layer->weight);
+  EXPECT_EQ(arguments, 2u);
+  EXPECT_EQ(results, 4u);
+}
+
+TEST(CallHooks, MayRemoveThemselves) {
+  const auto net = nn::make<nn::Linear>(2, 2);
+  int calls = 0;
+  std::uint64_t id = 0;
+  id = net->add_call_hooks({.before = [&](nn::Module& module, auto) {
+    ++calls;
+    module.remove_call_hooks(id);
+  }});
+  net(ones({1, 2}));
+  net(ones({1, 2}));
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Module, LeavesOutUndefinedParameters) {
@@ -210,17 +381,6 @@ TEST(StateDict, TakesASharedTensorUnderAnyOfItsNames) {
   EXPECT_TRUE(equal(tied->output, full({5, 3}, 2.0)));
   state.emplace_back("output", full({5, 3}, 3.0));
   EXPECT_THROW(tied->load_state_dict(state), InvalidArgument);
-}
-
-TEST(StateDict, TakesASharedTensorThatHoldsNanUnderBothNames) {
-  const auto tied = nn::make<Tied>();
-  const Tensor value = full({5, 3}, std::numeric_limits<double>::quiet_NaN());
-  NamedTensors state = tied->state_dict();
-  state[0] = {"table.weight", value};
-  state.emplace_back("output", value.clone());
-  tied->load_state_dict(state);
-  EXPECT_TRUE(equal(tied->output, value, true));
-  EXPECT_FALSE(equal(tied->output, value));
 }
 
 TEST(SetData, KeepsTheLeafAndDropsItsGradient) {

@@ -20,8 +20,7 @@ class Child {
   /// @param name how the owner calls it: the member's name, by custom.
   /// @param args what the module's constructor takes.
   template <class... Args>
-  requires std::constructible_from<M, Args...> Child(Module* owner, std::string_view name,
-                                                     Args&&... args)
+  requires MakeableFrom<M, Args...> Child(Module* owner, std::string_view name, Args&&... args)
       : Child(owner, name, make<M>(std::forward<Args>(args)...)) {}
   /// The same from named options: {this, "conv", {.in = 3, .out = 8, .kernel = 3}}.
   template <class Same = M>
@@ -32,17 +31,18 @@ class Child {
   Child(Module* owner, std::string_view name, ModulePtr<M> module) : module_(std::move(module)) {
     owner->register_module(name, module_.share());
   }
-  Child(const Child&) = delete;
+  /// A further handle of the same module.
+  Child(const Child&) = default;
   Child& operator=(const Child&) = delete;
 
   M& operator*() const noexcept { return *module_; }
   M* operator->() const noexcept { return module_.get(); }
   /// A handle to share the module with.
   const ModulePtr<M>& handle() const noexcept { return module_; }
-  /// Calls the module's `forward`.
+  /// Calls the module's `forward`; see `call`.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
-    return module_->forward(std::forward<Args>(args)...);
+    return call(*module_, std::forward<Args>(args)...);
   }
 
  private:
@@ -57,7 +57,8 @@ class Parameter : public Tensor {
   /// give the other module's.
   Parameter(Module* owner, std::string_view name, Tensor value)
       : Tensor(owner->register_parameter(name, std::move(value))) {}
-  Parameter(const Parameter&) = delete;
+  /// A further handle of the same tensor.
+  Parameter(const Parameter&) = default;
   Parameter& operator=(const Parameter&) = delete;
 };
 
@@ -67,7 +68,8 @@ class Buffer : public Tensor {
   /// Registers `value`; one that is not persistent stays out of the state.
   Buffer(Module* owner, std::string_view name, Tensor value, bool persistent = true)
       : Tensor(owner->register_buffer(name, std::move(value), persistent)) {}
-  Buffer(const Buffer&) = delete;
+  /// A further handle of the same tensor.
+  Buffer(const Buffer&) = default;
   Buffer& operator=(const Buffer&) = delete;
 };
 

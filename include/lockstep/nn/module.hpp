@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +24,18 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< keys of the state that the module lacks
 };
 
+class Module;
+
+/// Is told of a module that is called, and of tensors: those among the arguments or results, also
+/// in vectors, pairs and tuples.
+using CallHook = std::function<void(Module& module, std::span<const Tensor> tensors)>;
+
+/// What runs around the calls of a module.
+struct CallHooks {
+  CallHook before = {};  ///< gets the arguments
+  CallHook after = {};   ///< gets the results
+};
+
 /// Base of everything with parameters. A module is one class; its members register themselves, one
 /// line each (docs/adr):
 ///
@@ -34,7 +49,11 @@ struct LoadReport {
 ///     Tensor y = net(x);
 ///
 /// Modules are neither copied nor moved, because members know their owner; handles (ModulePtr) are
-/// shared. A module belongs to one thread at a time.
+/// shared, and own the module: so `make` and `Child` create modules, and nothing else can. A module
+/// belongs to one thread at a time.
+///
+/// Handles run `forward` when they are called. Errors that leave such a call say in which layer
+/// they arose ("in blocks.3.fc1: ...").
 class Module : public RefCounted {
  public:
   /// @name Contents
@@ -54,6 +73,9 @@ class Module : public RefCounted {
   }
   /// This module (under the empty name) and all below it.
   std::vector<std::pair<std::string, Module*>> named_modules();
+  /// This module's name below the root, such as "blocks.3.fc1"; empty for a root. A module with
+  /// several owners goes by the first that is alive.
+  std::string path() const;
   /// Further names of tensors registered more than once: (name, first name).
   std::vector<std::pair<std::string, std::string>> aliases() const;
   /// Number of elements of all parameters.
@@ -110,16 +132,38 @@ class Module : public RefCounted {
   Tensor register_parameter(std::string_view name, Tensor value);
   /// Adds a buffer: state that is no parameter. One that is not persistent stays out of the state.
   Tensor register_buffer(std::string_view name, Tensor value, bool persistent = true);
-  /// Adds a child.
+  /// Adds a child. @throws InvalidArgument also for a module that this one is part of.
   void register_module(std::string_view name, IntrusivePtr<Module> child);
+
+  /// @name Calls
+  /// @{
+
+  /// Adds hooks around `forward` when it runs through a handle; `after` hooks run in reverse order,
+  /// and not if `forward` throws. Returns a number to remove them by.
+  std::uint64_t add_call_hooks(CallHooks hooks);
+  /// Removes hooks; unknown numbers are ignored.
+  void remove_call_hooks(std::uint64_t id) noexcept;
+  /// Whether there are any.
+  bool has_call_hooks() const noexcept { return !call_hooks_.empty(); }
+  /// Runs the hooks before a call.
+  void run_before_hooks(std::span<const Tensor> arguments);
+  /// Runs the hooks after a call.
+  void run_after_hooks(std::span<const Tensor> results);
+  /// @}
 
   /// What is printed behind the type's name: "784, 128, bias=false".
   virtual std::string describe() const { return {}; }
 
  protected:
   Module() = default;
+  ~Module() override;
 
  private:
+  friend class Construction;
+  /// Implemented by what `make` creates and nothing else: a module on the stack or inside another
+  /// object would be deleted by its last handle.
+  virtual void only_make_and_child_create_modules() const = 0;
+
   struct Entry {
     std::string name;
     Tensor tensor;
@@ -134,8 +178,15 @@ class Module : public RefCounted {
 
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, IntrusivePtr<Module>>> children_;
+  std::vector<std::pair<std::uint64_t, CallHooks>> call_hooks_;
+  std::uint64_t next_call_hook_ = 0;
+  Module* parent_ = nullptr;  // the first that registered this one, while it is alive
+  std::string name_;          // there
   bool training_ = true;
 };
+
+/// The class of a module as one knows it: "Linear".
+std::string type_name(const Module& module);
 
 /// Prints the tree: names, types, what they describe, and numbers of parameters.
 std::ostream& operator<<(std::ostream& out, const Module& module);

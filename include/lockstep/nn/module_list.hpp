@@ -22,7 +22,7 @@ class ModuleList : public Module {
   ModuleList() = default;
   /// `count` modules, all made from the same arguments.
   template <class... Args>
-  requires std::constructible_from<M, const Args&...>
+  requires MakeableFrom<M, const Args&...>
   explicit ModuleList(std::int64_t count, const Args&... args) {
     for (std::int64_t i = 0; i < count; ++i) append(make<M>(args...));
   }
@@ -37,6 +37,11 @@ class ModuleList : public Module {
   M& operator[](std::size_t i) const {
     LOCKSTEP_CHECK(i < size(), InvalidArgument, "module ", i, " of a list of ", size());
     return *modules_[i];
+  }
+  /// A handle to call or share the module at a position with. @throws InvalidArgument as above.
+  const ModulePtr<M>& handle(std::size_t i) const {
+    (*this)[i];
+    return modules_[i];
   }
   auto begin() const noexcept { return modules_.begin(); }
   auto end() const noexcept { return modules_.end(); }

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "lockstep/nn/module.hpp"
+#include "lockstep/nn/call.hpp"
+#include "lockstep/nn/construction.hpp"
 
 /// @file
 /// Shared, never empty handles of modules.
@@ -32,32 +33,51 @@ class ModulePtr {
   M* operator->() const noexcept { return module_.get(); }
   /// The share itself.
   const IntrusivePtr<M>& share() const noexcept { return module_; }
-  /// Calls the module's `forward`.
+  /// Calls the module's `forward`; see `call`.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
-    return module_->forward(std::forward<Args>(args)...);
+    return call(*module_, std::forward<Args>(args)...);
   }
 
  private:
   IntrusivePtr<M> module_;
 };
 
+/// A module as it is created: see Module::only_make_and_child_create_modules.
+template <class M>
+class Made final : public M {
+ public:
+  using M::M;
+
+ private:
+  void only_make_and_child_create_modules() const override {}
+};
+
+/// A module whose constructor takes `Args`.
+template <class M, class... Args>
+concept MakeableFrom = std::constructible_from<Made<M>, Args...>;
+
 /// A module whose constructor takes `M::Options`, so that a braced list can name them.
 template <class M>
 concept HasOptions = requires {
   typename M::Options;
 }
-&&std::constructible_from<M, typename M::Options>;
+&&MakeableFrom<M, typename M::Options>;
 
-/// Creates a module on the heap.
+/// Creates a module on the heap. @throws InvalidArgument if it holds a module that it has not
+/// registered (see Construction).
 template <class M, class... Args>
-requires std::constructible_from<M, Args...> ModulePtr<M> make(Args&&... args) {
-  return ModulePtr<M>(make_intrusive<M>(std::forward<Args>(args)...));
+requires MakeableFrom<M, Args...> ModulePtr<M> make(Args&&... args) {
+  Construction construction;
+  (construction.note_if_module(args), ...);
+  const ModulePtr<M> made(IntrusivePtr<M>(make_intrusive<Made<M>>(std::forward<Args>(args)...)));
+  construction.finish(made.share());
+  return made;
 }
 /// Creates a module from named options: make<Conv2d>({.in = 3, .out = 8, .kernel = 3}).
 template <HasOptions M>
 ModulePtr<M> make(typename M::Options options) {
-  return ModulePtr<M>(make_intrusive<M>(std::move(options)));
+  return make<M, typename M::Options>(std::move(options));
 }
 
 }  // namespace lockstep::nn

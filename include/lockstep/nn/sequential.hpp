@@ -31,7 +31,7 @@ class Sequential : public Module {
   void append(std::string_view name, const ModulePtr<M>& module) {
     register_module(name, module.share());
     steps_.push_back({module.get(), [](Module& step, const Tensor& x) -> Tensor {
-                        return static_cast<M&>(step).forward(x);
+                        return call(static_cast<M&>(step), x);
                       }});
   }
 
