@@ -60,10 +60,8 @@ class RandomMatmul : public RandomCases {
   }
 
   static ::testing::AssertionResult check_case(RandomCase& c, std::int64_t high) {
-    const bool empty = false;
-    const std::int64_t m = c.extent(high, empty), k = c.extent(high, empty);
-    const std::int64_t n = c.extent(high, empty);
-    const Shape batch = c.shape(static_cast<int>(c.integer(0, 3)), 4, 6, empty);
+    const std::int64_t m = c.extent(high), k = c.extent(high), n = c.extent(high);
+    const Shape batch = c.shape(static_cast<int>(c.integer(0, 3)), 4, 6);
     Shape a_shape = c.broadcastable(batch), b_shape = c.broadcastable(batch);
     a_shape.push_back(m), a_shape.push_back(k), b_shape.push_back(k), b_shape.push_back(n);
     const RandomTensor a = c.tensor(a_shape), b = c.tensor(b_shape);
