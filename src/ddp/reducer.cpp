@@ -151,6 +151,10 @@ void Reducer::on_taken(std::size_t index) noexcept {
   if (taken_.empty()) taken_ = parameters_[index].first;
 }
 
+void Reducer::on_update(std::size_t, std::string_view how) {
+  if (last_update_ != how) last_update_ = how;
+}
+
 void Reducer::check_usable() const {
   LOCKSTEP_CHECK(
       taken_.empty(), InvalidArgument, "parameter ", taken_,
@@ -233,9 +237,12 @@ void Reducer::launch(std::size_t number) {
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   trace_.buckets.push_back({bucket.label, bucket.array.nbytes(), TraceClock::now(), {}, {}});
-  bucket.work =
-      group_->all_reduce({bucket.array.data_ptr(), plan.numel, plan.dtype},
-                         comm::Reduction::average(), {.label = bucket.label, .id = id_of(number)});
+  const bool tells_update = number == 0 && !last_update_.empty();
+  bucket.work = group_->all_reduce(
+      {bucket.array.data_ptr(), plan.numel, plan.dtype}, comm::Reduction::average(),
+      {.label =
+           tells_update ? detail::concat("after ", last_update_, ": ", bucket.label) : bucket.label,
+       .id = id_of(number)});
 }
 
 comm::CollectiveId Reducer::id_of(std::size_t part) const {

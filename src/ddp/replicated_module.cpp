@@ -10,6 +10,16 @@ std::vector<Tensor> tensors_of(const std::vector<std::pair<std::string, Tensor>>
   return tensors;
 }
 
+void check_same_options(comm::Communicator& group, const DistributedDataParallelOptions& options) {
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const std::pair<std::string, std::string> settings[] = {
+      {"bucket_bytes", std::to_string(options.bucket_bytes)},
+      {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+      {"find_unused_parameters", flag(options.find_unused_parameters)},
+      {"broadcast_buffers", flag(options.broadcast_buffers)}};
+  check_same_settings(group, settings);
+}
+
 }  // namespace
 
 ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::CommunicatorPtr group,
@@ -19,6 +29,7 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       options_(options),
       parameters_(module_->named_parameters()) {
   const auto buffers = module_->named_buffers();
+  check_same_options(*group_, options_);
   check_same_parameters(*group_, parameters_);
   check_same_parameters(*group_, buffers);
   broadcast_tensors(*group_, tensors_of(parameters_));

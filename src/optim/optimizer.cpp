@@ -1,8 +1,11 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <string>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -67,12 +70,30 @@ void Optimizer::check_not_empty() const {
   LOCKSTEP_CHECK(!states_.empty(), InvalidArgument, "an optimizer was given no parameters");
 }
 
+/// Whoever reduces the gradients compares it between the ranks: learning rates each time, all
+/// options the first time.
+std::string Optimizer::describe_next_update() const {
+  std::string text = "update " + std::to_string(updates_ + 1) + " with";
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    const NamedOptions all = updates_ == 0 ? named_options(group) : NamedOptions{{"lr", lr(group)}};
+    for (const auto& [name, value] : all) {
+      char digits[32];
+      const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+      text.append(" ").append(name).append(" ").append(digits, end);
+    }
+  }
+  return text;
+}
+
 void Optimizer::step() {
   const NoGradGuard no_recording;
+  const std::string how = describe_next_update();
+  ++updates_;
   std::vector<ParameterState*> pending;
   for (ParameterState& each : states_) {
     if (!each.parameter.requires_grad() || !each.parameter.grad().defined()) continue;
     prepare(each);
+    autograd::leaf_of(each.parameter).announce_update(how);
     pending.push_back(&each);
   }
   const std::vector<ParameterState*> changed = pending;

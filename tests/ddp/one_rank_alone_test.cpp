@@ -8,6 +8,7 @@
 #include "ddp/replicas.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "lockstep/optim/adam.hpp"
 
 // What one rank does alone is refused on every rank; nothing is averaged that does not belong
 // together.
@@ -81,6 +82,53 @@ TEST(OneRankAlone, ThatReducesAnotherModuleIsRefusedOnEveryRank) {
   for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("disagree"));
 }
 
+/// Trains with an optimizer; the step of rank 1 may differ.
+std::vector<std::string> train_with(
+    const std::function<void(optim::AdamW&, int rank, int step)>& update) {
+  return messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::AdamW optimizer(replica.parameters(), {.lr = 0.25});
+    for (int step = 1; step <= 4; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      update(optimizer, group.rank(), step);
+      optimizer.zero_grad();
+    }
+  });
+}
+
+TEST(OneRankAlone, WithAnotherLearningRateIsRefusedOnEveryRank) {
+  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 1 && step == 2) optimizer.set_lr(0.5);
+    optimizer.step();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("update 2 with lr 0.25"), HasSubstr("update 2 with lr 0.5")));
+}
+
+TEST(OneRankAlone, WithAnotherOptionOfItsOptimizerIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::AdamW optimizer(replica.parameters(), {.beta1 = group.rank() == 0 ? 0.5 : 0.75});
+    for (int step = 1; step <= 2; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("beta1 0.5"), HasSubstr("beta1 0.75")));
+}
+
+TEST(OneRankAlone, ThatLeavesOutAnUpdateIsRefusedOnEveryRank) {
+  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 0 || step != 2) optimizer.step();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("after update 2")));
+}
+
 // The buckets that have left must not keep the others waiting while this rank goes on.
 TEST(OneRankAlone, WhoseHookThrowsEndsTheOthersAtOnce) {
   std::promise<void> other_failed;
@@ -102,6 +150,14 @@ TEST(OneRankAlone, WhoseHookThrowsEndsTheOthersAtOnce) {
     }
   });
   EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1"), HasSubstr("a hook's own error")));
+}
+
+TEST(OneRankAlone, WithOtherOptionsIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const Replica replica(make_net(1), share(group), {.find_unused_parameters = group.rank() == 1});
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("find_unused_parameters is false on rank 0 but true on rank 1"));
 }
 
 TEST(OneRankAlone, IsToldThatItsBackwardFailedWhenItGoesOn) {

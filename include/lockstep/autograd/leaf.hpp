@@ -32,6 +32,9 @@ class GradientSink {
   virtual Tensor memory_for(std::size_t key) = 0;
   /// The gradient is final for this backward. Comes after all hooks.
   virtual void on_final(std::size_t key) = 0;
+  /// An optimizer is about to change the leaf, and says which update of its own it is, and with
+  /// what options: the same on every rank that trains alike.
+  virtual void on_update(std::size_t /*key*/, std::string_view /*how*/) {}
   /// Another sink has taken the leaf.
   virtual void on_taken(std::size_t key) noexcept = 0;
 
@@ -68,6 +71,10 @@ class LeafNode final : public Node {
   /// Takes a sink away; nothing happens if the leaf has another. A present gradient moves to memory
   /// of its own.
   void release_sink(const GradientSink& sink);
+  /// Tells the sink, if there is one, of an optimizer's update; see GradientSink::on_update.
+  void announce_update(std::string_view how) {
+    if (sink_) sink_->on_update(sink_key_, how);
+  }
   /// True if a sink gives the memory.
   bool has_sink() const noexcept { return sink_ != nullptr; }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct ReducerOptions {
 /// Every collective says which reducer and which step it belongs to, so that a rank that left out a
 /// backward is refused on all ranks rather than paired with the others' last one. Steps are the
 /// forwards recorded to be reduced.
+///
+/// The first collective of a step also carries what the optimizer said of its last update: its
+/// number and learning rates, and after the first all options, must be the same on all ranks.
 ///
 /// A leaf has one sink. A reducer whose leaf is taken by another is superseded: it gives the rest
 /// back when it ends, and until then refuses to record a forward or to reduce.
@@ -86,6 +90,7 @@ class Reducer final : private autograd::GradientSink {
 
   Tensor memory_for(std::size_t index) override { return gradients_[index]; }
   void on_final(std::size_t index) override;
+  void on_update(std::size_t index, std::string_view how) override;
   void on_taken(std::size_t index) noexcept override;
 
   void build(std::span<const std::size_t> ready_order);
@@ -118,6 +123,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<std::size_t> bucket_of_;
   std::vector<Tensor> gradients_;  // each parameter's place in its bucket
 
+  std::string last_update_;      // what an optimizer said of the last one
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more

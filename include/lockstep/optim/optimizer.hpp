@@ -105,6 +105,7 @@ class Optimizer {
   friend class LRScheduler;
 
   void prepare(ParameterState& each) const;
+  std::string describe_next_update() const;
   void update_batch(std::vector<ParameterState*>& pending);
   std::string key_of(std::size_t parameter) const;
   void check_distinguishable() const;
@@ -115,6 +116,8 @@ class Optimizer {
   std::span<const std::string_view> state_names_;
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;  // of each group
+  std::uint64_t updates_ = 0;    // since it was made
+  std::size_t group_count_ = 0;
 };
 
 /// An optimizer whose groups have options of one type, with a member `lr`, a method `check` that

@@ -1,5 +1,7 @@
 #include "ddp/replica_contract.hpp"
 #include "ddp/use_contract.hpp"
+#include "lockstep/runtime/event.hpp"
+#include "lockstep/runtime/stream.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::ddp::testing {
@@ -18,6 +20,41 @@ struct NcclRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
+
+/// Lets what comes on `later` wait for what is on `earlier` now.
+void order(StreamRef earlier, StreamRef later) {
+  Event event(earlier.device);
+  event.record(earlier);
+  event.wait(later);
+}
+
+// The buckets of the first plan are freed in a backward on another stream than theirs, which still
+// reads them. The simulated GPU reports whoever takes their memory too early.
+TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
+  NcclRanks::run([](Communicator& group) {
+    const Device gpu = device_of_rank;
+    const Batch batch = Batch::of_step(0);
+    const auto net = make_net(1), alone = make_net(1);
+    const Stream side(gpu);
+    order(current_stream(gpu), side);
+    Replica replica(net, share(group), {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 10});
+    order(current_stream(gpu), side);
+    for (int step = 0; step < 3; ++step) {
+      {
+        const StreamGuard guard(side);
+        replica.module().zero_grad();
+        loss_of(replica(batch.x), batch).backward();
+      }
+      // Takes what the first stream has got back, and writes to it at once.
+      for (const Bucket& bucket : replica.reducer().buckets())
+        full({bucket.numel}, 99.0, {.dtype = bucket.dtype, .device = gpu});
+    }
+    side.synchronize();
+    loss_of(alone->forward(batch.x), batch).backward();
+    synchronize(current_stream(gpu));
+    expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
+  });
+}
 
 }  // namespace
 }  // namespace lockstep::ddp::testing
