@@ -42,7 +42,7 @@ endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
-lockstep_add_mpi_test(test_comm_nccl NP 1 2 4 LABEL gpu
+lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu
   SOURCES comm/nccl/nccl_communicator_test.cpp)
 lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu
   SOURCES ddp/nccl/nccl_replica_test.cpp)
@@ -50,8 +50,13 @@ lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
   SOURCES ddp/mpi/mpi_replica_test.cpp)
 
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
+add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)
+target_link_libraries(comm_job_bad_thread PRIVATE lockstep_flags ${CMAKE_DL_LIBS})
 add_executable(comm_job_program comm/jobs/job_program.cpp)
-target_link_libraries(comm_job_program PRIVATE lockstep::lockstep lockstep_flags)
+# First, before the library that the real pthread_create is in; kept even where nothing calls it.
+target_link_libraries(comm_job_program PRIVATE
+  -Wl,--push-state,--no-as-needed comm_job_bad_thread -Wl,--pop-state
+  lockstep::lockstep lockstep_flags)
 add_executable(test_comm_jobs comm/jobs/job_test.cpp)
 target_link_libraries(test_comm_jobs PRIVATE lockstep_test_support GTest::gtest_main)
 target_compile_definitions(test_comm_jobs PRIVATE

@@ -12,6 +12,7 @@
 #include "io/file_calls.hpp"
 #include "io/file_descriptor.hpp"
 #include "lockstep/io/file_error.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep::io {
 namespace {
@@ -121,6 +122,7 @@ void AtomicFile::write_through(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   check_open();
+  raise_background_failure();  // what was written may be garbage, and the old file is not
   flush();
   if (file_calls.fsync(descriptor_) != 0) fail("fsync");
   if (file_calls.close(std::exchange(descriptor_, -1)) != 0) fail("close");

@@ -5,6 +5,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,7 +45,11 @@ StreamGuard::~StreamGuard() {
   if (previous_.device.is_cuda()) current_handle(previous_.device) = previous_.handle;
 }
 
-void synchronize(StreamRef stream) { device_runtime(stream.device.type).synchronize(stream); }
+// What the host waits for it goes on to read: not after a collective failed that nobody waited for.
+void synchronize(StreamRef stream) {
+  device_runtime(stream.device.type).synchronize(stream);
+  if (stream.device.is_cuda()) raise_background_failure();
+}
 
 Event::Event(Device device, bool timing)
     : device_(device), handle_(device_runtime(device.type).create_event(device, timing)) {}
@@ -61,7 +66,10 @@ void Event::wait(StreamRef stream) const {
 
 bool Event::query() const { return device_runtime(device_.type).query_event(handle_); }
 
-void Event::synchronize() const { device_runtime(device_.type).synchronize_event(handle_); }
+void Event::synchronize() const {
+  device_runtime(device_.type).synchronize_event(handle_);
+  if (device_.is_cuda()) raise_background_failure();
+}
 
 float Event::elapsed_ms(const Event& later) const {
   return device_runtime(device_.type).elapsed_ms(handle_, later.handle_);

@@ -57,7 +57,7 @@ class Work {
   bool is_completed() const { return !state_ || state_->is_completed(); }
   /// The failure of an operation that has ended, or null.
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
-  /// When it ran, once complete, where the backend knows (on the host).
+  /// When it ran, once it has ended well; on a GPU by the device's clock.
   std::optional<WorkTimes> times() const { return state_ ? state_->times() : std::nullopt; }
 
  private:

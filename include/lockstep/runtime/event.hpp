@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <utility>
 
 #include "lockstep/runtime/stream.hpp"
@@ -12,6 +13,9 @@ namespace lockstep {
 /// A mark in a stream. Unrecorded events count as reached.
 class Event {
  public:
+  /// A moment on the host's clock.
+  using HostTime = std::chrono::steady_clock::time_point;
+
   /// Creates an event for streams of one device. With `timing`, `elapsed_ms` works.
   explicit Event(Device device, bool timing = false);
   Event(Event&& other) noexcept
@@ -33,6 +37,8 @@ class Event {
   void synchronize() const;
   /// Milliseconds between two recorded timing events. @throws CudaError if either is not reached.
   float elapsed_ms(const Event& later) const;
+  /// When the mark of a timing event was reached, to some microseconds. @throws as `elapsed_ms`.
+  HostTime reached_at() const;
 
  private:
   Device device_;

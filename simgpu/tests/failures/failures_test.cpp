@@ -1,13 +1,22 @@
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/upstream.hpp"
+#include "lockstep/observe/log.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "simgpu/simgpu.hpp"
+#include "support/patience.hpp"
 #include "support/process.hpp"
+#include "support/temporary_folder.hpp"
 
 // What users of lockstep see when a call of the CUDA libraries fails. Injected: a real GPU rarely
 // does this on request.
@@ -15,6 +24,7 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -91,6 +101,67 @@ TEST_F(GpuFailures, OfACollectiveNameItAndSayWhy) {
     EXPECT_THAT(error.what(), HasSubstr("all_reduce failed with status 3 (internal error"));
     EXPECT_EQ(testing::occurrences(error.what(), "failed"), 1u) << error.what();
   }
+}
+
+// A call of a library that a thread in the background makes fails: the group tells what it met.
+void wait_until_failed(const Communicator& group) {
+  const auto deadline = std::chrono::steady_clock::now() + 10 * testing::patience * 1s;
+  while (group.describe_progress().find("failed") == std::string::npos) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << group.describe_progress();
+    std::this_thread::sleep_for(10ms);
+  }
+}
+
+TEST_F(GpuFailures, OfACollectiveAfterItsLastWaitReachWhoeverReadsOrSaves) {
+  const auto group = one_rank();
+  const Tensor x = ones({8}, on_gpu), host = ones({8});
+  group->all_reduce({x.data_ptr(), 8, DType::f32}).wait();
+  simgpu::inject("ncclCommGetAsyncError:1:3");
+  wait_until_failed(*group);
+  const auto says_why = ThrowsMessage<NcclError>(HasSubstr("internal error"));
+  EXPECT_THAT([&] { x.to_vector<float>(); }, says_why);
+  const testing::TemporaryFolder folder;
+  io::AtomicFile file(folder.path() / "weights");
+  EXPECT_THAT([&] { file.commit(); }, says_why);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "weights"));
+  EXPECT_THAT([&] { group->barrier(); }, says_why);
+}
+
+TEST_F(GpuFailures, OfAnEventInTheBackgroundAreTheGroupsAndEndNoProcess) {
+  const auto group = one_rank();
+  const Tensor x = ones({8}, on_gpu);
+  simgpu::inject("hang-collective:1;cudaEventQuery:1:700");
+  const comm::Work work = group->all_reduce({x.data_ptr(), 8, DType::f32});
+  wait_until_failed(*group);
+  EXPECT_THAT([&] { work.synchronize(); },
+              ThrowsMessage<CudaError>(AllOf(HasSubstr("cudaEventQuery"), HasSubstr("700"),
+                                             HasSubstr("all_reduce #0 of 8 f32"))));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // nothing else orders the end of x
+}
+
+TEST_F(GpuFailures, OfTheLastCollectiveEndTheJobThoughNobodyWaits) {
+  const auto result =
+      testing::run_command("LOCKSTEP_SIM_FAULT=hang-collective:2 " +
+                           std::string(LOCKSTEP_JOB_PROGRAM) + " unwaited --device cuda");
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("ncclCommFinalize did not finish in time"));
+}
+
+TEST_F(GpuFailures, OfTheHeuristicsAreNoReasonToGoAnotherWayUnlessTheyLackAKernel) {
+  const Tensor a = ones({8, 16}, on_gpu), weight = ones({16, 16}, on_gpu),
+               bias = ones({16}, on_gpu);
+  simgpu::inject("cublasLtMatmulAlgoGetHeuristic:1:7");
+  EXPECT_THAT([&] { linear(a, weight, bias); },
+              ThrowsMessage<CudaError>(
+                  AllOf(HasSubstr("cublasLtMatmulAlgoGetHeuristic"), HasSubstr("invalid value"))));
+  std::string logged;
+  set_log_sink([&](std::string_view line) { logged += line; });
+  simgpu::clear_faults();
+  simgpu::inject("cublasLtMatmulAlgoGetHeuristic:1:15");
+  EXPECT_EQ(sum(linear(a, weight, bias)).item(), 8 * 16 * 17.0);
+  set_log_sink(nullptr);
+  EXPECT_THAT(logged, AllOf(HasSubstr("cuBLASLt has no kernel"), HasSubstr("with bias"),
+                            HasSubstr("not supported")));
 }
 
 }  // namespace

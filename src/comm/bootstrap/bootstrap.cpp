@@ -37,7 +37,13 @@ std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options) {
 
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const CommunicatorOptions& options) {
-  if (device.is_cuda()) return make_nccl_communicator(bootstrap, device, options);
+  return make_communicator(bootstrap, device, options, nullptr);
+}
+
+CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
+                                  const CommunicatorOptions& options,
+                                  const ComparisonPtr& comparison) {
+  if (device.is_cuda()) return make_nccl_communicator(bootstrap, device, options, comparison);
   GroupMembership membership(bootstrap.groups());
   return make_intrusive<host::HostCommunicator>(bootstrap.make_transport(), "world", options,
                                                 std::move(membership));

@@ -171,6 +171,7 @@ void ControlChannel::handle(Link& link, const Message& message) {
     case MessageType::departure:
       if (bootstrap_.rank() == 0) broadcast(message, link.rank);
       return handlers_.on_departure(message.text);
+    case MessageType::signatures: return handlers_.on_signatures(message.text);
   }
 }
 
@@ -229,6 +230,10 @@ bool ControlChannel::report(const JobFailure& failure) {
 
 void ControlChannel::announce_departure(const std::string& news) {
   broadcast({MessageType::departure, 0, news}, -1);
+}
+
+void ControlChannel::send_signatures(const std::string& batch) {
+  broadcast({MessageType::signatures, 0, batch}, -1);
 }
 
 std::optional<JobFailure> ControlChannel::failure() {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct ControlHandlers {
   std::function<void(const JobFailure&)> on_failure;
   /// With what another rank gave to `announce_departure`.
   std::function<void(const std::string& news)> on_departure;
+  /// Rank 0: with what another rank gave to `send_signatures`.
+  std::function<void(std::string_view batch)> on_signatures;
 };
 
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and
@@ -52,6 +55,11 @@ class ControlChannel {
 
   /// Tells the other ranks that this one leaves a group. From any thread.
   void announce_departure(const std::string& news);
+  /// Rank 0: ends the job with a failure that it found out itself, outside the training thread.
+  void fail_job(const JobFailure& failure) { fail(failure, -1); }
+
+  /// Another rank than 0: sends rank 0 what SignatureComparison makes.
+  void send_signatures(const std::string& batch);
 
   /// The job's first failure, once it is known here.
   std::optional<JobFailure> failure();

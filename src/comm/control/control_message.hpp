@@ -11,12 +11,13 @@ namespace lockstep::comm::control {
 
 /// What the control channel says.
 enum class MessageType : std::uint32_t {
-  bye = 1,        ///< the sender leaves the job in good order
-  failed = 2,     ///< a rank met an error
-  lost = 3,       ///< a rank vanished, or is silent
-  heartbeat = 4,  ///< the sender still runs
-  stalled = 5,    ///< a rank waited for others until its time was over
-  departure = 6,  ///< news of a GroupRegistry
+  bye = 1,         ///< the sender leaves the job in good order
+  failed = 2,      ///< a rank met an error
+  lost = 3,        ///< a rank vanished, or is silent
+  heartbeat = 4,   ///< the sender still runs
+  stalled = 5,     ///< a rank waited for others until its time was over
+  departure = 6,   ///< news of a GroupRegistry
+  signatures = 7,  ///< a batch of a SignatureComparison
 };
 
 /// One message: a fixed header, then text of bounded length.

@@ -56,6 +56,8 @@ Failure Failure::from_current() {
     keep_library(Kind::mpi, error);
   } catch (const NcclError& error) {
     keep_library(Kind::nccl, error);
+  } catch (const CudaError& error) {
+    keep_library(Kind::cuda, error);
   } catch (const InvalidArgument& error) {
     keep(Kind::argument, error);
   } catch (const Unsupported& error) {
@@ -86,6 +88,7 @@ void Failure::raise() const {
     case Kind::peer: throw PeerFailure(message_);
     case Kind::mpi: throw MpiError(call_, status_, detail_);
     case Kind::nccl: throw NcclError(call_, status_, detail_);
+    case Kind::cuda: throw CudaError(call_, status_, detail_);
     case Kind::argument: throw InvalidArgument(message_);
     case Kind::unsupported: throw Unsupported(message_);
     case Kind::corrupt: throw CorruptData(message_);

@@ -30,7 +30,18 @@ class Failure {
   void add_context(const std::string& context);
 
  private:
-  enum class Kind { mismatch, timeout, peer, mpi, nccl, argument, unsupported, corrupt, other };
+  enum class Kind {
+    mismatch,
+    timeout,
+    peer,
+    mpi,
+    nccl,
+    cuda,
+    argument,
+    unsupported,
+    corrupt,
+    other
+  };
   Kind kind_ = Kind::other;
   std::string message_;
   // Of a library's error, whose message is made of them.

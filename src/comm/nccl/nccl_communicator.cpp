@@ -3,10 +3,10 @@
 #include <cstring>
 #include <sstream>
 
-#include "comm/bootstrap/bootstraps.hpp"
-#include "comm/host/signature.hpp"
 #include "comm/nccl/nccl_calls.hpp"
+#include "comm/nccl/nccl_scaling.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -22,20 +22,23 @@ MemoryBlock* zeroed_float(StreamRef stream) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(IntrusivePtr<NcclGroup> group, std::string name,
-                                   const CommunicatorOptions& options)
+                                   const CommunicatorOptions& options, ComparisonPtr comparison)
     : OperationCommunicator(group->rank(), group->size(), std::move(name), options),
       group_(std::move(group)),
+      comparison_(options.check_signatures ? std::move(comparison) : nullptr),
       stream_(group_->device(), StreamPriority::high),
       barrier_block_(zeroed_float(stream_)),
       monitor_([this] { monitor(); }) {}
 
 NcclCommunicator::~NcclCommunicator() {
+  group_->finish();  // while the monitor still watches what is under way
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   stop_.notify_all();
   monitor_.join();
+  if (comparison_) comparison_->flush();
   device_allocator(device()).deallocate(barrier_block_);
 }
 
@@ -44,10 +47,14 @@ NcclCommunicator::~NcclCommunicator() {
 
 Work NcclCommunicator::submit(Operation operation) {
   operation.sequence = operation.is_point_to_point() ? sequence_ : sequence_++;
-  const std::string description = host::Signature(operation).describe();
+  const host::Signature signature(operation);
+  tell(signature);
   Event ready(device());
   ready.record(current_stream(device()));
   ready.wait(stream_);
+  auto work = make_intrusive<NcclWork>(group_, stream_, signature,
+                                       NcclGroup::Clock::now() + operation.timeout);
+  const NcclScaling scaling(operation, rank(), size(), stream_);
   group_->run(name_of(operation.kind), operation.timeout, [&](ncclComm_t communicator) {
     return enqueue(operation, {.communicator = communicator,
                                .rank = rank(),
@@ -55,11 +62,18 @@ Work NcclCommunicator::submit(Operation operation) {
                                .scratch = barrier_block_->data,
                                .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
   });
-  auto work = make_intrusive<NcclWork>(group_, stream_, description,
-                                       NcclGroup::Clock::now() + operation.timeout);
+  scaling.finish();
+  work->finish(stream_);
   const std::lock_guard lock(mutex_);
   in_flight_.push_back(work);
   return Work(work);
+}
+
+// Before NCCL hears of it: a call that the others do not make may never return.
+void NcclCommunicator::tell(const host::Signature& signature) {
+  const bool is_pair =
+      signature.kind == OperationKind::send || signature.kind == OperationKind::receive;
+  if (comparison_ && size() > 1 && !is_pair) comparison_->note(name(), rank(), size(), signature);
 }
 
 CommunicatorPtr NcclCommunicator::split(int color, int key) {
@@ -68,13 +82,14 @@ CommunicatorPtr NcclCommunicator::split(int color, int key) {
   auto part = group_->split(color, key, options().timeout);
   const std::string part_name = next_part_name(color);
   if (!part) return nullptr;
-  return make_intrusive<NcclCommunicator>(std::move(part), part_name, options());
+  return make_intrusive<NcclCommunicator>(std::move(part), part_name, options(), comparison_);
 }
 
 // --- failures
 // ------------------------------------------------------------------------------------------
 
 void NcclCommunicator::abort(const std::string& reason) noexcept {
+  group_->note_told();
   group_->abort(host::Failure::from_peer(reason));
 }
 
@@ -91,10 +106,24 @@ std::string NcclCommunicator::describe_progress() const {
   return out.str();
 }
 
-void NcclCommunicator::monitor() {
+// Whatever it meets is the group's failure, for whoever waits next: not the end of the process.
+void NcclCommunicator::monitor() noexcept {
+  try {
+    // Events are asked on a thread that has chosen no device; the driver would set up the first.
+    const CudaDeviceGuard guard(device().index);
+    watch();
+  } catch (...) {
+    host::Failure failure = host::Failure::from_current();
+    failure.add_context(describe_progress());
+    group_->abort(failure);
+  }
+}
+
+void NcclCommunicator::watch() {
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, monitor_period, [&] { return stopping_; })) {
     lock.unlock();
+    if (comparison_) comparison_->flush();
     group_->poll_background();
     check_in_flight();
     lock.lock();
@@ -118,7 +147,8 @@ void NcclCommunicator::check_in_flight() {
 // ------------------------------------------------------------------------------------------
 
 CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
-                                       const CommunicatorOptions& options) {
+                                       const CommunicatorOptions& options,
+                                       const ComparisonPtr& comparison) {
   ncclUniqueId id{};
   std::string bytes;
   // An empty id tells the others that rank 0 has none, so that nobody waits for it.
@@ -130,7 +160,7 @@ CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
   std::memcpy(id.internal, bytes.data(), bytes.size());
   return make_intrusive<NcclCommunicator>(
       make_intrusive<NcclGroup>(device, id, bootstrap.rank(), bootstrap.size(), options.timeout),
-      "world", options);
+      "world", options, comparison);
 }
 
 }  // namespace lockstep::comm

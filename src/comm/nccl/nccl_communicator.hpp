@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/bootstrap/bootstraps.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/nccl/nccl_work.hpp"
 #include "comm/operation_communicator.hpp"
@@ -16,11 +17,12 @@ namespace lockstep::comm {
 
 /// A communicator over NCCL. Operations run on a high-priority stream of their own, ordered after
 /// the caller's stream and before whatever waits for their Work. A monitor thread turns NCCL's
-/// background errors and overdue operations into failures and aborts the group.
+/// background errors and overdue operations into failures and aborts the group, and lets the job
+/// compare what its ranks call.
 class NcclCommunicator final : public OperationCommunicator {
  public:
   NcclCommunicator(IntrusivePtr<NcclGroup> group, std::string name,
-                   const CommunicatorOptions& options);
+                   const CommunicatorOptions& options, ComparisonPtr comparison);
   ~NcclCommunicator() override;
 
   Device device() const override { return group_->device(); }
@@ -33,10 +35,13 @@ class NcclCommunicator final : public OperationCommunicator {
   using WorkPtr = IntrusivePtr<NcclWork>;
 
   Work submit(Operation operation) override;
-  void monitor();
+  void tell(const host::Signature& signature);
+  void monitor() noexcept;
+  void watch();
   void check_in_flight();
 
   IntrusivePtr<NcclGroup> group_;
+  ComparisonPtr comparison_;
   Stream stream_;
   MemoryBlock* barrier_block_;
   std::uint64_t sequence_ = 0;

@@ -4,12 +4,14 @@
 #include <thread>
 
 #include "lockstep/core/error.hpp"
+#include "runtime/background_failure.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-constexpr auto finish_patience = std::chrono::seconds(10);
+// A destructor must not wait for as long as an operation may take.
+constexpr auto grace_period = std::chrono::seconds(10);
 
 [[noreturn]] void throw_nccl(const char* call, ncclResult_t status, ncclComm_t communicator) {
   const std::string detail =
@@ -32,7 +34,7 @@ NcclGroup::NcclGroup(Device device, const ncclUniqueId& id, int rank, int size,
   ncclConfig_t config = non_blocking();
   const ncclResult_t status = ncclCommInitRankConfig(&communicator_, size, id, rank, &config);
   try {
-    settle("ncclCommInitRankConfig", status, Clock::now() + timeout);
+    complete("ncclCommInitRankConfig", status, Clock::now() + timeout);
   } catch (...) {
     if (communicator_) ncclCommAbort(communicator_);
     throw;
@@ -42,7 +44,10 @@ NcclGroup::NcclGroup(Device device, const ncclUniqueId& id, int rank, int size,
 NcclGroup::NcclGroup(Device device, ncclComm_t communicator)
     : device_(device), communicator_(communicator) {}
 
-NcclGroup::~NcclGroup() { finish(); }
+NcclGroup::~NcclGroup() {
+  finish();
+  if (kept_ && is_told_) forget_background_failure(kept_);
+}
 
 int NcclGroup::rank() const {
   int rank = 0;
@@ -59,9 +64,9 @@ int NcclGroup::size() const {
 }
 
 // A non-blocking communicator answers "in progress" until its own thread has done the work.
-void NcclGroup::settle(const char* call, ncclResult_t status, Clock::time_point deadline) {
+void NcclGroup::complete(const char* call, ncclResult_t status, Clock::time_point deadline) {
   while (status == ncclInProgress) {
-    raise_if_failed();
+    throw_if_failed();
     LOCKSTEP_CHECK(Clock::now() < deadline, Timeout, call,
                    " did not finish in time: is every rank of the group alive?");
     std::this_thread::yield();
@@ -80,7 +85,7 @@ void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
     raise_if_failed();
     const CudaDeviceGuard guard(device_.index);
     try {
-      return settle(call, body(communicator_), Clock::now() + timeout);
+      return complete(call, body(communicator_), Clock::now() + timeout);
     } catch (...) {
       failure = host::Failure::from_current();
     }
@@ -103,7 +108,8 @@ IntrusivePtr<NcclGroup> NcclGroup::split(int color, int key, std::chrono::millis
 
 void NcclGroup::poll_background() {
   std::unique_lock lock(call_mutex_, std::try_to_lock);
-  if (!lock || has_failed()) return;  // whoever is in a call looks for errors itself
+  if (!lock || has_failed() || !communicator_)
+    return;  // whoever is in a call looks for errors itself
   ncclResult_t background = ncclSuccess;
   const ncclResult_t query = ncclCommGetAsyncError(communicator_, &background);
   const ncclResult_t status = query == ncclSuccess ? background : query;
@@ -123,15 +129,30 @@ void NcclGroup::abort(const host::Failure& failure) noexcept {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) return;
     failure_ = failure;
+    keep(failure);  // before the abort lets kernels return, and their results look good
     has_failed_.store(true, std::memory_order_release);  // ends the polling of a call under way
   }
   const std::lock_guard lock(call_mutex_);
   if (ncclComm_t communicator = std::exchange(communicator_, nullptr)) ncclCommAbort(communicator);
 }
 
+void NcclGroup::keep(const host::Failure& failure) noexcept {
+  try {
+    kept_ = keep_background_failure([failure] { failure.raise(); });
+  } catch (...) {
+    // Out of memory for the note; the group's own calls still fail.
+  }
+}
+
 void NcclGroup::raise_if_failed() const {
   if (!has_failed()) [[likely]]
     return;
+  note_told();
+  throw_if_failed();
+}
+
+void NcclGroup::throw_if_failed() const {
+  if (!has_failed()) return;
   const std::lock_guard lock(failure_mutex_);
   failure_->raise();
 }
@@ -143,20 +164,30 @@ std::optional<host::Failure> NcclGroup::failure() const {
 
 // In good order if all is well: finalize lets the peers finish too. Otherwise abort waits for none.
 void NcclGroup::finish() noexcept {
-  if (!communicator_) return;
-  bool is_settled = std::uncaught_exceptions() == 0;
-  if (is_settled) {
-    try {
-      const CudaDeviceGuard guard(device_.index);
-      settle("ncclCommFinalize", ncclCommFinalize(communicator_), Clock::now() + finish_patience);
-    } catch (...) {
-      is_settled = false;
-    }
-  }
-  if (is_settled)
-    ncclCommDestroy(communicator_);
+  if (has_failed()) return;
+  const bool is_finalized = std::uncaught_exceptions() == 0 && try_finalize();
+  const std::lock_guard lock(call_mutex_);
+  ncclComm_t communicator = std::exchange(communicator_, nullptr);
+  if (!communicator) return;
+  if (is_finalized)
+    ncclCommDestroy(communicator);
   else
-    ncclCommAbort(communicator_);
+    ncclCommAbort(communicator);
+}
+
+bool NcclGroup::try_finalize() noexcept {
+  host::Failure failure;
+  try {
+    const std::lock_guard lock(call_mutex_);
+    if (!communicator_) return false;
+    const CudaDeviceGuard guard(device_.index);
+    complete("ncclCommFinalize", ncclCommFinalize(communicator_), Clock::now() + grace_period);
+    return true;
+  } catch (...) {
+    failure = host::Failure::from_current();
+  }
+  abort(failure);
+  return false;
 }
 
 }  // namespace lockstep::comm

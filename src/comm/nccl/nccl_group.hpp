@@ -41,17 +41,26 @@ class NcclGroup : public RefCounted {
 
   /// Looks for errors that NCCL met in the background; records and aborts on one.
   void poll_background();
-  /// Ends the group on this rank: kernels under way return, later calls fail.
+  /// Ends the group on this rank: kernels under way return, later calls fail. Until a caller got
+  /// the failure and the group is gone, it is kept for those who read results (see
+  /// runtime/background_failure.hpp).
   void abort(const host::Failure& failure) noexcept;
-  /// Throws the first failure, if there was one.
+  /// Waits for the peers to finish what is under way, and leaves; if they do not, in a while, that
+  /// is a failure. Aborts instead while an exception unwinds. Later calls fail.
+  void finish() noexcept;
+  /// Throws the first failure to a caller, if there was one.
   void raise_if_failed() const;
+  /// The program itself ended the group: it knows.
+  void note_told() const { is_told_.store(true); }
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   /// The first failure.
   std::optional<host::Failure> failure() const;
 
  private:
-  void settle(const char* call, ncclResult_t status, Clock::time_point deadline);
-  void finish() noexcept;
+  void complete(const char* call, ncclResult_t status, Clock::time_point deadline);
+  bool try_finalize() noexcept;
+  void keep(const host::Failure& failure) noexcept;
+  void throw_if_failed() const;
 
   Device device_;
   ncclComm_t communicator_ = nullptr;
@@ -59,6 +68,8 @@ class NcclGroup : public RefCounted {
   mutable std::mutex failure_mutex_;  // guards failure_
   std::optional<host::Failure> failure_;
   std::atomic<bool> has_failed_{false};
+  mutable std::atomic<bool> is_told_{false};  // a caller got the failure
+  std::uint64_t kept_ = 0;                    // number of the failure that is kept; 0: none
 };
 
 }  // namespace lockstep::comm

@@ -4,13 +4,15 @@
 
 namespace lockstep::comm {
 
-NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, std::string description,
-                   NcclGroup::Clock::time_point deadline)
+NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
+                   const host::Signature& signature, NcclGroup::Clock::time_point deadline)
     : group_(std::move(group)),
-      done_(group_->device()),
-      description_(std::move(description)),
+      started_(group_->device(), true),
+      done_(group_->device(), true),
+      signature_(signature),
+      submitted_(WorkTimes::Clock::now()),
       deadline_(deadline) {
-  done_.record(stream);
+  started_.record(stream);
 }
 
 void NcclWork::wait() {
@@ -35,6 +37,12 @@ bool NcclWork::is_completed() const { return group_->has_failed() || done_.query
 std::exception_ptr NcclWork::exception() const {
   const auto failure = group_->failure();
   return failure ? failure->as_exception() : nullptr;
+}
+
+// Of a group that failed nothing is known: an abort lets kernels return early.
+std::optional<WorkTimes> NcclWork::times() const {
+  if (group_->has_failed() || !done_.query()) return std::nullopt;
+  return WorkTimes{submitted_, started_.reached_at(), done_.reached_at()};
 }
 
 }  // namespace lockstep::comm

@@ -3,33 +3,39 @@
 #include <chrono>
 #include <string>
 
+#include "comm/host/signature.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/runtime/event.hpp"
 
 namespace lockstep::comm {
 
-/// An operation on the communication stream, complete when its event is reached.
+/// An operation on the communication stream, complete when its last event is reached.
 class NcclWork final : public WorkState {
  public:
-  /// Marks the present end of `stream`.
-  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, std::string description,
+  /// Marks the present end of `stream` as its beginning.
+  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const host::Signature& signature,
            NcclGroup::Clock::time_point deadline);
+
+  /// Marks the present end of `stream` as its end; before anything else is asked.
+  void finish(StreamRef stream) { done_.record(stream); }
 
   void wait() override;
   void synchronize() override;
   bool is_completed() const override;
   std::exception_ptr exception() const override;
+  std::optional<WorkTimes> times() const override;
 
   /// What it is, for messages.
-  const std::string& description() const { return description_; }
+  std::string description() const { return signature_.describe(); }
   /// True if it should have ended by now.
   bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
 
  private:
   IntrusivePtr<NcclGroup> group_;
-  Event done_;
-  std::string description_;
+  Event started_, done_;
+  host::Signature signature_;
+  WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
 };
 

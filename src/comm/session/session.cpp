@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "comm/bootstrap/bootstraps.hpp"
 #include "comm/control/control_channel.hpp"
 #include "comm/control/silence.hpp"
 #include "comm/control/termination.hpp"
@@ -16,6 +17,7 @@
 #include "comm/session/device_choice.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 using comm::control::ControlChannel;
 using comm::control::JobFailure;
 using comm::control::MessageType;
+using comm::control::SignatureComparison;
 using comm::control::TerminationNotice;
 
 std::string wanted_device(int argc, const char* const* argv, const SessionOptions& options) {
@@ -74,6 +77,7 @@ struct Session::State {
   void join(const std::string& wanted);
   void configure(const std::string& wanted);
   void connect(std::chrono::milliseconds heartbeat_timeout);
+  void leave() noexcept;
   void on_job_failure(const JobFailure& failure);
   [[noreturn]] void fail(const JobFailure& failure) noexcept;
   void print_progress() const;
@@ -85,6 +89,7 @@ struct Session::State {
   CommunicatorPtr world;
   mutable std::mutex abort_mutex;  // guards `abortable`, which the control thread uses
   Communicator* abortable = nullptr;
+  comm::ComparisonPtr comparison;
   std::optional<ControlChannel> control;
   std::terminate_handler previous_handler = nullptr;
 
@@ -118,17 +123,22 @@ void Session::State::configure(const std::string& wanted) {
   connect(heartbeat_timeout);
   device = comm::choose_device(*bootstrap, wanted);
   comm::choose_threads(*bootstrap, options.threads);
-  world = comm::make_communicator(*bootstrap, device, options.communicator);
+  world = comm::make_communicator(*bootstrap, device, options.communicator, comparison);
   const std::lock_guard lock(abort_mutex);
   abortable = world.get();
 }
 
 void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
   comm::GroupRegistry& groups = *bootstrap->groups();
+  const auto send = [this](const std::string& batch) { control->send_signatures(batch); };
+  comparison = make_intrusive<SignatureComparison>(
+      bootstrap->rank() == 0 ? SignatureComparison::Send{} : send,
+      [this](const std::string& message) { control->fail_job({"error: " + message}); });
   control.emplace(*bootstrap,
                   comm::control::ControlHandlers{
                       .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
-                      .on_departure = [&groups](const std::string& news) { groups.receive(news); }},
+                      .on_departure = [&groups](const std::string& news) { groups.receive(news); },
+                      .on_signatures = [this](std::string_view batch) { comparison->take(batch); }},
                   heartbeat_timeout);
   groups.set_announcer([this](const std::string& news) { control->announce_departure(news); });
 }
@@ -142,7 +152,24 @@ Session::State::~State() {
   }
   world.reset();
   bootstrap->groups()->set_announcer(nullptr);
+  if (comparison) comparison->close();
   control.reset();
+}
+
+// A failure that nobody waited for, such as that of the last collective, must not pass for success.
+void Session::State::leave() noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    if (comparison) comparison->flush();
+    {
+      const std::lock_guard lock(abort_mutex);
+      abortable = nullptr;
+    }
+    world.reset();  // waits for what is under way
+    raise_background_failure();
+  } catch (...) {
+    fail(describe_current_exception());
+  }
 }
 
 // Runs on the control channel's thread. The main thread may be stuck, so after a moment in which it
@@ -217,7 +244,9 @@ Session::Session(int argc, const char* const* argv, const SessionOptions& option
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Session::~Session() = default;
+Session::~Session() {
+  if (state_) state_->leave();
+}
 
 int Session::rank() const { return state_->bootstrap->rank(); }
 int Session::size() const { return state_->bootstrap->size(); }

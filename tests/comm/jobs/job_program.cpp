@@ -1,19 +1,14 @@
 // One rank of the jobs that job_test.cpp starts: does what its first argument says.
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
 #include <thread>
-
-#include <dlfcn.h>
-#include <pthread.h>
 
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
@@ -142,7 +137,45 @@ void abort_and_throw(ls::Session& session) {
   LOCKSTEP_THROW(InvalidArgument, "lr must be positive");
 }
 
+// Leaves while a collective is under way that nobody waits for.
+int leave_unwaited(ls::Session& session) {
+  static const Values values(session, 1000);
+  session.world()->all_reduce(values.buffer()).synchronize();
+  session.world()->all_reduce(values.buffer());
+  return 0;
+}
+
+// All ranks but one do the same.
+int disagree(ls::Session& session, const std::function<ls::comm::Work(const Values&)>& alone) {
+  const Values values(session, 1001);
+  ls::comm::Buffer part = values.buffer();
+  part.count = 1000;
+  const auto work = [&] {
+    if (session.rank() != 1) return session.world()->all_reduce(part, {}, {.label = "bucket 3"});
+    happen(session, [](auto&) {});
+    return alone(values);
+  };
+  work().synchronize();
+  return 0;
+}
+
 const std::map<std::string, std::function<int(ls::Session&)>> modes{
+    {"unwaited", leave_unwaited},
+    {"other-count",
+     [](ls::Session& s) {
+       return disagree(s, [&](const Values& v) { return s.world()->all_reduce(v.buffer()); });
+     }},
+    {"other-collective",
+     [](ls::Session& s) {
+       return disagree(s, [&](const Values&) { return s.world()->barrier(); });
+     }},
+    {"other-label",
+     [](ls::Session& s) {
+       return disagree(s, [&](const Values& v) {
+         return s.world()->all_reduce({v.buffer().data, 1000, v.buffer().dtype}, {},
+                                      {.label = "bucket 4"});
+       });
+     }},
     {"sum", sum_ranks},
     {"throw",
      [](ls::Session& s) {
@@ -184,22 +217,6 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
 };
 
 }  // namespace
-
-// On the culprit the JOB_BAD_THREADth thread does not start; with JOB_THREAD_KILLS the process dies
-// there. A session starts threads while it joins.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*body)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  static const int bad = number_from("OMPI_COMM_WORLD_RANK", 0) == number_from("JOB_CULPRIT", 1)
-                             ? number_from("JOB_BAD_THREAD", 0)
-                             : 0;
-  static std::atomic<int> started{0};
-  if (++started != bad) return create(thread, attributes, body, argument);
-  std::fprintf(stderr, "thread %d does not start\n", bad);
-  if (std::getenv("JOB_THREAD_KILLS")) std::raise(SIGKILL);
-  return EAGAIN;
-}
 
 int main(int argc, char** argv) {
   std::signal(SIGINT, SIG_DFL);  // a shell starts what runs in the background without it

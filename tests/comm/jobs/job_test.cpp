@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -93,6 +94,24 @@ TEST(MpiJobOnGpus, SumsOverNccl) {
   }
 }
 
+// Slurm's --gpus-per-task=1: all ranks call their GPU number 0.
+TEST(MpiJobOnGpus, TakesRanksThatSeeOneGpuEach) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto rank = [](int gpu) {
+    return " -np 1 env CUDA_VISIBLE_DEVICES=" + std::to_string(gpu) +
+           " LOCKSTEP_SIM_DEVICES=1 LOCKSTEP_SIM_FIRST_DEVICE=" + std::to_string(gpu) + " " +
+           program + " sum --device cuda";
+  };
+  const std::string mpiexec = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none";
+  const auto apart = run_command(mpiexec + rank(0) + " :" + rank(1));
+  EXPECT_EQ(apart.exit_code, 0) << apart.output;
+  EXPECT_EQ(occurrences(apart.output, "sum 1"), 2u) << apart.output;
+  const auto same = run_command(mpiexec + rank(1) + " :" + rank(1));
+  EXPECT_EQ(same.exit_code, 2) << same.output;
+  EXPECT_THAT(same.output, AllOf(HasSubstr("rank 1 on host"), HasSubstr("needs its own")));
+}
+
 // Seconds from the event that the job itself noted down to its end; all of them if it noted none.
 // The start of the ranks is not what is measured.
 double seconds_after_event(const CommandResult& result) {
@@ -171,6 +190,20 @@ TEST_P(MpiFaults, ExceptionInAThreadEndsAll) {
   const auto result = job(2, "thread");
   expect_quick_failure(result);
   EXPECT_THAT(result.output, HasSubstr("in a thread"));
+}
+
+TEST_P(MpiFaults, RanksThatCallAnotherCollectiveAreNamedWithIt) {
+  const std::map<std::string, std::string> called_by_mode{
+      {"other-count", "rank 1 called all_reduce #0 of 1001 f32 (sum)"},
+      {"other-collective", "rank 1 called barrier #0"},
+      {"other-label", "rank 1 called all_reduce #0 of 1000 f32 (sum) 'bucket 4'"}};
+  for (const auto& [mode, called] : called_by_mode) {
+    const auto result = job(3, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("the ranks of world disagree"), HasSubstr(called),
+                      HasSubstr("called all_reduce #0 of 1000 f32 (sum) 'bucket 3'")));
+  }
 }
 
 using DeviceAndEnd = std::tuple<const char*, const char*>;

@@ -1,0 +1,183 @@
+#include "comm/control/signature_comparison.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+#include "comm/control/control_message.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm::control {
+namespace {
+
+// A message should show all ranks; but one may hang elsewhere and never call.
+constexpr auto grace_period = std::chrono::seconds(1);
+constexpr int largest_group = 1 << 20;
+
+// What precedes a group's name and a signature in a batch.
+struct EntryHeader {
+  std::int32_t rank = 0, size = 0;
+  std::uint32_t name_length = 0;
+};
+
+template <class T>
+void append(std::string& batch, const T& value) {
+  batch.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// Reads a batch from its beginning.
+class BatchReader {
+ public:
+  explicit BatchReader(std::string_view batch) : rest_(batch) {}
+  bool done() const { return rest_.empty(); }
+
+  std::string_view bytes(std::size_t count) {
+    LOCKSTEP_CHECK(count <= rest_.size(), CorruptData, "a batch of signatures ends ",
+                   count - rest_.size(), " bytes early");
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+  template <class T>
+  T value() {
+    T value;
+    std::memcpy(static_cast<void*>(&value), bytes(sizeof value).data(), sizeof value);
+    return value;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  constexpr std::size_t shown = 8;
+  for (std::size_t i = 0; i < std::min(ranks.size(), shown); ++i)
+    text += (i ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > shown) text += " and " + std::to_string(ranks.size() - shown) + " more";
+  return text;
+}
+
+}  // namespace
+
+// --- every rank
+// -----------------------------------------------------------------------------------------------
+
+void SignatureComparison::note(const std::string& group, int rank, int size,
+                               const host::Signature& signature) {
+  const EntryHeader header{rank, size, static_cast<std::uint32_t>(group.size())};
+  const std::size_t length = sizeof header + group.size() + sizeof signature;
+  const std::lock_guard lock(noted_mutex_);
+  if (noted_.empty() || noted_.back().size() + length > max_text) noted_.emplace_back();
+  std::string& batch = noted_.back();
+  append(batch, header);
+  batch += group;
+  append(batch, signature);
+}
+
+void SignatureComparison::flush() {
+  std::vector<std::string> batches;
+  {
+    const std::lock_guard lock(noted_mutex_);
+    batches.swap(noted_);
+  }
+  for (std::string& batch : batches) send(std::move(batch));
+  if (compares_here_) report_late();
+}
+
+void SignatureComparison::send(std::string batch) {
+  if (compares_here_) return take(batch);
+  const std::lock_guard lock(callbacks_mutex_);
+  if (send_) send_(std::move(batch));
+}
+
+void SignatureComparison::close() {
+  const std::lock_guard lock(callbacks_mutex_);
+  send_ = nullptr;
+  report_ = nullptr;
+}
+
+// --- rank 0
+// ---------------------------------------------------------------------------------------------------
+
+void SignatureComparison::take(std::string_view batch) {
+  try {
+    read(batch);
+  } catch (const CorruptData& error) {
+    report(error.what());
+  }
+}
+
+void SignatureComparison::read(std::string_view batch) {
+  BatchReader reader(batch);
+  while (!reader.done()) {
+    const auto header = reader.value<EntryHeader>();
+    const std::string group(reader.bytes(header.name_length));
+    const auto signature = reader.value<host::Signature>();
+    LOCKSTEP_CHECK(header.size > 0 && header.size <= largest_group && header.rank >= 0 &&
+                       header.rank < header.size,
+                   CorruptData, "a signature of rank ", header.rank, " in a group of ",
+                   header.size);
+    add(group, header.size, {header.rank, signature});
+  }
+}
+
+void SignatureComparison::add(const std::string& group, int size, const Call& call) {
+  Collective complete;
+  {
+    const std::lock_guard lock(pending_mutex_);
+    const auto place = pending_.try_emplace({group, call.signature.sequence}).first;
+    Collective& collective = place->second;
+    std::vector<Call>& calls = collective.calls;
+    if (calls.empty()) collective.first_call = Clock::now();
+    calls.push_back(call);
+    if (!calls.front().signature.agrees_with(call.signature)) collective.disagrees = true;
+    // Labels count where both ranks give one: the first call to compare with is one that has.
+    if (calls.front().signature.label_hash == 0) std::swap(calls.front(), calls.back());
+    if (collective.calls.size() < static_cast<std::size_t>(size)) return;
+    complete = std::move(collective);
+    pending_.erase(place);
+  }
+  if (complete.disagrees) report(describe(group, complete));
+}
+
+void SignatureComparison::report_late() {
+  std::string message;
+  {
+    const std::lock_guard lock(pending_mutex_);
+    for (const auto& [key, collective] : pending_)
+      if (collective.disagrees && Clock::now() - collective.first_call > grace_period)
+        message = describe(key.first, collective);
+  }
+  if (!message.empty()) report(message);
+}
+
+std::string SignatureComparison::describe(const std::string& group, const Collective& collective) {
+  // Ranks that agree are named together.
+  std::vector<std::pair<const host::Signature*, std::vector<int>>> parties;
+  for (const Call& call : collective.calls) {
+    const auto party = std::ranges::find_if(
+        parties, [&](const auto& other) { return other.first->agrees_with(call.signature); });
+    if (party == parties.end())
+      parties.emplace_back(&call.signature, std::vector{call.rank});
+    else
+      party->second.push_back(call.rank);
+  }
+  std::ostringstream text;
+  text << "the ranks of " << group << " disagree on their next collective: ";
+  for (auto& [signature, ranks] : parties) std::ranges::sort(ranks);
+  std::ranges::sort(parties, {}, [](const auto& party) { return party.second.front(); });
+  for (std::size_t i = 0; i < parties.size(); ++i)
+    text << (i ? ", " : "") << list_of(parties[i].second) << " called "
+         << parties[i].first->describe();
+  text << "; all ranks must make the same calls in the same order";
+  return text.str();
+}
+
+void SignatureComparison::report(const std::string& message) {
+  const std::lock_guard lock(callbacks_mutex_);
+  if (const Report report = std::exchange(report_, nullptr)) report(message);
+}
+
+}  // namespace lockstep::comm::control

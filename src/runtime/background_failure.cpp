@@ -1,0 +1,52 @@
+#include "runtime/background_failure.hpp"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+struct Kept {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  std::uint64_t next = 1;
+  std::map<std::uint64_t, std::function<void()>> failures;
+};
+
+// Never destroyed: threads may still watch while static objects are.
+Kept& kept() {
+  static Kept& all = *new Kept;
+  return all;
+}
+
+}  // namespace
+
+std::uint64_t keep_background_failure(std::function<void()> raise) {
+  Kept& all = kept();
+  const std::lock_guard lock(all.mutex);
+  all.failures.emplace(all.next, std::move(raise));
+  all.any.store(true, std::memory_order_release);
+  return all.next++;
+}
+
+void forget_background_failure(std::uint64_t number) noexcept {
+  Kept& all = kept();
+  const std::lock_guard lock(all.mutex);
+  all.failures.erase(number);
+  all.any.store(!all.failures.empty(), std::memory_order_release);
+}
+
+void raise_background_failure() {
+  Kept& all = kept();
+  if (!all.any.load(std::memory_order_acquire)) [[likely]]
+    return;
+  std::function<void()> raise;
+  {
+    const std::lock_guard lock(all.mutex);
+    if (!all.failures.empty()) raise = all.failures.begin()->second;
+  }
+  if (raise) raise();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include "comm/control/signature_comparison.hpp"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::comm::control {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+host::Signature all_reduce(std::uint64_t sequence, std::int64_t count, std::string label = {}) {
+  return host::Signature({.kind = OperationKind::all_reduce,
+                          .dtype = DType::f32,
+                          .count = count,
+                          .label = std::move(label),
+                          .sequence = sequence});
+}
+
+/// Three ranks, whose batches reach rank 0 at once.
+class Ranks : public ::testing::Test {
+ protected:
+  void call(int rank, const host::Signature& signature) {
+    const auto sender = make_intrusive<SignatureComparison>(
+        [this](const std::string& batch) { hub_->take(batch); }, [](const std::string&) {});
+    SignatureComparison& own = rank == 0 ? *hub_ : *sender;
+    own.note("world", rank, 3, signature);
+    own.flush();
+  }
+
+  std::vector<std::string> reports_;
+  IntrusivePtr<SignatureComparison> hub_ = make_intrusive<SignatureComparison>(
+      SignatureComparison::Send{}, [this](const std::string& text) { reports_.push_back(text); });
+};
+
+using SignatureComparisonOfThreeRanks = Ranks;
+
+TEST_F(SignatureComparisonOfThreeRanks, IsSilentWhileTheyAgreeInWhateverOrderTheyCome) {
+  for (std::uint64_t number = 0; number < 100; ++number)
+    for (const int rank : {2, 0, 1}) call(rank, all_reduce(number, 8, rank == 1 ? "" : "bucket 0"));
+  EXPECT_TRUE(reports_.empty()) << reports_[0];
+}
+
+TEST_F(SignatureComparisonOfThreeRanks, NamesRanksAndWhatTheyCalled) {
+  call(0, all_reduce(7, 8, "bucket 0"));
+  call(2, all_reduce(7, 9, "bucket 0"));
+  EXPECT_TRUE(reports_.empty());
+  call(1, all_reduce(7, 8));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0],
+              AllOf(HasSubstr("the ranks of world disagree"),
+                    HasSubstr("ranks 0, 1 called all_reduce #7 of 8 f32 (sum) 'bucket 0'"),
+                    HasSubstr("rank 2 called all_reduce #7 of 9 f32 (sum) 'bucket 0'")));
+}
+
+TEST_F(SignatureComparisonOfThreeRanks, DoesNotWaitForARankThatNeverCalls) {
+  call(0, all_reduce(0, 8));
+  call(1, all_reduce(0, 9));
+  for (int i = 0; i < 300 && reports_.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    hub_->flush();
+  }
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0], HasSubstr("rank 1 called all_reduce #0 of 9"));
+}
+
+TEST_F(SignatureComparisonOfThreeRanks, RefusesWhatNoRankSends) {
+  for (const std::string& batch : {std::string("short"), std::string(300, '\xff')}) {
+    reports_.clear();
+    const auto hub = make_intrusive<SignatureComparison>(
+        SignatureComparison::Send{}, [this](const std::string& text) { reports_.push_back(text); });
+    hub->take(batch);
+    EXPECT_EQ(reports_.size(), 1u);
+  }
+}
+
+TEST_F(SignatureComparisonOfThreeRanks, SaysNothingOnceClosed) {
+  hub_->close();
+  for (int rank = 0; rank < 3; ++rank) call(rank, all_reduce(0, rank));
+  EXPECT_TRUE(reports_.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::comm::control
