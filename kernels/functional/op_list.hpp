@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "lockstep/core/op_descriptor.hpp"
 
 namespace lockstep {
 
@@ -26,28 +27,23 @@ enum class ReduceOp : std::uint8_t { sum, mean, amax, amin, square_sum };
 /// What an op's backward reads.
 enum class Saves : std::uint8_t { nothing, input, output, inputs };
 
-/// What autocast does with an op: run in the input's dtype, or in f32.
-enum class AutocastPolicy : std::uint8_t { follow, f32 };
-
 /// One line of ops.def.
-struct OpTraits {
-  std::string_view name;
+struct OpTraits : OpDescriptor {
   Saves saves;
-  AutocastPolicy autocast;
   double low, high;  ///< domain of test inputs
 };
 
 /// All unary ops, indexed by UnaryOp.
 inline constexpr OpTraits unary_ops[] = {
 #define LOCKSTEP_UNARY_OP(name, Functor, saves, autocast, low, high) \
-  {#name, Saves::saves, AutocastPolicy::autocast, low, high},
+  {{#name, DTypeRule::numeric, AutocastPolicy::autocast}, Saves::saves, low, high},
 #include "functional/ops.def"
 };
 
 /// All binary ops, indexed by BinaryOp.
 inline constexpr OpTraits binary_ops[] = {
 #define LOCKSTEP_BINARY_OP(name, Functor, saves, autocast, low, high) \
-  {#name, Saves::saves, AutocastPolicy::autocast, low, high},
+  {{#name, DTypeRule::numeric, AutocastPolicy::autocast}, Saves::saves, low, high},
 #include "functional/ops.def"
 };
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
+#include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::autograd {
@@ -40,6 +42,8 @@ Engine::~Engine() {
 void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                  bool retain_graph) {
   const NoGradGuard no_recording;
+  // The dtypes of a backward are those of its forward.
+  const AutocastModeGuard no_autocast;
   Engine engine(retain_graph);
   engine.count_edges(roots);
   try {
@@ -115,6 +119,8 @@ void Engine::keep_for_outer(Node& node) {
   overlaps_.push_back({&node, node.run_, node.waiting_});
 }
 
+std::string_view Engine::running_op() noexcept { return running ? running->running_op_ : "no op"; }
+
 void Engine::count_edges(std::span<const Tensor> roots) {
   std::vector<Node*> stack;
   GraphTag last_tag = 0;
@@ -157,8 +163,11 @@ void Engine::process(Node& node) {
   const bool any =
       std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
   if (any) {
+    const TraceRange range(node.name(), TracePhase::backward);
+    running_op_ = node.name();
     InputGradients inputs(*this, node.edges());
     node.backward(inputs);
+    running_op_ = "no op";
     for (Tensor& gradient : gradients) gradient = Tensor();
   }
   node.waiting_ = done;
@@ -174,6 +183,8 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
   Node& node = *edge.node;
   edge.delivered = true;
   if (gradient.defined()) {
+    if (gradient.dtype() != edge.dtype) [[unlikely]]
+      gradient = gradient.to(edge.dtype);
     if (node.is_leaf()) {
       static_cast<LeafNode&>(node).accumulate(std::move(gradient));
     } else {

@@ -1,9 +1,12 @@
 #include "lockstep/autograd/saved_tensor.hpp"
 
+#include "lockstep/autograd/engine.hpp"
+
 namespace lockstep::autograd {
 
-void SavedTensor::throw_changed(std::string_view op) const {
-  LOCKSTEP_THROW(InvalidArgument, "backward of ", op, ": a saved tensor of shape ", tensor_.shape(),
+void SavedTensor::throw_changed() const {
+  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a saved tensor of shape ", tensor_.shape(),
                  " was changed in place after the forward (version ", version_, " then, ",
                  tensor_.impl().storage->version(), " now); clone() it before the change");
 }

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/autograd/record.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -49,9 +49,11 @@ TEST(Graph, FreesWhatIsSavedAsBackwardGoes) {
 
 /// Passes x through, and throws on the way back.
 Tensor throwing(const Tensor& x) {
-  return autograd::record(
-      "throwing", x.detach().clone(),
-      [](const Tensor&, autograd::InputGradients&) { throw std::runtime_error("in backward"); }, x);
+  static constexpr OpDescriptor op{.name = "throwing"};
+  const autograd::OpCall call(op, x);
+  return call.record(x.detach().clone(), [](const Tensor&, autograd::InputGradients&) {
+    throw std::runtime_error("in backward");
+  });
 }
 
 TEST(Graph, IsFreedAfterABackwardThatThrew) {

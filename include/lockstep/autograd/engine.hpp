@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/autograd/leaf.hpp"
@@ -21,16 +22,27 @@ class InputGradients {
  public:
   /// True if operand `i` needs a gradient.
   bool wanted(std::size_t i) const { return static_cast<bool>(edges_[i].node); }
+  /// The dtype in which operand `i` was given: mixed precision may have run the op in another. An
+  /// op whose kernels can write the gradient in it passes it to `write` and saves a conversion.
+  DType operand_dtype(std::size_t i) const { return edges_[i].dtype; }
 
-  /// Hands over the gradient of operand `i`; ignored if it is not wanted or undefined.
+  /// Hands over the gradient of operand `i`, converted to the operand's dtype; ignored if it is not
+  /// wanted or undefined.
   void set(std::size_t i, Tensor gradient);
 
   /// Lets `write(out, accumulate)` produce the gradient of operand `i` in place: into the leaf's
   /// sink or present gradient where there is one (then `accumulate` may be true: add to what `out`
   /// holds), else into fresh memory of the given shape. Not called if the gradient is not wanted.
+  /// @param options what `write` computes in; if that is not the operand's dtype, the gradient is
+  /// converted afterwards.
   template <class Write>
   void write(std::size_t i, const Shape& shape, TensorOptions options, Write&& write) {
     if (!wanted(i)) return;
+    if (options.dtype != operand_dtype(i)) [[unlikely]] {
+      const Tensor converted_later = fresh(shape, options);
+      write(converted_later, false);
+      return set(i, converted_later);
+    }
     const GradientTarget target = target_of(i, shape, options);
     write(target.tensor, target.accumulate);
     commit(i, target.tensor);
@@ -42,12 +54,18 @@ class InputGradients {
   template <class Write>
   void write_two(std::size_t i, std::size_t j, const Shape& shape, TensorOptions options,
                  Write&& write) {
-    GradientTarget first = wanted(i) ? target_of(i, shape, options) : GradientTarget{};
-    GradientTarget second = wanted(j) ? target_of(j, shape, options) : GradientTarget{};
+    const bool converted = (wanted(i) && options.dtype != operand_dtype(i)) ||
+                           (wanted(j) && options.dtype != operand_dtype(j));
+    GradientTarget first, second;
+    if (!converted) {
+      if (wanted(i)) first = target_of(i, shape, options);
+      if (wanted(j)) second = target_of(j, shape, options);
+    }
     const bool apart = first.accumulate != second.accumulate || edges_[i].node == edges_[j].node;
-    if (wanted(i) && wanted(j) && apart) {
+    if (converted || (wanted(i) && wanted(j) && apart)) {
       first = second = {};
-      const Tensor a = fresh(shape, options), b = fresh(shape, options);
+      const Tensor a = wanted(i) ? fresh(shape, options) : Tensor();
+      const Tensor b = wanted(j) ? fresh(shape, options) : Tensor();
       write(a, b, false);
       set(i, a);
       set(j, b);
@@ -93,6 +111,9 @@ class Engine {
   /// The same for any op with a tag.
   static bool reaches(GraphTag tag) noexcept;
 
+  /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one.
+  static std::string_view running_op() noexcept;
+
  private:
   friend class InputGradients;
   struct Callback {
@@ -126,6 +147,7 @@ class Engine {
   std::vector<GraphTag> tags_;
   std::vector<Overlap> overlaps_;
   std::vector<Callback> callbacks_;
+  std::string_view running_op_ = "no op";
 };
 
 }  // namespace lockstep::autograd

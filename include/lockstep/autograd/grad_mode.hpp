@@ -1,12 +1,14 @@
 #pragma once
 
+#include "lockstep/autograd/thread_modes.hpp"
+
 /// @file
 /// Whether ops are recorded.
 
 namespace lockstep {
 
 /// True if the calling thread records ops for backward (the default).
-bool grad_enabled() noexcept;
+inline bool grad_enabled() noexcept { return autograd::thread_modes.grad; }
 
 /// Turns recording on or off for the calling thread until the end of scope.
 class GradModeGuard {

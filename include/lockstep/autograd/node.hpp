@@ -21,6 +21,7 @@ class Node;
 struct Edge {
   IntrusivePtr<Node> node;   ///< null if the operand needs no gradient
   std::uint32_t output = 0;  ///< which output of `node` the operand is
+  DType dtype = DType::f32;  ///< the operand's, and so that of the gradient passed here
   bool delivered = false;    ///< the engine's note: this run has passed a gradient here
 };
 
@@ -68,7 +69,7 @@ inline IntrusivePtr<Node> node_of(const Tensor& tensor) {
 /// The edge that leads to a tensor.
 inline Edge edge_to(const Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
-  return {node_of(tensor), tensor.impl().output_index, false};
+  return {node_of(tensor), tensor.impl().output_index, tensor.dtype(), false};
 }
 
 }  // namespace lockstep::autograd

@@ -15,17 +15,8 @@
 #include "lockstep/autograd/saved_tensor.hpp"
 
 /// @file
-/// How an op enters the tape. An op computes its result, and if `recording(operands...)`, passes
-/// the result through `record` with a function that computes the operands' gradients:
-///
-///     Tensor exp(const Tensor& x) {
-///       Tensor y = ...;
-///       if (!recording(x)) return y;
-///       auto saved = SavedTensor::of_result(y);
-///       return record("exp", y, [saved](const Tensor& dy, InputGradients& dx) {
-///         dx.set(0, mul(dy, saved.get("exp")));
-///       }, x);
-///     }
+/// How the result of an op enters the tape: a node that keeps what backward needs, with edges to
+/// the operands. Ops come here through OpCall (op_call.hpp).
 
 namespace lockstep::autograd {
 
@@ -73,6 +64,7 @@ class OpNode final : public Node {
   Slots gradients_;
 };
 
+/// Records an op with one output.
 template <class Backward, class Edges>
 Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges edges) {
   using Op = OpNode<std::decay_t<Backward>, Edges, std::array<Tensor, 1>>;
@@ -80,43 +72,19 @@ Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges e
   return output;
 }
 
-}  // namespace detail
-
-/// Records an op with one output.
-/// @param backward called with (gradient of the output, InputGradients of the operands).
-template <class Backward, class... Tensors>
-Tensor record(std::string_view name, Tensor output, Backward&& backward,
-              const Tensors&... operands) {
-  return detail::attach(name, std::move(output), std::forward<Backward>(backward),
-                        std::array<Edge, sizeof...(Tensors)>{edge_to(operands)...});
-}
-
-/// Records an op with one output and a list of operands.
-template <class Backward>
-Tensor record_list(std::string_view name, Tensor output, Backward&& backward,
-                   std::span<const Tensor> operands) {
-  std::vector<Edge> edges;
-  edges.reserve(operands.size());
-  for (const Tensor& operand : operands) edges.push_back(edge_to(operand));
-  return detail::attach(name, std::move(output), std::forward<Backward>(backward),
-                        std::move(edges));
-}
-
-/// Records an op with several outputs.
-/// @param backward called with (span of the outputs' gradients, undefined where none came,
-/// InputGradients of the operands).
-template <class Backward, class... Tensors>
-void record_outputs(std::string_view name, std::span<Tensor> outputs, Backward&& backward,
-                    const Tensors&... operands) {
-  using Edges = std::array<Edge, sizeof...(Tensors)>;
-  using Op = detail::OpNode<std::decay_t<Backward>, Edges, std::vector<Tensor>>;
-  const auto node =
-      make_intrusive<Op>(name, std::forward<Backward>(backward), Edges{edge_to(operands)...},
-                         std::vector<Tensor>(outputs.size()));
+/// The same for several outputs.
+template <class Backward, class Edges>
+void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&& backward,
+                    Edges edges) {
+  using Op = OpNode<std::decay_t<Backward>, Edges, std::vector<Tensor>>;
+  const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges),
+                                       std::vector<Tensor>(outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     outputs[i].impl().node = node;
     outputs[i].impl().output_index = static_cast<std::uint32_t>(i);
   }
 }
+
+}  // namespace detail
 
 }  // namespace lockstep::autograd

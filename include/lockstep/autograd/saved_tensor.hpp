@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "lockstep/tensor/tensor.hpp"
 
@@ -26,17 +25,17 @@ class SavedTensor {
   /// result would keep itself alive.
   static SavedTensor of_result(const Tensor& result) { return SavedTensor(result.detach()); }
 
-  /// The tensor. @param op name of the op for the message.
-  /// @throws InvalidArgument if it was changed in place since it was saved.
-  const Tensor& get(std::string_view op) const {
+  /// The tensor. @throws InvalidArgument, naming the op whose backward runs, if it was changed in
+  /// place since it was saved.
+  const Tensor& get() const {
     if (tensor_.defined() &&
         (tensor_.impl().storage.get() != storage_ || storage_->version() != version_)) [[unlikely]]
-      throw_changed(op);
+      throw_changed();
     return tensor_;
   }
 
  private:
-  [[noreturn]] void throw_changed(std::string_view op) const;
+  [[noreturn]] void throw_changed() const;
 
   Tensor tensor_;
   const Storage* storage_ = nullptr;  // to notice Tensor::set_data

@@ -1,5 +1,5 @@
+#include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/autograd/record.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/graph.hpp"
@@ -69,13 +69,13 @@ struct GraphedLayer {
   }
 
   Tensor forward(const Tensor& weight) const {
-    return autograd::record(
-        "graphed layer", matmul(x, weight.detach().transpose(0, 1)),
-        [this](const Tensor&, autograd::InputGradients& inputs) {
-          backward.replay();
-          inputs.set(0, static_gradient);
-        },
-        weight);
+    static constexpr OpDescriptor op{.name = "graphed layer"};
+    const autograd::OpCall call(op, weight);
+    return call.record(matmul(x, weight.detach().transpose(0, 1)),
+                       [this](const Tensor&, autograd::InputGradients& inputs) {
+                         backward.replay();
+                         inputs.set(0, static_gradient);
+                       });
   }
 };
 

@@ -20,11 +20,9 @@ Tensor empty_heads(const Shape& shape, TensorOptions options) {
   return memory.permute({0, 2, 1, 3});
 }
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  constexpr std::string_view op = "scaled_dot_product_attention";
-  check_floating(op, q);
-  check_alike(op, q, k);
-  check_alike(op, q, v);
+constexpr std::string_view op = ops::scaled_dot_product_attention.name;
+
+void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   const bool ranks = q.dim() == 4 && k.dim() == 4 && v.dim() == 4;
   const bool fits = ranks && q.size(0) == k.size(0) && q.size(0) == v.size(0) &&
                     k.size(1) == v.size(1) && k.size(2) == v.size(2) && q.size(3) == k.size(3) &&
@@ -38,17 +36,18 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
                                     const AttentionOptions& options) {
-  check_attention(q_in, k_in, v_in);
-  const Tensor q = dense_last(q_in), k = dense_last(k_in), v = dense_last(v_in);
+  const OpCall call(ops::scaled_dot_product_attention, q_in, k_in, v_in);
+  check_shapes(q_in, k_in, v_in);
+  const auto operand = [&](std::size_t i) { return no_grad([&] { return dense_last(call[i]); }); };
+  const Tensor q = operand(0), k = operand(1), v = operand(2);
   const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
   const Tensor mask = options.mask.defined() ? options.mask.expand(scores) : Tensor();
-  if (mask.defined()) check_same_device("scaled_dot_product_attention", q, mask);
+  if (mask.defined()) check_same_device(op, q, mask);
   LOCKSTEP_CHECK(!mask.defined() || mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
-                 InvalidArgument, "scaled_dot_product_attention: the mask has dtype ", mask.dtype(),
+                 InvalidArgument, op, ": the mask has dtype ", mask.dtype(),
                  ", it must be bool or ", q.dtype());
-  LOCKSTEP_CHECK(!mask.defined() || !recording(mask), Unsupported,
-                 "scaled_dot_product_attention: the mask requires a gradient, which this op does "
-                 "not compute; detach() it");
+  LOCKSTEP_CHECK(!mask.defined() || !recording(mask), Unsupported, op,
+                 ": the mask requires a gradient, which this op does not compute; detach() it");
   const backend::AttentionOptions kernel_options{
       .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
       .causal = options.is_causal};
@@ -57,27 +56,23 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
       empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()});
   backend_of(q).attention->forward(out.view(), lse.view(), q.view(), k.view(), v.view(),
                                    view_or_absent(mask), kernel_options, stream_of(q));
-  if (!recording(q, k, v)) return out;
-  return record(
-      "scaled_dot_product_attention", out,
-      [kernel_options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
-       out = SavedTensor::of_result(out), lse = SavedTensor(lse),
-       mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
-        constexpr std::string_view op = "scaled_dot_product_attention";
-        const Tensor &query = q.get(op), &key = k.get(op), &value = v.get(op);
-        const Tensor dy = dense_last(dy_in);
-        Tensor dq = empty_heads(query.shape(), dy.options());
-        Tensor dk = empty_heads(key.shape(), dy.options());
-        Tensor dv = empty_heads(value.shape(), dy.options());
-        backend_of(dy).attention->backward(dq.view(), dk.view(), dv.view(), dy.view(), query.view(),
-                                           key.view(), value.view(), out.get(op).view(),
-                                           lse.get(op).view(), view_or_absent(mask.get(op)),
-                                           kernel_options, stream_of(dy));
-        inputs.set(2, std::move(dv));
-        inputs.set(1, std::move(dk));
-        inputs.set(0, std::move(dq));
-      },
-      q, k, v);
+  if (!call.recording()) return out;
+  return call.record(out, [kernel_options, q = SavedTensor(q), k = SavedTensor(k),
+                           v = SavedTensor(v), out = SavedTensor::of_result(out),
+                           lse = SavedTensor(lse),
+                           mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &query = q.get(), &key = k.get(), &value = v.get();
+    const Tensor dy = dense_last(dy_in);
+    Tensor dq = empty_heads(query.shape(), dy.options());
+    Tensor dk = empty_heads(key.shape(), dy.options());
+    Tensor dv = empty_heads(value.shape(), dy.options());
+    backend_of(dy).attention->backward(dq.view(), dk.view(), dv.view(), dy.view(), query.view(),
+                                       key.view(), value.view(), out.get().view(), lse.get().view(),
+                                       view_or_absent(mask.get()), kernel_options, stream_of(dy));
+    inputs.set(2, std::move(dv));
+    inputs.set(1, std::move(dk));
+    inputs.set(0, std::move(dq));
+  });
 }
 
 }  // namespace lockstep

@@ -9,7 +9,6 @@ using namespace autograd;
 
 void check_batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                       const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
-  check_floating("batch_norm", x);
   LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, "batch_norm: needs a shape [N, C, ...], got ",
                  x.shape());
   for (const Tensor& parameter : {running_mean, running_var, weight, bias}) {
@@ -25,13 +24,21 @@ void check_batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor&
                  "batch_norm: training needs more than one value a channel, got shape ", x.shape());
 }
 
-/// The dtype of the bias' gradient, which may differ from the weight's and the data's.
-DType dtype_of_bias(const Tensor& bias, const Tensor& x) {
-  return bias.defined() ? bias.dtype() : x.dtype();
+Tensor image_of(const OpCall<3>& call) {
+  return no_grad([&] { return dense_image(call[0]); });
 }
 
-Tensor train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
-             const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
+/// A gradient for an operand of one value a channel, in the operand's own dtype; undefined where
+/// not wanted.
+Tensor empty_gradient(const InputGradients& inputs, std::size_t i, const Tensor& dy) {
+  if (!inputs.wanted(i)) return {};
+  return empty({dy.size(1)}, {inputs.operand_dtype(i), dy.device()});
+}
+
+Tensor train(const OpCall<3>& call, const Tensor& running_mean, const Tensor& running_var,
+             const BatchNormOptions& options) {
+  const Tensor x = image_of(call);
+  const Tensor &weight = call[1], &bias = call[2];
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({x.size(1)}, statistics), rstd = empty({x.size(1)}, statistics);
   Tensor y = empty_like(x);
@@ -41,65 +48,54 @@ Tensor train(const Tensor& x, const Tensor& running_mean, const Tensor& running_
                                   view_or_absent(running_var), x.view(), view_or_absent(weight),
                                   view_or_absent(bias), options.momentum, options.eps,
                                   stream_of(x));
-  if (!recording(x, weight, bias)) return y;
-  return record(
-      "batch_norm", y,
-      [x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(mean),
-       rstd = SavedTensor(rstd),
-       bias_dtype = dtype_of_bias(bias, x)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get("batch_norm"), &scale = weight.get("batch_norm");
-        const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
-        const Shape channels{input.size(1)};
-        const Tensor dw = inputs.wanted(1) ? empty(channels, scale.options()) : Tensor();
-        const Tensor db = inputs.wanted(2) ? empty(channels, {bias_dtype, dy.device()}) : Tensor();
-        backend_of(dy).batch_norm->train_backward(
-            view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
-            view_or_absent(scale), mean.get("batch_norm").view(), rstd.get("batch_norm").view(),
-            stream_of(dy));
-        inputs.set(1, dw);
-        inputs.set(2, db);
-        inputs.set(0, dx);
-      },
-      x, weight, bias);
+  if (!call.recording()) return y;
+  return call.record(y, [x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(mean),
+                         rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &scale = weight.get();
+    const Tensor dy = ordered(dy_in, !input.is_contiguous());
+    const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
+    const Tensor dw = empty_gradient(inputs, 1, dy), db = empty_gradient(inputs, 2, dy);
+    backend_of(dy).batch_norm->train_backward(
+        view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
+        view_or_absent(scale), mean.get().view(), rstd.get().view(), stream_of(dy));
+    inputs.set(1, dw);
+    inputs.set(2, db);
+    inputs.set(0, dx);
+  });
 }
 
-Tensor evaluate(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
-                const Tensor& weight, const Tensor& bias, double eps) {
+Tensor evaluate(const OpCall<3>& call, const Tensor& running_mean, const Tensor& running_var,
+                double eps) {
+  const Tensor x = image_of(call);
+  const Tensor &weight = call[1], &bias = call[2];
   Tensor y = empty_like(x);
   backend_of(x).batch_norm->eval(y.view(), running_mean.view(), running_var.view(), x.view(),
                                  view_or_absent(weight), view_or_absent(bias), eps, stream_of(x));
-  if (!recording(x, weight, bias)) return y;
-  return record(
-      "batch_norm", y,
-      [eps, x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(running_mean),
-       var = SavedTensor(running_var),
-       bias_dtype = dtype_of_bias(bias, x)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get("batch_norm"), &scale = weight.get("batch_norm");
+  if (!call.recording()) return y;
+  return call.record(
+      y, [eps, x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(running_mean),
+          var = SavedTensor(running_var)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
-        const Shape channels{input.size(1)};
-        const Tensor dw = inputs.wanted(1) ? empty(channels, scale.options()) : Tensor();
-        const Tensor db = inputs.wanted(2) ? empty(channels, {bias_dtype, dy.device()}) : Tensor();
+        const Tensor dw = empty_gradient(inputs, 1, dy), db = empty_gradient(inputs, 2, dy);
         backend_of(dy).batch_norm->eval_backward(
             view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
-            view_or_absent(scale), mean.get("batch_norm").view(), var.get("batch_norm").view(), eps,
-            stream_of(dy));
+            view_or_absent(scale), mean.get().view(), var.get().view(), eps, stream_of(dy));
         inputs.set(1, dw);
         inputs.set(2, db);
         inputs.set(0, dx);
-      },
-      x, weight, bias);
+      });
 }
 
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
+  const OpCall call(ops::batch_norm, x, weight, bias);
   check_batch_norm(x, running_mean, running_var, weight, bias, options);
-  const Tensor image = dense_image(x);
-  if (options.training) return train(image, running_mean, running_var, weight, bias, options);
-  return evaluate(image, running_mean, running_var, weight, bias, options.eps);
+  if (options.training) return train(call, running_mean, running_var, options);
+  return evaluate(call, running_mean, running_var, options.eps);
 }
 
 }  // namespace lockstep

@@ -2,8 +2,9 @@
 
 #include <string_view>
 
+#include "autograd/ops/descriptors.hpp"
 #include "backend/backend.hpp"
-#include "lockstep/autograd/record.hpp"
+#include "lockstep/autograd/op_call.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -33,16 +34,10 @@ inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, b);
 }
 
-/// @throws Unsupported unless the tensor has a floating dtype.
-inline void check_floating(std::string_view op, const Tensor& x) {
-  LOCKSTEP_CHECK(is_floating(x.dtype()), Unsupported, op, ": dtype ", x.dtype(),
-                 " is not offered on device ", x.device(), "; it needs a floating dtype");
-}
-
-/// @throws Unsupported for bool, which has no arithmetic.
-inline void check_numeric(std::string_view op, const Tensor& x) {
-  LOCKSTEP_CHECK(x.dtype() != DType::boolean, Unsupported, op, ": dtype bool is not offered on ",
-                 "device ", x.device(), "; convert with to(dtype)");
+/// @throws Unsupported for a dtype that the op does not take: for ops composed of others.
+inline void check_operand(const OpDescriptor& op, const Tensor& x) {
+  const Tensor* const operands[] = {&x};
+  detail::check_operands(op, operands);
 }
 
 /// The tensor's view, repeated over a larger shape.

@@ -84,7 +84,7 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::mul_(double value) {
-  check_numeric("mul_", *this);
+  check_operand(traits(BinaryOp::mul), *this);
   check_written_once("mul_", *this);
   LOCKSTEP_CHECK(is_floating(dtype()) || value == std::floor(value), InvalidArgument,
                  "mul_: dtype ", dtype(), " takes whole numbers, got ", value,

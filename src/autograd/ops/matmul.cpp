@@ -35,6 +35,12 @@ Tensor dense_matrix(const Tensor& x) {
   return dense(c, r) || dense(r, c) ? x : x.contiguous();
 }
 
+/// An operand as a dense matrix, not recorded.
+template <std::size_t N>
+Tensor dense_operand(const OpCall<N>& call, std::size_t i) {
+  return no_grad([&] { return dense_matrix(call[i]); });
+}
+
 void gemm(const Tensor& out, const ArrayView& a, const ArrayView& b, double beta = 0.0,
           const Tensor& bias = {}) {
   backend_of(out).gemm->gemm(
@@ -50,16 +56,16 @@ void gemm(const Tensor& out, const ArrayView& a, const ArrayView& b, double beta
 
 /// a @ b of two 3-D (or two 2-D) tensors of equal batch, recorded.
 Tensor batched_product(const Tensor& a_in, const Tensor& b_in) {
-  const Tensor a = dense_matrix(a_in), b = dense_matrix(b_in);
+  const OpCall call(ops::matmul, a_in, b_in);
+  const Tensor a = dense_operand(call, 0), b = dense_operand(call, 1);
   Shape shape = a.shape();
   shape.back() = b.shape().back();
   Tensor out = empty(shape, a.options());
   gemm(out, batched(a), batched(b));
-  if (!recording(a, b)) return out;
-  return record(
-      "matmul", out,
-      [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &x = a.get("matmul"), &y = b.get("matmul");
+  if (!call.recording()) return out;
+  return call.record(
+      out, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &x = a.get(), &y = b.get();
         const Tensor dy = dense_matrix(dy_in);
         inputs.write(1, y.shape(), y.options(), [&](const Tensor& db, bool accumulate) {
           gemm(db, transposed(batched(x)), batched(dy), accumulate);
@@ -67,8 +73,7 @@ Tensor batched_product(const Tensor& a_in, const Tensor& b_in) {
         inputs.write(0, x.shape(), x.options(), [&](const Tensor& da, bool accumulate) {
           gemm(da, batched(dy), transposed(batched(y)), accumulate);
         });
-      },
-      a, b);
+      });
 }
 
 /// Broadcasts the batch dimensions of both operands and joins them into one.
@@ -94,8 +99,6 @@ Tensor broadcast_product(const Tensor& a, const Tensor& b) {
 }
 
 void check_inner(const Tensor& a, const Tensor& b) {
-  check_alike("matmul", a, b);
-  check_floating("matmul", a);
   LOCKSTEP_CHECK(a.dim() > 0 && b.dim() > 0, InvalidArgument,
                  "matmul: operands need at least one dimension, got shapes ", a.shape(), " and ",
                  b.shape());
@@ -130,44 +133,38 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor Tensor::matmul(const Tensor& other) const { return lockstep::matmul(*this, other); }
 
-Tensor linear(const Tensor& x, const Tensor& weight_in, const Tensor& bias_in) {
-  check_alike("linear", x, weight_in);
-  check_floating("linear", x);
+Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
+  const OpCall call(ops::linear, x_in, weight_in, bias_in);
+  const Tensor& x = call[0];
   LOCKSTEP_CHECK(weight_in.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight_in.size(1),
                  InvalidArgument, "linear: input of shape ", x.shape(),
                  " does not fit a weight of shape ", weight_in.shape(), " (out, in)");
-  const Tensor weight = dense_matrix(weight_in);
-  const Tensor bias = bias_in.defined() ? bias_in.contiguous() : bias_in;
-  if (bias.defined()) {
-    check_alike("linear", x, bias);
-    LOCKSTEP_CHECK(bias.shape() == Shape{weight.size(0)}, InvalidArgument, "linear: bias of shape ",
-                   bias.shape(), " does not fit ", weight.size(0), " outputs");
-  }
+  const Tensor weight = dense_operand(call, 1), bias = call.dense(2);
+  LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight.size(0)}, InvalidArgument,
+                 "linear: bias of shape ", bias.shape(), " does not fit ", weight.size(0),
+                 " outputs");
   Shape shape = x.shape();
   shape.back() = weight.size(0);
   const Tensor rows = dense_matrix(no_grad([&] { return as_matrix(x); }));
   Tensor out = empty(shape, x.options());
   gemm(as_matrix(out), batched(rows), transposed(batched(weight)), 0.0, bias);
-  if (!recording(x, weight, bias)) return out;
-  return record(
-      "linear", out,
-      [x = SavedTensor(rows), weight = SavedTensor(weight), shape = x.shape()](
-          const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor& input = x.get("linear");
-        const Tensor& w = weight.get("linear");
-        const Tensor dy = dense_matrix(as_matrix(dy_in));
-        inputs.write(2, {w.size(0)}, w.options(), [&](const Tensor& db, bool accumulate) {
-          backend_of(dy).reduce->reduce(ReduceOp::sum, db.reshape({1, w.size(0)}).view(), dy.view(),
-                                        accumulate, stream_of(dy));
-        });
-        inputs.write(1, w.shape(), w.options(), [&](const Tensor& dw, bool accumulate) {
-          gemm(dw, transposed(batched(dy)), batched(input), accumulate);
-        });
-        inputs.write(0, shape, w.options(), [&](const Tensor& dx, bool accumulate) {
-          gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
-        });
-      },
-      x, weight, bias);
+  if (!call.recording()) return out;
+  return call.record(out, [x = SavedTensor(rows), weight = SavedTensor(weight), shape = x.shape()](
+                              const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor& input = x.get();
+    const Tensor& w = weight.get();
+    const Tensor dy = dense_matrix(as_matrix(dy_in));
+    inputs.write(2, {w.size(0)}, w.options(), [&](const Tensor& db, bool accumulate) {
+      backend_of(dy).reduce->reduce(ReduceOp::sum, db.reshape({1, w.size(0)}).view(), dy.view(),
+                                    accumulate, stream_of(dy));
+    });
+    inputs.write(1, w.shape(), w.options(), [&](const Tensor& dw, bool accumulate) {
+      gemm(dw, transposed(batched(dy)), batched(input), accumulate);
+    });
+    inputs.write(0, shape, w.options(), [&](const Tensor& dx, bool accumulate) {
+      gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
+    });
+  });
 }
 
 }  // namespace lockstep

@@ -13,7 +13,6 @@ using namespace autograd;
 
 void check_normalized(std::string_view op, const Tensor& x, const Shape& normalized,
                       const Tensor& weight, const Tensor& bias) {
-  check_floating(op, x);
   const int lead = x.dim() - normalized.size();
   bool fits = lead >= 0 && !normalized.empty();
   for (int i = 0; fits && i < normalized.size(); ++i) fits = normalized[i] == x.shape()[lead + i];
@@ -21,7 +20,6 @@ void check_normalized(std::string_view op, const Tensor& x, const Shape& normali
                  " is not the end of shape ", x.shape());
   for (const Tensor& parameter : {weight, bias}) {
     if (!parameter.defined()) continue;
-    check_alike(op, x, parameter);
     LOCKSTEP_CHECK(parameter.shape() == normalized, InvalidArgument, op,
                    ": weight or bias of shape ", parameter.shape(), ", expected ", normalized);
   }
@@ -38,78 +36,69 @@ ArrayView flat_view(const Tensor& parameter) {
   return {parameter.data_ptr(), parameter.dtype(), {parameter.numel()}, {1}};
 }
 
-/// A row-major parameter; an undefined one stays so.
-Tensor packed(const Tensor& parameter) {
-  return parameter.defined() ? parameter.contiguous() : parameter;
-}
-
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
                   const Tensor& bias_in, double eps) {
+  const OpCall call(ops::layer_norm, x_in, weight_in, bias_in);
   check_normalized("layer_norm", x_in, normalized_shape, weight_in, bias_in);
   const std::int64_t columns = numel(normalized_shape);
-  const Tensor x = x_in.contiguous(), weight = packed(weight_in), bias = packed(bias_in);
+  const Tensor x = call.dense(0), weight = call.dense(1), bias = call.dense(2);
   const Tensor rows = as_rows(x, columns);
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).rows->layer_norm(as_rows(y, columns).view(), mean.view(), rstd.view(), rows.view(),
                                  flat_view(weight), flat_view(bias), eps, stream_of(x));
-  if (!recording(x, weight, bias)) return y;
-  return record(
-      "layer_norm", y,
-      [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-       mean = SavedTensor(mean),
-       rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get("layer_norm"), &scale = weight.get("layer_norm");
-        const Tensor dy = dy_in.contiguous();
-        Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-        inputs.write_two(1, 2, normalized_shape, dy.options(),
-                         [&](const Tensor& dweight, const Tensor& dbias, bool accumulate) {
-                           backend_of(dy).rows->layer_norm_backward(
-                               dx.defined() ? as_rows(dx, columns).view() : ArrayView{},
-                               flat_view(dweight), flat_view(dbias), as_rows(dy, columns).view(),
-                               as_rows(input, columns).view(), flat_view(scale),
-                               mean.get("layer_norm").view(), rstd.get("layer_norm").view(),
-                               accumulate, stream_of(dy));
-                         });
-        inputs.set(0, std::move(dx));
-      },
-      x, weight, bias);
+  if (!call.recording()) return y;
+  return call.record(y, [normalized_shape, columns, x = SavedTensor(x),
+                         weight = SavedTensor(weight), mean = SavedTensor(mean),
+                         rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &scale = weight.get();
+    const Tensor dy = dy_in.contiguous();
+    Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+    inputs.write_two(1, 2, normalized_shape, dy.options(),
+                     [&](const Tensor& dweight, const Tensor& dbias, bool accumulate) {
+                       backend_of(dy).rows->layer_norm_backward(
+                           dx.defined() ? as_rows(dx, columns).view() : ArrayView{},
+                           flat_view(dweight), flat_view(dbias), as_rows(dy, columns).view(),
+                           as_rows(input, columns).view(), flat_view(scale), mean.get().view(),
+                           rstd.get().view(), accumulate, stream_of(dy));
+                     });
+    inputs.set(0, std::move(dx));
+  });
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
                 double eps) {
+  const OpCall call(ops::rms_norm, x_in, weight_in);
   check_normalized("rms_norm", x_in, normalized_shape, weight_in, {});
   const std::int64_t columns = numel(normalized_shape);
-  const Tensor x = x_in.contiguous(), weight = packed(weight_in);
+  const Tensor x = call.dense(0), weight = call.dense(1);
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).rows->rms_norm(as_rows(y, columns).view(), rstd.view(), rows.view(),
                                flat_view(weight), eps, stream_of(x));
-  if (!recording(x, weight)) return y;
-  return record(
-      "rms_norm", y,
-      [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-       rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get("rms_norm"), &scale = weight.get("rms_norm");
+  if (!call.recording()) return y;
+  return call.record(
+      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
+          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
         const auto backward = [&](const Tensor& dweight, bool accumulate) {
           backend_of(dy).rows->rms_norm_backward(
               dx.defined() ? as_rows(dx, columns).view() : ArrayView{}, flat_view(dweight),
               as_rows(dy, columns).view(), as_rows(input, columns).view(), flat_view(scale),
-              rstd.get("rms_norm").view(), accumulate, stream_of(dy));
+              rstd.get().view(), accumulate, stream_of(dy));
         };
         if (inputs.wanted(1))
           inputs.write(1, normalized_shape, dy.options(), backward);
         else
           backward({}, false);
         inputs.set(0, std::move(dx));
-      },
-      x, weight);
+      });
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
@@ -133,7 +122,9 @@ Tensor as_table(const Tensor& x, std::int64_t rows) {
 }
 }  // namespace
 
-Tensor embedding(const Tensor& index_in, const Tensor& table, std::int64_t padding_index) {
+Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t padding_index) {
+  const OpCall call(ops::embedding, table_in);
+  const Tensor& table = call[0];
   LOCKSTEP_CHECK(index_in.dtype() == DType::i64, InvalidArgument, "embedding: the index has dtype ",
                  index_in.dtype(), ", it must be i64");
   LOCKSTEP_CHECK(table.dim() == 2, InvalidArgument, "embedding: the table has shape ",
@@ -142,46 +133,40 @@ Tensor embedding(const Tensor& index_in, const Tensor& table, std::int64_t paddi
                  "embedding: the index is on ", index_in.device(), ", the table on ",
                  table.device());
   const Tensor index = index_in.contiguous().reshape({index_in.numel()});
-  const Tensor rows = table.contiguous();
+  const Tensor rows = call.dense(0);
   Shape shape = index_in.shape();
   shape.push_back(table.size(1));
   Tensor out = empty(shape, table.options());
   backend_of(table).rows->embedding(as_table(out, index.numel()).view(), rows.view(), index.view(),
                                     stream_of(table));
-  if (!recording(table)) return out;
-  return record(
-      "embedding", out,
-      [padding_index, shape = table.shape(), index = SavedTensor(index)](const Tensor& dy_in,
-                                                                         InputGradients& inputs) {
-        const Tensor dy = dy_in.contiguous();
-        inputs.write(0, shape, dy.options(), [&](const Tensor& dtable, bool accumulate) {
-          backend_of(dy).rows->embedding_backward(
-              dtable.view(), as_table(dy, index.get("embedding").numel()).view(),
-              index.get("embedding").view(), padding_index, accumulate, stream_of(dy));
-        });
-      },
-      table);
+  if (!call.recording()) return out;
+  return call.record(out, [padding_index, shape = table.shape(), index = SavedTensor(index)](
+                              const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor dy = dy_in.contiguous();
+    inputs.write(0, shape, dy.options(), [&](const Tensor& dtable, bool accumulate) {
+      backend_of(dy).rows->embedding_backward(
+          dtable.view(), as_table(dy, index.get().numel()).view(), index.get().view(),
+          padding_index, accumulate, stream_of(dy));
+    });
+  });
 }
 
 Tensor dropout(const Tensor& x_in, double p, bool training) {
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout: probability ", p,
                  " is outside [0, 1]");
-  check_floating("dropout", x_in);
+  const OpCall call(ops::dropout, x_in);
   if (!training || p == 0) return x_in;
-  const Tensor x = x_in.contiguous();
+  const Tensor x = call.dense(0);
   const PhiloxState random = default_generator().next();
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).elementwise->dropout(y.view(), x.view(), p, random, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "dropout", y,
-      [p, random](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = dy_in.contiguous();
-        Tensor dx = empty(dy.shape(), dy.options());
-        backend_of(dy).elementwise->dropout(dx.view(), dy.view(), p, random, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [p, random](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor dy = dy_in.contiguous();
+    Tensor dx = empty(dy.shape(), dy.options());
+    backend_of(dy).elementwise->dropout(dx.view(), dy.view(), p, random, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 }  // namespace lockstep

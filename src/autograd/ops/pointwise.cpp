@@ -10,46 +10,42 @@ namespace {
 
 using namespace autograd;
 
-Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
-  check_numeric(traits(op).name, x);
+Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants = {}) {
+  const OpTraits& op_traits = traits(op);
+  const OpCall call(op_traits, x_in);
+  const Tensor& x = call[0];
   Tensor y = empty_like(x);
   backend_of(x).elementwise->unary(op, y.view(), x.view(), constants, stream_of(x));
-  if (!recording(x)) return y;
-  const OpTraits& op_traits = traits(op);
+  if (!call.recording()) return y;
   SavedTensor saved = op_traits.saves == Saves::input    ? SavedTensor(x)
                       : op_traits.saves == Saves::output ? SavedTensor::of_result(y)
                                                          : SavedTensor();
-  return record(
-      op_traits.name, std::move(y),
-      [op, constants, saved = std::move(saved)](const Tensor& dy, InputGradients& inputs) {
-        const OpTraits& line = traits(op);
-        const ArrayView kept = view_or_absent(saved.get(line.name));
-        const bool keeps_input = line.saves == Saves::input;
-        Tensor dx = empty_like(dy);
-        backend_of(dy).elementwise->unary_backward(
-            op, dx.view(), dy.view(), keeps_input ? kept : ArrayView{},
-            keeps_input ? ArrayView{} : kept, constants, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  return call.record(std::move(y), [op, constants, saved = std::move(saved)](
+                                       const Tensor& dy, InputGradients& inputs) {
+    const ArrayView kept = view_or_absent(saved.get());
+    const bool keeps_input = traits(op).saves == Saves::input;
+    Tensor dx = empty_like(dy);
+    backend_of(dy).elementwise->unary_backward(
+        op, dx.view(), dy.view(), keeps_input ? kept : ArrayView{},
+        keeps_input ? ArrayView{} : kept, constants, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 /// Added to a product it changes nothing; +0.0 would turn -0.0 into +0.0.
 constexpr double no_term = -0.0;
 
-/// alpha * x + beta for the op `name`, to which the user gave `value`.
-Tensor with_number(std::string_view name, const Tensor& x, double value, OpConstants constants) {
-  check_numeric(name, x);
-  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument, name,
-                 ": dtype ", x.dtype(), " takes whole numbers, got ", value,
+/// alpha * x + beta for an op to which the user gave `value`.
+Tensor with_number(BinaryOp op, const Tensor& x, double value, OpConstants constants) {
+  check_operand(traits(op), x);
+  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument,
+                 traits(op).name, ": dtype ", x.dtype(), " takes whole numbers, got ", value,
                  "; convert the tensor with to(lockstep::DType::f32)");
   return unary(UnaryOp::affine, x, constants);
 }
 
 /// The result of a binary op: the operands' shape, or the one they broadcast to.
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
-  check_alike(traits(op).name, a, b);
-  check_numeric(traits(op).name, a);
   if (a.shape() == b.shape()) {
     Tensor out = empty_like(a);
     backend_of(a).elementwise->binary(op, out.view(), a.view(), b.view(), constants, stream_of(a));
@@ -64,42 +60,41 @@ Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants
 
 /// a + sign * b: the gradient passes through.
 Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, double sign) {
-  Tensor out = binary_forward(op, a, b, {.alpha = alpha});
-  if (!recording(a, b)) return out;
-  return record(
-      traits(op).name, std::move(out),
-      [factor = sign * alpha, shape_a = a.shape(), shape_b = b.shape()](const Tensor& dy,
-                                                                        InputGradients& inputs) {
-        if (inputs.wanted(1)) {
-          const Tensor db = sum_to(dy, shape_b);
-          inputs.set(1, factor == 1.0 ? db : mul(db, factor));
-        }
-        if (inputs.wanted(0)) inputs.set(0, sum_to(dy, shape_a));
-      },
-      a, b);
+  const OpCall call(traits(op), a, b);
+  Tensor out = binary_forward(op, call[0], call[1], {.alpha = alpha});
+  if (!call.recording()) return out;
+  return call.record(std::move(out),
+                     [factor = sign * alpha, shape_a = a.shape(), shape_b = b.shape()](
+                         const Tensor& dy, InputGradients& inputs) {
+                       if (inputs.wanted(1)) {
+                         const Tensor db = sum_to(dy, shape_b);
+                         inputs.set(1, factor == 1.0 ? db : mul(db, factor));
+                       }
+                       if (inputs.wanted(0)) inputs.set(0, sum_to(dy, shape_a));
+                     });
 }
 
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
-  Tensor out = binary_forward(op, a, b, {});
-  if (!recording(a, b)) return out;
-  return record(
-      traits(op).name, std::move(out),
-      [op, a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, InputGradients& inputs) {
-        const std::string_view name = traits(op).name;
-        const Tensor &x = a.get(name), &y = b.get(name);
-        const Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-        const Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
-        backend_of(dy).elementwise->binary_backward(
-            op, view_or_absent(da), view_or_absent(db), dy.view(), broadcast_view(x, dy.shape()),
-            broadcast_view(y, dy.shape()), {}, stream_of(dy));
-        if (db.defined()) inputs.set(1, sum_to(db, y.shape()));
-        if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
-      },
-      a, b);
+  const OpCall call(traits(op), a, b);
+  Tensor out = binary_forward(op, call[0], call[1], {});
+  if (!call.recording()) return out;
+  return call.record(std::move(out), [op, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
+                                         const Tensor& dy, InputGradients& inputs) {
+    const Tensor &x = a.get(), &y = b.get();
+    const Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+    const Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
+    backend_of(dy).elementwise->binary_backward(op, view_or_absent(da), view_or_absent(db),
+                                                dy.view(), broadcast_view(x, dy.shape()),
+                                                broadcast_view(y, dy.shape()), {}, stream_of(dy));
+    if (db.defined()) inputs.set(1, sum_to(db, y.shape()));
+    if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
+  });
 }
 
-Tensor compare(CompareOp op, std::string_view name, const Tensor& a, const Tensor& b) {
-  check_alike(name, a, b);
+Tensor compare(CompareOp op, const OpDescriptor& descriptor, const Tensor& a_in,
+               const Tensor& b_in) {
+  const OpCall call(descriptor, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   Tensor out = empty(shape, {DType::boolean, a.device()});
   backend_of(a).elementwise->compare(op, out.view(), broadcast_view(a, shape),
@@ -154,16 +149,16 @@ Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
   return additive(BinaryOp::sub, a, b, alpha, -1.0);
 }
 Tensor add(const Tensor& x, double value) {
-  return with_number("add", x, value, {.alpha = 1.0, .beta = value});
+  return with_number(BinaryOp::add, x, value, {.alpha = 1.0, .beta = value});
 }
 Tensor sub(const Tensor& x, double value) {
-  return with_number("sub", x, value, {.alpha = 1.0, .beta = -value});
+  return with_number(BinaryOp::sub, x, value, {.alpha = 1.0, .beta = -value});
 }
 Tensor sub(double value, const Tensor& x) {
-  return with_number("sub", x, value, {.alpha = -1.0, .beta = value});
+  return with_number(BinaryOp::sub, x, value, {.alpha = -1.0, .beta = value});
 }
 Tensor mul(const Tensor& x, double value) {
-  return with_number("mul", x, value, {.alpha = value, .beta = no_term});
+  return with_number(BinaryOp::mul, x, value, {.alpha = value, .beta = no_term});
 }
 Tensor div(const Tensor& x, double value) {
   return unary(UnaryOp::div_scalar, is_floating(x.dtype()) ? x : x.to(DType::f32),
@@ -175,8 +170,9 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maxim
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  check_alike("where", a, b);
+Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
+  const OpCall call(ops::where, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
   check_same_device("where", a, condition);
   LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument,
                  "where: the condition has dtype ", condition.dtype(), ", it must be bool");
@@ -185,26 +181,28 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   backend_of(a).elementwise->where(out.view(), broadcast_view(condition, shape),
                                    broadcast_view(a, shape), broadcast_view(b, shape),
                                    stream_of(a));
-  if (!recording(a, b)) return out;
-  return record(
-      "where", std::move(out),
-      [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](
-          const Tensor& dy, InputGradients& inputs) {
-        const Tensor zero = full({}, 0.0, dy.options());
-        const Tensor& chosen = condition.get("where");
-        if (inputs.wanted(0)) inputs.set(0, sum_to(where(chosen, dy, zero), shape_a));
-        if (inputs.wanted(1)) inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
-      },
-      a, b);
+  if (!call.recording()) return out;
+  return call.record(std::move(out),
+                     [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](
+                         const Tensor& dy, InputGradients& inputs) {
+                       const Tensor zero = full({}, 0.0, dy.options());
+                       const Tensor& chosen = condition.get();
+                       if (inputs.wanted(0))
+                         inputs.set(0, sum_to(where(chosen, dy, zero), shape_a));
+                       if (inputs.wanted(1))
+                         inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
+                     });
 }
 
-Tensor eq(const Tensor& a, const Tensor& b) { return compare(CompareOp::equal, "eq", a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare(CompareOp::not_equal, "ne", a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare(CompareOp::less, "lt", a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare(CompareOp::less_equal, "le", a, b); }
-Tensor gt(const Tensor& a, const Tensor& b) { return compare(CompareOp::greater, "gt", a, b); }
+Tensor eq(const Tensor& a, const Tensor& b) { return compare(CompareOp::equal, ops::eq, a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare(CompareOp::not_equal, ops::ne, a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare(CompareOp::less, ops::lt, a, b); }
+Tensor le(const Tensor& a, const Tensor& b) {
+  return compare(CompareOp::less_equal, ops::le, a, b);
+}
+Tensor gt(const Tensor& a, const Tensor& b) { return compare(CompareOp::greater, ops::gt, a, b); }
 Tensor ge(const Tensor& a, const Tensor& b) {
-  return compare(CompareOp::greater_equal, "ge", a, b);
+  return compare(CompareOp::greater_equal, ops::ge, a, b);
 }
 
 }  // namespace lockstep

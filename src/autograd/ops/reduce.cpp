@@ -46,54 +46,50 @@ Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdi
 }
 
 /// Sum or mean: the gradient is spread evenly.
-Tensor linear_reduction(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
-                        bool keepdim) {
+Tensor linear_reduction(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in,
+                        const Dims& dims, bool keepdim) {
+  const OpCall call(descriptor, x_in);
+  const Tensor& x = call[0];
   const Shape kept = kept_shape(x.shape(), dims);
   Tensor y = reduce_kept(op, x, kept, sum_dtype(x.dtype()));
-  if (recording(x)) {
+  if (call.recording()) {
     const double factor = op == ReduceOp::mean
                               ? static_cast<double>(numel(kept)) /
                                     static_cast<double>(std::max<std::int64_t>(1, x.numel()))
                               : 1.0;
-    y = record(
-        name, y,
-        [shape = x.shape(), factor](const Tensor& dy, InputGradients& inputs) {
-          const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
-          inputs.set(0, scaled.expand(shape));
-        },
-        x);
+    y = call.record(y, [shape = x.shape(), factor](const Tensor& dy, InputGradients& inputs) {
+      const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
+      inputs.set(0, scaled.expand(shape));
+    });
   }
   return finish(y, x, dims, keepdim);
 }
 
-Tensor extreme(ReduceOp op, std::string_view name, const Tensor& x, const Dims& dims,
+Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, const Dims& dims,
                bool keepdim) {
-  check_numeric(name, x);
+  const OpCall call(descriptor, x_in);
+  const Tensor& x = call[0];
   const Shape kept = kept_shape(x.shape(), dims);
   for (int i = 0; i < x.dim(); ++i)
-    LOCKSTEP_CHECK(x.shape()[i] > 0 || kept[i] == 0, InvalidArgument, name, " over dimension ", i,
-                   " of shape ", x.shape(), ": no elements have no extreme");
+    LOCKSTEP_CHECK(x.shape()[i] > 0 || kept[i] == 0, InvalidArgument, descriptor.name,
+                   " over dimension ", i, " of shape ", x.shape(), ": no elements have no extreme");
   Tensor y = reduce_kept(op, x, kept, x.dtype());
-  if (recording(x)) {
-    y = record(
-        name, y,
-        [name, x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
-                                                                  InputGradients& inputs) {
-          const Tensor hit =
-              eq(x.get(name), y.get(name).expand(x.get(name).shape())).to(dy.dtype());
-          inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
-        },
-        x);
+  if (call.recording()) {
+    y = call.record(y, [x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
+                                                                           InputGradients& inputs) {
+      const Tensor hit = eq(x.get(), y.get().expand(x.get().shape())).to(dy.dtype());
+      inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
+    });
   }
   return finish(y, x, dims, keepdim);
 }
 
-Tensor arg_extreme(std::string_view name, const Tensor& x, std::int64_t dim, bool largest,
+Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t dim, bool largest,
                    bool keepdim) {
-  check_numeric(name, x);
+  const OpCall call(descriptor, x);
   const int d = wrap_dim(dim, x.dim());
-  LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, name, " over an empty dimension of shape ",
-                 x.shape());
+  LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, descriptor.name,
+                 " over an empty dimension of shape ", x.shape());
   Tensor y = empty(kept_shape(x.shape(), {d}), {DType::i64, x.device()});
   backend_of(x).reduce->arg_extreme(y.view(), x.view(), d, largest, stream_of(x));
   return finish(y, x, {d}, keepdim);
@@ -115,12 +111,11 @@ Tensor sum_to(const Tensor& gradient, const Shape& shape) {
 }  // namespace autograd
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
-  return linear_reduction(ReduceOp::sum, "sum", x, dims, keepdim);
+  return linear_reduction(ReduceOp::sum, ops::sum, x, dims, keepdim);
 }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
-  check_floating("mean", x);
-  return linear_reduction(ReduceOp::mean, "mean", x, dims, keepdim);
+  return linear_reduction(ReduceOp::mean, ops::mean, x, dims, keepdim);
 }
 
 Tensor Tensor::sum(const Dims& dims, bool keepdim) const {
@@ -131,14 +126,14 @@ Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
-  return extreme(ReduceOp::amax, "amax", x, dims, keepdim);
+  return extreme(ReduceOp::amax, ops::amax, x, dims, keepdim);
 }
 Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
-  return extreme(ReduceOp::amin, "amin", x, dims, keepdim);
+  return extreme(ReduceOp::amin, ops::amin, x, dims, keepdim);
 }
 
 Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
-  check_floating("logsumexp", x_in);
+  check_operand(ops::logsumexp, x_in);
   const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
   Tensor shift = no_grad([&] { return amax(x, dims, true); });
@@ -149,7 +144,7 @@ Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
 }
 
 Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool keepdim) {
-  check_floating("var", x_in);
+  check_operand(ops::var, x_in);
   const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   const double kept = static_cast<double>(numel(kept_shape(x.shape(), dims)));
   const double count = static_cast<double>(x.numel()) / std::max(kept, 1.0);
@@ -158,54 +153,49 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
   return (sum(square(centred), dims, keepdim) / freedom).to(x_in.dtype());
 }
 
-Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
-  check_floating("norm", x);
+Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
+  const OpCall call(ops::norm, x_in);
+  const Tensor& x = call[0];
   const Shape kept = kept_shape(x.shape(), dims);
   const DType wide = statistics_dtype(x.dtype());
   const Tensor length =
       no_grad([&] { return sqrt(reduce_kept(ReduceOp::square_sum, x, kept, wide)); });
   Tensor y = length.to(x.dtype());
-  if (recording(x)) {
-    y = record(
-        "norm", y,
-        [x = SavedTensor(x), length = SavedTensor::of_result(length)](const Tensor& dy,
-                                                                      InputGradients& inputs) {
-          const Tensor& r = length.get("norm");
-          const Tensor zero = zeros({}, r.options());
-          const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
-          const Tensor& input = x.get("norm");
-          inputs.set(0, mul(input.to(r.dtype()), div(dy.to(r.dtype()), safe)).to(input.dtype()));
-        },
-        x);
+  if (call.recording()) {
+    y = call.record(y, [x = SavedTensor(x), length = SavedTensor::of_result(length)](
+                           const Tensor& dy, InputGradients& inputs) {
+      const Tensor& r = length.get();
+      const Tensor zero = zeros({}, r.options());
+      const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
+      inputs.set(0, mul(x.get().to(r.dtype()), div(dy.to(r.dtype()), safe)));
+    });
   }
   return finish(y, x, dims, keepdim);
 }
 
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return arg_extreme("argmax", x, dim, true, keepdim);
+  return arg_extreme(ops::argmax, x, dim, true, keepdim);
 }
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return arg_extreme("argmin", x, dim, false, keepdim);
+  return arg_extreme(ops::argmin, x, dim, false, keepdim);
 }
 
 Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
-  const Tensor x = x_in.to(sum_dtype(x_in.dtype()));
+  const OpCall call(ops::cumsum, x_in);
+  const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
   const int d = wrap_dim(dim, x.dim());
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).reduce->cumsum(y.view(), x.view(), d, false, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "cumsum", y,
-      [d](const Tensor& dy, InputGradients& inputs) {
-        Tensor dx = empty(dy.shape(), dy.options());
-        backend_of(dy).reduce->cumsum(dx.view(), dy.view(), d, true, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [d](const Tensor& dy, InputGradients& inputs) {
+    Tensor dx = empty(dy.shape(), dy.options());
+    backend_of(dy).reduce->cumsum(dx.view(), dy.view(), d, true, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim) {
-  check_numeric("topk", x);
+  check_operand(ops::topk, x);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, "topk: k = ", k, " is outside [0, ",
                  x.shape()[d], "], the dimension's extent");

@@ -23,18 +23,16 @@ ArrayView reversed(ArrayView view, const Dims& dims) {
   return view;
 }
 
-Tensor triangle(std::string_view name, const Tensor& x, bool upper, std::int64_t diagonal) {
-  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, name, ": needs at least two dimensions, got shape ",
-                 x.shape());
+Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_t diagonal) {
+  const OpCall call(op, x);
+  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, op.name,
+                 ": needs at least two dimensions, got shape ", x.shape());
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).elementwise->triangle(y.view(), x.view(), upper, diagonal, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      name, y,
-      [name, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
-        inputs.set(0, triangle(name, dy, upper, diagonal));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [&op, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
+    inputs.set(0, triangle(op, dy, upper, diagonal));
+  });
 }
 
 void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
@@ -46,12 +44,11 @@ void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
-  LOCKSTEP_CHECK(!tensors.empty(), InvalidArgument, "cat: the list of tensors is empty");
+  const OpListCall call(ops::cat, tensors);
   const int d = wrap_dim(dim, tensors[0].dim());
   Shape shape = tensors[0].shape();
   shape[d] = 0;
   for (const Tensor& part : tensors) {
-    check_alike("cat", tensors[0], part);
     Shape rest = part.shape();
     LOCKSTEP_CHECK(rest.size() == shape.size(), InvalidArgument, "cat: shapes ", tensors[0].shape(),
                    " and ", part.shape(), " differ in rank");
@@ -61,27 +58,25 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
                    tensors[0].shape(), " and ", part.shape(), " differ elsewhere");
     shape[d] = total;
   }
-  Tensor out = empty(shape, tensors[0].options());
+  Tensor out = empty(shape, call[0].options());
   std::vector<std::int64_t> sizes;
   std::int64_t at = 0;
-  for (const Tensor& part : tensors) {
+  for (std::size_t i = 0; i < call.size(); ++i) {
+    const Tensor& part = call[i];
     const std::int64_t extent = part.shape()[d];
     const Tensor window = out.slice(d, at, at + extent);
     backend_of(out).elementwise->copy(window.view(), part.view(), stream_of(out));
     sizes.push_back(extent);
     at += extent;
   }
-  if (!recording_any(tensors)) return out;
-  return record_list(
-      "cat", out,
-      [d, sizes = std::move(sizes)](const Tensor& dy, InputGradients& inputs) {
-        std::int64_t start = 0;
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-          if (inputs.wanted(i)) inputs.set(i, dy.slice(d, start, start + sizes[i]));
-          start += sizes[i];
-        }
-      },
-      tensors);
+  if (!call.recording()) return out;
+  return call.record(out, [d, sizes = std::move(sizes)](const Tensor& dy, InputGradients& inputs) {
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (inputs.wanted(i)) inputs.set(i, dy.slice(d, start, start + sizes[i]));
+      start += sizes[i];
+    }
+  });
 }
 
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
@@ -98,6 +93,7 @@ Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
 }
 
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t dim) {
+  const OpCall call(ops::split, x);
   const int d = wrap_dim(dim, x.dim());
   std::vector<Tensor> parts;
   parts.reserve(sizes.size());
@@ -112,25 +108,23 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   }
   LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, "split: the sizes add up to ", at,
                  ", the dimension has extent ", x.shape()[d]);
-  if (!recording(x)) return parts;
-  record_outputs(
-      "split", parts,
-      [d, sizes = std::vector(sizes.begin(), sizes.end()), shape = x.shape()](
-          std::span<const Tensor> dys, InputGradients& inputs) {
-        const auto defined = std::ranges::find_if(dys, &Tensor::defined);
-        Tensor dx = empty(shape, defined->options());
-        std::int64_t start = 0;
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-          Tensor window = dx.slice(d, start, start + sizes[i]);
-          if (dys[i].defined())
-            window.copy_(dys[i]);
-          else
-            window.zero_();
-          start += sizes[i];
-        }
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return parts;
+  call.record_outputs(parts,
+                      [d, sizes = std::vector(sizes.begin(), sizes.end()), shape = x.shape()](
+                          std::span<const Tensor> dys, InputGradients& inputs) {
+                        const auto defined = std::ranges::find_if(dys, &Tensor::defined);
+                        Tensor dx = empty(shape, defined->options());
+                        std::int64_t start = 0;
+                        for (std::size_t i = 0; i < sizes.size(); ++i) {
+                          Tensor window = dx.slice(d, start, start + sizes[i]);
+                          if (dys[i].defined())
+                            window.copy_(dys[i]);
+                          else
+                            window.zero_();
+                          start += sizes[i];
+                        }
+                        inputs.set(0, std::move(dx));
+                      });
   return parts;
 }
 
@@ -144,15 +138,15 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 }
 
 Tensor flip(const Tensor& x, const Dims& dims) {
+  const OpCall call(ops::flip, x);
   Dims wrapped;
   for (const auto dim : dims) wrapped.push_back(wrap_dim(dim, x.dim()));
   Tensor y = empty(x.shape(), x.options());
   if (x.numel() > 0)
     backend_of(x).elementwise->copy(y.view(), reversed(x.view(), wrapped), stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "flip", y,
-      [wrapped](const Tensor& dy, InputGradients& inputs) { inputs.set(0, flip(dy, wrapped)); }, x);
+  if (!call.recording()) return y;
+  return call.record(
+      y, [wrapped](const Tensor& dy, InputGradients& inputs) { inputs.set(0, flip(dy, wrapped)); });
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
@@ -163,6 +157,7 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
 }
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value) {
+  const OpCall call(ops::pad, x);
   LOCKSTEP_CHECK(padding.size() % 2 == 0 && static_cast<int>(padding.size()) / 2 <= x.dim(),
                  InvalidArgument, "pad: ", padding.size(), " numbers for ", x.dim(),
                  " dimensions; give (before, after) pairs from the last dimension on");
@@ -181,15 +176,20 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value)
   };
   Tensor y = full(shape, value, x.options());
   backend_of(x).elementwise->copy(inner(y).view(), x.view(), stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "pad", y, [inner](const Tensor& dy, InputGradients& inputs) { inputs.set(0, inner(dy)); }, x);
+  if (!call.recording()) return y;
+  return call.record(
+      y, [inner](const Tensor& dy, InputGradients& inputs) { inputs.set(0, inner(dy)); });
 }
 
-Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, false, diagonal); }
-Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, true, diagonal); }
+Tensor tril(const Tensor& x, std::int64_t diagonal) {
+  return triangle(ops::tril, x, false, diagonal);
+}
+Tensor triu(const Tensor& x, std::int64_t diagonal) {
+  return triangle(ops::triu, x, true, diagonal);
+}
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  const OpCall call(ops::gather, x);
   check_index("gather", x, index);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, "gather: the index has shape ",
@@ -199,18 +199,16 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
                    "gather: the index of shape ", index.shape(), " exceeds ", x.shape());
   Tensor y = empty(index.shape(), x.options());
   backend_of(x).reduce->gather(y.view(), x.view(), index.view(), d, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "gather", y,
-      [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
-        // Each addition is rounded: 16 bits would lose most of what meets at one element.
-        const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
-        const Tensor dx = zeros(shape, terms.options());
-        backend_of(dy).reduce->scatter_add(dx.view(), terms.view(), index.get("gather").view(), d,
-                                           stream_of(dy));
-        inputs.set(0, dx.to(dy.dtype()));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy,
+                                                                           InputGradients& inputs) {
+    // Each addition is rounded: 16 bits would lose most of what meets at one element.
+    const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
+    const Tensor dx = zeros(shape, terms.options());
+    backend_of(dy).reduce->scatter_add(dx.view(), terms.view(), index.get().view(), d,
+                                       stream_of(dy));
+    inputs.set(0, dx);
+  });
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {

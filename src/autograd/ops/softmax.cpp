@@ -9,28 +9,25 @@ namespace {
 
 using namespace autograd;
 
-Tensor softmax_rows(std::string_view name, const Tensor& x_in, bool log) {
-  const Tensor x = x_in.contiguous();
+Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log) {
+  const OpCall call(op, x_in);
+  const Tensor x = call.dense(0);
   Tensor y = empty(x.shape(), x.options());
   backend_of(x).rows->softmax(y.view(), x.view(), log, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      name, y,
-      [name, log, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = dy_in.contiguous();
-        Tensor dx = empty(dy.shape(), dy.options());
-        backend_of(dy).rows->softmax_backward(dx.view(), dy.view(), y.get(name).view(), log,
-                                              stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [log, y = SavedTensor::of_result(y)](const Tensor& dy_in,
+                                                             InputGradients& inputs) {
+    const Tensor dy = dy_in.contiguous();
+    Tensor dx = empty(dy.shape(), dy.options());
+    backend_of(dy).rows->softmax_backward(dx.view(), dy.view(), y.get().view(), log, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
-Tensor softmax_along(std::string_view name, const Tensor& x, std::int64_t dim, bool log) {
-  check_floating(name, x);
+Tensor softmax_along(const OpDescriptor& op, const Tensor& x, std::int64_t dim, bool log) {
   const int d = wrap_dim(dim, x.dim());
-  if (d == x.dim() - 1) return softmax_rows(name, x, log);
-  return softmax_rows(name, x.transpose(d, -1), log).transpose(d, -1);
+  if (d == x.dim() - 1) return softmax_rows(op, x, log);
+  return softmax_rows(op, x.transpose(d, -1), log).transpose(d, -1);
 }
 
 /// [n, classes, d...] as rows [n * d..., classes].
@@ -52,8 +49,8 @@ struct RowLosses {
 
 RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                      const CrossEntropyOptions& options) {
-  const Tensor logits = logits_in.contiguous(), targets = targets_in.contiguous();
-  const Tensor weight = options.weight.defined() ? options.weight.contiguous() : options.weight;
+  const OpCall call(ops::cross_entropy, logits_in, options.weight);
+  const Tensor logits = call.dense(0), weight = call.dense(1), targets = targets_in.contiguous();
   const TensorOptions statistics{statistics_dtype(logits.dtype()), logits.device()};
   const Shape rows{logits.size(0)};
   const Tensor loss = empty(rows, statistics), row_weight = empty(rows, statistics),
@@ -62,21 +59,18 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
   backend_of(logits).rows->cross_entropy(loss.view(), kept.view(), row_weight.view(), logits.view(),
                                          targets.view(), view_or_absent(weight), row_options,
                                          stream_of(logits));
-  if (!recording(logits)) return {loss, row_weight};
-  const Tensor recorded = record(
-      "cross_entropy", loss,
-      [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
-       weight = SavedTensor(weight),
-       kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
-        const Tensor& x = logits.get("cross_entropy");
+  if (!call.recording()) return {loss, row_weight};
+  const Tensor recorded =
+      call.record(loss, [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
+                         weight = SavedTensor(weight),
+                         kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
+        const Tensor& x = logits.get();
         Tensor dx = empty(x.shape(), x.options());
         backend_of(x).rows->cross_entropy_backward(
-            dx.view(), dloss.view(), x.view(), targets.get("cross_entropy").view(),
-            view_or_absent(weight.get("cross_entropy")), kept.get("cross_entropy").view(),
-            row_options, stream_of(x));
+            dx.view(), dloss.view(), x.view(), targets.get().view(), view_or_absent(weight.get()),
+            kept.get().view(), row_options, stream_of(x));
         inputs.set(0, std::move(dx));
-      },
-      logits);
+      });
   return {recorded, row_weight};
 }
 
@@ -100,14 +94,13 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
 
 void check_cross_entropy(const Tensor& logits, const Tensor& targets,
                          const CrossEntropyOptions& options) {
-  check_floating("cross_entropy", logits);
+  check_operand(ops::cross_entropy, logits);
   LOCKSTEP_CHECK(logits.dim() >= 1, InvalidArgument,
                  "cross_entropy: logits need a class dimension");
   LOCKSTEP_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, InvalidArgument,
                  "cross_entropy: label_smoothing ", options.label_smoothing, " is outside [0, 1]");
   const std::int64_t classes = logits.size(logits.dim() == 1 ? 0 : 1);
   if (options.weight.defined()) {
-    check_alike("cross_entropy", logits, options.weight);
     LOCKSTEP_CHECK(options.weight.shape() == Shape{classes}, InvalidArgument,
                    "cross_entropy: weight of shape ", options.weight.shape(), " for ", classes,
                    " classes");
@@ -127,10 +120,10 @@ void check_cross_entropy(const Tensor& logits, const Tensor& targets,
 }  // namespace
 
 Tensor softmax(const Tensor& x, std::int64_t dim) {
-  return softmax_along("softmax", x, dim, false);
+  return softmax_along(ops::softmax, x, dim, false);
 }
 Tensor log_softmax(const Tensor& x, std::int64_t dim) {
-  return softmax_along("log_softmax", x, dim, true);
+  return softmax_along(ops::log_softmax, x, dim, true);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,

@@ -16,15 +16,19 @@ Tensor empty_image(const Shape& shape, TensorOptions options, bool channels_last
                        : empty(shape, options);
 }
 
+/// An operand as dense memory, row-major or channels-last; not recorded.
+template <std::size_t N>
+Tensor image_of(const OpCall<N>& call, std::size_t i = 0) {
+  return no_grad([&] { return dense_image(call[i]); });
+}
+
 void check_image(std::string_view op, const Tensor& x) {
-  check_floating(op, x);
   LOCKSTEP_CHECK(x.dim() == 4, InvalidArgument, op, ": needs images [N, C, H, W], got shape ",
                  x.shape());
 }
 
 Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& options) {
   check_image("conv2d", x);
-  check_alike("conv2d", x, weight);
   LOCKSTEP_CHECK(
       weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(1) * options.groups &&
           weight.size(0) % options.groups == 0,
@@ -86,104 +90,95 @@ Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& optio
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias,
+Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
               const Conv2dOptions& options) {
+  const OpCall call(ops::conv2d, x_in, weight_in, bias_in);
   const Shape shape = conv_shape(x_in, weight_in, options);
-  if (bias.defined()) {
-    check_alike("conv2d", x_in, bias);
-    LOCKSTEP_CHECK(bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
-                   "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
-                   " output channels");
-  }
+  const Tensor& bias = call[2];
+  LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
+                 "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
+                 " output channels");
   const backend::ConvGeometry geometry{pair(options.stride), pair(options.padding),
                                        pair(options.dilation), options.groups};
-  const Tensor x = dense_image(x_in), weight = dense_image(weight_in);
+  const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
   backend_of(x).convolution->forward(y.view(), x.view(), weight.view(), view_or_absent(bias),
                                      geometry, stream_of(x));
-  if (!recording(x, weight, bias)) return y;
-  return record(
-      "conv2d", y,
-      [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
-          const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get("conv2d"), &kernel = weight.get("conv2d");
-        const Tensor dy = ordered(dy_in, channels_last);
-        backend::Convolution& convolution = *backend_of(dy).convolution;
-        inputs.write(2, {kernel.size(0)}, dy.options(),
-                     [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
-        inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
-          convolution.backward_weight(dw.view(), dy.view(), input.view(), geometry, accumulate,
-                                      stream_of(dy));
-        });
-        if (!inputs.wanted(0)) return;
-        Tensor dx = empty_like(input);
-        convolution.backward_data(dx.view(), dy.view(), kernel.view(), geometry, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x, weight, bias);
+  if (!call.recording()) return y;
+  return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
+                            const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &kernel = weight.get();
+    const Tensor dy = ordered(dy_in, channels_last);
+    backend::Convolution& convolution = *backend_of(dy).convolution;
+    inputs.write(2, {kernel.size(0)}, dy.options(),
+                 [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
+    inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
+      convolution.backward_weight(dw.view(), dy.view(), input.view(), geometry, accumulate,
+                                  stream_of(dy));
+    });
+    if (!inputs.wanted(0)) return;
+    Tensor dx = empty_like(input);
+    convolution.backward_data(dx.view(), dy.view(), kernel.view(), geometry, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
+  const OpCall call(ops::max_pool2d, x_in);
   const auto [geometry, shape] = pooling("max_pool2d", x_in, options);
-  const Tensor x = dense_image(x_in);
+  const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
   const Tensor index = empty_image(shape, {DType::i64, x.device()}, channels_last);
   backend_of(x).pooling->max_forward(y.view(), index.view(), x.view(), geometry, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "max_pool2d", y,
-      [geometry = geometry, channels_last, from = x.shape(), index = SavedTensor(index)](
-          const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = ordered(dy_in, channels_last);
-        Tensor dx = empty_image(from, dy.options(), channels_last);
-        backend_of(dy).pooling->max_backward(dx.view(), dy.view(), index.get("max_pool2d").view(),
-                                             geometry, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [geometry = geometry, channels_last, from = x.shape(),
+                         index = SavedTensor(index)](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor dy = ordered(dy_in, channels_last);
+    Tensor dx = empty_image(from, dy.options(), channels_last);
+    backend_of(dy).pooling->max_backward(dx.view(), dy.view(), index.get().view(), geometry,
+                                         stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 Tensor avg_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
+  const OpCall call(ops::avg_pool2d, x_in);
   const auto [geometry, shape] = pooling("avg_pool2d", x_in, options);
-  const Tensor x = dense_image(x_in);
+  const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
   backend_of(x).pooling->average_forward(y.view(), x.view(), geometry, stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "avg_pool2d", y,
-      [geometry = geometry, channels_last, from = x.shape()](const Tensor& dy_in,
-                                                             InputGradients& inputs) {
-        const Tensor dy = ordered(dy_in, channels_last);
-        Tensor dx = empty_image(from, dy.options(), channels_last);
-        backend_of(dy).pooling->average_backward(dx.view(), dy.view(), geometry, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      },
-      x);
+  if (!call.recording()) return y;
+  return call.record(y, [geometry = geometry, channels_last, from = x.shape()](
+                            const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor dy = ordered(dy_in, channels_last);
+    Tensor dx = empty_image(from, dy.options(), channels_last);
+    backend_of(dy).pooling->average_backward(dx.view(), dy.view(), geometry, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x_in, Size2d output) {
+  const OpCall call(ops::adaptive_avg_pool2d, x_in);
   check_image("adaptive_avg_pool2d", x_in);
   LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument,
                  "adaptive_avg_pool2d: output size ", output.height, " x ", output.width,
                  " must be positive");
-  const Tensor x = dense_image(x_in);
+  const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y =
       empty_image({x.size(0), x.size(1), output.height, output.width}, x.options(), channels_last);
   backend_of(x).pooling->adaptive_average_forward(y.view(), x.view(), stream_of(x));
-  if (!recording(x)) return y;
-  return record(
-      "adaptive_avg_pool2d", y,
-      [channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
+  if (!call.recording()) return y;
+  return call.record(
+      y, [channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor dy = ordered(dy_in, channels_last);
         Tensor dx = empty_image(from, dy.options(), channels_last);
         backend_of(dy).pooling->adaptive_average_backward(dx.view(), dy.view(), stream_of(dy));
         inputs.set(0, std::move(dx));
-      },
-      x);
+      });
 }
 
 }  // namespace lockstep

@@ -11,13 +11,19 @@ using namespace autograd;
 
 /// A window on x, recorded with the function that maps its gradient back.
 template <class Backward>
-Tensor view_op(std::string_view name, const Tensor& x, void* data, const Shape& shape,
+Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape& shape,
                const Strides& strides, Backward backward) {
+  const OpCall call(op, x);
   Tensor y = make_view(x, data, shape, strides);
-  if (!recording(x)) return y;
-  return record(
-      name, y,
-      [backward](const Tensor& dy, InputGradients& inputs) { inputs.set(0, backward(dy)); }, x);
+  if (!call.recording()) return y;
+  return call.record(
+      y, [backward](const Tensor& dy, InputGradients& inputs) { inputs.set(0, backward(dy)); });
+}
+
+/// Records a copy of the operand, in whatever memory order or dtype: its gradient passes through.
+Tensor recorded_copy(const OpCall<1>& call, const Tensor& y) {
+  if (!call.recording()) return y;
+  return call.record(y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); });
 }
 
 void* offset_by(const Tensor& x, std::int64_t elements) {
@@ -89,7 +95,7 @@ Tensor Tensor::reshape(Shape wanted) const {
   const auto strides_now =
       is_contiguous() ? contiguous_strides(target) : view_strides(shape(), strides(), target);
   if (!strides_now) return contiguous().reshape(target);
-  return view_op("reshape", *this, data_ptr(), target, *strides_now,
+  return view_op(ops::reshape, *this, data_ptr(), target, *strides_now,
                  [from = shape()](const Tensor& dy) { return dy.reshape(from); });
 }
 
@@ -123,7 +129,7 @@ Tensor Tensor::permute(const Dims& order) const {
     new_shape[i] = shape()[from];
     new_strides[i] = strides()[from];
   }
-  return view_op("permute", *this, data_ptr(), new_shape, new_strides,
+  return view_op(ops::permute, *this, data_ptr(), new_shape, new_strides,
                  [inverse](const Tensor& dy) { return dy.permute(inverse); });
 }
 
@@ -148,7 +154,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   new_shape[d] = last > first ? (last - first - 1) / step + 1 : 0;
   // A single element has no neighbour, and a huge step no stride.
   if (new_shape[d] > 1) new_strides[d] *= step;
-  return view_op("slice", *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
+  return view_op(ops::slice, *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
                  [from = shape(), d, first, last, step](const Tensor& dy) {
                    Tensor dx = zeros(from, dy.options());
                    dx.slice(d, first, last, step).copy_(dy);
@@ -174,7 +180,7 @@ Tensor Tensor::expand(Shape wanted) const {
     if (wanted[i] == -1 && i >= lead) wanted[i] = shape()[i - lead];
   if (wanted == shape()) return *this;
   const Strides repeated = broadcast_strides(shape(), strides(), wanted);
-  return view_op("expand", *this, data_ptr(), wanted, repeated,
+  return view_op(ops::expand, *this, data_ptr(), wanted, repeated,
                  [from = shape()](const Tensor& dy) { return sum_to(dy, from); });
 }
 
@@ -193,46 +199,40 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
 }
 
 Tensor Tensor::clone() const {
+  const OpCall call(ops::clone, *this);
   Tensor y = empty(shape(), options());
   backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
-  if (!recording(*this)) return y;
-  return record(
-      "clone", y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); }, *this);
+  return recorded_copy(call, y);
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::channels_last() const {
   if (is_channels_last()) return *this;
+  const OpCall call(ops::channels_last, *this);
   Tensor y = empty_strided(shape(), channels_last_strides(shape()), options());
   backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
-  if (!recording(*this)) return y;
-  return record(
-      "channels_last", y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); },
-      *this);
+  return recorded_copy(call, y);
 }
 
 Tensor Tensor::to(DType wanted) const {
   if (wanted == dtype()) return *this;
+  const OpCall call(ops::to, *this);
   Tensor y = is_channels_last() ? empty_strided(shape(), strides(), {wanted, device()})
                                 : empty(shape(), {wanted, device()});
   backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
-  if (!recording(*this) || !is_floating(wanted)) return y;
-  return record(
-      "to", y,
-      [from = dtype()](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy.to(from)); },
-      *this);
+  return is_floating(wanted) ? recorded_copy(call, y) : y;
 }
 
 Tensor Tensor::to(Device wanted) const {
   if (wanted == device()) return *this;
+  const OpCall call(ops::to, *this);
   Tensor y = empty(shape(), {dtype(), wanted});
   no_grad([&] { y.copy_(*this); });
-  if (!recording(*this)) return y;
-  return record(
-      "to", y,
-      [from = device()](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy.to(from)); },
-      *this);
+  if (!call.recording()) return y;
+  return call.record(y, [from = device()](const Tensor& dy, InputGradients& inputs) {
+    inputs.set(0, dy.to(from));
+  });
 }
 
 }  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+
+#include "lockstep/core/device.hpp"
+#include "lockstep/core/dtype.hpp"
+
+/// @file
+/// What the calling thread has switched on: read by every op, so all of it lies together.
+
+namespace lockstep::autograd {
+
+/// Modes of one thread.
+struct ThreadModes {
+  /// Ops are recorded for backward.
+  bool grad = true;
+  /// Mixed precision is on for at least one kind of device.
+  bool autocast = false;
+  /// The dtype of ops with AutocastPolicy::lower_precision, by DeviceType; f32 where it is off.
+  std::array<DType, 2> autocast_dtype = {DType::f32, DType::f32};
+};
+
+extern constinit thread_local ThreadModes thread_modes;
+
+/// Sets the autocast dtype of a kind of device for the calling thread until the end of scope.
+class AutocastModeGuard {
+ public:
+  /// @param dtype bf16 or f16; f32 switches mixed precision off for that kind of device.
+  AutocastModeGuard(DeviceType device, DType dtype) noexcept;
+  /// Switches mixed precision off for all kinds of devices.
+  AutocastModeGuard() noexcept;
+  AutocastModeGuard(const AutocastModeGuard&) = delete;
+  AutocastModeGuard& operator=(const AutocastModeGuard&) = delete;
+  ~AutocastModeGuard();
+
+ private:
+  void set(const std::array<DType, 2>& dtypes) noexcept;
+
+  std::array<DType, 2> previous_;
+};
+
+}  // namespace lockstep::autograd

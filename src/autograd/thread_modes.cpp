@@ -1,0 +1,36 @@
+#include "lockstep/autograd/thread_modes.hpp"
+
+#include "lockstep/autograd/grad_mode.hpp"
+
+namespace lockstep {
+namespace autograd {
+
+constinit thread_local ThreadModes thread_modes;
+
+AutocastModeGuard::AutocastModeGuard(DeviceType device, DType dtype) noexcept
+    : previous_(thread_modes.autocast_dtype) {
+  auto dtypes = previous_;
+  dtypes[static_cast<std::size_t>(device)] = dtype;
+  set(dtypes);
+}
+
+AutocastModeGuard::AutocastModeGuard() noexcept : previous_(thread_modes.autocast_dtype) {
+  set({DType::f32, DType::f32});
+}
+
+AutocastModeGuard::~AutocastModeGuard() { set(previous_); }
+
+void AutocastModeGuard::set(const std::array<DType, 2>& dtypes) noexcept {
+  thread_modes.autocast_dtype = dtypes;
+  thread_modes.autocast = dtypes != ThreadModes{}.autocast_dtype;
+}
+
+}  // namespace autograd
+
+GradModeGuard::GradModeGuard(bool enabled) noexcept : previous_(autograd::thread_modes.grad) {
+  autograd::thread_modes.grad = enabled;
+}
+
+GradModeGuard::~GradModeGuard() { autograd::thread_modes.grad = previous_; }
+
+}  // namespace lockstep

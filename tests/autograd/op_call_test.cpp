@@ -1,0 +1,188 @@
+#include "lockstep/autograd/op_call.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "autograd/ops/descriptors.hpp"
+#include "functional/op_list.hpp"
+#include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::autograd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr OpDescriptor cube_op{.name = "cube"};
+
+/// An op as a user writes it, outside the library.
+Tensor cube(const Tensor& x_in) {
+  const OpCall call(cube_op, x_in);
+  const Tensor& x = call[0];
+  Tensor y = no_grad([&] { return x * x * x; });
+  if (!call.recording()) return y;
+  return call.record(y, [x = SavedTensor(x)](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, dy * square(x.get()) * 3.0);
+  });
+}
+
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+Tensor leaf(const Shape& shape, DType dtype = DType::f32) {
+  return rand(shape).to(dtype).set_requires_grad();
+}
+
+TEST(OpCall, LetsUsersDefineDifferentiableOps) {
+  const Tensor x = tensor<float>({2.0F, -1.0F}).set_requires_grad();
+  sum(cube(x)).backward();
+  EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(12.0F, 3.0F));
+}
+
+TEST(OpCall, NamesOpDTypeAndDeviceOfWhatItRefuses) {
+  EXPECT_THAT(message_of([] { cube(arange(3)); }),
+              HasSubstr("cube: dtype i64 is not offered on device cpu"));
+  EXPECT_THROW(cube(arange(3)), Unsupported);
+  EXPECT_THROW(cube(Tensor()), InvalidArgument);
+  EXPECT_THAT(message_of([] {
+                linear(ones({2, 3}), ones({4, 3}, {DType::f64}));
+              }),
+              HasSubstr("linear: operands have dtypes f32 and f64"));
+  EXPECT_THAT(message_of([] { cat(std::vector<Tensor>{}); }), HasSubstr("cat: the list"));
+}
+
+TEST(OpCall, NamesTheOpWhoseSavedOperandWasChanged) {
+  const Tensor x = leaf({2});
+  const Tensor y = sum(cube(x));
+  no_grad([&] { Tensor(x).fill_(1.0); });
+  EXPECT_THAT(message_of([&] { y.backward(); }), HasSubstr("backward of cube: a saved tensor"));
+}
+
+TEST(OpCall, RecordsGradientsOfDenseCopiesForTheOperandItself) {
+  const Tensor weight = leaf({3, 5}), x = rand({2, 5, 4});
+  const Tensor y =
+      layer_norm(x.transpose(1, 2).detach().set_requires_grad(), {5}, weight.select(0, 1));
+  sum(square(y)).backward();
+  EXPECT_EQ(weight.grad().shape(), (Shape{3, 5}));
+}
+
+TEST(OpCall, RunsProductsInTheDTypeOfTheAutocastMode) {
+  const Tensor x = leaf({4, 32}), weight = leaf({8, 32}), bias = leaf({8});
+  const Tensor expected = linear(x, weight, bias);
+  Tensor y;
+  {
+    const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
+    y = linear(x, weight, bias);
+  }
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  EXPECT_TRUE(allclose(y.to(DType::f32), expected, 2e-2, 2e-2));
+}
+
+/// The memory of one gradient, as a bucket has it.
+struct OneSink final : GradientSink {
+  explicit OneSink(Tensor tensor) : memory(std::move(tensor)) {}
+  Tensor memory_for(std::size_t) override { return memory; }
+  void on_final(std::size_t) override {}
+  void on_taken(std::size_t) noexcept override {}
+  Tensor memory;
+};
+
+TEST(OpCall, ReturnsGradientsInTheDTypeInWhichOperandsWereGiven) {
+  const Tensor x = leaf({4, 32}), weight = leaf({8, 32}), bias = leaf({8});
+  sum(linear(x, weight, bias)).backward();
+  const Tensor expected = weight.grad().clone(), expected_x = x.grad().clone();
+  for (const Tensor& each : {x, weight, bias}) leaf_of(each).clear_gradient();
+  OneSink sink(full({8, 32}, 7.0));
+  leaf_of(weight).set_sink(sink, 0);
+  {
+    const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
+    sum(linear(x, weight, bias)).backward();
+  }
+  EXPECT_EQ(weight.grad().dtype(), DType::f32);
+  EXPECT_EQ(weight.grad().data_ptr(), sink.memory.data_ptr());
+  EXPECT_TRUE(allclose(weight.grad(), expected, 2e-2, 2e-2));
+  EXPECT_TRUE(allclose(x.grad(), expected_x, 2e-2, 2e-2));
+  EXPECT_EQ(bias.grad().dtype(), DType::f32);
+  leaf_of(weight).release_sink(sink);
+}
+
+TEST(OpCall, RunsInF32WhatNeedsItsRangeAndWidensMixedOperands) {
+  const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
+  const Tensor half = leaf({3, 4}, DType::bf16), single = leaf({3, 4});
+  EXPECT_EQ(exp(half).dtype(), DType::f32);
+  EXPECT_EQ(softmax(half, -1).dtype(), DType::f32);
+  EXPECT_EQ(relu(half).dtype(), DType::bf16);
+  EXPECT_EQ((half + single).dtype(), DType::f32);
+  EXPECT_EQ((half + half).dtype(), DType::bf16);
+  EXPECT_EQ(cat(std::vector{half, single}, 0).dtype(), DType::f32);
+  sum(half * single).backward();
+  EXPECT_EQ(half.grad().dtype(), DType::bf16);
+  EXPECT_EQ(single.grad().dtype(), DType::f32);
+}
+
+TEST(OpCall, LeavesF64AloneAndEndsWithTheScope) {
+  {
+    const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
+    EXPECT_EQ(matmul(ones({2, 2}, {DType::f64}), ones({2, 2}, {DType::f64})).dtype(), DType::f64);
+    const AutocastModeGuard off;
+    EXPECT_EQ(matmul(ones({2, 2}), ones({2, 2})).dtype(), DType::f32);
+  }
+  EXPECT_EQ(matmul(ones({2, 2}), ones({2, 2})).dtype(), DType::f32);
+}
+
+TEST(OpCall, ComputesGradientsInTheDTypesOfTheForward) {
+  const Tensor a = leaf({4, 4}), b = leaf({4, 4});
+  const Tensor y = sum(matmul(a, b));
+  y.backward({}, true);
+  const Tensor expected = a.grad().clone();
+  leaf_of(a).clear_gradient();
+  const AutocastModeGuard lower(DeviceType::cpu, DType::bf16);
+  y.backward();
+  EXPECT_EQ(a.grad().to_vector<float>(), expected.to_vector<float>());
+}
+
+struct RecordedRanges final : TraceSink {
+  void begin(std::string_view name, TracePhase phase) noexcept override {
+    lines.push_back(std::string(depth++, ' ') + std::string(name) +
+                    (phase == TracePhase::backward ? " backward" : ""));
+  }
+  void end() noexcept override { --depth; }
+  std::size_t depth = 0;
+  std::vector<std::string> lines;
+};
+
+TEST(OpCall, OpensATraceRangeForEachOpAndEachNode) {
+  RecordedRanges ranges;
+  const Tensor x = leaf({2, 3}), weight = leaf({4, 3});
+  TraceSink* const former = set_trace_sink(&ranges);
+  const Tensor y = linear(x, weight);
+  y.backward(y.detach());
+  set_trace_sink(former);
+  EXPECT_THAT(ranges.lines, ElementsAre("linear", "linear backward"));
+  EXPECT_EQ(ranges.depth, 0U);
+}
+
+TEST(Descriptors, AreListedOnceInOrder) {
+  EXPECT_TRUE(std::ranges::is_sorted(ops::all, {}, &OpDescriptor::name));
+  for (const OpDescriptor& op : ops::all) {
+    EXPECT_FALSE(std::ranges::any_of(unary_ops, [&](const auto& u) { return u.name == op.name; }));
+    EXPECT_FALSE(std::ranges::any_of(binary_ops, [&](const auto& b) { return b.name == op.name; }));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::autograd
