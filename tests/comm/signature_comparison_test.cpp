@@ -11,18 +11,18 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-host::Signature all_reduce(std::uint64_t sequence, std::int64_t count, std::string label = {}) {
-  return host::Signature({.kind = OperationKind::all_reduce,
-                          .dtype = DType::f32,
-                          .count = count,
-                          .label = std::move(label),
-                          .sequence = sequence});
+Signature all_reduce(std::uint64_t sequence, std::int64_t count, std::string label = {}) {
+  return Signature({.kind = OperationKind::all_reduce,
+                    .dtype = DType::f32,
+                    .count = count,
+                    .label = std::move(label),
+                    .sequence = sequence});
 }
 
 /// Three ranks, whose batches reach rank 0 at once.
 class Ranks : public ::testing::Test {
  protected:
-  void call(int rank, const host::Signature& signature) {
+  void call(int rank, const Signature& signature) {
     const auto sender = make_intrusive<SignatureComparison>(
         [this](const std::string& batch) { hub_->take(batch); }, [](const std::string&) {});
     SignatureComparison& own = rank == 0 ? *hub_ : *sender;

@@ -1,4 +1,4 @@
-#include "comm/host/signature.hpp"
+#include "comm/signature.hpp"
 
 #include <cstring>
 #include <vector>
@@ -8,7 +8,7 @@
 
 #include "lockstep/comm/errors.hpp"
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 namespace {
 
 Signature all_reduce_of(std::int64_t count, const std::string& label = "") {
@@ -75,4 +75,4 @@ TEST(Signature, DescribesForeignBytesWithoutTrustingThem) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm

@@ -65,7 +65,7 @@ std::string list_of(const std::vector<int>& ranks) {
 // -----------------------------------------------------------------------------------------------
 
 void SignatureComparison::note(const std::string& group, int rank, int size,
-                               const host::Signature& signature) {
+                               const Signature& signature) {
   const EntryHeader header{rank, size, static_cast<std::uint32_t>(group.size())};
   const std::size_t length = sizeof header + group.size() + sizeof signature;
   const std::lock_guard lock(noted_mutex_);
@@ -114,7 +114,7 @@ void SignatureComparison::read(std::string_view batch) {
   while (!reader.done()) {
     const auto header = reader.value<EntryHeader>();
     const std::string group(reader.bytes(header.name_length));
-    const auto signature = reader.value<host::Signature>();
+    const auto signature = reader.value<Signature>();
     LOCKSTEP_CHECK(header.size > 0 && header.size <= largest_group && header.rank >= 0 &&
                        header.rank < header.size,
                    CorruptData, "a signature of rank ", header.rank, " in a group of ",
@@ -155,7 +155,7 @@ void SignatureComparison::report_late() {
 
 std::string SignatureComparison::describe(const std::string& group, const Collective& collective) {
   // Ranks that agree are named together.
-  std::vector<std::pair<const host::Signature*, std::vector<int>>> parties;
+  std::vector<std::pair<const Signature*, std::vector<int>>> parties;
   for (const Call& call : collective.calls) {
     const auto party = std::ranges::find_if(
         parties, [&](const auto& other) { return other.first->agrees_with(call.signature); });

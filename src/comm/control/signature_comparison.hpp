@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/host/signature.hpp"
+#include "comm/signature.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 
 /// @file
@@ -34,7 +34,7 @@ class SignatureComparison : public RefCounted {
 
   /// This rank's call of a collective in a group. Never blocks on another rank.
   /// @param size number of the group's ranks.
-  void note(const std::string& group, int rank, int size, const host::Signature& signature);
+  void note(const std::string& group, int rank, int size, const Signature& signature);
   /// Sends what was noted; on rank 0 also reports a disagreement some of whose ranks are late.
   void flush();
   /// What a rank sent. Reports what no rank sends, too.
@@ -45,7 +45,7 @@ class SignatureComparison : public RefCounted {
  private:
   struct Call {
     int rank = 0;
-    host::Signature signature;
+    Signature signature;
   };
   struct Collective {
     std::vector<Call> calls;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/host/signature.hpp"
 #include "comm/host/transport.hpp"
 #include "comm/operation.hpp"
+#include "comm/signature.hpp"
 
 namespace lockstep::comm::host {
 

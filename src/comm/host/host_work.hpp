@@ -3,7 +3,7 @@
 #include <atomic>
 #include <optional>
 
-#include "comm/host/failure.hpp"
+#include "comm/failure.hpp"
 #include "comm/operation.hpp"
 #include "lockstep/comm/work.hpp"
 

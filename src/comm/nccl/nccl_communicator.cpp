@@ -47,7 +47,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 Work NcclCommunicator::submit(Operation operation) {
   operation.sequence = operation.is_point_to_point() ? sequence_ : sequence_++;
-  const host::Signature signature(operation);
+  const Signature signature(operation);
   tell(signature);
   Event ready(device());
   ready.record(current_stream(device()));
@@ -70,7 +70,7 @@ Work NcclCommunicator::submit(Operation operation) {
 }
 
 // Before NCCL hears of it: a call that the others do not make may never return.
-void NcclCommunicator::tell(const host::Signature& signature) {
+void NcclCommunicator::tell(const Signature& signature) {
   const bool is_pair =
       signature.kind == OperationKind::send || signature.kind == OperationKind::receive;
   if (comparison_ && size() > 1 && !is_pair) comparison_->note(name(), rank(), size(), signature);
@@ -90,7 +90,7 @@ CommunicatorPtr NcclCommunicator::split(int color, int key) {
 
 void NcclCommunicator::abort(const std::string& reason) noexcept {
   group_->note_told();
-  group_->abort(host::Failure::from_peer(reason));
+  group_->abort(Failure::from_peer(reason));
 }
 
 std::string NcclCommunicator::describe_progress() const {
@@ -113,7 +113,7 @@ void NcclCommunicator::monitor() noexcept {
     const CudaDeviceGuard guard(device().index);
     watch();
   } catch (...) {
-    host::Failure failure = host::Failure::from_current();
+    Failure failure = Failure::from_current();
     failure.add_context(describe_progress());
     group_->abort(failure);
   }
@@ -138,9 +138,8 @@ void NcclCommunicator::check_in_flight() {
     if (in_flight_.empty() || !in_flight_.front()->is_overdue()) return;
     overdue = in_flight_.front()->description();
   }
-  group_->abort(host::Failure::timeout("rank " + std::to_string(rank()) + " of " + name() +
-                                       ", in " + overdue +
-                                       ": timed out waiting for the other ranks"));
+  group_->abort(Failure::timeout("rank " + std::to_string(rank()) + " of " + name() + ", in " +
+                                 overdue + ": timed out waiting for the other ranks"));
 }
 
 // --- creation

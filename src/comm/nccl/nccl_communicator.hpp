@@ -35,7 +35,7 @@ class NcclCommunicator final : public OperationCommunicator {
   using WorkPtr = IntrusivePtr<NcclWork>;
 
   Work submit(Operation operation) override;
-  void tell(const host::Signature& signature);
+  void tell(const Signature& signature);
   void monitor() noexcept;
   void watch();
   void check_in_flight();

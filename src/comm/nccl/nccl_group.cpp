@@ -79,7 +79,7 @@ void NcclGroup::complete(const char* call, ncclResult_t status, Clock::time_poin
 
 void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
                     FunctionRef<ncclResult_t(ncclComm_t)> body) {
-  host::Failure failure;
+  Failure failure;
   {
     const std::lock_guard lock(call_mutex_);
     raise_if_failed();
@@ -87,7 +87,7 @@ void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
     try {
       return complete(call, body(communicator_), Clock::now() + timeout);
     } catch (...) {
-      failure = host::Failure::from_current();
+      failure = Failure::from_current();
     }
   }
   abort(failure);
@@ -114,17 +114,17 @@ void NcclGroup::poll_background() {
   const ncclResult_t query = ncclCommGetAsyncError(communicator_, &background);
   const ncclResult_t status = query == ncclSuccess ? background : query;
   if (status == ncclSuccess || status == ncclInProgress) return;
-  host::Failure failure;
+  Failure failure;
   try {
     throw_nccl("a collective", status, communicator_);
   } catch (...) {
-    failure = host::Failure::from_current();
+    failure = Failure::from_current();
   }
   lock.unlock();
   abort(failure);
 }
 
-void NcclGroup::abort(const host::Failure& failure) noexcept {
+void NcclGroup::abort(const Failure& failure) noexcept {
   {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) return;
@@ -136,7 +136,7 @@ void NcclGroup::abort(const host::Failure& failure) noexcept {
   if (ncclComm_t communicator = std::exchange(communicator_, nullptr)) ncclCommAbort(communicator);
 }
 
-void NcclGroup::keep(const host::Failure& failure) noexcept {
+void NcclGroup::keep(const Failure& failure) noexcept {
   try {
     kept_ = keep_background_failure([failure] { failure.raise(); });
   } catch (...) {
@@ -157,7 +157,7 @@ void NcclGroup::throw_if_failed() const {
   failure_->raise();
 }
 
-std::optional<host::Failure> NcclGroup::failure() const {
+std::optional<Failure> NcclGroup::failure() const {
   const std::lock_guard lock(failure_mutex_);
   return failure_;
 }
@@ -176,7 +176,7 @@ void NcclGroup::finish() noexcept {
 }
 
 bool NcclGroup::try_finalize() noexcept {
-  host::Failure failure;
+  Failure failure;
   try {
     const std::lock_guard lock(call_mutex_);
     if (!communicator_) return false;
@@ -184,7 +184,7 @@ bool NcclGroup::try_finalize() noexcept {
     complete("ncclCommFinalize", ncclCommFinalize(communicator_), Clock::now() + grace_period);
     return true;
   } catch (...) {
-    failure = host::Failure::from_current();
+    failure = Failure::from_current();
   }
   abort(failure);
   return false;

@@ -8,7 +8,7 @@
 
 #include <nccl.h>
 
-#include "comm/host/failure.hpp"
+#include "comm/failure.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
@@ -44,7 +44,7 @@ class NcclGroup : public RefCounted {
   /// Ends the group on this rank: kernels under way return, later calls fail. Until a caller got
   /// the failure and the group is gone, it is kept for those who read results (see
   /// runtime/background_failure.hpp).
-  void abort(const host::Failure& failure) noexcept;
+  void abort(const Failure& failure) noexcept;
   /// Waits for the peers to finish what is under way, and leaves; if they do not, in a while, that
   /// is a failure. Aborts instead while an exception unwinds. Later calls fail.
   void finish() noexcept;
@@ -54,19 +54,19 @@ class NcclGroup : public RefCounted {
   void note_told() const { is_told_.store(true); }
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   /// The first failure.
-  std::optional<host::Failure> failure() const;
+  std::optional<Failure> failure() const;
 
  private:
   void complete(const char* call, ncclResult_t status, Clock::time_point deadline);
   bool try_finalize() noexcept;
-  void keep(const host::Failure& failure) noexcept;
+  void keep(const Failure& failure) noexcept;
   void throw_if_failed() const;
 
   Device device_;
   ncclComm_t communicator_ = nullptr;
   mutable std::mutex call_mutex_;     // one NCCL call at a time
   mutable std::mutex failure_mutex_;  // guards failure_
-  std::optional<host::Failure> failure_;
+  std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   mutable std::atomic<bool> is_told_{false};  // a caller got the failure
   std::uint64_t kept_ = 0;                    // number of the failure that is kept; 0: none

@@ -4,8 +4,8 @@
 
 namespace lockstep::comm {
 
-NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
-                   const host::Signature& signature, NcclGroup::Clock::time_point deadline)
+NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const Signature& signature,
+                   NcclGroup::Clock::time_point deadline)
     : group_(std::move(group)),
       started_(group_->device(), true),
       done_(group_->device(), true),

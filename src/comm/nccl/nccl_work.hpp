@@ -3,8 +3,8 @@
 #include <chrono>
 #include <string>
 
-#include "comm/host/signature.hpp"
 #include "comm/nccl/nccl_group.hpp"
+#include "comm/signature.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/runtime/event.hpp"
 
@@ -14,7 +14,7 @@ namespace lockstep::comm {
 class NcclWork final : public WorkState {
  public:
   /// Marks the present end of `stream` as its beginning.
-  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const host::Signature& signature,
+  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const Signature& signature,
            NcclGroup::Clock::time_point deadline);
 
   /// Marks the present end of `stream` as its end; before anything else is asked.
@@ -34,7 +34,7 @@ class NcclWork final : public WorkState {
  private:
   IntrusivePtr<NcclGroup> group_;
   Event started_, done_;
-  host::Signature signature_;
+  Signature signature_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
 };

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/failure.hpp"
 #include "comm/group_registry.hpp"
-#include "comm/host/failure.hpp"
 #include "comm/host/host_communicator.hpp"
 #include "comm/thread/thread_transport.hpp"
 
@@ -51,7 +51,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
     try {
       body(communicator);
     } catch (...) {
-      std::string message = host::Failure::from_current().message();
+      std::string message = Failure::from_current().message();
       {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

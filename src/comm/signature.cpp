@@ -1,4 +1,4 @@
-#include "comm/host/signature.hpp"
+#include "comm/signature.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "lockstep/comm/errors.hpp"
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 namespace {
 
 // FNV-1a: ranks may run different builds of the standard library, so std::hash will not do.
@@ -121,4 +121,4 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
   throw Mismatch(text.str());
 }
 
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include "comm/operation.hpp"
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 
 /// What a rank tells the others before a collective: enough to see that all mean the same one.
 /// Crosses the wire as it is, between processes of one job.
@@ -40,4 +40,4 @@ struct Signature {
 /// @throws Mismatch that shows what each rank called and names those that differ.
 void require_agreement(std::span<const Signature> by_rank, const std::string& group);
 
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm

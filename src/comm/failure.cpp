@@ -1,8 +1,8 @@
-#include "comm/host/failure.hpp"
+#include "comm/failure.hpp"
 
 #include "lockstep/comm/errors.hpp"
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::exception_ptr Failure::as_exception() const {
   }
 }
 
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm

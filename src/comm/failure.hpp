@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-namespace lockstep::comm::host {
+namespace lockstep::comm {
 
 /// An error kept as values and thrown anew in each thread that asks: threads then never share an
 /// exception object.
@@ -50,4 +50,4 @@ class Failure {
   int status_ = 0;
 };
 
-}  // namespace lockstep::comm::host
+}  // namespace lockstep::comm
