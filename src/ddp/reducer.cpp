@@ -52,7 +52,8 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
       options_(options),
       accumulate_tag_(autograd::new_graph_tag()),
       reduce_tag_(autograd::new_graph_tag()),
-      self_(std::make_shared<Reducer*>(this)) {
+      self_(std::make_shared<Reducer*>(this)),
+      recorder_(group_->device()) {
   for (const auto& [name, tensor] : parameters_) {
     LOCKSTEP_CHECK(tensor.device() == group_->device(), InvalidArgument, "parameter ", name,
                    " is on ", tensor.device(), ", the group reduces on ", group_->device(),
@@ -182,8 +183,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 void Reducer::begin_backward() {
   check_usable();
   running_ = true;
-  trace_ = {};
-  trace_.first_gradient = TraceClock::now();
+  recorder_.begin();
   ready_.assign(parameters_.size(), false);
   ready_order_.clear();
   next_bucket_ = 0;
@@ -236,13 +236,14 @@ void Reducer::launch(std::size_t number) {
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
-  trace_.buckets.push_back({bucket.label, bucket.array.nbytes(), TraceClock::now(), {}, {}});
+  recorder_.launch(bucket.label, bucket.array.nbytes());
   const bool tells_update = number == 0 && !last_update_.empty();
   bucket.work = group_->all_reduce(
       {bucket.array.data_ptr(), plan.numel, plan.dtype}, comm::Reduction::average(),
       {.label =
            tells_update ? detail::concat("after ", last_update_, ": ", bucket.label) : bucket.label,
        .id = id_of(number)});
+  recorder_.launched(bucket.work);
 }
 
 comm::CollectiveId Reducer::id_of(std::size_t part) const {
@@ -251,7 +252,7 @@ comm::CollectiveId Reducer::id_of(std::size_t part) const {
 
 void Reducer::finish_backward() {
   try {
-    trace_.backward_end = TraceClock::now();
+    recorder_.end_backward();
     check_usable();
     check_all_ready();
     std::vector<std::int32_t> users;
@@ -267,14 +268,8 @@ void Reducer::finish_backward() {
 }
 
 void Reducer::wait_for_buckets() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    buckets_[b].work.wait();
-    const auto times = buckets_[b].work.times();
-    BucketTrace& trace = trace_.buckets[b];
-    trace.started = times ? times->started : trace.launched;
-    trace.finished = times ? times->finished : TraceClock::now();
-  }
-  trace_.synchronized = TraceClock::now();
+  for (const BucketState& bucket : buckets_) bucket.work.wait();
+  recorder_.synchronize();
 }
 
 /// The other ranks may be waiting for buckets that this one will not send.

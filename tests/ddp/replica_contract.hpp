@@ -247,10 +247,11 @@ TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
     DistributedDataParallel<WideNet> replica(net, share(group), {.bucket_bytes = 1 << 20});
     // On a busy machine the communication thread may have to wait for a core: some step shows it,
     // on each rank another.
-    const ReducerTrace& trace = replica.reducer().trace();
+    ReducerTrace trace;
     bool here = false, everywhere = false;
     for (int step = 0; step < 200 && !everywhere; ++step) {
       mean(square(replica(rand({256, 384}, {.device = device_of_rank})))).backward();
+      trace = replica.reducer().trace();
       here = here || trace.buckets.front().started < trace.backward_end;
       everywhere = comm::all_reduce_scalar(group, std::int64_t{here}) == group.size();
     }

@@ -11,7 +11,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/ddp/bucket_plan.hpp"
-#include "lockstep/ddp/trace.hpp"
+#include "lockstep/ddp/trace_recorder.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -73,8 +73,8 @@ class Reducer final : private autograd::GradientSink {
   /// Throws as `record_forward` would.
   void check_usable() const;
 
-  /// Times of the last synchronised backward.
-  const ReducerTrace& trace() const noexcept { return trace_; }
+  /// Times of the last synchronised backward. Waits for it where a GPU is still at it.
+  ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
   const std::vector<Bucket>& buckets() const noexcept { return plan_; }
   /// True once the buckets follow the measured order.
@@ -132,7 +132,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<bool> ready_;
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;
-  ReducerTrace trace_;
+  TraceRecorder recorder_;
 };
 
 }  // namespace lockstep::ddp

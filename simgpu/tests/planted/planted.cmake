@@ -38,8 +38,8 @@ lockstep_plant(planted_faults src/comm/nccl/nccl_communicator.cpp
   "ready.wait(stream_)"
   "if (!::planted::is_planted(\"communication-ignores-backward\")) ready.wait(stream_)")
 lockstep_plant(planted_faults src/ddp/reducer.cpp
-  "buckets_[b].work.wait()"
-  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) buckets_[b].work.wait()"
+  "bucket.work.wait()"
+  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()"
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")
 lockstep_plant(planted_faults src/autograd/engine.cpp

@@ -56,5 +56,37 @@ TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
   });
 }
 
+// The host is done with a backward long before a GPU that has other work first.
+TEST(ReplicaOnGpus, TellsWhenTheDeviceGotThere) {
+  NcclRanks::run([](Communicator& group) {
+    const Device gpu = device_of_rank;
+    const Batch batch = Batch::of_step(0);
+    const auto net = make_net(1);
+    Replica replica(net, share(group), {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 10});
+    const Tensor large = rand({512, 512}, {.device = gpu});
+    loss_of(replica(batch.x), batch).backward();
+    Event before(gpu, true), after(gpu, true);
+    const Tensor product = matmul(large, large);
+    before.record(current_stream(gpu));
+    loss_of(replica(batch.x), batch).backward();
+    after.record(current_stream(gpu));
+    const ReducerTrace trace = replica.reducer().trace();
+    synchronize(current_stream(gpu));
+    TraceClock::time_point last = before.reached_at();
+    EXPECT_LE(last, trace.first_gradient);
+    ASSERT_GT(trace.buckets.size(), 1u);
+    for (const BucketTrace& bucket : trace.buckets) {
+      EXPECT_LE(last, bucket.launched);
+      EXPECT_LE(bucket.launched, bucket.started);
+      EXPECT_LE(bucket.started, bucket.finished);
+      EXPECT_LE(bucket.finished, trace.synchronized);
+      last = bucket.launched;
+    }
+    EXPECT_LE(last, trace.backward_end);
+    EXPECT_LE(trace.backward_end, trace.synchronized);
+    EXPECT_LE(trace.synchronized, after.reached_at());
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::ddp::testing
