@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
+#include "cpu/loops.hpp"
 #include "functional/math.hpp"
 #include "lockstep/core/macros.hpp"
 
@@ -206,18 +208,19 @@ LOCKSTEP_ATTENTION_KERNELS(avx2, __attribute__((target("avx2,fma"))), 32, 4)
 LOCKSTEP_ATTENTION_KERNELS(baseline, , 16, 4)
 #undef LOCKSTEP_ATTENTION_KERNELS
 
+const AttentionKernels& choose([[maybe_unused]] std::string_view isa) {
+#if defined(__x86_64__)
+  if (isa == "avx512") return avx512::table;
+  if (isa == "avx2") return avx2::table;
+#endif
+  return baseline::table;
+}
+
 }  // namespace
 
 const AttentionKernels& attention_kernels() {
-#if defined(__x86_64__)
-  static const bool has_avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx512) return avx512::table;
-  if (has_avx2) return avx2::table;
-#endif
-  return baseline::table;
+  static const AttentionKernels& kernels = choose(host::isa_name());
+  return kernels;
 }
 
 }  // namespace lockstep::kernels

@@ -49,7 +49,7 @@ struct AttentionKernels {
   void (*score_gradients)(const Strip& gradients, const float* probabilities);
 };
 
-/// The widest set that this processor runs.
+/// The loops of the instruction set in use (host::isa_name).
 const AttentionKernels& attention_kernels();
 
 }  // namespace lockstep::kernels

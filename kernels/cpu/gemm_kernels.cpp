@@ -1,7 +1,9 @@
 #include "cpu/gemm_kernels.hpp"
 
 #include <cstring>
+#include <string_view>
 
+#include "cpu/loops.hpp"
 #include "lockstep/core/macros.hpp"
 
 namespace lockstep::kernels {
@@ -58,12 +60,11 @@ void tile_baseline(std::int64_t depth, const T* a, const T* b, T* c, std::int64_
 }
 
 template <class T>
-GemmKernel<T> choose() {
+GemmKernel<T> choose([[maybe_unused]] std::string_view isa) {
   constexpr int size = sizeof(T);
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {12, 128 / size, tile_avx512<T>};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {6, 64 / size, tile_avx2<T>};
+  if (isa == "avx512") return {12, 128 / size, tile_avx512<T>};
+  if (isa == "avx2") return {6, 64 / size, tile_avx2<T>};
 #endif
   return {4, 32 / size, tile_baseline<T>};
 }
@@ -72,7 +73,7 @@ GemmKernel<T> choose() {
 
 template <class T>
 const GemmKernel<T>& gemm_kernel() {
-  static const GemmKernel<T> kernel = choose<T>();
+  static const GemmKernel<T> kernel = choose<T>(host::isa_name());
   return kernel;
 }
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 /// @file
-/// The innermost loop of a matrix product: one register tile, chosen for the processor at run time.
-/// The blocking around it follows Goto and van de Geijn 2008.
+/// The innermost loop of a matrix product: one register tile, chosen for the instruction set at
+/// run time. The blocking around it follows Goto and van de Geijn 2008.
 
 namespace lockstep::kernels {
 
@@ -17,7 +17,7 @@ struct GemmKernel {
   void (*run)(std::int64_t depth, const T* a, const T* b, T* c, std::int64_t c_stride);
 };
 
-/// The widest kernel that this processor runs, for float or double.
+/// The kernel of the instruction set in use (host::isa_name), for float or double.
 template <class T>
 const GemmKernel<T>& gemm_kernel();
 

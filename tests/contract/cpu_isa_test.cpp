@@ -1,0 +1,50 @@
+// LOCKSTEP_CPU_ISA holds for all kernels that have a version for each instruction set. A process
+// chooses once, so each case asks a child.
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "cpu/attention_kernels.hpp"
+#include "cpu/gemm_kernels.hpp"
+#include "cpu/loops.hpp"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void report() {
+  std::cerr << host::isa_name() << ": attention " << kernels::attention_kernels().lanes
+            << ", products " << kernels::gemm_kernel<float>().columns << " and "
+            << kernels::gemm_kernel<double>().columns;
+  std::_Exit(0);
+}
+
+/// All levels from the one in use down run here.
+bool runs_here(const std::string& isa) {
+  const auto isas = host::compiled_isas();
+  return std::find(std::find(isas.begin(), isas.end(), std::string(host::isa_name())), isas.end(),
+                   isa) != isas.end();
+}
+
+void expect_report(const std::string& isa, const std::string& report_text) {
+  if (!runs_here(isa)) GTEST_SKIP() << "this build or this machine has no " << isa;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("LOCKSTEP_CPU_ISA", isa.c_str(), 1);
+  EXPECT_EXIT(report(), ::testing::ExitedWithCode(0), isa + report_text);
+}
+
+TEST(CpuIsaDeathTest, BaselineHoldsForTilesOfProductsAndAttention) {
+  expect_report("baseline", ": attention 4, products 8 and 4");
+}
+TEST(CpuIsaDeathTest, Avx2HoldsForTilesOfProductsAndAttention) {
+  expect_report("avx2", ": attention 8, products 16 and 8");
+}
+TEST(CpuIsaDeathTest, Avx512HoldsForTilesOfProductsAndAttention) {
+  expect_report("avx512", ": attention 16, products 32 and 16");
+}
+
+}  // namespace
+}  // namespace lockstep
