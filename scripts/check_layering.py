@@ -21,6 +21,7 @@ import tree_check
 LOW = {"core", "runtime", "memory"}
 TENSOR = LOW | {"functional", "backend", "tensor"}
 AUTOGRAD = TENSOR | {"autograd"}
+PARALLEL = AUTOGRAD | {"comm", "parallel"}
 SIMGPU = {"simgpu/include", "simgpu/base", "simgpu/memory", "simgpu/engine"}
 ALLOWED = {
     "core": set(),
@@ -33,13 +34,14 @@ ALLOWED = {
     "tensor": TENSOR,
     "io": TENSOR,
     "autograd": TENSOR,
-    "amp": AUTOGRAD,
-    "nn": AUTOGRAD,
-    "optim": AUTOGRAD,
     "comm": LOW | {"kernels"},
+    "parallel": AUTOGRAD | {"comm"},
+    "amp": PARALLEL,
+    "nn": PARALLEL,
+    "optim": PARALLEL,
     "data": TENSOR | {"io"},
     "checkpoint": TENSOR | {"io"},
-    "ddp": AUTOGRAD | {"amp", "nn", "optim", "comm"},
+    "ddp": PARALLEL | {"amp", "nn", "optim"},
     "models": AUTOGRAD | {"nn", "io"},
     # The simulated GPU, from its headers (simgpu/include) upwards. It knows pools by their observer,
     # and lockstep's layer over cuDNN, for which it stands in. Nothing may know of it.
@@ -180,6 +182,9 @@ def self_test():
         "include/lockstep/comm/a.hpp": ("lockstep/tensor/tensor.hpp", True),
         "include/lockstep/nn/a.hpp": ("lockstep/ddp/reducer.hpp", True),
         "include/lockstep/nn/b.hpp": ("lockstep/autograd/engine.hpp", False),
+        "include/lockstep/parallel/a.hpp": ("lockstep/nn/module.hpp", True),
+        "include/lockstep/parallel/b.hpp": ("lockstep/comm/communicator.hpp", False),
+        "include/lockstep/optim/b.hpp": ("lockstep/parallel/mesh.hpp", False),
         "include/lockstep/ddp/a.hpp": ("lockstep/comm/communicator.hpp", False),
         "include/lockstep/comm/b.hpp": ("mpi.h", True),
         "include/lockstep/runtime/a.hpp": ("cuda_runtime_api.h", True),

@@ -44,6 +44,10 @@ lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
 lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu
   SOURCES comm/nccl/nccl_communicator_test.cpp)
+lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
+  SOURCES parallel/mpi/mpi_parallel_test.cpp)
+lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu
+  SOURCES parallel/nccl/nccl_parallel_test.cpp)
 lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu
   SOURCES ddp/nccl/nccl_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/work.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Collectives on tensors that run while the caller goes on. They are not recorded by autograd; the
+/// differentiable ones are in collectives.hpp.
+
+namespace lockstep::parallel {
+
+/// A collective under way, and its result. Holds the memory of operands and result until the
+/// collective is done with it, whether anybody waits or not.
+class TensorWork {
+ public:
+  /// Takes over what was started. @param operands tensors that it reads or writes, beside `result`.
+  TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands = {});
+  TensorWork(TensorWork&&) noexcept = default;
+  TensorWork& operator=(TensorWork&& other) noexcept;
+  ~TensorWork();
+
+  /// The result. On the CPU blocks until it is complete; on a GPU the calling thread's current
+  /// stream waits for it, and the host goes on. May be called again.
+  /// @throws as comm::Work::wait.
+  Tensor wait();
+  /// True once the collective has ended, well or not. Never blocks.
+  bool is_completed() const { return work_.is_completed(); }
+
+ private:
+  void hold_until_done() noexcept;
+
+  comm::Work work_;
+  Tensor result_;
+  std::vector<IntrusivePtr<Storage>> held_;
+};
+
+/// Starts the reduction of x over the ranks of a group.
+/// @param x any shape, the same on every rank, on the group's device. May be changed at once.
+/// @throws InvalidArgument on another device, or if x requires a gradient while recording is on.
+TensorWork all_reduce_async(const Tensor& x, Communicator& group,
+                            comm::Reduction reduction = comm::Reduction::sum());
+
+/// Starts joining the ranks' tensors along dimension 0, in rank order.
+/// @param x [n, ...], the same shape on every rank. Must not be changed before the result is there.
+/// @throws as all_reduce_async.
+TensorWork all_gather_async(const Tensor& x, Communicator& group);
+
+/// Starts the reduction of x over the ranks, of which each gets its own part along dimension 0.
+/// @param x [n, ...], n a multiple of the number of ranks; the same shape on every rank. Must not
+/// be changed before the result is there. @throws as all_reduce_async.
+TensorWork reduce_scatter_async(const Tensor& x, Communicator& group,
+                                comm::Reduction reduction = comm::Reduction::sum());
+
+/// Starts giving every rank the root's values.
+/// @param x the same shape on every rank; of the others only that is used. May be changed at once.
+/// @throws as all_reduce_async.
+TensorWork broadcast_async(const Tensor& x, Communicator& group, int root = 0);
+
+}  // namespace lockstep::parallel

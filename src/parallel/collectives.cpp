@@ -1,0 +1,151 @@
+#include "lockstep/parallel/collectives.hpp"
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/op_call.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "parallel/checks.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+using autograd::InputGradients;
+using autograd::OpCall;
+
+constexpr OpDescriptor all_reduce_op{.name = "all_reduce", .dtypes = DTypeRule::numeric};
+constexpr OpDescriptor all_gather_op{.name = "all_gather", .dtypes = DTypeRule::any};
+constexpr OpDescriptor reduce_scatter_op{.name = "reduce_scatter", .dtypes = DTypeRule::numeric};
+constexpr OpDescriptor broadcast_op{.name = "broadcast", .dtypes = DTypeRule::any};
+constexpr OpDescriptor copy_to_group_op{.name = "copy_to_group", .dtypes = DTypeRule::any};
+constexpr OpDescriptor shard_op{.name = "shard", .dtypes = DTypeRule::any};
+
+void check_operand(const char* op, const Tensor& x, const CommunicatorPtr& group) {
+  LOCKSTEP_CHECK(group, InvalidArgument, op,
+                 ": no group; a rank that is in none of a split's groups must not call it");
+  check_on_device_of(op, x, *group);
+}
+
+/// The factor of this rank's elements in a reduction. @throws Unsupported for one without gradient.
+double factor_of(const char* op, comm::Reduction reduction, int ranks) {
+  switch (reduction.kind) {
+    case comm::ReduceKind::sum: return 1.0;
+    case comm::ReduceKind::average: return 1.0 / ranks;
+    case comm::ReduceKind::scaled_sum: return reduction.factor;
+    default:
+      LOCKSTEP_THROW(Unsupported, op, ": no gradient of ", reduction.kind,
+                     "; use sum, average or scaled_sum, or a tensor that requires none");
+  }
+}
+
+Tensor scaled(const Tensor& x, double factor) { return factor == 1.0 ? x : mul(x, factor); }
+
+/// Runs `collective`, which works along dimension 0, along another one.
+template <class Collective>
+Tensor along(int dim, const Tensor& x, Collective collective) {
+  if (dim == 0) return collective(x);
+  return collective(x.transpose(0, dim)).transpose(0, dim).contiguous();
+}
+
+Tensor gathered(const Tensor& x, Communicator& group, int dim) {
+  const NoGradGuard no_recording;
+  return along(dim, x, [&](const Tensor& rows) { return all_gather_async(rows, group).wait(); });
+}
+
+Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::Reduction reduction) {
+  const NoGradGuard no_recording;
+  return along(dim, x, [&](const Tensor& rows) {
+    return reduce_scatter_async(rows, group, reduction).wait();
+  });
+}
+
+Tensor reduced(const Tensor& x, Communicator& group,
+               comm::Reduction reduction = comm::Reduction::sum()) {
+  const NoGradGuard no_recording;
+  return all_reduce_async(x, group, reduction).wait();
+}
+
+Tensor own_part(const Tensor& x, const Communicator& group, int dim) {
+  const std::int64_t extent = x.size(dim) / group.size();
+  return x.slice(dim, group.rank() * extent, (group.rank() + 1) * extent);
+}
+
+}  // namespace
+
+Tensor all_reduce(const Tensor& x, const CommunicatorPtr& group, ResultGradient gradient,
+                  comm::Reduction reduction) {
+  check_operand("all_reduce", x, group);
+  const OpCall call(all_reduce_op, x);
+  if (!call.recording()) return reduced(x, *group, reduction);
+  const double factor = factor_of("all_reduce", reduction, group->size());
+  return call.record(reduced(x, *group, reduction),
+                     [group, gradient, factor](const Tensor& dy, InputGradients& dx) {
+                       const bool partial = gradient == ResultGradient::partial;
+                       dx.set(0, scaled(partial ? reduced(dy, *group) : dy, factor));
+                     });
+}
+
+Tensor all_gather(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim,
+                  ResultGradient gradient) {
+  check_operand("all_gather", x, group);
+  const OpCall call(all_gather_op, x);
+  const int along = check_dimension("all_gather", x, dim);
+  const Tensor y = gathered(x, *group, along);
+  if (!call.recording()) return y;
+  return call.record(y, [group, along, gradient](const Tensor& dy, InputGradients& dx) {
+    const bool partial = gradient == ResultGradient::partial;
+    dx.set(0, partial ? scattered(dy, *group, along, comm::Reduction::sum())
+                      : own_part(dy, *group, along));
+  });
+}
+
+Tensor reduce_scatter(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim,
+                      comm::Reduction reduction) {
+  check_operand("reduce_scatter", x, group);
+  const OpCall call(reduce_scatter_op, x);
+  const int along = check_divides("reduce_scatter", x, dim, *group);
+  if (!call.recording()) return scattered(x, *group, along, reduction);
+  const double factor = factor_of("reduce_scatter", reduction, group->size());
+  return call.record(scattered(x, *group, along, reduction),
+                     [group, along, factor](const Tensor& dy, InputGradients& dx) {
+                       dx.set(0, scaled(gathered(dy, *group, along), factor));
+                     });
+}
+
+Tensor broadcast(const Tensor& x, const CommunicatorPtr& group, int root, ResultGradient gradient) {
+  check_operand("broadcast", x, group);
+  const OpCall call(broadcast_op, x);
+  Tensor y;
+  {
+    const NoGradGuard no_recording;
+    y = broadcast_async(x, *group, root).wait();
+  }
+  if (!call.recording()) return y;
+  return call.record(y, [group, root, gradient](const Tensor& dy, InputGradients& dx) {
+    const bool partial = gradient == ResultGradient::partial;
+    const Tensor sum = partial ? reduced(dy, *group) : dy;
+    dx.set(0, group->rank() == root ? sum : zeros(dy.shape(), dy.options()));
+  });
+}
+
+Tensor copy_to_group(const Tensor& x, const CommunicatorPtr& group) {
+  check_operand("copy_to_group", x, group);
+  const OpCall call(copy_to_group_op, x);
+  if (!call.recording()) return x;
+  return call.record(x.detach(), [group](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, reduced(dy, *group));
+  });
+}
+
+Tensor shard(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim) {
+  check_operand("shard", x, group);
+  const OpCall call(shard_op, x);
+  const int along = check_divides("shard", x, dim, *group);
+  const Tensor part = own_part(x.detach(), *group, along);
+  if (!call.recording()) return part;
+  return call.record(part, [group, along](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, gathered(dy, *group, along));
+  });
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/work.hpp"
+#include "lockstep/tensor/storage.hpp"
+
+namespace lockstep::parallel {
+
+/// Memory of collectives that nobody waits for. Freed by later collectives, once theirs are done:
+/// neither a destructor blocks nor is memory freed on another thread than the caller's.
+class HeldMemory {
+ public:
+  using Storages = std::vector<IntrusivePtr<Storage>>;
+
+  /// That of this process, which is never destroyed: the pools may be gone by then.
+  static HeldMemory& instance() {
+    static auto* const all = new HeldMemory;
+    return *all;
+  }
+
+  /// Keeps memory until `work` has ended.
+  void keep(const comm::Work& work, const Storages& memory) {
+    const std::lock_guard lock(mutex_);
+    kept_.emplace_back(work, memory);
+  }
+
+  /// Frees what is not in use any more.
+  void sweep() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(kept_, [](const auto& entry) { return entry.first.is_completed(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<comm::Work, Storages>> kept_;
+};
+
+}  // namespace lockstep::parallel

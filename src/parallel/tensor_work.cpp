@@ -1,0 +1,102 @@
+#include "lockstep/parallel/tensor_work.hpp"
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/record.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "parallel/checks.hpp"
+#include "parallel/held_memory.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+comm::Buffer buffer_of(const Tensor& x) { return {x.data_ptr(), x.numel(), x.dtype()}; }
+
+void begin(const char* op, const Tensor& x, const Communicator& group) {
+  HeldMemory::instance().sweep();
+  check_on_device_of(op, x, group);
+  LOCKSTEP_CHECK(!autograd::recording(x), InvalidArgument, op,
+                 ": is not recorded, but the tensor requires a gradient; use the differentiable "
+                 "collective, or pass detach()");
+}
+
+}  // namespace
+
+TensorWork::TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands)
+    : work_(std::move(work)), result_(std::move(result)) {
+  held_.push_back(result_.impl().storage);
+  for (const Tensor& operand : operands) held_.push_back(operand.impl().storage);
+}
+
+TensorWork& TensorWork::operator=(TensorWork&& other) noexcept {
+  if (this == &other) return *this;
+  hold_until_done();
+  work_ = std::move(other.work_);
+  result_ = std::move(other.result_);
+  held_ = std::move(other.held_);
+  return *this;
+}
+
+TensorWork::~TensorWork() { hold_until_done(); }
+
+Tensor TensorWork::wait() {
+  work_.wait();
+  // From here on the collective is done before anything later on this stream, so the memory may go
+  // as soon as the stream has come here.
+  for (const auto& storage : held_) storage->record_stream(current_stream(storage->device()));
+  held_.clear();
+  return result_;
+}
+
+void TensorWork::hold_until_done() noexcept {
+  if (held_.empty()) return;
+  try {
+    if (!work_.is_completed()) HeldMemory::instance().keep(work_, held_);
+  } catch (...) {
+    // The device has failed, or no host memory is left: the group tells whoever uses it next.
+  }
+}
+
+TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::Reduction reduction) {
+  begin("all_reduce_async", x, group);
+  const NoGradGuard no_recording;
+  const Tensor y = x.clone();
+  return {group.all_reduce(buffer_of(y), reduction, {.label = label_of("all_reduce", x)}), y};
+}
+
+TensorWork all_gather_async(const Tensor& x, Communicator& group) {
+  begin("all_gather_async", x, group);
+  check_dimension("all_gather_async", x, 0);
+  const NoGradGuard no_recording;
+  const Tensor part = x.contiguous();
+  Shape shape = x.shape();
+  shape[0] *= group.size();
+  const Tensor whole = empty(shape, x.options());
+  return {
+      group.all_gather(buffer_of(part), buffer_of(whole), {}, {.label = label_of("all_gather", x)}),
+      whole,
+      {part}};
+}
+
+TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::Reduction reduction) {
+  begin("reduce_scatter_async", x, group);
+  check_divides("reduce_scatter_async", x, 0, group);
+  const NoGradGuard no_recording;
+  const Tensor whole = x.contiguous();
+  Shape shape = x.shape();
+  shape[0] /= group.size();
+  const Tensor part = empty(shape, x.options());
+  return {group.reduce_scatter(buffer_of(whole), buffer_of(part), reduction, {},
+                               {.label = label_of("reduce_scatter", x)}),
+          part,
+          {whole}};
+}
+
+TensorWork broadcast_async(const Tensor& x, Communicator& group, int root) {
+  begin("broadcast_async", x, group);
+  const NoGradGuard no_recording;
+  const Tensor y = x.clone();
+  return {group.broadcast(buffer_of(y), root, {.label = label_of("broadcast", x)}), y};
+}
+
+}  // namespace lockstep::parallel

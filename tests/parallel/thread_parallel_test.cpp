@@ -1,0 +1,62 @@
+#include <atomic>
+#include <thread>
+
+#include "lockstep/comm/thread_world.hpp"
+#include "parallel/collective_contract.hpp"
+#include "parallel/mesh_contract.hpp"
+
+namespace lockstep::parallel::testing {
+namespace {
+
+template <int ranks>
+struct Threads {
+  static void run(const std::function<void(Communicator&)>& body) { comm::run_ranks(ranks, body); }
+};
+
+using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeshContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CollectiveContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ComparedCollectives, ThreadWorlds);
+
+TEST(Mesh, FormsGroupsOverTwoOfThreeAxes) {
+  comm::run_ranks(8, [](Communicator& world) {
+    const Mesh mesh(share(world), {{"pipeline", 2}, {"data", 2}, {"tensor", 2}});
+    const CommunicatorPtr replica = mesh.make_group({"tensor", "pipeline"});
+    EXPECT_EQ(replica->size(), 4);
+    EXPECT_EQ(replica->rank(), 2 * mesh.coordinate("pipeline") + mesh.coordinate("tensor"));
+    const Tensor data = full({1}, mesh.coordinate("data"), {.dtype = DType::f64});
+    expect_close(all_reduce(data, replica, ResultGradient::partial), data * 4.0);
+  });
+}
+
+TEST(TensorWork, HoldsWhatAPeerHasNotReadYet) {
+  std::atomic<bool> reused{false};
+  comm::run_ranks(2, [&](Communicator& group) {
+    constexpr std::int64_t count = 1 << 16;
+    if (group.rank() == 0) {
+      { const TensorWork dropped = all_gather_async(full({count}, 1.0), group); }
+      for (int i = 0; i < 4; ++i) full({count}, 7.0);
+      reused = true;
+      EXPECT_EQ(all_reduce_async(full({1}, 1.0), group).wait().item(), 2.0);
+      return;
+    }
+    while (!reused) std::this_thread::yield();
+    TensorWork late = all_gather_async(full({count}, 1.0), group);
+    EXPECT_EQ(late.wait().sum().item(), 2.0 * count);
+    all_reduce_async(full({1}, 1.0), group).wait();
+  });
+}
+
+TEST(TensorWork, MayBeDroppedWithAGroupThatFails) {
+  EXPECT_THROW(comm::run_ranks(2,
+                               [](Communicator& group) {
+                                 if (group.rank() == 1) LOCKSTEP_THROW(InvalidArgument, "left");
+                                 TensorWork first = all_reduce_async(full({64}, 1.0), group);
+                                 const TensorWork second = all_reduce_async(full({8}, 1.0), group);
+                                 first.wait();
+                               }),
+               Error);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::testing
