@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "lockstep/comm/thread_world.hpp"
+#include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 
@@ -15,6 +16,7 @@ struct Threads {
 
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeshContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ClipContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CollectiveContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ComparedCollectives, ThreadWorlds);
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/comm/communicator.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -10,16 +11,29 @@
 
 namespace lockstep::optim {
 
+/// How a model is spread over ranks, for its norm.
+struct ClipGradNormOptions {
+  /// The ranks that hold different parts of the gradients: those that share out a layer's weights,
+  /// or the layers. Null: each rank has all of them, as in data parallelism after backward.
+  CommunicatorPtr group = nullptr;
+  /// Those of the parameters that all ranks of `group` hold alike, such as norms: counted once.
+  std::span<const Tensor> replicated = {};
+};
+
 /// Scales all gradients by one factor so that their joint Euclidean norm is at most `max_norm`
 /// (Pascanu, Mikolov and Bengio 2013). Parameters without a gradient are skipped. Does not wait for
-/// the device.
-/// @param parameters all on one device.
-/// @return the norm before clipping: an f64 scalar on that device.
-/// @throws InvalidArgument for a negative limit or parameters on several devices.
-Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm);
+/// a GPU.
+/// @param parameters this rank's, all on one device; with a group, on the group's. Every rank of
+/// the group must call this, also one that has no gradients.
+/// @return the norm before clipping, over all ranks: an f64 scalar on that device.
+/// @throws InvalidArgument for a negative limit, parameters on several devices, or a replicated
+/// tensor that is not among the parameters.
+Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
+                       const ClipGradNormOptions& options = {});
 /// The same for a vector.
-inline Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
-  return clip_grad_norm_(std::span<const Tensor>(parameters), max_norm);
+inline Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                              const ClipGradNormOptions& options = {}) {
+  return clip_grad_norm_(std::span<const Tensor>(parameters), max_norm, options);
 }
 
 }  // namespace lockstep::optim

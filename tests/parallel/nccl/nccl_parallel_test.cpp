@@ -1,5 +1,6 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 #include "support/gpu_ranks.hpp"
@@ -17,6 +18,7 @@ struct NcclRanks {
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeshContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ClipContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CollectiveContract, NcclRanks);
 
 // The memory was allocated on one stream, and another one waits for the collective. The simulated

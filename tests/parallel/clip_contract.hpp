@@ -1,0 +1,68 @@
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/optim/clip.hpp"
+#include "parallel/ranks.hpp"
+
+/// @file
+/// What clipping must compute for a model whose parameters are spread over the ranks of any group.
+
+namespace lockstep::parallel::testing {
+
+using ::testing::HasSubstr;
+
+template <class World>
+class ClipContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(ClipContract);
+
+/// A parameter with a gradient that depends on a seed alone.
+inline Tensor with_gradient(const Shape& shape, int seed) {
+  Tensor x = zeros(shape, {.dtype = DType::f64, .device = device_of_rank}).set_requires_grad();
+  x.set_grad(values(shape, seed));
+  return x;
+}
+
+TYPED_TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce) {
+  TypeParam::run([](Communicator& group) {
+    for (const double limit : {0.5, 100.0}) {
+      const std::vector<Tensor> own{with_gradient({3, 4}, group.rank()), with_gradient({5}, 50),
+                                    zeros({2}).set_requires_grad()};
+      std::vector<Tensor> alone{with_gradient({5}, 50)};
+      for (int rank = 0; rank < group.size(); ++rank) alone.push_back(with_gradient({3, 4}, rank));
+      const Tensor norm = optim::clip_grad_norm_(
+          own, limit, {.group = share(group), .replicated = std::span(own).subspan(1, 1)});
+      expect_close(norm, optim::clip_grad_norm_(alone, limit));
+      expect_close(own[0].grad(), alone[1 + static_cast<std::size_t>(group.rank())].grad());
+      expect_close(own[1].grad(), alone[0].grad());
+    }
+  });
+}
+
+TYPED_TEST_P(ClipContract, LetsRanksWithoutGradientsJoin) {
+  TypeParam::run([](Communicator& group) {
+    std::vector<Tensor> own;
+    if (group.rank() == group.size() - 1) own.push_back(with_gradient({6}, 1));
+    const std::vector<Tensor> alone{with_gradient({6}, 1)};
+    const Tensor norm = optim::clip_grad_norm_(own, 0.1, {.group = share(group)});
+    expect_close(norm, optim::clip_grad_norm_(alone, 0.1));
+    if (!own.empty()) expect_close(own[0].grad(), alone[0].grad());
+  });
+}
+
+TYPED_TEST_P(ClipContract, RefusesReplicatedTensorsThatAreNoParameters) {
+  TypeParam::run([](Communicator& group) {
+    const std::vector<Tensor> own{with_gradient({6}, 1)}, others{with_gradient({6}, 1)};
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  optim::clip_grad_norm_(own, 1.0, {.group = share(group), .replicated = others});
+                }),
+                HasSubstr("1 tensors are said to be replicated, but 0 of them"));
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce,
+                            LetsRanksWithoutGradientsJoin,
+                            RefusesReplicatedTensorsThatAreNoParameters);
+
+}  // namespace lockstep::parallel::testing
