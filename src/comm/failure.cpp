@@ -82,6 +82,11 @@ void Failure::add_context(const std::string& context) {
 }
 
 void Failure::raise() const {
+  note_told();
+  raise_again();
+}
+
+void Failure::raise_again() const {
   switch (kind_) {
     case Kind::mismatch: throw Mismatch(message_);
     case Kind::timeout: throw Timeout(message_);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <string>
 
 namespace lockstep::comm {
@@ -22,8 +24,14 @@ class Failure {
   bool is_from_peer() const;
   /// True if the ranks' calls disagreed.
   bool is_mismatch() const;
-  /// Throws it.
+  /// Throws it: a caller is told.
   [[noreturn]] void raise() const;
+  /// Throws it without telling.
+  [[noreturn]] void raise_again() const;
+  /// True once a caller was told, of this or of a copy.
+  bool is_told() const { return told_->load(); }
+  /// The program knows it anyway.
+  void note_told() const { told_->store(true); }
   /// The same as an exception object.
   std::exception_ptr as_exception() const;
   /// Puts what was under way in front of the message.
@@ -48,6 +56,7 @@ class Failure {
   std::string call_;
   std::string detail_;
   int status_ = 0;
+  std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace lockstep::comm

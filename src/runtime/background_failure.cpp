@@ -41,12 +41,12 @@ void raise_background_failure() {
   Kept& all = kept();
   if (!all.any.load(std::memory_order_acquire)) [[likely]]
     return;
-  std::function<void()> raise;
+  std::map<std::uint64_t, std::function<void()>> failures;
   {
     const std::lock_guard lock(all.mutex);
-    if (!all.failures.empty()) raise = all.failures.begin()->second;
+    failures = all.failures;
   }
-  if (raise) raise();
+  for (const auto& [number, raise] : failures) raise();
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 
 /// Keeps a failure. From now on whoever waits for results of a GPU on the host gets it, because
 /// they may be garbage, and a Session does not end well.
-/// @param raise throws the failure; called on any thread.
+/// @param raise throws the failure, or does nothing once a caller knows it; called on any thread.
 /// @return a number by which it can be forgotten.
 std::uint64_t keep_background_failure(std::function<void()> raise);
 

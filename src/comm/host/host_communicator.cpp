@@ -50,8 +50,9 @@ void HostCommunicator::drain() {
     if (drained_.wait_until(lock, limit, is_drained)) return;
     pending = Signature((running_ ? running_ : queue_.front())->operation()).describe();
   }
-  abort("rank " + std::to_string(rank()) + " of " + name() + " left the group with " + pending +
-        " still under way after " + std::to_string(options().leave_timeout.count()) + " ms");
+  end(Failure::from_peer("rank " + std::to_string(rank()) + " of " + name() +
+                         " left the group with " + pending + " still under way after " +
+                         std::to_string(options().leave_timeout.count()) + " ms"));
 }
 
 // --- the caller's side
@@ -92,8 +93,14 @@ CommunicatorPtr HostCommunicator::split(int color, int key) {
 }
 
 void HostCommunicator::abort(const std::string& reason) noexcept {
-  fail(Failure::from_peer(reason));
-  transport_->abort(reason);
+  const Failure failure = Failure::from_peer(reason);
+  failure.note_told();
+  end(failure);
+}
+
+void HostCommunicator::end(const Failure& failure) {
+  fail(failure);
+  transport_->abort(failure.message());
 }
 
 std::string HostCommunicator::describe_progress() const {
@@ -197,7 +204,7 @@ void HostCommunicator::member_left(const Departure& departure) {
     if (!running_ || !can_never_end(running_->operation())) return;
     reason = describe_departure(running_->operation());
   }
-  abort(reason);
+  end(Failure::from_peer(reason));
 }
 
 // The news of a departure may come after the end of the connection.

@@ -44,6 +44,7 @@ class HostCommunicator final : public OperationCommunicator {
   std::optional<Failure> run(const Operation& operation);
   bool is_seen_by_all(const Failure& failure, const Operation& operation) const;
   void fail(const Failure& failure);
+  void end(const Failure& failure);
   void drain();
   void member_left(const Departure& departure);
   Failure failure_of_gone_peer(const Operation& operation, int peer);

@@ -2,7 +2,20 @@
 
 #include <sched.h>
 
+#include "runtime/background_failure.hpp"
+
 namespace lockstep::comm::host {
+
+HostWork::~HostWork() {
+  if (!failure_ || failure_->is_told()) return;
+  try {
+    keep_background_failure([failure = *failure_] {
+      if (!failure.is_told()) failure.raise_again();
+    });
+  } catch (...) {
+    // Out of memory for the note; the group's next call still fails.
+  }
+}
 
 void HostWork::finish(std::optional<Failure> failure) {
   times_.finished = WorkTimes::Clock::now();

@@ -15,6 +15,8 @@ class HostWork final : public WorkState {
   explicit HostWork(Operation operation) : operation_(std::move(operation)) {
     times_.submitted = WorkTimes::Clock::now();
   }
+  /// A failure that no caller was told is kept (see runtime/background_failure.hpp).
+  ~HostWork() override;
 
   const Operation& operation() const { return operation_; }
 

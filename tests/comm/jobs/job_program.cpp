@@ -145,6 +145,20 @@ int leave_unwaited(ls::Session& session) {
   return 0;
 }
 
+// The culprit calls a collective that no other rank joins, and does not wait for it.
+int call_alone(ls::Session& session, ls::Communicator& group) {
+  static const Values values(session, 1000);
+  group.all_reduce(values.buffer()).synchronize();
+  if (session.rank() != culprit(session)) return 0;
+  happen(session, [&](auto&) { group.all_reduce(values.buffer()); });
+  return 0;
+}
+
+int call_alone_in_part(ls::Session& session) {
+  const auto part = session.world()->split(session.rank() < 2 ? 0 : -1, 0);
+  return part ? call_alone(session, *part) : 0;
+}
+
 // All ranks but one do the same.
 int disagree(ls::Session& session, const std::function<ls::comm::Work(const Values&)>& alone) {
   const Values values(session, 1001);
@@ -161,6 +175,8 @@ int disagree(ls::Session& session, const std::function<ls::comm::Work(const Valu
 
 const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"unwaited", leave_unwaited},
+    {"alone", [](ls::Session& s) { return call_alone(s, *s.world()); }},
+    {"alone-in-part", call_alone_in_part},
     {"other-count",
      [](ls::Session& s) {
        return disagree(s, [&](const Values& v) { return s.world()->all_reduce(v.buffer()); });

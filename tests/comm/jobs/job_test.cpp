@@ -254,6 +254,23 @@ TEST(TcpJob, RankThatLeavesEarlyFailsTheOthersCollectives) {
   EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
 }
 
+// Its rank leaves as if all were well.
+TEST(MpiJob, CollectiveThatFailsUnwaitedEndsTheJob) {
+  for (const std::string mode : {"alone", "alone-in-part"}) {
+    const auto result = mpi_job(3, mode + " --device cpu");
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("left world")) << mode;
+  }
+}
+
+TEST(TcpJob, CollectiveThatFailsUnwaitedEndsTheJob) {
+  for (const std::string mode : {"alone", "alone-in-part"}) {
+    const auto result = tcp_job(3, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("left world")) << mode;
+  }
+}
+
 // --- faults on every rank, from the first thread to the last exit
 // ---------------------------------------
 
