@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,5 +52,27 @@ struct Operation {
     return kind == OperationKind::send || kind == OperationKind::receive;
   }
 };
+
+/// Gives operations their places: collectives count up `next`, sends and receives bear the number
+/// of the collective that they come before.
+inline void number(std::span<Operation> operations, std::uint64_t& next) {
+  for (Operation& operation : operations)
+    operation.sequence = operation.is_point_to_point() ? next : next++;
+}
+
+/// How long operations that start as one may take: as long as the most patient of them.
+inline std::chrono::milliseconds timeout_of(std::span<const Operation> operations) {
+  std::chrono::milliseconds longest{};
+  for (const Operation& operation : operations) longest = std::max(longest, operation.timeout);
+  return longest;
+}
+
+/// The number of the last collective among them, if there is one.
+inline std::optional<std::uint64_t> last_collective(std::span<const Operation> operations) {
+  std::optional<std::uint64_t> last;
+  for (const Operation& operation : operations)
+    if (!operation.is_point_to_point()) last = operation.sequence;
+  return last;
+}
 
 }  // namespace lockstep::comm

@@ -99,6 +99,12 @@ std::string Signature::describe() const {
   return out.str();
 }
 
+std::string describe(const Signature& first, std::size_t operations) {
+  std::string text = first.describe();
+  if (operations > 1) text += " and " + std::to_string(operations - 1) + " more of its batch";
+  return text;
+}
+
 void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
   const bool agreed = std::ranges::all_of(
       by_rank, [&](const Signature& other) { return by_rank[0].agrees_with(other); });

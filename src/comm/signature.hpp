@@ -36,6 +36,12 @@ struct Signature {
   std::string describe() const;
 };
 
+/// What operations that start as one are: the first, and how many follow.
+std::string describe(const Signature& first, std::size_t operations);
+inline std::string describe(std::span<const Operation> operations) {
+  return describe(Signature(operations.front()), operations.size());
+}
+
 /// Checks that the signatures of all ranks agree.
 /// @throws Mismatch that shows what each rank called and names those that differ.
 void require_agreement(std::span<const Signature> by_rank, const std::string& group);

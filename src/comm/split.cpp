@@ -7,7 +7,7 @@
 
 namespace lockstep::comm {
 
-SplitPlan agree_on_split(Communicator& group, int color, int key) {
+SplitPlan agree_on_split(Communicator& group, int color, int key, std::uint64_t number) {
   const int own[2] = {color, key};
   const auto all = all_gather_bytes(group, {reinterpret_cast<const char*>(own), sizeof own},
                                     "split: colour and key");
@@ -19,7 +19,14 @@ SplitPlan agree_on_split(Communicator& group, int color, int key) {
   }
   std::ranges::sort(members);
   SplitPlan plan;
+  plan.color = color;
   for (const auto& [_, rank] : members) plan.members.push_back(rank);
+  plan.place =
+      static_cast<int>(std::ranges::find(plan.members, group.rank()) - plan.members.begin());
+  plan.name = group.name() + "/" + std::to_string(number) + "." + std::to_string(color);
+  plan.all_gather = [&group](std::string_view bytes) {
+    return all_gather_bytes(group, bytes, "split");
+  };
   return plan;
 }
 

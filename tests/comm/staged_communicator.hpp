@@ -1,10 +1,13 @@
 #pragma once
 
+#include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "comm/communicator_backend.hpp"
 #include "comm/value_staging.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
@@ -15,108 +18,85 @@
 namespace lockstep::comm {
 
 /// Passes host buffers through memory of the device: each call copies its arguments in, runs on the
-/// device, and copies the result back before it returns.
-class StagedCommunicator final : public Communicator {
+/// device, and copies the results back before it returns.
+class StagedBackend final : public CommunicatorBackend {
  public:
-  explicit StagedCommunicator(CommunicatorPtr device) : device_(std::move(device)) {}
-
-  /// Runs `body` with host buffers over a communicator that lives longer.
-  template <class Body>
-  static void lend(Communicator& device, const Body& body) {
-    body(*make_intrusive<StagedCommunicator>(CommunicatorPtr(&device)));
+  /// Over a backend that lives longer.
+  explicit StagedBackend(CommunicatorBackend& device)
+      : CommunicatorBackend(device.rank(), device.size(), device.name(), device.options()),
+        device_(device) {}
+  /// Over a backend of its own.
+  explicit StagedBackend(std::unique_ptr<CommunicatorBackend> device) : StagedBackend(*device) {
+    owned_ = std::move(device);
   }
 
-  int rank() const override { return device_->rank(); }
-  int size() const override { return device_->size(); }
   Device device() const override { return cpu; }
-  std::string_view backend() const override { return device_->backend(); }
-  const std::string& name() const override { return device_->name(); }
+  std::string_view kind() const override { return device_.kind(); }
 
-  Work all_reduce(Buffer buffer, Reduction reduction, const CollectiveOptions& options) override {
-    Staged staged(buffer, device_->device());
-    return staged.finish(device_->all_reduce(staged.buffer(), reduction, options));
-  }
-  Work reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction,
-                      std::span<const std::int64_t> counts,
-                      const CollectiveOptions& options) override {
-    const Staged from(input, device_->device());
-    Staged to(output, device_->device());
-    return to.finish(
-        device_->reduce_scatter(from.buffer(), to.buffer(), reduction, counts, options));
-  }
-  Work all_gather(ConstBuffer input, Buffer output, std::span<const std::int64_t> counts,
-                  const CollectiveOptions& options) override {
-    const Staged from(input, device_->device());
-    Staged to(output, device_->device());
-    return to.finish(device_->all_gather(from.buffer(), to.buffer(), counts, options));
-  }
-  Work broadcast(Buffer buffer, int root, const CollectiveOptions& options) override {
-    Staged staged(buffer, device_->device());
-    return staged.finish(device_->broadcast(staged.buffer(), root, options));
-  }
-  Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options) override {
-    const Staged from(input, device_->device());
-    Staged to(output, device_->device());
-    return to.finish(device_->all_to_all(from.buffer(), to.buffer(), options));
-  }
-  Work send(ConstBuffer buffer, int to, const CollectiveOptions& options) override {
-    const Staged staged(buffer, device_->device());
-    const Work work = device_->send(staged.buffer(), to, options);
+  Work submit(std::span<Operation> operations) override {
+    std::deque<Staged> staged;
+    for (Operation& operation : operations)
+      staged.emplace_back(operation, rank(), device_.device());
+    const Work work = device_.submit(operations);
     work.synchronize();
+    for (Staged& one : staged) one.finish();
     return work;
   }
-  Work receive(Buffer buffer, int from, const CollectiveOptions& options) override {
-    Staged staged(buffer, device_->device());
-    return staged.finish(device_->receive(staged.buffer(), from, options));
+
+  std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override {
+    auto part = device_.split(plan);
+    return part ? std::make_unique<StagedBackend>(std::move(part)) : nullptr;
   }
-  Work barrier(const CollectiveOptions& options) override {
-    const Work work = device_->barrier(options);
-    work.synchronize();
-    return work;
-  }
-  CommunicatorPtr split(int color, int key) override {
-    CommunicatorPtr part = device_->split(color, key);
-    if (!part) return nullptr;
-    return make_intrusive<StagedCommunicator>(std::move(part));
-  }
-  void abort(const std::string& reason) noexcept override { device_->abort(reason); }
-  std::string describe_progress() const override { return device_->describe_progress(); }
+  void abort(const std::string& reason) noexcept override { device_.abort(reason); }
+  std::string describe_progress() const override { return device_.describe_progress(); }
 
  private:
-  /// A copy of a buffer on the device. What is no buffer at all passes as it is, to be refused.
+  /// Copies of an operation's buffers on the device, put into their places.
   class Staged {
    public:
-    Staged(const ConstBuffer& host, Device device)
-        : host_(host), memory_(device, is_real() ? bytes() : 0) {
-      if (is_real()) memory_.upload(host_.data, bytes());
-    }
-    Staged(const Buffer& host, Device device) : Staged(ConstBuffer(host), device) {
-      result_ = host.data;
+    Staged(Operation& operation, int rank, Device device)
+        : input_bytes_(operation.input ? bytes_of(operation, rank, true) : 0),
+          output_bytes_(operation.output ? bytes_of(operation, rank, false) : 0),
+          is_in_place_(operation.kind == OperationKind::all_reduce ||
+                       operation.kind == OperationKind::broadcast),
+          result_(operation.output),
+          input_(device, input_bytes_),
+          output_(device, output_bytes_) {
+      if (input_bytes_ > 0) input_.upload(operation.input, input_bytes_);
+      if (is_in_place_) {
+        operation.input = operation.output = static_cast<std::byte*>(input_.data());
+        return;
+      }
+      if (output_bytes_ > 0) output_.upload(operation.output, output_bytes_);
+      operation.input = static_cast<const std::byte*>(input_.data());
+      operation.output = static_cast<std::byte*>(output_.data());
     }
 
-    Buffer buffer() const {
-      void* const data = is_real() ? memory_.data() : nullptr;
-      return {data, host_.count, host_.dtype};
-    }
-    /// Waits for the operation and copies its result to the host.
-    Work finish(const Work& work) {
-      work.synchronize();
-      memory_.download(result_, bytes());
-      return work;
-    }
+    void finish() { (is_in_place_ ? input_ : output_).download(result_, output_bytes_); }
 
    private:
-    bool is_real() const { return host_.data && host_.count > 0; }
-    std::size_t bytes() const {
-      return static_cast<std::size_t>(host_.count) * size_of(host_.dtype);
+    static std::size_t bytes_of(const Operation& operation, int rank, bool of_input) {
+      const bool is_part =
+          operation.kind == (of_input ? OperationKind::all_gather : OperationKind::reduce_scatter);
+      const std::int64_t elements =
+          is_part ? operation.counts[static_cast<std::size_t>(rank)] : operation.count;
+      return static_cast<std::size_t>(elements) * size_of(operation.dtype);
     }
 
-    ConstBuffer host_;
-    void* result_ = nullptr;
-    ValueStaging memory_;
+    std::size_t input_bytes_, output_bytes_;
+    bool is_in_place_;
+    void* result_;
+    ValueStaging input_, output_;
   };
 
-  CommunicatorPtr device_;
+  std::unique_ptr<CommunicatorBackend> owned_;
+  CommunicatorBackend& device_;
 };
+
+/// Runs `body` with host buffers over a communicator that lives longer.
+template <class Body>
+void lend_staged(Communicator& device, const Body& body) {
+  body(*make_intrusive<Communicator>(std::make_unique<StagedBackend>(device.implementation())));
+}
 
 }  // namespace lockstep::comm

@@ -1,7 +1,9 @@
 #include <barrier>
 #include <thread>
 
-#include "comm/host/host_communicator.hpp"
+#include "comm/batch_contract.hpp"
+#include "comm/host/host_backend.hpp"
+#include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/tcp/tcp_transport.hpp"
@@ -24,8 +26,8 @@ struct Sockets {
         return endpoints;
       };
       const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)};
-      const auto group = make_intrusive<host::HostCommunicator>(
-          std::make_unique<tcp::TcpTransport>(plan, gather), "world", options);
+      const auto group = make_intrusive<Communicator>(std::make_unique<host::HostBackend>(
+          std::make_unique<tcp::TcpTransport>(plan, gather), "world", options));
       body(*group);
       meeting.arrive_and_wait();  // nobody hangs up while another still listens
     };
@@ -38,6 +40,8 @@ struct Sockets {
 using SocketWorlds = ::testing::Types<Sockets<2>, Sockets<3>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, BatchContract, SocketWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostBatchContract, SocketWorlds);
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -2,6 +2,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "comm/batch_contract.hpp"
+#include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
 
@@ -19,6 +21,8 @@ struct Threads {
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommunicatorContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostCommunicatorContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BatchContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostBatchContract, ThreadWorlds);
 
 TEST(ThreadWorld, ReportsTheFirstRankThatThrows) {
   try {

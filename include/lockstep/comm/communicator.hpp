@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "lockstep/comm/reduction.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/core/device.hpp"
+#include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 
 /// @file
@@ -50,75 +52,107 @@ struct CommunicatorOptions {
   bool check_signatures = true;
 };
 
+class Batch;
+class CommunicatorBackend;
+struct Operation;
+
 /// A group of ranks. Every operation returns at once and runs in the background, in the order of
 /// the calls; all ranks of the group must make the same calls in the same order, from one thread at
 /// a time. On a GPU an operation begins after what the calling thread's current stream holds.
 ///
 /// After a failure the communicator is unusable: the operations under way and all later ones fail
 /// with the first error.
-class Communicator : public RefCounted {
+class Communicator final : public RefCounted {
  public:
+  /// For backends; programs get theirs from a Session, `make_communicator` or `split`.
+  explicit Communicator(std::unique_ptr<CommunicatorBackend> backend);
+  ~Communicator() override;
+
   /// This process' number within the group, 0 to size() - 1.
-  virtual int rank() const = 0;
+  int rank() const { return rank_; }
   /// Number of ranks.
-  virtual int size() const = 0;
+  int size() const { return size_; }
   /// Where buffers must live.
-  virtual Device device() const = 0;
+  Device device() const;
   /// "mpi", "nccl", "tcp", "thread" or "self".
-  virtual std::string_view backend() const = 0;
-  /// Name in messages: "world", "world/0" for a part of it.
-  virtual const std::string& name() const = 0;
+  std::string_view backend() const;
+  /// Name in messages: "world", "world/0.1" for a part of it.
+  const std::string& name() const;
 
   /// Replaces each rank's elements by the reduction over all ranks; the same bits on every rank.
   /// @param buffer as many elements of the same dtype on every rank; any dtype but bool.
-  virtual Work all_reduce(Buffer buffer, Reduction reduction = Reduction::sum(),
-                          const CollectiveOptions& options = {}) = 0;
+  Work all_reduce(Buffer buffer, Reduction reduction = Reduction::sum(),
+                  const CollectiveOptions& options = {});
 
   /// Reduces over ranks and leaves on each rank its own part of the result.
   /// @param input all parts, in rank order, on every rank.
   /// @param output this rank's part; may lie in its place inside `input`.
   /// @param counts elements of each rank's part; empty: `output.count` everywhere.
-  virtual Work reduce_scatter(ConstBuffer input, Buffer output,
-                              Reduction reduction = Reduction::sum(),
-                              std::span<const std::int64_t> counts = {},
-                              const CollectiveOptions& options = {}) = 0;
+  Work reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction = Reduction::sum(),
+                      std::span<const std::int64_t> counts = {},
+                      const CollectiveOptions& options = {});
 
   /// Collects every rank's part on every rank.
   /// @param input this rank's part; may lie in its place inside `output`.
   /// @param output all parts, in rank order.
   /// @param counts elements of each rank's part; empty: `input.count` everywhere.
-  virtual Work all_gather(ConstBuffer input, Buffer output,
-                          std::span<const std::int64_t> counts = {},
-                          const CollectiveOptions& options = {}) = 0;
+  Work all_gather(ConstBuffer input, Buffer output, std::span<const std::int64_t> counts = {},
+                  const CollectiveOptions& options = {});
 
   /// Copies root's elements to every rank.
-  virtual Work broadcast(Buffer buffer, int root = 0, const CollectiveOptions& options = {}) = 0;
+  Work broadcast(Buffer buffer, int root = 0, const CollectiveOptions& options = {});
 
   /// Sends part r of `input` to rank r and puts what rank r sent in part r of `output`; parts are
   /// `count / size()` elements each.
-  virtual Work all_to_all(ConstBuffer input, Buffer output,
-                          const CollectiveOptions& options = {}) = 0;
+  Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options = {});
 
   /// Sends elements to one rank, which must call `receive` at the same place of its sequence.
-  virtual Work send(ConstBuffer buffer, int to, const CollectiveOptions& options = {}) = 0;
+  /// Without a `batch` around it, what this rank calls next waits until that one receives.
+  Work send(ConstBuffer buffer, int to, const CollectiveOptions& options = {});
   /// Receives what one rank sends; dtype and count must be those sent.
-  virtual Work receive(Buffer buffer, int from, const CollectiveOptions& options = {}) = 0;
+  Work receive(Buffer buffer, int from, const CollectiveOptions& options = {});
 
   /// Completes once every rank has called it.
-  virtual Work barrier(const CollectiveOptions& options = {}) = 0;
+  Work barrier(const CollectiveOptions& options = {});
+
+  /// Starts the operations that `body` calls on this communicator as one, when `body` returns.
+  /// Sends and receives of a batch go on side by side, so that two ranks may both send first; those
+  /// between one pair of ranks match in the order of the calls. Collectives follow them, in the
+  /// order of the calls. A batch within a batch is part of it. If `body` throws, nothing starts.
+  ///
+  ///     communicator.batch([&] {
+  ///       communicator.send(activations, next);
+  ///       communicator.receive(gradients, next);
+  ///     }).wait();
+  ///
+  /// @param body its operations must not use each other's results.
+  /// @return all of them; the Work of each call in `body` stands for all of them too, and may be
+  /// waited for from here on.
+  Work batch(FunctionRef<void()> body);
 
   /// Forms groups of the ranks that give the same colour, ordered by key, then by rank. Blocks;
   /// every rank must call it.
   /// @param color group, or negative to be in none (then the result is null).
-  virtual IntrusivePtr<Communicator> split(int color, int key) = 0;
+  IntrusivePtr<Communicator> split(int color, int key);
 
   /// Fails what is under way, here and on the other ranks, with `reason`. May be called from any
   /// thread. Over NCCL the others hear of it from the job's Session; without one they run into
   /// their timeout. @param reason the first error, as every rank shall report it.
-  virtual void abort(const std::string& reason) noexcept = 0;
+  void abort(const std::string& reason) noexcept;
 
   /// One line on what this rank is doing, for watchdogs. May be called from any thread.
-  virtual std::string describe_progress() const = 0;
+  std::string describe_progress() const;
+
+  /// What carries the operations out; for those who build one backend on another.
+  CommunicatorBackend& implementation() const { return *backend_; }
+
+ private:
+  Work start(Operation operation, const CollectiveOptions& options);
+
+  const std::unique_ptr<CommunicatorBackend> backend_;
+  const int rank_, size_;
+  Batch* batch_ = nullptr;  // that is being put together
+  std::uint64_t splits_ = 0;
 };
 
 /// Owning handle.

@@ -25,7 +25,7 @@ void train(const CommunicatorPtr& group) {
 
 }  // namespace
 
-// The line of NcclCommunicator::submit that lets its stream wait for the caller's is missing.
+// The line of NcclBackend::submit that lets its stream wait for the caller's is missing.
 void communication_ignores_backward() {
   hold_back(true);
   run_ranks(2, train);

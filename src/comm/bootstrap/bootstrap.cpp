@@ -5,7 +5,7 @@
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/bootstrap/host_identity.hpp"
 #include "comm/group_registry.hpp"
-#include "comm/host/host_communicator.hpp"
+#include "comm/host/host_backend.hpp"
 
 namespace lockstep::comm {
 
@@ -45,8 +45,8 @@ CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const ComparisonPtr& comparison) {
   if (device.is_cuda()) return make_nccl_communicator(bootstrap, device, options, comparison);
   GroupMembership membership(bootstrap.groups());
-  return make_intrusive<host::HostCommunicator>(bootstrap.make_transport(), "world", options,
-                                                std::move(membership));
+  return make_intrusive<Communicator>(std::make_unique<host::HostBackend>(
+      bootstrap.make_transport(), "world", options, std::move(membership)));
 }
 
 }  // namespace lockstep::comm

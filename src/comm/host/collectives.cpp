@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "comm/host/fold.hpp"
-#include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm::host {
 namespace {
@@ -27,12 +26,19 @@ Collectives::Collectives(Transport& transport, std::string group, bool check_sig
       signatures_(static_cast<std::size_t>(size_)),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
-void Collectives::run(const Operation& operation) {
+void Collectives::run(std::span<const Operation> operations) {
+  patience_ = {Clock::now() + timeout_of(operations), false};
+  const auto is_pair = [](const Operation& operation) { return operation.is_point_to_point(); };
+  if (std::ranges::any_of(operations, is_pair)) exchange_pairs(operations);
+  for (const Operation& operation : operations)
+    if (!is_pair(operation)) run_collective(operation);
+}
+
+void Collectives::run_collective(const Operation& operation) {
   const bool is_identity = size_ == 1 && operation.kind == OperationKind::all_reduce &&
                            operation.reduction.kind != ReduceKind::scaled_sum;
   if (is_identity) return;
-  patience_ = {Clock::now() + operation.timeout, false};
-  if (operation.is_point_to_point()) return point_to_point(operation);
+  patience_.eager = false;
   const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
   if (operation.kind == OperationKind::barrier || fits_greeting(bytes)) return run_small(operation);
   if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum) greet(operation, {});
@@ -52,6 +58,7 @@ void Collectives::abandon_buffers() {
   static std::vector<std::vector<std::byte>> kept;  // until the process ends
   const std::lock_guard lock(mutex);
   kept.push_back(std::move(greetings_));
+  kept.push_back(std::move(sent_greetings_));
   kept.push_back(std::move(scratch_));
 }
 
@@ -187,48 +194,7 @@ void Collectives::all_to_all(const Operation& operation) {
   }
 }
 
-// --- pairs ---------------------------------------------------------------------------------------
-
-void Collectives::point_to_point(const Operation& operation) {
-  const std::int64_t total = offset_bytes(operation, operation.count);
-  const bool small = fits_greeting(static_cast<std::size_t>(total));
-  if (operation.kind == OperationKind::send) {
-    const std::size_t size =
-        write_greeting(operation, {operation.input, static_cast<std::size_t>(small ? total : 0)});
-    queue_send(operation.peer, slot(rank_), static_cast<std::int64_t>(size));
-    transfer();
-  } else {
-    receive_greeting(operation);
-    if (small && total > 0)
-      std::memcpy(operation.output, payload_of(operation.peer, total),
-                  static_cast<std::size_t>(total));
-  }
-  const std::int64_t piece = std::int64_t{16} << 20;
-  for (std::int64_t begin = 0; !small && begin < total; begin += piece) {
-    const std::int64_t bytes = std::min(piece, total - begin);
-    if (operation.kind == OperationKind::send)
-      queue_send(operation.peer, operation.input + begin, bytes);
-    else
-      queue_receive(operation.peer, operation.output + begin, bytes);
-    transfer();
-  }
-}
-
-void Collectives::receive_greeting(const Operation& operation) {
-  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(greeting_slot));
-  transport_.transfer(out_, in_, patience_);
-  read_greeting(operation.peer, in_.front().received);
-  clear_queues();
-  const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
-  LOCKSTEP_CHECK(sent.kind == OperationKind::send && sent.peer == rank_ &&
-                     sent.count == operation.count && sent.dtype == operation.dtype,
-                 comm::Mismatch, "rank ", rank_, " of ", group_, " called ",
-                 Signature(operation).describe(), ", but rank ", operation.peer, " called ",
-                 sent.describe());
-}
-
-// --- the queues of one transfer
-// --------------------------------------------------------------------
+// --- the queues of one transfer ------------------------------------------------------------------
 
 void Collectives::queue_send(int peer, const std::byte* data, std::int64_t bytes) {
   if (bytes > 0) out_.push_back({peer, {data, static_cast<std::size_t>(bytes)}});
@@ -245,12 +211,14 @@ void Collectives::clear_queues() {
 
 void Collectives::transfer() {
   transport_.transfer(out_, in_, patience_);
-  for (const Incoming& incoming : in_) {
-    LOCKSTEP_CHECK(incoming.received == incoming.room.size(), CorruptData, "rank ", incoming.peer,
-                   " of ", group_, " sent ", incoming.received, " bytes where ",
-                   incoming.room.size(), " were due");
-  }
+  for (const Incoming& incoming : in_) require_full(incoming);
   clear_queues();
+}
+
+void Collectives::require_full(const Incoming& message) const {
+  LOCKSTEP_CHECK(message.received == message.room.size(), CorruptData, "rank ", message.peer,
+                 " of ", group_, " sent ", message.received, " bytes where ", message.room.size(),
+                 " were due");
 }
 
 std::byte* Collectives::scratch(int peer) {

@@ -21,8 +21,9 @@ class Collectives {
   /// @param group name for messages.
   Collectives(Transport& transport, std::string group, bool check_signatures);
 
-  /// Runs one operation to its end. @throws Mismatch, TransferTimeout, or the transport's errors.
-  void run(const Operation& operation);
+  /// Runs operations that start as one to their end: sends and receives side by side, then the
+  /// collectives. @throws Mismatch, TransferTimeout, or the transport's errors.
+  void run(std::span<const Operation> operations);
 
   /// After a Mismatch: true if what each rank called last is an operation of all ranks, so that
   /// each has seen the others' signatures.
@@ -48,15 +49,23 @@ class Collectives {
   static constexpr std::size_t greeting_slot = sizeof(Signature) + greeting_payload;
   static_assert(sizeof(Signature) % 8 == 0 && greeting_slot % 8 == 0);
 
+  // What comes from one rank in a batch, and how much of it has come.
+  struct Inbound {
+    std::vector<const Operation*> receives;
+    std::size_t current = 0;
+    bool has_greeting = false;
+    std::int64_t received = 0;  // bytes of the current one's data
+  };
+
   static std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
     return elements * static_cast<std::int64_t>(size_of(operation.dtype));
   }
   bool fits_greeting(std::size_t bytes) const;
   std::byte* slot(int rank);
-  std::size_t write_greeting(const Operation& operation, std::span<const std::byte> payload);
+  static std::size_t write_greeting(const Operation& operation, std::span<const std::byte> payload,
+                                    std::byte* to);
   void read_greeting(int rank, std::size_t received);
   void greet(const Operation& operation, std::span<const std::byte> payload);
-  void receive_greeting(const Operation& operation);
   const std::byte* payload_of(int rank, std::int64_t expected_bytes);
 
   void run_small(const Operation& operation);
@@ -73,12 +82,19 @@ class Collectives {
   void all_gather(const Operation& operation);
   void broadcast(const Operation& operation);
   void all_to_all(const Operation& operation);
-  void point_to_point(const Operation& operation);
 
+  void exchange_pairs(std::span<const Operation> operations);
+  void queue_pair_send(const Operation& operation, std::byte* greeting);
+  void queue_pair_receive(const Operation& operation);
+  bool take_in(Inbound& inbound, Incoming& message);
+  void take_greeting(Inbound& inbound, const Operation& operation, std::size_t size);
+
+  void run_collective(const Operation& operation);
   void queue_send(int peer, const std::byte* data, std::int64_t bytes);
   void queue_receive(int peer, std::byte* room, std::int64_t bytes);
   void clear_queues();
   void transfer();
+  void require_full(const Incoming& message) const;
   std::byte* scratch(int peer);
 
   Transport& transport_;
@@ -87,7 +103,9 @@ class Collectives {
   int rank_, size_;
   std::size_t piece_bytes_;
   Patience patience_{};
-  std::vector<std::byte> greetings_;  // one slot a rank: signature, then a small payload
+  std::vector<std::byte> greetings_;       // one slot a rank: signature, then a small payload
+  std::vector<std::byte> sent_greetings_;  // of a batch: one slot a send
+  std::vector<Inbound> inbound_;           // of a batch: one a source, as in `in_`
   std::vector<std::size_t> payload_sizes_;
   std::vector<Signature> signatures_;
   std::vector<double> factors_;

@@ -18,11 +18,10 @@ std::byte* Collectives::slot(int rank) {
 }
 
 std::size_t Collectives::write_greeting(const Operation& operation,
-                                        std::span<const std::byte> payload) {
+                                        std::span<const std::byte> payload, std::byte* to) {
   const Signature own(operation);
-  std::memcpy(slot(rank_), &own, sizeof own);
-  if (!payload.empty()) std::memcpy(slot(rank_) + sizeof own, payload.data(), payload.size());
-  payload_sizes_[static_cast<std::size_t>(rank_)] = payload.size();
+  std::memcpy(to, &own, sizeof own);
+  if (!payload.empty()) std::memcpy(to + sizeof own, payload.data(), payload.size());
   return sizeof own + payload.size();
 }
 
@@ -34,7 +33,7 @@ void Collectives::read_greeting(int rank, std::size_t received) {
 }
 
 void Collectives::greet(const Operation& operation, std::span<const std::byte> payload) {
-  const std::size_t size = write_greeting(operation, payload);
+  const std::size_t size = write_greeting(operation, payload, slot(rank_));
   read_greeting(rank_, size);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

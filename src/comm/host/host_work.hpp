@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "comm/failure.hpp"
 #include "comm/operation.hpp"
@@ -9,19 +12,28 @@
 
 namespace lockstep::comm::host {
 
-/// State of an operation that a progress thread runs.
+/// State of an operation, or of a batch of them, that a progress thread runs.
 class HostWork final : public WorkState {
  public:
-  explicit HostWork(Operation operation) : operation_(std::move(operation)) {
+  /// Moves from the operations, at least one.
+  explicit HostWork(std::span<Operation> operations) : first_(std::move(operations.front())) {
+    if (operations.size() > 1) {
+      batch_.reserve(operations.size());
+      batch_.push_back(std::move(first_));
+      for (Operation& operation : operations.subspan(1)) batch_.push_back(std::move(operation));
+    }
     times_.submitted = WorkTimes::Clock::now();
   }
   /// A failure that no caller was told is kept (see runtime/background_failure.hpp).
   ~HostWork() override;
 
-  const Operation& operation() const { return operation_; }
-
-  /// Its place among the group's collectives; set before any other thread sees the work.
-  void set_sequence(std::uint64_t sequence) { operation_.sequence = sequence; }
+  std::span<const Operation> operations() const {
+    return batch_.empty() ? std::span(&first_, 1) : std::span(batch_);
+  }
+  /// Gives the operations their numbers; before any other thread sees the work.
+  void take_numbers(std::uint64_t& next) {
+    number(batch_.empty() ? std::span(&first_, 1) : std::span(batch_), next);
+  }
 
   /// The progress thread begins.
   void start() { times_.started = WorkTimes::Clock::now(); }
@@ -35,7 +47,8 @@ class HostWork final : public WorkState {
   std::optional<WorkTimes> times() const override;
 
  private:
-  Operation operation_;
+  Operation first_;               // of a batch: moved from
+  std::vector<Operation> batch_;  // empty for one operation, which is the rule
   WorkTimes times_;
   std::optional<Failure> failure_;
   std::atomic<bool> done_{false};

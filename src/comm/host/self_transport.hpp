@@ -11,6 +11,8 @@ class SelfTransport final : public Transport {
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
   void transfer(std::span<const Outgoing>, std::span<Incoming>, const Patience&) override {}
+  void exchange(std::span<const Outgoing>, std::span<Incoming>, const Patience&, Arrived) override {
+  }
   std::unique_ptr<Transport> split(int, const std::vector<int>& members, GatherBytes) override {
     return members.empty() ? nullptr : std::make_unique<SelfTransport>();
   }

@@ -51,6 +51,9 @@ struct PeerGone {
 /// All-gather of bytes over the group that is being split.
 using GatherBytes = FunctionRef<std::vector<std::string>(std::string_view)>;
 
+/// Hears of a message that has come; see Transport::exchange.
+using Arrived = FunctionRef<bool(Incoming&)>;
+
 /// Messages between the ranks of one group, in order between each pair. One thread at a time
 /// transfers; `abort` may come from any thread.
 class Transport {
@@ -66,6 +69,13 @@ class Transport {
   /// @throws TransferTimeout, PeerGone, PeerFailure after an abort, or the library's error.
   virtual void transfer(std::span<const Outgoing> out, std::span<Incoming> in,
                         const Patience& patience) = 0;
+
+  /// As `transfer`, but each peer's messages go on as they come, whatever the others do. `in` names
+  /// a peer once.
+  /// @param arrived is told of each message; it returns true once it has set the room for the next
+  /// one from that peer, false if there is none. What it throws ends the exchange.
+  virtual void exchange(std::span<const Outgoing> out, std::span<Incoming> in,
+                        const Patience& patience, Arrived arrived) = 0;
 
   /// After a transfer that failed, and once the peers were told: gives its messages a moment to
   /// end.

@@ -44,6 +44,12 @@ class Backoff {
   long polls_ = 0;
 };
 
+std::size_t bytes_of(const MPI_Status& status) {
+  int bytes = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  return static_cast<std::size_t>(bytes);
+}
+
 }  // namespace
 
 MpiTransport::MpiTransport(MPI_Comm communicator) : communicator_(communicator) {
@@ -65,12 +71,8 @@ MpiTransport::~MpiTransport() {
 void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in) {
   requests_.clear();
   receives_ = in.size();
-  for (const host::Incoming& message : in) {
-    check_mpi(
-        MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
-                  message.peer, data_tag, communicator_, &requests_.emplace_back(MPI_REQUEST_NULL)),
-        "MPI_Irecv");
-  }
+  for (const host::Incoming& message : in)
+    receive(message, requests_.emplace_back(MPI_REQUEST_NULL));
   for (const host::Outgoing& message : out) {
     check_mpi(
         MPI_Isend(message.data.data(), static_cast<int>(message.data.size()), MPI_BYTE,
@@ -78,6 +80,12 @@ void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const ho
         "MPI_Isend");
   }
   statuses_.resize(requests_.size());
+}
+
+void MpiTransport::receive(const host::Incoming& message, MPI_Request& request) {
+  check_mpi(MPI_Irecv(message.room.data(), static_cast<int>(message.room.size()), MPI_BYTE,
+                      message.peer, data_tag, communicator_, &request),
+            "MPI_Irecv");
 }
 
 bool MpiTransport::poll(std::span<host::Incoming> in) {
@@ -90,20 +98,36 @@ bool MpiTransport::poll(std::span<host::Incoming> in) {
   }
   check_mpi(status, "MPI_Testall");
   if (!done) return false;
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    int bytes = 0;
-    check_mpi(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
-    in[i].received = static_cast<std::size_t>(bytes);
-  }
+  for (std::size_t i = 0; i < in.size(); ++i) in[i].received = bytes_of(statuses_[i]);
   return true;
 }
 
-void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                            const host::Patience& patience) {
+// True once all requests have ended. The receives are the first of them.
+bool MpiTransport::poll_each(std::span<host::Incoming> in, host::Arrived arrived) {
+  int count = 0;
+  ended_.resize(requests_.size());
+  const int status = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                  ended_.data(), statuses_.data());
+  if (count == MPI_UNDEFINED) return true;
+  for (int i = 0; status == MPI_ERR_IN_STATUS && i < count; ++i)
+    check_mpi(statuses_[static_cast<std::size_t>(i)].MPI_ERROR, "MPI_Testsome");
+  check_mpi(status, "MPI_Testsome");
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const auto request = static_cast<std::size_t>(ended_[i]);
+    if (request >= in.size()) continue;
+    in[request].received = bytes_of(statuses_[i]);
+    if (arrived(in[request])) receive(in[request], requests_[request]);
+  }
+  return false;
+}
+
+template <class Poll>
+void MpiTransport::run(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                       const host::Patience& patience, Poll poll_once) {
   try {
     start(out, in);
     Backoff backoff(patience.eager);
-    while (!poll(in)) {
+    while (!poll_once()) {
       if (!backoff.pause()) continue;
       check_abort();
       if (host::Clock::now() > patience.deadline) throw host::TransferTimeout{unfinished(out, in)};
@@ -112,6 +136,16 @@ void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host:
     broken_ = true;
     throw;
   }
+}
+
+void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                            const host::Patience& patience) {
+  run(out, in, patience, [&] { return poll(in); });
+}
+
+void MpiTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                            const host::Patience& patience, host::Arrived arrived) {
+  run(out, in, patience, [&] { return poll_each(in, arrived); });
 }
 
 // MPI gives no message back once its receiver knows of it, and Open MPI none that is sent. What a

@@ -23,6 +23,8 @@ class MpiTransport final : public host::Transport {
   std::string_view backend() const override { return "mpi"; }
   void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
                 const host::Patience& patience) override;
+  void exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                const host::Patience& patience, host::Arrived arrived) override;
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
@@ -32,7 +34,12 @@ class MpiTransport final : public host::Transport {
   using RequestIterator = std::vector<MPI_Request>::iterator;
 
   void start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in);
+  void receive(const host::Incoming& message, MPI_Request& request);
+  template <class Poll>
+  void run(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+           const host::Patience& patience, Poll poll_once);
   bool poll(std::span<host::Incoming> in);
+  bool poll_each(std::span<host::Incoming> in, host::Arrived arrived);
   void check_abort();
   std::vector<int> unfinished(std::span<const host::Outgoing> out,
                               std::span<const host::Incoming> in) const;
@@ -45,6 +52,7 @@ class MpiTransport final : public host::Transport {
   std::vector<MPI_Request> requests_;  // receives first
   std::size_t receives_ = 0;           // of them
   std::vector<MPI_Status> statuses_;
+  std::vector<int> ended_;  // numbers of requests
   std::atomic<bool> aborted_{false};
   std::vector<char> reason_;  // of the abort, for as long as it is on its way
   bool broken_ = false;       // left with messages under way: the communicator cannot be freed

@@ -115,9 +115,7 @@ ncclResult_t all_to_all(const Operation& operation, const NcclPlace& place) {
   });
 }
 
-}  // namespace
-
-ncclResult_t enqueue(const Operation& operation, const NcclPlace& place) {
+ncclResult_t enqueue_one(const Operation& operation, const NcclPlace& place) {
   const std::size_t count = elements(operation.count);
   const ncclDataType_t type = nccl_type(operation.dtype);
   switch (operation.kind) {
@@ -139,6 +137,15 @@ ncclResult_t enqueue(const Operation& operation, const NcclPlace& place) {
                            place.communicator, place.stream);
   }
   return ncclInvalidArgument;
+}
+
+}  // namespace
+
+ncclResult_t enqueue(std::span<const Operation> operations, const NcclPlace& place) {
+  if (operations.size() == 1) return enqueue_one(operations.front(), place);
+  return grouped(static_cast<int>(operations.size()), [&](int i) {
+    return enqueue_one(operations[static_cast<std::size_t>(i)], place);
+  });
 }
 
 }  // namespace lockstep::comm

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include <nccl.h>
 
 #include "comm/operation.hpp"
@@ -14,7 +16,8 @@ struct NcclPlace {
   cudaStream_t stream;
 };
 
-/// Puts the NCCL calls of one operation on a stream. Returns the first error.
-ncclResult_t enqueue(const Operation& operation, const NcclPlace& place);
+/// Puts the NCCL calls of operations on a stream, those of several as one group. Returns the first
+/// error.
+ncclResult_t enqueue(std::span<const Operation> operations, const NcclPlace& place);
 
 }  // namespace lockstep::comm

@@ -4,16 +4,20 @@
 
 namespace lockstep::comm {
 
-NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const Signature& signature,
-                   NcclGroup::Clock::time_point deadline)
+NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
+                   std::span<const Operation> operations)
     : group_(std::move(group)),
       started_(group_->device(), true),
       done_(group_->device(), true),
-      signature_(signature),
+      first_(operations.front()),
+      operations_(operations.size()),
+      collective_(last_collective(operations)),
       submitted_(WorkTimes::Clock::now()),
-      deadline_(deadline) {
+      deadline_(submitted_ + timeout_of(operations)) {
   started_.record(stream);
 }
+
+std::string NcclWork::description() const { return describe(first_, operations_); }
 
 void NcclWork::wait() {
   group_->raise_if_failed();

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "comm/nccl/nccl_group.hpp"
@@ -10,12 +12,12 @@
 
 namespace lockstep::comm {
 
-/// An operation on the communication stream, complete when its last event is reached.
+/// An operation, or a batch, on the communication stream, complete when its last event is reached.
 class NcclWork final : public WorkState {
  public:
   /// Marks the present end of `stream` as its beginning.
-  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, const Signature& signature,
-           NcclGroup::Clock::time_point deadline);
+  /// @param operations, of which the first is named in messages.
+  NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, std::span<const Operation> operations);
 
   /// Marks the present end of `stream` as its end; before anything else is asked.
   void finish(StreamRef stream) { done_.record(stream); }
@@ -27,14 +29,18 @@ class NcclWork final : public WorkState {
   std::optional<WorkTimes> times() const override;
 
   /// What it is, for messages.
-  std::string description() const { return signature_.describe(); }
+  std::string description() const;
+  /// The number of the last collective in it; none for sends and receives.
+  std::optional<std::uint64_t> collective() const { return collective_; }
   /// True if it should have ended by now.
   bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
 
  private:
   IntrusivePtr<NcclGroup> group_;
   Event started_, done_;
-  Signature signature_;
+  Signature first_;
+  std::size_t operations_;
+  std::optional<std::uint64_t> collective_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
 };

@@ -34,6 +34,8 @@ struct TcpTransport::ReceiveState {
   std::uint64_t header = 0;
   std::size_t header_left = sizeof(std::uint64_t);
   std::size_t data_left = 0;
+
+  bool is_complete() const { return header_left == 0 && data_left == 0; }
 };
 
 // The messages of one transfer. Those of one pair go one after the other.
@@ -42,6 +44,13 @@ struct TcpTransport::Batch {
   std::vector<ReceiveState> receives;
   std::vector<pollfd> entries;
   std::vector<short> wanted;  // poll events by rank
+
+  // Takes out the messages that have come, or puts the next of their peers into their place.
+  void end_receives(host::Arrived arrived) {
+    for (ReceiveState& state : receives)
+      if (state.is_complete() && arrived(*state.message)) state = {state.message};
+    std::erase_if(receives, [](const ReceiveState& state) { return state.is_complete(); });
+  }
 
   template <class States, class PeerOf, class Pump>
   static void pump(States& states, int size, PeerOf peer_of, Pump pump_one) {
@@ -75,6 +84,11 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
 
 void TcpTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
                             const host::Patience& patience) {
+  exchange(out, in, patience, [](host::Incoming&) { return false; });
+}
+
+void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                            const host::Patience& patience, host::Arrived arrived) {
   Batch batch;
   for (const host::Outgoing& message : out)
     batch.sends.push_back({message.peer, message.data, message.data.size()});
@@ -90,9 +104,7 @@ void TcpTransport::transfer(std::span<const host::Outgoing> out, std::span<host:
     std::erase_if(batch.sends, [](const SendState& state) {
       return state.header_left == 0 && state.data.empty();
     });
-    std::erase_if(batch.receives, [](const ReceiveState& state) {
-      return state.header_left == 0 && state.data_left == 0;
-    });
+    batch.end_receives(arrived);
     if (batch.sends.empty() && batch.receives.empty()) return;
     if (Clock::now() > patience.deadline) {
       host::TransferTimeout timeout;

@@ -8,10 +8,22 @@
 namespace lockstep::comm {
 
 ThreadHub::ThreadHub(int size)
-    : size_(size), channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
+    : size_(size),
+      channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)),
+      doorbells_(static_cast<std::size_t>(size)) {}
 
 ThreadHub::Channel& ThreadHub::channel(int from, int to) {
   return channels_[static_cast<std::size_t>(from * size_ + to)];
+}
+
+// The sender has put its offer into the channel, the receiver says that it waits before it looks
+// there: one of the two sees the other.
+void ThreadHub::ring(int rank) {
+  Doorbell& bell = doorbell(rank);
+  if (!bell.is_awaited.load()) return;
+  const std::lock_guard lock(bell.mutex);
+  ++bell.rings;
+  bell.rung.notify_all();
 }
 
 std::shared_ptr<ThreadHub> ThreadHub::subgroup(std::uint64_t split, int color, int size) {
@@ -36,6 +48,7 @@ void ThreadHub::abort(const std::string& reason) {
     const std::lock_guard lock(channel.mutex);
     channel.changed.notify_all();
   }
+  for (int rank = 0; rank < size_; ++rank) ring(rank);
   for (const auto& hub : subgroups) hub->abort(reason);
 }
 
@@ -48,23 +61,22 @@ ThreadTransport::ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank)
     : hub_(std::move(hub)), rank_(rank) {}
 
 template <class Condition>
-void ThreadTransport::wait(ThreadHub::Channel& channel, std::unique_lock<std::mutex>& lock,
-                           int peer, const host::Patience& patience, Condition condition) {
+void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                           std::span<const int> peers, const host::Patience& patience,
+                           Condition condition) {
   while (!condition()) {
     if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
     // system_clock waits are what ThreadSanitizer understands; the limit is checked on our clock.
     const auto now = host::Clock::now();
-    if (now >= patience.deadline) throw host::TransferTimeout{{peer}};
+    if (now >= patience.deadline) throw host::TransferTimeout{{peers.begin(), peers.end()}};
     const auto left =
         std::min<host::Clock::duration>(patience.deadline - now, std::chrono::seconds(1));
-    channel.changed.wait_until(lock, std::chrono::system_clock::now() + left);
+    changed.wait_until(lock, std::chrono::system_clock::now() + left);
   }
 }
 
-void ThreadTransport::take(host::Incoming& incoming, const host::Patience& patience) {
-  ThreadHub::Channel& channel = hub_->channel(incoming.peer, rank_);
-  std::unique_lock lock(channel.mutex);
-  wait(channel, lock, incoming.peer, patience, [&] { return !channel.offers.empty(); });
+// Copies the oldest offer of a channel, whose mutex is held.
+void ThreadTransport::take_first(ThreadHub::Channel& channel, host::Incoming& incoming) {
   ThreadHub::Offer& offer = *channel.offers.front();
   LOCKSTEP_CHECK(offer.data.size() <= incoming.room.size(), CorruptData, "rank ", incoming.peer,
                  " sent ", offer.data.size(), " bytes where at most ", incoming.room.size(),
@@ -76,15 +88,28 @@ void ThreadTransport::take(host::Incoming& incoming, const host::Patience& patie
   channel.changed.notify_all();
 }
 
-void ThreadTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                               const host::Patience& patience) {
+void ThreadTransport::take(host::Incoming& incoming, const host::Patience& patience) {
+  ThreadHub::Channel& channel = hub_->channel(incoming.peer, rank_);
+  std::unique_lock lock(channel.mutex);
+  wait(channel.changed, lock, {&incoming.peer, 1}, patience,
+       [&] { return !channel.offers.empty(); });
+  take_first(channel, incoming);
+}
+
+// Offers all messages, receives, and waits until the offers are taken.
+template <class Receive>
+void ThreadTransport::send_while(std::span<const host::Outgoing> out,
+                                 const host::Patience& patience, Receive receive) {
   std::vector<ThreadHub::Offer> offers(out.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     offers[i].data = out[i].data;
     ThreadHub::Channel& channel = hub_->channel(rank_, out[i].peer);
-    const std::lock_guard lock(channel.mutex);
-    channel.offers.push_back(&offers[i]);
-    channel.changed.notify_all();
+    {
+      const std::lock_guard lock(channel.mutex);
+      channel.offers.push_back(&offers[i]);
+      channel.changed.notify_all();
+    }
+    hub_->ring(out[i].peer);
   }
   // Offers point into this frame: whatever happens, none may stay behind.
   const auto withdraw = [&] {
@@ -95,16 +120,61 @@ void ThreadTransport::transfer(std::span<const host::Outgoing> out, std::span<ho
     }
   };
   try {
-    for (host::Incoming& incoming : in) take(incoming, patience);
+    receive();
     for (std::size_t i = 0; i < out.size(); ++i) {
       ThreadHub::Channel& channel = hub_->channel(rank_, out[i].peer);
       std::unique_lock lock(channel.mutex);
-      wait(channel, lock, out[i].peer, patience, [&] { return offers[i].taken; });
+      wait(channel.changed, lock, {&out[i].peer, 1}, patience, [&] { return offers[i].taken; });
     }
   } catch (...) {
     withdraw();
     throw;
   }
+}
+
+void ThreadTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                               const host::Patience& patience) {
+  send_while(out, patience, [&] {
+    for (host::Incoming& incoming : in) take(incoming, patience);
+  });
+}
+
+// Whoever comes first is served first: a peer may be waiting for one that waits for this rank.
+void ThreadTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                               const host::Patience& patience, host::Arrived arrived) {
+  ThreadHub::Doorbell& bell = hub_->doorbell(rank_);
+  std::vector<host::Incoming*> pending;
+  for (host::Incoming& incoming : in) pending.push_back(&incoming);
+  send_while(out, patience, [&] {
+    bell.is_awaited.store(true);
+    while (!pending.empty()) {
+      std::unique_lock lock(bell.mutex);
+      const std::uint64_t rings = bell.rings;
+      lock.unlock();
+      if (take_what_came(pending, arrived)) continue;
+      std::vector<int> peers;
+      for (const host::Incoming* incoming : pending) peers.push_back(incoming->peer);
+      lock.lock();
+      wait(bell.rung, lock, peers, patience, [&] { return bell.rings != rings; });
+    }
+    bell.is_awaited.store(false);
+  });
+}
+
+bool ThreadTransport::take_what_came(std::vector<host::Incoming*>& pending, host::Arrived arrived) {
+  bool took = false;
+  for (host::Incoming*& incoming : pending) {
+    ThreadHub::Channel& channel = hub_->channel(incoming->peer, rank_);
+    {
+      const std::lock_guard lock(channel.mutex);
+      if (channel.offers.empty()) continue;
+      take_first(channel, *incoming);
+    }
+    took = true;
+    if (!arrived(*incoming)) incoming = nullptr;
+  }
+  std::erase(pending, nullptr);
+  return took;
 }
 
 std::unique_ptr<host::Transport> ThreadTransport::split(int color, const std::vector<int>& members,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,8 +33,19 @@ class ThreadHub {
     std::deque<Offer*> offers;
   };
 
+  /// Wakes a rank that waits for whoever sends first.
+  struct Doorbell {
+    std::atomic<bool> is_awaited{false};
+    std::mutex mutex;
+    std::condition_variable rung;
+    std::uint64_t rings = 0;
+  };
+
   int size() const { return size_; }
   Channel& channel(int from, int to);
+  Doorbell& doorbell(int rank) { return doorbells_[static_cast<std::size_t>(rank)]; }
+  /// Tells a rank that there is news in one of its channels.
+  void ring(int rank);
   /// The hub of a sub-group; the first member that asks makes it.
   std::shared_ptr<ThreadHub> subgroup(std::uint64_t split, int color, int size);
   void abort(const std::string& reason);
@@ -43,6 +55,7 @@ class ThreadHub {
  private:
   int size_;
   std::vector<Channel> channels_;
+  std::vector<Doorbell> doorbells_;
   mutable std::mutex mutex_;
   bool aborted_ = false;
   std::string reason_;
@@ -59,15 +72,22 @@ class ThreadTransport final : public host::Transport {
   std::string_view backend() const override { return "thread"; }
   void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
                 const host::Patience& patience) override;
+  void exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
+                const host::Patience& patience, host::Arrived arrived) override;
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override { hub_->abort(reason); }
 
  private:
+  template <class Receive>
+  void send_while(std::span<const host::Outgoing> out, const host::Patience& patience,
+                  Receive receive);
   void take(host::Incoming& incoming, const host::Patience& patience);
+  void take_first(ThreadHub::Channel& channel, host::Incoming& incoming);
+  bool take_what_came(std::vector<host::Incoming*>& pending, host::Arrived arrived);
   template <class Condition>
-  void wait(ThreadHub::Channel& channel, std::unique_lock<std::mutex>& lock, int peer,
-            const host::Patience& patience, Condition condition);
+  void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+            std::span<const int> peers, const host::Patience& patience, Condition condition);
 
   std::shared_ptr<ThreadHub> hub_;
   int rank_;

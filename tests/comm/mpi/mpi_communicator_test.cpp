@@ -1,3 +1,5 @@
+#include "comm/batch_contract.hpp"
+#include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "comm/staged_communicator.hpp"
 #include "support/mpi_world.hpp"
@@ -13,16 +15,19 @@ struct MpiRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostCommunicatorContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BatchContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostBatchContract, MpiRanks);
 
 // The way in which the suite reaches devices, tried where there is none.
 struct StagedMpiRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { StagedCommunicator::lend(group, body); };
+    const auto staged = [&](Communicator& group) { lend_staged(group, body); };
     testing::with_world(staged, options);
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Staged, CommunicatorContract, StagedMpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Staged, BatchContract, StagedMpiRanks);
 
 TEST(MpiBootstrap, KnowsItsPlace) {
   Bootstrap& bootstrap = testing::test_bootstrap();

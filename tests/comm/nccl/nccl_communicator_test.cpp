@@ -1,3 +1,4 @@
+#include "comm/batch_contract.hpp"
 #include "comm/communicator_contract.hpp"
 #include "comm/staged_communicator.hpp"
 #include "support/gpu_ranks.hpp"
@@ -11,11 +12,12 @@ struct NcclRanks {
 
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { StagedCommunicator::lend(group, body); };
+    const auto staged = [&](Communicator& group) { lend_staged(group, body); };
     testing::with_world(staged, options, testing::gpu_of_rank());
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BatchContract, NcclRanks);
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -1,22 +1,61 @@
-#include "comm/operation_communicator.hpp"
+#include "lockstep/comm/communicator.hpp"
 
 #include "comm/arguments.hpp"
+#include "comm/batch.hpp"
+#include "comm/communicator_backend.hpp"
+#include "comm/split.hpp"
 
 namespace lockstep::comm {
 
-Work OperationCommunicator::start(Operation operation, const CollectiveOptions& options) {
+Communicator::Communicator(std::unique_ptr<CommunicatorBackend> backend)
+    : backend_(std::move(backend)), rank_(backend_->rank()), size_(backend_->size()) {}
+
+Communicator::~Communicator() = default;
+
+Device Communicator::device() const { return backend_->device(); }
+std::string_view Communicator::backend() const { return backend_->kind(); }
+const std::string& Communicator::name() const { return backend_->name(); }
+void Communicator::abort(const std::string& reason) noexcept { backend_->abort(reason); }
+std::string Communicator::describe_progress() const { return backend_->describe_progress(); }
+
+CommunicatorPtr Communicator::split(int color, int key) {
+  LOCKSTEP_CHECK(!batch_, InvalidArgument,
+                 "split: a batch is being put together, and split would wait for operations that "
+                 "start only after it; split first");
+  const SplitPlan plan = agree_on_split(*this, color, key, splits_++);
+  auto part = backend_->split(plan);
+  return part ? make_intrusive<Communicator>(std::move(part)) : nullptr;
+}
+
+// --- operations ----------------------------------------------------------------------------------
+
+Work Communicator::start(Operation operation, const CollectiveOptions& options) {
   operation.label = options.label;
   operation.id = options.id;
-  operation.timeout = options.timeout.value_or(options_.timeout);
-  return submit(std::move(operation));
+  operation.timeout = options.timeout.value_or(backend_->options().timeout);
+  if (batch_) return batch_->add(std::move(operation));
+  return backend_->submit({&operation, 1});
 }
 
-std::string OperationCommunicator::next_part_name(int color) {
-  return name_ + "/" + std::to_string(splits_++) + "." + std::to_string(color);
+Work Communicator::batch(FunctionRef<void()> body) {
+  if (batch_) {
+    body();
+    return batch_->work();
+  }
+  Batch batch;
+  batch_ = &batch;
+  try {
+    body();
+  } catch (...) {
+    batch_ = nullptr;
+    throw;
+  }
+  batch_ = nullptr;
+  return batch.start(*backend_);
 }
 
-Work OperationCommunicator::all_reduce(Buffer buffer, Reduction reduction,
-                                       const CollectiveOptions& options) {
+Work Communicator::all_reduce(Buffer buffer, Reduction reduction,
+                              const CollectiveOptions& options) {
   const CallSite site{"all_reduce", size_};
   check_buffer(site, buffer);
   check_reduction(site, buffer.dtype, reduction);
@@ -30,9 +69,9 @@ Work OperationCommunicator::all_reduce(Buffer buffer, Reduction reduction,
                options);
 }
 
-Work OperationCommunicator::reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction,
-                                           std::span<const std::int64_t> counts,
-                                           const CollectiveOptions& options) {
+Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction,
+                                  std::span<const std::int64_t> counts,
+                                  const CollectiveOptions& options) {
   const CallSite site{"reduce_scatter", size_};
   check_reduction(site, input.dtype, reduction);
   return start({.kind = OperationKind::reduce_scatter,
@@ -45,9 +84,9 @@ Work OperationCommunicator::reduce_scatter(ConstBuffer input, Buffer output, Red
                options);
 }
 
-Work OperationCommunicator::all_gather(ConstBuffer input, Buffer output,
-                                       std::span<const std::int64_t> counts,
-                                       const CollectiveOptions& options) {
+Work Communicator::all_gather(ConstBuffer input, Buffer output,
+                              std::span<const std::int64_t> counts,
+                              const CollectiveOptions& options) {
   const CallSite site{"all_gather", size_};
   return start({.kind = OperationKind::all_gather,
                 .dtype = input.dtype,
@@ -58,7 +97,7 @@ Work OperationCommunicator::all_gather(ConstBuffer input, Buffer output,
                options);
 }
 
-Work OperationCommunicator::broadcast(Buffer buffer, int root, const CollectiveOptions& options) {
+Work Communicator::broadcast(Buffer buffer, int root, const CollectiveOptions& options) {
   const CallSite site{"broadcast", size_};
   check_buffer(site, buffer);
   check_rank(site, "root", root);
@@ -72,8 +111,7 @@ Work OperationCommunicator::broadcast(Buffer buffer, int root, const CollectiveO
                options);
 }
 
-Work OperationCommunicator::all_to_all(ConstBuffer input, Buffer output,
-                                       const CollectiveOptions& options) {
+Work Communicator::all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options) {
   check_all_to_all({"all_to_all", size_}, input, output);
   return start({.kind = OperationKind::all_to_all,
                 .dtype = input.dtype,
@@ -83,7 +121,7 @@ Work OperationCommunicator::all_to_all(ConstBuffer input, Buffer output,
                options);
 }
 
-Work OperationCommunicator::send(ConstBuffer buffer, int to, const CollectiveOptions& options) {
+Work Communicator::send(ConstBuffer buffer, int to, const CollectiveOptions& options) {
   const CallSite site{"send", size_};
   check_buffer(site, buffer);
   check_rank(site, "destination", to);
@@ -96,7 +134,7 @@ Work OperationCommunicator::send(ConstBuffer buffer, int to, const CollectiveOpt
                options);
 }
 
-Work OperationCommunicator::receive(Buffer buffer, int from, const CollectiveOptions& options) {
+Work Communicator::receive(Buffer buffer, int from, const CollectiveOptions& options) {
   const CallSite site{"receive", size_};
   check_buffer(site, buffer);
   check_rank(site, "source", from);
@@ -110,7 +148,7 @@ Work OperationCommunicator::receive(Buffer buffer, int from, const CollectiveOpt
                options);
 }
 
-Work OperationCommunicator::barrier(const CollectiveOptions& options) {
+Work Communicator::barrier(const CollectiveOptions& options) {
   return start({.kind = OperationKind::barrier}, options);
 }
 

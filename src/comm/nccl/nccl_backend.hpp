@@ -7,38 +7,43 @@
 #include <thread>
 
 #include "comm/bootstrap/bootstraps.hpp"
+#include "comm/communicator_backend.hpp"
+#include "comm/departures.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/nccl/nccl_work.hpp"
-#include "comm/operation_communicator.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/stream.hpp"
 
 namespace lockstep::comm {
 
-/// A communicator over NCCL. Operations run on a high-priority stream of their own, ordered after
+/// A backend over NCCL. Operations run on a high-priority stream of their own, ordered after
 /// the caller's stream and before whatever waits for their Work. A monitor thread turns NCCL's
-/// background errors and overdue operations into failures and aborts the group, and lets the job
-/// compare what its ranks call.
-class NcclCommunicator final : public OperationCommunicator {
+/// background errors, overdue operations, and those that wait for a rank that has left, into
+/// failures and aborts the group, and lets the job compare what its ranks call.
+class NcclBackend final : public CommunicatorBackend {
  public:
-  NcclCommunicator(IntrusivePtr<NcclGroup> group, std::string name,
-                   const CommunicatorOptions& options, ComparisonPtr comparison);
-  ~NcclCommunicator() override;
+  NcclBackend(IntrusivePtr<NcclGroup> group, std::string name, const CommunicatorOptions& options,
+              ComparisonPtr comparison, GroupMembership membership);
+  ~NcclBackend() override;
 
   Device device() const override { return group_->device(); }
-  std::string_view backend() const override { return "nccl"; }
-  CommunicatorPtr split(int color, int key) override;
+  std::string_view kind() const override { return "nccl"; }
+  Work submit(std::span<Operation> operations) override;
+  std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override;
   void abort(const std::string& reason) noexcept override;
   std::string describe_progress() const override;
 
  private:
   using WorkPtr = IntrusivePtr<NcclWork>;
 
-  Work submit(Operation operation) override;
+  void enqueue_all(std::span<const Operation> operations);
   void tell(const Signature& signature);
   void monitor() noexcept;
   void watch();
   void check_in_flight();
+  std::optional<Failure> failure_in_flight();
+  void member_left(const Departure& departure);
+  void drain();
 
   IntrusivePtr<NcclGroup> group_;
   ComparisonPtr comparison_;
@@ -50,6 +55,8 @@ class NcclCommunicator final : public OperationCommunicator {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::deque<WorkPtr> in_flight_;
+  Departures departures_;
+  GroupMembership membership_;
   std::thread monitor_;
 };
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "comm/operation.hpp"
+#include "comm/split.hpp"
+#include "lockstep/comm/communicator.hpp"
+
+namespace lockstep::comm {
+
+/// The seam below Communicator: carries out the operations of one group. Arguments are checked, and
+/// calls have become Operations, before a backend sees them; all it knows of collectives is in
+/// `submit`. How it moves data is its own affair: messages, shared memory, another library.
+class CommunicatorBackend {
+ public:
+  CommunicatorBackend(const CommunicatorBackend&) = delete;
+  CommunicatorBackend& operator=(const CommunicatorBackend&) = delete;
+  virtual ~CommunicatorBackend() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+  const CommunicatorOptions& options() const { return options_; }
+
+  /// Where buffers must live.
+  virtual Device device() const = 0;
+  /// See Communicator::backend.
+  virtual std::string_view kind() const = 0;
+
+  /// Starts operations, at least one, as one unit (see Communicator::batch), after those of earlier
+  /// calls. Their sequence numbers are the backend's to give.
+  /// @param operations may be moved from.
+  virtual Work submit(std::span<Operation> operations) = 0;
+
+  /// Makes the backend of this rank's part of the group; null if the plan has no members. Called
+  /// once nothing is under way on this rank, by every rank.
+  virtual std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) = 0;
+
+  /// See Communicator::abort; from any thread.
+  virtual void abort(const std::string& reason) noexcept = 0;
+  /// See Communicator::describe_progress; from any thread.
+  virtual std::string describe_progress() const = 0;
+
+ protected:
+  CommunicatorBackend(int rank, int size, std::string name, const CommunicatorOptions& options)
+      : rank_(rank), size_(size), name_(std::move(name)), options_(options) {}
+
+ private:
+  const int rank_, size_;
+  const std::string name_;
+  const CommunicatorOptions options_;
+};
+
+}  // namespace lockstep::comm

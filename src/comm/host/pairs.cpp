@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <cstring>
+
+#include "comm/host/collectives.hpp"
+#include "lockstep/comm/errors.hpp"
+
+// Sends and receives. Each is a signature, with the data in the same message if it is small, and
+// else followed by it in pieces. A sender expects no answer, so all sends of a batch can begin at
+// once; a receiver looks at the signature before it makes room for the data.
+
+namespace lockstep::comm::host {
+namespace {
+
+constexpr std::int64_t pair_piece = std::int64_t{16} << 20;
+
+}  // namespace
+
+void Collectives::exchange_pairs(std::span<const Operation> operations) {
+  const auto sends = std::ranges::count(operations, OperationKind::send, &Operation::kind);
+  sent_greetings_.resize(static_cast<std::size_t>(sends) * greeting_slot);
+  inbound_.clear();
+  std::byte* greeting = sent_greetings_.data();
+  for (const Operation& operation : operations) {
+    if (operation.kind == OperationKind::send) {
+      queue_pair_send(operation, greeting);
+      greeting += greeting_slot;
+    } else if (operation.kind == OperationKind::receive) {
+      queue_pair_receive(operation);
+    }
+  }
+  transport_.exchange(out_, in_, patience_, [this](Incoming& message) {
+    return take_in(inbound_[static_cast<std::size_t>(&message - in_.data())], message);
+  });
+  clear_queues();
+}
+
+void Collectives::queue_pair_send(const Operation& operation, std::byte* greeting) {
+  const std::int64_t total = offset_bytes(operation, operation.count);
+  const bool is_small = fits_greeting(static_cast<std::size_t>(total));
+  const std::size_t size = write_greeting(
+      operation, {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, greeting);
+  queue_send(operation.peer, greeting, static_cast<std::int64_t>(size));
+  for (std::int64_t begin = 0; !is_small && begin < total; begin += pair_piece)
+    queue_send(operation.peer, operation.input + begin, std::min(pair_piece, total - begin));
+}
+
+void Collectives::queue_pair_receive(const Operation& operation) {
+  const auto found = std::ranges::find(in_, operation.peer, &Incoming::peer);
+  if (found != in_.end()) {
+    inbound_[static_cast<std::size_t>(found - in_.begin())].receives.push_back(&operation);
+    return;
+  }
+  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(greeting_slot));
+  inbound_.push_back({.receives = {&operation}});
+}
+
+// True once `message` has the room for what comes next from this rank.
+bool Collectives::take_in(Inbound& inbound, Incoming& message) {
+  const Operation& operation = *inbound.receives[inbound.current];
+  const std::int64_t total = offset_bytes(operation, operation.count);
+  if (!inbound.has_greeting) {
+    take_greeting(inbound, operation, message.received);
+  } else {
+    require_full(message);
+    inbound.received += static_cast<std::int64_t>(message.received);
+  }
+  if (inbound.received < total) {
+    const std::int64_t bytes = std::min(pair_piece, total - inbound.received);
+    message.room = {operation.output + inbound.received, static_cast<std::size_t>(bytes)};
+    return true;
+  }
+  if (++inbound.current == inbound.receives.size()) return false;
+  inbound.has_greeting = false;
+  inbound.received = 0;
+  message.room = {slot(operation.peer), greeting_slot};
+  return true;
+}
+
+void Collectives::take_greeting(Inbound& inbound, const Operation& operation, std::size_t size) {
+  read_greeting(operation.peer, size);
+  const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
+  LOCKSTEP_CHECK(sent.kind == OperationKind::send && sent.peer == rank_ &&
+                     sent.count == operation.count && sent.dtype == operation.dtype,
+                 comm::Mismatch, "rank ", rank_, " of ", group_, " called ",
+                 Signature(operation).describe(), ", but rank ", operation.peer, " called ",
+                 sent.describe());
+  inbound.has_greeting = true;
+  const std::int64_t total = offset_bytes(operation, operation.count);
+  if (!fits_greeting(static_cast<std::size_t>(total))) return;
+  if (total > 0)
+    std::memcpy(operation.output, payload_of(operation.peer, total),
+                static_cast<std::size_t>(total));
+  inbound.received = total;
+}
+
+}  // namespace lockstep::comm::host

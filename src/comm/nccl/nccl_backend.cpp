@@ -1,0 +1,208 @@
+#include "comm/nccl/nccl_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <sstream>
+
+#include "comm/nccl/nccl_calls.hpp"
+#include "comm/nccl/nccl_scaling.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/cuda/device_guard.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr auto monitor_period = std::chrono::milliseconds(50);
+
+MemoryBlock* zeroed_float(StreamRef stream) {
+  MemoryBlock* const block = device_allocator(stream.device).allocate(sizeof(float), stream);
+  device_runtime(stream.device.type).fill_bytes(block->data, 0, sizeof(float), stream);
+  return block;
+}
+
+}  // namespace
+
+NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
+                         const CommunicatorOptions& options, ComparisonPtr comparison,
+                         GroupMembership membership)
+    : CommunicatorBackend(group->rank(), group->size(), std::move(name), options),
+      group_(std::move(group)),
+      comparison_(options.check_signatures ? std::move(comparison) : nullptr),
+      stream_(group_->device(), StreamPriority::high),
+      barrier_block_(zeroed_float(stream_)),
+      membership_(std::move(membership)),
+      monitor_([this] { monitor(); }) {
+  membership_.listen([this](const Departure& departure) { member_left(departure); });
+}
+
+NcclBackend::~NcclBackend() {
+  drain();  // while the monitor still watches what is under way
+  group_->finish();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  monitor_.join();
+  if (comparison_) comparison_->flush();
+  device_allocator(device()).deallocate(barrier_block_);
+}
+
+// --- operations
+// --------------------------------------------------------------------------------------
+
+Work NcclBackend::submit(std::span<Operation> operations) {
+  number(operations, sequence_);
+  for (const Operation& operation : operations)
+    if (!operation.is_point_to_point()) tell(Signature(operation));
+  Event ready(device());
+  ready.record(current_stream(device()));
+  ready.wait(stream_);
+  auto work = make_intrusive<NcclWork>(group_, stream_, operations);
+  std::deque<NcclScaling> scalings;
+  for (Operation& operation : operations) scalings.emplace_back(operation, rank(), size(), stream_);
+  enqueue_all(operations);
+  for (const NcclScaling& scaling : scalings) scaling.finish();
+  work->finish(stream_);
+  const std::lock_guard lock(mutex_);
+  in_flight_.push_back(work);
+  return Work(work);
+}
+
+void NcclBackend::enqueue_all(std::span<const Operation> operations) {
+  const char* const call = operations.size() == 1 ? name_of(operations.front().kind) : "batch";
+  group_->run(call, timeout_of(operations), [&](ncclComm_t communicator) {
+    return enqueue(operations, {.communicator = communicator,
+                                .rank = rank(),
+                                .size = size(),
+                                .scratch = barrier_block_->data,
+                                .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
+  });
+}
+
+// Before NCCL hears of it: a call that the others do not make may never return.
+void NcclBackend::tell(const Signature& signature) {
+  if (comparison_ && size() > 1) comparison_->note(name(), rank(), size(), signature);
+}
+
+// NCCL wants no operation under way while it splits: the exchange of the plan was the last.
+std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
+  GroupMembership membership = membership_.part(plan.name);
+  auto part = group_->split(plan.color, plan.place, options().timeout);
+  if (!part) return nullptr;
+  return std::make_unique<NcclBackend>(std::move(part), plan.name, options(), comparison_,
+                                       std::move(membership));
+}
+
+// --- failures
+// ------------------------------------------------------------------------------------------
+
+void NcclBackend::abort(const std::string& reason) noexcept {
+  group_->note_told();
+  group_->abort(Failure::from_peer(reason));
+}
+
+std::string NcclBackend::describe_progress() const {
+  const std::lock_guard lock(mutex_);
+  std::ostringstream out;
+  out << "rank " << rank() << " of " << name() << ": ";
+  if (in_flight_.empty())
+    out << "idle";
+  else
+    out << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
+        << " more queued";
+  if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
+  return out.str();
+}
+
+// Whatever it meets is the group's failure, for whoever waits next: not the end of the process.
+void NcclBackend::monitor() noexcept {
+  try {
+    // Events are asked on a thread that has chosen no device; the driver would set up the first.
+    const CudaDeviceGuard guard(device().index);
+    watch();
+  } catch (...) {
+    Failure failure = Failure::from_current();
+    failure.add_context(describe_progress());
+    group_->abort(failure);
+  }
+}
+
+void NcclBackend::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, monitor_period, [&] { return stopping_; })) {
+    lock.unlock();
+    if (comparison_) comparison_->flush();
+    group_->poll_background();
+    check_in_flight();
+    lock.lock();
+  }
+}
+
+void NcclBackend::check_in_flight() {
+  if (const auto failure = failure_in_flight()) group_->abort(*failure);
+}
+
+// The first operation that has not ended is the one under way.
+std::optional<Failure> NcclBackend::failure_in_flight() {
+  const std::lock_guard lock(mutex_);
+  while (!in_flight_.empty() && in_flight_.front()->is_completed()) in_flight_.pop_front();
+  if (in_flight_.empty()) return std::nullopt;
+  const NcclWork& work = *in_flight_.front();
+  const auto context = [&] {
+    return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
+  };
+  if (departures_.rule_out(work.collective()))
+    return Failure::from_peer(context() + departures_.describe(name()));
+  if (work.is_overdue())
+    return Failure::timeout(context() + "timed out waiting for the other ranks");
+  return std::nullopt;
+}
+
+// --- members that leave --------------------------------------------------------------------------
+
+// The monitor acts on it, once what the others did join has ended.
+void NcclBackend::member_left(const Departure& departure) {
+  const std::lock_guard lock(mutex_);
+  departures_.add(departure);
+}
+
+// Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
+// the group they end what is still under way here.
+void NcclBackend::drain() {
+  if (std::uncaught_exceptions() > 0) return;
+  const auto is_idle = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::all_of(in_flight_,
+                               [](const WorkPtr& work) { return work->is_completed(); });
+  };
+  const auto limit = NcclGroup::Clock::now() + options().leave_timeout;
+  while (!is_idle() && NcclGroup::Clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (!group_->has_failed()) membership_.leave({rank(), sequence_});
+}
+
+// --- creation
+// ------------------------------------------------------------------------------------------
+
+CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
+                                       const CommunicatorOptions& options,
+                                       const ComparisonPtr& comparison) {
+  GroupMembership membership(bootstrap.groups());
+  ncclUniqueId id{};
+  std::string bytes;
+  // An empty id tells the others that rank 0 has none, so that nobody waits for it.
+  if (bootstrap.rank() == 0 && ncclGetUniqueId(&id) == ncclSuccess)
+    bytes.assign(id.internal, sizeof id.internal);
+  bytes = bootstrap.broadcast_bytes(bytes);
+  LOCKSTEP_CHECK(bytes.size() == sizeof id.internal, Unsupported,
+                 "rank 0 got no unique id from NCCL: ", ncclGetLastError(nullptr));
+  std::memcpy(id.internal, bytes.data(), bytes.size());
+  auto group =
+      make_intrusive<NcclGroup>(device, id, bootstrap.rank(), bootstrap.size(), options.timeout);
+  return make_intrusive<Communicator>(std::make_unique<NcclBackend>(
+      std::move(group), "world", options, comparison, std::move(membership)));
+}
+
+}  // namespace lockstep::comm
