@@ -16,7 +16,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/core/parallel.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
 #include "support/report.hpp"
 #include "support/train_cases.hpp"
 

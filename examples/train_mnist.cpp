@@ -81,7 +81,7 @@ void check_same_data(ls::Communicator& world, const Data& data) {
   const std::vector<std::pair<std::string, std::string>> sizes{
       {"the number of training images", std::to_string(data.train.size())},
       {"the number of test images", std::to_string(data.test.size())}};
-  ls::ddp::check_same_settings(world, sizes);
+  ls::parallel::check_same_settings(world, sizes);
 }
 
 using Model = ls::models::SmallCnn;

@@ -49,9 +49,9 @@ lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
 lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu
   SOURCES parallel/nccl/nccl_parallel_test.cpp)
 lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu
-  SOURCES ddp/nccl/nccl_replica_test.cpp)
+  SOURCES parallel/nccl/nccl_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
-  SOURCES ddp/mpi/mpi_replica_test.cpp)
+  SOURCES parallel/mpi/mpi_replica_test.cpp)
 
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
 add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)

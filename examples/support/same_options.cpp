@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/ddp/agreement.hpp>
+#include <lockstep/parallel/agreement.hpp>
 
 namespace examples {
 namespace {
@@ -71,7 +71,7 @@ void check_same_options(lockstep::Communicator& group, CLI::App& app, const Opti
     settings.emplace_back(name,
                           among(kinds.inputs, name) ? contents_of(*option) : value_of(*option));
   }
-  lockstep::ddp::check_same_settings(group, settings);
+  lockstep::parallel::check_same_settings(group, settings);
 }
 
 }  // namespace examples

@@ -6,8 +6,8 @@
 
 #include <lockstep/autograd/ops.hpp>
 #include <lockstep/data/sampler.hpp>
-#include <lockstep/ddp/agreement.hpp>
 #include <lockstep/io/safetensors.hpp>
+#include <lockstep/parallel/agreement.hpp>
 
 #include "support/project_text.hpp"
 
@@ -30,7 +30,7 @@ ls::Tensor read_replay(const std::filesystem::path& path) {
 void check_same_text(ls::Communicator& group, const ls::data::TokenDataset& text) {
   const std::vector<std::pair<std::string, std::string>> length{
       {"the text's number of bytes", std::to_string(text.token_count())}};
-  ls::ddp::check_same_settings(group, length);
+  ls::parallel::check_same_settings(group, length);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class DistributedSampler : public Sampler {
   std::vector<std::int64_t> order(std::uint64_t epoch) const override;
   int world_size() const override { return options_.world_size; }
   /// A number that is equal on all ranks exactly if they share the same data set in the same way:
-  /// compare it over the ranks once, before training (`ddp::check_same_value`).
+  /// compare it over the ranks once, before training (`parallel::check_same_value`).
   std::uint64_t signature() const;
 
  private:

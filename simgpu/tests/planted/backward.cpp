@@ -1,7 +1,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"

@@ -1,8 +1,8 @@
 #include <string>
 
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"

@@ -37,7 +37,7 @@ target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simg
 lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
   "ready.wait(stream_)"
   "if (!::planted::is_planted(\"communication-ignores-backward\")) ready.wait(stream_)")
-lockstep_plant(planted_faults src/ddp/reducer.cpp
+lockstep_plant(planted_faults src/parallel/reducer.cpp
   "bucket.work.wait()"
   "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()"
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/factories.hpp"

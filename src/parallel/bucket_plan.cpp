@@ -1,4 +1,4 @@
-#include "lockstep/ddp/bucket_plan.hpp"
+#include "lockstep/parallel/bucket_plan.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 
 #include "lockstep/core/error.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 constexpr std::int64_t alignment_bytes = 64;
@@ -91,4 +91,4 @@ std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
   return plan;
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -1,8 +1,8 @@
-#include "lockstep/ddp/trace.hpp"
+#include "lockstep/parallel/trace.hpp"
 
 #include <algorithm>
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 double seconds(TraceClock::duration duration) {
@@ -45,4 +45,4 @@ std::ostream& operator<<(std::ostream& out, const ReducerTrace& trace) {
   return out << "]}";
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -10,14 +10,14 @@
 
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/ddp/bucket_plan.hpp"
-#include "lockstep/ddp/trace_recorder.hpp"
+#include "lockstep/parallel/bucket_plan.hpp"
+#include "lockstep/parallel/trace_recorder.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
 /// Averages gradients over ranks while backward runs.
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 /// A parameter and its name, for messages.
 using NamedParameter = std::pair<std::string, Tensor>;
@@ -135,4 +135,4 @@ class Reducer final : private autograd::GradientSink {
   TraceRecorder recorder_;
 };
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/agreement.hpp"
+#include "lockstep/parallel/agreement.hpp"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/tensor/factories.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 std::vector<std::string> parts_of(const std::string& text, char end) {
@@ -94,4 +94,4 @@ void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensor
   }
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -5,14 +5,14 @@
 
 #include <gmock/gmock.h>
 
-#include "ddp/replicas.hpp"
+#include "parallel/replicas.hpp"
 
 /// @file
 /// Which uses of DistributedDataParallel are allowed, and what the others are told. A World has
 /// `static void run(body)`: it runs the body once on each rank. One with `needs_session_to_abort`
 /// has communicators whose abort reaches the other ranks through the job's Session only.
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -263,4 +263,4 @@ REGISTER_TYPED_TEST_SUITE_P(
     ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
     TakesOutputsOfAnyTypeAndLeavesSomeOut, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule);
 
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -1,12 +1,12 @@
 #include <chrono>
 #include <thread>
 
-#include "ddp/replicas.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "parallel/replicas.hpp"
 
 // Hooks that the user puts on parameters of a wrapped module.
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 /// Makes each rank's gradients the rank's number, and takes its time.
@@ -48,4 +48,4 @@ TEST(UserHook, MayReplaceTheGradientOrClearIt) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

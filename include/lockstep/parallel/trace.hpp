@@ -9,7 +9,7 @@
 /// @file
 /// What one backward did on the wire, and when.
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 /// Clock of all times of a trace.
 using TraceClock = std::chrono::steady_clock;
@@ -39,4 +39,4 @@ struct ReducerTrace {
 /// Writes one JSON object: times in microseconds from the first gradient.
 std::ostream& operator<<(std::ostream& out, const ReducerTrace& trace);
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

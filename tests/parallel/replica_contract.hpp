@@ -4,15 +4,15 @@
 #include <random>
 #include <thread>
 
-#include "ddp/replicas.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "parallel/replicas.hpp"
 
 /// @file
 /// What DistributedDataParallel must compute over any communicator. A World has
 /// `static void run(body)`: it runs the body once on each rank.
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 
 template <class World>
 class ReplicaContract : public ::testing::Test {};
@@ -274,4 +274,4 @@ REGISTER_TYPED_TEST_SUITE_P(ReplicaContract, StartsWithTheValuesOfRankZeroEveryw
                             LeavesFrozenParametersOutAndReducesTheRest, ReducesTiedWeightsOnce,
                             TrainsBfloat16Parameters, StartsTheFirstReductionBeforeBackwardEnds);
 
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -1,7 +1,7 @@
-#include "lockstep/ddp/agreement.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/parallel/agreement.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::nn {
 namespace {
 
 std::vector<Tensor> tensors_of(const std::vector<std::pair<std::string, Tensor>>& named) {
@@ -17,7 +17,7 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
       {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
       {"find_unused_parameters", flag(options.find_unused_parameters)},
       {"broadcast_buffers", flag(options.broadcast_buffers)}};
-  check_same_settings(group, settings);
+  parallel::check_same_settings(group, settings);
 }
 
 }  // namespace
@@ -30,18 +30,18 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       parameters_(module_->named_parameters()) {
   const auto buffers = module_->named_buffers();
   check_same_options(*group_, options_);
-  check_same_parameters(*group_, parameters_);
-  check_same_parameters(*group_, buffers);
-  broadcast_tensors(*group_, tensors_of(parameters_));
-  broadcast_tensors(*group_, tensors_of(buffers));
-  std::vector<NamedParameter> trained;
-  for (const NamedParameter& parameter : parameters_) {
+  parallel::check_same_parameters(*group_, parameters_);
+  parallel::check_same_parameters(*group_, buffers);
+  parallel::broadcast_tensors(*group_, tensors_of(parameters_));
+  parallel::broadcast_tensors(*group_, tensors_of(buffers));
+  std::vector<parallel::NamedParameter> trained;
+  for (const parallel::NamedParameter& parameter : parameters_) {
     trained_.push_back(parameter.second.requires_grad());
     if (trained_.back()) trained.push_back(parameter);
   }
-  reducer_ = std::make_unique<Reducer>(
+  reducer_ = std::make_unique<parallel::Reducer>(
       std::move(trained), group_,
-      ReducerOptions{
+      parallel::ReducerOptions{
           .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
           .find_unused_parameters = options.find_unused_parameters});
 }
@@ -67,10 +67,11 @@ autograd::TagGuard ReplicatedModule::record_forward() {
   check_same_tensors();
   if (options_.broadcast_buffers && synchronized_ && module_->is_training()) {
     const auto buffers = module_->named_buffers();
-    if (group_->size() > 1 && !buffers.empty()) broadcast_tensors(*group_, tensors_of(buffers));
+    if (group_->size() > 1 && !buffers.empty())
+      parallel::broadcast_tensors(*group_, tensors_of(buffers));
   }
-  return reducer_->record_forward(synchronized_ ? Reducer::Mode::reduce
-                                                : Reducer::Mode::accumulate);
+  return reducer_->record_forward(synchronized_ ? parallel::Reducer::Mode::reduce
+                                                : parallel::Reducer::Mode::accumulate);
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::nn

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/reducer.hpp"
+#include "lockstep/parallel/reducer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -10,12 +10,12 @@
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
-#include "lockstep/ddp/agreement.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/parallel/agreement.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 namespace {
 
@@ -323,4 +323,4 @@ std::string Reducer::names_of(std::span<const std::size_t> indices) const {
   return names;
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -6,9 +6,9 @@
 
 #include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/ddp/reducer.hpp"
 #include "lockstep/nn/module.hpp"
 #include "lockstep/nn/module_ptr.hpp"
+#include "lockstep/parallel/reducer.hpp"
 
 /// @file
 /// Data-parallel training of a module.
@@ -19,15 +19,15 @@ namespace lockstep {
 struct DistributedDataParallelOptions {
   /// Gradients are reduced in buckets of about this many bytes; the last bucket to become ready is
   /// smaller (`first_bucket_bytes`, as PyTorch calls it).
-  std::size_t bucket_bytes = ddp::BucketCaps{}.bytes;
-  std::size_t first_bucket_bytes = ddp::BucketCaps{}.last_bytes;
-  /// Parameters may take no part in a backward; see ddp::ReducerOptions.
+  std::size_t bucket_bytes = parallel::BucketCaps{}.bytes;
+  std::size_t first_bucket_bytes = parallel::BucketCaps{}.last_bytes;
+  /// Parameters may take no part in a backward; see parallel::ReducerOptions.
   bool find_unused_parameters = false;
   /// Every training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
 };
 
-namespace ddp {
+namespace nn {
 
 /// What DistributedDataParallel does that does not depend on the module's type.
 class ReplicatedModule {
@@ -45,7 +45,7 @@ class ReplicatedModule {
     return std::exchange(synchronized_, synchronized);
   }
   /// The reducer, for its trace and buckets.
-  const Reducer& reducer() const noexcept { return *reducer_; }
+  const parallel::Reducer& reducer() const noexcept { return *reducer_; }
 
  private:
   void check_same_tensors() const;
@@ -53,13 +53,13 @@ class ReplicatedModule {
   nn::ModulePtr<nn::Module> module_;
   comm::CommunicatorPtr group_;
   DistributedDataParallelOptions options_;
-  std::vector<NamedParameter> parameters_;
+  std::vector<parallel::NamedParameter> parameters_;
   std::vector<bool> trained_;  // which of them require a gradient
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<parallel::Reducer> reducer_;
   bool synchronized_ = true;
 };
 
-}  // namespace ddp
+}  // namespace nn
 
 /// Trains one replica of a module per rank: after each backward all ranks hold the average of their
 /// gradients, so the same optimizer step keeps the replicas equal. The all-reduce runs while
@@ -99,7 +99,7 @@ class DistributedDataParallel {
   class NoSync {
    public:
     /// Stops synchronising.
-    explicit NoSync(ddp::ReplicatedModule& replica)
+    explicit NoSync(nn::ReplicatedModule& replica)
         : replica_(&replica), previous_(replica.set_synchronized(false)) {}
     NoSync(NoSync&& other) noexcept
         : replica_(std::exchange(other.replica_, nullptr)), previous_(other.previous_) {}
@@ -109,7 +109,7 @@ class DistributedDataParallel {
     }
 
    private:
-    ddp::ReplicatedModule* replica_;
+    nn::ReplicatedModule* replica_;
     bool previous_;
   };
   /// See NoSync.
@@ -120,11 +120,11 @@ class DistributedDataParallel {
   /// Its parameters, for an optimizer.
   std::vector<Tensor> parameters() const { return module_->parameters(); }
   /// Buckets and times of the last synchronised backward.
-  const ddp::Reducer& reducer() const { return replica_.reducer(); }
+  const parallel::Reducer& reducer() const { return replica_.reducer(); }
 
  private:
   nn::ModulePtr<M> module_;
-  ddp::ReplicatedModule replica_;
+  nn::ReplicatedModule replica_;
 };
 
 }  // namespace lockstep

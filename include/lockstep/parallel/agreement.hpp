@@ -12,7 +12,7 @@
 /// @file
 /// Making sure that replicas start as the same model, with the same options.
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 /// Compares names, shapes and dtypes between the ranks of a group. Blocks.
 /// @throws comm::Mismatch naming the first parameter that differs and how, on every rank.
@@ -37,4 +37,4 @@ void check_same_value(comm::Communicator& group, std::string_view what, std::uin
 /// @param tensors on the group's device; the same shapes and dtypes on every rank.
 void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root = 0);
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

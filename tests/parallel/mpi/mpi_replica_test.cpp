@@ -1,8 +1,8 @@
-#include "ddp/replica_contract.hpp"
-#include "ddp/use_contract.hpp"
+#include "parallel/replica_contract.hpp"
+#include "parallel/use_contract.hpp"
 #include "support/mpi_world.hpp"
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 struct MpiRanks {
@@ -14,4 +14,4 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ReplicaContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UseContract, MpiRanks);
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

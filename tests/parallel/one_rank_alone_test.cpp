@@ -5,15 +5,15 @@
 
 #include <gmock/gmock.h>
 
-#include "ddp/replicas.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "parallel/replicas.hpp"
 
 // What one rank does alone is refused on every rank; nothing is averaged that does not belong
 // together.
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 using ::testing::AllOf;
@@ -194,4 +194,4 @@ TEST(Wrapper, MayEndInsideTheBackwardThatItReduces) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -1,6 +1,6 @@
-#include "lockstep/ddp/trace_recorder.hpp"
+#include "lockstep/parallel/trace_recorder.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 TraceMoment::TraceMoment(Device device) : on_host_(TraceClock::now()) {
   if (!device.is_cuda()) return;
@@ -43,4 +43,4 @@ ReducerTrace TraceRecorder::trace() const {
   return trace;
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/agreement.hpp"
+#include "lockstep/parallel/agreement.hpp"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/data/distributed_sampler.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 using ::testing::HasSubstr;
@@ -73,4 +73,4 @@ TEST(Agreement, RefusesRanksWithOtherSettings) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "lockstep/comm/work.hpp"
-#include "lockstep/ddp/trace.hpp"
+#include "lockstep/parallel/trace.hpp"
 #include "lockstep/runtime/event.hpp"
 
 /// @file
 /// Notes the times of a backward without waiting for them.
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 /// A moment of the computation: of the host's on the CPU; on a GPU, which runs behind the host,
 /// when it got there.
@@ -61,4 +61,4 @@ class TraceRecorder {
   std::vector<Launch> launches_;  // those of the last backward
 };
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 
-#include "ddp/replicas.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "parallel/replicas.hpp"
 
 // A module that is wrapped again while the former wrapper lives.
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST(Rewrapping, KeepsTheGradientsOfTheFormerWrapper) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/reducer.hpp"
+#include "lockstep/parallel/reducer.hpp"
 
 #include <numeric>
 
@@ -9,7 +9,7 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/tensor/factories.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 constexpr TensorOptions f64{.dtype = DType::f64};
@@ -214,4 +214,4 @@ TEST(Reducer, GivesGradientsBackWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

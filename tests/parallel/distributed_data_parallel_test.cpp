@@ -1,8 +1,8 @@
-#include "ddp/replica_contract.hpp"
-#include "ddp/use_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "parallel/replica_contract.hpp"
+#include "parallel/use_contract.hpp"
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 template <int ranks>
@@ -15,4 +15,4 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ReplicaContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

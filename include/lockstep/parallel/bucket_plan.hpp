@@ -11,7 +11,7 @@
 /// @file
 /// Which gradients are reduced together.
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 
 /// What the plan needs to know of a parameter.
 struct ParameterInfo {
@@ -51,4 +51,4 @@ struct Bucket {
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
                                  std::span<const std::size_t> ready_order, BucketCaps caps = {});
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel

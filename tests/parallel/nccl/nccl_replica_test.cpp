@@ -1,10 +1,10 @@
-#include "ddp/replica_contract.hpp"
-#include "ddp/use_contract.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "parallel/replica_contract.hpp"
+#include "parallel/use_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
-namespace lockstep::ddp::testing {
+namespace lockstep::parallel::testing {
 namespace {
 
 struct NcclRanks {
@@ -89,4 +89,4 @@ TEST(ReplicaOnGpus, TellsWhenTheDeviceGotThere) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -12,17 +12,15 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/host_values.hpp"
-#include "lockstep/ddp/distributed_data_parallel.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/ranks.hpp"
 
 /// @file
 /// Small models for the tests of data parallelism, and ways to compare them between ranks.
 
-namespace lockstep::ddp::testing {
-
-/// Where the calling rank's models and batches live; the world that runs the tests sets it.
-inline thread_local Device device_of_rank = cpu;
+namespace lockstep::parallel::testing {
 
 /// Four layers of which each forward may use some; may sleep between them.
 struct Net : nn::Module {
@@ -160,10 +158,8 @@ inline std::string message_of(const std::function<void()>& action) {
 
 using Replica = DistributedDataParallel<Net>;
 
-inline CommunicatorPtr share(Communicator& group) { return CommunicatorPtr(&group); }
-
 inline Tensor loss_of(const Tensor& prediction, const Batch& batch) {
   return mse_loss(prediction, batch.target);
 }
 
-}  // namespace lockstep::ddp::testing
+}  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/bucket_plan.hpp"
+#include "lockstep/parallel/bucket_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 
-namespace lockstep::ddp {
+namespace lockstep::parallel {
 namespace {
 
 std::vector<std::size_t> in_order(std::size_t count) {
@@ -117,4 +117,4 @@ TEST(BucketPlan, RefusesAnOrderThatIsNoPermutation) {
 }
 
 }  // namespace
-}  // namespace lockstep::ddp
+}  // namespace lockstep::parallel
