@@ -99,7 +99,7 @@ def layer_of_include(path, target):
             return own
     if parts[0] == "lockstep":
         return layer_of("include/" + target)
-    if parts[0] in ("cpu", "cuda") and len(parts) > 1:
+    if parts[0] in ("arguments", "cpu", "cuda") and len(parts) > 1:
         return "kernels"
     return parts[0] if len(parts) > 1 and parts[0] in ALLOWED else None
 

@@ -12,7 +12,7 @@
 namespace lockstep::host {
 
 /// Softmax and its backward.
-struct SoftmaxArguments {
+struct SoftmaxRows {
   void* out = nullptr;
   const void* x = nullptr;   ///< forward
   const void* dy = nullptr;  ///< backward
@@ -22,7 +22,7 @@ struct SoftmaxArguments {
 };
 
 /// Cross-entropy and its backward.
-struct CrossEntropyArguments {
+struct CrossEntropyRows {
   const void* logits = nullptr;
   const std::int64_t* targets = nullptr;
   const void* weight = nullptr;  ///< may be null
@@ -37,7 +37,7 @@ struct CrossEntropyArguments {
 };
 
 /// Layer norm, RMS norm and their backwards.
-struct NormArguments {
+struct NormRows {
   void* y = nullptr;
   void* mean = nullptr;  ///< null for RMS norm
   void* rstd = nullptr;
@@ -64,10 +64,10 @@ using AdamLoop = void (*)(void* parameter, const void* gradient, void* first, vo
 /// Row loops by floating dtype (f64, f32, bf16, f16); optimizer loops by accumulation type.
 struct RowLoops {
   static constexpr std::size_t dtypes = 4;
-  RowLoop<SoftmaxArguments> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
-  RowLoop<CrossEntropyArguments> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
-  RowLoop<NormArguments> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
-  RowLoop<NormArguments> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
+  RowLoop<SoftmaxRows> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
+  RowLoop<CrossEntropyRows> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
+  RowLoop<NormRows> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
+  RowLoop<NormRows> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
   SgdLoop sgd[2] = {};
   AdamLoop adam[2] = {};
 };

@@ -60,47 +60,48 @@ __global__ void __launch_bounds__(row_threads)
                                            questions.row(row, classes));
 }
 
-template <class T, class Arrays>
-Questions<T> questions_of(const Arrays& arrays, std::int64_t ignore_index, double smoothing) {
+template <class T, class Arguments>
+Questions<T> questions_of(const Arguments& arguments) {
   using A = AccumulateType<T>;
-  return {arrays.logits.template as<T>(), arrays.weight ? arrays.weight.template as<A>() : nullptr,
-          arrays.targets.template as<std::int64_t>(), ignore_index, static_cast<A>(smoothing)};
+  return {arguments.logits.template as<T>(),
+          arguments.weight ? arguments.weight.template as<A>() : nullptr,
+          arguments.targets.template as<std::int64_t>(), arguments.options.ignore_index,
+          static_cast<A>(arguments.options.label_smoothing)};
 }
 
 }  // namespace
 
-void cross_entropy(const CrossEntropyArrays& arrays, std::int64_t ignore_index, double smoothing,
-                   StreamRef stream) {
-  const std::int64_t rows = arrays.logits.shape[0];
-  const std::int64_t classes = arrays.logits.shape[1];
-  dispatch_floating(arrays.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
+void cross_entropy(const kernels::CrossEntropyArguments& arguments, StreamRef stream) {
+  const std::int64_t rows = arguments.logits.shape[0];
+  const std::int64_t classes = arguments.logits.shape[1];
+  dispatch_floating(arguments.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    const Answers<T> answers{arrays.loss.as<A>(),
-                             arrays.statistics.as<functional::SoftmaxStatistics<A>>(),
-                             arrays.row_weight.as<A>()};
-    const auto questions = questions_of<T>(arrays, ignore_index, smoothing);
-    with_lanes<T>(rows_are_wide<T>(classes, arrays.logits.data), [&](auto lanes) {
+    const Answers<T> answers{arguments.loss.as<A>(),
+                             arguments.statistics.as<functional::SoftmaxStatistics<A>>(),
+                             arguments.row_weight.as<A>()};
+    const auto questions = questions_of<T>(arguments);
+    with_lanes<T>(rows_are_wide<T>(classes, arguments.logits.data), [&](auto lanes) {
       launch_rows(stream, rows, classes, cross_entropy_kernel<WideGroup<WarpGroup, lanes>, T>,
                   cross_entropy_kernel<WideGroup<BlockGroup, lanes>, T>, answers, questions);
     });
   });
 }
 
-void cross_entropy_backward(const CrossEntropyGradients& arrays, std::int64_t ignore_index,
-                            double smoothing, StreamRef stream) {
-  const std::int64_t rows = arrays.logits.shape[0];
-  const std::int64_t classes = arrays.logits.shape[1];
-  dispatch_floating(arrays.logits.dtype, "cross_entropy_backward", [&]<class T>(TypeTag<T>) {
+void cross_entropy_backward(const kernels::CrossEntropyBackwardArguments& arguments,
+                            StreamRef stream) {
+  const std::int64_t rows = arguments.logits.shape[0];
+  const std::int64_t classes = arguments.logits.shape[1];
+  dispatch_floating(arguments.logits.dtype, "cross_entropy_backward", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    const LossGradient<T> given{arrays.dloss.as<A>(), arrays.dloss.strides[0],
-                                arrays.statistics.as<functional::SoftmaxStatistics<A>>()};
-    const auto questions = questions_of<T>(arrays, ignore_index, smoothing);
-    const bool wide = rows_are_wide<T>(classes, arrays.dlogits.data, arrays.logits.data);
+    const LossGradient<T> given{arguments.dloss.as<A>(), arguments.dloss.strides[0],
+                                arguments.statistics.as<functional::SoftmaxStatistics<A>>()};
+    const auto questions = questions_of<T>(arguments);
+    const bool wide = rows_are_wide<T>(classes, arguments.dlogits.data, arguments.logits.data);
     with_lanes<T>(wide, [&](auto lanes) {
       launch_rows(stream, rows, classes,
                   cross_entropy_backward_kernel<WideGroup<WarpGroup, lanes>, T>,
                   cross_entropy_backward_kernel<WideGroup<BlockGroup, lanes>, T>,
-                  arrays.dlogits.as<T>(), given, questions);
+                  arguments.dlogits.as<T>(), given, questions);
     });
   });
 }

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(row_threads)
 
 }  // namespace
 
-void embedding(const ArrayView& out, const ArrayView& table, const ArrayView& index,
-               StreamRef stream) {
+void embedding(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &table = arguments.table, &index = arguments.index;
   const std::int64_t columns = table.shape[1];
   dispatch_floating(out.dtype, "embedding", [&]<class T>(TypeTag<T>) {
     launch_rows(stream, index.numel(), columns, embedding_kernel<WarpGroup, T>,
@@ -75,8 +75,9 @@ void embedding(const ArrayView& out, const ArrayView& table, const ArrayView& in
 
 std::size_t embedding_scratch_bytes(std::int64_t n) { return sort_scratch_bytes(n); }
 
-void embedding_backward(const ArrayView& dtable, const ArrayView& dy, const ArrayView& index,
-                        std::int64_t padding_index, void* scratch, StreamRef stream) {
+void embedding_backward(const kernels::EmbeddingBackwardArguments& arguments, void* scratch,
+                        StreamRef stream) {
+  const ArrayView &dtable = arguments.dtable, &dy = arguments.dy, &index = arguments.index;
   const std::int64_t n = index.numel();
   const std::int64_t entries = dtable.shape[0];
   const std::int64_t columns = dtable.shape[1];
@@ -86,7 +87,7 @@ void embedding_backward(const ArrayView& dtable, const ArrayView& dy, const Arra
   auto* const first = static_cast<KeyAt*>(scratch);
   auto* const counts = reinterpret_cast<std::uint32_t*>(first + 2 * n);
   launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, first,
-         index.as<std::int64_t>(), n, entries, padding_index);
+         index.as<std::int64_t>(), n, entries, arguments.padding_index);
   const auto limit = static_cast<std::uint32_t>(entries + 1);
   const KeyAt* const sorted = radix_sort(stream, first, first + n, counts, n, limit);
   const dim3 grid(grid_for(n * warp_size, row_threads),

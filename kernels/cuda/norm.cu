@@ -177,59 +177,64 @@ const T* or_null(const ArrayView& view) {
 }
 
 template <class T>
-void norm_typed(const NormArrays& arrays, double eps, StreamRef stream) {
+void norm_typed(const kernels::LayerNormArguments& arguments, StreamRef stream) {
   using A = AccumulateType<T>;
-  const std::int64_t rows = arrays.x.shape[0];
-  const std::int64_t columns = arrays.x.shape[1];
-  const bool wide =
-      rows_are_wide<T>(columns, arrays.y.data, arrays.x.data, arrays.weight.data, arrays.bias.data);
+  const std::int64_t rows = arguments.x.shape[0];
+  const std::int64_t columns = arguments.x.shape[1];
+  const bool wide = rows_are_wide<T>(columns, arguments.y.data, arguments.x.data,
+                                     arguments.weight.data, arguments.bias.data);
   const NormPointers<T> pointers{
-      arrays.y.as<T>(),          arrays.mean ? arrays.mean.as<A>() : nullptr,
-      arrays.rstd.as<A>(),       arrays.x.as<T>(),
-      or_null<T>(arrays.weight), or_null<T>(arrays.bias),
-      static_cast<A>(eps),       wide};
+      arguments.y.as<T>(),           arguments.mean ? arguments.mean.as<A>() : nullptr,
+      arguments.rstd.as<A>(),        arguments.x.as<T>(),
+      or_null<T>(arguments.weight),  or_null<T>(arguments.bias),
+      static_cast<A>(arguments.eps), wide};
   launch_rows(stream, rows, columns, norm_kernel<WarpGroup, T>, norm_kernel<BlockGroup, T>,
               pointers);
 }
 
 template <class T>
-void norm_backward_typed(const NormGradients& arrays, void* scratch, StreamRef stream) {
+void norm_backward_typed(const kernels::LayerNormBackwardArguments& arguments, void* scratch,
+                         StreamRef stream) {
   using A = AccumulateType<T>;
-  const std::int64_t rows = arrays.x.shape[0];
-  const std::int64_t columns = arrays.x.shape[1];
-  const A* const mean = or_null<A>(arrays.mean);
-  if (arrays.dx) {
-    const bool wide = rows_are_wide<T>(columns, arrays.dx.data, arrays.dy.data, arrays.x.data,
-                                       arrays.weight.data);
+  const std::int64_t rows = arguments.x.shape[0];
+  const std::int64_t columns = arguments.x.shape[1];
+  const A* const mean = or_null<A>(arguments.mean);
+  if (arguments.dx) {
+    const bool wide = rows_are_wide<T>(columns, arguments.dx.data, arguments.dy.data,
+                                       arguments.x.data, arguments.weight.data);
     launch_rows(
         stream, rows, columns, norm_backward_kernel<WarpGroup, T>,
         norm_backward_kernel<BlockGroup, T>,
-        NormGradientPointers<T>{arrays.dx.as<T>(), arrays.dy.as<T>(), arrays.x.as<T>(),
-                                or_null<T>(arrays.weight), mean, arrays.rstd.as<A>(), wide});
+        NormGradientPointers<T>{arguments.dx.as<T>(), arguments.dy.as<T>(), arguments.x.as<T>(),
+                                or_null<T>(arguments.weight), mean, arguments.rstd.as<A>(), wide});
   }
-  if (!arrays.dweight && !arrays.dbias) return;
+  if (!arguments.dweight && !arguments.dbias) return;
   reduce_columns<Pair<A>>(
       stream, rows, columns, static_cast<Pair<A>*>(scratch),
-      WeightTerms<T>{arrays.dy.as<T>(), arrays.x.as<T>(), mean, arrays.rstd.as<A>(), columns},
-      StoreWeightGradients<T>{arrays.dweight ? arrays.dweight.as<T>() : nullptr,
-                              arrays.dbias ? arrays.dbias.as<T>() : nullptr, arrays.accumulate});
+      WeightTerms<T>{arguments.dy.as<T>(), arguments.x.as<T>(), mean, arguments.rstd.as<A>(),
+                     columns},
+      StoreWeightGradients<T>{arguments.dweight ? arguments.dweight.as<T>() : nullptr,
+                              arguments.dbias ? arguments.dbias.as<T>() : nullptr,
+                              arguments.accumulate});
 }
 
 }  // namespace
 
-void norm(const NormArrays& arrays, double eps, StreamRef stream) {
-  dispatch_floating(arrays.x.dtype, "norm",
-                    [&]<class T>(TypeTag<T>) { norm_typed<T>(arrays, eps, stream); });
+void layer_norm(const kernels::LayerNormArguments& arguments, StreamRef stream) {
+  dispatch_floating(arguments.x.dtype, "layer_norm",
+                    [&]<class T>(TypeTag<T>) { norm_typed<T>(arguments, stream); });
 }
 
-std::size_t norm_scratch_bytes(const NormGradients& arrays) {
-  if (!arrays.dweight && !arrays.dbias) return 0;
-  return column_scratch<Pair<double>>(arrays.x.shape[0], arrays.x.shape[1]);
+std::size_t norm_scratch_bytes(const kernels::LayerNormBackwardArguments& arguments) {
+  if (!arguments.dweight && !arguments.dbias) return 0;
+  return column_scratch<Pair<double>>(arguments.x.shape[0], arguments.x.shape[1]);
 }
 
-void norm_backward(const NormGradients& arrays, void* scratch, StreamRef stream) {
-  dispatch_floating(arrays.x.dtype, "norm_backward",
-                    [&]<class T>(TypeTag<T>) { norm_backward_typed<T>(arrays, scratch, stream); });
+void layer_norm_backward(const kernels::LayerNormBackwardArguments& arguments, void* scratch,
+                         StreamRef stream) {
+  dispatch_floating(arguments.x.dtype, "layer_norm_backward", [&]<class T>(TypeTag<T>) {
+    norm_backward_typed<T>(arguments, scratch, stream);
+  });
 }
 
 }  // namespace lockstep::cuda_kernels

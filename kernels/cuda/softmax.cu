@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(row_threads)
 }
 
 template <bool log>
-void softmax_with(const ArrayView& y, const ArrayView& x, StreamRef stream) {
+void softmax_with(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
+  const ArrayView &y = arguments.y, &x = arguments.x;
   const std::int64_t columns = x.shape.back();
   if (columns == 0) return;
   dispatch_floating(x.dtype, "softmax", [&]<class T>(TypeTag<T>) {
@@ -40,8 +41,8 @@ void softmax_with(const ArrayView& y, const ArrayView& x, StreamRef stream) {
 }
 
 template <bool log>
-void softmax_backward_with(const ArrayView& dx, const ArrayView& dy, const ArrayView& y,
-                           StreamRef stream) {
+void softmax_backward_with(const kernels::SoftmaxBackwardArguments& arguments, StreamRef stream) {
+  const ArrayView &dx = arguments.dx, &dy = arguments.dy, &y = arguments.y;
   const std::int64_t columns = y.shape.back();
   if (columns == 0) return;
   dispatch_floating(y.dtype, "softmax_backward", [&]<class T>(TypeTag<T>) {
@@ -56,14 +57,13 @@ void softmax_backward_with(const ArrayView& dx, const ArrayView& dy, const Array
 
 }  // namespace
 
-void softmax(const ArrayView& y, const ArrayView& x, bool log, StreamRef stream) {
-  log ? softmax_with<true>(y, x, stream) : softmax_with<false>(y, x, stream);
+void softmax(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
+  arguments.log ? softmax_with<true>(arguments, stream) : softmax_with<false>(arguments, stream);
 }
 
-void softmax_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& y, bool log,
-                      StreamRef stream) {
-  log ? softmax_backward_with<true>(dx, dy, y, stream)
-      : softmax_backward_with<false>(dx, dy, y, stream);
+void softmax_backward(const kernels::SoftmaxBackwardArguments& arguments, StreamRef stream) {
+  arguments.log ? softmax_backward_with<true>(arguments, stream)
+                : softmax_backward_with<false>(arguments, stream);
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -1,6 +1,9 @@
 #include "backend/backend.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -41,17 +44,28 @@ LOCKSTEP_COLD const Backend& choose_cpu_backend() {
   return chosen_cpu_backend.compare_exchange_strong(none, &initial) ? initial : *none;
 }
 
+/// True if a table of function pointers has no gap.
+template <class Table>
+bool is_full(const Table& table) {
+  using Entry = void (*)();
+  const auto entries = std::bit_cast<std::array<Entry, sizeof(Table) / sizeof(Entry)>>(table);
+  return std::ranges::find(entries, nullptr) == entries.end();
+}
+
 }  // namespace
 
 const Backend& complete(const Backend& backend) {
   std::string missing;
-  const auto require = [&missing](const void* family, std::string_view name) {
-    if (!family) missing.append(missing.empty() ? "" : ", ").append(name);
+  const auto require = [&missing](const auto& family, std::string_view name) {
+    if (!is_full(family)) missing.append(missing.empty() ? "" : ", ").append(name);
   };
   require(backend.elementwise, "elementwise");
   require(backend.reduce, "reduce");
   require(backend.multi_tensor, "multi_tensor");
-  require(backend.rows, "rows");
+  require(backend.softmax, "softmax");
+  require(backend.cross_entropy, "cross_entropy");
+  require(backend.norm, "norm");
+  require(backend.embedding, "embedding");
   require(backend.gemm, "gemm");
   require(backend.convolution, "convolution");
   require(backend.pooling, "pooling");

@@ -2,6 +2,10 @@
 
 #include <string_view>
 
+#include "arguments/cross_entropy.hpp"
+#include "arguments/embedding.hpp"
+#include "arguments/norm.hpp"
+#include "arguments/softmax.hpp"
 #include "lockstep/backend/info.hpp"
 #include "lockstep/core/device.hpp"
 
@@ -19,7 +23,6 @@ class Gemm;
 class MultiTensor;
 class Pooling;
 class Reduce;
-class Rows;
 
 /// Kernel families of one backend. Non-owning: the families live as long as the program.
 struct Backend {
@@ -27,7 +30,10 @@ struct Backend {
   Elementwise* elementwise = nullptr;
   Reduce* reduce = nullptr;
   MultiTensor* multi_tensor = nullptr;
-  Rows* rows = nullptr;
+  kernels::SoftmaxKernels softmax = {};
+  kernels::CrossEntropyKernels cross_entropy = {};
+  kernels::NormKernels norm = {};
+  kernels::EmbeddingKernels embedding = {};
   Gemm* gemm = nullptr;
   Convolution* convolution = nullptr;
   Pooling* pooling = nullptr;

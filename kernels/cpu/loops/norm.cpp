@@ -8,7 +8,7 @@ namespace {
 using functional::SoloGroup;
 
 template <bool centred, class T>
-void norm(const NormArguments& a, std::int64_t begin, std::int64_t end) {
+void norm(const NormRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * a.columns;
@@ -22,7 +22,7 @@ void norm(const NormArguments& a, std::int64_t begin, std::int64_t end) {
 }
 
 template <bool centred, class T>
-void norm_backward(const NormArguments& a, std::int64_t begin, std::int64_t end) {
+void norm_backward(const NormRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t row = begin; row < end; ++row) {
     const T* const x = static_cast<const T*>(a.x) + row * a.columns;

@@ -7,7 +7,7 @@ namespace {
 using functional::SoloGroup;
 
 template <class T>
-void softmax(const SoftmaxArguments& a, std::int64_t begin, std::int64_t end) {
+void softmax(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t at = begin * a.columns; at < end * a.columns; at += a.columns) {
     T* const y = static_cast<T*>(a.out) + at;
@@ -20,7 +20,7 @@ void softmax(const SoftmaxArguments& a, std::int64_t begin, std::int64_t end) {
 }
 
 template <class T>
-void softmax_backward(const SoftmaxArguments& a, std::int64_t begin, std::int64_t end) {
+void softmax_backward(const SoftmaxRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t at = begin * a.columns; at < end * a.columns; at += a.columns) {
     T* const dx = static_cast<T*>(a.out) + at;
@@ -34,7 +34,7 @@ void softmax_backward(const SoftmaxArguments& a, std::int64_t begin, std::int64_
 }
 
 template <class T>
-auto row_of(const CrossEntropyArguments& a, std::int64_t row) {
+auto row_of(const CrossEntropyRows& a, std::int64_t row) {
   using A = AccumulateType<T>;
   return functional::CrossEntropyRow<A, T>{
       .logits = static_cast<const T*>(a.logits) + row * a.classes,
@@ -46,7 +46,7 @@ auto row_of(const CrossEntropyArguments& a, std::int64_t row) {
 }
 
 template <class T>
-void cross_entropy(const CrossEntropyArguments& a, std::int64_t begin, std::int64_t end) {
+void cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t row = begin; row < end; ++row) {
     const auto result = functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row));
@@ -58,7 +58,7 @@ void cross_entropy(const CrossEntropyArguments& a, std::int64_t begin, std::int6
 }
 
 template <class T>
-void cross_entropy_backward(const CrossEntropyArguments& a, std::int64_t begin, std::int64_t end) {
+void cross_entropy_backward(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   for (std::int64_t row = begin; row < end; ++row) {
     const A* const kept = static_cast<const A*>(a.statistics) + 2 * row;

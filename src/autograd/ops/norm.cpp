@@ -2,7 +2,6 @@
 
 #include "autograd/ops/common.hpp"
 #include "backend/elementwise.hpp"
-#include "backend/rows.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 
@@ -30,6 +29,11 @@ Tensor as_rows(const Tensor& x, std::int64_t columns) {
   return no_grad([&] { return x.reshape({columns ? x.numel() / columns : 0, columns}); });
 }
 
+/// The view of `as_rows`; absent if undefined.
+ArrayView rows_or_absent(const Tensor& x, std::int64_t columns) {
+  return x.defined() ? as_rows(x, columns).view() : ArrayView{};
+}
+
 /// A contiguous parameter in one dimension; absent if undefined.
 ArrayView flat_view(const Tensor& parameter) {
   if (!parameter.defined()) return {};
@@ -48,8 +52,14 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).rows->layer_norm(as_rows(y, columns).view(), mean.view(), rstd.view(), rows.view(),
-                                 flat_view(weight), flat_view(bias), eps, stream_of(x));
+  backend_of(x).norm.layer_norm({.y = as_rows(y, columns).view(),
+                                 .mean = mean.view(),
+                                 .rstd = rstd.view(),
+                                 .x = rows.view(),
+                                 .weight = flat_view(weight),
+                                 .bias = flat_view(bias),
+                                 .eps = eps},
+                                stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [normalized_shape, columns, x = SavedTensor(x),
                          weight = SavedTensor(weight), mean = SavedTensor(mean),
@@ -59,11 +69,16 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
     Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
     inputs.write_two(1, 2, normalized_shape, dy.options(),
                      [&](const Tensor& dweight, const Tensor& dbias, bool accumulate) {
-                       backend_of(dy).rows->layer_norm_backward(
-                           dx.defined() ? as_rows(dx, columns).view() : ArrayView{},
-                           flat_view(dweight), flat_view(dbias), as_rows(dy, columns).view(),
-                           as_rows(input, columns).view(), flat_view(scale), mean.get().view(),
-                           rstd.get().view(), accumulate, stream_of(dy));
+                       backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx, columns),
+                                                                .dweight = flat_view(dweight),
+                                                                .dbias = flat_view(dbias),
+                                                                .dy = as_rows(dy, columns).view(),
+                                                                .x = as_rows(input, columns).view(),
+                                                                .weight = flat_view(scale),
+                                                                .mean = mean.get().view(),
+                                                                .rstd = rstd.get().view(),
+                                                                .accumulate = accumulate},
+                                                               stream_of(dy));
                      });
     inputs.set(0, std::move(dx));
   });
@@ -78,27 +93,35 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).rows->rms_norm(as_rows(y, columns).view(), rstd.view(), rows.view(),
-                               flat_view(weight), eps, stream_of(x));
+  backend_of(x).norm.rms_norm({.y = as_rows(y, columns).view(),
+                               .rstd = rstd.view(),
+                               .x = rows.view(),
+                               .weight = flat_view(weight),
+                               .eps = eps},
+                              stream_of(x));
   if (!call.recording()) return y;
-  return call.record(
-      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get(), &scale = weight.get();
-        const Tensor dy = dy_in.contiguous();
-        Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-        const auto backward = [&](const Tensor& dweight, bool accumulate) {
-          backend_of(dy).rows->rms_norm_backward(
-              dx.defined() ? as_rows(dx, columns).view() : ArrayView{}, flat_view(dweight),
-              as_rows(dy, columns).view(), as_rows(input, columns).view(), flat_view(scale),
-              rstd.get().view(), accumulate, stream_of(dy));
-        };
-        if (inputs.wanted(1))
-          inputs.write(1, normalized_shape, dy.options(), backward);
-        else
-          backward({}, false);
-        inputs.set(0, std::move(dx));
-      });
+  return call.record(y,
+                     [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
+                      rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+                       const Tensor &input = x.get(), &scale = weight.get();
+                       const Tensor dy = dy_in.contiguous();
+                       Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+                       const auto backward = [&](const Tensor& dweight, bool accumulate) {
+                         backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx, columns),
+                                                                .dweight = flat_view(dweight),
+                                                                .dy = as_rows(dy, columns).view(),
+                                                                .x = as_rows(input, columns).view(),
+                                                                .weight = flat_view(scale),
+                                                                .rstd = rstd.get().view(),
+                                                                .accumulate = accumulate},
+                                                               stream_of(dy));
+                       };
+                       if (inputs.wanted(1))
+                         inputs.write(1, normalized_shape, dy.options(), backward);
+                       else
+                         backward({}, false);
+                       inputs.set(0, std::move(dx));
+                     });
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
@@ -137,16 +160,20 @@ Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t pa
   Shape shape = index_in.shape();
   shape.push_back(table.size(1));
   Tensor out = empty(shape, table.options());
-  backend_of(table).rows->embedding(as_table(out, index.numel()).view(), rows.view(), index.view(),
-                                    stream_of(table));
+  backend_of(table).embedding.forward(
+      {.out = as_table(out, index.numel()).view(), .table = rows.view(), .index = index.view()},
+      stream_of(table));
   if (!call.recording()) return out;
   return call.record(out, [padding_index, shape = table.shape(), index = SavedTensor(index)](
                               const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
     inputs.write(0, shape, dy.options(), [&](const Tensor& dtable, bool accumulate) {
-      backend_of(dy).rows->embedding_backward(
-          dtable.view(), as_table(dy, index.get().numel()).view(), index.get().view(),
-          padding_index, accumulate, stream_of(dy));
+      backend_of(dy).embedding.backward({.dtable = dtable.view(),
+                                         .dy = as_table(dy, index.get().numel()).view(),
+                                         .index = index.get().view(),
+                                         .padding_index = padding_index,
+                                         .accumulate = accumulate},
+                                        stream_of(dy));
     });
   });
 }

@@ -1,5 +1,4 @@
 #include "autograd/ops/common.hpp"
-#include "backend/rows.hpp"
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -13,15 +12,16 @@ Tensor softmax_rows(const OpDescriptor& op, const Tensor& x_in, bool log) {
   const OpCall call(op, x_in);
   const Tensor x = call.dense(0);
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).rows->softmax(y.view(), x.view(), log, stream_of(x));
+  backend_of(x).softmax.forward({.y = y.view(), .x = x.view(), .log = log}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [log, y = SavedTensor::of_result(y)](const Tensor& dy_in,
-                                                             InputGradients& inputs) {
-    const Tensor dy = dy_in.contiguous();
-    Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).rows->softmax_backward(dx.view(), dy.view(), y.get().view(), log, stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return call.record(
+      y, [log, y = SavedTensor::of_result(y)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = dy_in.contiguous();
+        Tensor dx = empty(dy.shape(), dy.options());
+        backend_of(dy).softmax.backward(
+            {.dx = dx.view(), .dy = dy.view(), .y = y.get().view(), .log = log}, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      });
 }
 
 Tensor softmax_along(const OpDescriptor& op, const Tensor& x, std::int64_t dim, bool log) {
@@ -55,10 +55,15 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
   const Shape rows{logits.size(0)};
   const Tensor loss = empty(rows, statistics), row_weight = empty(rows, statistics),
                kept = empty({logits.size(0), 2}, statistics);
-  const backend::CrossEntropyOptions row_options{options.ignore_index, options.label_smoothing};
-  backend_of(logits).rows->cross_entropy(loss.view(), kept.view(), row_weight.view(), logits.view(),
-                                         targets.view(), view_or_absent(weight), row_options,
-                                         stream_of(logits));
+  const kernels::CrossEntropyOptions row_options{options.ignore_index, options.label_smoothing};
+  backend_of(logits).cross_entropy.forward({.loss = loss.view(),
+                                            .statistics = kept.view(),
+                                            .row_weight = row_weight.view(),
+                                            .logits = logits.view(),
+                                            .targets = targets.view(),
+                                            .weight = view_or_absent(weight),
+                                            .options = row_options},
+                                           stream_of(logits));
   if (!call.recording()) return {loss, row_weight};
   const Tensor recorded =
       call.record(loss, [row_options, logits = SavedTensor(logits), targets = SavedTensor(targets),
@@ -66,9 +71,14 @@ RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                          kept = SavedTensor(kept)](const Tensor& dloss, InputGradients& inputs) {
         const Tensor& x = logits.get();
         Tensor dx = empty(x.shape(), x.options());
-        backend_of(x).rows->cross_entropy_backward(
-            dx.view(), dloss.view(), x.view(), targets.get().view(), view_or_absent(weight.get()),
-            kept.get().view(), row_options, stream_of(x));
+        backend_of(x).cross_entropy.backward({.dlogits = dx.view(),
+                                              .dloss = dloss.view(),
+                                              .logits = x.view(),
+                                              .targets = targets.get().view(),
+                                              .weight = view_or_absent(weight.get()),
+                                              .statistics = kept.get().view(),
+                                              .options = row_options},
+                                             stream_of(x));
         inputs.set(0, std::move(dx));
       });
   return {recorded, row_weight};

@@ -10,7 +10,10 @@ namespace lockstep::backend::cuda_families {
 Elementwise& elementwise();
 Reduce& reduce();
 MultiTensor& multi_tensor();
-Rows& rows();
+kernels::SoftmaxKernels softmax();
+kernels::CrossEntropyKernels cross_entropy();
+kernels::NormKernels norm();
+kernels::EmbeddingKernels embedding();
 Gemm& gemm();
 /// These four throw Unsupported for what needs cuDNN in a build without it.
 Convolution& convolution();

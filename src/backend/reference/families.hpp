@@ -1,25 +1,20 @@
 #pragma once
 
+#include "backend/backend.hpp"
+
 /// @file
 /// The kernel families of the reference backend, one per interface. Other CPU backends take from
 /// here what they do not have themselves.
 
 namespace lockstep::backend {
 
-class Attention;
-class BatchNorm;
-class Convolution;
-class Elementwise;
-class Gemm;
-class MultiTensor;
-class Pooling;
-class Reduce;
-class Rows;
-
 Elementwise& reference_elementwise();
 Reduce& reference_reduce();
 MultiTensor& reference_multi_tensor();
-Rows& reference_rows();
+kernels::SoftmaxKernels reference_softmax();
+kernels::CrossEntropyKernels reference_cross_entropy();
+kernels::NormKernels reference_norm();
+kernels::EmbeddingKernels reference_embedding();
 Gemm& reference_gemm();
 Convolution& reference_convolution();
 Pooling& reference_pooling();

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Embedding look-up in a contiguous table [entries, columns].
+
+namespace lockstep::kernels {
+
+/// out[i] = table[index[i]]. @throws InvalidArgument for an index out of range (CPU); on a GPU the
+/// row is NaN.
+struct EmbeddingArguments {
+  ArrayView out = {};  ///< [n, columns]
+  ArrayView table = {};
+  ArrayView index = {};  ///< i64 [n]
+};
+
+/// dtable[index[i]] += dy[i], except where index[i] == padding_index. The order of additions to a
+/// row is fixed.
+struct EmbeddingBackwardArguments {
+  ArrayView dtable = {}, dy = {}, index = {};
+  std::int64_t padding_index = -1;
+  bool accumulate = false;  ///< else dtable is zeroed first
+};
+
+/// Embedding of one backend. Work runs in the order of the stream.
+struct EmbeddingKernels {
+  void (*forward)(const EmbeddingArguments& arguments, StreamRef stream) = nullptr;
+  void (*backward)(const EmbeddingBackwardArguments& arguments, StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Layer norm and RMS norm over the rows of contiguous arrays [n, columns]. Statistics are f32, or
+/// f64 where the data is f64.
+
+namespace lockstep::kernels {
+
+/// y = (x - mean) * rstd * weight + bias (Ba et al. 2016).
+struct LayerNormArguments {
+  ArrayView y = {};
+  ArrayView mean = {}, rstd = {};  ///< [n], kept for backward
+  ArrayView x = {};
+  ArrayView weight = {}, bias = {};  ///< [columns]; may be absent
+  double eps = 1e-5;
+};
+
+/// Gradients of layer norm.
+struct LayerNormBackwardArguments {
+  ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
+  ArrayView dy = {}, x = {}, weight = {}, mean = {}, rstd = {};
+  bool accumulate = false;  ///< dweight and dbias are added to
+};
+
+/// y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019).
+struct RmsNormArguments {
+  ArrayView y = {};
+  ArrayView rstd = {};  ///< [n], kept for backward
+  ArrayView x = {};
+  ArrayView weight = {};  ///< [columns]; may be absent
+  double eps = 1e-5;
+};
+
+/// Gradients of RMS norm.
+struct RmsNormBackwardArguments {
+  ArrayView dx = {}, dweight = {};  ///< each may be absent
+  ArrayView dy = {}, x = {}, weight = {}, rstd = {};
+  bool accumulate = false;  ///< dweight is added to
+};
+
+/// Row norms of one backend. Work runs in the order of the stream.
+struct NormKernels {
+  void (*layer_norm)(const LayerNormArguments& arguments, StreamRef stream) = nullptr;
+  void (*layer_norm_backward)(const LayerNormBackwardArguments& arguments,
+                              StreamRef stream) = nullptr;
+  void (*rms_norm)(const RmsNormArguments& arguments, StreamRef stream) = nullptr;
+  void (*rms_norm_backward)(const RmsNormBackwardArguments& arguments, StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,59 @@
+#include "arguments/cross_entropy.hpp"
+
+#include "backend/reference/families.hpp"
+#include "backend/reference/rows.hpp"
+#include "cpu/norm.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+void check_targets(const ArrayView& targets, std::int64_t classes, std::int64_t ignore_index) {
+  LOCKSTEP_CHECK(targets.dtype == DType::i64 && host::contiguous_count(targets) >= 0,
+                 InvalidArgument, "cross_entropy: targets must be contiguous i64, got ",
+                 targets.dtype);
+  const auto* target = targets.as<std::int64_t>();
+  for (std::int64_t i = 0, n = targets.numel(); i < n; ++i)
+    LOCKSTEP_CHECK(target[i] == ignore_index || (target[i] >= 0 && target[i] < classes),
+                   InvalidArgument, "cross_entropy: target ", target[i], " of row ", i,
+                   " is outside [0, ", classes, ") and is not the ignored ", ignore_index);
+}
+
+/// What both directions read.
+template <class Arguments>
+host::CrossEntropyRows rows_to_judge(const Arguments& a, const host::Widened& weight) {
+  return {.logits = a.logits.data,
+          .targets = a.targets.template as<const std::int64_t>(),
+          .weight = weight.data(),
+          .statistics = a.statistics.data,
+          .classes = columns_of(a.logits),
+          .ignore_index = a.options.ignore_index,
+          .smoothing = a.options.label_smoothing};
+}
+
+void forward(const kernels::CrossEntropyArguments& a, StreamRef) {
+  const auto dtype = require_rows("cross_entropy", {&a.logits});
+  check_targets(a.targets, columns_of(a.logits), a.options.ignore_index);
+  const host::Widened weight(a.weight, host::accumulate_of(a.logits.dtype));
+  auto rows = rows_to_judge(a, weight);
+  rows.loss = a.loss.data;
+  rows.row_weight = a.row_weight.data;
+  run_rows(host::loops().rows.cross_entropy[dtype], rows, a.logits);
+}
+
+void backward(const kernels::CrossEntropyBackwardArguments& a, StreamRef) {
+  const auto dtype = require_rows("cross_entropy_backward", {&a.logits, &a.dlogits});
+  const host::Widened weight(a.weight, host::accumulate_of(a.logits.dtype));
+  auto rows = rows_to_judge(a, weight);
+  rows.dlogits = a.dlogits.data;
+  rows.dloss = a.dloss.data;
+  rows.dloss_stride = a.dloss.rank() ? a.dloss.strides.back() : 0;
+  run_rows(host::loops().rows.cross_entropy_backward[dtype], rows, a.logits);
+}
+
+}  // namespace
+
+kernels::CrossEntropyKernels reference_cross_entropy() {
+  return {.forward = forward, .backward = backward};
+}
+
+}  // namespace lockstep::backend

@@ -1,0 +1,106 @@
+#include "arguments/cross_entropy.hpp"
+
+#include "contract/backends.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr std::int64_t rows = 13, columns = 101;
+constexpr auto at(std::int64_t row, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+/// The log-sum-exp of a row.
+double lse(const Values& x, std::int64_t row) {
+  double top = -INFINITY, sum = 0;
+  for (int c = 0; c < columns; ++c) top = std::max(top, x[at(row, c)]);
+  for (int c = 0; c < columns; ++c) sum += std::exp(x[at(row, c)] - top);
+  return top + std::log(sum);
+}
+
+class CrossEntropyContract : public ContractTest {
+ protected:
+  const kernels::CrossEntropyKernels& family() { return backend().cross_entropy; }
+  DeviceArray statistics(const Shape& shape) const { return array(statistics_dtype(), shape); }
+};
+
+/// The loss of row r: (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c).
+double row_loss(const Values& x, std::int64_t r, std::int64_t target, const Values& weight,
+                double smoothing, double lse) {
+  double spread = 0;
+  for (int c = 0; c < columns; ++c)
+    spread += weight[static_cast<std::size_t>(c)] * (lse - x[at(r, c)]);
+  return (1 - smoothing) * weight[static_cast<std::size_t>(target)] * (lse - x[at(r, target)]) +
+         smoothing / columns * spread;
+}
+
+TEST_P(CrossEntropyContract, MatchesFormulasAndDifferences) {
+  const auto x = array({rows, columns}).randomize(1, -4, 4), dx = array({rows, columns});
+  const auto weight = array({columns}).randomize(3, 0.5, 2.0);
+  Values labels = random_values(rows, 5, 0, columns - 1);
+  for (double& label : labels) label = std::floor(label);
+  labels[4] = -100;
+  const auto targets = array(DType::i64, {rows}).set(labels);
+  const auto loss = statistics({rows}), kept = statistics({rows, 2}), counted = statistics({rows});
+  const auto dloss = statistics({rows}).set(Values(rows, 0.5));
+  for (const bool weighted : {false, true})
+    for (const double smoothing : {0.0, 0.1}) {
+      const ArrayView weights = weighted ? weight.view() : ArrayView{};
+      const kernels::CrossEntropyOptions options{.label_smoothing = smoothing};
+      family().forward({.loss = loss,
+                        .statistics = kept,
+                        .row_weight = counted,
+                        .logits = x,
+                        .targets = targets,
+                        .weight = weights,
+                        .options = options},
+                       stream());
+      family().backward({.dlogits = dx,
+                         .dloss = dloss,
+                         .logits = x,
+                         .targets = targets,
+                         .weight = weights,
+                         .statistics = kept,
+                         .options = options},
+                        stream());
+      const Values in = x.get();
+      const Values w = weighted ? weight.get() : Values(columns, 1.0);
+      Values expected(rows), counts(rows), slope(in.size());
+      for (int r = 0; r < rows; ++r) {
+        if (r == 4) continue;
+        const auto target = static_cast<std::int64_t>(labels[static_cast<std::size_t>(r)]);
+        const auto row = static_cast<std::size_t>(r);
+        expected[row] = row_loss(in, r, target, w, smoothing, lse(in, r));
+        counts[row] = w[static_cast<std::size_t>(target)];
+        for (int c = 0; c < columns; ++c) {
+          Values up = in, down = in;
+          up[at(r, c)] += 1e-5;
+          down[at(r, c)] -= 1e-5;
+          slope[at(r, c)] = 0.5 *
+                            (row_loss(up, r, target, w, smoothing, lse(up, r)) -
+                             row_loss(down, r, target, w, smoothing, lse(down, r))) /
+                            2e-5;
+        }
+      }
+      EXPECT_TRUE(close(loss.get(), expected, tolerance(4)));
+      EXPECT_TRUE(close(counted.get(), counts, tolerance()));
+      EXPECT_TRUE(close(dx.get(), slope, 1e-8 + tolerance(8)));
+    }
+}
+
+TEST_P(CrossEntropyContract, NamesABadTarget) {
+  if (GetParam().device.is_cuda()) return;
+  const auto x = array({2, 3}).randomize(1);
+  const auto targets = array(DType::i64, {2}).set({1, 3});
+  const auto loss = statistics({2}), kept = statistics({2, 2}), counted = statistics({2});
+  const kernels::CrossEntropyArguments arguments{
+      .loss = loss, .statistics = kept, .row_weight = counted, .logits = x, .targets = targets};
+  EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, CrossEntropyContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test

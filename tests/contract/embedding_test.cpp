@@ -1,0 +1,39 @@
+#include "arguments/embedding.hpp"
+
+#include "contract/backends.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class EmbeddingContract : public ContractTest {
+ protected:
+  const kernels::EmbeddingKernels& family() { return backend().embedding; }
+};
+
+TEST_P(EmbeddingContract, LooksUpAndSumsBack) {
+  const auto table = array({5, 3}).randomize(1), out = array({4, 3}), dtable = array({5, 3});
+  const auto index = array(DType::i64, {4}).set({2, 0, 2, 4});
+  family().forward({.out = out, .table = table, .index = index}, stream());
+  const Values rows_of = table.get();
+  Values expected;
+  for (const std::size_t row : {2u, 0u, 2u, 4u})
+    for (std::size_t c = 0; c < 3; ++c) expected.push_back(rows_of[row * 3 + c]);
+  EXPECT_EQ(out.get(), expected);
+
+  const auto dy = array({4, 3}).set({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  family().backward({.dtable = dtable, .dy = dy, .index = index, .padding_index = 4}, stream());
+  EXPECT_EQ(dtable.get(), (Values{4, 5, 6, 0, 0, 0, 8, 10, 12, 0, 0, 0, 0, 0, 0}));
+  family().backward({.dtable = dtable, .dy = dy, .index = index, .accumulate = true}, stream());
+  EXPECT_EQ(dtable.get(), (Values{8, 10, 12, 0, 0, 0, 16, 20, 24, 0, 0, 0, 10, 11, 12}));
+  if (GetParam().device.is_cuda()) return;
+  const auto bad = array(DType::i64, {4}).set({2, 0, 5, 4});
+  const kernels::EmbeddingArguments arguments{.out = out, .table = table, .index = bad};
+  EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, EmbeddingContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,136 @@
+#include "arguments/norm.hpp"
+
+#include "contract/backends.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr std::int64_t rows = 13, columns = 101;
+constexpr auto at(std::int64_t row, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+class NormContract : public ContractTest {
+ protected:
+  const kernels::NormKernels& family() { return backend().norm; }
+  DeviceArray statistics(const Shape& shape) const { return array(statistics_dtype(), shape); }
+};
+
+/// One normalisation in double: y, and by differences the gradients of sum(y * dy).
+double norm_objective(const Values& x, const Values& w, const Values& b, const Values& dy,
+                      bool centred, Values* y = nullptr) {
+  double total = 0;
+  for (int r = 0; r < rows; ++r) {
+    double mean = 0, squares = 0;
+    for (int c = 0; centred && c < columns; ++c) mean += x[at(r, c)] / columns;
+    for (int c = 0; c < columns; ++c) squares += std::pow(x[at(r, c)] - mean, 2) / columns;
+    for (int c = 0; c < columns; ++c) {
+      const auto k = static_cast<std::size_t>(c);
+      const double value = (x[at(r, c)] - mean) / std::sqrt(squares + 1e-5) * w[k] + b[k];
+      if (y) (*y)[at(r, c)] = value;
+      total += value * dy[at(r, c)];
+    }
+  }
+  return total;
+}
+
+Values differences(Values& values, const std::function<double()>& objective) {
+  Values slope;
+  for (double& value : values) {
+    const double held = value;
+    value = held + 1e-4;
+    const double up = objective();
+    value = held - 1e-4;
+    slope.push_back((up - objective()) / 2e-4);
+    value = held;
+  }
+  return slope;
+}
+
+TEST_P(NormContract, MatchFormulasAndDifferences) {
+  const auto x = array({rows, columns}).randomize(1, 1.0, 3.0);
+  const auto weight = array({columns}).randomize(2, 0.5, 1.5), bias = array({columns}).randomize(3);
+  const auto dy = array({rows, columns}).randomize(4);
+  for (const bool centred : {true, false}) {
+    const auto y = array({rows, columns}), dx = array({rows, columns});
+    const auto dweight = array({columns}), dbias = array({columns});
+    const auto mean = statistics({rows}), rstd = statistics({rows});
+    if (centred) {
+      family().layer_norm(
+          {.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias}, stream());
+      family().layer_norm_backward({.dx = dx,
+                                    .dweight = dweight,
+                                    .dbias = dbias,
+                                    .dy = dy,
+                                    .x = x,
+                                    .weight = weight,
+                                    .mean = mean,
+                                    .rstd = rstd},
+                                   stream());
+    } else {
+      family().rms_norm({.y = y, .rstd = rstd, .x = x, .weight = weight}, stream());
+      family().rms_norm_backward(
+          {.dx = dx, .dweight = dweight, .dy = dy, .x = x, .weight = weight, .rstd = rstd},
+          stream());
+    }
+    Values in = x.get(), w = weight.get(), b = centred ? bias.get() : Values(columns, 0.0);
+    const Values g = dy.get();
+    Values expected(in.size());
+    norm_objective(in, w, b, g, centred, &expected);
+    const auto objective = [&] { return norm_objective(in, w, b, g, centred); };
+    EXPECT_TRUE(close(y.get(), expected, tolerance(16)));
+    EXPECT_TRUE(close(dweight.get(), differences(w, objective), 1e-7 + tolerance(32)));
+    if (centred) {
+      EXPECT_TRUE(close(dbias.get(), differences(b, objective), 1e-7 + tolerance(32)));
+    }
+    EXPECT_TRUE(close(dx.get(), differences(in, objective), 1e-6 + tolerance(32)));
+
+    const Values before = dweight.get();
+    if (centred)
+      family().layer_norm_backward({.dweight = dweight,
+                                    .dy = dy,
+                                    .x = x,
+                                    .weight = weight,
+                                    .mean = mean,
+                                    .rstd = rstd,
+                                    .accumulate = true},
+                                   stream());
+    else
+      family().rms_norm_backward({.dweight = dweight,
+                                  .dy = dy,
+                                  .x = x,
+                                  .weight = weight,
+                                  .rstd = rstd,
+                                  .accumulate = true},
+                                 stream());
+    Values twice = before;
+    for (double& value : twice) value *= 2;
+    EXPECT_TRUE(close(dweight.get(), twice, tolerance(8)));
+  }
+}
+
+TEST_P(NormContract, GradientsDoNotDependOnThreads) {
+  const std::int64_t many = 5000;
+  const auto x = array({many, 64}).randomize(1), dy = array({many, 64}).randomize(2);
+  const auto mean = statistics({many}).set(Values(many, 0.0));
+  const auto rstd = statistics({many}).set(Values(many, 1.0));
+  const auto run = [&](int threads) {
+    const int before = num_threads();
+    set_num_threads(threads);
+    const auto dweight = array({64}), dbias = array({64});
+    family().layer_norm_backward(
+        {.dweight = dweight, .dbias = dbias, .dy = dy, .x = x, .mean = mean, .rstd = rstd},
+        stream());
+    set_num_threads(before);
+    return std::pair(dweight.get(), dbias.get());
+  };
+  EXPECT_EQ(run(1), run(3));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, NormContract,
+    ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
+
+}  // namespace
+}  // namespace lockstep::test
