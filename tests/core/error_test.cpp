@@ -20,3 +20,14 @@ TEST(Error, CarriesMessagePlaceAndStatus) {
 
 }  // namespace
 }  // namespace lockstep
+
+namespace ls = lockstep;
+
+TEST(ErrorOutsideTheNamespace, TakesItsKindWithAndWithoutAQualifier) {
+  const int asked = 3;
+  EXPECT_THROW(LOCKSTEP_CHECK(asked < 2, ls::InvalidArgument, "asked for ", asked),
+               ls::InvalidArgument);
+  EXPECT_THROW(LOCKSTEP_CHECK(asked < 2, ::lockstep::Unsupported, "asked for ", asked),
+               ls::Unsupported);
+  EXPECT_THROW(LOCKSTEP_CHECK(asked < 2, OutOfMemory, "asked for ", asked), ls::OutOfMemory);
+}

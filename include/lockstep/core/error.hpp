@@ -164,10 +164,16 @@ LOCKSTEP_COLD std::string concat(const Parts&... parts) {
 }  // namespace detail
 }  // namespace lockstep
 
-/// Throws `lockstep::kind` with a message streamed from the remaining arguments.
-#define LOCKSTEP_THROW(kind, ...) throw ::lockstep::kind(::lockstep::detail::concat(__VA_ARGS__))
+/// Throws an error of a kind, such as InvalidArgument or ls::InvalidArgument, with a message
+/// streamed from the remaining arguments.
+#define LOCKSTEP_THROW(kind, ...)                                         \
+  do {                                                                    \
+    auto lockstep_message = ::lockstep::detail::concat(__VA_ARGS__);      \
+    using namespace ::lockstep; /* so that the kind needs no qualifier */ \
+    throw kind(lockstep_message);                                         \
+  } while (false)
 
-/// Throws `lockstep::kind` unless the condition holds; the message is built only on failure.
+/// Throws an error of a kind unless the condition holds; the message is built only on failure.
 #define LOCKSTEP_CHECK(condition, kind, ...) \
   do {                                       \
     if (!(condition)) [[unlikely]]           \

@@ -173,7 +173,9 @@ class Tensor {
 
   /// @name In place
   /// Refused for tensors and operands that require a gradient unless recording is off
-  /// (NoGradGuard). Backward refuses to use a saved value that was changed so.
+  /// (NoGradGuard). Backward refuses to use a saved value that was changed so. An operand may be
+  /// the tensor itself, but not share memory with it otherwise; expanded tensors can only be
+  /// filled.
   /// @{
 
   /// this += alpha * other, broadcast to this shape. Returns itself.
