@@ -119,15 +119,15 @@ double accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
   return loss;
 }
 
-ls::optim::AdamW::Groups parameter_groups(const std::vector<Tensor>& parameters, const Options& o) {
+ls::optim::AdamW::Groups parameter_groups(const ls::NamedTensors& parameters, const Options& o) {
   const ls::optim::AdamWOptions decayed{
       .lr = o.lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .weight_decay = o.weight_decay};
   if (o.decay == "all") return {{parameters, decayed}};
   ls::optim::AdamWOptions plain = decayed;
   plain.weight_decay = 0;
-  std::vector<Tensor> matrices, others;
-  for (const Tensor& parameter : parameters)
-    (parameter.dim() >= 2 ? matrices : others).push_back(parameter);
+  ls::NamedTensors matrices, others;
+  for (const auto& [name, parameter] : parameters)
+    (parameter.dim() >= 2 ? matrices : others).emplace_back(name, parameter);
   return {{matrices, decayed}, {others, plain}};
 }
 
@@ -146,7 +146,7 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
 void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
            const ls::Session& session) {
   const std::int64_t steps = batches.steps(o.steps);
-  ls::optim::AdamW optimizer(parameter_groups(replica.parameters(), o));
+  ls::optim::AdamW optimizer(parameter_groups(replica.named_parameters(), o));
   ls::optim::LRScheduler scheduler(optimizer, schedule_of(o, steps));
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;

@@ -116,7 +116,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   auto model = ls::models::small_cnn();
   model->to(session.device());
   Replica replica(model, session.world());
-  ls::optim::AdamW optimizer(replica.parameters(), {.lr = o.lr});
+  ls::optim::AdamW optimizer(replica.named_parameters(), {.lr = o.lr});
   Loader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
                 {.batch_size = o.global_batch,
                  .drop_last = true,

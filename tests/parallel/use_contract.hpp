@@ -235,6 +235,19 @@ TYPED_TEST_P(UseContract, TakesOutputsOfAnyTypeAndLeavesSomeOut) {
   });
 }
 
+TYPED_TEST_P(UseContract, RunsTheHooksOfTheModuleItself) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(1);
+    Replica replica(net, share(group));
+    int calls = 0;
+    net->add_call_hooks({.before = [&](nn::Module&, std::span<const Tensor>) { ++calls; },
+                         .after = [&](nn::Module&, std::span<const Tensor>) { ++calls; }});
+    const Batch batch = Batch::of_step(0);
+    loss_of(replica(batch.x), batch).backward();
+    EXPECT_EQ(calls, 2);
+  });
+}
+
 TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule) {
   TypeParam::run([](Communicator& group) {
     const auto net = make_net(1), alone = make_net(1);
@@ -254,13 +267,16 @@ TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(
-    UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
-    AllowsSeveralForwardsBeforeTheirBackwardsInNoSync, AllowsSeveralBackwardsOfOneForwardInNoSync,
-    RefusesParametersThatChangedAfterWrapping, NamesUnusedParametersOnEveryRank,
-    TrainsAModuleInEvaluationMode, RefusesABypassAfterAForwardWithoutBackward,
-    RefusesABypassAfterALocalBackwardThatThrew,
-    ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
-    TakesOutputsOfAnyTypeAndLeavesSomeOut, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule);
+REGISTER_TYPED_TEST_SUITE_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
+                            AllowsSeveralForwardsBeforeTheirBackwardsInNoSync,
+                            AllowsSeveralBackwardsOfOneForwardInNoSync,
+                            RefusesParametersThatChangedAfterWrapping,
+                            NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode,
+                            RefusesABypassAfterAForwardWithoutBackward,
+                            RefusesABypassAfterALocalBackwardThatThrew,
+                            ReducesSeveralForwardsInOneBackwardWithUnusedParameters,
+                            ReducesTwoForwardsWithABackwardEach,
+                            TakesOutputsOfAnyTypeAndLeavesSomeOut, RunsTheHooksOfTheModuleItself,
+                            ReducesAParameterThatIsFrozenForTheStepOfAnotherModule);
 
 }  // namespace lockstep::parallel::testing

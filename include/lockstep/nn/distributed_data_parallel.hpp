@@ -87,11 +87,11 @@ class DistributedDataParallel {
                           const Options& options = {})
       : module_(std::move(module)), replica_(module_, std::move(group), options) {}
 
-  /// The module's forward.
+  /// Calls the module, its hooks included.
   template <class... Args>
   auto operator()(Args&&... args) {
     const autograd::TagGuard scope = replica_.record_forward();
-    return module_->forward(std::forward<Args>(args)...);
+    return module_(std::forward<Args>(args)...);
   }
 
   /// Backwards of the forwards made until the guard ends only accumulate on this rank; the first of
@@ -117,7 +117,9 @@ class DistributedDataParallel {
 
   /// The module.
   M& module() const { return *module_; }
-  /// Its parameters, for an optimizer.
+  /// Its parameters under their names, for an optimizer: its state is saved and loaded by them.
+  NamedTensors named_parameters() const { return module_->named_parameters(); }
+  /// Its parameters.
   std::vector<Tensor> parameters() const { return module_->parameters(); }
   /// Buckets and times of the last synchronised backward.
   const parallel::Reducer& reducer() const { return replica_.reducer(); }
