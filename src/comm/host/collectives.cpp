@@ -27,6 +27,7 @@ Collectives::Collectives(Transport& transport, std::string group, bool check_sig
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
 void Collectives::run(std::span<const Operation> operations) {
+  if (operations.size() == 1 && is_identity(operations.front())) return;  // not even the clock
   patience_ = {Clock::now() + timeout_of(operations), false};
   const auto is_pair = [](const Operation& operation) { return operation.is_point_to_point(); };
   if (std::ranges::any_of(operations, is_pair)) exchange_pairs(operations);
@@ -34,10 +35,13 @@ void Collectives::run(std::span<const Operation> operations) {
     if (!is_pair(operation)) run_collective(operation);
 }
 
+bool Collectives::is_identity(const Operation& operation) const {
+  return size_ == 1 && operation.kind == OperationKind::all_reduce &&
+         operation.reduction.kind != ReduceKind::scaled_sum;
+}
+
 void Collectives::run_collective(const Operation& operation) {
-  const bool is_identity = size_ == 1 && operation.kind == OperationKind::all_reduce &&
-                           operation.reduction.kind != ReduceKind::scaled_sum;
-  if (is_identity) return;
+  if (is_identity(operation)) return;
   patience_.eager = false;
   const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
   if (operation.kind == OperationKind::barrier || fits_greeting(bytes)) return run_small(operation);

@@ -89,6 +89,7 @@ class Collectives {
   bool take_in(Inbound& inbound, Incoming& message);
   void take_greeting(Inbound& inbound, const Operation& operation, std::size_t size);
 
+  bool is_identity(const Operation& operation) const;
   void run_collective(const Operation& operation);
   void queue_send(int peer, const std::byte* data, std::int64_t bytes);
   void queue_receive(int peer, std::byte* room, std::int64_t bytes);
