@@ -76,6 +76,14 @@ int run_here(const Fault& fault, bool with_fault) {
   }
 }
 
+bool holds_in_child(bool (*question)()) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) fail("fork");
+  if (child == 0) std::_Exit(question() ? 0 : 1);
+  return wait_for(child) == 0;
+}
+
 RunResult run_in_child(const Fault& fault, const RunOptions& options) {
   // The debug information is read once, here, rather than by each child.
   static const std::string own_place = simgpu::describe(simgpu::CallSite::here());

@@ -35,6 +35,9 @@ struct RunResult {
 /// have used the simulated GPU, nor have other threads.
 RunResult run_in_child(const Fault& fault, const RunOptions& options);
 
+/// Asks a question in a forked process, so that this one has not used the simulated GPU after it.
+bool holds_in_child(bool (*question)());
+
 /// Runs the program in this process. @return the exit code but for what reports make of it.
 int run_here(const Fault& fault, bool with_fault);
 

@@ -62,9 +62,11 @@ std::string place_of(const Fault& fault, const RunResult& result) {
   return (named ? "" : "NOT ") + joined(fault.places);
 }
 
-// Why a fault cannot be found here; null if it can.
+// Why a fault cannot be found here; null if it can. A child is asked: the simulated GPU reads its
+// settings once, and those of the programs are not made yet.
 const char* why_not_here(const Fault& fault) {
-  const bool is_seen = simgpu::host_watch() != simgpu::HostWatch::off;
+  static const bool is_seen =
+      holds_in_child([] { return simgpu::host_watch() != simgpu::HostWatch::off; });
   return fault.kind == "race with the host" && !is_seen
              ? "the host's accesses are not watched (LOCKSTEP_SIM_HOST_WATCH=off)"
              : nullptr;
