@@ -59,7 +59,7 @@ void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
     CommunicatorPtr group;
     try {
       ThreadBootstrap bootstrap(meeting, rank);
-      group = comm::make_nccl_communicator(bootstrap, cuda(rank), options);
+      group = comm::make_nccl_communicator(bootstrap, cuda(rank), options, nullptr);
       body(group);
       synchronize(current_stream(cuda(rank)));
     } catch (const std::exception& error) {
