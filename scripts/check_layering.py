@@ -200,7 +200,7 @@ def self_test():
         "src/backend/cudnn/a.cpp": ("cudnn_frontend.h", False),
         "src/backend/cuda/a.cpp": ("cudnn_frontend.h", True),
         "src/backend/onednn/a.cpp": ("dnnl.hpp", False),
-        "src/backend/reference/a.cpp": ("oneapi/dnnl/dnnl.hpp", True),
+        "src/backend/cpu/a.cpp": ("oneapi/dnnl/dnnl.hpp", True),
         "kernels/functional/a.hpp": ("lockstep/runtime/stream.hpp", True),
         "kernels/cpu/a.hpp": ("lockstep/tensor/tensor.hpp", True),
         "kernels/cuda/a.cu": ("cuda_runtime.h", False),

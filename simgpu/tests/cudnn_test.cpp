@@ -140,7 +140,7 @@ TEST(SimulatedCudnn, ConvolutionsRunInTheOrderOfTheStream) {
   DeviceArray x(DType::f32, conv.x.view().shape), w(DType::f32, conv.w.view().shape);
   x.set(conv.x.get());
   w.set(conv.w.get());
-  backend::reference().convolution->forward(expected, x, w, {}, {.padding = {1, 1}}, {});
+  backend::cpu().convolution->forward(expected, x, w, {}, {.padding = {1, 1}}, {});
   EXPECT_TRUE(conv.run(ConvDirection::forward));
   EXPECT_EQ(conv.y.get(), expected.get());
 }

@@ -16,7 +16,7 @@ namespace {
 
 /// The CPU backend of that name, or null.
 const Backend* find_cpu_backend(std::string_view name) {
-  if (name == reference().name) return &reference();
+  if (name == cpu().name) return &cpu();
   const Backend* fast = onednn();
   return fast && name == fast->name ? fast : nullptr;
 }
@@ -32,7 +32,7 @@ const Backend& require_cpu_backend(std::string_view name, std::string_view asked
 const Backend& initial_cpu_backend() {
   const char* wanted = std::getenv("LOCKSTEP_CPU_BACKEND");
   if (wanted && *wanted) return require_cpu_backend(wanted, "LOCKSTEP_CPU_BACKEND");
-  return complete(onednn() ? *onednn() : reference());
+  return complete(onednn() ? *onednn() : cpu());
 }
 
 std::atomic<const Backend*> chosen_cpu_backend{nullptr};  // null: not asked for yet
@@ -91,7 +91,7 @@ const Backend& of(Device device) {
 std::vector<std::string_view> cpu_backends() {
   std::vector<std::string_view> names;
   if (onednn()) names.push_back(onednn()->name);
-  names.push_back(reference().name);
+  names.push_back(cpu().name);
   return names;
 }
 

@@ -11,7 +11,7 @@
 
 /// @file
 /// The seam between ops and the code that computes them. A backend is a table of kernel families;
-/// it fills in those it has and takes the rest from the reference backend of its device.
+/// it fills in those it has and takes the rest from the complete backend of its device.
 
 namespace lockstep::backend {
 
@@ -45,9 +45,9 @@ struct Backend {
 /// so they need not ask. @throws Unsupported naming the backend and the families that it lacks.
 const Backend& complete(const Backend& backend);
 
-/// Plain loops on the CPU, for every dtype: what all others are tested against.
-const Backend& reference();
-/// oneDNN over the reference, or null where the build lacks it (`no_onednn.cpp`).
+/// Tuned loops on the CPU, for every op and dtype.
+const Backend& cpu();
+/// oneDNN over `cpu`, or null where the build lacks it (`no_onednn.cpp`).
 const Backend* onednn();
 /// cuBLASLt, cuDNN and own kernels, or null where the build lacks CUDA (`no_cuda.cpp`).
 const Backend* cuda();

@@ -35,7 +35,7 @@ inline std::vector<Target> targets(std::initializer_list<DType> dtypes) {
     if (!backend) return;
     for (const DType dtype : dtypes) all.push_back({backend, device, dtype});
   };
-  add(&backend::reference(), cpu);
+  add(&backend::cpu(), cpu);
   add(backend::onednn(), cpu);
   add(backend::cuda(), cuda(0));
   return all;

@@ -192,23 +192,23 @@ TEST_P(GemmContract, RepeatsItsResultsExactly) {
   EXPECT_EQ(first.get(), second.get());
 }
 
-TEST(ReferenceGemm, GivesTheSameBitsForAnyThreadCount) {
+TEST(CpuGemm, GivesTheSameBitsForAnyThreadCount) {
   DeviceArray a(DType::f32, {2, 200, 520}), b(DType::f32, {2, 520, 170});
   a.randomize(1);
   b.randomize(2);
   DeviceArray serial(DType::f32, {2, 200, 170}), parallel(DType::f32, {2, 200, 170});
   const int threads = num_threads();
   set_num_threads(1);
-  backend::reference().gemm->gemm({.out = serial, .a = a, .b = b}, {});
+  backend::cpu().gemm->gemm({.out = serial, .a = a, .b = b}, {});
   set_num_threads(4);
-  backend::reference().gemm->gemm({.out = parallel, .a = a, .b = b}, {});
+  backend::cpu().gemm->gemm({.out = parallel, .a = a, .b = b}, {});
   set_num_threads(threads);
   EXPECT_EQ(serial.get(), parallel.get());
 }
 
-TEST(ReferenceGemm, RefusesOperandsThatDoNotFit) {
+TEST(CpuGemm, RefusesOperandsThatDoNotFit) {
   DeviceArray a(DType::f32, {1, 2, 3}), b(DType::f32, {1, 4, 5}), out(DType::f32, {1, 2, 5});
-  EXPECT_THROW(backend::reference().gemm->gemm({.out = out, .a = a, .b = b}, {}), InvalidArgument);
+  EXPECT_THROW(backend::cpu().gemm->gemm({.out = out, .a = a, .b = b}, {}), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(LockstepInfo, ReportsBuildAndMachineAsText) {
   const auto result = run_command(command("lockstep_info", ""));
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* words : {"lockstep: ", "compiler: ", "zlib: ", "ops on the CPU: ", "reference",
+  for (const char* words : {"lockstep: ", "compiler: ", "zlib: ", "ops on the CPU: ", "cpu",
                             "kernels in use: ", "memory: ", "GPUs: ", "launcher: none",
                             "threads: ", "/dev/shm: ", "rank 0: bound to processors "})
     EXPECT_THAT(result.output, HasSubstr(words));

@@ -13,7 +13,7 @@ namespace lockstep::backend {
 
 /// Names of the CPU backends of this build, fastest first.
 std::vector<std::string_view> cpu_backends();
-/// Chooses the CPU backend for the whole process: "onednn" or "reference".
+/// Chooses the CPU backend for the whole process: "onednn" or "cpu".
 /// The environment variable LOCKSTEP_CPU_BACKEND sets the initial choice.
 /// @throws InvalidArgument naming the ones available.
 void use_cpu_backend(std::string_view name);

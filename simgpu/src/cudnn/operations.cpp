@@ -1,6 +1,6 @@
 // Stands in for lockstep's layer over cuDNN in builds with a simulated GPU.
 
-#include "backend/reference/families.hpp"
+#include "backend/cpu/families.hpp"
 #include "base/coverage.hpp"
 #include "cudnn/problem_text.hpp"
 #include "cudnn/queue.hpp"
@@ -15,7 +15,7 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
   if (!simgpu::cudnn::has_convolution(arrays, geometry)) return false;
   simgpu::cover_plan(simgpu::cudnn::problem_text(direction, arrays, geometry));
   const auto run = [=] {
-    Convolution& family = reference_convolution();
+    Convolution& family = cpu_convolution();
     switch (direction) {
       case ConvDirection::forward:
         return family.forward(arrays.result, arrays.image, arrays.weight, {}, geometry, {});
@@ -47,8 +47,8 @@ bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, 
                         {"out", arrays.out, true},
                         {"lse", arrays.lse, true}},
                        stream, [=] {
-                         reference_attention().forward(arrays.out, arrays.lse, arrays.q, arrays.k,
-                                                       arrays.v, arrays.mask, options, {});
+                         cpu_attention().forward(arrays.out, arrays.lse, arrays.q, arrays.k,
+                                                 arrays.v, arrays.mask, options, {});
                        });
   return true;
 }
@@ -68,9 +68,9 @@ bool attention_backward(const AttentionArrays& arrays, AttentionOptions options,
                         {"dk", arrays.dk, true},
                         {"dv", arrays.dv, true}},
                        stream, [=] {
-                         reference_attention().backward(
-                             arrays.dq, arrays.dk, arrays.dv, arrays.dout, arrays.q, arrays.k,
-                             arrays.v, arrays.out, arrays.lse, arrays.mask, options, {});
+                         cpu_attention().backward(arrays.dq, arrays.dk, arrays.dv, arrays.dout,
+                                                  arrays.q, arrays.k, arrays.v, arrays.out,
+                                                  arrays.lse, arrays.mask, options, {});
                        });
   return true;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "backend/reference/typed_row.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "cpu/attention_kernels.hpp"
 #include "cpu/scratch.hpp"
 

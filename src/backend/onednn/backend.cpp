@@ -6,7 +6,7 @@ namespace lockstep::backend {
 
 const Backend* onednn() {
   static const Backend table = [] {
-    Backend backend = reference();
+    Backend backend = cpu();
     backend.name = "onednn";
     backend.gemm = &onednn_gemm();
     backend.convolution = &onednn_convolution();

@@ -2,10 +2,10 @@
 #include <bit>
 #include <cmath>
 
+#include "backend/cpu/families.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
-#include "backend/reference/families.hpp"
 #include "backend/spatial.hpp"
 
 namespace lockstep::backend {
@@ -114,7 +114,7 @@ bool plain(std::initializer_list<const ArrayView*> vectors) {
   return true;
 }
 
-/// The primitive of a forward call, or null where the reference has to run it.
+/// The primitive of a forward call, or null where the `cpu` backend has to run it.
 dnn::Runnable* find_forward(Spec& spec, const ArrayView& y, const ArrayView& weight,
                             const ArrayView& bias) {
   const ArrayView& x = spec.x;
@@ -145,8 +145,8 @@ class OnednnBatchNorm final : public BatchNorm {
     if (plain({&save_mean, &save_rstd, &running_mean, &running_var, &weight, &bias}))
       runnable = find_forward(spec, y, weight, bias);
     if (!runnable)
-      return reference_batch_norm().train(y, save_mean, save_rstd, running_mean, running_var, x,
-                                          weight, bias, momentum, eps, stream);
+      return cpu_batch_norm().train(y, save_mean, save_rstd, running_mean, running_var, x, weight,
+                                    bias, momentum, eps, stream);
     run_forward(*runnable, y, x, save_mean.data, save_rstd.data, weight, bias);
     float* const variance = save_rstd.as<float>();
     const auto count = static_cast<double>(x.numel() / x.shape[1]);
@@ -164,8 +164,7 @@ class OnednnBatchNorm final : public BatchNorm {
     if (plain({&running_mean, &running_var, &weight, &bias}))
       runnable = find_forward(spec, y, weight, bias);
     if (!runnable)
-      return reference_batch_norm().eval(y, running_mean, running_var, x, weight, bias, eps,
-                                         stream);
+      return cpu_batch_norm().eval(y, running_mean, running_var, x, weight, bias, eps, stream);
     run_forward(*runnable, y, x, running_mean.data, running_var.data, weight, bias);
   }
 
@@ -184,8 +183,8 @@ class OnednnBatchNorm final : public BatchNorm {
       const Gradients gradients{dx, dweight, dbias, dy, x, weight};
       if (run_backward({.x = x, .backward = true}, gradients, save_mean.data, variance)) return;
     }
-    reference_batch_norm().train_backward(dx, dweight, dbias, dy, x, weight, save_mean, save_rstd,
-                                          stream);
+    cpu_batch_norm().train_backward(dx, dweight, dbias, dy, x, weight, save_mean, save_rstd,
+                                    stream);
   }
 
   void eval_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
@@ -197,8 +196,8 @@ class OnednnBatchNorm final : public BatchNorm {
     if (plain({&running_mean, &running_var}) &&
         run_backward(spec, gradients, running_mean.data, running_var.data))
       return;
-    reference_batch_norm().eval_backward(dx, dweight, dbias, dy, x, weight, running_mean,
-                                         running_var, eps, stream);
+    cpu_batch_norm().eval_backward(dx, dweight, dbias, dy, x, weight, running_mean, running_var,
+                                   eps, stream);
   }
 
  private:
@@ -215,7 +214,8 @@ class OnednnBatchNorm final : public BatchNorm {
       runnable.run({y.data, x.data, mean, variance});
   }
 
-  /// @returns false where the reference has to run it: it has no dx, or gradients but no weight.
+  /// @returns false where the `cpu` backend has to run it: it has no dx, or gradients but no
+  /// weight.
   static bool run_backward(Spec spec, const Gradients& g, void* mean, void* variance) {
     const bool weights = g.dweight || g.dbias;
     if (!g.dx || (weights && !g.weight) || !plain({&g.dweight, &g.dbias, &g.weight})) return false;

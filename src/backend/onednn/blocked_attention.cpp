@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "backend/attention.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "backend/onednn/attention_blocks.hpp"
 #include "backend/onednn/families.hpp"
-#include "backend/reference/families.hpp"
-#include "backend/reference/typed_row.hpp"
 #include "cpu/attention_kernels.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -193,8 +193,7 @@ class BlockedAttention final : public Attention {
   void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
                const ArrayView& v, const ArrayView& mask, AttentionOptions options,
                StreamRef stream) override {
-    if (!fits(q, k, v))
-      return reference_attention().forward(out, lse, q, k, v, mask, options, stream);
+    if (!fits(q, k, v)) return cpu_attention().forward(out, lse, q, k, v, mask, options, stream);
     const Call call{q, k, v, mask, options, Extents(q, k, v)};
     const std::int64_t heads = q.shape[1];
     parallel_for(q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -207,8 +206,7 @@ class BlockedAttention final : public Attention {
                 const ArrayView& out, const ArrayView& lse, const ArrayView& mask,
                 AttentionOptions options, StreamRef stream) override {
     if (!fits(q, k, v))
-      return reference_attention().backward(dq, dk, dv, dout, q, k, v, out, lse, mask, options,
-                                            stream);
+      return cpu_attention().backward(dq, dk, dv, dout, q, k, v, out, lse, mask, options, stream);
     const Call call{q, k, v, mask, options, Extents(q, k, v)};
     const Gradients gradients{dq, dk, dv, dout, lse};
     const std::int64_t groups = k.shape[1];

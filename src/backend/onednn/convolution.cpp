@@ -1,9 +1,9 @@
 #include <utility>
 
+#include "backend/cpu/families.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
-#include "backend/reference/families.hpp"
 #include "backend/spatial.hpp"
 
 namespace lockstep::backend {
@@ -33,7 +33,8 @@ struct Call {
   ArrayView x, weight, y, bias;
   ConvGeometry geometry;
 
-  /// False where only the reference can run it: other dtypes, orders, or operands that do not fit.
+  /// False where only the `cpu` backend can run it: other dtypes, orders, or operands that do not
+  /// fit.
   bool normalise() {
     if (x.rank() != 4 || weight.rank() != 4 || y.rank() != 4) return false;
     if (!dnn::trains(x.dtype) || x.dtype != weight.dtype || x.dtype != y.dtype) return false;
@@ -191,7 +192,7 @@ Plan backward_weight_plan(const Call& call) {
   });
 }
 
-/// The plan of a call, or null where the reference has to run it.
+/// The plan of a call, or null where the `cpu` backend has to run it.
 template <class Make>
 Plan* find_plan(Call& call, std::int64_t operation, Make&& make) {
   static thread_local dnn::PrimitiveCache<Plan> cache;
@@ -207,7 +208,7 @@ class OnednnConvolution final : public Convolution {
                const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
     Call call{x, weight, y, bias, geometry};
     Plan* plan = find_plan(call, 0, forward_plan);
-    if (!plan) return reference_convolution().forward(y, x, weight, bias, geometry, stream);
+    if (!plan) return cpu_convolution().forward(y, x, weight, bias, geometry, stream);
     void* const in = plan->x.bring_in(x.data);
     void* const taps = plan->weight.bring_in(weight.data);
     if (bias)
@@ -221,7 +222,7 @@ class OnednnConvolution final : public Convolution {
                      const ConvGeometry& geometry, StreamRef stream) override {
     Call call{dx, weight, dy, {}, geometry};
     Plan* plan = find_plan(call, 1, backward_data_plan);
-    if (!plan) return reference_convolution().backward_data(dx, dy, weight, geometry, stream);
+    if (!plan) return cpu_convolution().backward_data(dx, dy, weight, geometry, stream);
     void* const taps = plan->weight.bring_in(weight.data);
     void* const gradient = plan->y.bring_in(dy.data);
     plan->runnable.run({plan->x.place(dx.data), taps, gradient});
@@ -233,7 +234,7 @@ class OnednnConvolution final : public Convolution {
     Call call{x, dweight, dy, {}, geometry};
     Plan* plan = find_plan(call, 2, backward_weight_plan);
     if (!plan)
-      return reference_convolution().backward_weight(dweight, dy, x, geometry, accumulate, stream);
+      return cpu_convolution().backward_weight(dweight, dy, x, geometry, accumulate, stream);
     void* const in = plan->x.bring_in(x.data);
     void* const gradient = plan->y.bring_in(dy.data);
     void* const sums = accumulate ? dnn::working_memory(weight_slot, plan->weight_bytes)

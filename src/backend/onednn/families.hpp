@@ -2,7 +2,7 @@
 
 /// @file
 /// The kernel families that oneDNN computes. Each hands what the library lacks (f64, f16, unusual
-/// layouts) to the reference backend.
+/// layouts) to the `cpu` backend.
 
 namespace lockstep::backend {
 

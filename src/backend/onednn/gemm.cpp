@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "backend/backend.hpp"
+#include "backend/cpu/families.hpp"
 #include "backend/elementwise.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
-#include "backend/reference/families.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -187,17 +187,17 @@ class OnednnGemm final : public Gemm {
  public:
   void gemm(const GemmCall& call, StreamRef stream) override {
     GemmCall folded = call;
-    if (!fits(call)) return reference_gemm().gemm(call, stream);
+    if (!fits(call)) return cpu_gemm().gemm(call, stream);
     if (call.out.numel() == 0) return;
     fold_batch(folded);
     const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
                       : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
                                                            : plain(folded);
-    if (!done) reference_gemm().gemm(call, stream);
+    if (!done) cpu_gemm().gemm(call, stream);
   }
 
  private:
-  /// What is left to the reference: other dtypes, errors, an empty depth, rare accumulations.
+  /// What is left to the CPU kernels: other dtypes, errors, an empty depth, rare accumulations.
   static bool fits(const GemmCall& call) {
     const bool known = dnn::trains(call.a.dtype) && dnn::trains(call.out.dtype) &&
                        call.a.dtype == call.b.dtype && call.a.rank() == 3 && call.b.rank() == 3 &&
@@ -216,14 +216,14 @@ class OnednnGemm final : public Gemm {
   static bool gelu_bias(GemmCall call, StreamRef stream) {
     const ArrayView out = call.out;
     call.out = call.aux;
-    Elementwise* elementwise = reference().elementwise;
+    Elementwise* elementwise = cpu().elementwise;
     if (!elementwise || !multiply(call)) return false;
     elementwise->unary(UnaryOp::gelu_tanh, out, call.aux, {}, stream);
     return true;
   }
   static bool dgelu(GemmCall call, StreamRef stream) {
     call.bias = {};
-    Elementwise* elementwise = reference().elementwise;
+    Elementwise* elementwise = cpu().elementwise;
     if (!elementwise || !multiply(call)) return false;
     elementwise->unary_backward(UnaryOp::gelu_tanh, call.out, call.out, call.aux, {}, {}, stream);
     return true;

@@ -95,7 +95,7 @@ void on_refusal(const dnnl::error& error, std::string_view op,
   if (error.status != dnnl_invalid_arguments)
     throw OnednnError(problem.str(), error.status, error.what());
   LOCKSTEP_LOG(warning, "oneDNN refuses a ", problem.str(), ": ", error.what(),
-               "; the reference backend runs it");
+               "; the cpu backend runs it");
 }
 
 void* working_memory(int slot, std::size_t bytes) {

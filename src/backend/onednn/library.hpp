@@ -81,7 +81,7 @@ bool avoid_amx(Desc& desc) {
 }
 
 /// Called in the handler of an error while a primitive was made. Returns where oneDNN refuses the
-/// problem, which the reference backend has to run then, and says so once where that was not to be
+/// problem, which the `cpu` backend has to run then, and says so once where that was not to be
 /// expected. @param op, operands the problem. @throws OnednnError for every other failure.
 void on_refusal(const dnnl::error& error, std::string_view op,
                 std::initializer_list<const ArrayView*> operands);

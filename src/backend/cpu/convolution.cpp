@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/im2col.hpp"
+#include "backend/cpu/image.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "backend/gemm.hpp"
-#include "backend/reference/families.hpp"
-#include "backend/reference/im2col.hpp"
-#include "backend/reference/image.hpp"
-#include "backend/reference/typed_row.hpp"
 #include "cpu/scratch.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -110,7 +110,7 @@ void forward_image(const Products& products, const ArrayView& bias, std::int64_t
                         .b = transposed(products.weights(g)),
                         .epilogue = bias ? Epilogue::bias : Epilogue::none,
                         .bias = slice(bias, g * products.out_channels(), products.out_channels())};
-    reference_gemm().gemm(call, {});
+    cpu_gemm().gemm(call, {});
   }
 }
 
@@ -129,7 +129,7 @@ void backward_data_image(const Products& products, std::int64_t n) {
         .out = Products::matrix(matrix, dtype_of<Sum>, patches.rows(), patches.columns()),
         .a = transposed(products.weights(g)),
         .b = products.output(n, g)};
-    reference_gemm().gemm(call, {});
+    cpu_gemm().gemm(call, {});
     std::fill(image, image + channels * planes.positions, Sum(0));
     patches.scatter(image, matrix, g);
     for (std::int64_t c = 0; c < channels; ++c)
@@ -159,13 +159,13 @@ void backward_weight_group(const Products& products, const ArrayView& dweight, s
         .a = products.output(n, g),
         .b = transposed(Products::matrix(matrix, dtype_of<T>, patches.rows(), patches.columns())),
         .beta = 1};
-    reference_gemm().gemm(call, {});
+    cpu_gemm().gemm(call, {});
   }
   store_row(dweight, g * count, 1, sums, count);
 }
 
 /// Patches gathered into a matrix, then products.
-class ReferenceConvolution final : public Convolution {
+class CpuConvolution final : public Convolution {
  public:
   void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
                const ArrayView& bias, const ConvGeometry& geometry, StreamRef) override {
@@ -207,8 +207,8 @@ class ReferenceConvolution final : public Convolution {
 
 }  // namespace
 
-Convolution& reference_convolution() {
-  static ReferenceConvolution family;
+Convolution& cpu_convolution() {
+  static CpuConvolution family;
   return family;
 }
 

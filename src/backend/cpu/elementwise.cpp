@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "backend/reference/families.hpp"
+#include "backend/cpu/families.hpp"
 #include "cpu/copy.hpp"
 #include "cpu/random.hpp"
 #include "cpu/tiles.hpp"
@@ -49,7 +49,7 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   host::run_tiled(nest, operands, loop);
 }
 
-class ReferenceElementwise final : public Elementwise {
+class CpuElementwise final : public Elementwise {
  public:
   void unary(UnaryOp op, const ArrayView& y, const ArrayView& x, OpConstants constants,
              StreamRef) override {
@@ -175,8 +175,8 @@ class ReferenceElementwise final : public Elementwise {
 
 }  // namespace
 
-Elementwise& reference_elementwise() {
-  static ReferenceElementwise family;
+Elementwise& cpu_elementwise() {
+  static CpuElementwise family;
   return family;
 }
 

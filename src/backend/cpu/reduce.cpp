@@ -1,13 +1,13 @@
 #include "backend/reduce.hpp"
 
-#include "backend/reference/families.hpp"
+#include "backend/cpu/families.hpp"
 #include "cpu/index.hpp"
 #include "cpu/reduce.hpp"
 
 namespace lockstep::backend {
 namespace {
 
-class ReferenceReduce final : public Reduce {
+class CpuReduce final : public Reduce {
  public:
   void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate,
               StreamRef) override {
@@ -37,8 +37,8 @@ class ReferenceReduce final : public Reduce {
 
 }  // namespace
 
-Reduce& reference_reduce() {
-  static ReferenceReduce family;
+Reduce& cpu_reduce() {
+  static CpuReduce family;
   return family;
 }
 

@@ -1,7 +1,7 @@
 #include "arguments/cross_entropy.hpp"
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/rows.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/rows.hpp"
 #include "cpu/norm.hpp"
 
 namespace lockstep::backend {
@@ -52,7 +52,7 @@ void backward(const kernels::CrossEntropyBackwardArguments& a, StreamRef) {
 
 }  // namespace
 
-kernels::CrossEntropyKernels reference_cross_entropy() {
+kernels::CrossEntropyKernels cpu_cross_entropy() {
   return {.forward = forward, .backward = backward};
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/reference/families.hpp"
+#include "backend/cpu/families.hpp"
 #include "backend/spatial.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -187,7 +187,7 @@ void mean_backward_as(const ArrayView& dx, const ArrayView& dy, const Grid& cut)
 }
 
 /// Plain loops, one channel of one image at a time.
-class ReferencePooling final : public Pooling {
+class CpuPooling final : public Pooling {
  public:
   void max_forward(const ArrayView& y, const ArrayView& index, const ArrayView& x,
                    const PoolGeometry& geometry, StreamRef) override {
@@ -235,8 +235,8 @@ class ReferencePooling final : public Pooling {
 
 }  // namespace
 
-Pooling& reference_pooling() {
-  static ReferencePooling family;
+Pooling& cpu_pooling() {
+  static CpuPooling family;
   return family;
 }
 

@@ -1,7 +1,7 @@
 #include "cpu/embedding.hpp"
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/rows.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/rows.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -18,8 +18,6 @@ void backward(const kernels::EmbeddingBackwardArguments& a, StreamRef) {
 
 }  // namespace
 
-kernels::EmbeddingKernels reference_embedding() {
-  return {.forward = forward, .backward = backward};
-}
+kernels::EmbeddingKernels cpu_embedding() { return {.forward = forward, .backward = backward}; }
 
 }  // namespace lockstep::backend

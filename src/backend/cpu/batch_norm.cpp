@@ -2,9 +2,9 @@
 #include <cmath>
 #include <vector>
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/image.hpp"
-#include "backend/reference/typed_row.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/image.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "backend/spatial.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -189,7 +189,7 @@ void check(const ArrayView& x) {
 }
 
 /// Plain loops per channel, with sums in double.
-class ReferenceBatchNorm final : public BatchNorm {
+class CpuBatchNorm final : public BatchNorm {
  public:
   void train(const ArrayView& y, const ArrayView& save_mean, const ArrayView& save_rstd,
              const ArrayView& running_mean, const ArrayView& running_var, const ArrayView& x,
@@ -239,8 +239,8 @@ class ReferenceBatchNorm final : public BatchNorm {
 
 }  // namespace
 
-BatchNorm& reference_batch_norm() {
-  static ReferenceBatchNorm family;
+BatchNorm& cpu_batch_norm() {
+  static CpuBatchNorm family;
   return family;
 }
 

@@ -1,8 +1,8 @@
 #include "cpu/norm.hpp"
 
 #include "arguments/norm.hpp"
-#include "backend/reference/families.hpp"
-#include "backend/reference/rows.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/rows.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -71,7 +71,7 @@ void rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamRef) {
 
 }  // namespace
 
-kernels::NormKernels reference_norm() {
+kernels::NormKernels cpu_norm() {
   return {.layer_norm = layer_norm,
           .layer_norm_backward = layer_norm_backward,
           .rms_norm = rms_norm,

@@ -1,7 +1,7 @@
 #include "arguments/softmax.hpp"
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/rows.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/rows.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -22,6 +22,6 @@ void backward(const kernels::SoftmaxBackwardArguments& a, StreamRef) {
 
 }  // namespace
 
-kernels::SoftmaxKernels reference_softmax() { return {.forward = forward, .backward = backward}; }
+kernels::SoftmaxKernels cpu_softmax() { return {.forward = forward, .backward = backward}; }
 
 }  // namespace lockstep::backend

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/typed_row.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -166,7 +166,7 @@ void backward_group(const BackwardArrays& arrays, const AttentionOptions& option
 }
 
 /// One query at a time over all keys. Each (batch entry, head) is one thread's work.
-class ReferenceAttention final : public Attention {
+class CpuAttention final : public Attention {
  public:
   void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
                const ArrayView& v, const ArrayView& mask, AttentionOptions options,
@@ -200,8 +200,8 @@ class ReferenceAttention final : public Attention {
 
 }  // namespace
 
-Attention& reference_attention() {
-  static ReferenceAttention family;
+Attention& cpu_attention() {
+  static CpuAttention family;
   return family;
 }
 

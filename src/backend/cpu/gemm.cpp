@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/reference/families.hpp"
-#include "backend/reference/typed_row.hpp"
+#include "backend/cpu/families.hpp"
+#include "backend/cpu/typed_row.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/gemm_pack.hpp"
 #include "cpu/loops.hpp"
@@ -208,7 +208,7 @@ Product oriented(const GemmCall& call) {
 
 /// Every strided layout and floating dtype. Each element's sum runs over the depth in a fixed
 /// order, so results do not depend on the number of threads.
-class ReferenceGemm final : public Gemm {
+class CpuGemm final : public Gemm {
  public:
   void gemm(const GemmCall& call, StreamRef) override {
     check(call);
@@ -221,8 +221,8 @@ class ReferenceGemm final : public Gemm {
 
 }  // namespace
 
-Gemm& reference_gemm() {
-  static ReferenceGemm family;
+Gemm& cpu_gemm() {
+  static CpuGemm family;
   return family;
 }
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/cpu/families.hpp"
 #include "backend/elementwise.hpp"
 #include "backend/optimizer_coefficients.hpp"
-#include "backend/reference/families.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -132,7 +132,7 @@ double square_sum_of(const ArrayView& array) {
   return total;
 }
 
-class ReferenceMultiTensor final : public MultiTensor {
+class CpuMultiTensor final : public MultiTensor {
  public:
   void sgd(std::span<const OptimizerTensors> tensors, const SgdConstants& c, StreamRef) override {
     const SgdCoefficients coefficients = coefficients_of(c);
@@ -167,8 +167,8 @@ class ReferenceMultiTensor final : public MultiTensor {
     const double factor = limit / (std::sqrt(*square_sum.as<double>()) + 1e-6);
     if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
     for (const ArrayView& array : arrays)
-      reference_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0},
-                                    stream);
+      cpu_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0},
+                              stream);
   }
 
  private:
@@ -182,8 +182,8 @@ class ReferenceMultiTensor final : public MultiTensor {
 
 }  // namespace
 
-MultiTensor& reference_multi_tensor() {
-  static ReferenceMultiTensor family;
+MultiTensor& cpu_multi_tensor() {
+  static CpuMultiTensor family;
   return family;
 }
 

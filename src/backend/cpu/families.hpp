@@ -1,0 +1,24 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+/// @file
+/// The kernel families of the `cpu` backend, one per interface. Other CPU backends take from
+/// here what they do not have themselves.
+
+namespace lockstep::backend {
+
+Elementwise& cpu_elementwise();
+Reduce& cpu_reduce();
+MultiTensor& cpu_multi_tensor();
+kernels::SoftmaxKernels cpu_softmax();
+kernels::CrossEntropyKernels cpu_cross_entropy();
+kernels::NormKernels cpu_norm();
+kernels::EmbeddingKernels cpu_embedding();
+Gemm& cpu_gemm();
+Convolution& cpu_convolution();
+Pooling& cpu_pooling();
+BatchNorm& cpu_batch_norm();
+Attention& cpu_attention();
+
+}  // namespace lockstep::backend
