@@ -28,13 +28,14 @@ struct Plan {
   Nest folded;  ///< operand: in
 };
 
-Plan make_plan(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate) {
+Plan make_plan(const kernels::ReduceArguments& arguments) {
+  const ArrayView &out = arguments.out, &in = arguments.in;
   Shape kept = in.shape, folded = in.shape;
   for (int d = 0; d < in.rank(); ++d) (out.shape[d] == in.shape[d] ? folded : kept)[d] = 1;
-  return {.op = op,
+  return {.op = arguments.op,
           .out = out,
           .in = in,
-          .accumulate = accumulate,
+          .accumulate = arguments.accumulate,
           .type = accumulate_of(in.dtype),
           .kept = make_nest(kept, {&out.strides, &in.strides}),
           .folded = make_nest(folded, {&in.strides})};
@@ -269,13 +270,15 @@ bool can_hold(ReduceOp op, DType out, DType in) {
   return out == in && lockstep::size_of(in) > 1;
 }
 
-void check(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate) {
+void check(const kernels::ReduceArguments& arguments) {
+  const ReduceOp op = arguments.op;
+  const ArrayView &out = arguments.out, &in = arguments.in;
   const auto name = reduce_names[static_cast<std::size_t>(op)];
   LOCKSTEP_CHECK(
       can_hold(op, out.dtype, in.dtype) && loops().reduce_row(accumulate_of(in.dtype), op),
       Unsupported, name, ": dtype ", in.dtype, " into ", out.dtype,
       " is not offered on device cpu");
-  LOCKSTEP_CHECK(!accumulate || op == ReduceOp::sum, InvalidArgument, name,
+  LOCKSTEP_CHECK(!arguments.accumulate || op == ReduceOp::sum, InvalidArgument, name,
                  ": only sum accumulates into its output");
   bool fits = out.rank() == in.rank();
   for (int d = 0; fits && d < in.rank(); ++d)
@@ -286,9 +289,9 @@ void check(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumula
 
 }  // namespace
 
-void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate) {
-  check(op, out, in, accumulate);
-  const Plan plan = make_plan(op, out, in, accumulate);
+void reduce(const kernels::ReduceArguments& arguments, StreamRef) {
+  check(arguments);
+  const Plan plan = make_plan(arguments);
   if (plan.kept.total == 0) return;
   if (plan.folded.total == 0) return fill_empty(plan);
   switch (plan.type) {

@@ -1,9 +1,12 @@
+#include "arguments/optimizer_coefficients.hpp"
 #include "cuda/chunk_table.hpp"
 #include "cuda/multi_tensor.hpp"
 #include "cuda/row_access.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
+
+using kernels::OptimizerTensors;
 
 constexpr int threads = 256;
 
@@ -71,26 +74,36 @@ struct Adam {
   }
 };
 
+/// The k-th array of a tensor, in the order in which update_kernel takes them.
+const ArrayView& array_of(const OptimizerTensors& tensors, int k) {
+  const ArrayView* const arrays[] = {&tensors.parameter, &tensors.gradient,   &tensors.state1,
+                                     &tensors.state2,    &tensors.max_state2, &tensors.master};
+  return *arrays[k];
+}
+
+/// Only the states that the rule uses need to fit.
 /// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
-void check_arrays(const OptimizerArrays& arrays, DType wide) {
-  const DType parameter = arrays[0].dtype;
-  LOCKSTEP_CHECK(arrays[1].dtype == parameter, Unsupported, "optimizer: a ", arrays[1].dtype,
-                 " gradient of a ", parameter, " parameter on device cuda");
-  for (std::size_t k = 2; k < arrays.size(); ++k)
-    LOCKSTEP_CHECK(!arrays[k] || arrays[k].dtype == wide, InvalidArgument,
-                   "optimizer: ", arrays[k].dtype, " state of a ", parameter,
-                   " parameter; it must be ", wide);
-  for (const ArrayView& view : arrays)
-    LOCKSTEP_CHECK(!view || (view.is_contiguous() && view.numel() == arrays[0].numel()),
-                   InvalidArgument, "optimizer: arrays must be contiguous and of one size, got ",
-                   view.shape, " with strides ", view.strides);
+void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
+  const ArrayView& parameter = tensors.parameter;
+  LOCKSTEP_CHECK(tensors.gradient.dtype == parameter.dtype, Unsupported, "optimizer: a ",
+                 tensors.gradient.dtype, " gradient of a ", parameter.dtype,
+                 " parameter on device cuda");
+  for (int k = 0; k < 6; ++k) {
+    const ArrayView& view = array_of(tensors, k);
+    const bool is_state = k >= 2 && k < 5;
+    if (!view || (is_state && k >= 2 + states)) continue;
+    LOCKSTEP_CHECK(k < 2 || view.dtype == wide, InvalidArgument, "optimizer: ", view.dtype,
+                   " state of a ", parameter.dtype, " parameter; it must be ", wide);
+    LOCKSTEP_CHECK(view.is_contiguous() && view.numel() == parameter.numel(), InvalidArgument,
+                   "optimizer: arrays must be contiguous and of one size, got ", view.shape,
+                   " with strides ", view.strides);
+  }
 }
 
 template <class T, bool has_master, class Rule>
-void launch_updates(std::span<const OptimizerArrays> run, const Rule& rule, StreamRef stream) {
+void launch_updates(std::span<const OptimizerTensors> run, const Rule& rule, StreamRef stream) {
   for_each_table<6>(
-      run.size(),
-      [&](std::size_t i, int k) -> const ArrayView& { return run[i][static_cast<std::size_t>(k)]; },
+      run.size(), [&](std::size_t i, int k) -> const ArrayView& { return array_of(run[i], k); },
       [&](const ChunkTable<6>& table, unsigned blocks) {
         launch(stream, blocks, threads, 0, update_kernel<T, Rule, has_master>, table, rule);
       });
@@ -99,19 +112,19 @@ void launch_updates(std::span<const OptimizerArrays> run, const Rule& rule, Stre
 /// Updates all neighbours that have one dtype, with master copies or without, together.
 /// `rule_of(A{})` makes the rule in accumulation type A.
 template <class RuleOf>
-void update(std::span<const OptimizerArrays> list, const RuleOf& rule_of, StreamRef stream) {
+void update(std::span<const OptimizerTensors> list, const RuleOf& rule_of, StreamRef stream) {
   for (std::size_t first = 0; first < list.size();) {
-    const DType dtype = list[first][0].dtype;
-    const bool has_master = static_cast<bool>(list[first][5]);
+    const DType dtype = list[first].parameter.dtype;
+    const bool has_master = static_cast<bool>(list[first].master);
     std::size_t last = first;
-    while (last < list.size() && list[last][0].dtype == dtype &&
-           static_cast<bool>(list[last][5]) == has_master)
+    while (last < list.size() && list[last].parameter.dtype == dtype &&
+           static_cast<bool>(list[last].master) == has_master)
       ++last;
     const auto run = list.subspan(first, last - first);
     dispatch_floating(dtype, "optimizer", [&]<class T>(TypeTag<T>) {
       using A = AccumulateType<T>;
-      for (const OptimizerArrays& each : run) check_arrays(each, dtype_of<A>);
       const auto rule = rule_of(A{});
+      for (const OptimizerTensors& each : run) check_arrays(each, rule.states, dtype_of<A>);
       if (!has_master) return launch_updates<T, false>(run, rule, stream);
       LOCKSTEP_CHECK((!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ", dtype,
                      " parameter needs no master copy");
@@ -185,49 +198,57 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
 
 }  // namespace
 
-void sgd(std::span<const OptimizerArrays> list, const SgdCoefficients& c, StreamRef stream) {
-  if (c.momentum != 0)
+void sgd(const kernels::SgdArguments& arguments, StreamRef stream) {
+  const SgdCoefficients c = kernels::coefficients_of(arguments);
+  const auto run = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
     update(
-        list, [&]<class A>(A) { return Sgd<A, true>{functional::SgdRule<A, true>(c)}; }, stream);
-  else
-    update(
-        list, [&]<class A>(A) { return Sgd<A, false>{functional::SgdRule<A, false>(c)}; }, stream);
-}
-
-void adam(std::span<const OptimizerArrays> list, const AdamCoefficients& c, StreamRef stream) {
-  if (!list.empty() && list[0][4])
-    update(
-        list, [&]<class A>(A) { return Adam<A, true>{functional::AdamRule<A, true>(c)}; }, stream);
-  else
-    update(
-        list, [&]<class A>(A) { return Adam<A, false>{functional::AdamRule<A, false>(c)}; },
+        arguments.tensors,
+        [&]<class A>(A) { return Sgd<A, has_momentum>{functional::SgdRule<A, has_momentum>(c)}; },
         stream);
+  };
+  if (arguments.momentum != 0)
+    run(std::true_type{});
+  else
+    run(std::false_type{});
 }
 
-std::size_t square_sum_scratch_bytes(std::span<const ArrayView> arrays) {
+void adam(const kernels::AdamArguments& arguments, StreamRef stream) {
+  const AdamCoefficients c = kernels::coefficients_of(arguments);
+  const auto run = [&]<bool amsgrad>(std::bool_constant<amsgrad>) {
+    update(
+        arguments.tensors,
+        [&]<class A>(A) { return Adam<A, amsgrad>{functional::AdamRule<A, amsgrad>(c)}; }, stream);
+  };
+  if (arguments.amsgrad)
+    run(std::true_type{});
+  else
+    run(std::false_type{});
+}
+
+std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments) {
   std::int64_t chunks = 0;
-  for (const ArrayView& array : arrays) chunks += chunks_of(array.numel());
+  for (const ArrayView& array : arguments.arrays) chunks += chunks_of(array.numel());
   return static_cast<std::size_t>(chunks) * sizeof(double);
 }
 
-void square_sum(const ArrayView& out, std::span<const ArrayView> arrays, void* scratch,
-                StreamRef stream) {
+void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, StreamRef stream) {
   auto* const partial = static_cast<double*>(scratch);
   std::int64_t used = 0;
-  for_each_array_table(
-      arrays, "square_sum", [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
-        launch(stream, blocks, threads, 0, square_sum_kernel<T>, table, partial + used);
-        used += blocks;
-      });
-  launch(stream, 1, threads, 0, add_partials_kernel, out.as<double>(), partial, used);
+  for_each_array_table(arguments.arrays, "square_sum",
+                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
+                         launch(stream, blocks, threads, 0, square_sum_kernel<T>, table,
+                                partial + used);
+                         used += blocks;
+                       });
+  launch(stream, 1, threads, 0, add_partials_kernel, arguments.out.as<double>(), partial, used);
 }
 
-void clip(std::span<const ArrayView> arrays, const ArrayView& square_sum, double limit,
-          StreamRef stream) {
-  for_each_array_table(
-      arrays, "clip", [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
-        launch(stream, blocks, threads, 0, clip_kernel<T>, table, square_sum.as<double>(), limit);
-      });
+void clip(const kernels::ClipArguments& arguments, StreamRef stream) {
+  for_each_array_table(arguments.arrays, "clip",
+                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
+                         launch(stream, blocks, threads, 0, clip_kernel<T>, table,
+                                arguments.square_sum.as<double>(), arguments.limit);
+                       });
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -124,16 +124,15 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <ReduceOp op, class T, class Out>
-void run(const ArrayView& out, const ArrayView& in, bool accumulate, void* scratch,
-         StreamRef stream) {
+void run(const kernels::ReduceArguments& arguments, void* scratch, StreamRef stream) {
   using A = AccumulateType<T>;
-  ReducePlan plan = plan_reduce(out, in);
+  ReducePlan plan = plan_reduce(arguments.out, arguments.in);
   // No share of the terms may be empty: it would have no partial result.
   const std::uint32_t each = (plan.reduced.count + plan.splits - 1) / plan.splits;
   if (each > 0) plan.splits = (plan.reduced.count + each - 1) / each;
-  Ends<op, T, Out> ends{out.as<Out>(), in.as<T>(),
+  Ends<op, T, Out> ends{arguments.out.as<Out>(), arguments.in.as<T>(),
                         plan.splits > 1 ? static_cast<A*>(scratch) : nullptr,
-                        static_cast<A>(plan.reduced.count), accumulate};
+                        static_cast<A>(plan.reduced.count), arguments.accumulate};
   const std::uint32_t outputs = plan.kept.count;
   if (plan.along_rows)
     launch(stream, dim3(outputs < 65535 ? outputs : 65535, plan.splits), dim3(block_threads), 0,
@@ -148,52 +147,49 @@ void run(const ArrayView& out, const ArrayView& in, bool accumulate, void* scrat
 }
 
 template <ReduceOp op>
-void run_op(const char* name, const ArrayView& out, const ArrayView& in, bool accumulate,
-            void* scratch, StreamRef stream) {
+void run_op(const char* name, const kernels::ReduceArguments& arguments, void* scratch,
+            StreamRef stream) {
   constexpr bool integers = op != ReduceOp::mean && op != ReduceOp::square_sum;
   constexpr bool adds = op == ReduceOp::sum || op == ReduceOp::square_sum;
+  const DType out = arguments.out.dtype, in = arguments.in.dtype;
   const auto typed = [&]<class T>(TypeTag<T>) {
     if constexpr (adds)
-      if (out.dtype != in.dtype && out.dtype == dtype_of<AccumulateType<T>>)
-        return run<op, T, AccumulateType<T>>(out, in, accumulate, scratch, stream);
-    LOCKSTEP_CHECK(out.dtype == in.dtype, Unsupported, name, ": dtype ", in.dtype, " into ",
-                   out.dtype, " is not offered on device ", stream.device);
+      if (out != in && out == dtype_of<AccumulateType<T>>)
+        return run<op, T, AccumulateType<T>>(arguments, scratch, stream);
+    LOCKSTEP_CHECK(out == in, Unsupported, name, ": dtype ", in, " into ", out,
+                   " is not offered on device ", stream.device);
     // Bytes and bool are counted in i64 only.
-    if constexpr (sizeof(T) > 1) run<op, T, T>(out, in, accumulate, scratch, stream);
+    if constexpr (sizeof(T) > 1) run<op, T, T>(arguments, scratch, stream);
   };
   if constexpr (integers) {
-    if (in.dtype == DType::i64) return typed(TypeTag<std::int64_t>{});
-    if (in.dtype == DType::i32) return typed(TypeTag<std::int32_t>{});
+    if (in == DType::i64) return typed(TypeTag<std::int64_t>{});
+    if (in == DType::i32) return typed(TypeTag<std::int32_t>{});
   }
   if constexpr (op == ReduceOp::sum) {
-    const bool counted = out.dtype == DType::i64;
-    if (in.dtype == DType::u8 && counted) return typed(TypeTag<std::uint8_t>{});
-    if (in.dtype == DType::boolean && counted) return typed(TypeTag<bool>{});
+    const bool counted = out == DType::i64;
+    if (in == DType::u8 && counted) return typed(TypeTag<std::uint8_t>{});
+    if (in == DType::boolean && counted) return typed(TypeTag<bool>{});
   }
-  dispatch_floating(in.dtype, name, typed);
+  dispatch_floating(in, name, typed);
 }
 
 }  // namespace
 
-std::size_t reduce_scratch_bytes(const ArrayView& out, const ArrayView& in) {
-  if (out.numel() == 0 || in.numel() == 0) return 0;
-  const ReducePlan plan = plan_reduce(out, in);
+std::size_t reduce_scratch_bytes(const kernels::ReduceArguments& arguments) {
+  if (arguments.out.numel() == 0 || arguments.in.numel() == 0) return 0;
+  const ReducePlan plan = plan_reduce(arguments.out, arguments.in);
   return plan.splits > 1 ? std::size_t{8} * plan.splits * plan.kept.count : 0;
 }
 
-void reduce(ReduceOp op, const ArrayView& out, const ArrayView& in, bool accumulate, void* scratch,
-            StreamRef stream) {
-  if (out.numel() == 0) return;
-  switch (op) {
-    case ReduceOp::sum: return run_op<ReduceOp::sum>("sum", out, in, accumulate, scratch, stream);
-    case ReduceOp::mean:
-      return run_op<ReduceOp::mean>("mean", out, in, accumulate, scratch, stream);
-    case ReduceOp::amax:
-      return run_op<ReduceOp::amax>("amax", out, in, accumulate, scratch, stream);
-    case ReduceOp::amin:
-      return run_op<ReduceOp::amin>("amin", out, in, accumulate, scratch, stream);
+void reduce(const kernels::ReduceArguments& arguments, void* scratch, StreamRef stream) {
+  if (arguments.out.numel() == 0) return;
+  switch (arguments.op) {
+    case ReduceOp::sum: return run_op<ReduceOp::sum>("sum", arguments, scratch, stream);
+    case ReduceOp::mean: return run_op<ReduceOp::mean>("mean", arguments, scratch, stream);
+    case ReduceOp::amax: return run_op<ReduceOp::amax>("amax", arguments, scratch, stream);
+    case ReduceOp::amin: return run_op<ReduceOp::amin>("amin", arguments, scratch, stream);
     case ReduceOp::square_sum:
-      return run_op<ReduceOp::square_sum>("square_sum", out, in, accumulate, scratch, stream);
+      return run_op<ReduceOp::square_sum>("square_sum", arguments, scratch, stream);
   }
 }
 

@@ -60,7 +60,8 @@ const Backend& complete(const Backend& backend) {
     if (!is_full(family)) missing.append(missing.empty() ? "" : ", ").append(name);
   };
   require(backend.elementwise, "elementwise");
-  require(backend.reduce, "reduce");
+  require(backend.reduction, "reduction");
+  require(backend.index, "index");
   require(backend.multi_tensor, "multi_tensor");
   require(backend.softmax, "softmax");
   require(backend.cross_entropy, "cross_entropy");

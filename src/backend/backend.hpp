@@ -4,7 +4,10 @@
 
 #include "arguments/cross_entropy.hpp"
 #include "arguments/embedding.hpp"
+#include "arguments/index.hpp"
+#include "arguments/multi_tensor.hpp"
 #include "arguments/norm.hpp"
+#include "arguments/reduction.hpp"
 #include "arguments/softmax.hpp"
 #include "lockstep/backend/info.hpp"
 #include "lockstep/core/device.hpp"
@@ -20,16 +23,15 @@ class BatchNorm;
 class Convolution;
 class Elementwise;
 class Gemm;
-class MultiTensor;
 class Pooling;
-class Reduce;
 
 /// Kernel families of one backend. Non-owning: the families live as long as the program.
 struct Backend {
   std::string_view name;
   Elementwise* elementwise = nullptr;
-  Reduce* reduce = nullptr;
-  MultiTensor* multi_tensor = nullptr;
+  kernels::ReductionKernels reduction = {};
+  kernels::IndexKernels index = {};
+  kernels::MultiTensorKernels multi_tensor = {};
   kernels::SoftmaxKernels softmax = {};
   kernels::CrossEntropyKernels cross_entropy = {};
   kernels::NormKernels norm = {};

@@ -37,9 +37,10 @@ template <class Options>
 void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* const> parameters,
                                  std::int64_t step) {
   const Options& o = this->options(group);
+  const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
-      .adam(kernel_operands(parameters),
-            {.lr = o.lr,
+      .adam({.tensors = tensors,
+             .lr = o.lr,
              .beta1 = o.beta1,
              .beta2 = o.beta2,
              .eps = o.eps,

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/backend.hpp"
-#include "backend/reduce.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
@@ -58,7 +57,8 @@ Tensor square_sum(std::span<const ArrayView> views, Device device) {
   const TensorOptions options{.dtype = DType::f64, .device = device};
   if (views.empty()) return zeros({}, options);
   const Tensor sum = empty({}, options);
-  backend::of(device).multi_tensor->square_sum(sum.view(), views, current_stream(device));
+  backend::of(device).multi_tensor.square_sum({.out = sum.view(), .arrays = views},
+                                              current_stream(device));
   return sum;
 }
 
@@ -79,7 +79,8 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   if (group) squares = parallel::all_reduce_async(squares, *group).wait();
   if (counted_on_each_rank < all.size())
     squares.add_(square_sum(all.subspan(counted_on_each_rank), device));
-  backend::of(device).multi_tensor->clip(views, squares.view(), max_norm, current_stream(device));
+  backend::of(device).multi_tensor.clip(
+      {.arrays = views, .square_sum = squares.view(), .limit = max_norm}, current_stream(device));
   for (const Tensor& gradient : gradients) gradient.impl().storage->bump_version();
   return sqrt(squares);
 }

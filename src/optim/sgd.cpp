@@ -25,9 +25,10 @@ std::size_t SGD::states_used(std::size_t group) const { return options(group).mo
 void SGD::update(std::size_t group, std::span<ParameterState* const> parameters,
                  std::int64_t step) {
   const SGDOptions& o = options(group);
+  const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
-      .sgd(kernel_operands(parameters),
-           {.lr = o.lr,
+      .sgd({.tensors = tensors,
+            .lr = o.lr,
             .momentum = o.momentum,
             .dampening = o.dampening,
             .weight_decay = o.weight_decay,

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "backend/reduce.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -19,9 +18,9 @@ inline ArrayView view_or_absent(const Tensor& tensor) {
 }
 
 /// What the kernels work on.
-inline std::vector<backend::OptimizerTensors> kernel_operands(
+inline std::vector<kernels::OptimizerTensors> kernel_operands(
     std::span<ParameterState* const> parameters) {
-  std::vector<backend::OptimizerTensors> operands;
+  std::vector<kernels::OptimizerTensors> operands;
   operands.reserve(parameters.size());
   for (const ParameterState* each : parameters)
     operands.push_back({.parameter = each->parameter.view(),
@@ -34,8 +33,8 @@ inline std::vector<backend::OptimizerTensors> kernel_operands(
 }
 
 /// The kernels and the stream of a list of parameters, which share a device.
-inline backend::MultiTensor& kernels_of(std::span<ParameterState* const> parameters) {
-  return *backend::of(parameters[0]->parameter.device()).multi_tensor;
+inline const kernels::MultiTensorKernels& kernels_of(std::span<ParameterState* const> parameters) {
+  return backend::of(parameters[0]->parameter.device()).multi_tensor;
 }
 /// @copydoc kernels_of
 inline StreamRef stream_of(std::span<ParameterState* const> parameters) {

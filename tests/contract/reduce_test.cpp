@@ -1,5 +1,4 @@
-#include "backend/reduce.hpp"
-
+#include "arguments/reduction.hpp"
 #include "backend/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -35,7 +34,7 @@ class ReduceContract : public ContractTest {
       // Small enough that the sum of squares of many fits f16.
       const auto in = array(shape, strides).randomize(1, -0.5, 0.5);
       const auto out = array(to);
-      backend().reduce->reduce(op, out, in, false, stream());
+      backend().reduction.reduce({.op = op, .out = out, .in = in}, stream());
       EXPECT_TRUE(close(out.get(), fold(op, shape, to, in.get()), tolerance(1024)))
           << shape << strides << " to " << to << " op " << static_cast<int>(op);
     }
@@ -69,16 +68,17 @@ TEST_P(ReduceContract, AccumulatesSums) {
   Values expected = fold(ReduceOp::sum, {6, 10}, {1, 10}, in.get());
   const Values before = out.get();
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
-  backend().reduce->reduce(ReduceOp::sum, out, in, true, stream());
+  backend().reduction.reduce({.op = ReduceOp::sum, .out = out, .in = in, .accumulate = true},
+                             stream());
   EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
 }
 
 TEST_P(ReduceContract, KeepsSumsInTheDtypeTheyAreHeldIn) {
   const auto in = array({3, 5000}).set(Values(15000, 256.0));
   const auto out = array(statistics_dtype(), {3, 1}), all = array(statistics_dtype(), {1, 5000});
-  backend().reduce->reduce(ReduceOp::square_sum, out, in, false, stream());
+  backend().reduction.reduce({.op = ReduceOp::square_sum, .out = out, .in = in}, stream());
   EXPECT_EQ(out.get(), Values(3, 5000 * 65536.0));
-  backend().reduce->reduce(ReduceOp::sum, all, in, false, stream());
+  backend().reduction.reduce({.op = ReduceOp::sum, .out = all, .in = in}, stream());
   EXPECT_EQ(all.get(), Values(5000, 768.0));
 }
 
@@ -88,14 +88,15 @@ TEST_P(ReduceContract, KeepsNanAndHandlesNoElements) {
   values[150] = NAN;
   const auto poisoned = array({2, 200}).set(values), out = array({2, 1});
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::amax, ReduceOp::amin}) {
-    backend().reduce->reduce(op, out, poisoned, false, stream());
+    backend().reduction.reduce({.op = op, .out = out, .in = poisoned}, stream());
     EXPECT_TRUE(std::isnan(out.get()[0]) && !std::isnan(out.get()[1]));
   }
   const auto nothing = array({2, 0});
-  backend().reduce->reduce(ReduceOp::sum, out, nothing, false, stream());
+  backend().reduction.reduce({.op = ReduceOp::sum, .out = out, .in = nothing}, stream());
   EXPECT_EQ(out.get(), (Values{0, 0}));
-  EXPECT_THROW(backend().reduce->reduce(ReduceOp::amax, out, nothing, false, stream()),
-               InvalidArgument);
+  EXPECT_THROW(
+      backend().reduction.reduce({.op = ReduceOp::amax, .out = out, .in = nothing}, stream()),
+      InvalidArgument);
 }
 
 TEST_P(ReduceContract, ThreadCountChangesNoBit) {
@@ -105,7 +106,7 @@ TEST_P(ReduceContract, ThreadCountChangesNoBit) {
     set_num_threads(threads);
     const auto all = array({1, 1}), columns = array({1, 300}), rows = array({700, 1});
     for (const auto* out : {&all, &columns, &rows})
-      backend().reduce->reduce(ReduceOp::sum, *out, in, false, stream());
+      backend().reduction.reduce({.op = ReduceOp::sum, .out = *out, .in = in}, stream());
     set_num_threads(before);
     return std::tuple(all.get(), columns.get(), rows.get());
   };
@@ -115,37 +116,24 @@ TEST_P(ReduceContract, ThreadCountChangesNoBit) {
 TEST_P(ReduceContract, FindsExtremes) {
   const auto in = array({2, 4}).set({1, 5, 5, 2, -3, -8, 0, -8});
   const auto out = array(DType::i64, {2, 1});
-  backend().reduce->arg_extreme(out, in, 1, true, stream());
+  backend().reduction.arg_extreme({.out = out, .in = in, .dim = 1, .largest = true}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2}));
-  backend().reduce->arg_extreme(out, in, 1, false, stream());
+  backend().reduction.arg_extreme({.out = out, .in = in, .dim = 1, .largest = false}, stream());
   EXPECT_EQ(out.get(), (Values{0, 1}));
   const auto values = array({2, 3}), indices = array(DType::i64, {2, 3});
-  backend().reduce->topk(values, indices, in, 3, stream());
+  backend().reduction.topk({.values = values, .indices = indices, .in = in, .k = 3}, stream());
   EXPECT_EQ(values.get(), (Values{5, 5, 2, 0, -3, -8}));
   EXPECT_EQ(indices.get(), (Values{1, 2, 3, 2, 0, 1}));
 }
 
 TEST_P(ReduceContract, SumsAlong) {
   const auto in = array({2, 3}).set({1, 2, 3, 4, 5, 6}), out = array({2, 3});
-  backend().reduce->cumsum(out, in, 1, false, stream());
+  backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = false}, stream());
   EXPECT_EQ(out.get(), (Values{1, 3, 6, 4, 9, 15}));
-  backend().reduce->cumsum(out, in, 1, true, stream());
+  backend().reduction.cumsum({.out = out, .in = in, .dim = 1, .reverse = true}, stream());
   EXPECT_EQ(out.get(), (Values{6, 5, 3, 15, 11, 6}));
-  backend().reduce->cumsum(out, in, 0, false, stream());
+  backend().reduction.cumsum({.out = out, .in = in, .dim = 0, .reverse = false}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2, 3, 5, 7, 9}));
-}
-
-TEST_P(ReduceContract, GathersAndScatters) {
-  const auto in = array({2, 3}).set({1, 2, 3, 4, 5, 6}), out = array({2, 2});
-  const auto index = array(DType::i64, {2, 2}).set({2, 2, 0, 1});
-  backend().reduce->gather(out, in, index, 1, stream());
-  EXPECT_EQ(out.get(), (Values{3, 3, 4, 5}));
-  const auto sum = array({2, 3}).set(Values(6, 1.0));
-  backend().reduce->scatter_add(sum, out, index, 1, stream());
-  EXPECT_EQ(sum.get(), (Values{1, 1, 7, 5, 6, 1}));
-  if (GetParam().device.is_cuda()) return;
-  const auto beyond = array(DType::i64, {2, 2}).set({0, 3, 0, 0});
-  EXPECT_THROW(backend().reduce->gather(out, in, beyond, 1, stream()), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -158,7 +146,7 @@ TEST_P(ReduceAccuracy, SumsTenMillionOnesExactly) {
   constexpr std::int64_t count = 10'000'000;
   const auto ones = array({count}), sum = array({1});
   backend().elementwise->fill(ones, 1.0, stream());
-  backend().reduce->reduce(ReduceOp::sum, sum, ones, false, stream());
+  backend().reduction.reduce({.op = ReduceOp::sum, .out = sum, .in = ones}, stream());
   EXPECT_EQ(sum.get(), (Values{1e7}));
 }
 
@@ -170,7 +158,7 @@ class ReduceIntegers : public ContractTest {};
 TEST_P(ReduceIntegers, SumsAndExtremes) {
   const auto in = array({2, 3}).set({1, -2, 3, 4, 5, -6}), out = array({2, 1});
   const auto run = [&](ReduceOp op) {
-    backend().reduce->reduce(op, out, in, false, stream());
+    backend().reduction.reduce({.op = op, .out = out, .in = in}, stream());
     return out.get();
   };
   EXPECT_EQ(run(ReduceOp::sum), (Values{2, 3}));
@@ -189,10 +177,10 @@ TEST_P(ReduceCounts, GoPastTheRangeOfWhatTheyCount) {
   for (const std::int64_t count : {3, 40000}) {
     const auto in = array({2, count}), rows = array(DType::i64, {2, 1});
     backend().elementwise->fill(in, value, stream());
-    backend().reduce->reduce(ReduceOp::sum, rows, in, false, stream());
+    backend().reduction.reduce({.op = ReduceOp::sum, .out = rows, .in = in}, stream());
     EXPECT_EQ(rows.get(), Values(2, value * static_cast<double>(count)));
     const auto columns = array(DType::i64, {1, count});
-    backend().reduce->reduce(ReduceOp::sum, columns, in, false, stream());
+    backend().reduction.reduce({.op = ReduceOp::sum, .out = columns, .in = in}, stream());
     EXPECT_EQ(columns.get(), Values(static_cast<std::size_t>(count), 2 * value));
   }
 }

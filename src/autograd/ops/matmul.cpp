@@ -2,7 +2,6 @@
 
 #include "autograd/ops/common.hpp"
 #include "backend/gemm.hpp"
-#include "backend/reduce.hpp"
 
 namespace lockstep {
 namespace {
@@ -155,8 +154,11 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const Tensor& w = weight.get();
     const Tensor dy = dense_matrix(as_matrix(dy_in));
     inputs.write(2, {w.size(0)}, w.options(), [&](const Tensor& db, bool accumulate) {
-      backend_of(dy).reduce->reduce(ReduceOp::sum, db.reshape({1, w.size(0)}).view(), dy.view(),
-                                    accumulate, stream_of(dy));
+      backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
+                                       .out = db.reshape({1, w.size(0)}).view(),
+                                       .in = dy.view(),
+                                       .accumulate = accumulate},
+                                      stream_of(dy));
     });
     inputs.write(1, w.shape(), w.options(), [&](const Tensor& dw, bool accumulate) {
       gemm(dw, transposed(batched(dy)), batched(input), accumulate);

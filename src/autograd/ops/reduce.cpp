@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
-#include "backend/reduce.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
@@ -37,7 +36,7 @@ DType sum_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }
 /// Reduces to the kept shape, not recorded, into the input's dtype or that of a sum.
 Tensor reduce_kept(ReduceOp op, const Tensor& x, const Shape& kept, DType dtype) {
   Tensor y = empty(kept, {dtype, x.device()});
-  backend_of(x).reduce->reduce(op, y.view(), x.view(), false, stream_of(x));
+  backend_of(x).reduction.reduce({.op = op, .out = y.view(), .in = x.view()}, stream_of(x));
   return y;
 }
 
@@ -91,7 +90,8 @@ Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t
   LOCKSTEP_CHECK(x.shape()[d] > 0, InvalidArgument, descriptor.name,
                  " over an empty dimension of shape ", x.shape());
   Tensor y = empty(kept_shape(x.shape(), {d}), {DType::i64, x.device()});
-  backend_of(x).reduce->arg_extreme(y.view(), x.view(), d, largest, stream_of(x));
+  backend_of(x).reduction.arg_extreme(
+      {.out = y.view(), .in = x.view(), .dim = d, .largest = largest}, stream_of(x));
   return finish(y, x, {d}, keepdim);
 }
 
@@ -185,11 +185,12 @@ Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
   const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
   const int d = wrap_dim(dim, x.dim());
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).reduce->cumsum(y.view(), x.view(), d, false, stream_of(x));
+  backend_of(x).reduction.cumsum({.out = y.view(), .in = x.view(), .dim = d}, stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [d](const Tensor& dy, InputGradients& inputs) {
     Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).reduce->cumsum(dx.view(), dy.view(), d, true, stream_of(dy));
+    backend_of(dy).reduction.cumsum({.out = dx.view(), .in = dy.view(), .dim = d, .reverse = true},
+                                    stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }
@@ -204,7 +205,9 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
   shape.back() = k;
   const Tensor values = empty(shape, x.options());
   const Tensor indices = empty(shape, {DType::i64, x.device()});
-  backend_of(x).reduce->topk(values.view(), indices.view(), rows.view(), k, stream_of(x));
+  backend_of(x).reduction.topk(
+      {.values = values.view(), .indices = indices.view(), .in = rows.view(), .k = k},
+      stream_of(x));
   const Tensor positions = indices.transpose(d, -1).contiguous();
   return {gather(x, d, positions), positions};
 }

@@ -4,7 +4,6 @@
 
 #include "autograd/ops/common.hpp"
 #include "backend/elementwise.hpp"
-#include "backend/reduce.hpp"
 
 namespace lockstep {
 namespace {
@@ -198,15 +197,17 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
     LOCKSTEP_CHECK(i == d || index.shape()[i] <= x.shape()[i], InvalidArgument,
                    "gather: the index of shape ", index.shape(), " exceeds ", x.shape());
   Tensor y = empty(index.shape(), x.options());
-  backend_of(x).reduce->gather(y.view(), x.view(), index.view(), d, stream_of(x));
+  backend_of(x).index.gather({.out = y.view(), .in = x.view(), .index = index.view(), .dim = d},
+                             stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy,
                                                                            InputGradients& inputs) {
     // Each addition is rounded: 16 bits would lose most of what meets at one element.
     const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
     const Tensor dx = zeros(shape, terms.options());
-    backend_of(dy).reduce->scatter_add(dx.view(), terms.view(), index.get().view(), d,
-                                       stream_of(dy));
+    backend_of(dy).index.scatter_add(
+        {.out = dx.view(), .in = terms.view(), .index = index.get().view(), .dim = d},
+        stream_of(dy));
     inputs.set(0, dx);
   });
 }

@@ -1,7 +1,6 @@
 #include "lockstep/autograd/ops/spatial.hpp"
 
 #include "autograd/ops/common.hpp"
-#include "backend/reduce.hpp"
 #include "backend/spatial.hpp"
 
 namespace lockstep {
@@ -55,7 +54,8 @@ void bias_gradient(const Tensor& db, const Tensor& dy, bool accumulate) {
   ArrayView out = db.view();
   out.shape = {1, db.size(0), 1, 1};
   out.strides = {db.size(0), 1, 1, 1};
-  backend_of(dy).reduce->reduce(ReduceOp::sum, out, dy.view(), accumulate, stream_of(dy));
+  backend_of(dy).reduction.reduce(
+      {.op = ReduceOp::sum, .out = out, .in = dy.view(), .accumulate = accumulate}, stream_of(dy));
 }
 
 std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t stride,

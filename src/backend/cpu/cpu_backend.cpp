@@ -6,8 +6,9 @@ namespace lockstep::backend {
 const Backend& cpu() {
   static const Backend table = {.name = "cpu",
                                 .elementwise = &cpu_elementwise(),
-                                .reduce = &cpu_reduce(),
-                                .multi_tensor = &cpu_multi_tensor(),
+                                .reduction = cpu_reduction(),
+                                .index = cpu_index(),
+                                .multi_tensor = cpu_multi_tensor(),
                                 .softmax = cpu_softmax(),
                                 .cross_entropy = cpu_cross_entropy(),
                                 .norm = cpu_norm(),

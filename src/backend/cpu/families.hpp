@@ -9,8 +9,9 @@
 namespace lockstep::backend {
 
 Elementwise& cpu_elementwise();
-Reduce& cpu_reduce();
-MultiTensor& cpu_multi_tensor();
+kernels::ReductionKernels cpu_reduction();
+kernels::IndexKernels cpu_index();
+kernels::MultiTensorKernels cpu_multi_tensor();
 kernels::SoftmaxKernels cpu_softmax();
 kernels::CrossEntropyKernels cpu_cross_entropy();
 kernels::NormKernels cpu_norm();

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "arguments/optimizer_coefficients.hpp"
 #include "backend/cpu/families.hpp"
 #include "backend/elementwise.hpp"
-#include "backend/optimizer_coefficients.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -14,6 +14,7 @@ namespace {
 
 using host::Accumulate;
 using host::tile_elements;
+using kernels::OptimizerTensors;
 
 /// One array of an optimizer, seen tile by tile in the accumulation type of the parameter.
 class Stripe {
@@ -132,59 +133,52 @@ double square_sum_of(const ArrayView& array) {
   return total;
 }
 
-class CpuMultiTensor final : public MultiTensor {
- public:
-  void sgd(std::span<const OptimizerTensors> tensors, const SgdConstants& c, StreamRef) override {
-    const SgdCoefficients coefficients = coefficients_of(c);
-    for (const OptimizerTensors& each : tensors) {
-      const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
-      for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
-        loop(p[0], p[1], c.momentum != 0 ? p[2] : nullptr, n, coefficients);
-      });
-    }
-  }
+template <class Loop, std::size_t count>
+Loop loop_of(const Loop (&loops)[count], DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "optimizer: dtype ", dtype,
+                 " is not offered on device cpu");
+  return loops[static_cast<std::size_t>(host::accumulate_of(dtype))];
+}
 
-  void adam(std::span<const OptimizerTensors> tensors, const AdamConstants& c, StreamRef) override {
-    const AdamCoefficients coefficients = coefficients_of(c);
-    for (const OptimizerTensors& each : tensors) {
-      const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
-      LOCKSTEP_CHECK(each.state1 && each.state2 && (!c.amsgrad || each.max_state2), InvalidArgument,
-                     "adam: a moment is absent");
-      for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
-        loop(p[0], p[1], p[2], p[3], c.amsgrad ? p[4] : nullptr, n, coefficients);
-      });
-    }
+void sgd(const kernels::SgdArguments& a, StreamRef) {
+  const SgdCoefficients coefficients = kernels::coefficients_of(a);
+  for (const OptimizerTensors& each : a.tensors) {
+    const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
+    for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
+      loop(p[0], p[1], a.momentum != 0 ? p[2] : nullptr, n, coefficients);
+    });
   }
+}
 
-  void square_sum(const ArrayView& out, std::span<const ArrayView> arrays, StreamRef) override {
-    double total = 0;
-    for (const ArrayView& array : arrays) total += square_sum_of(array);
-    *out.as<double>() = total;
+void adam(const kernels::AdamArguments& a, StreamRef) {
+  const AdamCoefficients coefficients = kernels::coefficients_of(a);
+  for (const OptimizerTensors& each : a.tensors) {
+    const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
+    LOCKSTEP_CHECK(each.state1 && each.state2 && (!a.amsgrad || each.max_state2), InvalidArgument,
+                   "adam: a moment is absent");
+    for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
+      loop(p[0], p[1], p[2], p[3], a.amsgrad ? p[4] : nullptr, n, coefficients);
+    });
   }
+}
 
-  void clip(std::span<const ArrayView> arrays, const ArrayView& square_sum, double limit,
-            StreamRef stream) override {
-    const double factor = limit / (std::sqrt(*square_sum.as<double>()) + 1e-6);
-    if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
-    for (const ArrayView& array : arrays)
-      cpu_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0},
-                              stream);
-  }
+void square_sum(const kernels::SquareSumArguments& a, StreamRef) {
+  double total = 0;
+  for (const ArrayView& array : a.arrays) total += square_sum_of(array);
+  *a.out.as<double>() = total;
+}
 
- private:
-  template <class Loop, std::size_t count>
-  static Loop loop_of(const Loop (&loops)[count], DType dtype) {
-    LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "optimizer: dtype ", dtype,
-                   " is not offered on device cpu");
-    return loops[static_cast<std::size_t>(host::accumulate_of(dtype))];
-  }
-};
+void clip(const kernels::ClipArguments& a, StreamRef stream) {
+  const double factor = a.limit / (std::sqrt(*a.square_sum.as<double>()) + 1e-6);
+  if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
+  for (const ArrayView& array : a.arrays)
+    cpu_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0}, stream);
+}
 
 }  // namespace
 
-MultiTensor& cpu_multi_tensor() {
-  static CpuMultiTensor family;
-  return family;
+kernels::MultiTensorKernels cpu_multi_tensor() {
+  return {.sgd = sgd, .adam = adam, .square_sum = square_sum, .clip = clip};
 }
 
 }  // namespace lockstep::backend

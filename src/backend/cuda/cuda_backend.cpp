@@ -7,8 +7,9 @@ const Backend* cuda() {
   static const Backend backend{
       .name = "cuda",
       .elementwise = &cuda_families::elementwise(),
-      .reduce = &cuda_families::reduce(),
-      .multi_tensor = &cuda_families::multi_tensor(),
+      .reduction = cuda_families::reduction(),
+      .index = cuda_families::index(),
+      .multi_tensor = cuda_families::multi_tensor(),
       .softmax = cuda_families::softmax(),
       .cross_entropy = cuda_families::cross_entropy(),
       .norm = cuda_families::norm(),

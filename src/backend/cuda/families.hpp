@@ -8,8 +8,9 @@
 namespace lockstep::backend::cuda_families {
 
 Elementwise& elementwise();
-Reduce& reduce();
-MultiTensor& multi_tensor();
+kernels::ReductionKernels reduction();
+kernels::IndexKernels index();
+kernels::MultiTensorKernels multi_tensor();
 kernels::SoftmaxKernels softmax();
 kernels::CrossEntropyKernels cross_entropy();
 kernels::NormKernels norm();

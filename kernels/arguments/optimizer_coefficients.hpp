@@ -2,15 +2,15 @@
 
 #include <cmath>
 
-#include "backend/reduce.hpp"
+#include "arguments/multi_tensor.hpp"
 #include "functional/optimizer.hpp"
 
 /// @file
-/// From the constants of an optimizer's step to what its kernels multiply with.
+/// From the arguments of an optimizer's step to what its kernels multiply with.
 
-namespace lockstep::backend {
+namespace lockstep::kernels {
 
-inline SgdCoefficients coefficients_of(const SgdConstants& c) {
+inline SgdCoefficients coefficients_of(const SgdArguments& c) {
   return {.gradient_sign = c.maximize ? -1.0 : 1.0,
           .lr = c.lr,
           .momentum = c.momentum,
@@ -20,7 +20,7 @@ inline SgdCoefficients coefficients_of(const SgdConstants& c) {
           .first_step = c.first_step};
 }
 
-inline AdamCoefficients coefficients_of(const AdamConstants& c) {
+inline AdamCoefficients coefficients_of(const AdamArguments& c) {
   const auto step = static_cast<double>(c.step);
   return {.gradient_sign = c.maximize ? -1.0 : 1.0,
           .coupled_decay = c.decoupled_decay ? 0.0 : c.weight_decay,
@@ -33,4 +33,4 @@ inline AdamCoefficients coefficients_of(const AdamConstants& c) {
           .root_correction2 = std::sqrt(1 - std::pow(c.beta2, step))};
 }
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::kernels

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Reading and adding at positions that an index array names, along one dimension.
+
+namespace lockstep::kernels {
+
+/// out = in gathered along dim: out[..i..] = in[..index[..i..]..]. @throws InvalidArgument for an
+/// index out of range (CPU); undefined value there on a GPU.
+struct GatherArguments {
+  ArrayView out = {}, in = {};
+  ArrayView index = {};  ///< i64, of out's shape
+  int dim = 0;
+};
+
+/// out[..index[..i..]..] += in[..i..] along dim: the backward of gather. Every addition is rounded
+/// to the dtype.
+struct ScatterAddArguments {
+  ArrayView out = {}, in = {};
+  ArrayView index = {};  ///< i64, of in's shape
+  int dim = 0;
+};
+
+/// Indexed access of one backend. Work runs in the order of the stream.
+struct IndexKernels {
+  void (*gather)(const GatherArguments& arguments, StreamRef stream) = nullptr;
+  void (*scatter_add)(const ScatterAddArguments& arguments, StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+
+#include "functional/op_list.hpp"
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Reductions, running sums and extremes along dimensions of strided arrays. bf16 and f16
+/// accumulate in f32.
+
+namespace lockstep::kernels {
+
+/// Reduces `in` into `out`, which has the same rank with extent 1 in every reduced dimension.
+/// Floating; amax and amin also i64 and i32, sum every dtype. `out` has the dtype of `in`; that of
+/// a sum or a sum of squares may also be the one it is held in: f32 for bf16 and f16, i64 for
+/// integers and bool (u8, bool: only so).
+struct ReduceArguments {
+  ReduceOp op = ReduceOp::sum;
+  ArrayView out = {}, in = {};
+  bool accumulate = false;  ///< adds to what `out` holds (sum only)
+};
+
+/// out (i64, extent 1 along dim) = position of the first largest (or smallest) element.
+struct ArgExtremeArguments {
+  ArrayView out = {}, in = {};
+  int dim = 0;
+  bool largest = true;
+};
+
+/// Running sum along dim.
+struct CumsumArguments {
+  ArrayView out = {}, in = {};
+  int dim = 0;
+  bool reverse = false;  ///< from the end
+};
+
+/// The k largest along the last dimension, in falling order, ties by lower index.
+struct TopkArguments {
+  ArrayView values = {};
+  ArrayView indices = {};  ///< i64
+  ArrayView in = {};
+  std::int64_t k = 0;
+};
+
+/// Reductions of one backend. Work runs in the order of the stream.
+struct ReductionKernels {
+  void (*reduce)(const ReduceArguments& arguments, StreamRef stream) = nullptr;
+  void (*arg_extreme)(const ArgExtremeArguments& arguments, StreamRef stream) = nullptr;
+  void (*cumsum)(const CumsumArguments& arguments, StreamRef stream) = nullptr;
+  void (*topk)(const TopkArguments& arguments, StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,38 @@
+#include "arguments/reduction.hpp"
+
+#include <limits>
+
+#include "backend/cuda/families.hpp"
+#include "backend/cuda/scratch.hpp"
+#include "cuda/move.hpp"
+#include "cuda/reduce.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+/// What a reduction over no elements gives; no grid runs over them.
+void reduce_nothing(const kernels::ReduceArguments& a, StreamRef stream) {
+  LOCKSTEP_CHECK(a.op != ReduceOp::amax && a.op != ReduceOp::amin, InvalidArgument,
+                 a.op == ReduceOp::amax ? "amax" : "amin", " of no elements: shape ", a.in.shape);
+  if (a.accumulate) return;
+  const bool mean = a.op == ReduceOp::mean;
+  cuda_kernels::fill(a.out, mean ? std::numeric_limits<double>::quiet_NaN() : 0.0, stream);
+}
+
+void reduce(const kernels::ReduceArguments& a, StreamRef stream) {
+  if (a.out.numel() == 0) return;
+  if (a.in.numel() == 0) return reduce_nothing(a, stream);
+  const Scratch scratch(cuda_kernels::reduce_scratch_bytes(a), stream);
+  cuda_kernels::reduce(a, scratch.data(), stream);
+}
+
+}  // namespace
+
+kernels::ReductionKernels cuda_families::reduction() {
+  return {.reduce = reduce,
+          .arg_extreme = cuda_kernels::arg_extreme,
+          .cumsum = cuda_kernels::cumsum,
+          .topk = cuda_kernels::topk};
+}
+
+}  // namespace lockstep::backend
