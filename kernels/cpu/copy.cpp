@@ -103,7 +103,8 @@ void zero_span(const ArrayView& out, std::int64_t row, std::int64_t from, std::i
 
 }  // namespace
 
-void copy(const ArrayView& out, const ArrayView& in) {
+void copy(const kernels::CopyArguments& arguments, StreamRef) {
+  const ArrayView &out = arguments.out, &in = arguments.in;
   const Nest nest = make_nest(out.shape, {&out.strides, &in.strides});
   if (nest.total == 0) return;
   if (out.dtype == in.dtype)
@@ -112,20 +113,22 @@ void copy(const ArrayView& out, const ArrayView& in) {
     copy_converting(out, in, nest);
 }
 
-void fill(const ArrayView& out, double value) {
+void fill(const kernels::FillArguments& arguments, StreamRef stream) {
+  const ArrayView& out = arguments.out;
   std::uint64_t element = 0;
   // Integers of 2^53 and more are beyond a double, so conversion from it loses nothing.
-  loops().store(Accumulate::f64, out.dtype)(&element, 1, &value, 1);
-  copy(out, {&element, out.dtype, out.shape, Dims::filled(out.rank(), 0)});
+  loops().store(Accumulate::f64, out.dtype)(&element, 1, &arguments.value, 1);
+  copy({.out = out, .in = {&element, out.dtype, out.shape, Dims::filled(out.rank(), 0)}}, stream);
 }
 
-void arange(const ArrayView& out, double start, double step) {
+void arange(const kernels::ArangeArguments& arguments, StreamRef) {
+  const ArrayView& out = arguments.out;
   dispatch_numeric(out.dtype, "arange", [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const to = out.as<T>();
     parallel_for(out.numel(), parallel_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const double value = start + static_cast<double>(i) * step;
+        const double value = arguments.start + static_cast<double>(i) * arguments.step;
         if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
           to[i] = T(static_cast<float>(value));
         else
@@ -135,10 +138,12 @@ void arange(const ArrayView& out, double start, double step) {
   });
 }
 
-void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal) {
+void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &in = arguments.in;
+  const bool upper = arguments.upper;
   LOCKSTEP_CHECK(out.rank() >= 2, InvalidArgument, "triangle needs two dimensions or more, got ",
                  out.shape);
-  if (out.data != in.data) copy(out, in);
+  if (out.data != in.data) copy({.out = out, .in = in}, stream);
   const std::int64_t columns = out.shape.back();
   Shape rows = out.shape;
   rows.back() = 1;
@@ -149,7 +154,7 @@ void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_
                  for (std::int64_t at = begin; at < end; ++at) {
                    Cursor cursor;
                    cursor.seek(nest, at);
-                   const std::int64_t edge = at % height + diagonal;
+                   const std::int64_t edge = at % height + arguments.diagonal;
                    const std::int64_t split =
                        std::clamp<std::int64_t>(upper ? edge : edge + 1, 0, columns);
                    zero_span(out, cursor.offset[0], upper ? 0 : split, upper ? split : columns);

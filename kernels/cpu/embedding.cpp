@@ -86,7 +86,7 @@ void embedding_backward(const kernels::EmbeddingBackwardArguments& a) {
   const auto& [dtable, dy, index, padding_index, accumulate] = a;
   const std::int64_t rows = dtable.shape[0];
   check_index(index, rows, "embedding_backward");
-  if (!accumulate) fill(dtable, 0.0);
+  if (!accumulate) fill({.out = dtable, .value = 0.0}, StreamRef{});
   const Occurrences found = find_occurrences(index, rows);
   parallel_for(
       rows, std::max<std::int64_t>(1, rows / 16), [&](std::int64_t begin, std::int64_t end) {

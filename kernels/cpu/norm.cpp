@@ -71,7 +71,8 @@ Widened::Widened(const ArrayView& view, Accumulate type) {
   storage_.resize(static_cast<std::size_t>(view.numel()));
   data_ = storage_.data();
   const DType dtype = type == Accumulate::f64 ? DType::f64 : DType::f32;
-  copy({storage_.data(), dtype, view.shape, contiguous_strides(view.shape)}, view);
+  copy({.out = {storage_.data(), dtype, view.shape, contiguous_strides(view.shape)}, .in = view},
+       StreamRef{});
 }
 
 void norm_backward(RowLoop<NormRows> loop, const NormRows& arrays, std::int64_t rows,

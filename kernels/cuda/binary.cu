@@ -33,51 +33,48 @@ struct Backward {
 };
 
 template <template <class> class Functor>
-void run(std::string_view name, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-         OpConstants constants, StreamRef stream) {
-  functional::check_same_dtype(name, out, a);
-  functional::check_same_dtype(name, out, b);
-  dispatch_served<Functor>(out.dtype, name, constants, stream.device, [&]<class T>(TypeTag<T>) {
+void run(std::string_view name, const kernels::BinaryArguments& a, StreamRef stream) {
+  functional::check_same_dtype(name, a.out, a.a);
+  functional::check_same_dtype(name, a.out, a.b);
+  dispatch_served<Functor>(a.out.dtype, name, a.constants, stream.device, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
-    pointwise<T, T, T>(stream, Forward<T, F>{F(constants)}, out, a, b);
+    pointwise<T, T, T>(stream, Forward<T, F>{F(a.constants)}, a.out, a.a, a.b);
   });
 }
 
+/// The gradient of one operand, the first one or the second; none where it is absent.
 template <template <class> class Functor, Saves saves, bool second>
-void run_backward(std::string_view name, const ArrayView& gradient, const ArrayView& dout,
-                  const ArrayView& a, const ArrayView& b, OpConstants constants, StreamRef stream) {
+void run_backward(std::string_view name, const kernels::BinaryBackwardArguments& a,
+                  StreamRef stream) {
+  const ArrayView& gradient = second ? a.db : a.da;
+  if (!gradient) return;
   dispatch_floating(gradient.dtype, name, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
-    const Backward<T, F, second> op{F(constants)};
+    const Backward<T, F, second> op{F(a.constants)};
     if constexpr (saves == Saves::nothing)
-      pointwise<T, T>(stream, op, gradient, dout);
+      pointwise<T, T>(stream, op, gradient, a.dout);
     else
-      pointwise<T, T, T, T>(stream, op, gradient, dout, a, b);
+      pointwise<T, T, T, T>(stream, op, gradient, a.dout, a.a, a.b);
   });
 }
 
 }  // namespace
 
-void binary(BinaryOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-            OpConstants constants, StreamRef stream) {
-  switch (op) {
+void binary(const kernels::BinaryArguments& arguments, StreamRef stream) {
+  switch (arguments.op) {
 #define LOCKSTEP_BINARY_OP(name, Functor, ...) \
   case BinaryOp::name:                         \
-    return run<functional::Functor>(#name, out, a, b, constants, stream);
+    return run<functional::Functor>(#name, arguments, stream);
 #include "functional/ops.def"
   }
 }
 
-void binary_backward(BinaryOp op, bool second, const ArrayView& gradient, const ArrayView& dout,
-                     const ArrayView& a, const ArrayView& b, OpConstants constants,
-                     StreamRef stream) {
-  switch (op) {
-#define LOCKSTEP_BINARY_OP(name, Functor, saves, ...)                                              \
-  case BinaryOp::name:                                                                             \
-    return second ? run_backward<functional::Functor, Saves::saves, true>(#name, gradient, dout,   \
-                                                                          a, b, constants, stream) \
-                  : run_backward<functional::Functor, Saves::saves, false>(                        \
-                        #name, gradient, dout, a, b, constants, stream);
+void binary_backward(const kernels::BinaryBackwardArguments& arguments, StreamRef stream) {
+  switch (arguments.op) {
+#define LOCKSTEP_BINARY_OP(name, Functor, saves, ...)                                 \
+  case BinaryOp::name:                                                                \
+    run_backward<functional::Functor, Saves::saves, false>(#name, arguments, stream); \
+    return run_backward<functional::Functor, Saves::saves, true>(#name, arguments, stream);
 #include "functional/ops.def"
   }
 }

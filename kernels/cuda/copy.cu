@@ -39,7 +39,8 @@ void copy_same(const ArrayView& out, const ArrayView& in, StreamRef stream) {
 
 }  // namespace
 
-void copy(const ArrayView& out, const ArrayView& in, StreamRef stream) {
+void copy(const kernels::CopyArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &in = arguments.in;
   if (out.dtype == in.dtype) return copy_same(out, in, stream);
   dispatch_all(out.dtype, "copy", [&]<class To>(TypeTag<To>) {
     dispatch_all(in.dtype, "copy", [&]<class From>(TypeTag<From>) {
@@ -49,7 +50,9 @@ void copy(const ArrayView& out, const ArrayView& in, StreamRef stream) {
   });
 }
 
-void fill(const ArrayView& out, double value, StreamRef stream) {
+void fill(const kernels::FillArguments& arguments, StreamRef stream) {
+  const ArrayView& out = arguments.out;
+  const double value = arguments.value;
   dispatch_all(out.dtype, "fill", [&]<class T>(TypeTag<T>) {
     T element{};
     if constexpr (is_16_bit_float<T>)

@@ -114,26 +114,26 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void arange(const ArrayView& out, double start, double step, StreamRef stream) {
-  const std::int64_t count = out.numel();
+void arange(const kernels::ArangeArguments& a, StreamRef stream) {
+  const std::int64_t count = a.out.numel();
   if (count == 0) return;
-  dispatch_numeric(out.dtype, "arange", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(count, threads), threads, 0, arange_kernel<T>, out.as<T>(), count,
-           start, step);
+  dispatch_numeric(a.out.dtype, "arange", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(count, threads), threads, 0, arange_kernel<T>, a.out.as<T>(), count,
+           a.start, a.step);
   });
 }
 
-void uniform(const ArrayView& out, double low, double high, PhiloxState random, StreamRef stream) {
-  fill_from(Uniform{low, high}, "uniform", out, random, stream);
+void uniform(const kernels::UniformArguments& a, StreamRef stream) {
+  fill_from(Uniform{a.low, a.high}, "uniform", a.out, a.random, stream);
 }
 
-void normal(const ArrayView& out, double mean, double deviation, PhiloxState random,
-            StreamRef stream) {
-  fill_from(Normal{mean, deviation}, "normal", out, random, stream);
+void normal(const kernels::NormalArguments& a, StreamRef stream) {
+  fill_from(Normal{a.mean, a.deviation}, "normal", a.out, a.random, stream);
 }
 
-void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random,
-             StreamRef stream) {
+void dropout(const kernels::DropoutArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &x = arguments.x;
+  const double p = arguments.p;
   dispatch_floating(out.dtype, "dropout", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
     const functional::DropoutDraw<A> draw{static_cast<float>(p),
@@ -144,21 +144,21 @@ void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState ran
       const auto layout = part.layout(lanes);
       launch(stream, grid_for(layout.count / lanes + 1, threads), threads, 0, dropout_kernel<T>,
              layout, reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]),
-             draw, static_cast<std::uint64_t>(first), random);
+             draw, static_cast<std::uint64_t>(first), arguments.random);
     });
   });
 }
 
-void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal,
-              StreamRef stream) {
+void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &in = arguments.in;
   const std::int64_t rows = out.shape[out.rank() - 2];
   const std::int64_t columns = out.shape[out.rank() - 1];
   dispatch_all(out.dtype, "triangle", [&]<class T>(TypeTag<T>) {
     row_major_parts<2>({&out, &in}, [&](const ArraySet<2>& part, std::int64_t first) {
       const auto layout = part.layout(1);
       launch(stream, grid_for(layout.count, threads), threads, 0, triangle_kernel<T>, layout,
-             reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]), upper,
-             diagonal, static_cast<std::uint64_t>(first), rows, columns);
+             reinterpret_cast<T*>(part.data[0]), reinterpret_cast<const T*>(part.data[1]),
+             arguments.upper, arguments.diagonal, static_cast<std::uint64_t>(first), rows, columns);
     });
   });
 }

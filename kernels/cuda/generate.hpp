@@ -1,21 +1,17 @@
 #pragma once
 
-#include "lockstep/core/array_view.hpp"
-#include "lockstep/core/philox.hpp"
-#include "lockstep/runtime/stream.hpp"
+#include "arguments/elementwise.hpp"
+#include "arguments/random.hpp"
 
 /// @file
-/// Kernels that make values from their index. Contracts: backend/elementwise.hpp.
+/// Kernels that make values from their index.
 
 namespace lockstep::cuda_kernels {
 
-void arange(const ArrayView& out, double start, double step, StreamRef stream);
-void uniform(const ArrayView& out, double low, double high, PhiloxState random, StreamRef stream);
-void normal(const ArrayView& out, double mean, double deviation, PhiloxState random,
-            StreamRef stream);
-void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random,
-             StreamRef stream);
-void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal,
-              StreamRef stream);
+void arange(const kernels::ArangeArguments& arguments, StreamRef stream);
+void triangle(const kernels::TriangleArguments& arguments, StreamRef stream);
+void uniform(const kernels::UniformArguments& arguments, StreamRef stream);
+void normal(const kernels::NormalArguments& arguments, StreamRef stream);
+void dropout(const kernels::DropoutArguments& arguments, StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

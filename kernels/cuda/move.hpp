@@ -1,19 +1,15 @@
 #pragma once
 
-#include "functional/op_list.hpp"
-#include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
+#include "arguments/elementwise.hpp"
 
 /// @file
-/// Kernels that move, select and compare elements. Contracts: backend/elementwise.hpp.
+/// Kernels that move, select and compare elements.
 
 namespace lockstep::cuda_kernels {
 
-void copy(const ArrayView& out, const ArrayView& in, StreamRef stream);
-void fill(const ArrayView& out, double value, StreamRef stream);
-void where(const ArrayView& out, const ArrayView& condition, const ArrayView& a, const ArrayView& b,
-           StreamRef stream);
-void compare(CompareOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-             StreamRef stream);
+void copy(const kernels::CopyArguments& arguments, StreamRef stream);
+void fill(const kernels::FillArguments& arguments, StreamRef stream);
+void where(const kernels::WhereArguments& arguments, StreamRef stream);
+void compare(const kernels::CompareArguments& arguments, StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

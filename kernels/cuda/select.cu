@@ -27,16 +27,16 @@ void compare_with(const ArrayView& out, const ArrayView& a, const ArrayView& b, 
 
 }  // namespace
 
-void where(const ArrayView& out, const ArrayView& condition, const ArrayView& a, const ArrayView& b,
-           StreamRef stream) {
-  dispatch_all(out.dtype, "where", [&]<class T>(TypeTag<T>) {
-    pointwise<T, bool, T, T>(stream, Select<T>{}, out, condition, a, b);
+void where(const kernels::WhereArguments& arguments, StreamRef stream) {
+  dispatch_all(arguments.out.dtype, "where", [&]<class T>(TypeTag<T>) {
+    pointwise<T, bool, T, T>(stream, Select<T>{}, arguments.out, arguments.condition, arguments.a,
+                             arguments.b);
   });
 }
 
-void compare(CompareOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-             StreamRef stream) {
-  switch (op) {
+void compare(const kernels::CompareArguments& arguments, StreamRef stream) {
+  const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
+  switch (arguments.op) {
     case CompareOp::equal: return compare_with<CompareOp::equal>(out, a, b, stream);
     case CompareOp::not_equal: return compare_with<CompareOp::not_equal>(out, a, b, stream);
     // a > b is b < a, which saves kernels.

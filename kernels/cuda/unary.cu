@@ -14,23 +14,21 @@ struct Forward {
 };
 
 template <template <class> class Functor>
-void run(std::string_view name, const ArrayView& y, const ArrayView& x, OpConstants constants,
-         StreamRef stream) {
-  functional::check_same_dtype(name, y, x);
-  dispatch_served<Functor>(y.dtype, name, constants, stream.device, [&]<class T>(TypeTag<T>) {
+void run(std::string_view name, const kernels::UnaryArguments& a, StreamRef stream) {
+  functional::check_same_dtype(name, a.y, a.x);
+  dispatch_served<Functor>(a.y.dtype, name, a.constants, stream.device, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
-    pointwise<T, T>(stream, Forward<T, F>{F(constants)}, y, x);
+    pointwise<T, T>(stream, Forward<T, F>{F(a.constants)}, a.y, a.x);
   });
 }
 
 }  // namespace
 
-void unary(UnaryOp op, const ArrayView& y, const ArrayView& x, OpConstants constants,
-           StreamRef stream) {
-  switch (op) {
+void unary(const kernels::UnaryArguments& arguments, StreamRef stream) {
+  switch (arguments.op) {
 #define LOCKSTEP_UNARY_OP(name, Functor, ...) \
   case UnaryOp::name:                         \
-    return run<functional::Functor>(#name, y, x, constants, stream);
+    return run<functional::Functor>(#name, arguments, stream);
 #include "functional/ops.def"
   }
 }

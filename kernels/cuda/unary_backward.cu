@@ -22,26 +22,24 @@ struct Backward {
 };
 
 template <template <class> class Functor, Saves saves>
-void run(std::string_view name, const ArrayView& dx, const ArrayView& dy, const ArrayView& saved,
-         OpConstants constants, StreamRef stream) {
-  dispatch_floating(dx.dtype, name, [&]<class T>(TypeTag<T>) {
+void run(std::string_view name, const kernels::UnaryBackwardArguments& a, StreamRef stream) {
+  dispatch_floating(a.dx.dtype, name, [&]<class T>(TypeTag<T>) {
     using F = Functor<AccumulateType<T>>;
-    const Backward<T, F, saves> op{F(constants)};
+    const Backward<T, F, saves> op{F(a.constants)};
     if constexpr (saves == Saves::nothing)
-      pointwise<T, T>(stream, op, dx, dy);
+      pointwise<T, T>(stream, op, a.dx, a.dy);
     else
-      pointwise<T, T, T>(stream, op, dx, dy, saved);
+      pointwise<T, T, T>(stream, op, a.dx, a.dy, a.saved);
   });
 }
 
 }  // namespace
 
-void unary_backward(UnaryOp op, const ArrayView& dx, const ArrayView& dy, const ArrayView& saved,
-                    OpConstants constants, StreamRef stream) {
-  switch (op) {
+void unary_backward(const kernels::UnaryBackwardArguments& arguments, StreamRef stream) {
+  switch (arguments.op) {
 #define LOCKSTEP_UNARY_OP(name, Functor, saves, ...) \
   case UnaryOp::name:                                \
-    return run<functional::Functor, Saves::saves>(#name, dx, dy, saved, constants, stream);
+    return run<functional::Functor, Saves::saves>(#name, arguments, stream);
 #include "functional/ops.def"
   }
 }

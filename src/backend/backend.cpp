@@ -60,6 +60,7 @@ const Backend& complete(const Backend& backend) {
     if (!is_full(family)) missing.append(missing.empty() ? "" : ", ").append(name);
   };
   require(backend.elementwise, "elementwise");
+  require(backend.random, "random");
   require(backend.reduction, "reduction");
   require(backend.index, "index");
   require(backend.multi_tensor, "multi_tensor");

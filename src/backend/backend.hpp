@@ -3,10 +3,12 @@
 #include <string_view>
 
 #include "arguments/cross_entropy.hpp"
+#include "arguments/elementwise.hpp"
 #include "arguments/embedding.hpp"
 #include "arguments/index.hpp"
 #include "arguments/multi_tensor.hpp"
 #include "arguments/norm.hpp"
+#include "arguments/random.hpp"
 #include "arguments/reduction.hpp"
 #include "arguments/softmax.hpp"
 #include "lockstep/backend/info.hpp"
@@ -21,14 +23,14 @@ namespace lockstep::backend {
 class Attention;
 class BatchNorm;
 class Convolution;
-class Elementwise;
 class Gemm;
 class Pooling;
 
 /// Kernel families of one backend. Non-owning: the families live as long as the program.
 struct Backend {
   std::string_view name;
-  Elementwise* elementwise = nullptr;
+  kernels::ElementwiseKernels elementwise = {};
+  kernels::RandomKernels random = {};
   kernels::ReductionKernels reduction = {};
   kernels::IndexKernels index = {};
   kernels::MultiTensorKernels multi_tensor = {};

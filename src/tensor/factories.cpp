@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "backend/backend.hpp"
-#include "backend/elementwise.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep {
@@ -81,9 +80,7 @@ bool is_dense(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-backend::Elementwise& elementwise(const Tensor& tensor) {
-  return *backend::of(tensor.device()).elementwise;
-}
+const backend::Backend& backend_of(const Tensor& tensor) { return backend::of(tensor.device()); }
 
 }  // namespace
 
@@ -106,7 +103,8 @@ Tensor empty_like(const Tensor& other) {
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
   Tensor result = empty(shape, options);
-  elementwise(result).fill(result.view(), value, current_stream(options.device));
+  backend_of(result).elementwise.fill({.out = result.view(), .value = value},
+                                      current_stream(options.device));
   return result;
 }
 
@@ -116,7 +114,8 @@ Tensor scalar(double value, TensorOptions options) { return full({}, value, opti
 
 Tensor zeros_like(const Tensor& other) {
   Tensor result = empty_like(other);
-  elementwise(result).fill(result.view(), 0.0, current_stream(result.device()));
+  backend_of(result).elementwise.fill({.out = result.view(), .value = 0.0},
+                                      current_stream(result.device()));
   return result;
 }
 
@@ -130,21 +129,24 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
                  "): bounds must be finite and the step not 0");
   const double count = std::max(0.0, std::ceil((end - start) / step));
   Tensor result = empty({static_cast<std::int64_t>(count)}, options);
-  elementwise(result).arange(result.view(), start, step, current_stream(options.device));
+  backend_of(result).elementwise.arange({.out = result.view(), .start = start, .step = step},
+                                        current_stream(options.device));
   return result;
 }
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
   Tensor result = empty(shape, options);
-  elementwise(result).uniform(result.view(), 0.0, 1.0, generator.next(),
-                              current_stream(options.device));
+  backend_of(result).random.uniform(
+      {.out = result.view(), .low = 0.0, .high = 1.0, .random = generator.next()},
+      current_stream(options.device));
   return result;
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
   Tensor result = empty(shape, options);
-  elementwise(result).normal(result.view(), 0.0, 1.0, generator.next(),
-                             current_stream(options.device));
+  backend_of(result).random.normal(
+      {.out = result.view(), .mean = 0.0, .deviation = 1.0, .random = generator.next()},
+      current_stream(options.device));
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/tensor/tensor.hpp"
 
 #include "backend/backend.hpp"
-#include "backend/elementwise.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -37,7 +36,7 @@ Tensor host_copy(const Tensor& from, DType dtype) {
   const Device device = from.device();
   const StreamRef stream = current_stream(device);
   const Tensor packed = empty(from.shape(), {dtype, device});
-  backend::of(device).elementwise->copy(packed.view(), from.view(), stream);
+  backend::of(device).elementwise.copy({.out = packed.view(), .in = from.view()}, stream);
   if (device.is_cpu()) return packed;
   const Tensor host = empty(from.shape(), {dtype, cpu});
   device_runtime(device.type).copy(host.data_ptr(), packed.data_ptr(), packed.nbytes(), stream);

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "arguments/elementwise.hpp"
 #include "autograd/grad_check_cases.hpp"
 #include "backend/backend.hpp"
-#include "backend/elementwise.hpp"
 #include "functional/op_list.hpp"
 #include "support/call_op.hpp"
 

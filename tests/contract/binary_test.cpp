@@ -1,4 +1,4 @@
-#include "backend/elementwise.hpp"
+#include "arguments/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "contract/formulas.hpp"
 
@@ -23,7 +23,8 @@ class BinaryContract : public ContractTest {
       const auto a = array(shape, left).randomize(1, line.low, line.high);
       const auto b = array(shape, right).randomize(2, line.low, line.high);
       const auto out = array(shape, to);
-      backend().elementwise->binary(op, out, a, b, constants, stream());
+      backend().elementwise.binary({.op = op, .out = out, .a = a, .b = b, .constants = constants},
+                                   stream());
       const Values x = a.get(), y = b.get();
       Values expected;
       for (std::size_t i = 0; i < x.size(); ++i)
@@ -55,8 +56,14 @@ TEST_P(BinaryContract, GradientsMatchDifferences) {
     const auto b = array({300}).randomize(2, line.low, line.high);
     const auto dout = array({300}).randomize(3), da = array({300}), db = array({300});
     const bool saves = line.saves == Saves::inputs;
-    backend().elementwise->binary_backward(op, da, db, dout, saves ? a.view() : ArrayView{},
-                                           saves ? b.view() : ArrayView{}, constants, stream());
+    backend().elementwise.binary_backward({.op = op,
+                                           .da = da,
+                                           .db = db,
+                                           .dout = dout,
+                                           .a = saves ? a.view() : ArrayView{},
+                                           .b = saves ? b.view() : ArrayView{},
+                                           .constants = constants},
+                                          stream());
     Values expected_a, expected_b;
     const Values x = a.get(), y = b.get(), g = dout.get();
     const double h = 1e-6;
@@ -81,7 +88,7 @@ TEST_P(BinaryContract, ComparesAndChooses) {
   const auto a = array({4}).set({1, 2, 3, NAN}), b = array({4}).set({2, 2, 2, 1});
   const auto truth = array(DType::boolean, {4});
   const auto compare = [&](CompareOp op) {
-    backend().elementwise->compare(op, truth, a, b, stream());
+    backend().elementwise.compare({.op = op, .out = truth, .a = a, .b = b}, stream());
     return truth.get();
   };
   EXPECT_EQ(compare(CompareOp::equal), (Values{0, 1, 0, 0}));
@@ -91,7 +98,7 @@ TEST_P(BinaryContract, ComparesAndChooses) {
   EXPECT_EQ(compare(CompareOp::greater_equal), (Values{0, 1, 1, 0}));
   EXPECT_EQ(compare(CompareOp::less), (Values{1, 0, 0, 0}));
   const auto out = array({4});
-  backend().elementwise->where(out, truth, a, b, stream());
+  backend().elementwise.where({.out = out, .condition = truth, .a = a, .b = b}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2, 2, 1}));
 }
 
@@ -105,7 +112,9 @@ TEST_P(BinaryIntegers, DivideWithoutTrapping) {
   const double least = dtype() == DType::i64 ? -0x1p63 : -0x1p31;
   const auto a = array({4}).set({7, -7, 5, least}), b = array({4}).set({2, 2, 0, -1});
   const auto out = array({4});
-  const auto run = [&](BinaryOp op) { backend().elementwise->binary(op, out, a, b, {}, stream()); };
+  const auto run = [&](BinaryOp op) {
+    backend().elementwise.binary({.op = op, .out = out, .a = a, .b = b}, stream());
+  };
   run(BinaryOp::div);
   EXPECT_EQ(out.get(), (Values{3, -3, 0, least}));
   EXPECT_THROW(run(BinaryOp::pow), Unsupported);
@@ -119,7 +128,7 @@ class BinaryMismatch : public ContractTest {};
 TEST_P(BinaryMismatch, NamesOpAndDtypes) {
   const auto a = array(DType::f32, {2}).set({1, 2}), out = array(DType::f64, {2});
   try {
-    backend().elementwise->binary(BinaryOp::mul, out, a, a, {}, stream());
+    backend().elementwise.binary({.op = BinaryOp::mul, .out = out, .a = a, .b = a}, stream());
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("mul: dtypes f64 and f32"), std::string::npos)

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "backend/elementwise.hpp"
+#include "arguments/elementwise.hpp"
 #include "contract/backends.hpp"
 
 namespace lockstep::test {
@@ -11,7 +11,7 @@ class CopyContract : public ContractTest {
   void check(const Shape& shape, const Strides& to, const Strides& from) {
     const auto in = array(shape, from).randomize(1, 0.0, 100.0);
     const auto out = array(shape, to);
-    backend().elementwise->copy(out, in, stream());
+    backend().elementwise.copy({.out = out, .in = in}, stream());
     EXPECT_EQ(out.get(), in.get()) << shape << to << from;
   }
 };
@@ -35,7 +35,7 @@ TEST_P(CopyContract, FollowsNegativeStrides) {
   ArrayView flipped = in;
   flipped.data = in.view().as<char>() + 11 * size_of(dtype());
   flipped.strides = {-4, -1};
-  backend().elementwise->copy(out, flipped, stream());
+  backend().elementwise.copy({.out = out, .in = flipped}, stream());
   Values expected = in.get();
   std::reverse(expected.begin(), expected.end());
   EXPECT_EQ(out.get(), expected);
@@ -47,8 +47,8 @@ TEST_P(CopyContract, ConvertsToEveryDtype) {
     const auto in = array({3, 5}).set({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14});
     const auto out = array(other, {3, 5}),
                strided = DeviceArray(other, {3, 5}, {1, 3}, GetParam().device);
-    backend().elementwise->copy(out, in, stream());
-    backend().elementwise->copy(strided, in, stream());
+    backend().elementwise.copy({.out = out, .in = in}, stream());
+    backend().elementwise.copy({.out = strided, .in = in}, stream());
     Values expected = in.get();
     if (other == DType::boolean)
       for (double& value : expected) value = value != 0;
@@ -59,11 +59,11 @@ TEST_P(CopyContract, ConvertsToEveryDtype) {
 
 TEST_P(CopyContract, FillsAndCounts) {
   const auto out = array({4, 3}, {1, 4});
-  backend().elementwise->fill(out, 1, stream());
+  backend().elementwise.fill({.out = out, .value = 1}, stream());
   EXPECT_EQ(out.get(), Values(12, 1.0));
   if (dtype() == DType::boolean) return;
   const auto line = array({5});
-  backend().elementwise->arange(line, 3, 2, stream());
+  backend().elementwise.arange({.out = line, .start = 3, .step = 2}, stream());
   EXPECT_EQ(line.get(), (Values{3, 5, 7, 9, 11}));
 }
 
@@ -71,7 +71,8 @@ TEST_P(CopyContract, KeepsTriangles) {
   const auto in = array({2, 3, 4}).set(Values(24, 1.0)), out = array({2, 3, 4});
   for (const bool upper : {false, true})
     for (std::int64_t diagonal = -3; diagonal <= 4; ++diagonal) {
-      backend().elementwise->triangle(out, in, upper, diagonal, stream());
+      backend().elementwise.triangle({.out = out, .in = in, .upper = upper, .diagonal = diagonal},
+                                     stream());
       Values expected;
       for (int i = 0; i < 24; ++i) {
         const int column = i % 4, row = i / 4 % 3;

@@ -1,6 +1,7 @@
+#include "arguments/random.hpp"
+
 #include <numeric>
 
-#include "backend/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -26,7 +27,7 @@ class RandomContract : public ContractTest {
 
 TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
   const auto out = array({count});
-  backend().elementwise->uniform(out, -1, 3, state, stream());
+  backend().random.uniform({.out = out, .low = -1, .high = 3, .random = state}, stream());
   Values expected;
   for (std::int64_t i = 0; i < count; ++i)
     expected.push_back(-1 + 4.0 * static_cast<double>(uniform_from_bits(
@@ -37,7 +38,7 @@ TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
 
 TEST_P(RandomContract, NormalHasTheMomentsAskedFor) {
   const auto out = array({count});
-  backend().elementwise->normal(out, 1.0, 2.0, state, stream());
+  backend().random.normal({.out = out, .mean = 1.0, .deviation = 2.0, .random = state}, stream());
   const Values values = out.get();
   EXPECT_NEAR(mean_of(values), 1.0, 0.03);
   EXPECT_NEAR(deviation_of(values), 2.0, 0.03);
@@ -51,13 +52,13 @@ TEST_P(RandomContract, DropoutCountsInRowMajorOrderWhateverTheLayout) {
   const auto x = array({300, 70}).set(Values(21000, 1.0));
   const auto transposed = array({300, 70}, {1, 300}).set(Values(21000, 1.0));
   const auto out = array({300, 70}), other = array({300, 70}, {1, 300});
-  backend().elementwise->dropout(out, x, 0.25, state, stream());
-  backend().elementwise->dropout(other, transposed, 0.25, state, stream());
+  backend().random.dropout({.out = out, .x = x, .p = 0.25, .random = state}, stream());
+  backend().random.dropout({.out = other, .x = transposed, .p = 0.25, .random = state}, stream());
   EXPECT_EQ(out.get(), other.get());
   EXPECT_NEAR(mean_of(out.get()), 1.0, 0.02);
   for (std::uint64_t i = 0; i < 100; ++i)
     EXPECT_EQ(out.get()[i] != 0, uniform_from_bits(state.word(i)) >= 0.25f) << i;
-  backend().elementwise->dropout(out, x, 1.0, state, stream());
+  backend().random.dropout({.out = out, .x = x, .p = 1.0, .random = state}, stream());
   EXPECT_EQ(out.get(), Values(21000, 0.0));
 }
 
@@ -66,8 +67,8 @@ TEST_P(RandomContract, ThreadCountChangesNothing) {
     const int before = num_threads();
     set_num_threads(threads);
     const auto out = array({count}), kept = array({count});
-    backend().elementwise->normal(out, 0, 1, state, stream());
-    backend().elementwise->dropout(kept, out, 0.5, state, stream());
+    backend().random.normal({.out = out, .mean = 0, .deviation = 1, .random = state}, stream());
+    backend().random.dropout({.out = kept, .x = out, .p = 0.5, .random = state}, stream());
     set_num_threads(before);
     return std::pair(out.get(), kept.get());
   };

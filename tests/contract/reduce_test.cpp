@@ -1,5 +1,5 @@
+#include "arguments/elementwise.hpp"
 #include "arguments/reduction.hpp"
-#include "backend/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -145,7 +145,7 @@ class ReduceAccuracy : public ContractTest {};
 TEST_P(ReduceAccuracy, SumsTenMillionOnesExactly) {
   constexpr std::int64_t count = 10'000'000;
   const auto ones = array({count}), sum = array({1});
-  backend().elementwise->fill(ones, 1.0, stream());
+  backend().elementwise.fill({.out = ones, .value = 1.0}, stream());
   backend().reduction.reduce({.op = ReduceOp::sum, .out = sum, .in = ones}, stream());
   EXPECT_EQ(sum.get(), (Values{1e7}));
 }
@@ -176,7 +176,7 @@ TEST_P(ReduceCounts, GoPastTheRangeOfWhatTheyCount) {
   const double value = dtype() == DType::boolean ? 1 : 120;
   for (const std::int64_t count : {3, 40000}) {
     const auto in = array({2, count}), rows = array(DType::i64, {2, 1});
-    backend().elementwise->fill(in, value, stream());
+    backend().elementwise.fill({.out = in, .value = value}, stream());
     backend().reduction.reduce({.op = ReduceOp::sum, .out = rows, .in = in}, stream());
     EXPECT_EQ(rows.get(), Values(2, value * static_cast<double>(count)));
     const auto columns = array(DType::i64, {1, count});

@@ -1,4 +1,4 @@
-#include "backend/elementwise.hpp"
+#include "arguments/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "contract/formulas.hpp"
 
@@ -8,7 +8,8 @@ namespace {
 class UnaryContract : public ContractTest {
  protected:
   void run(UnaryOp op, const DeviceArray& y, const DeviceArray& x) {
-    backend().elementwise->unary(op, y, x, constants_of(op), stream());
+    backend().elementwise.unary({.op = op, .y = y, .x = x, .constants = constants_of(op)},
+                                stream());
   }
 
   static Values expected(UnaryOp op, const Values& x) {
@@ -66,9 +67,9 @@ TEST_P(UnaryContract, GradientsMatchDifferences) {
     const auto dy = array({257}).randomize(6), y = array({257}), dx = array({257});
     run(op, y, x);
     const bool input = line.saves == Saves::input, output = line.saves == Saves::output;
-    backend().elementwise->unary_backward(op, dx, dy, input ? x.view() : ArrayView{},
-                                          output ? y.view() : ArrayView{}, constants_of(op),
-                                          stream());
+    const ArrayView saved = input ? x.view() : output ? y.view() : ArrayView{};
+    backend().elementwise.unary_backward(
+        {.op = op, .dx = dx, .dy = dy, .saved = saved, .constants = constants_of(op)}, stream());
     Values expected_dx;
     const Values xs = x.get(), dys = dy.get();
     for (std::size_t i = 0; i < xs.size(); ++i) {
@@ -114,7 +115,7 @@ class UnaryIntegers : public ContractTest {};
 TEST_P(UnaryIntegers, OfferWhatTheContractNames) {
   const auto x = array({4}).set({-3, 0, 2, 7}), y = array({4});
   const auto run = [&](UnaryOp op, OpConstants constants = {}) {
-    backend().elementwise->unary(op, y, x, constants, stream());
+    backend().elementwise.unary({.op = op, .y = y, .x = x, .constants = constants}, stream());
     return y.get();
   };
   EXPECT_EQ(run(UnaryOp::relu), (Values{0, 0, 2, 7}));

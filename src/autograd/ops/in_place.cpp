@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "autograd/ops/common.hpp"
-#include "backend/elementwise.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "tensor/overlap.hpp"
 
@@ -55,8 +54,9 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
   const ArrayView operand = broadcast_view(other, self.shape());
   check_not_overwritten(name, self, operand);
   begin_write(name, self);
-  backend_of(self).elementwise->binary(op, self.view(), self.view(), operand, {.alpha = alpha},
-                                       stream_of(self));
+  backend_of(self).elementwise.binary(
+      {.op = op, .out = self.view(), .a = self.view(), .b = operand, .constants = {.alpha = alpha}},
+      stream_of(self));
 }
 
 /// Bytes between devices, in the order of the GPU's stream; both sides contiguous, same dtype.
@@ -91,14 +91,17 @@ Tensor& Tensor::mul_(double value) {
                  "; the result of to(lockstep::DType::f32) takes all");
   begin_write("mul_", *this);
   // Adding -0.0 changes nothing; +0.0 would turn -0.0 into +0.0.
-  backend_of(*this).elementwise->unary(UnaryOp::affine, view(), view(),
-                                       {.alpha = value, .beta = -0.0}, stream_of(*this));
+  backend_of(*this).elementwise.unary({.op = UnaryOp::affine,
+                                       .y = view(),
+                                       .x = view(),
+                                       .constants = {.alpha = value, .beta = -0.0}},
+                                      stream_of(*this));
   return *this;
 }
 
 Tensor& Tensor::fill_(double value) {
   begin_write("fill_", *this);
-  backend_of(*this).elementwise->fill(view(), value, stream_of(*this));
+  backend_of(*this).elementwise.fill({.out = view(), .value = value}, stream_of(*this));
   return *this;
 }
 
@@ -110,7 +113,7 @@ Tensor& Tensor::copy_(const Tensor& other) {
     const ArrayView operand = broadcast_view(other, shape());
     check_not_overwritten("copy_", *this, operand);
     begin_write("copy_", *this);
-    backend_of(*this).elementwise->copy(view(), operand, stream_of(*this));
+    backend_of(*this).elementwise.copy({.out = view(), .in = operand}, stream_of(*this));
     return *this;
   }
   begin_write("copy_", *this);
@@ -123,7 +126,7 @@ Tensor& Tensor::copy_(const Tensor& other) {
   }
   const Tensor landed = empty(shape(), options());
   copy_across(landed, packed);
-  backend_of(*this).elementwise->copy(view(), landed.view(), stream_of(*this));
+  backend_of(*this).elementwise.copy({.out = view(), .in = landed.view()}, stream_of(*this));
   return *this;
 }
 

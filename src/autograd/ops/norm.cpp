@@ -1,7 +1,6 @@
 #include "lockstep/autograd/ops/norm.hpp"
 
 #include "autograd/ops/common.hpp"
-#include "backend/elementwise.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 
@@ -186,12 +185,14 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   const Tensor x = call.dense(0);
   const PhiloxState random = default_generator().next();
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).elementwise->dropout(y.view(), x.view(), p, random, stream_of(x));
+  backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = random},
+                               stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [p, random](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
     Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).elementwise->dropout(dx.view(), dy.view(), p, random, stream_of(dy));
+    backend_of(dy).random.dropout({.out = dx.view(), .x = dy.view(), .p = p, .random = random},
+                                  stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }

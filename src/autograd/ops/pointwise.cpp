@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "autograd/ops/common.hpp"
-#include "backend/elementwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -15,19 +14,21 @@ Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants = {}) {
   const OpCall call(op_traits, x_in);
   const Tensor& x = call[0];
   Tensor y = empty_like(x);
-  backend_of(x).elementwise->unary(op, y.view(), x.view(), constants, stream_of(x));
+  backend_of(x).elementwise.unary({.op = op, .y = y.view(), .x = x.view(), .constants = constants},
+                                  stream_of(x));
   if (!call.recording()) return y;
   SavedTensor saved = op_traits.saves == Saves::input    ? SavedTensor(x)
                       : op_traits.saves == Saves::output ? SavedTensor::of_result(y)
                                                          : SavedTensor();
   return call.record(std::move(y), [op, constants, saved = std::move(saved)](
                                        const Tensor& dy, InputGradients& inputs) {
-    const ArrayView kept = view_or_absent(saved.get());
-    const bool keeps_input = traits(op).saves == Saves::input;
     Tensor dx = empty_like(dy);
-    backend_of(dy).elementwise->unary_backward(
-        op, dx.view(), dy.view(), keeps_input ? kept : ArrayView{},
-        keeps_input ? ArrayView{} : kept, constants, stream_of(dy));
+    backend_of(dy).elementwise.unary_backward({.op = op,
+                                               .dx = dx.view(),
+                                               .dy = dy.view(),
+                                               .saved = view_or_absent(saved.get()),
+                                               .constants = constants},
+                                              stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }
@@ -48,13 +49,19 @@ Tensor with_number(BinaryOp op, const Tensor& x, double value, OpConstants const
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
   if (a.shape() == b.shape()) {
     Tensor out = empty_like(a);
-    backend_of(a).elementwise->binary(op, out.view(), a.view(), b.view(), constants, stream_of(a));
+    backend_of(a).elementwise.binary(
+        {.op = op, .out = out.view(), .a = a.view(), .b = b.view(), .constants = constants},
+        stream_of(a));
     return out;
   }
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   Tensor out = shape == a.shape() ? empty_like(a) : empty(shape, a.options());
-  backend_of(a).elementwise->binary(op, out.view(), broadcast_view(a, shape),
-                                    broadcast_view(b, shape), constants, stream_of(a));
+  backend_of(a).elementwise.binary({.op = op,
+                                    .out = out.view(),
+                                    .a = broadcast_view(a, shape),
+                                    .b = broadcast_view(b, shape),
+                                    .constants = constants},
+                                   stream_of(a));
   return out;
 }
 
@@ -83,9 +90,13 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
     const Tensor &x = a.get(), &y = b.get();
     const Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
     const Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
-    backend_of(dy).elementwise->binary_backward(op, view_or_absent(da), view_or_absent(db),
-                                                dy.view(), broadcast_view(x, dy.shape()),
-                                                broadcast_view(y, dy.shape()), {}, stream_of(dy));
+    backend_of(dy).elementwise.binary_backward({.op = op,
+                                                .da = view_or_absent(da),
+                                                .db = view_or_absent(db),
+                                                .dout = dy.view(),
+                                                .a = broadcast_view(x, dy.shape()),
+                                                .b = broadcast_view(y, dy.shape())},
+                                               stream_of(dy));
     if (db.defined()) inputs.set(1, sum_to(db, y.shape()));
     if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
   });
@@ -97,8 +108,9 @@ Tensor compare(CompareOp op, const OpDescriptor& descriptor, const Tensor& a_in,
   const Tensor &a = call[0], &b = call[1];
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   Tensor out = empty(shape, {DType::boolean, a.device()});
-  backend_of(a).elementwise->compare(op, out.view(), broadcast_view(a, shape),
-                                     broadcast_view(b, shape), stream_of(a));
+  backend_of(a).elementwise.compare(
+      {.op = op, .out = out.view(), .a = broadcast_view(a, shape), .b = broadcast_view(b, shape)},
+      stream_of(a));
   return out;
 }
 
@@ -178,9 +190,11 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
                  "where: the condition has dtype ", condition.dtype(), ", it must be bool");
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
   Tensor out = empty(shape, a.options());
-  backend_of(a).elementwise->where(out.view(), broadcast_view(condition, shape),
-                                   broadcast_view(a, shape), broadcast_view(b, shape),
-                                   stream_of(a));
+  backend_of(a).elementwise.where({.out = out.view(),
+                                   .condition = broadcast_view(condition, shape),
+                                   .a = broadcast_view(a, shape),
+                                   .b = broadcast_view(b, shape)},
+                                  stream_of(a));
   if (!call.recording()) return out;
   return call.record(std::move(out),
                      [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](

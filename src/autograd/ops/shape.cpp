@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "autograd/ops/common.hpp"
-#include "backend/elementwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -27,7 +26,8 @@ Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_
   LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, op.name,
                  ": needs at least two dimensions, got shape ", x.shape());
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).elementwise->triangle(y.view(), x.view(), upper, diagonal, stream_of(x));
+  backend_of(x).elementwise.triangle(
+      {.out = y.view(), .in = x.view(), .upper = upper, .diagonal = diagonal}, stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [&op, upper, diagonal](const Tensor& dy, InputGradients& inputs) {
     inputs.set(0, triangle(op, dy, upper, diagonal));
@@ -64,7 +64,7 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
     const Tensor& part = call[i];
     const std::int64_t extent = part.shape()[d];
     const Tensor window = out.slice(d, at, at + extent);
-    backend_of(out).elementwise->copy(window.view(), part.view(), stream_of(out));
+    backend_of(out).elementwise.copy({.out = window.view(), .in = part.view()}, stream_of(out));
     sizes.push_back(extent);
     at += extent;
   }
@@ -142,7 +142,8 @@ Tensor flip(const Tensor& x, const Dims& dims) {
   for (const auto dim : dims) wrapped.push_back(wrap_dim(dim, x.dim()));
   Tensor y = empty(x.shape(), x.options());
   if (x.numel() > 0)
-    backend_of(x).elementwise->copy(y.view(), reversed(x.view(), wrapped), stream_of(x));
+    backend_of(x).elementwise.copy({.out = y.view(), .in = reversed(x.view(), wrapped)},
+                                   stream_of(x));
   if (!call.recording()) return y;
   return call.record(
       y, [wrapped](const Tensor& dy, InputGradients& inputs) { inputs.set(0, flip(dy, wrapped)); });
@@ -174,7 +175,7 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value)
     return window;
   };
   Tensor y = full(shape, value, x.options());
-  backend_of(x).elementwise->copy(inner(y).view(), x.view(), stream_of(x));
+  backend_of(x).elementwise.copy({.out = inner(y).view(), .in = x.view()}, stream_of(x));
   if (!call.recording()) return y;
   return call.record(
       y, [inner](const Tensor& dy, InputGradients& inputs) { inputs.set(0, inner(dy)); });

@@ -2,7 +2,6 @@
 #include <optional>
 
 #include "autograd/ops/common.hpp"
-#include "backend/elementwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -201,7 +200,7 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
 Tensor Tensor::clone() const {
   const OpCall call(ops::clone, *this);
   Tensor y = empty(shape(), options());
-  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
   return recorded_copy(call, y);
 }
 
@@ -211,7 +210,7 @@ Tensor Tensor::channels_last() const {
   if (is_channels_last()) return *this;
   const OpCall call(ops::channels_last, *this);
   Tensor y = empty_strided(shape(), channels_last_strides(shape()), options());
-  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
   return recorded_copy(call, y);
 }
 
@@ -220,7 +219,7 @@ Tensor Tensor::to(DType wanted) const {
   const OpCall call(ops::to, *this);
   Tensor y = is_channels_last() ? empty_strided(shape(), strides(), {wanted, device()})
                                 : empty(shape(), {wanted, device()});
-  backend_of(*this).elementwise->copy(y.view(), view(), stream_of(*this));
+  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
   return is_floating(wanted) ? recorded_copy(call, y) : y;
 }
 

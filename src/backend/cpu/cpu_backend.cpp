@@ -5,7 +5,8 @@ namespace lockstep::backend {
 
 const Backend& cpu() {
   static const Backend table = {.name = "cpu",
-                                .elementwise = &cpu_elementwise(),
+                                .elementwise = cpu_elementwise(),
+                                .random = cpu_random(),
                                 .reduction = cpu_reduction(),
                                 .index = cpu_index(),
                                 .multi_tensor = cpu_multi_tensor(),

@@ -1,4 +1,4 @@
-#include "backend/elementwise.hpp"
+#include "arguments/elementwise.hpp"
 
 #include <array>
 
@@ -49,135 +49,110 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   host::run_tiled(nest, operands, loop);
 }
 
-class CpuElementwise final : public Elementwise {
- public:
-  void unary(UnaryOp op, const ArrayView& y, const ArrayView& x, OpConstants constants,
-             StreamRef) override {
-    const auto name = traits(op).name;
-    const auto loop = require(host::loops().unary(host::accumulate_of(y.dtype), op), name, y.dtype);
-    functional::check_whole_constants(name, y.dtype, constants);
-    run(std::array{&y, &x}, name,
-        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], n, constants); });
+void unary(const kernels::UnaryArguments& a, StreamRef) {
+  const auto name = traits(a.op).name;
+  const auto loop =
+      require(host::loops().unary(host::accumulate_of(a.y.dtype), a.op), name, a.y.dtype);
+  functional::check_whole_constants(name, a.y.dtype, a.constants);
+  run(std::array{&a.y, &a.x}, name,
+      [&](void* const* p, std::int64_t n) { loop(p[0], p[1], n, a.constants); });
+}
+
+void unary_backward(const kernels::UnaryBackwardArguments& a, StreamRef) {
+  const auto& line = traits(a.op);
+  const auto loop = require(host::loops().unary_backward(host::accumulate_of(a.dx.dtype), a.op),
+                            line.name, a.dx.dtype);
+  if (line.saves == Saves::nothing) {
+    run(std::array{&a.dx, &a.dy}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], nullptr, n, a.constants); });
+  } else {
+    LOCKSTEP_CHECK(a.saved, InvalidArgument, line.name, ": the saved operand is absent");
+    run(std::array{&a.dx, &a.dy, &a.saved}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); });
   }
+}
 
-  void unary_backward(UnaryOp op, const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
-                      const ArrayView& y, OpConstants constants, StreamRef) override {
-    const auto& line = traits(op);
-    const auto loop = require(host::loops().unary_backward(host::accumulate_of(dx.dtype), op),
-                              line.name, dx.dtype);
-    if (line.saves == Saves::nothing) {
-      run(std::array{&dx, &dy}, line.name,
-          [&](void* const* p, std::int64_t n) { loop(p[0], p[1], nullptr, n, constants); });
-    } else {
-      const ArrayView& saved = line.saves == Saves::input ? x : y;
-      LOCKSTEP_CHECK(saved, InvalidArgument, line.name, ": the saved operand is absent");
-      run(std::array{&dx, &dy, &saved}, line.name,
-          [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, constants); });
-    }
+void binary(const kernels::BinaryArguments& a, StreamRef) {
+  const auto name = traits(a.op).name;
+  const auto loop = a.out.dtype == DType::boolean
+                        ? nullptr
+                        : host::loops().binary(host::accumulate_of(a.out.dtype), a.op);
+  require(loop, name, a.out.dtype);
+  functional::check_whole_constants(name, a.out.dtype, a.constants);
+  run(std::array{&a.out, &a.a, &a.b}, name,
+      [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); });
+}
+
+/// The gradient of one operand into `out`.
+void binary_gradient(const kernels::BinaryBackwardArguments& a, host::BinaryBackwardLoop loop,
+                     const ArrayView& out) {
+  const auto& line = traits(a.op);
+  require(loop, line.name, a.dout.dtype);
+  if (line.saves == Saves::nothing) {
+    run(std::array{&out, &a.dout}, line.name, [&](void* const* p, std::int64_t n) {
+      loop(p[0], p[1], nullptr, nullptr, n, a.constants);
+    });
+  } else {
+    LOCKSTEP_CHECK(a.a && a.b, InvalidArgument, line.name, ": the saved operands are absent");
+    run(std::array{&out, &a.dout, &a.a, &a.b}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n, a.constants); });
   }
+}
 
-  void binary(BinaryOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-              OpConstants constants, StreamRef) override {
-    const auto name = traits(op).name;
-    const auto loop = out.dtype == DType::boolean
-                          ? nullptr
-                          : host::loops().binary(host::accumulate_of(out.dtype), op);
-    require(loop, name, out.dtype);
-    functional::check_whole_constants(name, out.dtype, constants);
-    run(std::array{&out, &a, &b}, name,
-        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, constants); });
-  }
+void binary_backward(const kernels::BinaryBackwardArguments& a, StreamRef) {
+  const auto type = host::accumulate_of(a.dout.dtype);
+  const auto& table = host::loops();
+  if (a.da) binary_gradient(a, table.binary_backward_a(type, a.op), a.da);
+  if (a.db) binary_gradient(a, table.binary_backward_b(type, a.op), a.db);
+}
 
-  void binary_backward(BinaryOp op, const ArrayView& da, const ArrayView& db, const ArrayView& dout,
-                       const ArrayView& a, const ArrayView& b, OpConstants constants,
-                       StreamRef) override {
-    const auto type = host::accumulate_of(dout.dtype);
-    const auto& table = host::loops();
-    if (da) gradient(op, table.binary_backward_a(type, op), da, dout, a, b, constants);
-    if (db) gradient(op, table.binary_backward_b(type, op), db, dout, a, b, constants);
-  }
+void compare(const kernels::CompareArguments& arguments, StreamRef) {
+  const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
+  const auto name = compare_names[static_cast<std::size_t>(arguments.op)];
+  LOCKSTEP_CHECK(out.dtype == DType::boolean && a.dtype == b.dtype, InvalidArgument, name,
+                 ": needs operands of one dtype and a bool result, got ", a.dtype, ", ", b.dtype,
+                 " and ", out.dtype);
+  const auto loop = host::loops().compare(host::accumulate_of(a.dtype), arguments.op);
+  const std::array operands{TileOperand::raw_output(out), TileOperand::input(a),
+                            TileOperand::input(b)};
+  const auto nest = host::make_nest(out.shape, {&out.strides, &a.strides, &b.strides});
+  host::run_tiled(nest, operands,
+                  [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n); });
+}
 
-  void compare(CompareOp op, const ArrayView& out, const ArrayView& a, const ArrayView& b,
-               StreamRef) override {
-    const auto name = compare_names[static_cast<std::size_t>(op)];
-    LOCKSTEP_CHECK(out.dtype == DType::boolean && a.dtype == b.dtype, InvalidArgument, name,
-                   ": needs operands of one dtype and a bool result, got ", a.dtype, ", ", b.dtype,
-                   " and ", out.dtype);
-    const auto loop = host::loops().compare(host::accumulate_of(a.dtype), op);
-    const std::array operands{TileOperand::raw_output(out), TileOperand::input(a),
-                              TileOperand::input(b)};
-    const auto nest = host::make_nest(out.shape, {&out.strides, &a.strides, &b.strides});
-    host::run_tiled(nest, operands,
-                    [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n); });
-  }
-
-  void where(const ArrayView& out, const ArrayView& condition, const ArrayView& a,
-             const ArrayView& b, StreamRef) override {
-    LOCKSTEP_CHECK(
-        condition.dtype == DType::boolean && a.dtype == out.dtype && b.dtype == out.dtype,
-        InvalidArgument, "where: needs a bool condition and one dtype, got ", condition.dtype, ", ",
-        a.dtype, ", ", b.dtype, " and ", out.dtype);
-    const std::size_t size = size_of(out.dtype);
-    const auto loop = host::loops().where[size == 8 ? 3 : size / 2];
-    const std::array operands{TileOperand::raw_output(out), TileOperand::raw_input(condition),
-                              TileOperand::raw_input(a), TileOperand::raw_input(b)};
-    const auto nest =
-        host::make_nest(out.shape, {&out.strides, &condition.strides, &a.strides, &b.strides});
-    host::run_tiled(nest, operands,
-                    [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n); });
-  }
-
-  void copy(const ArrayView& out, const ArrayView& in, StreamRef) override { host::copy(out, in); }
-
-  void fill(const ArrayView& out, double value, StreamRef) override { host::fill(out, value); }
-
-  void arange(const ArrayView& out, double start, double step, StreamRef) override {
-    host::arange(out, start, step);
-  }
-
-  void triangle(const ArrayView& out, const ArrayView& in, bool upper, std::int64_t diagonal,
-                StreamRef) override {
-    host::triangle(out, in, upper, diagonal);
-  }
-
-  void uniform(const ArrayView& out, double low, double high, PhiloxState random,
-               StreamRef) override {
-    host::uniform(out, low, high, random);
-  }
-
-  void normal(const ArrayView& out, double mean, double deviation, PhiloxState random,
-              StreamRef) override {
-    host::normal(out, mean, deviation, random);
-  }
-
-  void dropout(const ArrayView& out, const ArrayView& x, double p, PhiloxState random,
-               StreamRef) override {
-    host::dropout(out, x, p, random);
-  }
-
- private:
-  static void gradient(BinaryOp op, host::BinaryBackwardLoop loop, const ArrayView& out,
-                       const ArrayView& dout, const ArrayView& a, const ArrayView& b,
-                       OpConstants constants) {
-    const auto& line = traits(op);
-    require(loop, line.name, dout.dtype);
-    if (line.saves == Saves::nothing) {
-      run(std::array{&out, &dout}, line.name, [&](void* const* p, std::int64_t n) {
-        loop(p[0], p[1], nullptr, nullptr, n, constants);
-      });
-    } else {
-      LOCKSTEP_CHECK(a && b, InvalidArgument, line.name, ": the saved operands are absent");
-      run(std::array{&out, &dout, &a, &b}, line.name,
-          [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n, constants); });
-    }
-  }
-};
+void where(const kernels::WhereArguments& arguments, StreamRef) {
+  const ArrayView &out = arguments.out, &condition = arguments.condition, &a = arguments.a,
+                  &b = arguments.b;
+  LOCKSTEP_CHECK(condition.dtype == DType::boolean && a.dtype == out.dtype && b.dtype == out.dtype,
+                 InvalidArgument, "where: needs a bool condition and one dtype, got ",
+                 condition.dtype, ", ", a.dtype, ", ", b.dtype, " and ", out.dtype);
+  const std::size_t size = size_of(out.dtype);
+  const auto loop = host::loops().where[size == 8 ? 3 : size / 2];
+  const std::array operands{TileOperand::raw_output(out), TileOperand::raw_input(condition),
+                            TileOperand::raw_input(a), TileOperand::raw_input(b)};
+  const auto nest =
+      host::make_nest(out.shape, {&out.strides, &condition.strides, &a.strides, &b.strides});
+  host::run_tiled(nest, operands,
+                  [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n); });
+}
 
 }  // namespace
 
-Elementwise& cpu_elementwise() {
-  static CpuElementwise family;
-  return family;
+kernels::ElementwiseKernels cpu_elementwise() {
+  return {.unary = unary,
+          .unary_backward = unary_backward,
+          .binary = binary,
+          .binary_backward = binary_backward,
+          .compare = compare,
+          .where = where,
+          .copy = host::copy,
+          .fill = host::fill,
+          .arange = host::arange,
+          .triangle = host::triangle};
+}
+
+kernels::RandomKernels cpu_random() {
+  return {.uniform = host::uniform, .normal = host::normal, .dropout = host::dropout};
 }
 
 }  // namespace lockstep::backend

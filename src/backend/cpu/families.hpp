@@ -8,7 +8,8 @@
 
 namespace lockstep::backend {
 
-Elementwise& cpu_elementwise();
+kernels::ElementwiseKernels cpu_elementwise();
+kernels::RandomKernels cpu_random();
 kernels::ReductionKernels cpu_reduction();
 kernels::IndexKernels cpu_index();
 kernels::MultiTensorKernels cpu_multi_tensor();

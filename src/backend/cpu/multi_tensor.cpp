@@ -5,7 +5,6 @@
 
 #include "arguments/optimizer_coefficients.hpp"
 #include "backend/cpu/families.hpp"
-#include "backend/elementwise.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -172,7 +171,11 @@ void clip(const kernels::ClipArguments& a, StreamRef stream) {
   const double factor = a.limit / (std::sqrt(*a.square_sum.as<double>()) + 1e-6);
   if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
   for (const ArrayView& array : a.arrays)
-    cpu_elementwise().unary(UnaryOp::affine, array, array, {.alpha = factor, .beta = 0.0}, stream);
+    cpu().elementwise.unary({.op = UnaryOp::affine,
+                             .y = array,
+                             .x = array,
+                             .constants = {.alpha = factor, .beta = 0.0}},
+                            stream);
 }
 
 }  // namespace

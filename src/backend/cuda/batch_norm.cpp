@@ -39,11 +39,11 @@ class Parameter {
   Parameter(const ArrayView& given, double absent, const ArrayView& x, StreamRef stream)
       : copy_(x, stream), view_(copy_.view()) {
     if (!given)
-      kernels::fill(view_, absent, stream);
+      kernels::fill({.out = view_, .value = absent}, stream);
     else if (given.dtype == view_.dtype)
       view_ = given;
     else
-      kernels::copy(view_, given, stream);
+      kernels::copy({.out = view_, .in = given}, stream);
   }
   const ArrayView& view() const { return view_; }
 
@@ -82,8 +82,8 @@ class CudaBatchNorm final : public BatchNorm {
     if (running_mean) kernels::move_running(running_mean, mean.view(), momentum, 1.0, stream);
     if (running_var)
       kernels::move_running(running_var, variance.view(), momentum, count / (count - 1.0), stream);
-    kernels::copy(save_mean, mean.view(), stream);
-    kernels::copy(save_rstd, rstd.view(), stream);
+    kernels::copy({.out = save_mean, .in = mean.view()}, stream);
+    kernels::copy({.out = save_rstd, .in = rstd.view()}, stream);
     apply(y, x, mean.view(), rstd.view(), weight, bias, stream);
   }
 
@@ -154,8 +154,8 @@ class CudaBatchNorm final : public BatchNorm {
     const ChannelArray sums(x, stream, 2);
     kernels::channel_gradient_sums(sums.view(), arrays.dy, x, arrays.mean, arrays.rstd,
                                    scratch.data(), stream);
-    if (dbias) kernels::copy(dbias, sums.view(0), stream);
-    if (dweight) kernels::copy(dweight, sums.view(1), stream);
+    if (dbias) kernels::copy({.out = dbias, .in = sums.view(0)}, stream);
+    if (dweight) kernels::copy({.out = dweight, .in = sums.view(1)}, stream);
     if (!arrays.dx) return;
     const Parameter scale(arrays.weight, 1.0, x, stream);
     arrays.mean = over(arrays.mean, x);

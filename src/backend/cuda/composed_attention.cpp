@@ -30,12 +30,12 @@ class Wide {
   }
   /// Brings the operand's values in.
   const Wide& loaded(StreamRef stream) const {
-    if (copied_) cuda_kernels::copy(view_, given_, stream);
+    if (copied_) cuda_kernels::copy({.out = view_, .in = given_}, stream);
     return *this;
   }
   /// Brings the results back.
   void store(StreamRef stream) const {
-    if (copied_) cuda_kernels::copy(given_, view_, stream);
+    if (copied_) cuda_kernels::copy({.out = given_, .in = view_}, stream);
   }
   /// Batch entry n: [heads, rows, columns].
   ArrayView entry(std::int64_t n) const {

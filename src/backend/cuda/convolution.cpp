@@ -45,12 +45,12 @@ class FormattedWeight {
   }
   /// For a product that reads them.
   ArrayView loaded() const {
-    if (copied_) cuda_kernels::copy(view(), given_, stream_);
+    if (copied_) cuda_kernels::copy({.out = view(), .in = given_}, stream_);
     return view();
   }
   /// Brings what a product wrote to where it belongs.
   void store() const {
-    if (copied_) cuda_kernels::copy(given_, view(), stream_);
+    if (copied_) cuda_kernels::copy({.out = given_, .in = view()}, stream_);
   }
 
  private:
@@ -74,7 +74,7 @@ class CudaConvolution final : public Convolution {
     ArrayView wide = bias;
     wide.shape = y.shape;
     wide.strides = {0, bias.strides[0], 0, 0};
-    cuda_kernels::binary(BinaryOp::add, y, y, wide, {}, stream);
+    cuda_kernels::binary({.op = BinaryOp::add, .out = y, .a = y, .b = wide}, stream);
   }
 
   void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
@@ -98,7 +98,9 @@ class CudaConvolution final : public Convolution {
                                geometry, stream),
             "conv2d_backward_weight", x, dweight, stream);
     taps.store();
-    if (accumulate) cuda_kernels::binary(BinaryOp::add, dweight, dweight, target, {}, stream);
+    if (accumulate)
+      cuda_kernels::binary({.op = BinaryOp::add, .out = dweight, .a = dweight, .b = target},
+                           stream);
   }
 };
 

@@ -17,7 +17,7 @@ class ClassWeights {
         view_(given) {
     if (!converted_) return;
     view_ = {scratch_.data(), DType::f32, given.shape, contiguous_strides(given.shape)};
-    cuda_kernels::copy(view_, given, stream);
+    cuda_kernels::copy({.out = view_, .in = given}, stream);
   }
   const ArrayView& view() const { return view_; }
 

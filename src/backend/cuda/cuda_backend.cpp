@@ -6,7 +6,8 @@ namespace lockstep::backend {
 const Backend* cuda() {
   static const Backend backend{
       .name = "cuda",
-      .elementwise = &cuda_families::elementwise(),
+      .elementwise = cuda_families::elementwise(),
+      .random = cuda_families::random(),
       .reduction = cuda_families::reduction(),
       .index = cuda_families::index(),
       .multi_tensor = cuda_families::multi_tensor(),

@@ -7,7 +7,8 @@
 
 namespace lockstep::backend::cuda_families {
 
-Elementwise& elementwise();
+kernels::ElementwiseKernels elementwise();
+kernels::RandomKernels random();
 kernels::ReductionKernels reduction();
 kernels::IndexKernels index();
 kernels::MultiTensorKernels multi_tensor();

@@ -113,15 +113,19 @@ class CudaGemm final : public Gemm {
 
   /// What a product of empty depth leaves.
   static void scale(const GemmCall& call, StreamRef stream) {
-    if (call.beta == 0.0) return cuda_kernels::fill(call.out, 0.0, stream);
+    if (call.beta == 0.0) return cuda_kernels::fill({.out = call.out, .value = 0.0}, stream);
     if (call.beta != 1.0)
-      cuda_kernels::unary(UnaryOp::affine, call.out, call.out, {.alpha = call.beta, .beta = 0.0},
+      cuda_kernels::unary({.op = UnaryOp::affine,
+                           .y = call.out,
+                           .x = call.out,
+                           .constants = {.alpha = call.beta, .beta = 0.0}},
                           stream);
   }
 
   static void add_bias(const GemmCall& call, StreamRef stream) {
     product(call, stream);
-    cuda_kernels::binary(BinaryOp::add, call.out, call.out, broadcast_bias(call), {}, stream);
+    cuda_kernels::binary(
+        {.op = BinaryOp::add, .out = call.out, .a = call.out, .b = broadcast_bias(call)}, stream);
   }
 
   static void gelu_bias(const GemmCall& call, StreamRef stream) {
@@ -130,7 +134,7 @@ class CudaGemm final : public Gemm {
     inner.beta = 0.0;
     add_bias(inner, stream);
     finish(call, stream, [&](const ArrayView& to) {
-      cuda_kernels::unary(UnaryOp::gelu_tanh, to, call.aux, {}, stream);
+      cuda_kernels::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
     });
   }
 
@@ -140,7 +144,8 @@ class CudaGemm final : public Gemm {
       inner.out = to;
       inner.beta = 0.0;
       product(inner, stream);
-      cuda_kernels::unary_backward(UnaryOp::gelu_tanh, to, to, call.aux, {}, stream);
+      cuda_kernels::unary_backward(
+          {.op = UnaryOp::gelu_tanh, .dx = to, .dy = to, .saved = call.aux}, stream);
     });
   }
 
@@ -153,7 +158,11 @@ class CudaGemm final : public Gemm {
     const ArrayView sum{scratch.data(), call.out.dtype, call.out.shape,
                         contiguous_strides(call.out.shape)};
     compute(sum);
-    cuda_kernels::binary(BinaryOp::add, call.out, sum, call.out, {.alpha = call.beta, .beta = 0.0},
+    cuda_kernels::binary({.op = BinaryOp::add,
+                          .out = call.out,
+                          .a = sum,
+                          .b = call.out,
+                          .constants = {.alpha = call.beta, .beta = 0.0}},
                          stream);
   }
 };

@@ -16,7 +16,8 @@ void reduce_nothing(const kernels::ReduceArguments& a, StreamRef stream) {
                  a.op == ReduceOp::amax ? "amax" : "amin", " of no elements: shape ", a.in.shape);
   if (a.accumulate) return;
   const bool mean = a.op == ReduceOp::mean;
-  cuda_kernels::fill(a.out, mean ? std::numeric_limits<double>::quiet_NaN() : 0.0, stream);
+  cuda_kernels::fill({.out = a.out, .value = mean ? std::numeric_limits<double>::quiet_NaN() : 0.0},
+                     stream);
 }
 
 void reduce(const kernels::ReduceArguments& a, StreamRef stream) {

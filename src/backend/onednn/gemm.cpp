@@ -6,7 +6,6 @@
 
 #include "backend/backend.hpp"
 #include "backend/cpu/families.hpp"
-#include "backend/elementwise.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
@@ -216,16 +215,15 @@ class OnednnGemm final : public Gemm {
   static bool gelu_bias(GemmCall call, StreamRef stream) {
     const ArrayView out = call.out;
     call.out = call.aux;
-    Elementwise* elementwise = cpu().elementwise;
-    if (!elementwise || !multiply(call)) return false;
-    elementwise->unary(UnaryOp::gelu_tanh, out, call.aux, {}, stream);
+    if (!multiply(call)) return false;
+    cpu().elementwise.unary({.op = UnaryOp::gelu_tanh, .y = out, .x = call.aux}, stream);
     return true;
   }
   static bool dgelu(GemmCall call, StreamRef stream) {
     call.bias = {};
-    Elementwise* elementwise = cpu().elementwise;
-    if (!elementwise || !multiply(call)) return false;
-    elementwise->unary_backward(UnaryOp::gelu_tanh, call.out, call.out, call.aux, {}, {}, stream);
+    if (!multiply(call)) return false;
+    cpu().elementwise.unary_backward(
+        {.op = UnaryOp::gelu_tanh, .dx = call.out, .dy = call.out, .saved = call.aux}, stream);
     return true;
   }
 };

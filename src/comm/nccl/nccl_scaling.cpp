@@ -16,7 +16,9 @@ void scale(std::byte* to, const std::byte* from, std::int64_t count, DType dtype
   const CudaDeviceGuard guard(stream.device.index);
   const ArrayView out{to, dtype, Shape{count}, Strides{1}};
   const ArrayView in{const_cast<std::byte*>(from), dtype, Shape{count}, Strides{1}};
-  cuda_kernels::unary(UnaryOp::affine, out, in, {.alpha = factor, .beta = 0.0}, stream);
+  cuda_kernels::unary(
+      {.op = UnaryOp::affine, .y = out, .x = in, .constants = {.alpha = factor, .beta = 0.0}},
+      stream);
 }
 
 }  // namespace

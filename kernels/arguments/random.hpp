@@ -1,0 +1,42 @@
+#pragma once
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/core/philox.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Random numbers, floating dtypes. Which random words an element uses depends on its position
+/// alone, so every backend and number of threads draws the same.
+
+namespace lockstep::kernels {
+
+/// out = uniform over [low, high), contiguous. Element i uses random word i.
+struct UniformArguments {
+  ArrayView out = {};
+  double low = 0.0, high = 1.0;
+  PhiloxState random = {};
+};
+
+/// out = normal by Box-Muller, contiguous. Elements 2i and 2i + 1 use words 2i and 2i + 1.
+struct NormalArguments {
+  ArrayView out = {};
+  double mean = 0.0, deviation = 1.0;
+  PhiloxState random = {};
+};
+
+/// out = x / (1 - p) where uniform(word i) >= p, else 0; i counts in row-major order, whatever the
+/// strides. Applying it to dy with the same state is the backward.
+struct DropoutArguments {
+  ArrayView out = {}, x = {};
+  double p = 0.5;
+  PhiloxState random = {};
+};
+
+/// Random kernels of one backend. Work runs in the order of the stream.
+struct RandomKernels {
+  void (*uniform)(const UniformArguments& arguments, StreamRef stream) = nullptr;
+  void (*normal)(const NormalArguments& arguments, StreamRef stream) = nullptr;
+  void (*dropout)(const DropoutArguments& arguments, StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels
