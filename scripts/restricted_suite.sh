@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The suite as a lesser machine would run it, in a build that is there: LOCKSTEP_BUILD_DIR, build by
-# default. Some minutes each.
+# The suite as a lesser machine would run it, in a build that is there: LOCKSTEP_SIM_BUILD_DIR,
+# build-sim by default. Some minutes each.
 #
 #   scripts/restricted_suite.sh              all of these
 #   scripts/restricted_suite.sh baseline     CPU code of x86-64 alone, oneDNN's of SSE 4.1
@@ -17,11 +17,13 @@ skip() {
   exit 77
 }
 
+test_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}
+
 run_suite() {
   say "$1"
   shift
-  env "$@" ctest --test-dir "$build_dir" --parallel "${cores:-$(nproc)}" --output-on-failure \
-    --no-tests=error -LE '^(slow|check|gpu)$'
+  env "$@" ctest --test-dir "$test_dir" --parallel "${cores:-$(nproc)}" --output-on-failure \
+    --no-tests=error -LE '^(slow|check|gpu|sim)$'
 }
 
 # Versions of oneDNN differ in which name they read.

@@ -27,7 +27,9 @@ function(lockstep_add_mpi_test name)
     set_tests_properties(${name}_np${ranks} PROPERTIES
       LABELS ${arg_LABEL} TIMEOUT ${test_timeout} PROCESSORS ${ranks}
       ENVIRONMENT "${lockstep_mpi_environment}")
-    if(arg_LABEL STREQUAL "gpu")
+    if(arg_LABEL STREQUAL "mpi")
+      set_property(TEST ${name}_np${ranks} APPEND PROPERTY ENVIRONMENT ${lockstep_without_gpu})
+    elseif(arg_LABEL STREQUAL "gpu")
       set_tests_properties(${name}_np${ranks} PROPERTIES
         SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
       if(LOCKSTEP_WITH_SIMGPU)
@@ -72,7 +74,7 @@ if(NOT LOCKSTEP_WITH_MPI)
   set(job_filter "-*OnGpus*:*Mpi*")
 endif()
 gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
-  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)
   gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
     DISCOVERY_TIMEOUT 120

@@ -13,6 +13,8 @@ touch build/{build.ninja,CMakeCache.txt} build-sim/{build.ninja,CMakeCache.txt}
 printf '#!/bin/sh\n' | tee scripts/{setup,sim_coverage}.sh bin/cmake >/dev/null
 # Fails in the folder that FAILS names: ctest --test-dir FOLDER ...
 printf '#!/bin/sh\ncase " $FAILS " in *" $2 "*) exit 8 ;; esac\n' >bin/ctest
+# A machine with a GPU, or without one.
+echo 'has_gpu() { [ "$NVIDIA" = yes ]; }' >>scripts/lib.sh
 chmod +x scripts/*.sh bin/*
 
 # expect FAILS LINE: the last line of a run.
@@ -24,7 +26,11 @@ expect() {
   echo "where '$1' fails, the last line is: $last"
   exit 1
 }
+export NVIDIA=no
+expect '' 'Next: scripts/quickstart.sh'
+expect 'build' 'Next: scripts/quickstart.sh'
+expect 'build-sim' 'Next: ctest --test-dir build-sim --rerun-failed'
+export NVIDIA=yes
 expect '' 'Next: scripts/quickstart.sh'
 expect 'build' 'Next: ctest --test-dir build --rerun-failed'
 expect 'build-sim' 'Next: ctest --test-dir build-sim --rerun-failed'
-expect 'build build-sim' 'Next: ctest --test-dir build --rerun-failed'

@@ -33,5 +33,5 @@ foreach(restriction IN ITEMS baseline avx2 no-amx one-core)
   add_test(NAME Suite.${restriction} COMMAND "${scripts}/restricted_suite.sh" ${restriction})
   set_tests_properties(Suite.${restriction} PROPERTIES
     LABELS slow TIMEOUT 7200 RUN_SERIAL ON SKIP_RETURN_CODE 77
-    ENVIRONMENT "LOCKSTEP_BUILD_DIR=${PROJECT_BINARY_DIR}")
+    ENVIRONMENT "LOCKSTEP_SIM_BUILD_DIR=${PROJECT_BINARY_DIR}")
 endforeach()

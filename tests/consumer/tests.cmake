@@ -12,8 +12,8 @@ function(lockstep_add_consumer_test way)
 endfunction()
 
 if(LOCKSTEP_INSTALL)
-  lockstep_add_consumer_test(install LABELS cpu)
-  lockstep_add_consumer_test(build_tree LABELS cpu)
+  lockstep_add_consumer_test(install LABELS cpu toolkit)
+  lockstep_add_consumer_test(build_tree LABELS cpu toolkit)
 endif()
 if(LOCKSTEP_INSTALL AND LOCKSTEP_WITH_SIMGPU)
   add_test(NAME Consumer.simulated_gpu

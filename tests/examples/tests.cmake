@@ -17,7 +17,7 @@ if(NOT LOCKSTEP_WITH_MPI)
   set(filter "-*OnGpus*:*Mpi*")
 endif()
 gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 120
-  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2)
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)
   gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "*OnGpus*"
     TEST_LIST test_examples_gpu DISCOVERY_TIMEOUT 120

@@ -6,7 +6,7 @@
 
 /// @file
 /// Problems that cuDNN is asked for, as lines of tests/data/cudnn_problems.txt. A test for which no
-/// GPU is needed asks the real cuDNN for a plan for each (tests/contract/cudnn).
+/// GPU is needed asks the real cuDNN for a plan for each (tests/toolkit).
 
 namespace simgpu::cudnn {
 

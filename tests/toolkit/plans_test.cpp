@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/cudnn/problem.hpp"
 #include "support/golden.hpp"
 #include "support/place.hpp"
+#include "toolkit/problem.hpp"
 
 // cuDNN makes plans for GPUs that it only has a description of: what the tests of the simulated GPU
 // asked of its stand-in must have a plan on the real ones.

@@ -1,0 +1,28 @@
+# The library, its headers and its programs against the real libraries, and what cuDNN itself can say
+# of plans for GPUs that are not there.
+
+add_dependencies(lockstep_toolkit_tests lockstep)
+if(TARGET lockstep_signatures_real)
+  add_dependencies(lockstep_toolkit_tests lockstep_signatures_real)
+endif()
+if(LOCKSTEP_BUILD_BENCHMARKS)
+  add_dependencies(lockstep_toolkit_tests lockstep_benchmarks)
+endif()
+if(LOCKSTEP_BUILD_EXAMPLES)
+  add_dependencies(lockstep_toolkit_tests lockstep_examples)
+  # Its libraries load, and there is no GPU.
+  add_test(NAME Toolkit.ProgramsRunWithoutGpu COMMAND lockstep_info)
+  set_tests_properties(Toolkit.ProgramsRunWithoutGpu PROPERTIES LABELS toolkit TIMEOUT ${test_timeout})
+endif()
+
+if(LOCKSTEP_WITH_CUDNN)
+  add_executable(test_cudnn "${CMAKE_CURRENT_LIST_DIR}/plans_test.cpp")
+  target_link_libraries(test_cudnn PRIVATE lockstep_golden GTest::gtest_main)
+  gtest_discover_tests(test_cudnn TEST_FILTER "-*Gpu.*" DISCOVERY_TIMEOUT 120
+                       PROPERTIES LABELS toolkit TIMEOUT ${test_timeout})
+  gtest_discover_tests(test_cudnn TEST_FILTER "*Gpu.*" TEST_LIST test_cudnn_gpu
+                       DISCOVERY_TIMEOUT 120 PROPERTIES LABELS gpu TIMEOUT ${test_timeout})
+  add_executable(describe_gpu "${CMAKE_CURRENT_LIST_DIR}/describe_gpu.cpp")
+  target_link_libraries(describe_gpu PRIVATE lockstep_test_support)
+  add_dependencies(lockstep_toolkit_tests test_cudnn describe_gpu)
+endif()
