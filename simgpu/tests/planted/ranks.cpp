@@ -76,7 +76,7 @@ void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
 
 void run_disagreeing_ranks(const std::function<void(CommunicatorPtr)>& body) {
   try {
-    run_ranks(2, body, {.timeout = std::chrono::milliseconds(500)});
+    run_ranks(2, body, {.timeout = std::chrono::seconds(4)});
   } catch (const Error&) {
     // The abort of what hangs.
   }

@@ -46,7 +46,9 @@ ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
   thread_ = std::thread([this] { listen(); });
 }
 
-ControlChannel::~ControlChannel() {
+ControlChannel::~ControlChannel() { leave(); }
+
+void ControlChannel::leave() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);

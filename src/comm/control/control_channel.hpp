@@ -53,6 +53,10 @@ class ControlChannel {
   /// the one to say this one.
   bool report(const JobFailure& failure);
 
+  /// Says goodbye to the other ranks. Rank 0 waits until all have said it, and still takes what
+  /// they send before: their failures end the job. Once; the destructor does it otherwise.
+  void leave();
+
   /// Tells the other ranks that this one leaves a group. From any thread.
   void announce_departure(const std::string& news);
   /// Rank 0: ends the job with a failure that it found out itself, outside the training thread.

@@ -21,6 +21,18 @@ MemoryBlock* zeroed_float(StreamRef stream) {
   return block;
 }
 
+// Of a group that failed: an aborted kernel may touch its memory until it ends, and the caller
+// gives that memory back.
+void order_after(StreamRef earlier, StreamRef later) noexcept {
+  try {
+    Event end(earlier.device);
+    end.record(earlier);
+    end.wait(later);
+  } catch (...) {
+    // The device has failed: nothing runs on it any more.
+  }
+}
+
 }  // namespace
 
 NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
@@ -37,7 +49,8 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
 }
 
 NcclBackend::~NcclBackend() {
-  drain();  // while the monitor still watches what is under way
+  if (comparison_) comparison_->flush();  // before the others can leave the group
+  drain();                                // while the monitor still watches what is under way
   group_->finish();
   {
     const std::lock_guard lock(mutex_);
@@ -45,7 +58,6 @@ NcclBackend::~NcclBackend() {
   }
   stop_.notify_all();
   monitor_.join();
-  if (comparison_) comparison_->flush();
   device_allocator(device()).deallocate(barrier_block_);
 }
 
@@ -72,13 +84,18 @@ Work NcclBackend::submit(std::span<Operation> operations) {
 
 void NcclBackend::enqueue_all(std::span<const Operation> operations) {
   const char* const call = operations.size() == 1 ? name_of(operations.front().kind) : "batch";
-  group_->run(call, timeout_of(operations), [&](ncclComm_t communicator) {
-    return enqueue(operations, {.communicator = communicator,
-                                .rank = rank(),
-                                .size = size(),
-                                .scratch = barrier_block_->data,
-                                .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
-  });
+  try {
+    group_->run(call, timeout_of(operations), [&](ncclComm_t communicator) {
+      return enqueue(operations, {.communicator = communicator,
+                                  .rank = rank(),
+                                  .size = size(),
+                                  .scratch = barrier_block_->data,
+                                  .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
+    });
+  } catch (...) {
+    order_after(stream_, current_stream(device()));
+    throw;
+  }
 }
 
 // Before NCCL hears of it: a call that the others do not make may never return.

@@ -20,18 +20,30 @@ NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
 std::string NcclWork::description() const { return describe(first_, operations_); }
 
 void NcclWork::wait() {
-  group_->raise_if_failed();
+  raise_if_failed();
   done_.wait(current_stream(group_->device()));
 }
 
 // Polls: a host that blocks in the driver could not be woken by an abort.
 void NcclWork::synchronize() {
   for (int polls = 0; !done_.query(); ++polls) {
-    group_->raise_if_failed();
+    raise_if_failed();
     if (polls < 1000)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  raise_if_failed();
+}
+
+// The caller gives the operation's memory back, in the order of its stream; an aborted kernel may
+// touch that memory until it ends.
+void NcclWork::raise_if_failed() {
+  if (!group_->has_failed()) return;
+  try {
+    done_.wait(current_stream(group_->device()));
+  } catch (...) {
+    // The device has failed: nothing runs on it any more.
   }
   group_->raise_if_failed();
 }

@@ -36,6 +36,8 @@ class NcclWork final : public WorkState {
   bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
 
  private:
+  void raise_if_failed();
+
   IntrusivePtr<NcclGroup> group_;
   Event started_, done_;
   Signature first_;

@@ -152,6 +152,8 @@ Session::State::~State() {
   }
   world.reset();
   bootstrap->groups()->set_announcer(nullptr);
+  // What the ranks called last, rank 0 compares while they say goodbye.
+  if (control) control->leave();
   if (comparison) comparison->close();
   control.reset();
 }

@@ -173,7 +173,25 @@ int disagree(ls::Session& session, const std::function<ls::comm::Work(const Valu
   return 0;
 }
 
+// Stops this process, all its threads with it, for a second.
+void be_suspended(ls::Session&) {
+  const std::string wake_up = "(sleep 1; kill -CONT " + std::to_string(getpid()) + ") &";
+  if (std::system(wake_up.c_str()) == 0) std::raise(SIGSTOP);
+}
+
+// The last collective of all; rank 1, which means another by it, is suspended before it can leave.
+int disagree_at_the_end(ls::Session& session) {
+  const Values values(session, 1000);
+  const bool is_other = session.rank() == 1;
+  session.world()
+      ->all_reduce(values.buffer(), {}, {.label = is_other ? "bucket 4" : "bucket 3"})
+      .synchronize();
+  if (is_other) happen(session, be_suspended);
+  return 0;
+}
+
 const std::map<std::string, std::function<int(ls::Session&)>> modes{
+    {"other-label-at-the-end", disagree_at_the_end},
     {"unwaited", leave_unwaited},
     {"alone", [](ls::Session& s) { return call_alone(s, *s.world()); }},
     {"alone-in-part", call_alone_in_part},

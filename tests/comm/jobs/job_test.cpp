@@ -206,6 +206,15 @@ TEST_P(MpiFaults, RanksThatCallAnotherCollectiveAreNamedWithIt) {
   }
 }
 
+// Where the calls are compared beside the collectives, the others have left by then.
+TEST_P(MpiFaults, RankThatDisagreesAboutTheLastCollectiveOfAllIsNamed) {
+  const auto result = job(2, "other-label-at-the-end");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("the ranks of world disagree"),
+                                   HasSubstr("of 1000 f32 (sum) 'bucket 3'"),
+                                   HasSubstr("of 1000 f32 (sum) 'bucket 4'")));
+}
+
 using DeviceAndEnd = std::tuple<const char*, const char*>;
 class MpiLostRank : public ::testing::TestWithParam<DeviceAndEnd> {};
 
