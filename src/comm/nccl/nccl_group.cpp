@@ -1,8 +1,8 @@
 #include "comm/nccl/nccl_group.hpp"
 
 #include <exception>
-#include <thread>
 
+#include "comm/nccl/poll_pause.hpp"
 #include "lockstep/core/error.hpp"
 #include "runtime/background_failure.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -65,11 +65,10 @@ int NcclGroup::size() const {
 
 // A non-blocking communicator answers "in progress" until its own thread has done the work.
 void NcclGroup::complete(const char* call, ncclResult_t status, Clock::time_point deadline) {
-  while (status == ncclInProgress) {
+  for (PollPause polling; status == ncclInProgress; polling.pause()) {
     throw_if_failed();
     LOCKSTEP_CHECK(Clock::now() < deadline, Timeout, call,
                    " did not finish in time: is every rank of the group alive?");
-    std::this_thread::yield();
     ncclResult_t background = ncclSuccess;
     const ncclResult_t query = ncclCommGetAsyncError(communicator_, &background);
     status = query == ncclSuccess ? background : query;

@@ -1,6 +1,6 @@
 #include "comm/nccl/nccl_work.hpp"
 
-#include <thread>
+#include "comm/nccl/poll_pause.hpp"
 
 namespace lockstep::comm {
 
@@ -26,13 +26,7 @@ void NcclWork::wait() {
 
 // Polls: a host that blocks in the driver could not be woken by an abort.
 void NcclWork::synchronize() {
-  for (int polls = 0; !done_.query(); ++polls) {
-    raise_if_failed();
-    if (polls < 1000)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  for (PollPause polling; !done_.query(); polling.pause()) raise_if_failed();
   raise_if_failed();
 }
 
