@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
 
+#include "autograd/name_place.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
@@ -50,6 +52,7 @@ void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradient
     engine.propagate(roots, gradients);
     engine.finish();
   } catch (...) {
+    engine.name_place_of_failure();
     engine.drop_gradients(roots);
     for (const Callback& callback : engine.callbacks_)
       if (callback.failed) callback.failed();
@@ -72,6 +75,18 @@ void Engine::propagate(std::span<const Tensor> roots, std::span<const Tensor> gr
     Node* node = ready_.back();
     ready_.pop_back();
     process(*node);
+  }
+}
+
+/// Changes the error that is being handled, if it comes from an op.
+void Engine::name_place_of_failure() {
+  if (!running_node_) return;
+  try {
+    throw;
+  } catch (Error& error) {
+    name_place(error, path_of(running_node_->place()));
+  } catch (...) {
+    // Of other types only those who throw them know what they say.
   }
 }
 
@@ -119,7 +134,9 @@ void Engine::keep_for_outer(Node& node) {
   overlaps_.push_back({&node, node.run_, node.waiting_});
 }
 
-std::string_view Engine::running_op() noexcept { return running ? running->running_op_ : "no op"; }
+std::string_view Engine::running_op() noexcept {
+  return running && running->running_node_ ? running->running_node_->name() : "no op";
+}
 
 void Engine::count_edges(std::span<const Tensor> roots) {
   std::vector<Node*> stack;
@@ -164,10 +181,10 @@ void Engine::process(Node& node) {
       std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
   if (any) {
     const TraceRange range(node.name(), TracePhase::backward);
-    running_op_ = node.name();
+    running_node_ = &node;
     InputGradients inputs(*this, node.edges());
     node.backward(inputs);
-    running_op_ = "no op";
+    running_node_ = nullptr;
     for (Tensor& gradient : gradients) gradient = Tensor();
   }
   node.waiting_ = done;
@@ -202,7 +219,12 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
 
 void Engine::arrive(Node& node) {
   if (--node.waiting_ != 0) return;
-  if (node.is_leaf()) return static_cast<LeafNode&>(node).finish();
+  if (node.is_leaf()) {
+    const Node* const op = std::exchange(running_node_, nullptr);
+    static_cast<LeafNode&>(node).finish();
+    running_node_ = op;
+    return;
+  }
   ready_.push_back(&node);
   std::push_heap(ready_.begin(), ready_.end(), earlier);
 }
@@ -217,7 +239,7 @@ Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
 
 GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, TensorOptions options) {
   Node& node = *edges_[i].node;
-  if (node.is_leaf()) return static_cast<LeafNode&>(node).target();
+  if (node.is_leaf()) return static_cast<LeafNode&>(node).target(shape, options);
   return {empty(shape, options), false};
 }
 

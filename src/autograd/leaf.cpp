@@ -9,15 +9,23 @@
 
 namespace lockstep::autograd {
 
+void GradientSink::before_change(std::size_t, const Tensor& value) {
+  LOCKSTEP_THROW(InvalidArgument, "a leaf whose gradient has a place of its own cannot become of ",
+                 "shape ", value.shape(), ", ", value.dtype(), " on ", value.device(),
+                 "; give the gradient back first");
+}
+
 LeafNode::LeafNode(const Tensor& tensor)
     : Node("leaf"), shape_(tensor.shape()), options_(tensor.options()) {}
 
-void LeafNode::check_fits(const Tensor& tensor, std::string_view what) const {
-  LOCKSTEP_CHECK(tensor.shape() == shape_ && tensor.dtype() == options_.dtype &&
-                     tensor.device() == options_.device,
-                 InvalidArgument, what, " of shape ", tensor.shape(), ", ", tensor.dtype(), " on ",
-                 tensor.device(), " does not fit a tensor of shape ", shape_, ", ", options_.dtype,
-                 " on ", options_.device);
+bool LeafNode::has_form(const Shape& shape, TensorOptions options) const {
+  return shape == shape_ && options.dtype == options_.dtype && options.device == options_.device;
+}
+
+void LeafNode::check_fits(const Shape& shape, TensorOptions options, std::string_view what) const {
+  LOCKSTEP_CHECK(has_form(shape, options), InvalidArgument, what, " of shape ", shape, ", ",
+                 options.dtype, " on ", options.device, " does not fit a tensor of shape ", shape_,
+                 ", ", options_.dtype, " on ", options_.device);
 }
 
 Tensor LeafNode::memory_of(GradientSink& sink, std::size_t key) const {
@@ -66,6 +74,20 @@ void LeafNode::release_sink(const GradientSink& sink) {
   if (gradient_.defined()) gradient_ = gradient_.clone();
 }
 
+void LeafNode::follow(const Tensor& value) {
+  if (has_form(value.shape(), value.options())) return;
+  LOCKSTEP_CHECK(!gradient_.defined() || value.shape() == shape_, InvalidArgument,
+                 "set_data: the tensor of shape ", shape_, " has a gradient, and cannot become of ",
+                 "shape ", value.shape(), " before that is cleared");
+  if (sink_) sink_->before_change(sink_key_, value);
+  const NoGradGuard no_recording;
+  Tensor converted = gradient_.defined() ? gradient_.to(value.device(), value.dtype()) : Tensor();
+  shape_ = value.shape();
+  options_ = value.options();
+  gradient_ = Tensor();
+  if (converted.defined()) set_gradient(converted);
+}
+
 std::uint64_t LeafNode::add_hook(Hook hook) {
   hooks_.emplace_back(next_hook_, std::move(hook));
   return next_hook_++;
@@ -92,7 +114,8 @@ void LeafNode::accumulate(Tensor contribution) {
   }
 }
 
-GradientTarget LeafNode::target() {
+GradientTarget LeafNode::target(const Shape& shape, TensorOptions options) {
+  check_fits(shape, options, "gradient");
   if (frozen_) return {empty(shape_, options_), false};
   if (gradient_.defined()) return {gradient_, true};
   return {sink_ ? memory_of(*sink_, sink_key_) : empty(shape_, options_), false};

@@ -9,12 +9,13 @@ namespace lockstep::autograd {
 namespace {
 thread_local std::uint64_t next_sequence = 0;
 thread_local GraphTag current_tag = 0;
+thread_local PlaceId current_place = 0;
 thread_local Node* dead_nodes = nullptr;
 thread_local bool burying = false;
 }  // namespace
 
 Node::Node(std::string_view name) noexcept
-    : name_(name), sequence_(next_sequence++), tag_(current_tag) {}
+    : place_(current_place), name_(name), sequence_(next_sequence++), tag_(current_tag) {}
 
 GraphTag new_graph_tag() {
   static std::atomic<GraphTag> last{0};
@@ -26,6 +27,11 @@ GraphTag new_graph_tag() {
 TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag, tag)) {}
 
 TagGuard::~TagGuard() { current_tag = previous_; }
+
+PlaceGuard::PlaceGuard(const Place& place) noexcept
+    : previous_(std::exchange(current_place, place.id())) {}
+
+PlaceGuard::~PlaceGuard() { current_place = previous_; }
 
 void Node::destroy() noexcept {
   // Deleting a node drops its operands' nodes, which come back here: queue them instead of

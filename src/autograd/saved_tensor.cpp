@@ -7,8 +7,8 @@ namespace lockstep::autograd {
 void SavedTensor::throw_changed() const {
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
                  ": a saved tensor of shape ", tensor_.shape(),
-                 " was changed in place after the forward (version ", version_, " then, ",
-                 tensor_.impl().storage->version(), " now); clone() it before the change");
+                 " was changed in place, or its array exchanged, after the forward; clone() it "
+                 "before the change");
 }
 
 }  // namespace lockstep::autograd

@@ -59,10 +59,14 @@ Tensor Tensor::detach() const { return make_alias(*this); }
 
 Tensor& Tensor::set_data(const Tensor& value) {
   LOCKSTEP_CHECK(is_leaf(), InvalidArgument, "set_data: only a leaf can take another array");
-  const bool required = requires_grad();
-  LOCKSTEP_CHECK(!required || is_floating(value.dtype()), InvalidArgument, "set_data: dtype ",
-                 value.dtype(), " cannot have the gradient that this tensor requires");
+  LOCKSTEP_CHECK(!requires_grad() || is_floating(value.dtype()), InvalidArgument,
+                 "set_data: dtype ", value.dtype(),
+                 " cannot have the gradient that this tensor requires");
   TensorImpl& to = impl();
+  if (to.node && is_floating(value.dtype()))
+    static_cast<LeafNode&>(*to.node).follow(value);
+  else
+    to.node.reset();
   const TensorImpl& from = value.impl();
   to.storage = from.storage;
   to.data = from.data;
@@ -71,9 +75,9 @@ Tensor& Tensor::set_data(const Tensor& value) {
   to.contiguous = from.contiguous;
   to.shape = from.shape;
   to.strides = from.strides;
-  to.node.reset();
-  to.frozen = false;
-  return set_requires_grad(required);
+  to.frozen = to.frozen && to.node;
+  ++to.exchanges;
+  return *this;
 }
 
 }  // namespace lockstep

@@ -1,17 +1,9 @@
 #include "lockstep/nn/call.hpp"
 
-#include <exception>
+#include "autograd/name_place.hpp"
 
 namespace lockstep::nn::detail {
 
-void set_place(Error& error, const Module& module) {
-  // Known by identity: held here, so that no later error can lie at the same address.
-  static thread_local std::exception_ptr placed;
-  const std::exception_ptr present = std::current_exception();
-  const std::string path = module.path();
-  if (present == placed || path.empty()) return;
-  static_cast<std::runtime_error&>(error) = std::runtime_error("in " + path + ": " + error.what());
-  placed = present;
-}
+void set_place(Error& error, const Module& module) { autograd::name_place(error, module.path()); }
 
 }  // namespace lockstep::nn::detail

@@ -1,6 +1,7 @@
 #include "lockstep/optim/clip.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "backend/backend.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -24,8 +25,10 @@ Gradients gradients_of(std::span<const Tensor> parameters, const ClipGradNormOpt
                                [&](const Tensor& other) { return other.is_same(parameter); });
   };
   std::vector<Tensor> own, replicated;
+  std::unordered_set<const TensorImpl*> seen;
   std::size_t found = 0;
   for (const Tensor& parameter : parameters) {
+    if (!seen.insert(&parameter.impl()).second) continue;
     const bool alike = is_replicated(parameter);
     if (alike) ++found;
     if (const Tensor gradient = parameter.grad(); gradient.defined())

@@ -33,11 +33,6 @@ void check_can_change(const Tensor& parameter) {
                  "; it needs contiguous leaves of floating dtype");
 }
 
-std::pair<const Storage*, std::uint32_t> present_version(const Tensor& parameter) {
-  const Storage* const storage = parameter.impl().storage.get();
-  return {storage, storage->version()};
-}
-
 /// The master copy of a parameter that somebody else may have written: the former one where it
 /// still rounds to the parameter's value, elsewhere that value.
 Tensor reconciled(const Tensor& master, const Tensor& parameter) {
@@ -98,7 +93,7 @@ void Optimizer::step() {
   }
   const std::vector<ParameterState*> changed = pending;
   while (!pending.empty()) update_batch(pending);
-  for (ParameterState* each : changed) each->written = present_version(each->parameter);
+  for (ParameterState* each : changed) each->written = each->parameter.impl().value_stamp();
 }
 
 /// Makes state and master copy of a parameter ready for an update: created at its first, and where
@@ -125,7 +120,7 @@ void Optimizer::prepare(ParameterState& each) const {
     each.master = {};
   } else if (!each.master.defined()) {
     each.master = parameter.detach().to(options.dtype);
-  } else if (each.written != present_version(parameter)) {
+  } else if (each.written != parameter.impl().value_stamp()) {
     follow(each.master);
     each.master = reconciled(each.master, parameter.detach());
   }

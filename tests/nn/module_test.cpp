@@ -383,20 +383,6 @@ TEST(StateDict, TakesASharedTensorUnderAnyOfItsNames) {
   EXPECT_THROW(tied->load_state_dict(state), InvalidArgument);
 }
 
-TEST(SetData, KeepsTheLeafAndDropsItsGradient) {
-  Tensor x = ones({2}).set_requires_grad();
-  const Tensor handle = x;
-  sum(x).backward();
-  x.set_data(zeros({3}, {DType::f64}));
-  EXPECT_EQ(handle.shape(), (Shape{3}));
-  EXPECT_TRUE(handle.requires_grad());
-  EXPECT_FALSE(handle.grad().defined());
-  sum(handle).backward();
-  EXPECT_TRUE(equal(handle.grad(), ones({3}, {DType::f64})));
-  EXPECT_THROW(x.set_data(arange(3)), InvalidArgument);
-  EXPECT_THROW((x * 2.0).set_data(x), InvalidArgument);
-}
-
 TEST(Sequential, RunsModulesOfDifferentTypesInOrder) {
   const auto net = nn::make<nn::Sequential>(nn::make<nn::Linear>(3, 4), nn::make<nn::ReLU>(),
                                             nn::make<nn::Linear>(4, 2));

@@ -262,6 +262,7 @@ TEST(Optimizer, RefusesAParameterThatBecameOfAnotherShape) {
   Tensor x = leaf({1.0}, {1.0});
   optim::AdamW optimizer({x});
   optimizer.step();
+  x.set_grad({});
   x.set_data(zeros({3}, {DType::f64}));
   x.set_grad(ones({3}, {DType::f64}));
   EXPECT_THROW(optimizer.step(), InvalidArgument);
@@ -285,6 +286,15 @@ void expect_clipping_as_pytorchs(Device device) {
       EXPECT_NEAR(lockstep::norm(parameters[i].grad()).item(),
                   item.at("after_norms")[i].get<double>(), 1e-9);
   }
+}
+
+// As a weight that two modules share, each of which lists it.
+TEST(ClipGradNorm, CountsAndScalesAParameterOnceThatIsListedTwice) {
+  const Tensor x = leaf({0.0, 0.0}, {3.0, 4.0}), y = leaf({0.0}, {12.0});
+  const Tensor norm = optim::clip_grad_norm_(std::vector{x, y, x}, 6.5);
+  EXPECT_DOUBLE_EQ(norm.item(), 13.0);
+  EXPECT_NEAR(lockstep::norm(x.grad()).item(), 2.5, 1e-6);
+  EXPECT_NEAR(y.grad().item(), 6.0, 1e-6);
 }
 
 TEST(GoldenClipGradNorm, MatchesPytorch) { expect_clipping_as_pytorchs(cpu); }

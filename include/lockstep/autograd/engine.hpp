@@ -94,7 +94,8 @@ class InputGradients {
 class Engine {
  public:
   /// Propagates `gradients` of `roots` to all leaves. If an op or a hook throws, leaves keep what
-  /// reached them before, and the nodes hold no gradients.
+  /// reached them before, and the nodes hold no gradients. The error of an op says in which layer
+  /// it was recorded ("in blocks.3.fc1: ..."), while that is alive.
   /// @throws InvalidArgument if part of the graph was freed by an earlier backward.
   static void run(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                   bool retain_graph);
@@ -111,7 +112,8 @@ class Engine {
   /// The same for any op with a tag.
   static bool reaches(GraphTag tag) noexcept;
 
-  /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one.
+  /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one, and
+  /// in the hooks of leaves.
   static std::string_view running_op() noexcept;
 
  private:
@@ -135,6 +137,7 @@ class Engine {
   void finish();
   void propagate(std::span<const Tensor> roots, std::span<const Tensor> gradients);
   void drop_gradients(std::span<const Tensor> roots) noexcept;
+  void name_place_of_failure();
   void seed(const Tensor& root, const Tensor& gradient);
   void process(Node& node);
   void deliver(Edge& edge, Tensor gradient);
@@ -147,7 +150,7 @@ class Engine {
   std::vector<GraphTag> tags_;
   std::vector<Overlap> overlaps_;
   std::vector<Callback> callbacks_;
-  std::string_view running_op_ = "no op";
+  const Node* running_node_ = nullptr;  // whose own code runs
 };
 
 }  // namespace lockstep::autograd

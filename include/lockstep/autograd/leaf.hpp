@@ -26,7 +26,8 @@ class LeafNode;
 /// parallelism. A leaf has at most one sink, and only that one may take itself away.
 class GradientSink {
  public:
-  /// Memory for the gradient of a leaf: contiguous, of its shape, dtype and device. Asked for when
+  /// Memory for the gradient of a leaf: contiguous, of its shape, dtype and device (at present, see
+  /// `before_change`). Asked for when
   /// the first contribution arrives, so it need not exist before; it must stay until the gradient
   /// is cleared or given back. @param key the leaf, as named in LeafNode::set_sink.
   virtual Tensor memory_for(std::size_t key) = 0;
@@ -35,6 +36,10 @@ class GradientSink {
   /// An optimizer is about to change the leaf, and says which update of its own it is, and with
   /// what options: the same on every rank that trains alike.
   virtual void on_update(std::size_t /*key*/, std::string_view /*how*/) {}
+  /// The leaf is about to hold an array of another shape, dtype or device (Tensor::set_data):
+  /// memory is asked for in that form from now on. A sink that shares out parameters allows what it
+  /// does itself. @throws InvalidArgument to refuse, as a sink does that does not override it.
+  virtual void before_change(std::size_t key, const Tensor& value);
   /// Another sink has taken the leaf.
   virtual void on_taken(std::size_t key) noexcept = 0;
 
@@ -78,6 +83,12 @@ class LeafNode final : public Node {
   /// True if a sink gives the memory.
   bool has_sink() const noexcept { return sink_ != nullptr; }
 
+  /// The leaf is about to hold the array of `value` instead of its own. Hooks and sink stay. A
+  /// gradient stays where it fits, and is converted where dtype or device change.
+  /// @throws InvalidArgument if shape changes while there is a gradient, or the sink refuses
+  /// another shape, dtype or device.
+  void follow(const Tensor& value);
+
   /// Ignores contributions, as long as the tensor requires no gradient.
   void set_frozen(bool frozen) noexcept { frozen_ = frozen; }
 
@@ -88,8 +99,9 @@ class LeafNode final : public Node {
 
   /// Adds a contribution to the gradient.
   void accumulate(Tensor contribution);
-  /// Where an op may write its contribution; it must call `commit` afterwards.
-  GradientTarget target();
+  /// Where an op may write its contribution of this form; it must call `commit` afterwards.
+  /// @throws InvalidArgument if the leaf has another form since the op was recorded.
+  GradientTarget target(const Shape& shape, TensorOptions options);
   /// Takes what was written into `target`.
   void commit(const Tensor& written);
   /// Fires the hooks, then tells the sink.
@@ -102,7 +114,11 @@ class LeafNode final : public Node {
   bool is_leaf() const noexcept override { return true; }
 
  private:
-  void check_fits(const Tensor& tensor, std::string_view what) const;
+  bool has_form(const Shape& shape, TensorOptions options) const;
+  void check_fits(const Shape& shape, TensorOptions options, std::string_view what) const;
+  void check_fits(const Tensor& tensor, std::string_view what) const {
+    check_fits(tensor.shape(), tensor.options(), what);
+  }
   Tensor memory_of(GradientSink& sink, std::size_t key) const;
 
   Shape shape_;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lockstep/autograd/graph_tag.hpp"
+#include "lockstep/autograd/place.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/slab.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -33,6 +34,8 @@ class Node : public RefCounted, public SlabAllocated {
   std::string_view name() const noexcept { return name_; }
   /// Later ops have larger numbers; among ready nodes the engine runs the latest first.
   std::uint64_t sequence() const noexcept { return sequence_; }
+  /// The part of the model that recorded it.
+  PlaceId place() const noexcept { return place_; }
   /// Edges to the operands, in the order of the op's arguments.
   virtual std::span<Edge> edges() noexcept = 0;
   /// One slot an output, where the engine gathers the gradient.
@@ -51,6 +54,7 @@ class Node : public RefCounted, public SlabAllocated {
 
  private:
   friend class Engine;
+  const PlaceId place_;  // first, where the base class leaves room
   std::string_view name_;
   std::uint64_t sequence_;
   std::uint64_t run_ = 0;      // the engine run that last visited this node

@@ -9,17 +9,15 @@
 
 namespace lockstep::autograd {
 
-/// Keeps a tensor and the version it had, and refuses to give it back once somebody has changed it
-/// in place.
+/// Keeps a tensor, and refuses to give it back once somebody has changed it in place or exchanged
+/// its array.
 class SavedTensor {
  public:
   /// Keeps nothing.
   SavedTensor() = default;
   /// Keeps an operand, or a tensor that stays outside the graph; an undefined one is kept as such.
   explicit SavedTensor(const Tensor& tensor) : tensor_(tensor) {
-    if (!tensor.defined()) return;
-    storage_ = tensor.impl().storage.get();
-    version_ = storage_->version();
+    if (tensor.defined()) stamp_ = tensor.impl().value_stamp();
   }
   /// Keeps the result that is about to be recorded: its array only, for a node that kept its own
   /// result would keep itself alive.
@@ -28,8 +26,7 @@ class SavedTensor {
   /// The tensor. @throws InvalidArgument, naming the op whose backward runs, if it was changed in
   /// place since it was saved.
   const Tensor& get() const {
-    if (tensor_.defined() &&
-        (tensor_.impl().storage.get() != storage_ || storage_->version() != version_)) [[unlikely]]
+    if (tensor_.defined() && tensor_.impl().value_stamp() != stamp_) [[unlikely]]
       throw_changed();
     return tensor_;
   }
@@ -38,8 +35,7 @@ class SavedTensor {
   [[noreturn]] void throw_changed() const;
 
   Tensor tensor_;
-  const Storage* storage_ = nullptr;  // to notice Tensor::set_data
-  std::uint32_t version_ = 0;
+  std::uint64_t stamp_ = 0;
 };
 
 }  // namespace lockstep::autograd

@@ -52,9 +52,11 @@ decltype(auto) call_with_hooks(M& module, Args&&... args) {
 
 }  // namespace detail
 
-/// Runs a module's `forward` between its hooks. An error says in which layer it arose.
+/// Runs a module's `forward` between its hooks. An error says in which layer it arose,
+/// one in the backward of what it records too.
 template <class M, class... Args>
 decltype(auto) call(M& module, Args&&... args) {
+  const autograd::PlaceGuard place(module.place());
   try {
     if (module.has_call_hooks()) [[unlikely]]
       return detail::call_with_hooks(module, std::forward<Args>(args)...);

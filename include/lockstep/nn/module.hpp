@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/autograd/place.hpp"
 #include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
@@ -53,7 +54,7 @@ struct CallHooks {
 /// belongs to one thread at a time.
 ///
 /// Handles run `forward` when they are called. Errors that leave such a call say in which layer
-/// they arose ("in blocks.3.fc1: ...").
+/// they arose ("in blocks.3.fc1: ..."), and so do errors in the backward of what it recorded.
 class Module : public RefCounted {
  public:
   /// @name Contents
@@ -76,6 +77,8 @@ class Module : public RefCounted {
   /// This module's name below the root, such as "blocks.3.fc1"; empty for a root. A module with
   /// several owners goes by the first that is alive.
   std::string path() const;
+  /// The same for errors in backward.
+  const autograd::Place& place() const noexcept { return place_; }
   /// Further names of tensors registered more than once: (name, first name).
   std::vector<std::pair<std::string, std::string>> aliases() const;
   /// Number of elements of all parameters.
@@ -94,8 +97,9 @@ class Module : public RefCounted {
   /// @}
 
   /// @name Changing parameters
-  /// `to` keeps the parameters' Tensor objects, so optimizers stay valid, but drops gradients,
-  /// hooks and sinks: call it before wrapping the module for data-parallel training.
+  /// `to` keeps the parameters' Tensor objects and hooks, so optimizers stay valid, and takes
+  /// gradients along. Call it before wrapping the module for data-parallel training; later it is
+  /// refused.
   /// @{
 
   /// Moves all parameters and buffers to a device.
@@ -183,6 +187,7 @@ class Module : public RefCounted {
   Module* parent_ = nullptr;  // the first that registered this one, while it is alive
   std::string name_;          // there
   bool training_ = true;
+  autograd::Place place_{[this] { return path(); }};
 };
 
 /// The class of a module as one knows it: "Linear".

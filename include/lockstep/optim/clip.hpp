@@ -24,7 +24,9 @@ struct ClipGradNormOptions {
 /// (Pascanu, Mikolov and Bengio 2013). Parameters without a gradient are skipped. Does not wait for
 /// a GPU.
 /// @param parameters this rank's, all on one device; with a group, on the group's. Every rank of
-/// the group must call this, also one that has no gradients.
+/// the group must call this, also one that has no gradients. A parameter that is listed twice, such
+/// as a weight that two modules share, has one gradient: it counts and is scaled once (PyTorch
+/// counts and scales it twice).
 /// @return the norm before clipping, over all ranks: an f64 scalar on that device.
 /// @throws InvalidArgument for a negative limit, parameters on several devices, or a replicated
 /// tensor that is not among the parameters.

@@ -30,8 +30,8 @@ struct ParameterState {
   std::int64_t steps = 0;       ///< updates so far
   std::array<Tensor, 3> state;  ///< what the optimizer remembers; undefined until the first step
   Tensor master;  ///< f32 value that the parameter is rounded from; undefined where it has none
-  /// The parameter's memory and its version after the last update: others may have written since.
-  std::pair<const Storage*, std::uint32_t> written = {};
+  /// The parameter's value stamp after the last update: others may have written since.
+  std::optional<std::uint64_t> written = {};
 };
 
 /// Changes parameters by their gradients. Parameters without a gradient are left alone, and so is

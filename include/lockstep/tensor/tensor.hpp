@@ -116,10 +116,18 @@ class Tensor {
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
   /// The same array outside the graph.
   Tensor detach() const;
-  /// Makes all handles of this leaf refer to the array of `value`, whatever its shape, dtype and
-  /// device: how a module moves its parameters without its optimizer noticing. The leaf goes on
-  /// requiring a gradient if it did; its gradient, hooks and sink are dropped. Returns itself.
-  /// @throws InvalidArgument for a computed tensor, or a dtype that cannot have the gradient.
+  /// Makes all handles of this leaf refer to the array of `value`: how a module moves its
+  /// parameters, and how parameters are shared out between ranks. The leaf stays what it was, with
+  /// its hooks, its gradient, the place that data parallelism gave that, and optimizer state. What
+  /// was recorded with the former array and needs its values can no longer run backward.
+  ///
+  /// The form may change too. Of another dtype or device, the leaf takes its gradient along. Of
+  /// another shape, as for a share of a parameter, it must have no gradient at the time, and what
+  /// is recorded with one shape must have run backward before the next. If something else gives the
+  /// gradient its memory (autograd::GradientSink), such as the wrapper of data parallelism, that
+  /// has the last word. Returns itself.
+  /// @throws InvalidArgument, and nothing changes, for a computed tensor, a dtype that cannot have
+  /// the gradient, another shape beside a gradient, or a form that a sink refuses.
   Tensor& set_data(const Tensor& value);
   /// @}
 

@@ -25,6 +25,8 @@ struct TensorImpl final : RefCounted, SlabAllocated {
   bool is_view = false;
   /// True for a leaf that has a node but needs no gradient for now.
   bool frozen = false;
+  /// How often the array was exchanged for another (Tensor::set_data).
+  std::uint32_t exchanges = 0;
   /// Which output of `node` this is.
   std::uint32_t output_index = 0;
   /// The autograd::Node that made this tensor, or the leaf node that collects its gradient. Null
@@ -32,6 +34,11 @@ struct TensorImpl final : RefCounted, SlabAllocated {
   IntrusivePtr<RefCounted> node;
   Shape shape;
   Strides strides;
+
+  /// Another number once the array was written to, or exchanged for another.
+  std::uint64_t value_stamp() const noexcept {
+    return std::uint64_t{exchanges} << 32 | storage->version();
+  }
 
  private:
   void destroy() noexcept override { delete this; }
