@@ -23,13 +23,18 @@ void check_order(std::size_t count, std::span<const std::size_t> order) {
                  order.size(), " of ", count, " parameters");
 }
 
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 /// Gives every gradient its place.
-void lay_out(Bucket& bucket, std::span<const ParameterInfo> parameters) {
+void lay_out(Bucket& bucket, std::span<const ParameterInfo> parameters, int parts) {
   const std::int64_t aligned = alignment_bytes / static_cast<std::int64_t>(size_of(bucket.dtype));
   for (const std::size_t index : bucket.parameters) {
     bucket.offsets.push_back(bucket.numel);
-    bucket.numel += (parameters[index].numel + aligned - 1) / aligned * aligned;
+    bucket.numel += round_up(parameters[index].numel, aligned);
   }
+  bucket.numel = round_up(bucket.numel, aligned * parts);
 }
 
 /// A bucket, and the place in the order at which the last of its gradients is there.
@@ -48,7 +53,8 @@ Planned empty_bucket(const ParameterInfo& like) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
-                                 std::span<const std::size_t> ready_order, BucketCaps caps) {
+                                 std::span<const std::size_t> ready_order, BucketCaps caps,
+                                 int parts) {
   check_order(parameters.size(), ready_order);
   // From the last to become ready backwards, so that the first bucket of each kind that closes, and
   // is small, is its last. At most one bucket of each (dtype, device) is open at a time.
@@ -85,7 +91,7 @@ std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
   std::vector<Bucket> plan;
   for (Planned& each : closed) {
     std::ranges::reverse(each.bucket.parameters);
-    lay_out(each.bucket, parameters);
+    lay_out(each.bucket, parameters, parts);
     plan.push_back(std::move(each.bucket));
   }
   return plan;

@@ -12,7 +12,6 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/agreement.hpp"
-#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::parallel {
@@ -49,7 +48,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
                  ReducerOptions options)
     : parameters_(std::move(parameters)),
       group_(std::move(group)),
-      options_(options),
+      options_(std::move(options)),
       accumulate_tag_(autograd::new_graph_tag()),
       reduce_tag_(autograd::new_graph_tag()),
       self_(std::make_shared<Reducer*>(this)),
@@ -93,59 +92,18 @@ void Reducer::give_back() noexcept {
       // Out of memory for a private copy: the gradient stays in the bucket, which it keeps alive.
     }
   }
-  for (BucketState& bucket : buckets_) use_on_current_stream(bucket.array);
-}
-
-void Reducer::build(std::span<const std::size_t> ready_order) {
-  std::vector<ParameterInfo> infos;
-  for (const auto& [name, tensor] : parameters_)
-    infos.push_back({tensor.numel(), tensor.dtype(), tensor.device()});
-  plan_ = plan_buckets(infos, ready_order, options_.bucket_caps);
-
-  const NoGradGuard no_recording;
-  std::vector<BucketState> buckets(plan_.size());
-  bucket_of_.assign(parameters_.size(), 0);
-  gradients_.resize(parameters_.size());
-  for (std::size_t b = 0; b < plan_.size(); ++b) {
-    const Bucket& bucket = plan_[b];
-    // Zeros, so that the gaps between gradients never hold anything.
-    buckets[b].array = zeros({bucket.numel}, {bucket.dtype, bucket.device});
-    buckets[b].label = detail::concat("bucket ", b, " (", names_of(bucket.parameters), ")");
-    for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
-      const std::size_t index = bucket.parameters[k];
-      const auto& [name, parameter] = parameters_[index];
-      gradients_[index] =
-          buckets[b]
-              .array.slice(0, bucket.offsets[k], bucket.offsets[k] + parameter.numel())
-              .reshape(parameter.shape());
-      name_memory(gradients_[index].data_ptr(), gradients_[index].nbytes(),
-                  detail::concat("bucket ", b, ", gradient of ", name));
-      bucket_of_[index] = b;
-    }
+  for (BucketState& bucket : buckets_) {
+    use_on_current_stream(bucket.array);
+    use_on_current_stream(bucket.averages);
   }
-  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_sink(*this, i);
-  for (BucketState& former : buckets_) use_on_current_stream(former.array);
-  buckets_ = std::move(buckets);
 }
 
-/// The array may have been allocated on another stream: its memory must not be used again before
-/// what this one does with it is done.
-void Reducer::use_on_current_stream(const Tensor& array) const {
-  array.impl().storage->record_stream(current_stream(group_->device()));
-}
-
-void Reducer::rebuild_in_measured_order() {
-  if (rebuilt_ || options_.find_unused_parameters || ready_order_.size() != parameters_.size())
-    return;
-  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
-  const std::string_view own(reinterpret_cast<const char*>(order.data()),
-                             order.size() * sizeof(order[0]));
-  const std::string agreed = comm::broadcast_bytes(*group_, own, 0, "order of gradients");
-  LOCKSTEP_CHECK(agreed.size() == own.size(), comm::Mismatch, "rank 0 has ",
-                 agreed.size() / sizeof(order[0]), " parameters, this rank ", order.size());
-  std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()));
-  build(std::vector<std::size_t>(order.begin(), order.end()));
-  rebuilt_ = true;
+void Reducer::before_change(std::size_t index, const Tensor& value) {
+  LOCKSTEP_THROW(InvalidArgument, "parameter ", parameters_[index].first, " was wrapped as ",
+                 parameters_[index].second.shape(), ", ", parameters_[index].second.dtype(), " on ",
+                 parameters_[index].second.device(), ", and would become ", value.shape(), ", ",
+                 value.dtype(), " on ", value.device(),
+                 "; move, convert or reshape it before the model is wrapped");
 }
 
 void Reducer::on_taken(std::size_t index) noexcept {
@@ -168,7 +126,7 @@ void Reducer::check_usable() const {
     LOCKSTEP_CHECK(
         tensor.requires_grad() && tensor.impl().node.get() == leaves_[i].get(), InvalidArgument,
         "parameter ", name,
-        " was moved, converted or frozen after the model was wrapped; do that before, or "
+        " was frozen, or has no gradient any more, since the model was wrapped; do that before, or "
         "wrap the model again");
   }
 }
@@ -238,8 +196,8 @@ void Reducer::launch(std::size_t number) {
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   recorder_.launch(bucket.label, bucket.array.nbytes());
   const bool tells_update = number == 0 && !last_update_.empty();
-  bucket.work = group_->all_reduce(
-      {bucket.array.data_ptr(), plan.numel, plan.dtype}, comm::Reduction::average(),
+  bucket.work = options_.reduction->start(
+      *group_, bucket.array, bucket.averages,
       {.label =
            tells_update ? detail::concat("after ", last_update_, ": ", bucket.label) : bucket.label,
        .id = id_of(number)});
@@ -258,8 +216,10 @@ void Reducer::finish_backward() {
     std::vector<std::int32_t> users;
     if (options_.find_unused_parameters) users = reduce_used_map();
     wait_for_buckets();
-    take_over_results(users);
+    if (!shares_out()) take_over_results(users);
     rebuild_in_measured_order();
+    if (shares_out())
+      for (const auto& leaf : leaves_) leaf->clear_gradient();
     running_ = false;
   } catch (...) {
     fail_backward(current_message());

@@ -1,4 +1,5 @@
 #include "lockstep/comm/thread_world.hpp"
+#include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/use_contract.hpp"
 
@@ -13,6 +14,7 @@ struct Threads {
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ReplicaContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

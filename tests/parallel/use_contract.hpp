@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "lockstep/optim/adam.hpp"
 #include "parallel/replicas.hpp"
 
 /// @file
@@ -90,13 +91,58 @@ TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
       change((*net->layers)[2].weight);
       EXPECT_THAT(message_of([&] { replica(batch.x); }), HasSubstr("parameter layers.2.weight"));
     };
-    expect_refusal([](Tensor& weight) { weight.set_data(zeros({16, 16}, weight.options())); });
     expect_refusal([](Tensor& weight) { weight.set_requires_grad(false); });
     const auto net = make_net(1);
     (*net->layers)[2].weight.set_requires_grad(false);
     Replica replica(net, share(group));
     (*net->layers)[2].weight.set_requires_grad(true);  // nobody would reduce its gradient
     EXPECT_THAT(message_of([&] { replica(batch.x); }), HasSubstr("parameter layers.2.weight"));
+  });
+}
+
+// Also while a backward of the step before has left gradients there.
+TYPED_TEST_P(UseContract, TrainsOnWithExchangedStorage) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const auto alone = make_net(1);
+    optim::AdamW optimizer(replica.named_parameters()), reference(alone->named_parameters());
+    int fired = 0;
+    for (const Tensor& parameter : replica.parameters())
+      autograd::leaf_of(parameter).add_hook([&](autograd::LeafNode&) { ++fired; });
+    const auto exchange_all = [&] {
+      for (Tensor& parameter : replica.parameters()) parameter.set_data(parameter.detach().clone());
+    };
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = Batch::of_step(step);
+      if (step == 2) exchange_all();
+      loss_of(replica(batch.x), batch).backward();
+      if (step == 3) exchange_all();
+      optimizer.step();
+      optimizer.zero_grad();
+      loss_of(alone->forward(batch.x), batch).backward();
+      reference.step();
+      reference.zero_grad();
+    }
+    expect_close(values_of(replica.module()), values_of(*alone), 1e-11, 1e-13);
+    EXPECT_EQ(fired, 4 * 8);
+    expect_equal_replicas(group, replica.module());
+  });
+}
+
+TYPED_TEST_P(UseContract, RefusesParametersOfAnotherFormAfterWrapping) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    Tensor weight = replica.parameters()[4];
+    const auto expect_refusal = [&](const Tensor& value) {
+      EXPECT_THAT(message_of([&] { weight.set_data(value); }),
+                  HasSubstr("parameter layers.2.weight was wrapped as [16, 16], f64"));
+      EXPECT_EQ(weight.dtype(), DType::f64);
+    };
+    expect_refusal(weight.detach().to(DType::f32));
+    expect_refusal(zeros({8, 16}, weight.options()));
+    const Batch batch = Batch::of_step(0);
+    loss_of(replica(batch.x), batch).backward();
+    EXPECT_TRUE(weight.grad().defined());
   });
 }
 
@@ -270,7 +316,8 @@ TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule
 REGISTER_TYPED_TEST_SUITE_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
                             AllowsSeveralForwardsBeforeTheirBackwardsInNoSync,
                             AllowsSeveralBackwardsOfOneForwardInNoSync,
-                            RefusesParametersThatChangedAfterWrapping,
+                            RefusesParametersThatChangedAfterWrapping, TrainsOnWithExchangedStorage,
+                            RefusesParametersOfAnotherFormAfterWrapping,
                             NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode,
                             RefusesABypassAfterAForwardWithoutBackward,
                             RefusesABypassAfterALocalBackwardThatThrew,

@@ -47,8 +47,10 @@ struct Bucket {
 /// @param parameters all of them.
 /// @param ready_order indices of `parameters` in the order in which gradients become ready; at
 /// first the reverse of the order of registration.
+/// @param parts number of equal parts that each bucket can be cut into, all aligned.
 /// @throws InvalidArgument unless `ready_order` names each parameter once.
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
-                                 std::span<const std::size_t> ready_order, BucketCaps caps = {});
+                                 std::span<const std::size_t> ready_order, BucketCaps caps = {},
+                                 int parts = 1);
 
 }  // namespace lockstep::parallel

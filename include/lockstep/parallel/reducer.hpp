@@ -11,6 +11,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
+#include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/parallel/trace_recorder.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -29,12 +30,18 @@ struct ReducerOptions {
   /// one that only some ranks have counts as zero on the others. Without it, such a parameter is an
   /// error.
   bool find_unused_parameters = false;
+  /// What is done with a bucket, the same on every rank.
+  std::shared_ptr<const BucketReduction> reduction = all_reduce_buckets();
 };
 
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
-/// writes straight into it) and starts a bucket's all-reduce as soon as all its gradients are
+/// writes straight into it) and starts a bucket's reduction as soon as all its gradients are
 /// final, hooks of the user included, in the same order on every rank. At the end of the first
 /// backward the buckets are laid out again in the order in which rank 0's gradients became ready.
+///
+/// Where the reduction leaves all averages on every rank, they are the gradients of the parameters
+/// afterwards. Where it shares them out, parameters have no gradient afterwards, this rank's part
+/// of each bucket is in `averages`, and the next backward that reduces replaces it.
 ///
 /// Every collective says which reducer and which step it belongs to, so that a rank that left out a
 /// backward is refused on all ranks rather than paired with the others' last one. Steps are the
@@ -77,12 +84,15 @@ class Reducer final : private autograd::GradientSink {
   ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
   const std::vector<Bucket>& buckets() const noexcept { return plan_; }
+  /// What this rank keeps of a bucket after a synchronised backward: the whole array, or its part.
+  const Tensor& averages(std::size_t bucket) const { return buckets_.at(bucket).averages; }
   /// True once the buckets follow the measured order.
   bool rebuilt() const noexcept { return rebuilt_; }
 
  private:
   struct BucketState {
     Tensor array;
+    Tensor averages;  // the array, or another for this rank's part
     std::string label;
     std::size_t waiting = 0;
     comm::Work work;
@@ -91,9 +101,14 @@ class Reducer final : private autograd::GradientSink {
   Tensor memory_for(std::size_t index) override { return gradients_[index]; }
   void on_final(std::size_t index) override;
   void on_update(std::size_t index, std::string_view how) override;
+  void before_change(std::size_t index, const Tensor& value) override;
   void on_taken(std::size_t index) noexcept override;
 
   void build(std::span<const std::size_t> ready_order);
+  BucketState make_bucket(const Bucket& plan, std::size_t number) const;
+  bool shares_out() const { return options_.reduction->shares_out(); }
+  void gather_averages();
+  void keep_own_parts();
   void use_on_current_stream(const Tensor& array) const;
   void give_back() noexcept;
   void rebuild_in_measured_order();

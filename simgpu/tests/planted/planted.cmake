@@ -39,7 +39,8 @@ lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
   "if (!::planted::is_planted(\"communication-ignores-backward\")) ready.wait(stream_)")
 lockstep_plant(planted_faults src/parallel/reducer.cpp
   "bucket.work.wait()"
-  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()"
+  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()")
+lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")
 lockstep_plant(planted_faults src/autograd/engine.cpp

@@ -1,3 +1,4 @@
+#include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "support/mpi_world.hpp"
@@ -12,6 +13,7 @@ struct MpiRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ReplicaContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UseContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,5 +1,6 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "support/gpu_ranks.hpp"
@@ -20,6 +21,7 @@ struct NcclRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {
