@@ -28,7 +28,7 @@ struct UnaryBackwardArguments {
   OpConstants constants = {};
 };
 
-/// out = op(a, b), floating and integer dtypes (pow: floating only).
+/// out = op(a, b), floating and integer dtypes (pow, binary_cross_entropy: floating only).
 struct BinaryArguments {
   BinaryOp op = {};
   ArrayView out = {}, a = {}, b = {};

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "arguments/recurrent.hpp"
 #include "functional/optimizer.hpp"
 
 /// @file
@@ -68,6 +69,10 @@ struct RowLoops {
   RowLoop<CrossEntropyRows> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
   RowLoop<NormRows> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
   RowLoop<NormRows> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
+  RowLoop<kernels::LstmCellArguments> lstm_cell[dtypes] = {};
+  RowLoop<kernels::LstmCellBackwardArguments> lstm_cell_backward[dtypes] = {};
+  RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};
+  RowLoop<kernels::GruCellBackwardArguments> gru_cell_backward[dtypes] = {};
   SgdLoop sgd[2] = {};
   AdamLoop adam[2] = {};
 };

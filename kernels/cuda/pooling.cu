@@ -1,44 +1,8 @@
-#include "cuda/launch.hpp"
+#include "cuda/image.hpp"
 #include "cuda/pooling.hpp"
-#include "cuda/vector.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
-
-constexpr int threads = 256;
-
-/// An image position.
-struct Place {
-  std::int64_t n, c, h, w;
-};
-
-/// Extents and strides of one [N, C, H, W] array.
-struct Image {
-  std::int64_t extent[4];
-  std::int64_t stride[4];
-
-  explicit Image(const ArrayView& view) {
-    for (int d = 0; d < 4; ++d) {
-      extent[d] = view.shape[d];
-      stride[d] = view.strides[d];
-    }
-  }
-  __device__ std::int64_t count() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
-  __device__ std::int64_t offset(const Place& p) const {
-    return p.n * stride[0] + p.c * stride[1] + p.h * stride[2] + p.w * stride[3];
-  }
-  /// Neighbouring indices are neighbours in memory: channels last or width last.
-  __device__ Place place(std::int64_t index) const {
-    if (stride[1] == 1 && extent[1] > 1) {
-      const std::int64_t pixel = index / extent[1];
-      const std::int64_t row = pixel / extent[3];
-      return {row / extent[2], index % extent[1], row % extent[2], pixel % extent[3]};
-    }
-    const std::int64_t row = index / extent[3];
-    const std::int64_t plane = row / extent[2];
-    return {plane / extent[1], plane % extent[1], row % extent[2], index % extent[3]};
-  }
-};
 
 struct Range {
   std::int64_t begin, end;
@@ -85,8 +49,9 @@ __device__ std::int64_t divisor(const PoolWindows& windows, std::int64_t i, std:
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) max_pool_kernel(Image out, Image in, PoolWindows windows,
-                                                           T* y, std::int64_t* index, const T* x) {
+__global__ void __launch_bounds__(image_threads)
+    max_pool_kernel(Image out, Image in, PoolWindows windows, T* y, std::int64_t* index,
+                    const T* x) {
   using A = AccumulateType<T>;
   for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
     const Place at = out.place(i);
@@ -122,15 +87,6 @@ __device__ A sum_over(Range rows, Range columns, Term term) {
       sum = next;
     }
   return sum;
-}
-
-/// Every position of an image takes what `gather` finds for it: no two threads write one element.
-template <class T, class Gather>
-__global__ void __launch_bounds__(threads) gather_kernel(Image to, T* values, Gather gather) {
-  for (std::int64_t i = global_thread(); i < to.count(); i += grid_threads()) {
-    const Place at = to.place(i);
-    values[to.offset(at)] = convert<T>(gather(at));
-  }
 }
 
 /// Input positions gather from the windows that cover them and took their maximum there.
@@ -185,19 +141,13 @@ struct AveragePoolBackward {
   }
 };
 
-template <class T, class Gather>
-void launch_gather(const ArrayView& to, const Gather& gather, StreamRef stream) {
-  launch(stream, grid_for(to.numel(), threads), threads, 0, gather_kernel<T, Gather>, Image(to),
-         to.as<T>(), gather);
-}
-
 }  // namespace
 
 void max_pool(const ArrayView& y, const ArrayView& index, const ArrayView& x,
               const PoolWindows& windows, StreamRef stream) {
   dispatch_floating(y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(y.numel(), threads), threads, 0, max_pool_kernel<T>, Image(y), Image(x),
-           windows, y.as<T>(), index.as<std::int64_t>(), x.as<T>());
+    launch(stream, grid_for(y.numel(), image_threads), image_threads, 0, max_pool_kernel<T>,
+           Image(y), Image(x), windows, y.as<T>(), index.as<std::int64_t>(), x.as<T>());
   });
 }
 

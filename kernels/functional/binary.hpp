@@ -95,4 +95,31 @@ struct Pow : FloatingConstants<T> {
   }
 };
 
+/// Cross-entropy of a probability a against a target b: -(b log(a) + (1 - b) log(1 - a)). As in
+/// PyTorch, no logarithm counts less than -100, and the divisor of the gradient not less than
+/// 1e-12.
+template <class T>
+struct BinaryCrossEntropy : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    return -(b * bounded(math::log(a)) + (1 - b) * bounded(math::log1p(-a)));
+  }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const {
+    const T slope = (1 - a) * a;
+    constexpr T least = T(1e-12F);  // the constant of PyTorch, in f64 too
+    return dy * (a - b) / (slope < least ? least : slope);
+  }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T) const {
+    // log(1 - a) - log(a) in terms of the smaller of both, for 1 - 2p is exact where they are
+    // close.
+    const bool likely = a > T(0.5);
+    const T p = likely ? 1 - a : a, odds = math::log1p((1 - 2 * p) / p);
+    const T limited = odds > T(100) ? T(100) : odds;
+    return likely ? -dy * limited : dy * limited;
+  }
+
+ private:
+  LOCKSTEP_HD static T bounded(T logarithm) { return logarithm < T(-100) ? T(-100) : logarithm; }
+};
+
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

@@ -68,6 +68,8 @@ const Backend& complete(const Backend& backend) {
   require(backend.cross_entropy, "cross_entropy");
   require(backend.norm, "norm");
   require(backend.embedding, "embedding");
+  require(backend.recurrent, "recurrent");
+  require(backend.interpolation, "interpolation");
   require(backend.gemm, "gemm");
   require(backend.convolution, "convolution");
   require(backend.pooling, "pooling");

@@ -6,9 +6,11 @@
 #include "arguments/elementwise.hpp"
 #include "arguments/embedding.hpp"
 #include "arguments/index.hpp"
+#include "arguments/interpolation.hpp"
 #include "arguments/multi_tensor.hpp"
 #include "arguments/norm.hpp"
 #include "arguments/random.hpp"
+#include "arguments/recurrent.hpp"
 #include "arguments/reduction.hpp"
 #include "arguments/softmax.hpp"
 #include "lockstep/backend/info.hpp"
@@ -38,6 +40,8 @@ struct Backend {
   kernels::CrossEntropyKernels cross_entropy = {};
   kernels::NormKernels norm = {};
   kernels::EmbeddingKernels embedding = {};
+  kernels::RecurrentKernels recurrent = {};
+  kernels::InterpolationKernels interpolation = {};
   Gemm* gemm = nullptr;
   Convolution* convolution = nullptr;
   Pooling* pooling = nullptr;

@@ -4,9 +4,10 @@
 #include <string>
 
 #include "lockstep/autograd/ops/spatial.hpp"
+#include "lockstep/core/error.hpp"
 
 /// @file
-/// Helpers of the layers' `describe`.
+/// Helpers of the layers' `describe` and of their checks.
 
 namespace lockstep::nn {
 
@@ -21,6 +22,28 @@ std::string text(const Parts&... parts) {
 /// "3" or "3x5".
 inline std::string text_of(Size2d size) {
   return size.height == size.width ? text(size.height) : text(size.height, 'x', size.width);
+}
+
+/// Options of a convolution layer in words.
+template <class Options>
+std::string describe_convolution(const Options& options) {
+  std::string result = text(options.in, ", ", options.out, ", kernel=", text_of(options.kernel));
+  if (text_of(options.stride) != "1") result += ", stride=" + text_of(options.stride);
+  if (text_of(options.padding) != "0") result += ", padding=" + text_of(options.padding);
+  if (text_of(options.dilation) != "1") result += ", dilation=" + text_of(options.dilation);
+  if (options.groups != 1) result += text(", groups=", options.groups);
+  if (!options.bias) result += ", no bias";
+  return result;
+}
+
+/// @throws InvalidArgument unless channels, groups and kernel of a convolution layer fit.
+inline void check_channels(const char* layer, std::int64_t in, std::int64_t out,
+                           std::int64_t groups, Size2d kernel) {
+  LOCKSTEP_CHECK(in > 0 && out > 0 && kernel.height > 0 && kernel.width > 0, InvalidArgument, layer,
+                 "(", in, ", ", out, ", ", text_of(kernel),
+                 "): channels and kernel must be at least 1");
+  LOCKSTEP_CHECK(groups > 0 && in % groups == 0 && out % groups == 0, InvalidArgument, layer, ": ",
+                 groups, " groups do not divide ", in, " and ", out, " channels");
 }
 
 }  // namespace lockstep::nn

@@ -109,10 +109,13 @@ Tensor layer_weight(const Shape& shape, TensorOptions options) {
 }
 
 Tensor layer_bias(const Tensor& weight, bool wanted) {
-  if (!wanted) return {};
+  return wanted ? bias_of_size(weight, weight.size(0)) : Tensor();
+}
+
+Tensor bias_of_size(const Tensor& weight, std::int64_t size) {
   const std::int64_t fan = fans_of(weight).in;
   const double bound = fan > 0 ? 1.0 / std::sqrt(static_cast<double>(fan)) : 0.0;
-  return uniform_(empty({weight.size(0)}, weight.options()), -bound, bound);
+  return uniform_(empty({size}, weight.options()), -bound, bound);
 }
 
 }  // namespace lockstep::nn::init

@@ -84,6 +84,14 @@ std::vector<GradCase> losses() {
                                                  beside(in, distinct({4}, 0.5, 2.0)));
        },
        shapes({{3, 4}})},
+      {"binary_cross_entropy", [](const Tensors& in) { return binary_cross_entropy(in[0], in[1]); },
+       shapes({{3, 4}, {3, 4}}, 0.05, 0.95)},
+      {"binary_cross_entropy_weighted",
+       [](const Tensors& in) {
+         return binary_cross_entropy(in[0], in[1], beside(in, distinct({4}, 0.5, 2.0)),
+                                     Reduction::none);
+       },
+       shapes({{3, 4}, {3, 4}}, 0.05, 0.95)},
       {"kl_div",
        [=](const Tensors& in) {
          return kl_div(log_softmax(in[0], 1), beside(in, targets({3, 4})));
@@ -146,6 +154,12 @@ std::vector<GradCase> norms() {
          return dropout(in[0], 0.4);
        },
        shapes({{6, 7}})},
+      {"dropout2d",
+       [](const Tensors& in) {
+         manual_seed(11);
+         return dropout2d(in[0], 0.4);
+       },
+       shapes({{3, 5, 2, 2}})},
   };
 }
 
@@ -216,6 +230,118 @@ std::vector<GradCase> convolutions() {
   };
 }
 
+std::vector<GradCase> other_convolutions() {
+  const auto transposed = [](ConvTranspose2dOptions options) {
+    return [=](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2], options); };
+  };
+  const std::vector<Shape> small{{2, 4, 3, 3}, {4, 2, 3, 3}, {2}};
+  return {
+      {"conv_transpose2d", transposed({}), shapes(small)},
+      {"conv_transpose2d_strided", transposed({.stride = 2, .padding = 1, .output_padding = 1}),
+       shapes(small)},
+      {"conv_transpose2d_grouped", transposed({.stride = {1, 2}, .groups = 2}),
+       shapes({{2, 4, 3, 3}, {4, 2, 2, 3}, {4}})},
+      {"conv_transpose2d_dilated",
+       transposed({.padding = 1, .output_padding = {2, 1}, .dilation = 3}), shapes(small)},
+      {"conv_transpose2d_channels_last",
+       [](const Tensors& in) {
+         return conv_transpose2d(in[0].channels_last(), in[1].channels_last(), in[2],
+                                 {.stride = 2});
+       },
+       shapes(small)},
+      {"conv_transpose2d_of_views",
+       [](const Tensors& in) {
+         return conv_transpose2d(in[0].transpose(2, 3), in[1].slice(0, 0, 4, 2));
+       },
+       shapes({{2, 2, 3, 4}, {4, 2, 3, 2}})},
+      {"conv1d",
+       [](const Tensors& in) {
+         return conv1d(in[0], in[1], in[2],
+                       {.stride = 2, .padding = 2, .dilation = 2, .groups = 2});
+       },
+       shapes({{2, 4, 7}, {4, 2, 3}, {4}})},
+      {"conv1d_of_view", [](const Tensors& in) { return conv1d(in[0].transpose(1, 2), in[1]); },
+       shapes({{2, 6, 3}, {2, 3, 3}})},
+  };
+}
+
+std::vector<GradCase> interpolations() {
+  const auto resized = [](InterpolateOptions options) {
+    return [=](const Tensors& in) { return interpolate(in[0], options); };
+  };
+  const auto image = shapes({{2, 3, 4, 5}});
+  constexpr auto bilinear = InterpolationMode::bilinear;
+  return {
+      {"interpolate_nearest", resized({.size = {7, 3}}), image},
+      {"interpolate_by_factor", resized({.scale_factor = {2, 1.7}}), image},
+      {"interpolate_bilinear", resized({.size = {7, 3}, .mode = bilinear}), image},
+      {"interpolate_bilinear_by_factor", resized({.scale_factor = {2, 1.7}, .mode = bilinear}),
+       image},
+      {"interpolate_aligned", resized({.size = {3, 9}, .mode = bilinear, .align_corners = true}),
+       image},
+      {"interpolate_channels_last",
+       [](const Tensors& in) {
+         return interpolate(in[0].channels_last(),
+                            {.size = 6, .mode = InterpolationMode::bilinear});
+       },
+       image},
+      {"interpolate_view",
+       [](const Tensors& in) {
+         return interpolate(in[0].transpose(2, 3).slice(1, 0, 2), {.scale_factor = 2});
+       },
+       image},
+  };
+}
+
+/// Operands of a recurrent layer: x, h, weights, biases.
+std::vector<Shape> recurrent_shapes(std::int64_t gates) {
+  return {{3, 2, 4}, {2, 3}, {gates * 3, 4}, {gates * 3, 3}, {gates * 3}, {gates * 3}};
+}
+RecurrentWeights weights_of(const Tensors& in) { return {in[2], in[3], in[4], in[5]}; }
+
+std::vector<GradCase> recurrences() {
+  std::vector<Shape> with_c = recurrent_shapes(4);
+  with_c.push_back({2, 3});
+  const auto both = [](const std::pair<Tensor, Tensor>& states) {
+    return cat({states.first.flatten(), states.second.flatten()});
+  };
+  return {
+      {"lstm",
+       [=](const Tensors& in) { return both(lstm_layer(in[0], in[1], in[6], weights_of(in))); },
+       shapes(with_c, -1, 1)},
+      {"lstm_reversed",
+       [=](const Tensors& in) {
+         return both(lstm_layer(in[0], in[1], in[6], weights_of(in), true));
+       },
+       shapes(with_c, -1, 1)},
+      {"lstm_last_state_alone",
+       [](const Tensors& in) {
+         return lstm_layer(in[0].transpose(0, 1), {}, {}, {in[1], in[2], {}, {}}).second;
+       },
+       shapes({{2, 3, 4}, {12, 4}, {12, 3}}, -1, 1)},
+      {"lstm_states_alone",
+       [](const Tensors& in) {
+         return lstm_layer(in[0], {}, {}, {in[1], in[2].transpose(0, 1), {}, {}}).first;
+       },
+       shapes({{3, 2, 4}, {12, 4}, {3, 12}}, -1, 1)},
+      {"lstm_of_one_step",
+       [](const Tensors& in) {
+         return lstm_layer(in[0], {}, {}, {in[1], in[2], {}, {}}).first;
+       },
+       shapes({{1, 2, 4}, {12, 4}, {12, 3}}, -1, 1)},
+      {"gru", [](const Tensors& in) { return gru_layer(in[0], in[1], weights_of(in)); },
+       shapes(recurrent_shapes(3), -1, 1)},
+      {"gru_reversed",
+       [](const Tensors& in) { return gru_layer(in[0], in[1], weights_of(in), true); },
+       shapes(recurrent_shapes(3), -1, 1)},
+      {"gru_of_view",
+       [](const Tensors& in) {
+         return gru_layer(in[0].transpose(0, 1), {}, {in[1], in[2], {}, {}});
+       },
+       shapes({{2, 3, 4}, {9, 4}, {9, 3}}, -1, 1)},
+  };
+}
+
 std::vector<GradCase> pools() {
   const auto spread = [] { return Tensors{distinct({2, 3, 5, 6})}; };
   const auto max = [](Pool2dOptions options) {
@@ -261,6 +387,11 @@ INSTANTIATE_TEST_SUITE_P(Norm, LayerGradients, ::testing::ValuesIn(norms()), cas
 INSTANTIATE_TEST_SUITE_P(Attention, LayerGradients, ::testing::ValuesIn(attentions()), case_name);
 INSTANTIATE_TEST_SUITE_P(Convolution, LayerGradients, ::testing::ValuesIn(convolutions()),
                          case_name);
+INSTANTIATE_TEST_SUITE_P(OtherConvolution, LayerGradients,
+                         ::testing::ValuesIn(other_convolutions()), case_name);
+INSTANTIATE_TEST_SUITE_P(Interpolation, LayerGradients, ::testing::ValuesIn(interpolations()),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Recurrent, LayerGradients, ::testing::ValuesIn(recurrences()), case_name);
 INSTANTIATE_TEST_SUITE_P(Pooling, LayerGradients, ::testing::ValuesIn(pools()), case_name);
 
 class LayerGradientsOnGpu : public GradCasesOnGpu {};
@@ -270,6 +401,9 @@ TEST_F(LayerGradientsOnGpu, OfLossesMatchDifferences) { check(losses()); }
 TEST_F(LayerGradientsOnGpu, OfNormsMatchDifferences) { check(norms()); }
 TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) { check(attentions()); }
 TEST_F(LayerGradientsOnGpu, OfConvolutionMatchDifferences) { check(convolutions()); }
+TEST_F(LayerGradientsOnGpu, OfOtherConvolutionsMatchDifferences) { check(other_convolutions()); }
+TEST_F(LayerGradientsOnGpu, OfInterpolationMatchDifferences) { check(interpolations()); }
+TEST_F(LayerGradientsOnGpu, OfRecurrentLayersMatchDifferences) { check(recurrences()); }
 TEST_F(LayerGradientsOnGpu, OfPoolingMatchDifferences) { check(pools()); }
 
 }  // namespace

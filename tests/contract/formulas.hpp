@@ -56,6 +56,7 @@ inline double formula(BinaryOp op, double a, double b, OpConstants c) {
     case BinaryOp::maximum: return std::max(a, b);
     case BinaryOp::minimum: return std::min(a, b);
     case BinaryOp::pow: return std::pow(a, b);
+    case BinaryOp::binary_cross_entropy: return -(b * std::log(a) + (1 - b) * std::log(1 - a));
   }
   return NAN;
 }

@@ -163,6 +163,9 @@ inline void add_losses(GoldenOps& ops) {
   ops["binary_cross_entropy_with_logits"] = [](In x) -> Out {
     return {binary_cross_entropy_with_logits(x[0], x[1], x[2], reduction(x.args))};
   };
+  ops["binary_cross_entropy"] = [](In x) -> Out {
+    return {binary_cross_entropy(x[0], x[1], x[2], reduction(x.args))};
+  };
   ops["kl_div"] = [](In x) -> Out {
     return {kl_div(x[0], x[1], x.args.text("reduction") == "batchmean")};
   };
@@ -205,6 +208,29 @@ inline void add_spatial(GoldenOps& ops) {
                     .dilation = size2d(x.args, "dilation", 1),
                     .groups = x.args.integer("groups", 1)})};
   };
+  ops["conv1d"] = [](In x) -> Out {
+    return {conv1d(x[0], x[1], x[2],
+                   {.stride = x.args.integer("stride", 1),
+                    .padding = x.args.integer("padding"),
+                    .dilation = x.args.integer("dilation", 1),
+                    .groups = x.args.integer("groups", 1)})};
+  };
+  ops["conv_transpose2d"] = [](In x) -> Out {
+    return {conv_transpose2d(x[0], x[1], x[2],
+                             {.stride = size2d(x.args, "stride", 1),
+                              .padding = size2d(x.args, "padding", 0),
+                              .output_padding = size2d(x.args, "output_padding", 0),
+                              .dilation = size2d(x.args, "dilation", 1),
+                              .groups = x.args.integer("groups", 1)})};
+  };
+  ops["interpolate"] = [](In x) -> Out {
+    const std::vector<double> factors = x.args.numbers("scale_factor");
+    InterpolateOptions options{.size = size2d(x.args, "size", 0),
+                               .align_corners = x.args.flag("align_corners")};
+    if (!factors.empty()) options.scale_factor = {factors[0], factors[1]};
+    if (x.args.text("mode") == "bilinear") options.mode = InterpolationMode::bilinear;
+    return {interpolate(x[0], options)};
+  };
   const auto pooling = [](const GoldenArgs& args) -> Pool2dOptions {
     return {.kernel = size2d(args, "kernel_size", 1),
             .stride = size2d(args, "stride", 0),
@@ -219,6 +245,49 @@ inline void add_spatial(GoldenOps& ops) {
   };
 }
 
+/// Layers of an LSTM or a GRU over one another. Inputs: x, the first states (as many as the
+/// argument "states" says), then the parameters in PyTorch's order.
+inline Out recurrent(In x, bool lstm) {
+  std::size_t next = 1;
+  const auto state = [&](std::int64_t i) {
+    return x.args.integer("states") > i ? x[next++] : Tensor();
+  };
+  const Tensor h = state(0), c = state(1);
+  const bool two_ways = x.args.flag("bidirectional"), batch_first = x.args.flag("batch_first");
+  Tensor sequence = batch_first ? x[0].transpose(0, 1) : x[0];
+  std::vector<Tensor> last_h, last_c;
+  for (std::int64_t layer = 0; layer < x.args.integer("num_layers", 1); ++layer) {
+    std::vector<Tensor> directions;
+    for (const bool reverse : two_ways ? std::vector{false, true} : std::vector{false}) {
+      RecurrentWeights weights{x[next], x[next + 1], {}, {}};
+      next += 2;
+      if (x.args.flag("bias", true)) {
+        weights.input_bias = x[next++];
+        weights.hidden_bias = x[next++];
+      }
+      const auto at = static_cast<std::int64_t>(last_h.size());
+      const auto first = [&](const Tensor& all) { return all.defined() ? all.select(0, at) : all; };
+      Tensor states, last;
+      if (lstm)
+        std::tie(states, last) = lstm_layer(sequence, first(h), first(c), weights, reverse);
+      else
+        states = gru_layer(sequence, first(h), weights, reverse);
+      last_h.push_back(states.select(0, reverse ? 0 : -1));
+      if (lstm) last_c.push_back(last);
+      directions.push_back(states);
+    }
+    sequence = cat(directions, 2);
+  }
+  Out results{batch_first ? sequence.transpose(0, 1) : sequence, stack(last_h)};
+  if (lstm) results.push_back(stack(last_c));
+  return results;
+}
+
+inline void add_recurrent(GoldenOps& ops) {
+  ops["lstm"] = [](In x) -> Out { return recurrent(x, true); };
+  ops["gru"] = [](In x) -> Out { return recurrent(x, false); };
+}
+
 }  // namespace golden
 
 /// All ops, by PyTorch's functional names.
@@ -231,6 +300,7 @@ inline const GoldenOps& golden_ops() {
     golden::add_losses(table);
     golden::add_layers(table);
     golden::add_spatial(table);
+    golden::add_recurrent(table);
     return table;
   }();
   return ops;

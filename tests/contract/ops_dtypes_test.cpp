@@ -61,6 +61,9 @@ std::vector<Op> pointwise_ops() {
   ops.push_back({"pow_scalar", [](const TensorOptions& given) { return pow(x({3}, given), 2.0); }});
   ops.push_back(
       {"pow", [](const TensorOptions& given) { return pow(x({3}, given), x({3}, given)); }});
+  ops.push_back({"binary_cross_entropy", [](const TensorOptions& given) {
+                   return binary_cross_entropy(x({3}, given), x({3}, given));
+                 }});
   const std::map<std::string, Unary> exact{
       {"neg", neg}, {"abs", abs}, {"square", square}, {"relu", relu}};
   for (const auto& [name, op] : exact)
@@ -184,6 +187,20 @@ std::vector<Op> other_ops() {
       {"batch_norm",
        [](const TensorOptions& given) {
          return batch_norm(x({2, 3}, given), {}, {}, {}, {}, {.training = true});
+       }},
+      {"lstm",
+       [](const TensorOptions& given) {
+         const RecurrentWeights weights{x({4, 3}, given), x({4, 1}, given), {}, {}};
+         return lstm_layer(x({2, 1, 3}, given), {}, {}, weights).first;
+       }},
+      {"gru",
+       [](const TensorOptions& given) {
+         const RecurrentWeights weights{x({3, 3}, given), x({3, 1}, given), {}, {}};
+         return gru_layer(x({2, 1, 3}, given), {}, weights);
+       }},
+      {"interpolate",
+       [](const TensorOptions& given) {
+         return interpolate(x({1, 1, 3, 3}, given), {.size = 2});
        }},
       {"dropout",
        [](const TensorOptions& given) {

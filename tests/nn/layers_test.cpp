@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
@@ -54,6 +56,61 @@ TEST(Conv2d, RefusesGroupsThatDoNotDivideTheChannels) {
   EXPECT_THROW(nn::make<nn::Conv2d>({.in = 3, .out = 4, .groups = 2}), InvalidArgument);
 }
 
+TEST(Conv1d, HasTheRightGradients) {
+  manual_seed(2);
+  expect_layer_gradients(
+      nn::make<nn::Conv1d>(
+          {.in = 4, .out = 2, .kernel = 3, .stride = 2, .padding = 1, .groups = 2, .tensor = f64}),
+      randn({2, 4, 6}, f64));
+  EXPECT_THROW(nn::make<nn::Conv1d>(4, 2, 3)(randn({2, 4, 6, 1})), InvalidArgument);
+}
+
+TEST(ConvTranspose2d, HasTheRightGradients) {
+  manual_seed(2);
+  expect_layer_gradients(nn::make<nn::ConvTranspose2d>({.in = 4,
+                                                        .out = 6,
+                                                        .kernel = {3, 2},
+                                                        .stride = 2,
+                                                        .padding = 1,
+                                                        .output_padding = 1,
+                                                        .groups = 2,
+                                                        .tensor = f64}),
+                         randn({2, 4, 3, 2}, f64));
+}
+
+TEST(ConvTranspose2d, StartsWithinTheBoundOfItsOutputChannels) {
+  const auto layer = nn::make<nn::ConvTranspose2d>({.in = 3, .out = 8, .kernel = 2, .groups = 1});
+  EXPECT_EQ(layer->weight.shape(), (Shape{3, 8, 2, 2}));
+  EXPECT_EQ(layer->bias.shape(), (Shape{8}));
+  const double bound = 1 / std::sqrt(8.0 * 4.0);  // PyTorch takes the weight's second extent
+  EXPECT_LE(amax(abs(layer->weight)).item(), bound);
+  EXPECT_GT(amax(abs(layer->weight)).item(), 0.8 * bound);
+  EXPECT_LE(amax(abs(layer->bias)).item(), bound);
+}
+
+TEST(ConvTranspose2d, RefusesGeometriesWithoutAPosition) {
+  const auto with = [](const ConvTranspose2dOptions& options) {
+    return conv_transpose2d(ones({1, 2, 2, 2}), ones({2, 2, 2, 2}), {}, options);
+  };
+  EXPECT_THROW(with({.padding = 2}), InvalidArgument);
+  EXPECT_THROW(with({.output_padding = 1}), InvalidArgument);
+  EXPECT_THROW(with({.groups = 3}), InvalidArgument);
+  EXPECT_THROW(with({.stride = 0}), InvalidArgument);
+}
+
+TEST(Upsample, TakesASizeOrAFactor) {
+  const Tensor x = randn({1, 2, 3, 4});
+  EXPECT_EQ(nn::make<nn::Upsample>({.scale_factor = 2})(x).shape(), (Shape{1, 2, 6, 8}));
+  const auto bilinear = nn::make<nn::Upsample>(
+      {.size = {5, 1}, .mode = InterpolationMode::bilinear, .align_corners = true});
+  EXPECT_EQ(bilinear(x).shape(), (Shape{1, 2, 5, 1}));
+  EXPECT_THROW(interpolate(x, {}), InvalidArgument);
+  EXPECT_THROW(interpolate(x, {.size = 2, .scale_factor = 2}), InvalidArgument);
+  EXPECT_THROW(interpolate(x, {.scale_factor = 0.1}), InvalidArgument);
+  EXPECT_THROW(interpolate(x, {.size = 2, .align_corners = true}), InvalidArgument);
+  EXPECT_THROW(interpolate(x.flatten(), {.size = 2}), InvalidArgument);
+}
+
 TEST(Embedding, HasTheRightGradientsAndNoneForPadding) {
   const auto table =
       nn::make<nn::Embedding>({.count = 4, .features = 3, .padding_index = 1, .tensor = f64});
@@ -74,6 +131,15 @@ TEST(LayerNorm, HasTheRightGradients) {
 TEST(RMSNorm, HasTheRightGradients) {
   manual_seed(4);
   expect_layer_gradients(nn::make<nn::RMSNorm>(5, f64), randn({3, 5}, f64));
+}
+
+TEST(GroupNorm, HasTheRightGradients) {
+  manual_seed(4);
+  const auto layer = nn::make<nn::GroupNorm>({.groups = 2, .channels = 4, .tensor = f64});
+  expect_layer_gradients(layer, randn({3, 4, 2, 2}, f64));
+  EXPECT_EQ(layer->parameters().size(), 2u);
+  EXPECT_THROW(layer(randn({3, 6, 2, 2}, f64)), InvalidArgument);
+  EXPECT_THROW(nn::make<nn::GroupNorm>(3, 4), InvalidArgument);
 }
 
 TEST(BatchNorm2d, HasTheRightGradientsInBothModes) {
@@ -115,6 +181,19 @@ TEST(Dropout, WorksInTrainingOnly) {
   EXPECT_THROW(nn::make<nn::Dropout>(1.5), InvalidArgument);
 }
 
+TEST(Dropout2d, DropsWholeChannelsInTrainingOnly) {
+  manual_seed(6);
+  const auto layer = nn::make<nn::Dropout2d>(0.25);
+  const Tensor x = ones({100, 40, 2, 3}), y = layer(x);
+  EXPECT_NEAR(mean(y).item(), 1.0, 0.03);
+  EXPECT_TRUE(equal(amax(y, {2, 3}), amin(y, {2, 3})));
+  EXPECT_NEAR(amax(y).item(), 4.0 / 3.0, 1e-6);
+  EXPECT_EQ(amin(y).item(), 0.0);
+  layer->eval();
+  EXPECT_TRUE(equal(layer(x), x));
+  EXPECT_THROW(nn::make<nn::Dropout2d>(1.5), InvalidArgument);
+}
+
 TEST(Pooling, ReducesWindows) {
   const Tensor x = arange(0, 16, 1, f64).reshape({1, 1, 4, 4});
   EXPECT_EQ(nn::make<nn::MaxPool2d>(2)(x).to_vector<double>(), (std::vector<double>{5, 7, 13, 15}));
@@ -132,6 +211,49 @@ TEST(Activations, MatchTheirOps) {
   EXPECT_TRUE(equal(nn::make<nn::SiLU>()(x), silu(x)));
   EXPECT_TRUE(equal(nn::make<nn::Tanh>()(x), lockstep::tanh(x)));
   EXPECT_TRUE(equal(nn::make<nn::Sigmoid>()(x), sigmoid(x)));
+  EXPECT_TRUE(equal(nn::make<nn::ReLU6>()(x * 5.0), clamp(x * 5.0, 0, 6)));
+  EXPECT_TRUE(equal(nn::make<nn::LeakyReLU>(0.2)(x), leaky_relu(x, 0.2)));
+  EXPECT_TRUE(equal(nn::make<nn::LeakyReLU>()(x), leaky_relu(x, 0.01)));
+  EXPECT_TRUE(equal(nn::make<nn::ELU>(0.5)(x), elu(x, 0.5)));
+  EXPECT_TRUE(equal(nn::make<nn::Mish>()(x), mish(x)));
+  EXPECT_TRUE(equal(nn::make<nn::Hardswish>()(x), hardswish(x)));
+  EXPECT_TRUE(equal(nn::make<nn::Hardtanh>()(x), clamp(x, -1, 1)));
+  EXPECT_TRUE(equal(nn::make<nn::Softplus>()(x), softplus(x)));
+  EXPECT_TRUE(allclose(nn::make<nn::Softplus>(2.0)(x), log1p(exp(x * 2.0)) / 2.0));
+  EXPECT_TRUE(allclose(nn::make<nn::LogSigmoid>()(x), log(sigmoid(x))));
+  EXPECT_TRUE(equal(nn::make<nn::Softmax>(0)(x), softmax(x, 0)));
+  EXPECT_TRUE(equal(nn::make<nn::LogSoftmax>(-1)(x), log_softmax(x, 0)));
+  EXPECT_THROW(nn::make<nn::Softplus>(0.0), InvalidArgument);
+  EXPECT_THROW(nn::make<nn::Hardtanh>(1.0, -1.0), InvalidArgument);
+}
+
+TEST(Losses, MatchTheirOps) {
+  const Tensor x = rand({4, 3}), y = rand({4, 3}), weight = rand({3});
+  const Tensor classes = tensor<std::int64_t>({0, 2, 1, 1});
+  EXPECT_TRUE(equal(nn::make<nn::MSELoss>()(x, y), mse_loss(x, y)));
+  EXPECT_TRUE(equal(nn::make<nn::L1Loss>(Reduction::sum)(x, y), l1_loss(x, y, Reduction::sum)));
+  EXPECT_TRUE(equal(nn::make<nn::BCELoss>()(x, y), binary_cross_entropy(x, y)));
+  EXPECT_TRUE(equal(nn::make<nn::BCEWithLogitsLoss>(weight)(x, y),
+                    binary_cross_entropy_with_logits(x, y, weight)));
+  EXPECT_TRUE(equal(nn::make<nn::CrossEntropyLoss>()(x, classes), cross_entropy(x, classes)));
+  EXPECT_TRUE(equal(nn::make<nn::NLLLoss>()(x, classes), nll_loss(x, classes)));
+  const auto weighted = nn::make<nn::BCELoss>(weight, Reduction::none);
+  EXPECT_TRUE(equal(weighted(x, y), binary_cross_entropy(x, y, weight, Reduction::none)));
+  EXPECT_EQ(weighted->state_dict().size(), 1u);
+  EXPECT_EQ(weighted->state_dict()[0].first, "weight");
+  EXPECT_THROW(weighted(x, y.slice(0, 0, 2)), InvalidArgument);
+  EXPECT_THROW(binary_cross_entropy(x, y, rand({5})), InvalidArgument);
+}
+
+TEST(BinaryCrossEntropy, BoundsLogarithmsAndRefusesWhatIsNoProbability) {
+  const Tensor sure = tensor<float>({0, 1, 0, 1}), truth = tensor<float>({0, 1, 1, 0});
+  const auto none = [](const Tensor& x, const Tensor& y) {
+    return binary_cross_entropy(x, y, {}, Reduction::none);
+  };
+  EXPECT_EQ(none(sure, truth).to_vector<float>(), (std::vector<float>{0, 0, 100, 100}));
+  for (const float outside : {-0.5F, 1.5F})
+    EXPECT_TRUE(std::isnan(none(tensor<float>({outside}), tensor<float>({1})).item() +
+                           none(tensor<float>({outside}), tensor<float>({0})).item()));
 }
 
 TEST(MultiheadAttention, HasTheRightGradients) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/ops/common.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 
@@ -57,6 +58,7 @@ inline Tensor call(BinaryOp op, const Tensor& a, const Tensor& b, const OpConsta
     case BinaryOp::maximum: return maximum(a, b);
     case BinaryOp::minimum: return minimum(a, b);
     case BinaryOp::pow: return pow(a, b);
+    case BinaryOp::binary_cross_entropy: return autograd::binary(op, a, b);
   }
   ADD_FAILURE() << traits(op).name << " is in ops.def but not called here";
   return a;

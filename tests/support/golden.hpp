@@ -28,6 +28,10 @@ class GoldenArgs {
   std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;
   bool flag(std::string_view key, bool fallback = false) const;
   std::string text(std::string_view key, std::string fallback = "") const;
+  /// A list of texts; empty where the case has none.
+  std::vector<std::string> texts(std::string_view key) const;
+  /// A list of numbers; empty where the case has none.
+  std::vector<double> numbers(std::string_view key) const;
   /// A list of integers; a single integer counts as a list of one.
   Dims dims(std::string_view key, Dims fallback = {}) const;
   /// All arguments as JSON, for messages.
@@ -56,7 +60,7 @@ std::filesystem::path golden_dir();
 /// beside the source tree. It need not exist; tests that use it then skip.
 std::filesystem::path data_dir();
 
-/// All cases of one file.
+/// All cases of one file of the golden directory, or of tests/data/reference.
 /// @param file name without folder and suffix: "matmul".
 std::vector<GoldenCase> load_golden(std::string_view file);
 

@@ -9,6 +9,7 @@
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/norm.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/recurrent.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"

@@ -1,12 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/nn/module.hpp"
 
 /// @file
-/// Activation functions as modules, for Sequential.
+/// Activation functions as modules, for Sequential. All take any shape.
 
 namespace lockstep::nn {
 
@@ -14,6 +16,38 @@ namespace lockstep::nn {
 struct ReLU : Module {
   /// @param x any shape.
   Tensor forward(const Tensor& x) const { return relu(x); }
+};
+
+/// min(max(x, 0), 6).
+struct ReLU6 : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return clamp(x, 0, 6); }
+};
+
+/// x above 0, else slope * x.
+class LeakyReLU : public Module {
+ public:
+  /// @param slope below 0.
+  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return leaky_relu(x, slope_); }
+  std::string describe() const override;
+
+ private:
+  double slope_;
+};
+
+/// x above 0, else alpha * (e^x - 1).
+class ELU : public Module {
+ public:
+  /// @param alpha the limit far below 0 is -alpha.
+  explicit ELU(double alpha = 1.0) : alpha_(alpha) {}
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return elu(x, alpha_); }
+  std::string describe() const override;
+
+ private:
+  double alpha_;
 };
 
 /// x * Phi(x).
@@ -24,9 +58,7 @@ class GELU : public Module {
       : approximation_(approximation) {}
   /// @param x any shape.
   Tensor forward(const Tensor& x) const { return gelu(x, approximation_); }
-  std::string describe() const override {
-    return approximation_ == GeluApproximation::tanh ? "tanh" : "";
-  }
+  std::string describe() const override;
 
  private:
   GeluApproximation approximation_;
@@ -36,6 +68,31 @@ class GELU : public Module {
 struct SiLU : Module {
   /// @param x any shape.
   Tensor forward(const Tensor& x) const { return silu(x); }
+};
+
+/// x * tanh(softplus(x)).
+struct Mish : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return mish(x); }
+};
+
+/// x * clamp(x + 3, 0, 6) / 6.
+struct Hardswish : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return hardswish(x); }
+};
+
+/// x limited to [low, high].
+class Hardtanh : public Module {
+ public:
+  /// @throws InvalidArgument for bounds in the wrong order.
+  explicit Hardtanh(double low = -1.0, double high = 1.0);
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return clamp(x, low_, high_); }
+  std::string describe() const override;
+
+ private:
+  double low_, high_;
 };
 
 /// Hyperbolic tangent.
@@ -48,6 +105,53 @@ struct Tanh : Module {
 struct Sigmoid : Module {
   /// @param x any shape.
   Tensor forward(const Tensor& x) const { return sigmoid(x); }
+};
+
+/// log(sigmoid(x)), without overflow.
+struct LogSigmoid : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return neg(softplus(neg(x))); }
+};
+
+/// log(1 + e^(beta x)) / beta, without overflow.
+class Softplus : public Module {
+ public:
+  /// @throws InvalidArgument unless beta is above 0.
+  explicit Softplus(double beta = 1.0);
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const {
+    return beta_ == 1 ? softplus(x) : softplus(x * beta_) / beta_;
+  }
+  std::string describe() const override;
+
+ private:
+  double beta_;
+};
+
+/// exp(x) / sum(exp(x)) along a dimension.
+class Softmax : public Module {
+ public:
+  /// Along a dimension, which may be negative.
+  explicit Softmax(std::int64_t dim) : dim_(dim) {}
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return softmax(x, dim_); }
+  std::string describe() const override;
+
+ private:
+  std::int64_t dim_;
+};
+
+/// log(softmax(x)) along a dimension, without overflow.
+class LogSoftmax : public Module {
+ public:
+  /// Along a dimension, which may be negative.
+  explicit LogSoftmax(std::int64_t dim) : dim_(dim) {}
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return log_softmax(x, dim_); }
+  std::string describe() const override;
+
+ private:
+  std::int64_t dim_;
 };
 
 }  // namespace lockstep::nn

@@ -23,4 +23,17 @@ class Dropout : public Module {
   double p_;
 };
 
+/// The same for whole channels of images [N, C, H, W] (Tompson et al. 2015).
+class Dropout2d : public Module {
+ public:
+  /// @throws InvalidArgument for p outside [0, 1].
+  explicit Dropout2d(double p = 0.5);
+  /// @param x [N, C, H, W].
+  Tensor forward(const Tensor& x) const;
+  std::string describe() const override;
+
+ private:
+  double p_;
+};
+
 }  // namespace lockstep::nn

@@ -63,5 +63,7 @@ Tensor kaiming_normal_(Tensor tensor, Kaiming options = {},
 Tensor layer_weight(const Shape& shape, TensorOptions options);
 /// The bias that goes with a weight: uniform within 1 / sqrt(fan in); undefined if not wanted.
 Tensor layer_bias(const Tensor& weight, bool wanted);
+/// The same of a size of its own, for weights that begin with the input's channels.
+Tensor bias_of_size(const Tensor& weight, std::int64_t size);
 
 }  // namespace lockstep::nn::init

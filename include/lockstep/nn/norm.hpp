@@ -6,7 +6,7 @@
 #include "lockstep/nn/member.hpp"
 
 /// @file
-/// Layer and RMS normalisation.
+/// Layer, group and RMS normalisation.
 
 namespace lockstep::nn {
 
@@ -41,6 +41,37 @@ class LayerNorm : public Module {
  public:
   Parameter weight;  ///< of the normalised shape, or undefined
   Parameter bias;    ///< of the normalised shape, or undefined
+};
+
+/// Options of GroupNorm.
+struct GroupNormOptions {
+  std::int64_t groups = 1;  ///< must divide the channels
+  std::int64_t channels = 0;
+  double eps = 1e-5;
+  bool affine = true;  ///< learn a weight and a bias for each channel
+  TensorOptions tensor = {};
+};
+
+/// Normalises groups of channels of [N, C, ...] (Wu and He 2018). Starts with weight 1 and bias 0.
+class GroupNorm : public Module {
+ public:
+  using Options = GroupNormOptions;
+  /// @throws InvalidArgument for groups that do not divide the channels.
+  explicit GroupNorm(const GroupNormOptions& options);
+  /// With a weight and a bias.
+  GroupNorm(std::int64_t groups, std::int64_t channels)
+      : GroupNorm(GroupNormOptions{.groups = groups, .channels = channels}) {}
+
+  /// @param x [N, channels, ...]. @return x's shape.
+  Tensor forward(const Tensor& x) const;
+  std::string describe() const override;
+
+ private:
+  GroupNormOptions options_;
+
+ public:
+  Parameter weight;  ///< [channels], or undefined
+  Parameter bias;    ///< [channels], or undefined
 };
 
 /// Options of RMSNorm.

@@ -17,6 +17,7 @@ void fill_reduce(Loops& loops);
 void fill_random(Loops& loops);
 void fill_softmax(RowLoops& loops);
 void fill_norm(RowLoops& loops);
+void fill_recurrent(RowLoops& loops);
 void fill_optimizer(RowLoops& loops);
 
 /// The C++ type of an accumulation type.

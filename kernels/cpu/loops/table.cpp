@@ -14,6 +14,7 @@ const Loops& table() {
     fill_random(loops);
     fill_softmax(loops.rows);
     fill_norm(loops.rows);
+    fill_recurrent(loops.rows);
     fill_optimizer(loops.rows);
     return loops;
   }();

@@ -4,6 +4,7 @@
 
 #include "autograd/ops/descriptors.hpp"
 #include "backend/backend.hpp"
+#include "functional/op_list.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -64,6 +65,9 @@ inline Tensor ordered(const Tensor& x, bool channels_last) {
 
 /// The dtype of statistics over data of a dtype: f64 for f64, else f32.
 inline DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// An op of ops.def that takes two tensors and no constants, recorded; shapes broadcast.
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 
 /// Sums a gradient of a broadcast result down to an operand's shape.
 Tensor sum_to(const Tensor& gradient, const Shape& shape);

@@ -24,6 +24,14 @@ void check_same_shape(std::string_view loss, const Tensor& input, const Tensor& 
                  "; they must be the same (reshape one of them)");
 }
 
+void check_broadcasts(std::string_view loss, std::string_view what, const Tensor& weight,
+                      const Tensor& input) {
+  LOCKSTEP_CHECK(
+      !weight.defined() || broadcast_shapes(weight.shape(), input.shape()) == input.shape(),
+      InvalidArgument, loss, ": ", what, " of shape ", weight.shape(),
+      " does not broadcast to the input's ", input.shape());
+}
+
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, Reduction reduction) {
@@ -61,13 +69,19 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Re
   return huber_loss(input, target, beta, reduction) / beta;
 }
 
+Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
+                            const Tensor& weight, Reduction reduction) {
+  check_same_shape("binary_cross_entropy", probabilities, targets);
+  check_broadcasts("binary_cross_entropy", "a weight", weight, probabilities);
+  const Tensor losses = autograd::binary(BinaryOp::binary_cross_entropy, probabilities, targets);
+  return reduced(weight.defined() ? losses * weight : losses, reduction);
+}
+
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
                                         const Tensor& positive_weight, Reduction reduction) {
   check_same_shape("binary_cross_entropy_with_logits", logits, targets);
-  LOCKSTEP_CHECK(!positive_weight.defined() ||
-                     broadcast_shapes(positive_weight.shape(), logits.shape()) == logits.shape(),
-                 InvalidArgument, "binary_cross_entropy_with_logits: a positive weight of shape ",
-                 positive_weight.shape(), " does not broadcast to the logits' ", logits.shape());
+  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", positive_weight,
+                   logits);
   // -w t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
   const Tensor surprise = softplus(neg(logits));

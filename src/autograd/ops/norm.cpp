@@ -197,4 +197,16 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   });
 }
 
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  LOCKSTEP_CHECK(x.dim() >= 3, InvalidArgument, "dropout2d: needs channels [N, C, ...], got shape ",
+                 x.shape());
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout2d: probability ", p,
+                 " is outside [0, 1]");
+  if (!training || p == 0) return x;
+  Shape channels = Dims::filled(x.dim(), 1);
+  channels[0] = x.size(0);
+  channels[1] = x.size(1);
+  return x * dropout(ones(channels, x.options()), p);
+}
+
 }  // namespace lockstep

@@ -81,7 +81,21 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                      });
 }
 
-Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+Tensor compare(CompareOp op, const OpDescriptor& descriptor, const Tensor& a_in,
+               const Tensor& b_in) {
+  const OpCall call(descriptor, a_in, b_in);
+  const Tensor &a = call[0], &b = call[1];
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  Tensor out = empty(shape, {DType::boolean, a.device()});
+  backend_of(a).elementwise.compare(
+      {.op = op, .out = out.view(), .a = broadcast_view(a, shape), .b = broadcast_view(b, shape)},
+      stream_of(a));
+  return out;
+}
+
+}  // namespace
+
+Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpCall call(traits(op), a, b);
   Tensor out = binary_forward(op, call[0], call[1], {});
   if (!call.recording()) return out;
@@ -101,20 +115,6 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
     if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
   });
 }
-
-Tensor compare(CompareOp op, const OpDescriptor& descriptor, const Tensor& a_in,
-               const Tensor& b_in) {
-  const OpCall call(descriptor, a_in, b_in);
-  const Tensor &a = call[0], &b = call[1];
-  const Shape shape = broadcast_shapes(a.shape(), b.shape());
-  Tensor out = empty(shape, {DType::boolean, a.device()});
-  backend_of(a).elementwise.compare(
-      {.op = op, .out = out.view(), .a = broadcast_view(a, shape), .b = broadcast_view(b, shape)},
-      stream_of(a));
-  return out;
-}
-
-}  // namespace
 
 Tensor neg(const Tensor& x) { return unary(UnaryOp::neg, x); }
 Tensor abs(const Tensor& x) { return unary(UnaryOp::abs, x); }

@@ -1,30 +1,11 @@
 #include "lockstep/autograd/ops/spatial.hpp"
 
-#include "autograd/ops/common.hpp"
-#include "backend/spatial.hpp"
+#include "autograd/ops/images.hpp"
 
 namespace lockstep {
 namespace {
 
 using namespace autograd;
-
-backend::Pair pair(Size2d size) { return {size.height, size.width}; }
-
-Tensor empty_image(const Shape& shape, TensorOptions options, bool channels_last) {
-  return channels_last ? empty_strided(shape, channels_last_strides(shape), options)
-                       : empty(shape, options);
-}
-
-/// An operand as dense memory, row-major or channels-last; not recorded.
-template <std::size_t N>
-Tensor image_of(const OpCall<N>& call, std::size_t i = 0) {
-  return no_grad([&] { return dense_image(call[i]); });
-}
-
-void check_image(std::string_view op, const Tensor& x) {
-  LOCKSTEP_CHECK(x.dim() == 4, InvalidArgument, op, ": needs images [N, C, H, W], got shape ",
-                 x.shape());
-}
 
 Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& options) {
   check_image("conv2d", x);
@@ -47,15 +28,6 @@ Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& opt
   return {x.size(0), weight.size(0),
           extent(2, options.stride.height, options.padding.height, options.dilation.height),
           extent(3, options.stride.width, options.padding.width, options.dilation.width)};
-}
-
-/// Sum of dy over all but the channels.
-void bias_gradient(const Tensor& db, const Tensor& dy, bool accumulate) {
-  ArrayView out = db.view();
-  out.shape = {1, db.size(0), 1, 1};
-  out.strides = {db.size(0), 1, 1, 1};
-  backend_of(dy).reduction.reduce(
-      {.op = ReduceOp::sum, .out = out, .in = dy.view(), .accumulate = accumulate}, stream_of(dy));
 }
 
 std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t stride,

@@ -14,6 +14,8 @@ const Backend& cpu() {
                                 .cross_entropy = cpu_cross_entropy(),
                                 .norm = cpu_norm(),
                                 .embedding = cpu_embedding(),
+                                .recurrent = cpu_recurrent(),
+                                .interpolation = cpu_interpolation(),
                                 .gemm = &cpu_gemm(),
                                 .convolution = &cpu_convolution(),
                                 .pooling = &cpu_pooling(),

@@ -17,6 +17,8 @@ kernels::SoftmaxKernels cpu_softmax();
 kernels::CrossEntropyKernels cpu_cross_entropy();
 kernels::NormKernels cpu_norm();
 kernels::EmbeddingKernels cpu_embedding();
+kernels::RecurrentKernels cpu_recurrent();
+kernels::InterpolationKernels cpu_interpolation();
 Gemm& cpu_gemm();
 Convolution& cpu_convolution();
 Pooling& cpu_pooling();

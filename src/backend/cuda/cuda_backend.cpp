@@ -15,6 +15,8 @@ const Backend* cuda() {
       .cross_entropy = cuda_families::cross_entropy(),
       .norm = cuda_families::norm(),
       .embedding = cuda_families::embedding(),
+      .recurrent = cuda_families::recurrent(),
+      .interpolation = cuda_families::interpolation(),
       .gemm = &cuda_families::gemm(),
       .convolution = &cuda_families::convolution(),
       .pooling = &cuda_families::pooling(),

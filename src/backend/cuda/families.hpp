@@ -16,6 +16,8 @@ kernels::SoftmaxKernels softmax();
 kernels::CrossEntropyKernels cross_entropy();
 kernels::NormKernels norm();
 kernels::EmbeddingKernels embedding();
+kernels::RecurrentKernels recurrent();
+kernels::InterpolationKernels interpolation();
 Gemm& gemm();
 /// These four throw Unsupported for what needs cuDNN in a build without it.
 Convolution& convolution();

@@ -48,6 +48,12 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta = 1
 /// Quadratic below delta: 0.5 d^2, else delta * (|d| - 0.5 delta).
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta = 1.0,
                   Reduction reduction = Reduction::mean);
+/// Binary cross-entropy of probabilities against probabilities. No logarithm counts less than -100,
+/// as in PyTorch, so that a certain and wrong answer costs 100. A probability outside [0, 1] gives
+/// NaN. For the results of a sigmoid, the function of logits is more accurate.
+/// @param weight of each element's loss, broadcast; may be undefined.
+Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
+                            const Tensor& weight = {}, Reduction reduction = Reduction::mean);
 /// Binary cross-entropy of logits against probabilities, without overflow.
 /// @param positive_weight factor of the positive term, broadcast; may be undefined.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,

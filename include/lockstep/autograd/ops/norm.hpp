@@ -45,5 +45,7 @@ Tensor embedding(const Tensor& index, const Tensor& table, std::int64_t padding_
 /// Zeroes elements with probability p and scales the rest by 1 / (1 - p), if `training`; draws from
 /// the calling thread's generator.
 Tensor dropout(const Tensor& x, double p, bool training = true);
+/// The same for whole channels of [N, C, ...] (Tompson et al. 2015).
+Tensor dropout2d(const Tensor& x, double p, bool training = true);
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Convolution and pooling over images [N, C, H, W]. Row-major and channels-last memory are both
-/// taken as they are; the result has the input's memory order.
+/// Convolution, pooling and resizing of images [N, C, H, W]. Row-major and channels-last memory are
+/// both taken as they are; the result has the input's memory order.
 
 namespace lockstep {
 
@@ -34,6 +34,35 @@ struct Conv2dOptions {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
+/// Geometry of `conv1d`.
+struct Conv1dOptions {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+};
+/// Cross-correlation of sequences with learned kernels.
+/// @param x [N, C, L]. @param weight [out, C / groups, K]. @param bias [out] or undefined.
+/// @throws InvalidArgument for shapes or options that do not fit.
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv1dOptions& options = {});
+
+/// Geometry of `conv_transpose2d`: of the convolution that it turns round.
+struct ConvTranspose2dOptions {
+  Size2d stride = 1;
+  Size2d padding = 0;
+  Size2d output_padding = 0;  ///< rows and columns more at the end; below stride or dilation
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
+};
+/// The map from results to inputs that is the transpose of a convolution, also called fractionally
+/// strided (Zeiler et al. 2010): (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding +
+/// 1 rows of H.
+/// @param x [N, C, H, W]. @param weight [C, out / groups, KH, KW]. @param bias [out] or undefined.
+/// @throws InvalidArgument for shapes or options that do not fit.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+
 /// Geometry of pooling; a stride of 0 means the kernel's size.
 struct Pool2dOptions {
   Size2d kernel = 1;
@@ -48,5 +77,32 @@ Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
 /// Means of windows chosen so that the result has the given size.
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output);
+
+/// Factors of height and width; one number means both.
+struct Scale2d {
+  double height = 1;
+  double width = 1;
+  constexpr Scale2d() = default;
+  /// The same factor both ways.
+  constexpr Scale2d(double both) : height(both), width(both) {}  // NOLINT: implicit by intent
+  constexpr Scale2d(double h, double w) : height(h), width(w) {}
+};
+
+/// What `interpolate` takes for positions between those of the input.
+enum class InterpolationMode : unsigned char {
+  nearest,   ///< the position before, as PyTorch's "nearest" does
+  bilinear,  ///< the mean of four neighbours, weighted by how near they are
+};
+
+/// Options of `interpolate`; names and defaults are PyTorch's.
+struct InterpolateOptions {
+  Size2d size = 0;           ///< of the result; 0: given by `scale_factor`
+  Scale2d scale_factor = 0;  ///< how often the result's extents hold the input's, rounded down
+  InterpolationMode mode = InterpolationMode::nearest;
+  bool align_corners = false;  ///< bilinear: the outermost positions fall on each other
+};
+/// The image at another size.
+/// @throws InvalidArgument unless either size or factor is given and gives at least one position.
+Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 }  // namespace lockstep

@@ -1,0 +1,111 @@
+#pragma once
+
+#include "lockstep/autograd/ops/loss.hpp"
+#include "lockstep/nn/member.hpp"
+
+/// @file
+/// Losses as modules. `forward(input, target)`; what either is, and what is thrown, stands with the
+/// function of the same name in autograd/ops/loss.hpp.
+
+namespace lockstep::nn {
+
+/// Cross-entropy of logits against classes or probabilities.
+class CrossEntropyLoss : public Module {
+ public:
+  using Options = CrossEntropyOptions;
+  /// With all options.
+  explicit CrossEntropyLoss(const CrossEntropyOptions& options = {})
+      : options_(options), weight(this, "weight", options.weight) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& logits, const Tensor& targets) const {
+    CrossEntropyOptions options = options_;
+    options.weight = weight;
+    return cross_entropy(logits, targets, options);
+  }
+
+ private:
+  CrossEntropyOptions options_;
+
+ public:
+  Buffer weight;  ///< of each class, or undefined
+};
+
+/// Cross-entropy of log-probabilities against classes.
+class NLLLoss : public Module {
+ public:
+  /// How the losses become one.
+  explicit NLLLoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& log_probabilities, const Tensor& targets) const {
+    return nll_loss(log_probabilities, targets, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+};
+
+/// Binary cross-entropy of probabilities.
+class BCELoss : public Module {
+ public:
+  /// @param weights of each element's loss, broadcast; may be undefined.
+  explicit BCELoss(Tensor weights = {}, Reduction reduction = Reduction::mean)
+      : reduction_(reduction), weight(this, "weight", std::move(weights)) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& probabilities, const Tensor& targets) const {
+    return binary_cross_entropy(probabilities, targets, weight, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+
+ public:
+  Buffer weight;  ///< of each element, or undefined
+};
+
+/// Binary cross-entropy of logits.
+class BCEWithLogitsLoss : public Module {
+ public:
+  /// @param positive factor of the positive term, broadcast; may be undefined.
+  explicit BCEWithLogitsLoss(Tensor positive = {}, Reduction reduction = Reduction::mean)
+      : reduction_(reduction), pos_weight(this, "pos_weight", std::move(positive)) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& logits, const Tensor& targets) const {
+    return binary_cross_entropy_with_logits(logits, targets, pos_weight, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+
+ public:
+  Buffer pos_weight;  ///< factor of the positive term, or undefined
+};
+
+/// Squared differences.
+class MSELoss : public Module {
+ public:
+  /// How the losses become one.
+  explicit MSELoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return mse_loss(input, target, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+};
+
+/// Absolute differences.
+class L1Loss : public Module {
+ public:
+  /// How the losses become one.
+  explicit L1Loss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return l1_loss(input, target, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,123 @@
+#include "autograd/ops/images.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+
+// Convolutions that are another one seen differently: conv1d is one over images of height 1, and
+// conv_transpose2d exchanges forward and the gradient of the input.
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// Extent of the result along one dimension.
+struct TransposedAxis {
+  std::int64_t in, kernel, stride, padding, output_padding, dilation;
+
+  std::int64_t out() const {
+    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0 && output_padding >= 0 &&
+                       output_padding < std::max(stride, dilation),
+                   InvalidArgument, "conv_transpose2d: stride ", stride, ", padding ", padding,
+                   ", output padding ", output_padding, ", dilation ", dilation,
+                   ": stride and dilation must be positive, the paddings not negative, and the "
+                   "output padding below stride or dilation");
+    return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1;
+  }
+  /// Zeros behind the input that stand for whole steps of output padding.
+  std::int64_t more_inputs() const { return output_padding / stride; }
+};
+
+std::array<TransposedAxis, 2> axes_of(const Tensor& x, const Tensor& weight,
+                                      const ConvTranspose2dOptions& o) {
+  return {{{x.size(2), weight.size(2), o.stride.height, o.padding.height, o.output_padding.height,
+            o.dilation.height},
+           {x.size(3), weight.size(3), o.stride.width, o.padding.width, o.output_padding.width,
+            o.dilation.width}}};
+}
+
+Shape transposed_shape(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const ConvTranspose2dOptions& options) {
+  check_image("conv_transpose2d", x);
+  LOCKSTEP_CHECK(weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(0) &&
+                     x.size(1) % options.groups == 0,
+                 InvalidArgument, "conv_transpose2d: input of shape ", x.shape(),
+                 " does not fit a weight of shape ", weight.shape(),
+                 " (in, out / groups, h, w) in ", options.groups, " groups");
+  const std::int64_t channels = weight.size(1) * options.groups;
+  LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{channels}, InvalidArgument,
+                 "conv_transpose2d: bias of shape ", bias.shape(), " does not fit ", channels,
+                 " output channels");
+  const auto [height, width] = axes_of(x, weight, options);
+  LOCKSTEP_CHECK(height.in > 0 && width.in > 0 && height.out() > 0 && width.out() > 0,
+                 InvalidArgument, "conv_transpose2d: an image of shape ", x.shape(),
+                 " with a kernel of shape ", weight.shape(), " gives no position (", height.out(),
+                 " x ", width.out(), ")");
+  return {x.size(0), channels, height.out(), width.out()};
+}
+
+/// Adds a bias to each channel.
+void add_bias(const Tensor& y, const Tensor& bias) {
+  ArrayView wide = bias.view();
+  wide.shape = y.shape();
+  wide.strides = {0, bias.strides()[0], 0, 0};
+  backend_of(y).elementwise.binary({.op = BinaryOp::add, .out = y.view(), .a = y.view(), .b = wide},
+                                   stream_of(y));
+}
+
+}  // namespace
+
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv1dOptions& options) {
+  LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument,
+                 "conv1d: needs sequences [N, C, L] and weights [out, C / groups, K], got shapes ",
+                 x.shape(), " and ", weight.shape());
+  return conv2d(x.unsqueeze(2), weight.unsqueeze(2), bias,
+                {.stride = {1, options.stride},
+                 .padding = {0, options.padding},
+                 .dilation = {1, options.dilation},
+                 .groups = options.groups})
+      .squeeze(2);
+}
+
+Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
+                        const ConvTranspose2dOptions& options) {
+  const Shape shape = transposed_shape(x_in, weight_in, bias_in, options);
+  const auto [vertical, horizontal] = axes_of(x_in, weight_in, options);
+  if (vertical.more_inputs() || horizontal.more_inputs()) {
+    // Beyond a stride, output padding lets the last taps of further inputs in, which are 0.
+    ConvTranspose2dOptions rest = options;
+    rest.output_padding = {vertical.output_padding % vertical.stride,
+                           horizontal.output_padding % horizontal.stride};
+    const std::int64_t more[] = {0, horizontal.more_inputs(), 0, vertical.more_inputs()};
+    return conv_transpose2d(pad(x_in, more), weight_in, bias_in, rest);
+  }
+  const OpCall call(ops::conv_transpose2d, x_in, weight_in, bias_in);
+  const backend::ConvGeometry geometry{pair(options.stride), pair(options.padding),
+                                       pair(options.dilation), options.groups};
+  const Tensor x = image_of(call, 0), weight = image_of(call, 1);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image(shape, x.options(), channels_last);
+  backend_of(x).convolution->backward_data(y.view(), x.view(), weight.view(), geometry,
+                                           stream_of(x));
+  if (call[2].defined()) add_bias(y, call[2]);
+  if (!call.recording()) return y;
+  return call.record(
+      y, [geometry, channels_last, channels = shape[1], x = SavedTensor(x),
+          weight = SavedTensor(weight)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get(), &kernel = weight.get();
+        const Tensor dy = ordered(dy_in, channels_last);
+        backend::Convolution& convolution = *backend_of(dy).convolution;
+        inputs.write(2, {channels}, dy.options(),
+                     [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
+        inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
+          if (dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
+          convolution.backward_weight(dw.view(), input.view(), dy.view(), geometry, accumulate,
+                                      stream_of(dy));
+        });
+        if (!inputs.wanted(0)) return;
+        Tensor dx = empty_like(input);
+        convolution.forward(dx.view(), dy.view(), kernel.view(), {}, geometry, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include <cmath>
+
+#include "autograd/ops/images.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+InterpolationAxis axis_of(std::int64_t in, std::int64_t size, double factor,
+                          const InterpolateOptions& options) {
+  const bool scaled = size == 0;
+  const auto out =
+      scaled
+          ? static_cast<std::int64_t>(std::floor(static_cast<double>(in) * std::max(factor, 0.0)))
+          : size;
+  LOCKSTEP_CHECK(in > 0 && out > 0, InvalidArgument, "interpolate: an extent of ", in,
+                 " cannot become ", out, " (size ", size, ", scale factor ", factor,
+                 "); both must be at least 1");
+  // Where the factor gives the extent exactly, it is the quotient of both, which does not round.
+  const bool exact = !scaled || static_cast<double>(in) * factor == static_cast<double>(out);
+  return {.in = in,
+          .out = out,
+          .step = exact ? 0.0 : 1.0 / factor,
+          .linear = options.mode == InterpolationMode::bilinear,
+          .align_corners = options.align_corners};
+}
+
+void check_options(const InterpolateOptions& options) {
+  const bool sized = options.size.height != 0 || options.size.width != 0;
+  const bool scaled = options.scale_factor.height != 0 || options.scale_factor.width != 0;
+  LOCKSTEP_CHECK(sized != scaled, InvalidArgument, "interpolate: give either size or scale_factor",
+                 sized ? ", not both" : "");
+  LOCKSTEP_CHECK(!options.align_corners || options.mode == InterpolationMode::bilinear,
+                 InvalidArgument, "interpolate: align_corners belongs to the mode bilinear");
+}
+
+}  // namespace
+
+Tensor interpolate(const Tensor& x_in, const InterpolateOptions& options) {
+  const OpCall call(ops::interpolate, x_in);
+  check_image("interpolate", x_in);
+  check_options(options);
+  const Tensor x = image_of(call);
+  const bool channels_last = !x.is_contiguous();
+  const auto height = axis_of(x.size(2), options.size.height, options.scale_factor.height, options);
+  const auto width = axis_of(x.size(3), options.size.width, options.scale_factor.width, options);
+  Tensor y = empty_image({x.size(0), x.size(1), height.out, width.out}, x.options(), channels_last);
+  backend_of(x).interpolation.forward(
+      {.y = y.view(), .x = x.view(), .height = height, .width = width}, stream_of(x));
+  if (!call.recording()) return y;
+  return call.record(y, [height, width, channels_last, from = x.shape()](const Tensor& dy_in,
+                                                                         InputGradients& inputs) {
+    const Tensor dy = ordered(dy_in, channels_last);
+    Tensor dx = empty_image(from, dy.options(), channels_last);
+    backend_of(dy).interpolation.backward(
+        {.dx = dx.view(), .dy = dy.view(), .height = height, .width = width}, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "lockstep/nn/activation.hpp"
+
+#include "nn/describe.hpp"
+
+namespace lockstep::nn {
+
+std::string LeakyReLU::describe() const { return text("slope=", slope_); }
+
+std::string ELU::describe() const { return text("alpha=", alpha_); }
+
+std::string GELU::describe() const {
+  return approximation_ == GeluApproximation::tanh ? "tanh" : "";
+}
+
+Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
+  LOCKSTEP_CHECK(low <= high, InvalidArgument, "Hardtanh: low ", low, " is above high ", high);
+}
+
+std::string Hardtanh::describe() const { return text(low_, ", ", high_); }
+
+Softplus::Softplus(double beta) : beta_(beta) {
+  LOCKSTEP_CHECK(beta > 0, InvalidArgument, "Softplus: beta must be positive, got ", beta);
+}
+
+std::string Softplus::describe() const { return text("beta=", beta_); }
+
+std::string Softmax::describe() const { return text("dim=", dim_); }
+
+std::string LogSoftmax::describe() const { return text("dim=", dim_); }
+
+}  // namespace lockstep::nn
