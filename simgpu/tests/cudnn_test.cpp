@@ -134,6 +134,19 @@ TEST(SimulatedCudnn, ConvolutionsHaveOneMemoryFormat) {
   synchronize(stream());
 }
 
+TEST(SimulatedCudnn, ConvolutionsOfDoublesAreInNchwAndWithoutGroups) {
+  const ConvGeometry groups{.padding = {1, 1}, .groups = 2};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const bool is_wide = dtype == DType::f64;
+    EXPECT_TRUE((Conv{false, false, dtype}.run(ConvDirection::forward)));
+    EXPECT_EQ((Conv{true, true, dtype}.run(ConvDirection::forward)), !is_wide);
+    Conv grouped{false, false, dtype};
+    grouped.w = grouped.make({6, 2, 3, 3}, false, 2);
+    EXPECT_EQ(grouped.run(ConvDirection::backward_data, groups), !is_wide);
+  }
+  synchronize(stream());
+}
+
 TEST(SimulatedCudnn, ConvolutionsRunInTheOrderOfTheStream) {
   const Conv conv;
   DeviceArray expected(DType::f32, conv.y.view().shape);

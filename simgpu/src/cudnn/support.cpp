@@ -72,7 +72,9 @@ bool has_convolution(const ConvArrays& arrays, const ConvGeometry& geometry) {
   if (arrays.weight.numel() > std::numeric_limits<std::int32_t>::max()) return false;
   const bool nchw = is_nchw(arrays.image) && is_nchw(arrays.weight) && is_nchw(arrays.result);
   const bool nhwc = is_nhwc(arrays.image) && is_nhwc(arrays.weight) && is_nhwc(arrays.result);
-  return (nchw || nhwc) && shapes_fit(arrays, geometry);
+  // Double precision has engines for NCHW alone, and none for groups.
+  const bool has_engine = dtype == DType::f64 ? nchw && geometry.groups == 1 : nchw || nhwc;
+  return has_engine && shapes_fit(arrays, geometry);
 }
 
 bool has_attention(const AttentionArrays& arrays, bool backward) {

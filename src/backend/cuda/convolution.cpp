@@ -23,32 +23,28 @@ bool lies_as(const ArrayView& view, const Strides& strides) {
   return true;
 }
 
-/// Weights in the memory format of the images, which is how cuDNN takes them: themselves, or a
-/// copy.
-class FormattedWeight {
+/// An array in the memory format that cuDNN takes it in: itself, or a copy.
+class Formatted {
  public:
-  FormattedWeight(const ArrayView& given, const ArrayView& x, const ArrayView& y, StreamRef stream)
+  Formatted(const ArrayView& given, const Strides& strides, StreamRef stream)
       : given_(given),
-        strides_(x.is_contiguous() && y.is_contiguous() ? contiguous_strides(given.shape)
-                                                        : channels_last_strides(given.shape)),
-        copied_(!lies_as(given, strides_)),
+        strides_(strides),
+        copied_(!lies_as(given, strides)),
         scratch_(copied_ ? static_cast<std::size_t>(given.numel()) * size_of(given.dtype) : 0,
                  stream),
         stream_(stream) {}
 
-  /// For a product that writes them.
   ArrayView view() const {
     ArrayView view = given_;
     view.strides = strides_;
     if (copied_) view.data = scratch_.data();
     return view;
   }
-  /// For a product that reads them.
-  ArrayView loaded() const {
+  /// For a product that reads it; before it.
+  void load() const {
     if (copied_) cuda_kernels::copy({.out = view(), .in = given_}, stream_);
-    return view();
   }
-  /// Brings what a product wrote to where it belongs.
+  /// For a product that writes it; after it.
   void store() const {
     if (copied_) cuda_kernels::copy({.out = given_, .in = view()}, stream_);
   }
@@ -61,15 +57,64 @@ class FormattedWeight {
   StreamRef stream_;
 };
 
+/// cuDNN takes weights in the memory format of the images, and f64 in NCHW alone.
+bool convolve_formatted(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
+                        const ConvGeometry& geometry, StreamRef stream) {
+  const bool is_f64 = arrays.image.dtype == DType::f64;
+  const bool is_nchw = is_f64 || (arrays.image.is_contiguous() && arrays.result.is_contiguous());
+  const auto of_image = [&](const ArrayView& view) {
+    return is_f64 ? contiguous_strides(view.shape) : view.strides;
+  };
+  const Formatted image(arrays.image, of_image(arrays.image), stream);
+  const Formatted result(arrays.result, of_image(arrays.result), stream);
+  const Shape& taps = arrays.weight.shape;
+  const Formatted weight(arrays.weight,
+                         is_nchw ? contiguous_strides(taps) : channels_last_strides(taps), stream);
+  const Formatted* const written_by[] = {&result, &image, &weight};
+  const Formatted* const written = written_by[static_cast<std::size_t>(direction)];
+  for (const Formatted* operand : {&image, &weight, &result})
+    if (operand != written) operand->load();
+  if (!cudnn::convolution(direction, {image.view(), weight.view(), result.view()}, geometry,
+                          stream))
+    return false;
+  written->store();
+  return true;
+}
+
+/// One of equal parts of a view along a dimension.
+ArrayView part_of(const ArrayView& view, int dim, std::int64_t index, std::int64_t parts) {
+  ArrayView part = view;
+  part.shape[dim] /= parts;
+  const std::int64_t begin = index * part.shape[dim] * view.strides[dim];
+  part.data =
+      static_cast<std::byte*>(view.data) + begin * static_cast<std::int64_t>(size_of(view.dtype));
+  return part;
+}
+
+/// In f64 cuDNN has no groups: each is a convolution of its own.
+bool convolve(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
+              const ConvGeometry& geometry, StreamRef stream) {
+  const std::int64_t groups = geometry.groups;
+  if (arrays.image.dtype != DType::f64 || groups == 1)
+    return convolve_formatted(direction, arrays, geometry, stream);
+  ConvGeometry one = geometry;
+  one.groups = 1;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const cudnn::ConvArrays parts{part_of(arrays.image, 1, group, groups),
+                                  part_of(arrays.weight, 0, group, groups),
+                                  part_of(arrays.result, 1, group, groups)};
+    if (!convolve_formatted(direction, parts, one, stream)) return false;
+  }
+  return true;
+}
+
 class CudaConvolution final : public Convolution {
  public:
   void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
                const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
     if (y.numel() == 0) return;
-    const FormattedWeight taps(weight, x, y, stream);
-    require(
-        cudnn::convolution(cudnn::ConvDirection::forward, {x, taps.loaded(), y}, geometry, stream),
-        "conv2d", x, weight, stream);
+    require(convolve(cudnn::ConvDirection::forward, {x, weight, y}, geometry, stream), "conv2d", x,
+            weight, stream);
     if (!bias) return;
     ArrayView wide = bias;
     wide.shape = y.shape;
@@ -80,9 +125,7 @@ class CudaConvolution final : public Convolution {
   void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
                      const ConvGeometry& geometry, StreamRef stream) override {
     if (dx.numel() == 0) return;
-    const FormattedWeight taps(weight, dx, dy, stream);
-    require(cudnn::convolution(cudnn::ConvDirection::backward_data, {dx, taps.loaded(), dy},
-                               geometry, stream),
+    require(convolve(cudnn::ConvDirection::backward_data, {dx, weight, dy}, geometry, stream),
             "conv2d_backward_data", dx, weight, stream);
   }
 
@@ -93,11 +136,8 @@ class CudaConvolution final : public Convolution {
     const Scratch scratch(accumulate ? bytes : 0, stream);
     ArrayView target = dweight;
     if (accumulate) target.data = scratch.data();
-    const FormattedWeight taps(target, x, dy, stream);
-    require(cudnn::convolution(cudnn::ConvDirection::backward_weight, {x, taps.view(), dy},
-                               geometry, stream),
+    require(convolve(cudnn::ConvDirection::backward_weight, {x, target, dy}, geometry, stream),
             "conv2d_backward_weight", x, dweight, stream);
-    taps.store();
     if (accumulate)
       cuda_kernels::binary({.op = BinaryOp::add, .out = dweight, .a = dweight, .b = target},
                            stream);
