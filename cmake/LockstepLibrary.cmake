@@ -17,6 +17,21 @@ if(LOCKSTEP_WITH_SIMGPU)  # has its own stand-in for cuDNN
   list(FILTER lockstep_sources EXCLUDE REGEX "/no_cudnn[^/]*\\.cpp$")
 endif()
 
+# Ways in which ranks exchange data, in the order of preference: folders of src/comm, each of which
+# defines its BackendFactory (src/comm/backends.hpp).
+set(lockstep_communicator_backends nccl mpi self tcp)
+foreach(library IN ITEMS nccl mpi)
+  string(TOUPPER "LOCKSTEP_WITH_${library}" with)
+  if(NOT ${with})
+    list(REMOVE_ITEM lockstep_communicator_backends ${library})
+  endif()
+endforeach()
+list(TRANSFORM lockstep_communicator_backends
+     REPLACE "(.+)" "LOCKSTEP_COMMUNICATOR_BACKEND(\\1)" OUTPUT_VARIABLE backend_list)
+list(JOIN backend_list "\n" backend_list)
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/comm/backend_list.def"
+     CONTENT "${backend_list}\n")
+
 add_library(lockstep ${lockstep_sources})
 add_library(lockstep::lockstep ALIAS lockstep)
 target_compile_features(lockstep PUBLIC cxx_std_20)

@@ -125,7 +125,7 @@ Json bindings() {
   Json result = Json::object();
   try {
     const ls::Session session(0, nullptr, {.device = "cpu"});
-    const auto processors = session.bootstrap().all_gather_bytes(affinity());
+    const auto processors = session.bootstrap().all_gather_bytes(affinity(), "affinity masks");
     for (std::size_t rank = 0; rank < processors.size(); ++rank)
       result["rank " + std::to_string(rank)] = "bound to processors " + processors[rank] + " of " +
                                                session.bootstrap().peers()[rank].host;

@@ -44,6 +44,9 @@ endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
   SOURCES comm/mpi/mpi_communicator_test.cpp)
+lockstep_add_mpi_test(test_comm_window NP 1 2 3 4
+  SOURCES comm/window/window.cpp comm/window/window_executor.cpp comm/window/window_backend.cpp
+          comm/window/window_test.cpp)
 lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu
   SOURCES comm/nccl/nccl_communicator_test.cpp)
 lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
@@ -63,7 +66,8 @@ add_executable(comm_job_program comm/jobs/job_program.cpp)
 target_link_libraries(comm_job_program PRIVATE
   -Wl,--push-state,--no-as-needed comm_job_bad_thread -Wl,--pop-state
   lockstep::lockstep lockstep_flags)
-add_executable(test_comm_jobs comm/jobs/job_test.cpp)
+file(GLOB job_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/comm/jobs/*_test.cpp")
+add_executable(test_comm_jobs ${job_tests})
 target_link_libraries(test_comm_jobs PRIVATE lockstep_test_support GTest::gtest_main)
 target_compile_definitions(test_comm_jobs PRIVATE
   LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")

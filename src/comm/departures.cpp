@@ -1,19 +1,25 @@
 #include "comm/departures.hpp"
 
+#include <algorithm>
+
 namespace lockstep::comm {
 
-void Departures::add(const Departure& departure) {
-  if (!first_ || departure.collectives < first_->collectives) first_ = departure;
+const Departure* Departures::before(std::optional<std::uint64_t> collective) const {
+  const auto first = std::ranges::min_element(gone_, {}, &Departure::collectives);
+  return first != gone_.end() && collective && *collective >= first->collectives ? &*first
+                                                                                 : nullptr;
 }
 
-bool Departures::rule_out(std::optional<std::uint64_t> collective) const {
-  return first_ && collective && *collective >= first_->collectives;
+const Departure* Departures::among(std::span<const int> ranks) const {
+  const auto found = std::ranges::find_if(gone_, [&](const Departure& departure) {
+    return std::ranges::find(ranks, departure.rank) != ranks.end();
+  });
+  return found == gone_.end() ? nullptr : &*found;
 }
 
-std::string Departures::describe(const std::string& group) const {
-  if (!first_) return "no rank has left " + group;
-  return "rank " + std::to_string(first_->rank) + " left " + group + " after " +
-         std::to_string(first_->collectives) + " collectives; all ranks must make the same calls";
+std::string describe(const Departure& departure, const std::string& group) {
+  return "rank " + std::to_string(departure.rank) + " left " + group + " after " +
+         std::to_string(departure.collectives) + " collectives; all ranks must make the same calls";
 }
 
 }  // namespace lockstep::comm

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "comm/group_registry.hpp"
 
@@ -11,16 +13,21 @@ namespace lockstep::comm {
 /// The members that have left a group, as far as this rank has heard. Whoever owns it guards it.
 class Departures {
  public:
-  void add(const Departure& departure);
-  /// True if a rank is gone that never joins the collective of this number. What comes before the
-  /// departure was joined by all: it ends, or fails by itself.
-  /// @param collective none: sends and receives only, which departures do not decide on
-  bool rule_out(std::optional<std::uint64_t> collective) const;
-  /// Who left, after how many.
-  std::string describe(const std::string& group) const;
+  void add(const Departure& departure) { gone_.push_back(departure); }
+  bool empty() const { return gone_.empty(); }
+
+  /// A rank that is gone and never joins the collective of this number; null if there is none. What
+  /// comes before its departure was joined by all: it ends, or fails by itself.
+  /// @param collective none for sends and receives only.
+  const Departure* before(std::optional<std::uint64_t> collective) const;
+  /// One of these ranks that is gone; null if none is. What it sent before may be on its way.
+  const Departure* among(std::span<const int> ranks) const;
 
  private:
-  std::optional<Departure> first_;  // in the order of the collectives
+  std::vector<Departure> gone_;
 };
+
+/// Who left, after how many collectives.
+std::string describe(const Departure& departure, const std::string& group);
 
 }  // namespace lockstep::comm

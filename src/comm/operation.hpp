@@ -67,6 +67,14 @@ inline std::chrono::milliseconds timeout_of(std::span<const Operation> operation
   return longest;
 }
 
+/// The ranks that operations exchange messages with by themselves: those of sends and receives.
+inline std::vector<int> partners_of(std::span<const Operation> operations) {
+  std::vector<int> ranks;
+  for (const Operation& operation : operations)
+    if (operation.is_point_to_point()) ranks.push_back(operation.peer);
+  return ranks;
+}
+
 /// The number of the last collective among them, if there is one.
 inline std::optional<std::uint64_t> last_collective(std::span<const Operation> operations) {
   std::optional<std::uint64_t> last;

@@ -78,6 +78,14 @@ bool Signature::agrees_with(const Signature& other) const {
   return label_hash == other.label_hash || label_hash == 0 || other.label_hash == 0;
 }
 
+bool Signature::pairs_with(const Signature& other) const {
+  const auto is_pair = [](const Signature& sent, const Signature& received) {
+    return sent.kind == OperationKind::send && received.kind == OperationKind::receive;
+  };
+  return magic == other.magic && (is_pair(*this, other) || is_pair(other, *this)) &&
+         count == other.count && dtype == other.dtype;
+}
+
 std::string Signature::describe() const {
   std::ostringstream out;
   if (magic != expected_magic || kind > OperationKind::barrier || dtype > DType::boolean ||
@@ -103,6 +111,12 @@ std::string describe(const Signature& first, std::size_t operations) {
   std::string text = first.describe();
   if (operations > 1) text += " and " + std::to_string(operations - 1) + " more of its batch";
   return text;
+}
+
+std::string describe_mismatch(const std::string& group, int rank, const Signature& own, int peer,
+                              const Signature& theirs) {
+  return "rank " + std::to_string(rank) + " of " + group + " called " + own.describe() +
+         ", but rank " + std::to_string(peer) + " called " + theirs.describe();
 }
 
 void require_agreement(std::span<const Signature> by_rank, const std::string& group) {

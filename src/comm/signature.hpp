@@ -32,6 +32,8 @@ struct Signature {
 
   /// True if two ranks mean the same collective. Labels count only where both give one.
   bool agrees_with(const Signature& other) const;
+  /// True if one is the send and the other the receive of the same elements.
+  bool pairs_with(const Signature& other) const;
   /// "all_reduce #12 of 1024 f32 (sum) 'bucket 3'".
   std::string describe() const;
 };
@@ -41,6 +43,10 @@ std::string describe(const Signature& first, std::size_t operations);
 inline std::string describe(std::span<const Operation> operations) {
   return describe(Signature(operations.front()), operations.size());
 }
+
+/// What two ranks called that mean different messages, for people.
+std::string describe_mismatch(const std::string& group, int rank, const Signature& own, int peer,
+                              const Signature& theirs);
 
 /// Checks that the signatures of all ranks agree.
 /// @throws Mismatch that shows what each rank called and names those that differ.

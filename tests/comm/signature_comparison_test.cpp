@@ -19,6 +19,10 @@ Signature all_reduce(std::uint64_t sequence, std::int64_t count, std::string lab
                     .sequence = sequence});
 }
 
+Signature message_of(OperationKind kind, int peer, std::int64_t count) {
+  return Signature({.kind = kind, .dtype = DType::f32, .count = count, .peer = peer});
+}
+
 /// Three ranks, whose batches reach rank 0 at once.
 class Ranks : public ::testing::Test {
  protected:
@@ -27,6 +31,13 @@ class Ranks : public ::testing::Test {
         [this](const std::string& batch) { hub_->take(batch); }, [](const std::string&) {});
     SignatureComparison& own = rank == 0 ? *hub_ : *sender;
     own.note("world", rank, 3, signature);
+    own.flush();
+  }
+  void message(int rank, const Signature& signature, std::uint64_t number) {
+    const auto sender = make_intrusive<SignatureComparison>(
+        [this](const std::string& batch) { hub_->take(batch); }, [](const std::string&) {});
+    SignatureComparison& own = rank == 0 ? *hub_ : *sender;
+    own.note_message("world", rank, 3, signature, number);
     own.flush();
   }
 
@@ -80,6 +91,25 @@ TEST_F(SignatureComparisonOfThreeRanks, SaysNothingOnceClosed) {
   hub_->close();
   for (int rank = 0; rank < 3; ++rank) call(rank, all_reduce(0, rank));
   EXPECT_TRUE(reports_.empty());
+}
+
+TEST_F(SignatureComparisonOfThreeRanks, ComparesTheEndsOfAMessage) {
+  const auto send = [&](int from, int to, std::int64_t count, std::uint64_t number) {
+    message(from, message_of(OperationKind::send, to, count), number);
+  };
+  const auto receive = [&](int to, int from, std::int64_t count, std::uint64_t number) {
+    message(to, message_of(OperationKind::receive, from, count), number);
+  };
+  send(1, 2, 8, 0);
+  send(2, 1, 9, 0);  // another way
+  send(1, 2, 7, 1);
+  receive(1, 2, 9, 0);
+  receive(2, 1, 8, 0);
+  EXPECT_TRUE(reports_.empty());
+  receive(2, 1, 6, 1);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0], HasSubstr("rank 2 of world called receive from rank 1 #0 of 6 f32, but "
+                                     "rank 1 called send to rank 2 #0 of 7 f32"));
 }
 
 }  // namespace

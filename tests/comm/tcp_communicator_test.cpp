@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "comm/batch_contract.hpp"
-#include "comm/host/host_backend.hpp"
+#include "comm/host/message_executor.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "comm/tcp/handshake.hpp"
@@ -26,7 +26,7 @@ struct Sockets {
         return endpoints;
       };
       const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)};
-      const auto group = make_intrusive<Communicator>(std::make_unique<host::HostBackend>(
+      const auto group = make_intrusive<Communicator>(host::make_message_backend(
           std::make_unique<tcp::TcpTransport>(plan, gather), "world", options));
       body(*group);
       meeting.arrive_and_wait();  // nobody hangs up while another still listens

@@ -51,5 +51,38 @@ TEST(ThreadAdvice, NamesTheFlagsWhereBindingLeavesCoresIdle) {
   EXPECT_EQ(thread_advice(std::vector{rank({0}, 1, true)}), "");
 }
 
+RankThreads with_quota(RankThreads rank, double cores, std::uint64_t group = 1) {
+  rank.quota = {cores, group};
+  return rank;
+}
+
+TEST(ThreadsFor, DividesCoresAmongThoseThatShareThem) {
+  const std::vector shared(2, rank({0, 1, 2, 3}, 1));
+  EXPECT_EQ(threads_for(shared[0], shared), 2);
+  const std::vector own{rank({0, 1, 2}, 1), rank({3}, 1)};
+  EXPECT_EQ(threads_for(own[0], own), 3);
+  EXPECT_EQ(threads_for(own[1], own), 1);
+  const std::vector unknown{rank({}, 1)};
+  EXPECT_EQ(threads_for(unknown[0], unknown), 0);
+}
+
+TEST(ThreadsFor, KeepsWithinTheQuotaOfTheControlGroup) {
+  const std::vector one{with_quota(rank({0, 1, 2, 3}, 1), 2.5)};
+  EXPECT_EQ(threads_for(one[0], one), 2);
+  const std::vector less_than_a_core{with_quota(rank({0, 1, 2, 3}, 1), 0.5)};
+  EXPECT_EQ(threads_for(less_than_a_core[0], less_than_a_core), 1);
+  const std::vector bound{with_quota(rank({0, 1}, 1), 2), with_quota(rank({2, 3}, 1), 2)};
+  EXPECT_EQ(threads_for(bound[0], bound), 1);
+  const std::vector apart{with_quota(rank({0, 1}, 1), 2, 1), with_quota(rank({2, 3}, 1), 2, 2)};
+  EXPECT_EQ(threads_for(apart[0], apart), 2);
+}
+
+TEST(ThreadAdvice, NamesTheQuotaThatThreadsExceed) {
+  const auto advice = thread_advice(std::vector{with_quota(rank({0, 1, 2, 3}, 4, true), 2)});
+  EXPECT_THAT(advice, HasSubstr("allows 2 cores of processor time to 1 rank with 4 threads"));
+  EXPECT_THAT(advice, HasSubstr("OMP_NUM_THREADS=2"));
+  EXPECT_EQ(thread_advice(std::vector{with_quota(rank({0, 1, 2, 3}, 2, true), 2)}), "");
+}
+
 }  // namespace
 }  // namespace lockstep::comm

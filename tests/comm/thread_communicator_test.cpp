@@ -102,6 +102,49 @@ TEST(ThreadWorld, MemberThatLeavesAPartFailsWhatNeedsItThere) {
   EXPECT_THAT(seen, ::testing::HasSubstr("rank 1 left world/0.0 after 1 collectives"));
 }
 
+TEST(ThreadWorld, MemberThatLeavesEarlyFailsMessagesToAndFromIt) {
+  for (const bool receives : {true, false}) {
+    std::string seen;
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THROW(run_ranks(2,
+                           [&](Communicator& group) {
+                             group.barrier().wait();
+                             if (group.rank() == 1) return;
+                             std::vector<float> values(100'000);
+                             const Buffer buffer{std::span(values)};
+                             try {
+                               (receives ? group.receive(buffer, 1) : group.send(buffer, 1)).wait();
+                             } catch (const PeerFailure& error) {
+                               seen = error.what();
+                               throw;
+                             }
+                           },
+                           {.timeout = std::chrono::minutes(5)}),
+                 PeerFailure);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_THAT(seen, ::testing::HasSubstr("rank 1 left world after 1 collectives"));
+  }
+}
+
+// Who has left is not what a batch waits for: the third rank is only late.
+TEST(ThreadWorld, BatchWaitsForLateMembersAlthoughAnotherHasLeft) {
+  run_ranks(3, [](Communicator& group) {
+    float from_1 = 0, from_2 = 0, own = static_cast<float>(group.rank());
+    if (group.rank() == 0) {
+      group
+          .batch([&] {
+            group.receive({&from_1, 1, DType::f32}, 1);
+            group.receive({&from_2, 1, DType::f32}, 2);
+          })
+          .wait();
+      EXPECT_EQ(from_1 + from_2, 3);
+      return;
+    }
+    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    group.send({&own, 1, DType::f32}, 0).wait();
+  });
+}
+
 TEST(ThreadWorld, MembersMayLeaveWhileOthersEndWhatAllBegan) {
   for (int round = 0; round < 20; ++round)
     run_ranks(3, [](Communicator& group) {

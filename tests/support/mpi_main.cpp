@@ -43,7 +43,7 @@ int run_all() {
   }
   const int own = RUN_ALL_TESTS();
   int failed = 0;
-  for (const std::string& result : bootstrap->all_gather_bytes(std::to_string(own)))
+  for (const std::string& result : bootstrap->all_gather_bytes(std::to_string(own), "results"))
     if (result != "0") ++failed;
   if (bootstrap->rank() == 0 && failed > 0)
     std::fprintf(stderr, "tests failed on %d of %d ranks\n", failed, bootstrap->size());

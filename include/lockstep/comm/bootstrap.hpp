@@ -14,9 +14,6 @@
 
 namespace lockstep::comm {
 
-namespace host {
-class Transport;
-}
 class GroupRegistry;
 
 /// What may be said about the job. Whatever is not said comes from the launcher.
@@ -64,13 +61,14 @@ class Bootstrap {
   /// "mpi", "tcp" or "single".
   virtual std::string_view kind() const = 0;
 
-  /// Gives every rank the bytes of all ranks, in rank order. @throws Timeout, PeerFailure,
-  /// MpiError.
-  virtual std::vector<std::string> all_gather_bytes(std::string_view bytes) = 0;
-  /// Gives every rank root's bytes.
-  std::string broadcast_bytes(std::string_view bytes, int root = 0);
+  /// Gives every rank the bytes of all ranks, in rank order.
+  /// @param label what the bytes are, the same on every rank; part of every error.
+  /// @throws Mismatch if the labels differ, Timeout, PeerFailure, MpiError.
+  std::vector<std::string> all_gather_bytes(std::string_view bytes, std::string_view label);
+  /// Gives every rank root's bytes. @throws as above.
+  std::string broadcast_bytes(std::string_view bytes, int root, std::string_view label);
   /// Returns once every rank has called it.
-  void barrier() { all_gather_bytes({}); }
+  void barrier(std::string_view label = "barrier") { all_gather_bytes({}, label); }
 
   /// Ends all processes of the job, this one included, as far as the launcher can.
   [[noreturn]] virtual void end_job(int exit_code) noexcept = 0;
@@ -84,20 +82,29 @@ class Bootstrap {
   /// True if all ranks are on one host.
   bool is_one_host() const { return local_size_ == size(); }
 
-  /// Messages between the ranks for a communicator on the host; every rank must call it.
-  virtual std::unique_ptr<host::Transport> make_transport() = 0;
+  /// Address of this rank's interface that leads to the other ranks: loopback where all are on one
+  /// host.
+  virtual std::string address() const;
+  /// How long the ranks wait for each other while they join.
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// @throws PeerFailure naming a rank that is known to have gone since the ranks met. Where it is
+  /// the launcher that notices such ranks, it never throws.
+  virtual void check_peers() const {}
 
   /// The groups of ranks that this process is in.
   const std::shared_ptr<GroupRegistry>& groups() const { return groups_; }
 
  protected:
-  Bootstrap();
+  explicit Bootstrap(std::chrono::milliseconds timeout = BootstrapOptions{}.timeout);
+  /// Exchanges bytes of any kind and length.
+  virtual std::vector<std::string> exchange(std::string_view bytes) = 0;
   /// Exchanges hosts and process ids; derived classes call it once they can communicate.
   void discover_peers();
 
  private:
   int local_rank_ = 0, local_size_ = 1;
   std::vector<Peer> peers_;
+  std::chrono::milliseconds timeout_;
   std::shared_ptr<GroupRegistry> groups_;
 };
 
@@ -111,9 +118,11 @@ int launch_rank();
 std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options = {});
 
 /// Makes the communicator of all ranks for buffers on `device`; every rank must call it.
-/// On the CPU the backend follows the bootstrap ("mpi", "tcp", "self"), on a GPU it is "nccl".
+/// @param options name the backend, or leave it to the device and the job: "nccl" on GPUs; on the
+/// CPU "mpi" where MPI started the ranks, "self" for a rank alone, else "tcp".
 /// @param bootstrap must outlive the communicator.
-/// @throws Unsupported where this build lacks the backend.
+/// @throws InvalidArgument for an unknown backend or different ones, Unsupported where this build
+/// lacks it or it cannot serve the job; on every rank alike.
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const CommunicatorOptions& options = {});
 

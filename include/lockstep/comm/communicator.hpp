@@ -50,6 +50,9 @@ struct CommunicatorOptions {
   std::chrono::milliseconds leave_timeout = std::chrono::seconds(10);
   /// Compare op, dtype, count, order, label and id of every collective between the ranks first.
   bool check_signatures = true;
+  /// What carries the operations out: "nccl", "mpi", "tcp" or "self"; empty: the first of them that
+  /// serves the job. However the ranks found each other, they may exchange data otherwise.
+  std::string backend = {};
 };
 
 class Batch;

@@ -6,8 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/bootstrap/bootstraps.hpp"
-#include "comm/host/self_transport.hpp"
+#include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "planted/switch.hpp"
 
@@ -32,19 +31,17 @@ class ThreadBootstrap final : public comm::Bootstrap {
   int rank() const override { return rank_; }
   int size() const override { return meeting_.size; }
   std::string_view kind() const override { return "thread"; }
-  std::vector<std::string> all_gather_bytes(std::string_view bytes) override {
+  void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
+
+ private:
+  std::vector<std::string> exchange(std::string_view bytes) override {
     meeting_.values[static_cast<std::size_t>(rank_)] = bytes;
     meeting_.all.arrive_and_wait();
     auto gathered = meeting_.values;
     meeting_.all.arrive_and_wait();
     return gathered;
   }
-  void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
-  std::unique_ptr<comm::host::Transport> make_transport() override {
-    return std::make_unique<comm::host::SelfTransport>();
-  }
 
- private:
   Meeting& meeting_;
   int rank_;
 };
@@ -59,7 +56,7 @@ void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
     CommunicatorPtr group;
     try {
       ThreadBootstrap bootstrap(meeting, rank);
-      group = comm::make_nccl_communicator(bootstrap, cuda(rank), options, nullptr);
+      group = comm::make_communicator(bootstrap, cuda(rank), options);
       body(group);
       synchronize(current_stream(cuda(rank)));
     } catch (const std::exception& error) {

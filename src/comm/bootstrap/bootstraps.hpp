@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "comm/control/signature_comparison.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
 namespace lockstep::comm {
@@ -44,18 +43,5 @@ std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch);
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpJob& job);
 /// A job of this process alone.
 std::unique_ptr<Bootstrap> make_single_bootstrap();
-
-/// Where a communicator tells what it calls, if its backend does not compare that; null: nowhere.
-using ComparisonPtr = IntrusivePtr<control::SignatureComparison>;
-
-/// As the public make_communicator, for a job that compares signatures.
-CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
-                                  const CommunicatorOptions& options,
-                                  const ComparisonPtr& comparison);
-
-/// The NCCL communicator (`nccl/`), or a refusal (`no_nccl.cpp`).
-CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
-                                       const CommunicatorOptions& options,
-                                       const ComparisonPtr& comparison);
 
 }  // namespace lockstep::comm

@@ -14,7 +14,6 @@
 namespace lockstep::comm::control {
 namespace {
 
-constexpr auto connect_patience = std::chrono::seconds(60);
 constexpr auto turn = std::chrono::milliseconds(50);
 constexpr auto heartbeat_interval = std::chrono::milliseconds(500);
 // A launcher follows SIGTERM with SIGKILL after a second or more.
@@ -62,27 +61,26 @@ void ControlChannel::leave() {
 }
 
 void ControlChannel::connect() {
-  const auto deadline = tcp::Clock::now() + connect_patience;
+  const auto deadline = tcp::Clock::now() + bootstrap_.timeout();
+  const auto check = [&] { bootstrap_.check_peers(); };
   tcp::Socket listener;
   std::string invitation;
   if (bootstrap_.rank() == 0) {
-    const std::string address =
-        bootstrap_.is_one_host() ? tcp::loopback_address() : tcp::reachable_address();
-    listener = tcp::listen_on({address, 0});
+    listener = tcp::listen_on({bootstrap_.address(), 0});
     invitation = tcp::local_endpoint(listener).to_string() + "\n" + tcp::make_token();
   }
-  invitation = bootstrap_.broadcast_bytes(invitation);
+  invitation = bootstrap_.broadcast_bytes(invitation, 0, "address of the control channel");
   const std::size_t separator = invitation.find('\n');
   LOCKSTEP_CHECK(separator != std::string::npos, CorruptData, "malformed invitation of rank 0");
   const tcp::Handshake self{tcp::Purpose::control, invitation.substr(separator + 1),
                             bootstrap_.rank(), bootstrap_.size()};
   if (bootstrap_.rank() == 0) {
-    auto sockets = tcp::accept_ranks(listener, self, 1, deadline);
+    auto sockets = tcp::accept_ranks(listener, self, 1, deadline, check);
     for (int rank = 1; rank < bootstrap_.size(); ++rank)
       links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false, {}});
   } else {
     const auto endpoint = tcp::Endpoint::parse(invitation.substr(0, separator));
-    links_.push_back({0, tcp::connect_to(endpoint, deadline), {}, false, {}});
+    links_.push_back({0, tcp::connect_to(endpoint, deadline, check), {}, false, {}});
     tcp::present(links_.back().socket, self, deadline);
   }
 }

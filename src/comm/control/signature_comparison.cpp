@@ -18,7 +18,9 @@ constexpr int largest_group = 1 << 20;
 // What precedes a group's name and a signature in a batch.
 struct EntryHeader {
   std::int32_t rank = 0, size = 0;
-  std::uint32_t name_length = 0;
+  std::int32_t from = -1, to = -1;
+  std::uint64_t number = 0;
+  std::uint64_t name_length = 0;
 };
 
 template <class T>
@@ -66,13 +68,26 @@ std::string list_of(const std::vector<int>& ranks) {
 
 void SignatureComparison::note(const std::string& group, int rank, int size,
                                const Signature& signature) {
-  const EntryHeader header{rank, size, static_cast<std::uint32_t>(group.size())};
-  const std::size_t length = sizeof header + group.size() + sizeof signature;
+  append_entry({.group = group, .number = signature.sequence}, rank, size, signature);
+}
+
+void SignatureComparison::note_message(const std::string& group, int rank, int size,
+                                       const Signature& signature, std::uint64_t number) {
+  const bool is_sender = signature.kind == OperationKind::send;
+  append_entry(
+      {group, is_sender ? rank : signature.peer, is_sender ? signature.peer : rank, number}, rank,
+      size, signature);
+}
+
+void SignatureComparison::append_entry(const Key& key, int rank, int size,
+                                       const Signature& signature) {
+  const EntryHeader header{rank, size, key.from, key.to, key.number, key.group.size()};
+  const std::size_t length = sizeof header + key.group.size() + sizeof signature;
   const std::lock_guard lock(noted_mutex_);
   if (noted_.empty() || noted_.back().size() + length > max_text) noted_.emplace_back();
   std::string& batch = noted_.back();
   append(batch, header);
-  batch += group;
+  batch += key.group;
   append(batch, signature);
 }
 
@@ -115,31 +130,38 @@ void SignatureComparison::read(std::string_view batch) {
     const auto header = reader.value<EntryHeader>();
     const std::string group(reader.bytes(header.name_length));
     const auto signature = reader.value<Signature>();
-    LOCKSTEP_CHECK(header.size > 0 && header.size <= largest_group && header.rank >= 0 &&
-                       header.rank < header.size,
+    const auto is_member = [&](int rank) { return rank >= 0 && rank < header.size; };
+    const bool is_message = header.from >= 0;
+    LOCKSTEP_CHECK(header.size <= largest_group && is_member(header.rank) &&
+                       (!is_message || (is_member(header.from) && is_member(header.to))),
                    CorruptData, "a signature of rank ", header.rank, " in a group of ",
                    header.size);
-    add(group, header.size, {header.rank, signature});
+    add({group, header.from, header.to, header.number}, is_message ? 2 : header.size,
+        {header.rank, signature});
   }
 }
 
-void SignatureComparison::add(const std::string& group, int size, const Call& call) {
+// @param size number of calls that belong together
+void SignatureComparison::add(const Key& key, int size, const Call& call) {
   Collective complete;
   {
     const std::lock_guard lock(pending_mutex_);
-    const auto place = pending_.try_emplace({group, call.signature.sequence}).first;
+    const auto place = pending_.try_emplace(key).first;
     Collective& collective = place->second;
     std::vector<Call>& calls = collective.calls;
     if (calls.empty()) collective.first_call = Clock::now();
     calls.push_back(call);
-    if (!calls.front().signature.agrees_with(call.signature)) collective.disagrees = true;
+    const Signature& first = calls.front().signature;
+    if (calls.size() > 1)
+      collective.disagrees |=
+          key.is_message() ? !first.pairs_with(call.signature) : !first.agrees_with(call.signature);
     // Labels count where both ranks give one: the first call to compare with is one that has.
     if (calls.front().signature.label_hash == 0) std::swap(calls.front(), calls.back());
     if (collective.calls.size() < static_cast<std::size_t>(size)) return;
     complete = std::move(collective);
     pending_.erase(place);
   }
-  if (complete.disagrees) report(describe(group, complete));
+  if (complete.disagrees) report(describe(key, complete));
 }
 
 void SignatureComparison::report_late() {
@@ -148,12 +170,18 @@ void SignatureComparison::report_late() {
     const std::lock_guard lock(pending_mutex_);
     for (const auto& [key, collective] : pending_)
       if (collective.disagrees && Clock::now() - collective.first_call > grace_period)
-        message = describe(key.first, collective);
+        message = describe(key, collective);
   }
   if (!message.empty()) report(message);
 }
 
-std::string SignatureComparison::describe(const std::string& group, const Collective& collective) {
+std::string SignatureComparison::describe(const Key& key, const Collective& collective) {
+  if (key.is_message()) {
+    const bool is_receive_first = collective.calls[0].signature.kind == OperationKind::receive;
+    const Call& receive = collective.calls[is_receive_first ? 0 : 1];
+    const Call& send = collective.calls[is_receive_first ? 1 : 0];
+    return describe_mismatch(key.group, receive.rank, receive.signature, send.rank, send.signature);
+  }
   // Ranks that agree are named together.
   std::vector<std::pair<const Signature*, std::vector<int>>> parties;
   for (const Call& call : collective.calls) {
@@ -165,7 +193,7 @@ std::string SignatureComparison::describe(const std::string& group, const Collec
       party->second.push_back(call.rank);
   }
   std::ostringstream text;
-  text << "the ranks of " << group << " disagree on their next collective: ";
+  text << "the ranks of " << key.group << " disagree on their next collective: ";
   for (auto& [signature, ranks] : parties) std::ranges::sort(ranks);
   std::ranges::sort(parties, {}, [](const auto& party) { return party.second.front(); });
   for (std::size_t i = 0; i < parties.size(); ++i)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,6 +36,10 @@ class SignatureComparison : public RefCounted {
   /// This rank's call of a collective in a group. Never blocks on another rank.
   /// @param size number of the group's ranks.
   void note(const std::string& group, int rank, int size, const Signature& signature);
+  /// This rank's end of a message to or from the signature's peer.
+  /// @param number how many messages the one rank has sent the other before.
+  void note_message(const std::string& group, int rank, int size, const Signature& signature,
+                    std::uint64_t number);
   /// Sends what was noted; on rank 0 also reports a disagreement some of whose ranks are late.
   void flush();
   /// What a rank sent. Reports what no rank sends, too.
@@ -52,14 +57,21 @@ class SignatureComparison : public RefCounted {
     bool disagrees = false;
     Clock::time_point first_call;
   };
-  using Key = std::pair<std::string, std::uint64_t>;  // group, number of the collective
+  struct Key {
+    std::string group;
+    std::int32_t from = -1, to = -1;  // of a message
+    std::uint64_t number = 0;         // of the collective, or of the message on its way
+    auto operator<=>(const Key&) const = default;
+    bool is_message() const { return from >= 0; }
+  };
 
+  void append_entry(const Key& key, int rank, int size, const Signature& signature);
   void read(std::string_view batch);
-  void add(const std::string& group, int size, const Call& call);
+  void add(const Key& key, int size, const Call& call);
   void send(std::string batch);
   void report(const std::string& message);
   void report_late();
-  static std::string describe(const std::string& group, const Collective& collective);
+  static std::string describe(const Key& key, const Collective& collective);
 
   const bool compares_here_;
   std::mutex callbacks_mutex_;  // guards the callbacks against `close`

@@ -26,9 +26,8 @@ Collectives::Collectives(Transport& transport, std::string group, bool check_sig
       signatures_(static_cast<std::size_t>(size_)),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
-void Collectives::run(std::span<const Operation> operations) {
-  if (operations.size() == 1 && is_identity(operations.front())) return;  // not even the clock
-  patience_ = {Clock::now() + timeout_of(operations), false};
+void Collectives::run(std::span<const Operation> operations, const Deadline& deadline) {
+  patience_ = {&deadline, false};
   const auto is_pair = [](const Operation& operation) { return operation.is_point_to_point(); };
   if (std::ranges::any_of(operations, is_pair)) exchange_pairs(operations);
   for (const Operation& operation : operations)

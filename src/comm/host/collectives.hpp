@@ -23,7 +23,7 @@ class Collectives {
 
   /// Runs operations that start as one to their end: sends and receives side by side, then the
   /// collectives. @throws Mismatch, TransferTimeout, or the transport's errors.
-  void run(std::span<const Operation> operations);
+  void run(std::span<const Operation> operations, const Deadline& deadline);
 
   /// After a Mismatch: true if what each rank called last is an operation of all ranks, so that
   /// each has seen the others' signatures.

@@ -12,11 +12,10 @@
 
 namespace lockstep::comm::host {
 
-HostBackend::HostBackend(std::unique_ptr<Transport> transport, std::string name,
+HostBackend::HostBackend(std::unique_ptr<Executor> executor, std::string name,
                          const CommunicatorOptions& options, GroupMembership membership)
-    : CommunicatorBackend(transport->rank(), transport->size(), std::move(name), options),
-      transport_(std::move(transport)),
-      collectives_(*transport_, this->name(), options.check_signatures),
+    : CommunicatorBackend(executor->rank(), executor->size(), std::move(name), options),
+      executor_(std::move(executor)),
       membership_(std::move(membership)) {
   if (size() == 1) return;
   thread_ = std::thread([this] { progress(); });
@@ -78,12 +77,12 @@ Work HostBackend::submit(std::span<Operation> operations) {
   return Work(work);
 }
 
-// The membership comes before the transport: no member can leave before all have a transport.
+// The membership comes before the executor: no member can leave before all have theirs.
 std::unique_ptr<CommunicatorBackend> HostBackend::split(const SplitPlan& plan) {
   GroupMembership membership = membership_.part(plan.name);
-  auto transport = transport_->split(plan.color, plan.members, plan.all_gather);
-  if (!transport) return nullptr;
-  return std::make_unique<HostBackend>(std::move(transport), plan.name, options(),
+  auto executor = executor_->split(plan);
+  if (!executor) return nullptr;
+  return std::make_unique<HostBackend>(std::move(executor), plan.name, options(),
                                        std::move(membership));
 }
 
@@ -95,7 +94,7 @@ void HostBackend::abort(const std::string& reason) noexcept {
 
 void HostBackend::end(const Failure& failure) {
   fail(failure);
-  transport_->abort(failure.message());
+  executor_->abort(failure.message());
 }
 
 std::string HostBackend::describe_progress() const {
@@ -140,47 +139,60 @@ HostBackend::WorkPtr HostBackend::next() {
 
 void HostBackend::execute(HostWork& work) {
   work.start();
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_ && can_never_end(work.operations()))
-      failure_ = Failure::from_peer(describe_departure(work.operations()));
-    if (failure_) return work.finish(failure_);
+  if (begin(work)) work.finish(run(work.operations()));
+}
+
+bool HostBackend::begin(HostWork& work) {
+  const Operations operations = work.operations();
+  const std::lock_guard lock(mutex_);
+  if (const Departure* gone = departures_.before(last_collective(operations)); gone && !failure_)
+    failure_ = Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
+  if (failure_) {
+    work.finish(failure_);
+    return false;
   }
-  work.finish(run(work.operations()));
+  if (size() > 1) deadline_.set(Clock::now() + timeout_of(operations));  // else not even the clock
+  if (!departures_.empty()) limit_waits_for_the_gone(operations);
+  return true;
 }
 
 std::optional<Failure> HostBackend::run(Operations operations) {
   Failure failure;
+  bool is_known_to_others = false;
   try {
-    collectives_.run(operations);
+    executor_->run(operations, deadline_);
     return std::nullopt;
   } catch (const TransferTimeout& timeout) {
-    std::ostringstream text;
-    text << context(operations) << " timed out after " << timeout_of(operations).count()
-         << " ms, waiting for rank";
-    for (const int peer : timeout.missing) text << ' ' << peer;
-    failure = Failure::timeout(text.str());
+    failure = failure_of_timeout(operations, timeout);
   } catch (const PeerGone& gone) {
     failure = failure_of_gone_peer(operations, gone.peer);
+    is_known_to_others = true;
   } catch (...) {
     failure = Failure::from_current();
     failure.add_context(context(operations));
+    is_known_to_others = failure.is_from_peer() || is_seen_by_all(failure, operations);
   }
   fail(failure);
-  if (!failure.is_from_peer() && !is_seen_by_all(failure, operations))
-    transport_->abort(failure.message());
-  if (!transport_->settle()) collectives_.abandon_buffers();
+  if (!is_known_to_others) executor_->abort(failure.message());
+  executor_->settle();
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-// Where all ranks compare all signatures, each finds a mismatch by itself, and in the same words. A
-// pair's is known to one of the two, and to nobody else who waits for them.
 bool HostBackend::is_seen_by_all(const Failure& failure, Operations operations) const {
-  const bool has_pairs = std::ranges::any_of(
-      operations, [](const Operation& operation) { return operation.is_point_to_point(); });
-  return failure.is_mismatch() && options().check_signatures && !has_pairs &&
-         collectives_.all_are_collective();
+  return failure.is_mismatch() && partners_of(operations).empty() &&
+         executor_->is_mismatch_seen_by_all();
+}
+
+Failure HostBackend::failure_of_timeout(Operations operations, const TransferTimeout& timeout) {
+  const std::lock_guard lock(mutex_);
+  if (const Departure* gone = departures_.among(timeout.missing))
+    return Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
+  std::ostringstream text;
+  text << context(operations) << " timed out after " << timeout_of(operations).count()
+       << " ms, waiting for rank";
+  for (const int peer : timeout.missing) text << ' ' << peer;
+  return Failure::timeout(text.str());
 }
 
 void HostBackend::fail(const Failure& failure) {
@@ -197,10 +209,22 @@ void HostBackend::member_left(const Departure& departure) {
     const std::lock_guard lock(mutex_);
     departures_.add(departure);
     member_left_.notify_all();
-    if (!running_ || !can_never_end(running_->operations())) return;
-    reason = describe_departure(running_->operations());
+    if (!running_) return;
+    const Operations operations = running_->operations();
+    limit_waits_for_the_gone(operations);
+    const Departure* const gone = departures_.before(last_collective(operations));
+    if (!gone) return;
+    reason = context(operations) + ": " + comm::describe(*gone, name());
   }
   end(Failure::from_peer(reason));
+}
+
+// Of messages between two ranks a departure does not say which were sent before; what was is on its
+// way. The mutex is held.
+void HostBackend::limit_waits_for_the_gone(Operations operations) {
+  constexpr auto grace_period = std::chrono::milliseconds(500);
+  for (const int rank : partners_of(operations))
+    if (departures_.among({&rank, 1})) deadline_.bring_forward(rank, Clock::now() + grace_period);
 }
 
 // The news of a departure may come after the end of the connection.
@@ -208,18 +232,16 @@ Failure HostBackend::failure_of_gone_peer(Operations operations, int peer) {
   constexpr auto news_patience = std::chrono::milliseconds(500);
   std::unique_lock lock(mutex_);
   const auto limit = std::chrono::system_clock::now() + news_patience;
-  if (member_left_.wait_until(lock, limit, [&] { return can_never_end(operations); }))
-    return Failure::from_peer(describe_departure(operations));
+  const Departure* gone = nullptr;
+  const auto is_explained = [&] {
+    gone = departures_.before(last_collective(operations));
+    if (!gone && !partners_of(operations).empty()) gone = departures_.among({&peer, 1});
+    return gone != nullptr;
+  };
+  if (member_left_.wait_until(lock, limit, is_explained))
+    return Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
   return Failure::from_peer(context(operations) + ": rank " + std::to_string(peer) +
                             " closed its connection");
-}
-
-bool HostBackend::can_never_end(Operations operations) const {
-  return departures_.rule_out(last_collective(operations));
-}
-
-std::string HostBackend::describe_departure(Operations operations) const {
-  return context(operations) + ": " + departures_.describe(name());
 }
 
 std::string HostBackend::context(Operations operations) const {

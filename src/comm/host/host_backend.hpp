@@ -11,25 +11,24 @@
 
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
-#include "comm/host/collectives.hpp"
+#include "comm/host/executor.hpp"
 #include "comm/host/host_work.hpp"
-#include "comm/host/transport.hpp"
 
 namespace lockstep::comm::host {
 
-/// A backend on host memory over any transport. Operations queue up and run on a progress
-/// thread of the communicator's own, because neither MPI nor sockets move data by themselves while
-/// the caller computes.
+/// A backend on host memory, over any Executor. Operations queue up and run on a progress thread of
+/// the communicator's own, because neither MPI nor sockets move data by themselves while the caller
+/// computes. Failures, deadlines and ranks that leave are its business.
 class HostBackend final : public CommunicatorBackend {
  public:
-  /// @param membership tells of members that leave the group; made before the transport.
-  HostBackend(std::unique_ptr<Transport> transport, std::string name,
+  /// @param membership tells of members that leave the group; made before the executor.
+  HostBackend(std::unique_ptr<Executor> executor, std::string name,
               const CommunicatorOptions& options, GroupMembership membership = {});
   /// Lets what is queued end, for as long as the options say; then it aborts the group.
   ~HostBackend() override;
 
   Device device() const override { return cpu; }
-  std::string_view kind() const override { return transport_->backend(); }
+  std::string_view kind() const override { return executor_->kind(); }
   Work submit(std::span<Operation> operations) override;
   std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override;
   void abort(const std::string& reason) noexcept override;
@@ -42,24 +41,25 @@ class HostBackend final : public CommunicatorBackend {
   void progress();
   WorkPtr next();
   void execute(HostWork& work);
+  bool begin(HostWork& work);
   std::optional<Failure> run(Operations operations);
+  Failure failure_of_timeout(Operations operations, const TransferTimeout& timeout);
   bool is_seen_by_all(const Failure& failure, Operations operations) const;
   void fail(const Failure& failure);
   void end(const Failure& failure);
   void drain();
   void member_left(const Departure& departure);
+  void limit_waits_for_the_gone(Operations operations);
   Failure failure_of_gone_peer(Operations operations, int peer);
-  bool can_never_end(Operations operations) const;
-  std::string describe_departure(Operations operations) const;
   std::string context(Operations operations) const;
 
-  std::unique_ptr<Transport> transport_;
-  Collectives collectives_;
+  std::unique_ptr<Executor> executor_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, drained_, member_left_;
   std::deque<WorkPtr> queue_;
   WorkPtr running_, last_;
+  Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;
   Departures departures_;
   std::uint64_t sequence_ = 0;

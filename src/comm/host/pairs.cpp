@@ -79,11 +79,9 @@ bool Collectives::take_in(Inbound& inbound, Incoming& message) {
 void Collectives::take_greeting(Inbound& inbound, const Operation& operation, std::size_t size) {
   read_greeting(operation.peer, size);
   const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
-  LOCKSTEP_CHECK(sent.kind == OperationKind::send && sent.peer == rank_ &&
-                     sent.count == operation.count && sent.dtype == operation.dtype,
-                 comm::Mismatch, "rank ", rank_, " of ", group_, " called ",
-                 Signature(operation).describe(), ", but rank ", operation.peer, " called ",
-                 sent.describe());
+  const Signature own(operation);
+  LOCKSTEP_CHECK(own.pairs_with(sent) && sent.peer == rank_, comm::Mismatch,
+                 describe_mismatch(group_, rank_, own, operation.peer, sent));
   inbound.has_greeting = true;
   const std::int64_t total = offset_bytes(operation, operation.count);
   if (!fits_greeting(static_cast<std::size_t>(total))) return;

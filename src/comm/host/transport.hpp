@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -8,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/host/deadline.hpp"
+#include "comm/host/executor.hpp"
 #include "lockstep/core/function_ref.hpp"
 
 /// @file
@@ -15,8 +16,6 @@
 /// implement it; signatures, algorithms and arithmetic above it exist once.
 
 namespace lockstep::comm::host {
-
-using Clock = std::chrono::steady_clock;
 
 /// A message to one peer.
 struct Outgoing {
@@ -33,19 +32,9 @@ struct Incoming {
 
 /// How long, and how, to wait.
 struct Patience {
-  Clock::time_point deadline;
+  const Deadline* deadline = nullptr;
   /// The peers are known to be in the same operation: poll without sleeping.
   bool eager = false;
-};
-
-/// A transfer that did not end in time; `missing` are the peers it waited for.
-struct TransferTimeout {
-  std::vector<int> missing;
-};
-
-/// A peer that hung up in the middle of a transfer: it left the group, or was lost.
-struct PeerGone {
-  int peer;
 };
 
 /// All-gather of bytes over the group that is being split.

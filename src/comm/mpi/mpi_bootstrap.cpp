@@ -1,3 +1,5 @@
+#include "comm/mpi/mpi_bootstrap.hpp"
+
 #include <climits>
 #include <exception>
 #include <utility>
@@ -6,7 +8,6 @@
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/mpi/mpi_call.hpp"
-#include "comm/mpi/mpi_transport.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -44,9 +45,9 @@ class MpiLibrary {
   bool owns_ = false;
 };
 
-class MpiBootstrap final : public Bootstrap {
+class LaunchedBootstrap final : public MpiBootstrap {
  public:
-  explicit MpiBootstrap(const Launch& launch) {
+  explicit LaunchedBootstrap(const Launch& launch) {
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
     LOCKSTEP_CHECK(size_ == launch.size, InvalidArgument, launch.launcher, " started ", launch.size,
@@ -56,9 +57,9 @@ class MpiBootstrap final : public Bootstrap {
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     discover_peers();
   }
-  MpiBootstrap(const MpiBootstrap&) = delete;
-  MpiBootstrap& operator=(const MpiBootstrap&) = delete;
-  ~MpiBootstrap() override {
+  LaunchedBootstrap(const LaunchedBootstrap&) = delete;
+  LaunchedBootstrap& operator=(const LaunchedBootstrap&) = delete;
+  ~LaunchedBootstrap() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (!finalized && std::uncaught_exceptions() == 0) MPI_Comm_free(&communicator_);
@@ -67,24 +68,21 @@ class MpiBootstrap final : public Bootstrap {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view kind() const override { return "mpi"; }
-  std::vector<std::string> all_gather_bytes(std::string_view bytes) override;
+  MPI_Comm communicator() const override { return communicator_; }
   void end_job(int exit_code) noexcept override {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }
-  std::unique_ptr<host::Transport> make_transport() override {
-    MPI_Comm copy = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(communicator_, &copy), "MPI_Comm_dup");
-    return std::make_unique<MpiTransport>(copy);
-  }
 
  private:
+  std::vector<std::string> exchange(std::string_view bytes) override;
+
   MpiLibrary library_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
 };
 
-std::vector<std::string> MpiBootstrap::all_gather_bytes(std::string_view bytes) {
+std::vector<std::string> LaunchedBootstrap::exchange(std::string_view bytes) {
   const auto ranks = static_cast<std::size_t>(size_);
   const auto own = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks), begins(ranks);
@@ -111,7 +109,7 @@ std::vector<std::string> MpiBootstrap::all_gather_bytes(std::string_view bytes) 
 }  // namespace
 
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch) {
-  return std::make_unique<MpiBootstrap>(launch);
+  return std::make_unique<LaunchedBootstrap>(launch);
 }
 
 }  // namespace lockstep::comm

@@ -130,7 +130,10 @@ void MpiTransport::run(std::span<const host::Outgoing> out, std::span<host::Inco
     while (!poll_once()) {
       if (!backoff.pause()) continue;
       check_abort();
-      if (host::Clock::now() > patience.deadline) throw host::TransferTimeout{unfinished(out, in)};
+      if (!patience.deadline->may_be_over()) continue;
+      if (poll_once()) return;  // this thread may have been away for long
+      if (auto missing = unfinished(out, in); patience.deadline->is_over(missing))
+        throw host::TransferTimeout{std::move(missing)};
     }
   } catch (...) {
     broken_ = true;

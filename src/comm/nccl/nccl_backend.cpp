@@ -66,8 +66,7 @@ NcclBackend::~NcclBackend() {
 
 Work NcclBackend::submit(std::span<Operation> operations) {
   number(operations, sequence_);
-  for (const Operation& operation : operations)
-    if (!operation.is_point_to_point()) tell(Signature(operation));
+  for (const Operation& operation : operations) tell(operation);
   Event ready(device());
   ready.record(current_stream(device()));
   ready.wait(stream_);
@@ -78,6 +77,7 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   for (const NcclScaling& scaling : scalings) scaling.finish();
   work->finish(stream_);
   const std::lock_guard lock(mutex_);
+  limit_wait_for_the_gone(*work);
   in_flight_.push_back(work);
   return Work(work);
 }
@@ -99,8 +99,13 @@ void NcclBackend::enqueue_all(std::span<const Operation> operations) {
 }
 
 // Before NCCL hears of it: a call that the others do not make may never return.
-void NcclBackend::tell(const Signature& signature) {
-  if (comparison_ && size() > 1) comparison_->note(name(), rank(), size(), signature);
+void NcclBackend::tell(const Operation& operation) {
+  if (!comparison_ || size() == 1) return;
+  const Signature signature(operation);
+  if (!operation.is_point_to_point()) return comparison_->note(name(), rank(), size(), signature);
+  std::pair way{rank(), operation.peer};
+  if (operation.kind == OperationKind::receive) std::swap(way.first, way.second);
+  comparison_->note_message(name(), rank(), size(), signature, messages_[way]++);
 }
 
 // NCCL wants no operation under way while it splits: the exchange of the plan was the last.
@@ -170,11 +175,12 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   const auto context = [&] {
     return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
   };
-  if (departures_.rule_out(work.collective()))
-    return Failure::from_peer(context() + departures_.describe(name()));
-  if (work.is_overdue())
-    return Failure::timeout(context() + "timed out waiting for the other ranks");
-  return std::nullopt;
+  if (const Departure* gone = departures_.before(work.collective()))
+    return Failure::from_peer(context() + comm::describe(*gone, name()));
+  if (!work.is_overdue()) return std::nullopt;
+  if (const Departure* gone = departures_.among(work.partners()))
+    return Failure::from_peer(context() + comm::describe(*gone, name()));
+  return Failure::timeout(context() + "timed out waiting for the other ranks");
 }
 
 // --- members that leave --------------------------------------------------------------------------
@@ -183,6 +189,16 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
 void NcclBackend::member_left(const Departure& departure) {
   const std::lock_guard lock(mutex_);
   departures_.add(departure);
+  for (const WorkPtr& work : in_flight_) limit_wait_for_the_gone(*work);
+}
+
+// What a rank sent before it left is on its way. Which messages of a group have come, NCCL does not
+// say: as long as one of its ranks is there, all of it may be waiting for that one.
+void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
+  constexpr auto wait_for_the_gone = std::chrono::milliseconds(500);
+  const auto is_gone = [&](int rank) { return departures_.among({&rank, 1}) != nullptr; };
+  if (!work.partners().empty() && std::ranges::all_of(work.partners(), is_gone))
+    work.bring_deadline_forward(NcclGroup::Clock::now() + wait_for_the_gone);
 }
 
 // Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
@@ -203,23 +219,34 @@ void NcclBackend::drain() {
 // --- creation
 // ------------------------------------------------------------------------------------------
 
-CommunicatorPtr make_nccl_communicator(Bootstrap& bootstrap, Device device,
-                                       const CommunicatorOptions& options,
-                                       const ComparisonPtr& comparison) {
-  GroupMembership membership(bootstrap.groups());
+namespace {
+
+std::string refusal(const Bootstrap&, Device device) {
+  return device.is_cuda() ? "" : "it works on GPUs";
+}
+
+std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
+  Bootstrap& bootstrap = plan.bootstrap;
   ncclUniqueId id{};
   std::string bytes;
   // An empty id tells the others that rank 0 has none, so that nobody waits for it.
   if (bootstrap.rank() == 0 && ncclGetUniqueId(&id) == ncclSuccess)
     bytes.assign(id.internal, sizeof id.internal);
-  bytes = bootstrap.broadcast_bytes(bytes);
+  bytes = bootstrap.broadcast_bytes(bytes, 0, "unique id of NCCL");
   LOCKSTEP_CHECK(bytes.size() == sizeof id.internal, Unsupported,
                  "rank 0 got no unique id from NCCL: ", ncclGetLastError(nullptr));
   std::memcpy(id.internal, bytes.data(), bytes.size());
-  auto group =
-      make_intrusive<NcclGroup>(device, id, bootstrap.rank(), bootstrap.size(), options.timeout);
-  return make_intrusive<Communicator>(std::make_unique<NcclBackend>(
-      std::move(group), "world", options, comparison, std::move(membership)));
+  auto group = make_intrusive<NcclGroup>(plan.device, id, bootstrap.rank(), bootstrap.size(),
+                                         plan.options.timeout);
+  return std::make_unique<NcclBackend>(std::move(group), "world", plan.options, plan.comparison,
+                                       std::move(plan.membership));
+}
+
+}  // namespace
+
+const BackendFactory& nccl_backend() {
+  static const BackendFactory factory{"nccl", refusal, make};
+  return factory;
 }
 
 }  // namespace lockstep::comm

@@ -2,11 +2,13 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
-#include "comm/bootstrap/bootstraps.hpp"
+#include "comm/backends.hpp"
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
 #include "comm/nccl/nccl_group.hpp"
@@ -37,12 +39,13 @@ class NcclBackend final : public CommunicatorBackend {
   using WorkPtr = IntrusivePtr<NcclWork>;
 
   void enqueue_all(std::span<const Operation> operations);
-  void tell(const Signature& signature);
+  void tell(const Operation& operation);
   void monitor() noexcept;
   void watch();
   void check_in_flight();
   std::optional<Failure> failure_in_flight();
   void member_left(const Departure& departure);
+  void limit_wait_for_the_gone(NcclWork& work);
   void drain();
 
   IntrusivePtr<NcclGroup> group_;
@@ -50,6 +53,7 @@ class NcclBackend final : public CommunicatorBackend {
   Stream stream_;
   MemoryBlock* barrier_block_;
   std::uint64_t sequence_ = 0;
+  std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
 
   mutable std::mutex mutex_;
   std::condition_variable stop_;

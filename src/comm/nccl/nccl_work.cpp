@@ -12,6 +12,7 @@ NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
       first_(operations.front()),
       operations_(operations.size()),
       collective_(last_collective(operations)),
+      partners_(partners_of(operations)),
       submitted_(WorkTimes::Clock::now()),
       deadline_(submitted_ + timeout_of(operations)) {
   started_.record(stream);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/signature.hpp"
@@ -32,6 +34,12 @@ class NcclWork final : public WorkState {
   std::string description() const;
   /// The number of the last collective in it; none for sends and receives.
   std::optional<std::uint64_t> collective() const { return collective_; }
+  /// The ranks at the other end of its sends and receives.
+  const std::vector<int>& partners() const { return partners_; }
+  /// Lets it end sooner.
+  void bring_deadline_forward(NcclGroup::Clock::time_point at) {
+    deadline_ = std::min(deadline_, at);
+  }
   /// True if it should have ended by now.
   bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
 
@@ -43,6 +51,7 @@ class NcclWork final : public WorkState {
   Signature first_;
   std::size_t operations_;
   std::optional<std::uint64_t> collective_;
+  std::vector<int> partners_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
 };

@@ -104,7 +104,7 @@ Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& places
 
 // "cuda" for "cuda:1": hosts may differ in which GPU they use, not in whether.
 void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
-  const auto all = bootstrap.all_gather_bytes(wanted.substr(0, wanted.find(':')));
+  const auto all = bootstrap.all_gather_bytes(wanted.substr(0, wanted.find(':')), "devices");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     LOCKSTEP_CHECK(all[rank] == all[0], comm::Agreed<InvalidArgument>, "the device is ", all[0],
                    " on rank 0 but ", all[rank], " on rank ", rank,
@@ -113,8 +113,8 @@ void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
 
 }  // namespace
 
-void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose) {
-  for (const std::string& outcome : bootstrap.all_gather_bytes(outcome_of(choose))) {
+void agree_on_errors(Bootstrap& bootstrap, std::string_view what, FunctionRef<void()> choose) {
+  for (const std::string& outcome : bootstrap.all_gather_bytes(outcome_of(choose), what)) {
     const std::string text = outcome.substr(std::min<std::size_t>(1, outcome.size()));
     switch (outcome.empty() ? char{other} : outcome[0]) {
       case fine: break;
@@ -128,13 +128,14 @@ void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose) {
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   std::vector<int> indices;
   std::string identities;
-  agree_on_errors(bootstrap, [&] {
+  agree_on_errors(bootstrap, "devices that ranks may take", [&] {
     indices = candidates(wanted);
     identities = identities_of(indices);
   });
   check_same_kind(bootstrap, wanted);
   if (wanted == "cpu") return cpu;
-  const std::vector<int> places = share_out(bootstrap.all_gather_bytes(identities));
+  const std::vector<int> places =
+      share_out(bootstrap.all_gather_bytes(identities, "identities of devices"));
   return wanted == "auto" ? choose_automatically(bootstrap, places)
                           : choose_gpu(bootstrap, wanted, indices, places);
 }

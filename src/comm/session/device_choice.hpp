@@ -20,7 +20,8 @@ struct Agreed : Base, AgreedError {
 
 /// Runs `choose` on every rank and exchanges the outcomes: if it threw anywhere, every rank throws
 /// the first rank's error, Agreed. Every rank must call it.
-void agree_on_errors(Bootstrap& bootstrap, FunctionRef<void()> choose);
+/// @param what is chosen, for messages.
+void agree_on_errors(Bootstrap& bootstrap, std::string_view what, FunctionRef<void()> choose);
 
 /// Chooses this rank's device from "auto", "cpu", "cuda" or "cuda:N"; all ranks get the same kind.
 /// Every rank must call it.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/bootstrap/bootstraps.hpp"
+#include "comm/backends.hpp"
 #include "comm/control/control_channel.hpp"
 #include "comm/control/silence.hpp"
 #include "comm/control/termination.hpp"
@@ -110,7 +110,7 @@ void Session::State::join(const std::string& wanted) {
 
 void Session::State::configure(const std::string& wanted) {
   std::chrono::milliseconds heartbeat_timeout{};
-  comm::agree_on_errors(*bootstrap, [&] {
+  comm::agree_on_errors(*bootstrap, "options of the session", [&] {
     if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
     heartbeat_timeout = comm::control::heartbeat_timeout(options.heartbeat_timeout);
     State* none = nullptr;

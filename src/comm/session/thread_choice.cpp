@@ -37,7 +37,8 @@ struct Machine {
 };
 
 Machine gather(Bootstrap& bootstrap, const RankThreads& own) {
-  const auto all = bootstrap.all_gather_bytes({reinterpret_cast<const char*>(&own), sizeof own});
+  const auto all = bootstrap.all_gather_bytes({reinterpret_cast<const char*>(&own), sizeof own},
+                                              "processor cores");
   const auto& peers = bootstrap.peers();
   const auto rank = static_cast<std::size_t>(bootstrap.rank());
   Machine machine;
@@ -57,16 +58,13 @@ void choose_threads(Bootstrap& bootstrap, int wanted) {
   const char* variable = std::getenv("OMP_NUM_THREADS");
   RankThreads own{.cores = cores_of(0),
                   .launcher_cores = launcher_cores(),
-                  .is_chosen = wanted > 0 || variable};
-  // Launchers either give each rank cores of its own, or leave all to all.
-  std::ptrdiff_t sharers = 0;
-  for (const RankThreads& other : gather(bootstrap, own).ranks)
-    sharers += CPU_EQUAL(&other.cores, &own.cores);
-  const int cores = CPU_COUNT(&own.cores);
+                  .is_chosen = wanted > 0 || variable,
+                  .quota = cpu_quota().value_or(CpuQuota{})};
+  const int fitting = threads_for(own, gather(bootstrap, own).ranks);
   if (wanted > 0)
     set_num_threads(wanted);
-  else if (!variable && cores > 0)
-    set_num_threads(std::max(1, cores / static_cast<int>(std::max<std::ptrdiff_t>(1, sharers))));
+  else if (!variable && fitting > 0)
+    set_num_threads(fitting);
   own.threads = num_threads();
   const Machine machine = gather(bootstrap, own);
   if (!machine.is_first) return;

@@ -80,8 +80,9 @@ class Doorman {
     missing_ = self.size - first;
   }
 
-  std::vector<Socket> run(Deadline deadline) {
+  std::vector<Socket> run(Deadline deadline, Check check) {
     while (missing_ > 0) {
+      check();
       if (Clock::now() >= deadline) throw Timeout(describe_missing());
       wait();
       admit();
@@ -165,8 +166,8 @@ void present(const Socket& socket, const Handshake& self, Deadline deadline) {
 }
 
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
-                                 Deadline deadline) {
-  return Doorman(listener, self, first).run(deadline);
+                                 Deadline deadline, Check check) {
+  return Doorman(listener, self, first).run(deadline, check);
 }
 
 }  // namespace lockstep::comm::tcp

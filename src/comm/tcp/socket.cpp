@@ -134,8 +134,14 @@ Endpoint local_endpoint(const Socket& socket) {
   return {host, std::atoi(port)};
 }
 
-Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
+bool has_hung_up(const Socket& socket) {
+  pollfd entry{socket.descriptor(), POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
+Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
   do {
+    check();
     const AddressList addresses = resolve(endpoint);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next)
       if (Socket socket = try_connect(*address, deadline)) return socket;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/core/function_ref.hpp"
+
 namespace lockstep::comm::tcp {
 
 using Clock = std::chrono::steady_clock;
@@ -49,8 +51,15 @@ struct Endpoint {
 Socket listen_on(const Endpoint& endpoint);
 /// Where a socket is bound.
 Endpoint local_endpoint(const Socket& socket);
-/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address.
-Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+/// Called again and again while something is waited for; ends the wait by an exception.
+using Check = FunctionRef<void()>;
+inline constexpr auto check_nothing = [] {};
+
+/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address, or what
+/// `check` throws.
+Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = check_nothing);
+/// True if the peer has closed its end, or is gone.
+bool has_hung_up(const Socket& socket);
 /// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.
 /// Non-blocking, closed on exec, without Nagle's delay.
 std::optional<Socket> accept_from(const Socket& listener);

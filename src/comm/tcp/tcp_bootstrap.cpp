@@ -6,7 +6,6 @@
 #include "comm/tcp/handshake.hpp"
 #include "comm/tcp/local_socket.hpp"
 #include "comm/tcp/socket.hpp"
-#include "comm/tcp/tcp_transport.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
@@ -24,12 +23,13 @@ class TcpBootstrap final : public Bootstrap {
   int rank() const override { return job_.rank; }
   int size() const override { return job_.size; }
   std::string_view kind() const override { return "tcp"; }
-  std::vector<std::string> all_gather_bytes(std::string_view bytes) override;
+  std::string address() const override { return interface_; }
+  void check_peers() const override;
   // There is no launcher to call: the others see the connection close, and end by themselves.
   void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
-  std::unique_ptr<host::Transport> make_transport() override;
 
  private:
+  std::vector<std::string> exchange(std::string_view bytes) override;
   std::string interface_of(const tcp::Socket& socket) const;
   tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
   void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
@@ -40,7 +40,7 @@ class TcpBootstrap final : public Bootstrap {
   std::vector<tcp::Socket> sockets_;  // on rank 0 by rank; elsewhere only the one to rank 0
 };
 
-TcpBootstrap::TcpBootstrap(const TcpJob& job) : job_(job) {
+TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job) {
   const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
   const tcp::Endpoint meeting{job.address, job.port};
   if (job.rank == 0) {
@@ -81,7 +81,7 @@ std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
   return bytes;
 }
 
-std::vector<std::string> TcpBootstrap::all_gather_bytes(std::string_view bytes) {
+std::vector<std::string> TcpBootstrap::exchange(std::string_view bytes) {
   std::vector<std::string> all(static_cast<std::size_t>(job_.size));
   if (job_.rank != 0) {
     send(sockets_[0], bytes, 0);
@@ -96,12 +96,11 @@ std::vector<std::string> TcpBootstrap::all_gather_bytes(std::string_view bytes) 
   return all;
 }
 
-std::unique_ptr<host::Transport> TcpBootstrap::make_transport() {
-  // A token of its own for each mesh: connections of two meshes cannot be mixed up.
-  const std::string token = broadcast_bytes(job_.rank == 0 ? tcp::make_token() : "");
-  return std::make_unique<tcp::TcpTransport>(
-      tcp::MeshPlan{job_.rank, job_.size, interface_, token, job_.timeout},
-      [this](std::string_view own) { return all_gather_bytes(own); });
+// Nobody ends the connections of the rendezvous but by ending.
+void TcpBootstrap::check_peers() const {
+  for (std::size_t i = 0; i < sockets_.size(); ++i)
+    LOCKSTEP_CHECK(!sockets_[i] || !tcp::has_hung_up(sockets_[i]), comm::PeerFailure,
+                   "bootstrap: rank ", job_.rank == 0 ? i : 0, closed_words);
 }
 
 }  // namespace

@@ -52,6 +52,17 @@ struct TcpTransport::Batch {
     std::erase_if(receives, [](const ReceiveState& state) { return state.is_complete(); });
   }
 
+  // The peers that messages still go to or come from.
+  std::vector<int> missing() const {
+    std::vector<int> peers;
+    for (const SendState& state : sends) peers.push_back(state.peer);
+    for (const ReceiveState& state : receives) peers.push_back(state.message->peer);
+    std::ranges::sort(peers);
+    const auto [first, last] = std::ranges::unique(peers);
+    peers.erase(first, last);
+    return peers;
+  }
+
   template <class States, class PeerOf, class Pump>
   static void pump(States& states, int size, PeerOf peer_of, Pump pump_one) {
     std::vector<char> is_blocked(static_cast<std::size_t>(size));
@@ -62,7 +73,7 @@ struct TcpTransport::Batch {
   }
 };
 
-TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
+TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, Check check)
     : plan_(plan),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       is_mid_message_(static_cast<std::size_t>(plan.size)) {
@@ -72,10 +83,10 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
   const Handshake self{Purpose::data, plan.token, plan.rank, plan.size};
   std::vector<Socket> lower(static_cast<std::size_t>(plan.rank));
   for (std::size_t peer = 0; peer < lower.size(); ++peer) {
-    lower[peer] = connect_to(Endpoint::parse(endpoints[peer]), deadline);
+    lower[peer] = connect_to(Endpoint::parse(endpoints[peer]), deadline, check);
     present(lower[peer], self, deadline);
   }
-  sockets_ = accept_ranks(listener, self, plan.rank + 1, deadline);
+  sockets_ = accept_ranks(listener, self, plan.rank + 1, deadline, check);
   std::ranges::move(lower, sockets_.begin());
 }
 
@@ -106,16 +117,9 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
     });
     batch.end_receives(arrived);
     if (batch.sends.empty() && batch.receives.empty()) return;
-    if (Clock::now() > patience.deadline) {
-      host::TransferTimeout timeout;
-      for (const SendState& state : batch.sends) timeout.missing.push_back(state.peer);
-      for (const ReceiveState& state : batch.receives)
-        timeout.missing.push_back(state.message->peer);
-      std::ranges::sort(timeout.missing);
-      const auto [first, last] = std::ranges::unique(timeout.missing);
-      timeout.missing.erase(first, last);
-      throw timeout;
-    }
+    if (patience.deadline->may_be_over())
+      if (auto missing = batch.missing(); patience.deadline->is_over(missing))
+        throw host::TransferTimeout{std::move(missing)};
     poll_once(batch);
   }
 }

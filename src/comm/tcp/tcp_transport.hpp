@@ -24,7 +24,8 @@ class TcpTransport final : public host::Transport {
  public:
   /// Connects every pair. Every rank must call it.
   /// @param all_gather exchanges the listening endpoints.
-  TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather);
+  /// @param check ends the wait for the others by an exception.
+  TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, Check check = check_nothing);
 
   int rank() const override { return plan_.rank; }
   int size() const override { return plan_.size; }

@@ -6,6 +6,12 @@
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
+namespace {
+
+// So often a thread that waits looks at the deadline, which may come nearer meanwhile.
+constexpr auto longest_wait = std::chrono::milliseconds(50);
+
+}  // namespace
 
 ThreadHub::ThreadHub(int size)
     : size_(size),
@@ -66,12 +72,10 @@ void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<st
                            Condition condition) {
   while (!condition()) {
     if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
-    // system_clock waits are what ThreadSanitizer understands; the limit is checked on our clock.
-    const auto now = host::Clock::now();
-    if (now >= patience.deadline) throw host::TransferTimeout{{peers.begin(), peers.end()}};
-    const auto left =
-        std::min<host::Clock::duration>(patience.deadline - now, std::chrono::seconds(1));
-    changed.wait_until(lock, std::chrono::system_clock::now() + left);
+    if (patience.deadline->is_over(peers))
+      throw host::TransferTimeout{{peers.begin(), peers.end()}};
+    // system_clock waits are what ThreadSanitizer understands.
+    changed.wait_until(lock, std::chrono::system_clock::now() + longest_wait);
   }
 }
 

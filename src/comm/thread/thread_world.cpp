@@ -6,7 +6,7 @@
 
 #include "comm/failure.hpp"
 #include "comm/group_registry.hpp"
-#include "comm/host/host_backend.hpp"
+#include "comm/host/message_executor.hpp"
 #include "comm/thread/thread_transport.hpp"
 
 namespace lockstep::comm {
@@ -36,9 +36,9 @@ std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOpti
   const Registries registries = make_registries(ranks);
   std::vector<CommunicatorPtr> group;
   for (int rank = 0; rank < ranks; ++rank)
-    group.push_back(make_intrusive<Communicator>(std::make_unique<host::HostBackend>(
-        std::make_unique<ThreadTransport>(hub, rank), "world", options,
-        GroupMembership(registries[static_cast<std::size_t>(rank)]))));
+    group.push_back(make_intrusive<Communicator>(
+        host::make_message_backend(std::make_unique<ThreadTransport>(hub, rank), "world", options,
+                                   GroupMembership(registries[static_cast<std::size_t>(rank)]))));
   return group;
 }
 

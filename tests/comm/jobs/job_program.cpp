@@ -1,4 +1,4 @@
-// One rank of the jobs that job_test.cpp starts: does what its first argument says.
+// One rank of the jobs that the tests of this folder start: does what its first argument says.
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -90,6 +91,25 @@ int leave_early(ls::Session& session, ls::Communicator& group) {
     group.all_reduce(values.buffer()).synchronize();
   happen(session, [](auto&) {});
   return 0;
+}
+
+// The culprit leaves after a few collectives; the other rank then exchanges a message with it.
+int leave_before_a_message(ls::Session& session,
+                           const std::function<ls::comm::Work(const Values&)>& alone) {
+  const Values values(session, 200'000);
+  for (int step = 0; step < 20; ++step) session.world()->all_reduce(values.buffer()).synchronize();
+  if (session.rank() != culprit(session)) alone(values).synchronize();
+  happen(session, [](auto&) {});
+  return 0;
+}
+
+// Dies once the ranks have met, and before it is connected to rank 0 by what tells of its death.
+int vanish_while_joining() {
+  const auto bootstrap = ls::comm::make_bootstrap();
+  if (bootstrap->rank() != 1) return 3;
+  bootstrap->all_gather_bytes(".", "options of the session");
+  bootstrap->broadcast_bytes({}, 0, "address of the control channel");
+  std::_Exit(0);
 }
 
 int leave_part_early(ls::Session& session) {
@@ -237,6 +257,25 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
      }},
     {"leave", [](ls::Session& s) { return leave_early(s, *s.world()); }},
     {"leave-part", leave_part_early},
+    {"leave-receiver",
+     [](ls::Session& s) {
+       return leave_before_a_message(
+           s, [&](const Values& v) { return s.world()->receive(v.buffer(), culprit(s)); });
+     }},
+    {"leave-sender",
+     [](ls::Session& s) {
+       return leave_before_a_message(
+           s, [&](const Values& v) { return s.world()->send(v.buffer(), culprit(s)); });
+     }},
+    {"other-message",
+     [](ls::Session& s) {
+       const Values values(s, 1001);
+       if (s.rank() == 0) s.world()->send({values.buffer().data, 1000, ls::DType::f32}, 1);
+       happen(s, [](auto&) {});
+       if (s.rank() == 1) s.world()->receive(values.buffer(), 0).synchronize();
+       s.world()->barrier().synchronize();
+       return 0;
+     }},
     {"kill-at-exit", die_at_exit},
     {"stop", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSTOP); }); }},
     {"loop", [](ls::Session& s) { return train(s, [](auto&) { loop_for_ever(); }); }},
@@ -259,6 +298,7 @@ int main(int argc, char** argv) {
     ls::Session session(argc, argv);
     return train(session, [](auto&) { throw std::runtime_error("nobody catches this"); });
   }
+  if (mode == "vanish") return vanish_while_joining();
   const auto found = modes.find(mode);
   if (found == modes.end()) return 3;
   ls::SessionOptions options;

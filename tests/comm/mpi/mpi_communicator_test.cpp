@@ -35,8 +35,22 @@ TEST(MpiBootstrap, KnowsItsPlace) {
   EXPECT_TRUE(bootstrap.is_one_host());
   EXPECT_EQ(bootstrap.local_rank(), bootstrap.rank());
   EXPECT_EQ(bootstrap.peers().size(), static_cast<std::size_t>(bootstrap.size()));
-  EXPECT_EQ(bootstrap.broadcast_bytes(std::to_string(bootstrap.rank()), bootstrap.size() - 1),
-            std::to_string(bootstrap.size() - 1));
+  EXPECT_EQ(
+      bootstrap.broadcast_bytes(std::to_string(bootstrap.rank()), bootstrap.size() - 1, "rank"),
+      std::to_string(bootstrap.size() - 1));
+}
+
+TEST(MpiBootstrap, RefusesRanksThatExchangeDifferentThings) {
+  Bootstrap& bootstrap = testing::test_bootstrap();
+  if (bootstrap.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const std::string label = bootstrap.rank() == 0 ? "devices" : "cores";
+  try {
+    bootstrap.all_gather_bytes("1", label);
+    FAIL() << "no error";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("the devices"),
+                                               ::testing::HasSubstr("the cores")));
+  }
 }
 
 TEST(MpiBootstrap, MakesACommunicatorOfItsOwnKind) {
@@ -45,6 +59,39 @@ TEST(MpiBootstrap, MakesACommunicatorOfItsOwnKind) {
     EXPECT_EQ(group.rank(), testing::test_bootstrap().rank());
   });
 }
+
+TEST(CommunicatorBackends, AreChosenByName) {
+  testing::with_world([](Communicator& group) { EXPECT_EQ(group.backend(), "tcp"); },
+                      {.backend = "tcp"});
+  const auto make = [](const std::string& name) {
+    return make_communicator(testing::test_bootstrap(), cpu, {.backend = name});
+  };
+  EXPECT_THROW(make("pigeons"), InvalidArgument);
+  if (testing::test_bootstrap().size() == 1) return;
+  EXPECT_THROW(make("self"), Unsupported);
+}
+
+TEST(CommunicatorBackends, MustBeTheSameOnEveryRank) {
+  Bootstrap& bootstrap = testing::test_bootstrap();
+  if (bootstrap.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  try {
+    make_communicator(bootstrap, cpu, {.backend = bootstrap.rank() == 1 ? "tcp" : "mpi"});
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("mpi on rank 0 but tcp on rank 1"));
+  }
+}
+
+/// Ranks that MPI brought together, and that exchange data over sockets.
+struct TcpOverMpi {
+  static void run(const std::function<void(Communicator&)>& body,
+                  const CommunicatorOptions& options) {
+    CommunicatorOptions over_tcp = options;
+    over_tcp.backend = "tcp";
+    testing::with_world(body, over_tcp);
+  }
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpOverMpi, CommunicatorContract, TcpOverMpi);
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator_backend.hpp"
+#include "comm/control/signature_comparison.hpp"
+#include "comm/group_registry.hpp"
+#include "lockstep/comm/bootstrap.hpp"
+
+/// @file
+/// Ways in which the ranks of a job exchange tensors, and how one is chosen.
+
+namespace lockstep::comm {
+
+/// Where a communicator tells what it calls, if its backend does not compare that; null: nowhere.
+using ComparisonPtr = IntrusivePtr<control::SignatureComparison>;
+
+/// A group that is to be made of all ranks of a job.
+struct WorldPlan {
+  Bootstrap& bootstrap;  ///< for exchanges while it is made, and as long as it lives
+  Device device;
+  const CommunicatorOptions& options;
+  GroupMembership membership;  ///< made before anything is exchanged; the backend's to keep
+  ComparisonPtr comparison;
+};
+
+/// What a backend's folder defines, as `const BackendFactory& NAME_backend()`.
+struct BackendFactory {
+  std::string_view name;  ///< see CommunicatorOptions::backend
+  /// Why the backend cannot serve a job on a device; empty if it can. Alike on all ranks.
+  std::string (*refusal)(const Bootstrap& bootstrap, Device device);
+  /// Makes this rank's end; every rank calls it.
+  std::unique_ptr<CommunicatorBackend> (*make)(WorldPlan&& plan);
+};
+
+/// Adds a backend from outside the library. It is taken where it is asked for by name.
+void add_backend(const BackendFactory& factory);
+
+/// As the public make_communicator, for a job that compares signatures.
+CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
+                                  const CommunicatorOptions& options,
+                                  const ComparisonPtr& comparison);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm::host {
+
+using Clock = std::chrono::steady_clock;
+
+/// When to give up what is under way. Another thread may bring it forward for one rank, as when
+/// that has left and nothing can come from it but what is on its way.
+class Deadline {
+ public:
+  /// Never.
+  Deadline() = default;
+
+  /// Of something new, whoever it waits for.
+  void set(Clock::time_point at) {
+    const std::lock_guard lock(mutex_);
+    by_rank_.clear();
+    last_.store(at);
+    nearest_.store(at);
+  }
+  /// For what waits for a rank.
+  void bring_forward(int rank, Clock::time_point at) {
+    const std::lock_guard lock(mutex_);
+    by_rank_.emplace_back(rank, at);
+    nearest_.store(std::min(nearest_.load(), at));
+  }
+
+  /// False as long as `is_over` is, whoever is waited for; costs no more than a look at the clock.
+  bool may_be_over() const { return Clock::now() >= nearest_.load(); }
+  /// True if waiting for any of these ranks should end.
+  bool is_over(std::span<const int> ranks) const {
+    const auto now = Clock::now();
+    if (now < nearest_.load()) return false;
+    if (now >= last_.load()) return true;
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(by_rank_, [&](const auto& entry) {
+      return now >= entry.second && std::ranges::find(ranks, entry.first) != ranks.end();
+    });
+  }
+
+ private:
+  std::atomic<Clock::time_point> last_{Clock::time_point::max()},
+      nearest_{Clock::time_point::max()};
+  mutable std::mutex mutex_;
+  std::vector<std::pair<int, Clock::time_point>> by_rank_;
+};
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/host/deadline.hpp"
+#include "comm/operation.hpp"
+#include "comm/split.hpp"
+
+/// @file
+/// The seam below HostBackend: what moves the data of operations on host memory. Messages between
+/// pairs of ranks are one way (MessageExecutor), memory that all ranks map is another.
+
+namespace lockstep::comm::host {
+
+/// A run that did not end in time; `missing` are the ranks it waited for.
+struct TransferTimeout {
+  std::vector<int> missing;
+};
+
+/// A rank that hung up in the middle of a run: it left the group, or was lost.
+struct PeerGone {
+  int peer;
+};
+
+/// Carries out the operations of one group. HostBackend gives it a thread, the order of the
+/// operations, their deadlines, and what becomes of failures. One thread at a time runs; `abort`
+/// may come from any.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Name of the backend: see Communicator::backend.
+  virtual std::string_view kind() const = 0;
+
+  /// Runs operations that start as one to their end: sends and receives side by side, those of one
+  /// pair in order, then the collectives in order. Compares what the ranks call where the group's
+  /// options say so.
+  /// @param deadline may come nearer meanwhile, so waiting looks at it again and again.
+  /// @throws Mismatch, TransferTimeout, PeerGone, PeerFailure after an abort, or a library's error.
+  virtual void run(std::span<const Operation> operations, const Deadline& deadline) = 0;
+
+  /// Makes `run` throw a PeerFailure with this reason, here and at the other ranks.
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+  /// After a run that failed, once the other ranks were told: nothing uses the operations' memory
+  /// any more when it returns, as far as that can be had.
+  virtual void settle() {}
+
+  /// After a Mismatch: true if every rank has found it by itself, in the same words.
+  virtual bool is_mismatch_seen_by_all() const { return false; }
+
+  /// See CommunicatorBackend::split.
+  virtual std::unique_ptr<Executor> split(const SplitPlan& plan) = 0;
+};
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,41 @@
+#include "comm/host/message_executor.hpp"
+
+#include <utility>
+
+#include "comm/host/host_backend.hpp"
+
+namespace lockstep::comm::host {
+
+MessageExecutor::MessageExecutor(std::unique_ptr<Transport> transport, std::string group,
+                                 bool check_signatures)
+    : transport_(std::move(transport)),
+      collectives_(*transport_, std::move(group), check_signatures),
+      check_signatures_(check_signatures) {}
+
+void MessageExecutor::settle() {
+  if (!transport_->settle()) collectives_.abandon_buffers();
+}
+
+// Where all ranks compare all signatures, each finds a mismatch by itself. A pair's is known to one
+// of the two, and to nobody else who waits for them.
+bool MessageExecutor::is_mismatch_seen_by_all() const {
+  return check_signatures_ && collectives_.all_are_collective();
+}
+
+std::unique_ptr<Executor> MessageExecutor::split(const SplitPlan& plan) {
+  auto transport = transport_->split(plan.color, plan.members, plan.all_gather);
+  if (!transport) return nullptr;
+  return std::make_unique<MessageExecutor>(std::move(transport), plan.name, check_signatures_);
+}
+
+std::unique_ptr<CommunicatorBackend> make_message_backend(std::unique_ptr<Transport> transport,
+                                                          std::string name,
+                                                          const CommunicatorOptions& options,
+                                                          GroupMembership membership) {
+  auto executor =
+      std::make_unique<MessageExecutor>(std::move(transport), name, options.check_signatures);
+  return std::make_unique<HostBackend>(std::move(executor), std::move(name), options,
+                                       std::move(membership));
+}
+
+}  // namespace lockstep::comm::host

@@ -1,0 +1,34 @@
+#include <utility>
+
+#include "comm/backends.hpp"
+#include "comm/host/message_executor.hpp"
+#include "comm/mpi/mpi_bootstrap.hpp"
+#include "comm/mpi/mpi_call.hpp"
+#include "comm/mpi/mpi_transport.hpp"
+
+// The backend of MPI's messages, for ranks that MPI started.
+
+namespace lockstep::comm {
+namespace {
+
+std::string refusal(const Bootstrap& bootstrap, Device device) {
+  if (!device.is_cpu()) return "it works on host memory";
+  return dynamic_cast<const MpiBootstrap*>(&bootstrap) ? "" : "MPI did not start these ranks";
+}
+
+std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(dynamic_cast<MpiBootstrap&>(plan.bootstrap).communicator(), &copy),
+            "MPI_Comm_dup");
+  return host::make_message_backend(std::make_unique<MpiTransport>(copy), "world", plan.options,
+                                    std::move(plan.membership));
+}
+
+}  // namespace
+
+const BackendFactory& mpi_backend() {
+  static const BackendFactory factory{"mpi", refusal, make};
+  return factory;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,65 @@
+// Jobs of which a rank leaves in good order while others need it.
+
+#include "comm/jobs/jobs.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+TEST_P(MpiFaults, RankThatLeavesEarlyFailsTheOthersCollectives) {
+  const auto result = job(3, "leave");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
+  EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
+}
+
+TEST(MpiJob, RankZeroMayBeTheOneThatLeavesEarly) {
+  const auto result = mpi_job(3, "leave --device cpu", "JOB_CULPRIT=0");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 0 left world after 20 collectives"));
+}
+
+TEST(MpiJob, RankThatLeavesAPartEarlyFailsItsCollectives) {
+  const auto result = mpi_job(3, "leave-part --device cpu");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world/0.0 after 20 collectives"));
+}
+
+TEST(TcpJob, RankThatLeavesEarlyFailsTheOthersCollectives) {
+  const auto result = tcp_job(3, "leave");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
+}
+
+TEST_P(MpiFaults, RankThatLeavesEarlyFailsMessagesToAndFromIt) {
+  for (const std::string mode : {"leave-receiver", "leave-sender"}) {
+    const auto result = job(2, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives")) << mode;
+  }
+}
+
+TEST(TcpJob, RankThatLeavesEarlyFailsMessagesFromIt) {
+  const auto result = tcp_job(2, "leave-receiver");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
+}
+
+// Its rank leaves as if all were well.
+TEST(MpiJob, CollectiveThatFailsUnwaitedEndsTheJob) {
+  for (const std::string mode : {"alone", "alone-in-part"}) {
+    const auto result = mpi_job(3, mode + " --device cpu");
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("left world")) << mode;
+  }
+}
+
+TEST(TcpJob, CollectiveThatFailsUnwaitedEndsTheJob) {
+  for (const std::string mode : {"alone", "alone-in-part"}) {
+    const auto result = tcp_job(3, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("left world")) << mode;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,172 @@
+// Jobs as launchers start them, rightly or wrongly.
+
+#include <thread>
+
+#include "comm/jobs/jobs.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+class MpiJob : public ::testing::TestWithParam<int> {};
+
+TEST_P(MpiJob, SumsOverAllRanks) {
+  const int ranks = GetParam();
+  const auto result = mpi_job(ranks, "sum --device cpu");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string name = std::to_string(rank) + " of " + std::to_string(ranks);
+    EXPECT_THAT(result.output, HasSubstr("rank " + name + " (mpi), local " + name));
+  }
+  EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+            static_cast<std::size_t>(ranks));
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, MpiJob, ::testing::Values(1, 2, 3, 4));
+
+TEST(MpiJobOnGpus, SumsOverNccl) {
+  for (const int ranks : {1, 2, 4}) {
+    const std::string reason = missing("cuda", ranks);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    const auto result = mpi_job(ranks, "sum --device cuda");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(nccl)"), static_cast<std::size_t>(ranks));
+    EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+              static_cast<std::size_t>(ranks))
+        << result.output;
+  }
+}
+
+// Slurm's --gpus-per-task=1: all ranks call their GPU number 0.
+TEST(MpiJobOnGpus, TakesRanksThatSeeOneGpuEach) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto rank = [](int gpu) {
+    return " -np 1 env CUDA_VISIBLE_DEVICES=" + std::to_string(gpu) +
+           " LOCKSTEP_SIM_DEVICES=1 LOCKSTEP_SIM_FIRST_DEVICE=" + std::to_string(gpu) + " " +
+           program + " sum --device cuda";
+  };
+  const std::string mpiexec = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none";
+  const auto apart = run_command(mpiexec + rank(0) + " :" + rank(1));
+  EXPECT_EQ(apart.exit_code, 0) << apart.output;
+  EXPECT_EQ(occurrences(apart.output, "sum 1"), 2u) << apart.output;
+  const auto same = run_command(mpiexec + rank(1) + " :" + rank(1));
+  EXPECT_EQ(same.exit_code, 2) << same.output;
+  EXPECT_THAT(same.output, AllOf(HasSubstr("rank 1 on host"), HasSubstr("needs its own")));
+}
+
+TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
+  const auto result = run_command("OMPI_COMM_WORLD_SIZE=2 " + program + " sum");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("started 2 ranks, but MPI sees 1"));
+}
+
+TEST(MpiLaunch, WarnsOnceOfRanksThatShareCores) {
+  const std::string both = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 taskset -c 0 " +
+                           program + " sum --device cpu";
+  const auto result = run_command("OMP_NUM_THREADS=2 " + both);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "4 threads of 2 ranks share 1 core,"), 1u) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("set OMP_NUM_THREADS=1"));
+  EXPECT_EQ(occurrences(run_command("OMP_NUM_THREADS=1 " + both).output, "warning"), 0u);
+}
+
+TEST(MpiLaunch, WarnsOfCoresThatBindingLeavesIdle) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core cannot be left idle";
+  const auto run = [](const std::string& binding) {
+    return run_command("env -u OMP_NUM_THREADS " + std::string(LOCKSTEP_MPIEXEC) + " --bind-to " +
+                       binding + " -np 1 " + program + " sum --device cpu");
+  };
+  const auto bound = run("core");
+  EXPECT_EQ(bound.exit_code, 0) << bound.output;
+  EXPECT_THAT(bound.output, HasSubstr("--bind-to none"));
+  EXPECT_EQ(occurrences(run("none").output, "warning"), 0u);
+}
+
+TEST(MpiLaunch, RefusesAnUnknownDeviceOnce) {
+  const auto result = mpi_job(2, "sum --device tpu");
+  expect_quick_failure(result);
+  EXPECT_EQ(occurrences(result.output, "got 'tpu'"), 1u) << result.output;
+}
+
+TEST(TcpJob, SumsOverTwoAndThreeRanks) {
+  for (const int ranks : {2, 3}) {
+    const auto result = tcp_job(ranks, "sum");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(tcp)"), static_cast<std::size_t>(ranks))
+        << result.output;
+    EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+              static_cast<std::size_t>(ranks));
+  }
+}
+
+TEST(TcpJob, RankWithAnotherTokenIsTurnedAway) {
+  const int port = free_port();
+  const auto result =
+      run_command(tcp_rank(0, 2, port, "sum") + " & first=$!; " +
+                  tcp_rank(1, 2, port, "sum", "guess") + "; code=$?; kill $first; exit $code");
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("another job token"));
+}
+
+TEST(TcpJob, RefusesContradictoryEnvironments) {
+  const auto expect_refusal = [](const std::string& environment, const std::string& words) {
+    const auto result = run_command(environment + " " + program + " sum");
+    EXPECT_EQ(result.exit_code, 2) << environment;
+    EXPECT_THAT(result.output, HasSubstr(words)) << environment;
+  };
+  expect_refusal("RANK=0", "WORLD_SIZE is not");
+  expect_refusal("WORLD_SIZE=2", "RANK");
+  expect_refusal("WORLD_SIZE=2 RANK=2 MASTER_PORT=1 MASTER_ADDR=x", "RANK must be a number");
+  expect_refusal("WORLD_SIZE=two RANK=0", "WORLD_SIZE must be a number");
+  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=99999 MASTER_ADDR=127.0.0.1", "MASTER_PORT");
+  expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=10.0.0.1",
+                 "LOCKSTEP_JOB_TOKEN");
+  expect_refusal(
+      "TORCHELASTIC_RUN_ID=none LOCAL_WORLD_SIZE=1 WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 "
+      "MASTER_ADDR=10.0.0.1",
+      "torchrun's run id is no secret");
+}
+
+// One rank as torchrun starts it on a single host, where the run id has its default.
+std::string torchrun_rank(int rank, int size, int port) {
+  return "TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True RANK=" + std::to_string(rank) +
+         " LOCAL_RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
+         " LOCAL_WORLD_SIZE=" + std::to_string(size) + " MASTER_ADDR=a.host.with.any.name" +
+         " MASTER_PORT=" + std::to_string(port) + " " + program + " sum --device cpu";
+}
+
+TEST(TcpJob, RanksOfOneHostNeedNoTokenAndNoName) {
+  const int port = free_port();
+  const auto result =
+      run_command(torchrun_rank(1, 3, port) + " & " + torchrun_rank(2, 3, port) + " & " +
+                  torchrun_rank(0, 3, port) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 3,"), 3u) << result.output;
+}
+
+TEST(TcpJob, RunsOverIpv6) {
+  try {
+    comm::tcp::listen_on({"::1", 0});
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no IPv6 here: " << error.what();
+  }
+  const int port = free_port();
+  const auto rank = [&](int number) {
+    return "LOCKSTEP_JOB_TOKEN=secret WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=" +
+           std::to_string(port) + " RANK=" + std::to_string(number) + " " + program +
+           " sum --device cpu";
+  };
+  const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
+TEST(SingleJob, NeedsNoLauncher) {
+  const auto result = run_command(program + " sum --device cpu");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("rank 0 of 1 (self)"));
+  EXPECT_THAT(run_command(program + " refuse-all").output,
+              AllOf(HasSubstr("error: steps must be positive"), Not(HasSubstr("[rank"))));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
