@@ -10,7 +10,7 @@ std::span<const Fault> faults() {
       {.name = "communication-ignores-backward",
        .what = "the communication stream does not wait for the backward stream",
        .kind = "race",
-       .places = {"ncclAllReduce", "NcclBackend::submit", "Reducer::launch",
+       .places = {"ncclAllReduce", "NcclBackend::submit", "parallel/bucket_reduction.cpp",
                   "gradient of 0.weight"},
        .run = communication_ignores_backward},
       {.name = "optimizer-ignores-all-reduce",
