@@ -1,7 +1,7 @@
 // Attention of a GPT layer, forward and forward + backward, on every CPU backend and dtype.
 // GFLOP/s count the products of the causal half only.
 
-#include "backend/attention.hpp"
+#include "arguments/attention.hpp"
 
 #include <cmath>
 #include <random>
@@ -44,18 +44,31 @@ class Heads {
   ArrayView view_;
 };
 
-void run(const benchmark::Report& report, backend::Attention& attention, std::string_view backend,
-         DType dtype, const Case& c) {
+void run(const benchmark::Report& report, const kernels::AttentionKernels& attention,
+         std::string_view backend, DType dtype, const Case& c) {
   const Heads q(dtype, c), k(dtype, c), v(dtype, c), out(dtype, c), dout(dtype, c);
   const Heads dq(dtype, c), dk(dtype, c), dv(dtype, c);
   std::vector<float> totals(static_cast<std::size_t>(c.n * c.h * c.t));
   const ArrayView lse{totals.data(), DType::f32, {c.n, c.h, c.t}, {c.h * c.t, c.t, 1}};
-  const backend::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.d)),
+  const kernels::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.d)),
                                           .causal = true};
-  const auto forward =
-      benchmark::measure([&] { attention.forward(out, lse, q, k, v, {}, options, {}); });
-  const auto backward = benchmark::measure(
-      [&] { attention.backward(dq, dk, dv, dout, q, k, v, out, lse, {}, options, {}); });
+  const auto forward = benchmark::measure([&] {
+    attention.forward({.out = out, .lse = lse, .q = q, .k = k, .v = v, .options = options},
+                      StreamRef{});
+  });
+  const auto backward = benchmark::measure([&] {
+    attention.backward({.dq = dq,
+                        .dk = dk,
+                        .dv = dv,
+                        .dout = dout,
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .out = out,
+                        .lse = lse,
+                        .options = options},
+                       StreamRef{});
+  });
   const double product = static_cast<double>(c.n * c.h * c.t * c.t * c.d);  // 2 x half
   report.add({{"case", "N" + std::to_string(c.n) + " H" + std::to_string(c.h) + " T" +
                            std::to_string(c.t) + " D" + std::to_string(c.d)},
@@ -78,7 +91,7 @@ int main(int argc, char** argv) {
     for (const auto& each : backend::cpu_backends()) {
       backend::use_cpu_backend(each);
       for (const DType dtype : {DType::f32, DType::bf16})
-        for (const Case& c : cases) run(report, *backend::of(cpu).attention, each, dtype, c);
+        for (const Case& c : cases) run(report, backend::of(cpu).attention, each, dtype, c);
     }
     if (threads == 1) break;
   }

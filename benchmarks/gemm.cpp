@@ -1,7 +1,7 @@
 // Matrix products of a linear layer and of attention, on every CPU backend, dtype and thread count.
 // GFLOP/s count two operations a multiply-add. The "square" case is the ceiling for the others.
 
-#include "backend/gemm.hpp"
+#include "arguments/gemm.hpp"
 
 #include <random>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace {
 
 using namespace lockstep;
-using backend::Epilogue;
+using kernels::Epilogue;
 
 /// A product out [rows, columns] = a [rows, depth] @ b [depth, columns].
 struct Case {
@@ -67,13 +67,13 @@ void run(const benchmark::Report& report, const backend::Backend& backend, DType
   const Matrix b(dtype, c.depth, c.columns, c.transposed_b);
   const Matrix out(dtype, c.rows, c.columns, false), aux(dtype, c.rows, c.columns, false);
   const Matrix bias(dtype, 1, c.columns, false);
-  const backend::GemmCall call{.out = out.view(),
-                               .a = a.view(),
-                               .b = b.view(),
-                               .epilogue = c.epilogue,
-                               .bias = {bias.view().data, dtype, {c.columns}, {1}},
-                               .aux = aux.view()};
-  const auto timing = benchmark::measure([&] { backend.gemm->gemm(call, {}); });
+  const kernels::GemmArguments call{.out = out.view(),
+                                    .a = a.view(),
+                                    .b = b.view(),
+                                    .epilogue = c.epilogue,
+                                    .bias = {bias.view().data, dtype, {c.columns}, {1}},
+                                    .aux = aux.view()};
+  const auto timing = benchmark::measure([&] { backend.gemm.multiply(call, StreamRef{}); });
   const double work = 2.0 * static_cast<double>(c.rows * c.columns * c.depth);
   report.add({{"case", c.name},
               {"backend", backend.name},

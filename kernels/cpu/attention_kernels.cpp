@@ -16,7 +16,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
-namespace lockstep::kernels {
+namespace lockstep::host {
 namespace {
 
 constexpr std::int64_t depth_block = 256;  // a block of b's panel stays in the first-level cache
@@ -194,9 +194,9 @@ LOCKSTEP_ALWAYS_INLINE void score_gradients(const Strip& strip, const float* pro
   target_attribute void score_gradients_all(const Strip& s, const float* p) {                      \
     score_gradients<bytes>(s, p);                                                                  \
   }                                                                                                \
-  constexpr AttentionKernels table{bytes / 4,          rows,        multiply_all,                  \
-                                   transpose_all,      softmax_all, probabilities_all,             \
-                                   score_gradients_all};                                           \
+  constexpr AttentionLoops table{bytes / 4,          rows,        multiply_all,                    \
+                                 transpose_all,      softmax_all, probabilities_all,               \
+                                 score_gradients_all};                                             \
   }
 #if defined(__x86_64__)
 LOCKSTEP_ATTENTION_KERNELS(
@@ -208,7 +208,7 @@ LOCKSTEP_ATTENTION_KERNELS(avx2, __attribute__((target("avx2,fma"))), 32, 4)
 LOCKSTEP_ATTENTION_KERNELS(baseline, , 16, 4)
 #undef LOCKSTEP_ATTENTION_KERNELS
 
-const AttentionKernels& choose([[maybe_unused]] std::string_view isa) {
+const AttentionLoops& choose([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
   if (isa == "avx512") return avx512::table;
   if (isa == "avx2") return avx2::table;
@@ -218,9 +218,9 @@ const AttentionKernels& choose([[maybe_unused]] std::string_view isa) {
 
 }  // namespace
 
-const AttentionKernels& attention_kernels() {
-  static const AttentionKernels& kernels = choose(host::isa_name());
+const AttentionLoops& attention_loops() {
+  static const AttentionLoops& kernels = choose(isa_name());
   return kernels;
 }
 
-}  // namespace lockstep::kernels
+}  // namespace lockstep::host

@@ -7,7 +7,7 @@
 /// against all keys as [keys, queries]: queries lie in vector lanes, so that maxima and sums over
 /// keys need no steps across lanes, and no product needs a packed operand.
 
-namespace lockstep::kernels {
+namespace lockstep::host {
 
 /// A matrix operand; element (i, j) is at data[i * row + j * column].
 struct StridedMatrix {
@@ -34,7 +34,7 @@ struct Strip {
 };
 
 /// The loops for one instruction set.
-struct AttentionKernels {
+struct AttentionLoops {
   int lanes;     ///< floats of a vector
   int row_unit;  ///< rows of a register tile
   void (*multiply)(const TileProduct& product);
@@ -50,6 +50,6 @@ struct AttentionKernels {
 };
 
 /// The loops of the instruction set in use (host::isa_name).
-const AttentionKernels& attention_kernels();
+const AttentionLoops& attention_loops();
 
-}  // namespace lockstep::kernels
+}  // namespace lockstep::host

@@ -6,7 +6,7 @@
 #include "cpu/loops.hpp"
 #include "lockstep/core/macros.hpp"
 
-namespace lockstep::kernels {
+namespace lockstep::host {
 namespace {
 
 template <class T, int bytes>
@@ -73,11 +73,11 @@ GemmKernel<T> choose([[maybe_unused]] std::string_view isa) {
 
 template <class T>
 const GemmKernel<T>& gemm_kernel() {
-  static const GemmKernel<T> kernel = choose<T>(host::isa_name());
+  static const GemmKernel<T> kernel = choose<T>(isa_name());
   return kernel;
 }
 
 template const GemmKernel<float>& gemm_kernel<float>();
 template const GemmKernel<double>& gemm_kernel<double>();
 
-}  // namespace lockstep::kernels
+}  // namespace lockstep::host

@@ -6,7 +6,7 @@
 /// The innermost loop of a matrix product: one register tile, chosen for the instruction set at
 /// run time. The blocking around it follows Goto and van de Geijn 2008.
 
-namespace lockstep::kernels {
+namespace lockstep::host {
 
 /// A register tile of `rows` x `columns` over packed panels.
 template <class T>
@@ -21,4 +21,4 @@ struct GemmKernel {
 template <class T>
 const GemmKernel<T>& gemm_kernel();
 
-}  // namespace lockstep::kernels
+}  // namespace lockstep::host

@@ -4,48 +4,15 @@
 namespace lockstep::cuda_kernels {
 namespace {
 
-struct Range {
-  std::int64_t begin, end;
-};
-
-/// Positions of the input that window i covers, clipped to the image.
-__device__ Range window(const PoolAxis& axis, std::int64_t i) {
-  if (axis.adaptive) return {i * axis.in / axis.out, ((i + 1) * axis.in + axis.out - 1) / axis.out};
-  const std::int64_t start = i * axis.stride - axis.padding;
-  const std::int64_t end = start + axis.kernel < axis.in ? start + axis.kernel : axis.in;
-  const std::int64_t begin = start > 0 ? start : 0;
-  return {begin, end > begin ? end : begin};
-}
-
-/// Windows that cover position `at` of the input.
-__device__ Range covering(const PoolAxis& axis, std::int64_t at) {
-  if (axis.adaptive) {
-    const std::int64_t end = ((at + 1) * axis.out + axis.in - 1) / axis.in;
-    return {at * axis.out / axis.in, end < axis.out ? end : axis.out};
-  }
-  const std::int64_t padded = at + axis.padding;
-  const std::int64_t first = padded - axis.kernel + 1;
-  const std::int64_t end = padded / axis.stride + 1;
-  return {first > 0 ? (first + axis.stride - 1) / axis.stride : 0, end < axis.out ? end : axis.out};
-}
-
-/// Extent of window i within the padded image.
-__device__ std::int64_t padded_extent(const PoolAxis& axis, std::int64_t i) {
-  const std::int64_t start = i * axis.stride - axis.padding;
-  const std::int64_t limit = axis.in + axis.padding;
-  const std::int64_t end = start + axis.kernel < limit ? start + axis.kernel : limit;
-  return end > start ? end - start : 0;
-}
+using functional::pool_window;
+using functional::pool_windows_over;
+using functional::PoolRange;
 
 /// What the sum of window (i, j) is divided by.
 __device__ std::int64_t divisor(const PoolWindows& windows, std::int64_t i, std::int64_t j) {
-  const PoolAxis& vertical = windows.axis[0];
-  const PoolAxis& horizontal = windows.axis[1];
-  if (windows.count_padding) return padded_extent(vertical, i) * padded_extent(horizontal, j);
-  const Range rows = window(vertical, i);
-  const Range columns = window(horizontal, j);
-  const std::int64_t covered = (rows.end - rows.begin) * (columns.end - columns.begin);
-  return covered > 0 ? covered : 1;
+  return functional::pool_divisor(
+      functional::pool_extent(windows.axis[0], i, windows.count_padding),
+      functional::pool_extent(windows.axis[1], j, windows.count_padding));
 }
 
 template <class T>
@@ -55,38 +22,24 @@ __global__ void __launch_bounds__(image_threads)
   using A = AccumulateType<T>;
   for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
     const Place at = out.place(i);
-    const Range rows = window(windows.axis[0], at.h);
-    const Range columns = window(windows.axis[1], at.w);
-    A best = -A(__builtin_huge_valf());
-    std::int64_t where = -1;
+    const PoolRange rows = pool_window(windows.axis[0], at.h);
+    const PoolRange columns = pool_window(windows.axis[1], at.w);
+    functional::PoolMaximum<A> largest;
     for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-        const A value = convert<A>(x[in.offset({at.n, at.c, h, w})]);
-        const bool first_nan = value != value && best == best;
-        if (where >= 0 && !(value > best) && !first_nan) continue;
-        best = value;
-        where = h * in.extent[3] + w;
-      }
-    y[out.offset(at)] = convert<T>(best);
-    index[out.offset(at)] = where;
+      for (std::int64_t w = columns.begin; w < columns.end; ++w)
+        largest.take(convert<A>(x[in.offset({at.n, at.c, h, w})]), h * in.extent[3] + w);
+    y[out.offset(at)] = convert<T>(largest.value);
+    index[out.offset(at)] = largest.index;
   }
 }
 
-/// The sum of term(h, w) over a rectangle, compensated (Kahan 1965): one thread adds a whole
-/// window.
+/// The sum of term(h, w) over a rectangle.
 template <class A, class Term>
-__device__ A sum_over(Range rows, Range columns, Term term) {
-  A sum = 0;
-  A lost = 0;
+__device__ A sum_over(PoolRange rows, PoolRange columns, Term term) {
+  functional::PoolSum<A> total;
   for (std::int64_t h = rows.begin; h < rows.end; ++h)
-    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-      const A value = term(h, w);
-      const A next = sum + (value - lost);
-      // Infinities and NaN stay what they are.
-      lost = next - next == A(0) ? (next - sum) - (value - lost) : A(0);
-      sum = next;
-    }
-  return sum;
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) total.add(term(h, w));
+  return total.sum;
 }
 
 /// Input positions gather from the windows that cover them and took their maximum there.
@@ -100,7 +53,8 @@ struct MaxPoolBackward {
   const std::int64_t* index;
 
   __device__ A operator()(const Place& at) const {
-    return sum_over<A>(covering(windows.axis[0], at.h), covering(windows.axis[1], at.w),
+    return sum_over<A>(pool_windows_over(windows.axis[0], at.h),
+                       pool_windows_over(windows.axis[1], at.w),
                        [&](std::int64_t h, std::int64_t w) {
                          const std::int64_t from = out.offset({at.n, at.c, h, w});
                          const bool taken = index[from] == at.h * width + at.w;
@@ -117,10 +71,11 @@ struct AveragePool {
   const T* x;
 
   __device__ A operator()(const Place& at) const {
-    const A sum = sum_over<A>(window(windows.axis[0], at.h), window(windows.axis[1], at.w),
-                              [&](std::int64_t h, std::int64_t w) {
-                                return convert<A>(x[in.offset({at.n, at.c, h, w})]);
-                              });
+    const A sum =
+        sum_over<A>(pool_window(windows.axis[0], at.h), pool_window(windows.axis[1], at.w),
+                    [&](std::int64_t h, std::int64_t w) {
+                      return convert<A>(x[in.offset({at.n, at.c, h, w})]);
+                    });
     return sum / static_cast<A>(divisor(windows, at.h, at.w));
   }
 };
@@ -133,7 +88,8 @@ struct AveragePoolBackward {
   const T* dy;
 
   __device__ A operator()(const Place& at) const {
-    return sum_over<A>(covering(windows.axis[0], at.h), covering(windows.axis[1], at.w),
+    return sum_over<A>(pool_windows_over(windows.axis[0], at.h),
+                       pool_windows_over(windows.axis[1], at.w),
                        [&](std::int64_t h, std::int64_t w) {
                          return convert<A>(dy[out.offset({at.n, at.c, h, w})]) /
                                 static_cast<A>(divisor(windows, h, w));
@@ -143,38 +99,37 @@ struct AveragePoolBackward {
 
 }  // namespace
 
-void max_pool(const ArrayView& y, const ArrayView& index, const ArrayView& x,
-              const PoolWindows& windows, StreamRef stream) {
-  dispatch_floating(y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(y.numel(), image_threads), image_threads, 0, max_pool_kernel<T>,
-           Image(y), Image(x), windows, y.as<T>(), index.as<std::int64_t>(), x.as<T>());
+void max_pool(const kernels::MaxPoolArguments& a, StreamRef stream) {
+  const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
+  dispatch_floating(a.y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
+    launch(stream, grid_for(a.y.numel(), image_threads), image_threads, 0, max_pool_kernel<T>,
+           Image(a.y), Image(a.x), windows, a.y.as<T>(), a.index.as<std::int64_t>(), a.x.as<T>());
   });
 }
 
-void max_pool_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& index,
-                       const PoolWindows& windows, StreamRef stream) {
-  dispatch_floating(dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
-    launch_gather<T>(dx,
-                     MaxPoolBackward<T>{.windows = windows,
-                                        .out = Image(dy),
-                                        .width = dx.shape[3],
-                                        .dy = dy.as<T>(),
-                                        .index = index.as<std::int64_t>()},
+void max_pool_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef stream) {
+  dispatch_floating(a.dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
+    launch_gather<T>(a.dx,
+                     MaxPoolBackward<T>{.windows = windows_of(a.geometry, a.dy, a.dx),
+                                        .out = Image(a.dy),
+                                        .width = a.dx.shape[3],
+                                        .dy = a.dy.as<T>(),
+                                        .index = a.index.as<std::int64_t>()},
                      stream);
   });
 }
 
-void average_pool(const ArrayView& y, const ArrayView& x, const PoolWindows& windows,
-                  StreamRef stream) {
-  dispatch_floating(y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
-    launch_gather<T>(y, AveragePool<T>{windows, Image(x), x.as<T>()}, stream);
+void average_pool(const kernels::AveragePoolArguments& a, StreamRef stream) {
+  const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
+  dispatch_floating(a.y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
+    launch_gather<T>(a.y, AveragePool<T>{windows, Image(a.x), a.x.as<T>()}, stream);
   });
 }
 
-void average_pool_backward(const ArrayView& dx, const ArrayView& dy, const PoolWindows& windows,
-                           StreamRef stream) {
-  dispatch_floating(dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
-    launch_gather<T>(dx, AveragePoolBackward<T>{windows, Image(dy), dy.as<T>()}, stream);
+void average_pool_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef stream) {
+  const PoolWindows windows = windows_of(a.geometry, a.dy, a.dx);
+  dispatch_floating(a.dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
+    launch_gather<T>(a.dx, AveragePoolBackward<T>{windows, Image(a.dy), a.dy.as<T>()}, stream);
   });
 }
 

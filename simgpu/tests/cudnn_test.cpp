@@ -10,11 +10,11 @@
 namespace lockstep::test {
 namespace {
 
-using backend::AttentionOptions;
-using backend::ConvGeometry;
 using backend::cudnn::AttentionArrays;
 using backend::cudnn::ConvArrays;
 using backend::cudnn::ConvDirection;
+using kernels::AttentionOptions;
+using kernels::ConvGeometry;
 using simgpu::Finding;
 using simgpu::testing::Findings;
 
@@ -153,7 +153,8 @@ TEST(SimulatedCudnn, ConvolutionsRunInTheOrderOfTheStream) {
   DeviceArray x(DType::f32, conv.x.view().shape), w(DType::f32, conv.w.view().shape);
   x.set(conv.x.get());
   w.set(conv.w.get());
-  backend::cpu().convolution->forward(expected, x, w, {}, {.padding = {1, 1}}, {});
+  backend::cpu().convolution.forward(
+      {.y = expected, .x = x, .weight = w, .geometry = {.padding = {1, 1}}}, StreamRef{});
   EXPECT_TRUE(conv.run(ConvDirection::forward));
   EXPECT_EQ(conv.y.get(), expected.get());
 }

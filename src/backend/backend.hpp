@@ -2,13 +2,18 @@
 
 #include <string_view>
 
+#include "arguments/attention.hpp"
+#include "arguments/batch_norm.hpp"
+#include "arguments/convolution.hpp"
 #include "arguments/cross_entropy.hpp"
 #include "arguments/elementwise.hpp"
 #include "arguments/embedding.hpp"
+#include "arguments/gemm.hpp"
 #include "arguments/index.hpp"
 #include "arguments/interpolation.hpp"
 #include "arguments/multi_tensor.hpp"
 #include "arguments/norm.hpp"
+#include "arguments/pooling.hpp"
 #include "arguments/random.hpp"
 #include "arguments/recurrent.hpp"
 #include "arguments/reduction.hpp"
@@ -22,13 +27,7 @@
 
 namespace lockstep::backend {
 
-class Attention;
-class BatchNorm;
-class Convolution;
-class Gemm;
-class Pooling;
-
-/// Kernel families of one backend. Non-owning: the families live as long as the program.
+/// The kernels of one backend, family by family.
 struct Backend {
   std::string_view name;
   kernels::ElementwiseKernels elementwise = {};
@@ -42,11 +41,11 @@ struct Backend {
   kernels::EmbeddingKernels embedding = {};
   kernels::RecurrentKernels recurrent = {};
   kernels::InterpolationKernels interpolation = {};
-  Gemm* gemm = nullptr;
-  Convolution* convolution = nullptr;
-  Pooling* pooling = nullptr;
-  BatchNorm* batch_norm = nullptr;
-  Attention* attention = nullptr;
+  kernels::GemmKernels gemm = {};
+  kernels::ConvolutionKernels convolution = {};
+  kernels::PoolingKernels pooling = {};
+  kernels::BatchNormKernels batch_norm = {};
+  kernels::AttentionKernels attention = {};
 };
 
 /// The backend itself, once all its families are set. Whatever ops run on has passed through here,

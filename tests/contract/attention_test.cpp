@@ -1,4 +1,4 @@
-#include "backend/attention.hpp"
+#include "arguments/attention.hpp"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace lockstep::test {
 namespace {
 
-using backend::AttentionOptions;
+using kernels::AttentionOptions;
 
 enum class Mask { none, boolean, additive };
 
@@ -111,8 +111,21 @@ class AttentionContract : public ContractTest {
 
     const AttentionOptions options{.scale = naive.scale(), .causal = c.causal};
     const ArrayView used = c.mask == Mask::none ? ArrayView{} : mask_view;
-    family().forward(out, lse, q, k, v, used, options, stream());
-    family().backward(dq, dk, dv, dout, q, k, v, out, lse, used, options, stream());
+    family().forward(
+        {.out = out, .lse = lse, .q = q, .k = k, .v = v, .mask = used, .options = options},
+        stream());
+    family().backward({.dq = dq,
+                       .dk = dk,
+                       .dv = dv,
+                       .dout = dout,
+                       .q = q,
+                       .k = k,
+                       .v = v,
+                       .out = out,
+                       .lse = lse,
+                       .mask = used,
+                       .options = options},
+                      stream());
     const double forward = tolerance(32), backward = 4 * tolerance(64);
     EXPECT_TRUE(close(out.get(), naive.out, forward));
     EXPECT_TRUE(close(lse.get(), naive.lse, forward));
@@ -140,7 +153,7 @@ class AttentionContract : public ContractTest {
     for (std::int64_t i = 0; i < c.n * c.heads; ++i) all.insert(all.end(), one.begin(), one.end());
     return all;
   }
-  backend::Attention& family() const { return *backend().attention; }
+  const kernels::AttentionKernels& family() const { return backend().attention; }
 };
 
 TEST_P(AttentionContract, SeesAllKeys) {

@@ -33,8 +33,8 @@ TEST(BackendTable, NamesTheFamiliesThatABackendLacks) {
   Backend partial = cpu();
   partial.name = "partial";
   partial.embedding.backward = nullptr;  // one entry of a table
-  partial.pooling = nullptr;
-  partial.attention = nullptr;
+  partial.pooling = {};
+  partial.attention = {};
   try {
     complete(partial);
     FAIL() << "a table with gaps was accepted";

@@ -1,6 +1,7 @@
+#include "arguments/batch_norm.hpp"
+
 #include <cmath>
 
-#include "backend/spatial.hpp"
 #include "contract/backends.hpp"
 
 namespace lockstep::test {
@@ -55,7 +56,7 @@ class BatchNormContract : public ContractTest {
     return all;
   }
   DeviceArray vector(std::int64_t count) const { return array(statistics_dtype(), {count}); }
-  backend::BatchNorm& family() const { return *backend().batch_norm; }
+  const kernels::BatchNormKernels& family() const { return backend().batch_norm; }
   /// Tolerance of results that are rounded to the data's dtype.
   double loose() const { return 2 * rounding(dtype()) + 1e4 * rounding(statistics_dtype()) * 1e-1; }
   double tight() const { return 1e3 * rounding(statistics_dtype()); }
@@ -79,7 +80,16 @@ TEST_P(BatchNormContract, TrainingNormalisesAndMovesTheRunningValues) {
       moved_var[c] += 0.2 * (unbiased - moved_var[c]);
       rstd[c] = 1 / std::sqrt(var[c] + eps);
     }
-    family().train(y, save_mean, save_rstd, running_mean, running_var, x, weight, bias, 0.2, eps,
+    family().train({.y = y,
+                    .save_mean = save_mean,
+                    .save_rstd = save_rstd,
+                    .running_mean = running_mean,
+                    .running_var = running_var,
+                    .x = x,
+                    .weight = weight,
+                    .bias = bias,
+                    .momentum = 0.2,
+                    .eps = eps},
                    stream());
     const Values expected = naive.normalise(x.get(), mean, var, weight.get(), bias.get());
     EXPECT_TRUE(close(y.get(), expected, loose()));
@@ -96,7 +106,14 @@ TEST_P(BatchNormContract, EvaluationUsesTheRunningValues) {
     auto x = array(shape, strides).randomize(1), y = array(shape, strides);
     auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
     auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
-    family().eval(y, mean, var, x, weight, bias, eps, stream());
+    family().eval({.y = y,
+                   .running_mean = mean,
+                   .running_var = var,
+                   .x = x,
+                   .weight = weight,
+                   .bias = bias,
+                   .eps = eps},
+                  stream());
     EXPECT_TRUE(close(y.get(),
                       naive.normalise(x.get(), mean.get(), var.get(), weight.get(), bias.get()),
                       loose()));
@@ -108,7 +125,8 @@ TEST_P(BatchNormContract, WorksWithoutWeightsAndRunningValues) {
   const Naive naive(shape);
   auto x = array(shape).randomize(1), y = array(shape);
   auto save_mean = vector(3), save_rstd = vector(3);
-  family().train(y, save_mean, save_rstd, {}, {}, x, {}, {}, 0.1, eps, stream());
+  family().train({.y = y, .save_mean = save_mean, .save_rstd = save_rstd, .x = x, .eps = eps},
+                 stream());
   const Values expected = naive.normalise(x.get(), naive.mean(x.get()), naive.variance(x.get()),
                                           Values(3, 1.0), Values(3, 0.0));
   EXPECT_TRUE(close(y.get(), expected, loose()));
@@ -147,10 +165,34 @@ TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
       auto dx = array(shape, strides), dweight = vector(shape[1]), dbias = vector(shape[1]);
       if (training) {
         auto save_mean = vector(shape[1]), save_rstd = vector(shape[1]), y = array(shape, strides);
-        family().train(y, save_mean, save_rstd, {}, {}, x, weight, bias, 0.1, eps, stream());
-        family().train_backward(dx, dweight, dbias, dy, x, weight, save_mean, save_rstd, stream());
+        family().train({.y = y,
+                        .save_mean = save_mean,
+                        .save_rstd = save_rstd,
+                        .x = x,
+                        .weight = weight,
+                        .bias = bias,
+                        .eps = eps},
+                       stream());
+        family().train_backward({.dx = dx,
+                                 .dweight = dweight,
+                                 .dbias = dbias,
+                                 .dy = dy,
+                                 .x = x,
+                                 .weight = weight,
+                                 .save_mean = save_mean,
+                                 .save_rstd = save_rstd},
+                                stream());
       } else {
-        family().eval_backward(dx, dweight, dbias, dy, x, weight, mean, var, eps, stream());
+        family().eval_backward({.dx = dx,
+                                .dweight = dweight,
+                                .dbias = dbias,
+                                .dy = dy,
+                                .x = x,
+                                .weight = weight,
+                                .running_mean = mean,
+                                .running_var = var,
+                                .eps = eps},
+                               stream());
       }
       const double tolerance = loose() + 1e-6;
       EXPECT_TRUE(
@@ -166,9 +208,15 @@ TEST_P(BatchNormContract, AbsentGradientsAreNotWritten) {
   const Shape shape{4, 3, 2, 2};
   auto x = array(shape).randomize(1), dy = array(shape).randomize(2), dx = array(shape);
   auto mean = vector(3).randomize(3), rstd = vector(3).randomize(4, 0.5, 2), dbias = vector(3);
-  EXPECT_NO_THROW(family().train_backward(dx, {}, {}, dy, x, {}, mean, rstd, stream()));
-  EXPECT_NO_THROW(family().train_backward({}, {}, dbias, dy, x, {}, mean, rstd, stream()));
-  EXPECT_NO_THROW(family().eval_backward(dx, {}, {}, dy, x, {}, mean, rstd, eps, stream()));
+  kernels::BatchNormTrainBackwardArguments training{
+      .dx = dx, .dy = dy, .x = x, .save_mean = mean, .save_rstd = rstd};
+  EXPECT_NO_THROW(family().train_backward(training, stream()));
+  training.dx = {};
+  training.dbias = dbias;
+  EXPECT_NO_THROW(family().train_backward(training, stream()));
+  const kernels::BatchNormEvalBackwardArguments evaluation{
+      .dx = dx, .dy = dy, .x = x, .running_mean = mean, .running_var = rstd, .eps = eps};
+  EXPECT_NO_THROW(family().eval_backward(evaluation, stream()));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,12 +1,13 @@
+#include "arguments/convolution.hpp"
+
 #include <optional>
 
-#include "backend/spatial.hpp"
 #include "contract/backends.hpp"
 
 namespace lockstep::test {
 namespace {
 
-using backend::ConvGeometry;
+using kernels::ConvGeometry;
 
 /// A convolution to try, with the memory order of its images and weights.
 struct Case {
@@ -81,9 +82,10 @@ class ConvolutionContract : public ContractTest {
     const auto plane = static_cast<std::size_t>(c.y()[2] * c.y()[3]);
     for (std::size_t i = 0; i < plain.size(); ++i)
       shifted.push_back(plain[i] + shift[i / plane % shift.size()]);
-    family().forward(*y_, *x_, *weight_, bias, c.geometry, stream());
+    family().forward({.y = *y_, .x = *x_, .weight = *weight_, .bias = bias, .geometry = c.geometry},
+                     stream());
     EXPECT_TRUE(close(y_->get(), shifted, tolerance(8)));
-    family().forward(*y_, *x_, *weight_, {}, c.geometry, stream());
+    family().forward({.y = *y_, .x = *x_, .weight = *weight_, .geometry = c.geometry}, stream());
     EXPECT_TRUE(close(y_->get(), plain, tolerance(8)));
   }
   void check_backward_data(const Case& c) {
@@ -91,7 +93,8 @@ class ConvolutionContract : public ContractTest {
     auto dx = image(c.x, c.channels_last, 6);
     Values expected(dx.get().size());
     for_each_product(c, [&](auto y, auto in, auto tap) { expected[in] += dy[y] * w[tap]; });
-    family().backward_data(dx, *y_, *weight_, c.geometry, stream());
+    family().backward_data({.dx = dx, .dy = *y_, .weight = *weight_, .geometry = c.geometry},
+                           stream());
     EXPECT_TRUE(close(dx.get(), expected, tolerance(8)));
   }
   void check_backward_weight(const Case& c) {
@@ -101,12 +104,16 @@ class ConvolutionContract : public ContractTest {
     for_each_product(c, [&](auto y, auto in, auto tap) { expected[tap] += dy[y] * x[in]; });
     Values sum = expected;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
-    family().backward_weight(dweight, *y_, *x_, c.geometry, true, stream());
+    family().backward_weight(
+        {.dweight = dweight, .dy = *y_, .x = *x_, .geometry = c.geometry, .accumulate = true},
+        stream());
     EXPECT_TRUE(close(dweight.get(), sum, tolerance(16)));
-    family().backward_weight(dweight, *y_, *x_, c.geometry, false, stream());
+    family().backward_weight(
+        {.dweight = dweight, .dy = *y_, .x = *x_, .geometry = c.geometry, .accumulate = false},
+        stream());
     EXPECT_TRUE(close(dweight.get(), expected, tolerance(16)));
   }
-  backend::Convolution& family() const { return *backend().convolution; }
+  const kernels::ConvolutionKernels& family() const { return backend().convolution; }
 
   std::optional<DeviceArray> x_, weight_, y_;
 };

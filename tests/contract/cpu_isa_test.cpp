@@ -16,9 +16,8 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void report() {
-  std::cerr << host::isa_name() << ": attention " << kernels::attention_kernels().lanes
-            << ", products " << kernels::gemm_kernel<float>().columns << " and "
-            << kernels::gemm_kernel<double>().columns;
+  std::cerr << host::isa_name() << ": attention " << host::attention_loops().lanes << ", products "
+            << host::gemm_kernel<float>().columns << " and " << host::gemm_kernel<double>().columns;
   std::_Exit(0);
 }
 

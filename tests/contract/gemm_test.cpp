@@ -1,4 +1,4 @@
-#include "backend/gemm.hpp"
+#include "arguments/gemm.hpp"
 
 #include <cmath>
 #include <limits>
@@ -9,8 +9,8 @@
 namespace lockstep::test {
 namespace {
 
-using backend::Epilogue;
-using backend::GemmCall;
+using kernels::Epilogue;
+using kernels::GemmArguments;
 
 struct Sizes {
   std::int64_t batch, rows, columns, depth;
@@ -31,7 +31,7 @@ Strides layout(const Shape& shape, bool transposed, std::int64_t padding = 0) {
 
 class GemmContract : public ContractTest {
  protected:
-  void run(const GemmCall& call) { backend().gemm->gemm(call, stream()); }
+  void run(const GemmArguments& call) { backend().gemm.multiply(call, stream()); }
 
   static Values naive(const Sizes& s, const Values& a, const Values& b) {
     Values out(static_cast<std::size_t>(s.batch * s.rows * s.columns));
@@ -184,6 +184,44 @@ TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
   }
 }
 
+// An f32 gradient of bf16 or f16 operands keeps the digits that their dtype would round away.
+TEST_P(GemmContract, WritesWhatItAccumulatesIn) {
+  for (const Sizes s : {Sizes{1, 37, 29, 41}, Sizes{3, 6, 32, 65}, Sizes{1, 150, 270, 300}})
+    for (const bool transposed : {false, true}) {
+      const Shape shape{s.batch, s.rows, s.columns};
+      auto a = array({s.batch, s.rows, s.depth}, layout({s.batch, s.rows, s.depth}, !transposed));
+      auto b = array({s.batch, s.depth, s.columns});
+      a.randomize(1), b.randomize(2);
+      DeviceArray out(statistics_dtype(), shape, layout(shape, transposed), GetParam().device);
+      out.randomize(3);
+      Values expected = naive(s, a.get(), b.get()), sum = out.get();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += expected[i];
+      const double f32_sums = 1e-6 * static_cast<double>(s.depth);
+      run({.out = out, .a = a, .b = b, .beta = 1});
+      EXPECT_TRUE(close(out.get(), sum, f32_sums)) << "beta 1, transposed " << transposed;
+      run({.out = out, .a = a, .b = b});
+      EXPECT_TRUE(close(out.get(), expected, f32_sums)) << "beta 0, transposed " << transposed;
+    }
+}
+
+TEST_P(GemmContract, WritesEpiloguesInTheDtypeOfTheOutput) {
+  const Sizes s{1, 24, 40, 33};
+  const DType wide = statistics_dtype();
+  auto a = array({1, s.rows, s.depth}).randomize(1),
+       b = array({1, s.depth, s.columns}).randomize(2);
+  auto bias = array(wide, {s.columns}).randomize(3);
+  auto out = array(wide, {1, s.rows, s.columns}), aux = array(wide, {1, s.rows, s.columns});
+  Values before = naive(s, a.get(), b.get()), activated;
+  const Values shift = bias.get();
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] += shift[i % shift.size()];
+  for (const double value : before) activated.push_back(gelu(value));
+  run({.out = out, .a = a, .b = b, .epilogue = Epilogue::bias, .bias = bias});
+  EXPECT_TRUE(close(out.get(), before, 1e-4));
+  run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias, .aux = aux});
+  EXPECT_TRUE(close(aux.get(), before, 1e-4));
+  EXPECT_TRUE(close(out.get(), activated, 1e-4));
+}
+
 TEST_P(GemmContract, RepeatsItsResultsExactly) {
   auto a = array({1, 200, 520}).randomize(1), b = array({1, 520, 70}).randomize(2);
   auto first = array({1, 200, 70}), second = array({1, 200, 70});
@@ -199,16 +237,16 @@ TEST(CpuGemm, GivesTheSameBitsForAnyThreadCount) {
   DeviceArray serial(DType::f32, {2, 200, 170}), parallel(DType::f32, {2, 200, 170});
   const int threads = num_threads();
   set_num_threads(1);
-  backend::cpu().gemm->gemm({.out = serial, .a = a, .b = b}, {});
+  backend::cpu().gemm.multiply({.out = serial, .a = a, .b = b}, {});
   set_num_threads(4);
-  backend::cpu().gemm->gemm({.out = parallel, .a = a, .b = b}, {});
+  backend::cpu().gemm.multiply({.out = parallel, .a = a, .b = b}, {});
   set_num_threads(threads);
   EXPECT_EQ(serial.get(), parallel.get());
 }
 
 TEST(CpuGemm, RefusesOperandsThatDoNotFit) {
   DeviceArray a(DType::f32, {1, 2, 3}), b(DType::f32, {1, 4, 5}), out(DType::f32, {1, 2, 5});
-  EXPECT_THROW(backend::cpu().gemm->gemm({.out = out, .a = a, .b = b}, {}), InvalidArgument);
+  EXPECT_THROW(backend::cpu().gemm.multiply({.out = out, .a = a, .b = b}, {}), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(

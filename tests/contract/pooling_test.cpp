@@ -1,13 +1,14 @@
+#include "arguments/pooling.hpp"
+
 #include <cmath>
 #include <limits>
 
-#include "backend/spatial.hpp"
 #include "contract/backends.hpp"
 
 namespace lockstep::test {
 namespace {
 
-using backend::PoolGeometry;
+using kernels::PoolGeometry;
 
 struct Case {
   Shape x, y;
@@ -37,7 +38,7 @@ class PoolingContract : public ContractTest {
   DeviceArray positions(const Case& c) const {
     return {DType::i64, c.y, order(c.y, c.channels_last), GetParam().device};
   }
-  backend::Pooling& family() const { return *backend().pooling; }
+  const kernels::PoolingKernels& family() const { return backend().pooling; }
 
   /// Calls `visit(y index, x index, window extent in the padded image)` over all windows.
   template <class Visit>
@@ -76,7 +77,7 @@ TEST_P(PoolingContract, MaximumAndItsPosition) {
       best[to] = in[from];
       where[to] = static_cast<double>(from % static_cast<std::size_t>(c.x[2] * c.x[3]));
     });
-    family().max_forward(y, index, x, c.geometry, stream());
+    family().max({.y = y, .index = index, .x = x, .geometry = c.geometry}, stream());
     EXPECT_EQ(y.get(), best);
     EXPECT_EQ(index.get(), where);
 
@@ -87,7 +88,7 @@ TEST_P(PoolingContract, MaximumAndItsPosition) {
     const auto plane_x = static_cast<std::size_t>(c.x[2] * c.x[3]);
     for (std::size_t i = 0; i < gradient.size(); ++i)
       expected[i / plane_y * plane_x + static_cast<std::size_t>(where[i])] += gradient[i];
-    family().max_backward(dx, dy, index, c.geometry, stream());
+    family().max_backward({.dx = dx, .dy = dy, .index = index, .geometry = c.geometry}, stream());
     EXPECT_TRUE(close(dx.get(), expected, tolerance()));
   }
 }
@@ -95,7 +96,8 @@ TEST_P(PoolingContract, MaximumAndItsPosition) {
 TEST_P(PoolingContract, TheFirstOfEqualMaximaWinsAndNaNIsLargest) {
   auto x = array({1, 1, 2, 4}).set({1, 1, 5, 2, 1, 1, 7, NAN}), y = array({1, 1, 1, 2});
   auto index = array(DType::i64, {1, 1, 1, 2});
-  family().max_forward(y, index, x, {.kernel = {2, 2}, .stride = {2, 2}}, stream());
+  family().max({.y = y, .index = index, .x = x, .geometry = {.kernel = {2, 2}, .stride = {2, 2}}},
+               stream());
   EXPECT_EQ(index.get(), (Values{0, 7}));
   EXPECT_EQ(y.get()[0], 1);
   EXPECT_TRUE(std::isnan(y.get()[1]));
@@ -109,7 +111,7 @@ TEST_P(PoolingContract, MeanWithAndWithoutPadding) {
       const Values in = x.get(), divisor = divisors(c);
       Values expected(divisor.size());
       for_each_pair(c, [&](auto to, auto from, double) { expected[to] += in[from] / divisor[to]; });
-      family().average_forward(y, x, c.geometry, stream());
+      family().average({.y = y, .x = x, .geometry = c.geometry}, stream());
       EXPECT_TRUE(close(y.get(), expected, tolerance()));
 
       auto dy = image(c.y, c).randomize(2), dx = image(c.x, c).randomize(3);
@@ -117,7 +119,7 @@ TEST_P(PoolingContract, MeanWithAndWithoutPadding) {
       Values back(in.size());
       for_each_pair(c,
                     [&](auto to, auto from, double) { back[from] += gradient[to] / divisor[to]; });
-      family().average_backward(dx, dy, c.geometry, stream());
+      family().average_backward({.dx = dx, .dy = dy, .geometry = c.geometry}, stream());
       EXPECT_TRUE(close(dx.get(), back, tolerance()));
     }
 }
@@ -143,8 +145,8 @@ TEST_P(PoolingContract, AdaptiveMean) {
             back[from] += gradient[static_cast<std::size_t>(i)] / count;
           }
       }
-      family().adaptive_average_forward(y, x, stream());
-      family().adaptive_average_backward(dx, dy, stream());
+      family().average({.y = y, .x = x, .geometry = {.adaptive = true}}, stream());
+      family().average_backward({.dx = dx, .dy = dy, .geometry = {.adaptive = true}}, stream());
       EXPECT_TRUE(close(y.get(), expected, tolerance()));
       EXPECT_TRUE(close(dx.get(), back, tolerance()));
     }

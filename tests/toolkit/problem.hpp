@@ -45,7 +45,7 @@ inline ArrayView array_of(const std::string& text) {
           Strides(std::span<const std::int64_t>(strides))};
 }
 
-inline backend::Pair pair_of(const std::string& text) {
+inline kernels::Pair pair_of(const std::string& text) {
   const auto values = numbers(text);
   return {values.at(0), values.at(1)};
 }

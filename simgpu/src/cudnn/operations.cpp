@@ -1,6 +1,6 @@
 // Stands in for lockstep's layer over cuDNN in builds with a simulated GPU.
 
-#include "backend/cpu/families.hpp"
+#include "backend/backend.hpp"
 #include "base/coverage.hpp"
 #include "cudnn/problem_text.hpp"
 #include "cudnn/queue.hpp"
@@ -15,15 +15,18 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
   if (!simgpu::cudnn::has_convolution(arrays, geometry)) return false;
   simgpu::cover_plan(simgpu::cudnn::problem_text(direction, arrays, geometry));
   const auto run = [=] {
-    Convolution& family = cpu_convolution();
+    const kernels::ConvolutionKernels& family = cpu().convolution;
+    const ArrayView &image = arrays.image, &weight = arrays.weight, &result = arrays.result;
     switch (direction) {
       case ConvDirection::forward:
-        return family.forward(arrays.result, arrays.image, arrays.weight, {}, geometry, {});
+        return family.forward({.y = result, .x = image, .weight = weight, .geometry = geometry},
+                              StreamRef{});
       case ConvDirection::backward_data:
-        return family.backward_data(arrays.image, arrays.result, arrays.weight, geometry, {});
+        return family.backward_data(
+            {.dx = image, .dy = result, .weight = weight, .geometry = geometry}, StreamRef{});
       case ConvDirection::backward_weight:
-        return family.backward_weight(arrays.weight, arrays.result, arrays.image, geometry, false,
-                                      {});
+        return family.backward_weight(
+            {.dweight = weight, .dy = result, .x = image, .geometry = geometry}, StreamRef{});
     }
   };
   constexpr const char* names[] = {"cudnn convolution", "cudnn convolution backward (data)",
@@ -47,8 +50,14 @@ bool attention_forward(const AttentionArrays& arrays, AttentionOptions options, 
                         {"out", arrays.out, true},
                         {"lse", arrays.lse, true}},
                        stream, [=] {
-                         cpu_attention().forward(arrays.out, arrays.lse, arrays.q, arrays.k,
-                                                 arrays.v, arrays.mask, options, {});
+                         cpu().attention.forward({.out = arrays.out,
+                                                  .lse = arrays.lse,
+                                                  .q = arrays.q,
+                                                  .k = arrays.k,
+                                                  .v = arrays.v,
+                                                  .mask = arrays.mask,
+                                                  .options = options},
+                                                 StreamRef{});
                        });
   return true;
 }
@@ -68,9 +77,18 @@ bool attention_backward(const AttentionArrays& arrays, AttentionOptions options,
                         {"dk", arrays.dk, true},
                         {"dv", arrays.dv, true}},
                        stream, [=] {
-                         cpu_attention().backward(arrays.dq, arrays.dk, arrays.dv, arrays.dout,
-                                                  arrays.q, arrays.k, arrays.v, arrays.out,
-                                                  arrays.lse, arrays.mask, options, {});
+                         cpu().attention.backward({.dq = arrays.dq,
+                                                   .dk = arrays.dk,
+                                                   .dv = arrays.dv,
+                                                   .dout = arrays.dout,
+                                                   .q = arrays.q,
+                                                   .k = arrays.k,
+                                                   .v = arrays.v,
+                                                   .out = arrays.out,
+                                                   .lse = arrays.lse,
+                                                   .mask = arrays.mask,
+                                                   .options = options},
+                                                  StreamRef{});
                        });
   return true;
 }

@@ -26,7 +26,7 @@ std::string text_of(const ArrayView& view) {
 
 std::string problem_text(lockstep::backend::cudnn::ConvDirection direction,
                          const lockstep::backend::cudnn::ConvArrays& arrays,
-                         const lockstep::backend::ConvGeometry& geometry) {
+                         const lockstep::kernels::ConvGeometry& geometry) {
   std::ostringstream out;
   out << "convolution|" << static_cast<int>(direction) << '|' << text_of(arrays.image) << '|'
       << text_of(arrays.weight) << '|' << text_of(arrays.result) << '|' << joined(geometry.stride)
@@ -36,7 +36,7 @@ std::string problem_text(lockstep::backend::cudnn::ConvDirection direction,
 }
 
 std::string problem_text(const lockstep::backend::cudnn::AttentionArrays& arrays,
-                         lockstep::backend::AttentionOptions options) {
+                         lockstep::kernels::AttentionOptions options) {
   std::ostringstream out;
   out << "attention|" << options.scale << '|' << options.causal;
   for (const ArrayView* view : {&arrays.q, &arrays.k, &arrays.v, &arrays.out, &arrays.lse,

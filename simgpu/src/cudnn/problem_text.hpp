@@ -14,10 +14,10 @@ namespace simgpu::cudnn {
 /// an array is "f32:16:2,3,8,8:192,64,8,1": dtype, alignment in bytes, extents, strides.
 std::string problem_text(lockstep::backend::cudnn::ConvDirection direction,
                          const lockstep::backend::cudnn::ConvArrays& arrays,
-                         const lockstep::backend::ConvGeometry& geometry);
+                         const lockstep::kernels::ConvGeometry& geometry);
 
 /// "attention|scale|causal|q|k|v|out|lse|mask|dout|dq|dk|dv"; "-" where an array is absent.
 std::string problem_text(const lockstep::backend::cudnn::AttentionArrays& arrays,
-                         lockstep::backend::AttentionOptions options);
+                         lockstep::kernels::AttentionOptions options);
 
 }  // namespace simgpu::cudnn

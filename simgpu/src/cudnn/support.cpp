@@ -9,9 +9,9 @@ using lockstep::ArrayView;
 using lockstep::DType;
 using lockstep::Shape;
 using lockstep::Strides;
-using lockstep::backend::ConvGeometry;
 using lockstep::backend::cudnn::AttentionArrays;
 using lockstep::backend::cudnn::ConvArrays;
+using lockstep::kernels::ConvGeometry;
 
 /// Equal strides, where the strides of extents of 1 carry no meaning.
 bool lies_as(const ArrayView& view, const Strides& strides) {

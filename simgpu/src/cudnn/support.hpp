@@ -11,7 +11,7 @@ namespace simgpu::cudnn {
 /// True if there is a plan for a convolution: f64, f32, f16 or bf16 throughout; images, weights and
 /// results all NCHW or all NHWC; extents that fit the geometry.
 bool has_convolution(const lockstep::backend::cudnn::ConvArrays& arrays,
-                     const lockstep::backend::ConvGeometry& geometry);
+                     const lockstep::kernels::ConvGeometry& geometry);
 
 /// True if there is a fused attention kernel: f16 or bf16 throughout, head sizes that are multiples
 /// of 8 up to 256, every stride a multiple of 16 bytes, an additive mask that spans queries and

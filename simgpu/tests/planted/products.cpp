@@ -1,5 +1,4 @@
 #include "backend/backend.hpp"
-#include "backend/gemm.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -46,7 +45,7 @@ struct Layer {
     gemm({.out = as_batch(y),
           .a = as_batch(x),
           .b = as_batch(weight),
-          .epilogue = backend::Epilogue::gelu_bias,
+          .epilogue = kernels::Epilogue::gelu_bias,
           .bias = bias.view(),
           .aux = as_batch(pre_activation)});
     return y;
@@ -58,13 +57,13 @@ struct Layer {
     gemm({.out = as_batch(dx),
           .a = as_batch(dy),
           .b = as_batch(next_weight),
-          .epilogue = backend::Epilogue::dgelu,
+          .epilogue = kernels::Epilogue::dgelu,
           .aux = as_batch(pre_activation)});
     return dx;
   }
 
-  static void gemm(const backend::GemmCall& call) {
-    backend::of(cuda(0)).gemm->gemm(call, current_stream(cuda(0)));
+  static void gemm(const kernels::GemmArguments& call) {
+    backend::of(cuda(0)).gemm.multiply(call, current_stream(cuda(0)));
   }
 };
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "autograd/ops/common.hpp"
-#include "backend/attention.hpp"
 
 namespace lockstep {
 namespace {
@@ -48,31 +47,46 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
                  ", it must be bool or ", q.dtype());
   LOCKSTEP_CHECK(!mask.defined() || !recording(mask), Unsupported, op,
                  ": the mask requires a gradient, which this op does not compute; detach() it");
-  const backend::AttentionOptions kernel_options{
+  const kernels::AttentionOptions kernel_options{
       .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))),
       .causal = options.is_causal};
   Tensor out = empty_heads({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
   const Tensor lse =
       empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()});
-  backend_of(q).attention->forward(out.view(), lse.view(), q.view(), k.view(), v.view(),
-                                   view_or_absent(mask), kernel_options, stream_of(q));
+  backend_of(q).attention.forward({.out = out.view(),
+                                   .lse = lse.view(),
+                                   .q = q.view(),
+                                   .k = k.view(),
+                                   .v = v.view(),
+                                   .mask = view_or_absent(mask),
+                                   .options = kernel_options},
+                                  stream_of(q));
   if (!call.recording()) return out;
-  return call.record(out, [kernel_options, q = SavedTensor(q), k = SavedTensor(k),
-                           v = SavedTensor(v), out = SavedTensor::of_result(out),
-                           lse = SavedTensor(lse),
-                           mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor &query = q.get(), &key = k.get(), &value = v.get();
-    const Tensor dy = dense_last(dy_in);
-    Tensor dq = empty_heads(query.shape(), dy.options());
-    Tensor dk = empty_heads(key.shape(), dy.options());
-    Tensor dv = empty_heads(value.shape(), dy.options());
-    backend_of(dy).attention->backward(dq.view(), dk.view(), dv.view(), dy.view(), query.view(),
-                                       key.view(), value.view(), out.get().view(), lse.get().view(),
-                                       view_or_absent(mask.get()), kernel_options, stream_of(dy));
-    inputs.set(2, std::move(dv));
-    inputs.set(1, std::move(dk));
-    inputs.set(0, std::move(dq));
-  });
+  return call.record(out,
+                     [kernel_options, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v),
+                      out = SavedTensor::of_result(out), lse = SavedTensor(lse),
+                      mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
+                       const Tensor &query = q.get(), &key = k.get(), &value = v.get();
+                       const Tensor dy = dense_last(dy_in);
+                       Tensor dq = empty_heads(query.shape(), dy.options());
+                       Tensor dk = empty_heads(key.shape(), dy.options());
+                       Tensor dv = empty_heads(value.shape(), dy.options());
+                       backend_of(dy).attention.backward({.dq = dq.view(),
+                                                          .dk = dk.view(),
+                                                          .dv = dv.view(),
+                                                          .dout = dy.view(),
+                                                          .q = query.view(),
+                                                          .k = key.view(),
+                                                          .v = value.view(),
+                                                          .out = out.get().view(),
+                                                          .lse = lse.get().view(),
+                                                          .mask = view_or_absent(mask.get()),
+                                                          .options = kernel_options},
+                                                         stream_of(dy));
+                       inputs.set(2, std::move(dv));
+                       inputs.set(1, std::move(dk));
+                       inputs.set(0, std::move(dq));
+                     });
 }
 
 }  // namespace lockstep

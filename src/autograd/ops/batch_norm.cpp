@@ -1,5 +1,4 @@
 #include "autograd/ops/common.hpp"
-#include "backend/spatial.hpp"
 #include "lockstep/autograd/ops/norm.hpp"
 
 namespace lockstep {
@@ -44,10 +43,17 @@ Tensor train(const OpCall<3>& call, const Tensor& running_mean, const Tensor& ru
   Tensor y = empty_like(x);
   for (const Tensor& running : {running_mean, running_var})
     if (running.defined()) begin_write("batch_norm", running);
-  backend_of(x).batch_norm->train(y.view(), mean.view(), rstd.view(), view_or_absent(running_mean),
-                                  view_or_absent(running_var), x.view(), view_or_absent(weight),
-                                  view_or_absent(bias), options.momentum, options.eps,
-                                  stream_of(x));
+  backend_of(x).batch_norm.train({.y = y.view(),
+                                  .save_mean = mean.view(),
+                                  .save_rstd = rstd.view(),
+                                  .running_mean = view_or_absent(running_mean),
+                                  .running_var = view_or_absent(running_var),
+                                  .x = x.view(),
+                                  .weight = view_or_absent(weight),
+                                  .bias = view_or_absent(bias),
+                                  .momentum = options.momentum,
+                                  .eps = options.eps},
+                                 stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(mean),
                          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
@@ -55,9 +61,15 @@ Tensor train(const OpCall<3>& call, const Tensor& running_mean, const Tensor& ru
     const Tensor dy = ordered(dy_in, !input.is_contiguous());
     const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
     const Tensor dw = empty_gradient(inputs, 1, dy), db = empty_gradient(inputs, 2, dy);
-    backend_of(dy).batch_norm->train_backward(
-        view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
-        view_or_absent(scale), mean.get().view(), rstd.get().view(), stream_of(dy));
+    backend_of(dy).batch_norm.train_backward({.dx = view_or_absent(dx),
+                                              .dweight = view_or_absent(dw),
+                                              .dbias = view_or_absent(db),
+                                              .dy = dy.view(),
+                                              .x = input.view(),
+                                              .weight = view_or_absent(scale),
+                                              .save_mean = mean.get().view(),
+                                              .save_rstd = rstd.get().view()},
+                                             stream_of(dy));
     inputs.set(1, dw);
     inputs.set(2, db);
     inputs.set(0, dx);
@@ -69,8 +81,14 @@ Tensor evaluate(const OpCall<3>& call, const Tensor& running_mean, const Tensor&
   const Tensor x = image_of(call);
   const Tensor &weight = call[1], &bias = call[2];
   Tensor y = empty_like(x);
-  backend_of(x).batch_norm->eval(y.view(), running_mean.view(), running_var.view(), x.view(),
-                                 view_or_absent(weight), view_or_absent(bias), eps, stream_of(x));
+  backend_of(x).batch_norm.eval({.y = y.view(),
+                                 .running_mean = running_mean.view(),
+                                 .running_var = running_var.view(),
+                                 .x = x.view(),
+                                 .weight = view_or_absent(weight),
+                                 .bias = view_or_absent(bias),
+                                 .eps = eps},
+                                stream_of(x));
   if (!call.recording()) return y;
   return call.record(
       y, [eps, x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(running_mean),
@@ -79,9 +97,16 @@ Tensor evaluate(const OpCall<3>& call, const Tensor& running_mean, const Tensor&
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const Tensor dx = inputs.wanted(0) ? empty_like(input) : Tensor();
         const Tensor dw = empty_gradient(inputs, 1, dy), db = empty_gradient(inputs, 2, dy);
-        backend_of(dy).batch_norm->eval_backward(
-            view_or_absent(dx), view_or_absent(dw), view_or_absent(db), dy.view(), input.view(),
-            view_or_absent(scale), mean.get().view(), var.get().view(), eps, stream_of(dy));
+        backend_of(dy).batch_norm.eval_backward({.dx = view_or_absent(dx),
+                                                 .dweight = view_or_absent(dw),
+                                                 .dbias = view_or_absent(db),
+                                                 .dy = dy.view(),
+                                                 .x = input.view(),
+                                                 .weight = view_or_absent(scale),
+                                                 .running_mean = mean.get().view(),
+                                                 .running_var = var.get().view(),
+                                                 .eps = eps},
+                                                stream_of(dy));
         inputs.set(1, dw);
         inputs.set(2, db);
         inputs.set(0, dx);

@@ -91,13 +91,16 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
     return conv_transpose2d(pad(x_in, more), weight_in, bias_in, rest);
   }
   const OpCall call(ops::conv_transpose2d, x_in, weight_in, bias_in);
-  const backend::ConvGeometry geometry{pair(options.stride), pair(options.padding),
-                                       pair(options.dilation), options.groups};
+  const kernels::ConvGeometry geometry{.stride = pair(options.stride),
+                                       .padding = pair(options.padding),
+                                       .dilation = pair(options.dilation),
+                                       .groups = options.groups};
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  backend_of(x).convolution->backward_data(y.view(), x.view(), weight.view(), geometry,
-                                           stream_of(x));
+  backend_of(x).convolution.backward_data(
+      {.dx = y.view(), .dy = x.view(), .weight = weight.view(), .geometry = geometry},
+      stream_of(x));
   if (call[2].defined()) add_bias(y, call[2]);
   if (!call.recording()) return y;
   return call.record(
@@ -105,17 +108,23 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
           weight = SavedTensor(weight)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get(), &kernel = weight.get();
         const Tensor dy = ordered(dy_in, channels_last);
-        backend::Convolution& convolution = *backend_of(dy).convolution;
+        const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
         inputs.write(2, {channels}, dy.options(),
                      [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
         inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
           if (dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
-          convolution.backward_weight(dw.view(), input.view(), dy.view(), geometry, accumulate,
+          convolution.backward_weight({.dweight = dw.view(),
+                                       .dy = input.view(),
+                                       .x = dy.view(),
+                                       .geometry = geometry,
+                                       .accumulate = accumulate},
                                       stream_of(dy));
         });
         if (!inputs.wanted(0)) return;
         Tensor dx = empty_like(input);
-        convolution.forward(dx.view(), dy.view(), kernel.view(), {}, geometry, stream_of(dy));
+        convolution.forward(
+            {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
+            stream_of(dy));
         inputs.set(0, std::move(dx));
       });
 }

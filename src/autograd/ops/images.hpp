@@ -1,7 +1,6 @@
 #pragma once
 
 #include "autograd/ops/common.hpp"
-#include "backend/spatial.hpp"
 #include "lockstep/autograd/ops/spatial.hpp"
 
 /// @file
@@ -10,7 +9,7 @@
 namespace lockstep::autograd {
 
 /// As kernels take it.
-inline backend::Pair pair(Size2d size) { return {size.height, size.width}; }
+inline kernels::Pair pair(Size2d size) { return {size.height, size.width}; }
 
 /// An image in the memory order asked for.
 inline Tensor empty_image(const Shape& shape, TensorOptions options, bool channels_last) {

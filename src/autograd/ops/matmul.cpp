@@ -1,7 +1,6 @@
 #include "lockstep/autograd/ops/matmul.hpp"
 
 #include "autograd/ops/common.hpp"
-#include "backend/gemm.hpp"
 
 namespace lockstep {
 namespace {
@@ -42,14 +41,13 @@ Tensor dense_operand(const OpCall<N>& call, std::size_t i) {
 
 void gemm(const Tensor& out, const ArrayView& a, const ArrayView& b, double beta = 0.0,
           const Tensor& bias = {}) {
-  backend_of(out).gemm->gemm(
+  backend_of(out).gemm.multiply(
       {.out = batched(out),
        .a = a,
        .b = b,
        .beta = beta,
-       .epilogue = bias.defined() ? backend::Epilogue::bias : backend::Epilogue::none,
-       .bias = view_or_absent(bias),
-       .aux = {}},
+       .epilogue = bias.defined() ? kernels::Epilogue::bias : kernels::Epilogue::none,
+       .bias = view_or_absent(bias)},
       stream_of(out));
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/autograd/ops/recurrent.hpp"
 
 #include "autograd/ops/common.hpp"
-#include "backend/gemm.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 
 // A layer is one op: the inputs of all steps are one product, each step is one product and one
@@ -86,20 +85,19 @@ ArrayView transposed(ArrayView matrix) {
 class Products {
  public:
   explicit Products(const Tensor& where)
-      : gemm_(*backend_of(where).gemm), stream_(stream_of(where)) {}
+      : multiply_(backend_of(where).gemm.multiply), stream_(stream_of(where)) {}
 
   /// out = a b + bias + beta out.
   void operator()(const ArrayView& out, const ArrayView& a, const ArrayView& b, double beta = 0,
                   const Tensor& bias = {}) const {
     if (out.numel() == 0) return;
-    gemm_.gemm({.out = batch_of_one(out),
-                .a = batch_of_one(a),
-                .b = batch_of_one(b),
-                .beta = beta,
-                .epilogue = bias.defined() ? backend::Epilogue::bias : backend::Epilogue::none,
-                .bias = view_or_absent(bias),
-                .aux = {}},
-               stream_);
+    multiply_({.out = batch_of_one(out),
+               .a = batch_of_one(a),
+               .b = batch_of_one(b),
+               .beta = beta,
+               .epilogue = bias.defined() ? kernels::Epilogue::bias : kernels::Epilogue::none,
+               .bias = view_or_absent(bias)},
+              stream_);
   }
 
  private:
@@ -108,7 +106,7 @@ class Products {
     matrix.strides.insert(0, 0);
     return matrix;
   }
-  backend::Gemm& gemm_;
+  decltype(kernels::GemmKernels::multiply) multiply_;
   StreamRef stream_;
 };
 

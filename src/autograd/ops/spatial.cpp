@@ -45,7 +45,7 @@ std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t st
 }
 
 struct Pooling {
-  backend::PoolGeometry geometry;
+  kernels::PoolGeometry geometry;
   Shape shape;
 };
 
@@ -54,7 +54,10 @@ Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& optio
   const Size2d k = options.kernel, p = options.padding;
   const Size2d s{options.stride.height ? options.stride.height : k.height,
                  options.stride.width ? options.stride.width : k.width};
-  return {{pair(k), pair(s), pair(p), options.count_include_pad},
+  return {{.kernel = pair(k),
+           .stride = pair(s),
+           .padding = pair(p),
+           .count_include_pad = options.count_include_pad},
           {x.size(0), x.size(1),
            pooled_extent(x.size(2), k.height, s.height, p.height, options.ceil_mode),
            pooled_extent(x.size(3), k.width, s.width, p.width, options.ceil_mode)}};
@@ -70,28 +73,40 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
                  "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
                  " output channels");
-  const backend::ConvGeometry geometry{pair(options.stride), pair(options.padding),
-                                       pair(options.dilation), options.groups};
+  const kernels::ConvGeometry geometry{.stride = pair(options.stride),
+                                       .padding = pair(options.padding),
+                                       .dilation = pair(options.dilation),
+                                       .groups = options.groups};
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  backend_of(x).convolution->forward(y.view(), x.view(), weight.view(), view_or_absent(bias),
-                                     geometry, stream_of(x));
+  backend_of(x).convolution.forward({.y = y.view(),
+                                     .x = x.view(),
+                                     .weight = weight.view(),
+                                     .bias = view_or_absent(bias),
+                                     .geometry = geometry},
+                                    stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
                             const Tensor& dy_in, InputGradients& inputs) {
     const Tensor &input = x.get(), &kernel = weight.get();
     const Tensor dy = ordered(dy_in, channels_last);
-    backend::Convolution& convolution = *backend_of(dy).convolution;
+    const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
     inputs.write(2, {kernel.size(0)}, dy.options(),
                  [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
     inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
-      convolution.backward_weight(dw.view(), dy.view(), input.view(), geometry, accumulate,
+      convolution.backward_weight({.dweight = dw.view(),
+                                   .dy = dy.view(),
+                                   .x = input.view(),
+                                   .geometry = geometry,
+                                   .accumulate = accumulate},
                                   stream_of(dy));
     });
     if (!inputs.wanted(0)) return;
     Tensor dx = empty_like(input);
-    convolution.backward_data(dx.view(), dy.view(), kernel.view(), geometry, stream_of(dy));
+    convolution.backward_data(
+        {.dx = dx.view(), .dy = dy.view(), .weight = kernel.view(), .geometry = geometry},
+        stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }
@@ -103,54 +118,56 @@ Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
   const Tensor index = empty_image(shape, {DType::i64, x.device()}, channels_last);
-  backend_of(x).pooling->max_forward(y.view(), index.view(), x.view(), geometry, stream_of(x));
+  backend_of(x).pooling.max(
+      {.y = y.view(), .index = index.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
   return call.record(y, [geometry = geometry, channels_last, from = x.shape(),
                          index = SavedTensor(index)](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = ordered(dy_in, channels_last);
     Tensor dx = empty_image(from, dy.options(), channels_last);
-    backend_of(dy).pooling->max_backward(dx.view(), dy.view(), index.get().view(), geometry,
-                                         stream_of(dy));
+    backend_of(dy).pooling.max_backward(
+        {.dx = dx.view(), .dy = dy.view(), .index = index.get().view(), .geometry = geometry},
+        stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }
 
-Tensor avg_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
-  const OpCall call(ops::avg_pool2d, x_in);
-  const auto [geometry, shape] = pooling("avg_pool2d", x_in, options);
+namespace {
+
+/// The window mean of an op with one operand, whatever the windows.
+Tensor average_pool(const OpCall<1>& call, const kernels::PoolGeometry& geometry,
+                    const Shape& shape) {
   const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  backend_of(x).pooling->average_forward(y.view(), x.view(), geometry, stream_of(x));
+  backend_of(x).pooling.average({.y = y.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [geometry = geometry, channels_last, from = x.shape()](
-                            const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor dy = ordered(dy_in, channels_last);
-    Tensor dx = empty_image(from, dy.options(), channels_last);
-    backend_of(dy).pooling->average_backward(dx.view(), dy.view(), geometry, stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return call.record(
+      y, [geometry, channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = ordered(dy_in, channels_last);
+        Tensor dx = empty_image(from, dy.options(), channels_last);
+        backend_of(dy).pooling.average_backward(
+            {.dx = dx.view(), .dy = dy.view(), .geometry = geometry}, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      });
 }
 
-Tensor adaptive_avg_pool2d(const Tensor& x_in, Size2d output) {
-  const OpCall call(ops::adaptive_avg_pool2d, x_in);
-  check_image("adaptive_avg_pool2d", x_in);
+}  // namespace
+
+Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
+  const OpCall call(ops::avg_pool2d, x);
+  const auto [geometry, shape] = pooling("avg_pool2d", x, options);
+  return average_pool(call, geometry, shape);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output) {
+  const OpCall call(ops::adaptive_avg_pool2d, x);
+  check_image("adaptive_avg_pool2d", x);
   LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument,
                  "adaptive_avg_pool2d: output size ", output.height, " x ", output.width,
                  " must be positive");
-  const Tensor x = image_of(call);
-  const bool channels_last = !x.is_contiguous();
-  Tensor y =
-      empty_image({x.size(0), x.size(1), output.height, output.width}, x.options(), channels_last);
-  backend_of(x).pooling->adaptive_average_forward(y.view(), x.view(), stream_of(x));
-  if (!call.recording()) return y;
-  return call.record(
-      y, [channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = ordered(dy_in, channels_last);
-        Tensor dx = empty_image(from, dy.options(), channels_last);
-        backend_of(dy).pooling->adaptive_average_backward(dx.view(), dy.view(), stream_of(dy));
-        inputs.set(0, std::move(dx));
-      });
+  return average_pool(call, {.adaptive = true},
+                      {x.size(0), x.size(1), output.height, output.width});
 }
 
 }  // namespace lockstep

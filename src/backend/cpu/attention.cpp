@@ -1,4 +1,4 @@
-#include "backend/attention.hpp"
+#include "arguments/attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,10 @@
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::AttentionArguments;
+using kernels::AttentionBackwardArguments;
+using kernels::AttentionOptions;
 
 /// The rows of one head of one batch entry, [rows, columns] in the accumulation type.
 template <class Sum>
@@ -99,45 +103,37 @@ void check(const ArrayView& q, const ArrayView& k, const ArrayView& v, const Arr
 }
 
 template <class T>
-void forward_head(const ArrayView& out, const ArrayView& lse, const ArrayView& q,
-                  const ArrayView& k, const ArrayView& v, const ArrayView& mask,
-                  const AttentionOptions& options, std::int64_t n, std::int64_t h) {
+void forward_head(const AttentionArguments& a, std::int64_t n, std::int64_t h) {
   using Sum = AccumulateType<T>;
-  const std::int64_t group = h / (q.shape[1] / k.shape[1]);
-  Head<Sum> queries(q, n, h), keys(k, n, group), values(v, n, group);
+  const std::int64_t group = h / (a.q.shape[1] / a.k.shape[1]);
+  Head<Sum> queries(a.q, n, h), keys(a.k, n, group), values(a.v, n, group);
   Head<Sum> result(queries.rows, values.columns);
   std::vector<Sum> scores(static_cast<std::size_t>(keys.rows));
   for (std::int64_t t = 0; t < queries.rows; ++t) {
-    score_row(scores.data(), queries.row(t), keys, mask, options, n, h, t);
+    score_row(scores.data(), queries.row(t), keys, a.mask, a.options, n, h, t);
     const Sum total = log_sum_exp(scores);
     to_probabilities(scores, total);
     for (std::int64_t s = 0; s < keys.rows; ++s)
       if (scores[static_cast<std::size_t>(s)] != 0)
         add_scaled(result.row(t), scores[static_cast<std::size_t>(s)], values.row(s),
                    values.columns);
-    lse.as<Sum>()[(n * q.shape[1] + h) * q.shape[2] + t] = total;
+    a.lse.as<Sum>()[(n * a.q.shape[1] + h) * a.q.shape[2] + t] = total;
   }
-  result.store(out, n, h);
+  result.store(a.out, n, h);
 }
-
-/// The arrays of one backward call.
-struct BackwardArrays {
-  const ArrayView &dq, &dk, &dv, &dout, &q, &k, &v, &out, &lse, &mask;
-};
 
 /// Adds the gradients of one query head; keys and values are shared by the heads of a group.
 template <class T, class Sum>
-void backward_head(const BackwardArrays& arrays, const AttentionOptions& options, std::int64_t n,
-                   std::int64_t h, Head<Sum>& keys, Head<Sum>& values, Head<Sum>& dkeys,
-                   Head<Sum>& dvalues) {
-  const ArrayView& q = arrays.q;
-  Head<Sum> queries(q, n, h), result(arrays.out, n, h), dresult(arrays.dout, n, h);
+void backward_head(const AttentionBackwardArguments& a, std::int64_t n, std::int64_t h,
+                   Head<Sum>& keys, Head<Sum>& values, Head<Sum>& dkeys, Head<Sum>& dvalues) {
+  const ArrayView& q = a.q;
+  Head<Sum> queries(q, n, h), result(a.out, n, h), dresult(a.dout, n, h);
   Head<Sum> dqueries(queries.rows, queries.columns);
   std::vector<Sum> scores(static_cast<std::size_t>(keys.rows));
-  const auto scale = static_cast<Sum>(options.scale);
+  const auto scale = static_cast<Sum>(a.options.scale);
   for (std::int64_t t = 0; t < queries.rows; ++t) {
-    score_row(scores.data(), queries.row(t), keys, arrays.mask, options, n, h, t);
-    const Sum total = arrays.lse.as<const Sum>()[(n * q.shape[1] + h) * q.shape[2] + t];
+    score_row(scores.data(), queries.row(t), keys, a.mask, a.options, n, h, t);
+    const Sum total = a.lse.as<const Sum>()[(n * q.shape[1] + h) * q.shape[2] + t];
     to_probabilities(scores, total);
     const Sum mean = dot(dresult.row(t), result.row(t), values.columns);
     for (std::int64_t s = 0; s < keys.rows; ++s) {
@@ -149,60 +145,47 @@ void backward_head(const BackwardArrays& arrays, const AttentionOptions& options
       add_scaled(dkeys.row(s), dscore, queries.row(t), keys.columns);
     }
   }
-  dqueries.store(arrays.dq, n, h);
+  dqueries.store(a.dq, n, h);
 }
 
 template <class T>
-void backward_group(const BackwardArrays& arrays, const AttentionOptions& options, std::int64_t n,
-                    std::int64_t g) {
+void backward_group(const AttentionBackwardArguments& a, std::int64_t n, std::int64_t g) {
   using Sum = AccumulateType<T>;
-  Head<Sum> keys(arrays.k, n, g), values(arrays.v, n, g);
+  Head<Sum> keys(a.k, n, g), values(a.v, n, g);
   Head<Sum> dkeys(keys.rows, keys.columns), dvalues(values.rows, values.columns);
-  const std::int64_t heads = arrays.q.shape[1] / arrays.k.shape[1];
+  const std::int64_t heads = a.q.shape[1] / a.k.shape[1];
   for (std::int64_t h = g * heads; h < (g + 1) * heads; ++h)
-    backward_head<T>(arrays, options, n, h, keys, values, dkeys, dvalues);
-  dkeys.store(arrays.dk, n, g);
-  dvalues.store(arrays.dv, n, g);
+    backward_head<T>(a, n, h, keys, values, dkeys, dvalues);
+  dkeys.store(a.dk, n, g);
+  dvalues.store(a.dv, n, g);
 }
 
-/// One query at a time over all keys. Each (batch entry, head) is one thread's work.
-class CpuAttention final : public Attention {
- public:
-  void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
-               const ArrayView& v, const ArrayView& mask, AttentionOptions options,
-               StreamRef) override {
-    check(q, k, v, out);
-    const std::int64_t heads = q.shape[1];
-    dispatch_floating(q.dtype, "attention", [&](auto tag) {
-      parallel_for(q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i)
-          forward_head<typename decltype(tag)::type>(out, lse, q, k, v, mask, options, i / heads,
-                                                     i % heads);
-      });
-    });
-  }
+// One query at a time over all keys. Each (batch entry, head) is one thread's work.
 
-  void backward(const ArrayView& dq, const ArrayView& dk, const ArrayView& dv,
-                const ArrayView& dout, const ArrayView& q, const ArrayView& k, const ArrayView& v,
-                const ArrayView& out, const ArrayView& lse, const ArrayView& mask,
-                AttentionOptions options, StreamRef) override {
-    check(q, k, v, out);
-    const BackwardArrays arrays{dq, dk, dv, dout, q, k, v, out, lse, mask};
-    const std::int64_t groups = k.shape[1];
-    dispatch_floating(q.dtype, "attention backward", [&](auto tag) {
-      parallel_for(q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i)
-          backward_group<typename decltype(tag)::type>(arrays, options, i / groups, i % groups);
-      });
+void forward(const AttentionArguments& a, StreamRef) {
+  check(a.q, a.k, a.v, a.out);
+  const std::int64_t heads = a.q.shape[1];
+  dispatch_floating(a.q.dtype, "attention", [&](auto tag) {
+    parallel_for(a.q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        forward_head<typename decltype(tag)::type>(a, i / heads, i % heads);
     });
-  }
-};
+  });
+}
+
+void backward(const AttentionBackwardArguments& a, StreamRef) {
+  check(a.q, a.k, a.v, a.out);
+  const std::int64_t groups = a.k.shape[1];
+  dispatch_floating(a.q.dtype, "attention backward", [&](auto tag) {
+    parallel_for(a.q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        backward_group<typename decltype(tag)::type>(a, i / groups, i % groups);
+    });
+  });
+}
 
 }  // namespace
 
-Attention& cpu_attention() {
-  static CpuAttention family;
-  return family;
-}
+kernels::AttentionKernels cpu_attention() { return {.forward = forward, .backward = backward}; }
 
 }  // namespace lockstep::backend

@@ -1,3 +1,5 @@
+#include "arguments/batch_norm.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -5,7 +7,6 @@
 #include "backend/cpu/families.hpp"
 #include "backend/cpu/image.hpp"
 #include "backend/cpu/typed_row.hpp"
-#include "backend/spatial.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -162,14 +163,16 @@ void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x
   });
 }
 
-void backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-              const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-              const std::vector<double>& mean, const std::vector<double>& rstd, bool training) {
+/// Gradients of both modes, for which the arguments have names of their own.
+template <class Arguments>
+void backward(const Arguments& a, const std::vector<double>& mean, const std::vector<double>& rstd,
+              bool training) {
+  const ArrayView &x = a.x, &dy = a.dy;
   const auto count = static_cast<double>(x.numel() / std::max<std::int64_t>(x.shape[1], 1));
   dispatch_floating(x.dtype, "batch_norm backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const GradientSums sums = gradient_sums<T>(dy, x, mean);
-    InputGradient terms{sums.dy, sums.dy_x, load_vector(weight, x.shape[1], 1), mean};
+    InputGradient terms{sums.dy, sums.dy_x, load_vector(a.weight, x.shape[1], 1), mean};
     std::vector<double> weight_gradient = sums.dy_x;
     for (std::size_t c = 0; c < rstd.size(); ++c) {
       weight_gradient[c] *= rstd[c];
@@ -177,9 +180,9 @@ void backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& db
       terms.dy_mean[c] *= training / count;
       terms.slope[c] *= training * rstd[c] * rstd[c] / count;
     }
-    if (dx) input_gradient<T>(dx, dy, x, terms);
-    store_vector(dweight, weight_gradient);
-    store_vector(dbias, sums.dy);
+    if (a.dx) input_gradient<T>(a.dx, dy, x, terms);
+    store_vector(a.dweight, weight_gradient);
+    store_vector(a.dbias, sums.dy);
   });
 }
 
@@ -188,60 +191,47 @@ void check(const ArrayView& x) {
                  x.shape);
 }
 
-/// Plain loops per channel, with sums in double.
-class CpuBatchNorm final : public BatchNorm {
- public:
-  void train(const ArrayView& y, const ArrayView& save_mean, const ArrayView& save_rstd,
-             const ArrayView& running_mean, const ArrayView& running_var, const ArrayView& x,
-             const ArrayView& weight, const ArrayView& bias, double momentum, double eps,
-             StreamRef) override {
-    check(x);
-    if (x.numel() == 0) return;
-    const auto count = static_cast<double>(x.numel() / x.shape[1]);
-    Statistics batch = dispatch_floating(x.dtype, "batch_norm", [&](auto tag) {
-      return batch_statistics<typename decltype(tag)::type>(x);
-    });
-    const auto rstd = reciprocal_deviation(batch.variance, eps);
-    normalise(y, x, batch.mean, rstd, weight, bias);
-    store_vector(save_mean, batch.mean);
-    store_vector(save_rstd, rstd);
-    for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
-    move_running(running_mean, batch.mean, momentum);
-    move_running(running_var, batch.variance, momentum);
-  }
+void train(const kernels::BatchNormTrainArguments& a, StreamRef) {
+  check(a.x);
+  if (a.x.numel() == 0) return;
+  const auto count = static_cast<double>(a.x.numel() / a.x.shape[1]);
+  Statistics batch = dispatch_floating(a.x.dtype, "batch_norm", [&](auto tag) {
+    return batch_statistics<typename decltype(tag)::type>(a.x);
+  });
+  const auto rstd = reciprocal_deviation(batch.variance, a.eps);
+  normalise(a.y, a.x, batch.mean, rstd, a.weight, a.bias);
+  store_vector(a.save_mean, batch.mean);
+  store_vector(a.save_rstd, rstd);
+  for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
+  move_running(a.running_mean, batch.mean, a.momentum);
+  move_running(a.running_var, batch.variance, a.momentum);
+}
 
-  void eval(const ArrayView& y, const ArrayView& running_mean, const ArrayView& running_var,
-            const ArrayView& x, const ArrayView& weight, const ArrayView& bias, double eps,
-            StreamRef) override {
-    check(x);
-    const auto channels = x.shape[1];
-    const auto rstd = reciprocal_deviation(load_vector(running_var, channels), eps);
-    normalise(y, x, load_vector(running_mean, channels), rstd, weight, bias);
-  }
+void eval(const kernels::BatchNormEvalArguments& a, StreamRef) {
+  check(a.x);
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
+  normalise(a.y, a.x, load_vector(a.running_mean, channels), rstd, a.weight, a.bias);
+}
 
-  void train_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                      const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                      const ArrayView& save_mean, const ArrayView& save_rstd, StreamRef) override {
-    const auto channels = x.shape[1];
-    backward(dx, dweight, dbias, dy, x, weight, load_vector(save_mean, channels),
-             load_vector(save_rstd, channels), true);
-  }
+void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef) {
+  const auto channels = a.x.shape[1];
+  backward(a, load_vector(a.save_mean, channels), load_vector(a.save_rstd, channels), true);
+}
 
-  void eval_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                     const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                     const ArrayView& running_mean, const ArrayView& running_var, double eps,
-                     StreamRef) override {
-    const auto channels = x.shape[1];
-    const auto rstd = reciprocal_deviation(load_vector(running_var, channels), eps);
-    backward(dx, dweight, dbias, dy, x, weight, load_vector(running_mean, channels), rstd, false);
-  }
-};
+void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef) {
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
+  backward(a, load_vector(a.running_mean, channels), rstd, false);
+}
 
 }  // namespace
 
-BatchNorm& cpu_batch_norm() {
-  static CpuBatchNorm family;
-  return family;
+kernels::BatchNormKernels cpu_batch_norm() {
+  return {.train = train,
+          .eval = eval,
+          .train_backward = train_backward,
+          .eval_backward = eval_backward};
 }
 
 }  // namespace lockstep::backend

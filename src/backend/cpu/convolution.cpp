@@ -4,12 +4,15 @@
 #include "backend/cpu/im2col.hpp"
 #include "backend/cpu/image.hpp"
 #include "backend/cpu/typed_row.hpp"
-#include "backend/gemm.hpp"
 #include "cpu/scratch.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::ConvGeometry;
+using kernels::Epilogue;
+using kernels::GemmArguments;
 
 std::int64_t out_extent(std::int64_t in, std::int64_t kernel, const ConvGeometry& geometry,
                         std::size_t d) {
@@ -92,7 +95,7 @@ ArrayView slice(const ArrayView& view, std::int64_t begin, std::int64_t count) {
 
 template <class T>
 T* scratch(std::int64_t count) {
-  static thread_local kernels::Scratch memory;
+  static thread_local host::Scratch memory;
   return memory.get<T>(static_cast<std::size_t>(count));
 }
 
@@ -105,12 +108,13 @@ void forward_image(const Products& products, const ArrayView& bias, std::int64_t
     const ArrayView columns =
         Products::matrix(matrix, dtype_of<T>, patches.rows(), patches.columns());
     // Positions are the rows, so that the bias is per column.
-    const GemmCall call{.out = transposed(products.output(n, g)),
-                        .a = transposed(columns),
-                        .b = transposed(products.weights(g)),
-                        .epilogue = bias ? Epilogue::bias : Epilogue::none,
-                        .bias = slice(bias, g * products.out_channels(), products.out_channels())};
-    cpu_gemm().gemm(call, {});
+    const GemmArguments call{
+        .out = transposed(products.output(n, g)),
+        .a = transposed(columns),
+        .b = transposed(products.weights(g)),
+        .epilogue = bias ? Epilogue::bias : Epilogue::none,
+        .bias = slice(bias, g * products.out_channels(), products.out_channels())};
+    cpu().gemm.multiply(call, StreamRef{});
   }
 }
 
@@ -125,11 +129,11 @@ void backward_data_image(const Products& products, std::int64_t n) {
   Sum* matrix = scratch<Sum>(taps + channels * planes.positions);
   Sum* image = matrix + taps;
   for (std::int64_t g = 0; g < patches.geometry.groups; ++g) {
-    const GemmCall call{
+    const GemmArguments call{
         .out = Products::matrix(matrix, dtype_of<Sum>, patches.rows(), patches.columns()),
         .a = transposed(products.weights(g)),
         .b = products.output(n, g)};
-    cpu_gemm().gemm(call, {});
+    cpu().gemm.multiply(call, StreamRef{});
     std::fill(image, image + channels * planes.positions, Sum(0));
     patches.scatter(image, matrix, g);
     for (std::int64_t c = 0; c < channels; ++c)
@@ -145,7 +149,7 @@ void backward_weight_group(const Products& products, const ArrayView& dweight, s
   using Sum = AccumulateType<T>;
   const Patches& patches = products.patches();
   const std::int64_t count = products.out_channels() * patches.rows();
-  static thread_local kernels::Scratch sums_memory;
+  static thread_local host::Scratch sums_memory;
   Sum* sums = sums_memory.get<Sum>(static_cast<std::size_t>(count));
   T* matrix = scratch<T>(patches.rows() * patches.columns());
   if (accumulate)
@@ -154,62 +158,57 @@ void backward_weight_group(const Products& products, const ArrayView& dweight, s
     std::fill(sums, sums + count, Sum(0));
   for (std::int64_t n = 0; n < patches.image.shape[0]; ++n) {
     patches.gather(matrix, n, g);
-    const GemmCall call{
+    const GemmArguments call{
         .out = Products::matrix(sums, dtype_of<Sum>, products.out_channels(), patches.rows()),
         .a = products.output(n, g),
         .b = transposed(Products::matrix(matrix, dtype_of<T>, patches.rows(), patches.columns())),
         .beta = 1};
-    cpu_gemm().gemm(call, {});
+    cpu().gemm.multiply(call, StreamRef{});
   }
   store_row(dweight, g * count, 1, sums, count);
 }
 
-/// Patches gathered into a matrix, then products.
-class CpuConvolution final : public Convolution {
- public:
-  void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
-               const ArrayView& bias, const ConvGeometry& geometry, StreamRef) override {
-    const Products products(y, x, weight, geometry);
-    dispatch_floating(x.dtype, "convolution", [&](auto tag) {
-      parallel_for(x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t n = begin; n < end; ++n)
-          forward_image<typename decltype(tag)::type>(products, bias, n);
-      });
-    });
-  }
+// Patches gathered into a matrix, then products.
 
-  void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
-                     const ConvGeometry& geometry, StreamRef) override {
-    const Products products(dy, dx, weight, geometry);
-    dispatch_floating(dx.dtype, "convolution backward", [&](auto tag) {
-      parallel_for(dx.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t n = begin; n < end; ++n)
-          backward_data_image<typename decltype(tag)::type>(products, n);
-      });
+void forward(const kernels::ConvolutionArguments& a, StreamRef) {
+  const Products products(a.y, a.x, a.weight, a.geometry);
+  dispatch_floating(a.x.dtype, "convolution", [&](auto tag) {
+    parallel_for(a.x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n)
+        forward_image<typename decltype(tag)::type>(products, a.bias, n);
     });
-  }
+  });
+}
 
-  void backward_weight(const ArrayView& dweight, const ArrayView& dy, const ArrayView& x,
-                       const ConvGeometry& geometry, bool accumulate, StreamRef) override {
-    ArrayView taps = dweight;
-    taps.dtype = x.dtype;  // dweight may be wider than the data
-    const Products products(dy, x, taps, geometry);
-    dispatch_floating(x.dtype, "convolution backward", [&](auto tag) {
-      // Many groups share the threads; a few leave them to the products.
-      const std::int64_t grain = geometry.groups >= 8 ? 1 : geometry.groups;
-      parallel_for(geometry.groups, grain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t g = begin; g < end; ++g)
-          backward_weight_group<typename decltype(tag)::type>(products, dweight, g, accumulate);
-      });
+void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef) {
+  const Products products(a.dy, a.dx, a.weight, a.geometry);
+  dispatch_floating(a.dx.dtype, "convolution backward", [&](auto tag) {
+    parallel_for(a.dx.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n)
+        backward_data_image<typename decltype(tag)::type>(products, n);
     });
-  }
-};
+  });
+}
+
+void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef) {
+  ArrayView taps = a.dweight;
+  taps.dtype = a.x.dtype;  // dweight may be wider than the data
+  const Products products(a.dy, a.x, taps, a.geometry);
+  dispatch_floating(a.x.dtype, "convolution backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    // Many groups share the threads; a few leave them to the products.
+    const std::int64_t groups = a.geometry.groups;
+    parallel_for(groups, groups >= 8 ? 1 : groups, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t g = begin; g < end; ++g)
+        backward_weight_group<T>(products, a.dweight, g, a.accumulate);
+    });
+  });
+}
 
 }  // namespace
 
-Convolution& cpu_convolution() {
-  static CpuConvolution family;
-  return family;
+kernels::ConvolutionKernels cpu_convolution() {
+  return {.forward = forward, .backward_data = backward_data, .backward_weight = backward_weight};
 }
 
 }  // namespace lockstep::backend

@@ -16,11 +16,11 @@ const Backend& cpu() {
                                 .embedding = cpu_embedding(),
                                 .recurrent = cpu_recurrent(),
                                 .interpolation = cpu_interpolation(),
-                                .gemm = &cpu_gemm(),
-                                .convolution = &cpu_convolution(),
-                                .pooling = &cpu_pooling(),
-                                .batch_norm = &cpu_batch_norm(),
-                                .attention = &cpu_attention()};
+                                .gemm = cpu_gemm(),
+                                .convolution = cpu_convolution(),
+                                .pooling = cpu_pooling(),
+                                .batch_norm = cpu_batch_norm(),
+                                .attention = cpu_attention()};
   return table;
 }
 

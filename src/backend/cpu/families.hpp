@@ -3,8 +3,7 @@
 #include "backend/backend.hpp"
 
 /// @file
-/// The kernel families of the `cpu` backend, one per interface. Other CPU backends take from
-/// here what they do not have themselves.
+/// The tables of the `cpu` backend, one a family.
 
 namespace lockstep::backend {
 
@@ -19,10 +18,10 @@ kernels::NormKernels cpu_norm();
 kernels::EmbeddingKernels cpu_embedding();
 kernels::RecurrentKernels cpu_recurrent();
 kernels::InterpolationKernels cpu_interpolation();
-Gemm& cpu_gemm();
-Convolution& cpu_convolution();
-Pooling& cpu_pooling();
-BatchNorm& cpu_batch_norm();
-Attention& cpu_attention();
+kernels::GemmKernels cpu_gemm();
+kernels::ConvolutionKernels cpu_convolution();
+kernels::PoolingKernels cpu_pooling();
+kernels::BatchNormKernels cpu_batch_norm();
+kernels::AttentionKernels cpu_attention();
 
 }  // namespace lockstep::backend

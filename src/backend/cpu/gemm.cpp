@@ -1,4 +1,4 @@
-#include "backend/gemm.hpp"
+#include "arguments/gemm.hpp"
 
 #include <algorithm>
 
@@ -12,6 +12,9 @@
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::Epilogue;
+using kernels::GemmArguments;
 
 constexpr std::int64_t depth_block = 256;      // fixed: the order of additions depends on it alone
 constexpr std::int64_t parallel_work = 65536;  // multiply-adds that are worth a second thread
@@ -54,7 +57,7 @@ struct Tiling {
 
 /// A call turned so that rows of the output are contiguous where possible.
 struct Product {
-  GemmCall call;
+  GemmArguments call;
   bool bias_per_row = false;  ///< the call was turned, and its columns with it
 };
 
@@ -62,7 +65,7 @@ struct Product {
 template <class Sum>
 void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum* sums,
                 const Sum* bias, Sum* spare) {
-  const GemmCall& call = product.call;
+  const GemmArguments& call = product.call;
   const std::int64_t count = tile.columns;
   const auto& out_strides = call.out.strides;
   const std::int64_t out_at =
@@ -97,14 +100,14 @@ struct TileMemory {
   Sum *a, *b, *sums, *bias, *spare;
   std::int64_t stride;  // of a row of sums
 
-  TileMemory(const kernels::GemmKernel<Sum>& kernel, const Tile& tile, std::int64_t depth) {
+  TileMemory(const host::GemmKernel<Sum>& kernel, const Tile& tile, std::int64_t depth) {
     const auto rounded = [](std::int64_t value, std::int64_t unit) {
       return (value + unit - 1) / unit * unit;
     };
     const std::int64_t rows = rounded(tile.rows, kernel.rows);
     stride = rounded(tile.columns, kernel.columns);
     const std::int64_t block = std::min(depth, depth_block);
-    static thread_local kernels::Scratch scratch;
+    static thread_local host::Scratch scratch;
     a = scratch.get<Sum>(static_cast<std::size_t>(rounded(rows * block, 16) + stride * block +
                                                   rows * stride + rows + 2 * stride));
     b = a + rounded(rows * block, 16);
@@ -117,8 +120,8 @@ struct TileMemory {
 
 /// Multiplies one packed block of the depth into the sums.
 template <class Sum>
-void multiply(const kernels::GemmKernel<Sum>& kernel, const TileMemory<Sum>& memory,
-              const Tile& tile, std::int64_t depth) {
+void multiply(const host::GemmKernel<Sum>& kernel, const TileMemory<Sum>& memory, const Tile& tile,
+              std::int64_t depth) {
   for (std::int64_t j = 0; j < tile.columns; j += kernel.columns)
     for (std::int64_t i = 0; i < tile.rows; i += kernel.rows)
       kernel.run(depth, memory.a + i * depth, memory.b + j * depth,
@@ -127,26 +130,26 @@ void multiply(const kernels::GemmKernel<Sum>& kernel, const TileMemory<Sum>& mem
 
 /// The sums of one tile, before the epilogue.
 template <class T, class Sum>
-void sum_products(const GemmCall& call, const Tile& tile, const TileMemory<Sum>& memory) {
-  const auto& kernel = kernels::gemm_kernel<Sum>();
+void sum_products(const GemmArguments& call, const Tile& tile, const TileMemory<Sum>& memory) {
+  const auto& kernel = host::gemm_kernel<Sum>();
   const std::int64_t depth = call.a.shape[2];
   const auto &sa = call.a.strides, &sb = call.b.strides;
   const T* a = call.a.as<const T>() + tile.batch * sa[0] + tile.row * sa[1];
   const T* b = call.b.as<const T>() + tile.batch * sb[0] + tile.column * sb[2];
   for (std::int64_t p = 0; p < depth; p += depth_block) {
     const std::int64_t block = std::min(depth_block, depth - p);
-    kernels::pack_panels<T, Sum>(memory.a, {a + p * sa[2], sa[1], sa[2]}, tile.rows, block,
-                                 kernel.rows);
-    kernels::pack_panels<T, Sum>(memory.b, {b + p * sb[1], sb[2], sb[1]}, tile.columns, block,
-                                 kernel.columns);
+    host::pack_panels<T, Sum>(memory.a, {a + p * sa[2], sa[1], sa[2]}, tile.rows, block,
+                              kernel.rows);
+    host::pack_panels<T, Sum>(memory.b, {b + p * sb[1], sb[2], sb[1]}, tile.columns, block,
+                              kernel.columns);
     multiply(kernel, memory, tile, block);
   }
 }
 
 template <class T, class Sum>
 void run_tile(const Product& product, const Tile& tile) {
-  const GemmCall& call = product.call;
-  const TileMemory<Sum> memory(kernels::gemm_kernel<Sum>(), tile, call.a.shape[2]);
+  const GemmArguments& call = product.call;
+  const TileMemory<Sum> memory(host::gemm_kernel<Sum>(), tile, call.a.shape[2]);
   sum_products<T, Sum>(call, tile, memory);
   const bool add_bias = call.epilogue == Epilogue::bias || call.epilogue == Epilogue::gelu_bias;
   if (add_bias) {
@@ -162,7 +165,7 @@ void run_tile(const Product& product, const Tile& tile) {
 template <class T>
 void run(const Product& product) {
   using Sum = AccumulateType<T>;
-  const auto& kernel = kernels::gemm_kernel<Sum>();
+  const auto& kernel = host::gemm_kernel<Sum>();
   const Tiling tiling(product.call.out, kernel.rows, kernel.columns);
   const std::int64_t work = tiling.tile_rows * tiling.tile_columns * product.call.a.shape[2];
   const std::int64_t grain = parallel_work / std::max<std::int64_t>(work, 1) + 1;
@@ -180,7 +183,7 @@ ArrayView transposed(const ArrayView& view) {
   return result;
 }
 
-void check(const GemmCall& call) {
+void check(const GemmArguments& call) {
   const auto &out = call.out, &a = call.a, &b = call.b;
   LOCKSTEP_CHECK(out.rank() == 3 && a.rank() == 3 && b.rank() == 3, InvalidArgument,
                  "gemm: operands must be [batch, rows, columns], got ranks ", out.rank(), ", ",
@@ -195,7 +198,7 @@ void check(const GemmCall& call) {
 }
 
 /// Turns a column-major output into a row-major one, where the epilogue allows.
-Product oriented(const GemmCall& call) {
+Product oriented(const GemmArguments& call) {
   const bool column_major = call.out.strides[2] != 1 && call.out.strides[1] == 1;
   if (!column_major || call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu)
     return {call};
@@ -208,22 +211,16 @@ Product oriented(const GemmCall& call) {
 
 /// Every strided layout and floating dtype. Each element's sum runs over the depth in a fixed
 /// order, so results do not depend on the number of threads.
-class CpuGemm final : public Gemm {
- public:
-  void gemm(const GemmCall& call, StreamRef) override {
-    check(call);
-    if (call.out.numel() == 0) return;
-    const Product product = oriented(call);
-    dispatch_floating(call.a.dtype, "gemm",
-                      [&](auto tag) { run<typename decltype(tag)::type>(product); });
-  }
-};
+void multiply_arrays(const GemmArguments& call, StreamRef) {
+  check(call);
+  if (call.out.numel() == 0) return;
+  const Product product = oriented(call);
+  dispatch_floating(call.a.dtype, "gemm",
+                    [&](auto tag) { run<typename decltype(tag)::type>(product); });
+}
 
 }  // namespace
 
-Gemm& cpu_gemm() {
-  static CpuGemm family;
-  return family;
-}
+kernels::GemmKernels cpu_gemm() { return {.multiply = multiply_arrays}; }
 
 }  // namespace lockstep::backend

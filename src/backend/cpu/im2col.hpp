@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "backend/spatial.hpp"
+#include "arguments/convolution.hpp"
 
 /// @file
 /// Convolution as a matrix product: the columns of a matrix hold the patches of an image that the
@@ -17,7 +17,7 @@ struct Taps {
   std::int64_t start;        ///< image position that output position 0 would read
   std::int64_t step;         ///< image positions from one output position to the next
 
-  Taps(std::int64_t tap, std::int64_t in, std::int64_t out, const ConvGeometry& geometry,
+  Taps(std::int64_t tap, std::int64_t in, std::int64_t out, const kernels::ConvGeometry& geometry,
        std::size_t d)
       : start(tap * geometry.dilation[d] - geometry.padding[d]), step(geometry.stride[d]) {
     first = start >= 0 ? 0 : std::min(out, (-start + step - 1) / step);
@@ -29,7 +29,7 @@ struct Taps {
 struct Patches {
   ArrayView image;   ///< [N, C, H, W]
   ArrayView weight;  ///< gives each tap its row: the offset of its weight within an output channel
-  ConvGeometry geometry;
+  kernels::ConvGeometry geometry;
   std::int64_t out_height, out_width;
 
   /// Number of rows: taps of one output channel.

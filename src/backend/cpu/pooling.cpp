@@ -1,45 +1,15 @@
+#include "arguments/pooling.hpp"
+
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "backend/cpu/families.hpp"
-#include "backend/spatial.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
 namespace {
 
-/// Image positions that one output position covers along one dimension.
-struct Window {
-  std::int64_t begin, end;  ///< clipped to the image
-  std::int64_t padded;      ///< extent clipped to the padded image only
-};
-
-/// Windows of every output position along dimension `d` (0 height, 1 width).
-std::vector<Window> windows(const PoolGeometry& geometry, std::size_t d, std::int64_t in,
-                            std::int64_t out) {
-  std::vector<Window> all(static_cast<std::size_t>(out));
-  for (std::int64_t i = 0; i < out; ++i) {
-    const std::int64_t start = i * geometry.stride[d] - geometry.padding[d];
-    const std::int64_t end = std::min(start + geometry.kernel[d], in + geometry.padding[d]);
-    const std::int64_t begin = std::max<std::int64_t>(start, 0);
-    all[static_cast<std::size_t>(i)] = {begin, std::max(begin, std::min(end, in)),
-                                        std::max<std::int64_t>(end - start, 0)};
-  }
-  return all;
-}
-
-std::vector<Window> adaptive_windows(std::int64_t in, std::int64_t out) {
-  std::vector<Window> all(static_cast<std::size_t>(out));
-  for (std::int64_t i = 0; i < out; ++i) {
-    const std::int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
-    all[static_cast<std::size_t>(i)] = {begin, end, end - begin};
-  }
-  return all;
-}
+using functional::PoolRange;
 
 /// One channel of one image, addressed by height and width.
 template <class T>
@@ -69,49 +39,30 @@ void for_each_plane(const ArrayView& view, Body&& body) {
   });
 }
 
-/// The cut of an image into windows, and what the sum of a window is divided by.
-struct Grid {
-  std::vector<Window> rows, columns;
-  bool count_padding = false;
-
-  double divisor(const Window& h, const Window& w) const {
-    if (count_padding) return static_cast<double>(h.padded * w.padded);
-    return static_cast<double>(std::max<std::int64_t>((h.end - h.begin) * (w.end - w.begin), 1));
+/// The windows over an image, worked out once for all its planes.
+class Grid {
+ public:
+  Grid(const kernels::PoolGeometry& geometry, const ArrayView& pooled, const ArrayView& image) {
+    const PoolWindows windows = windows_of(geometry, pooled, image);
+    for (std::size_t d = 0; d < 2; ++d)
+      for (std::int64_t i = 0; i < windows.axis[d].out; ++i) {
+        range_[d].push_back(functional::pool_window(windows.axis[d], i));
+        extent_[d].push_back(functional::pool_extent(windows.axis[d], i, windows.count_padding));
+      }
   }
-  /// Calls `visit(i, j, row window, column window)` for every output position.
+  /// Calls `visit(i, j, rows, columns, divisor of a mean)` for every output position.
   template <class Visit>
   void for_each(Visit&& visit) const {
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      for (std::size_t j = 0; j < columns.size(); ++j)
-        visit(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j), rows[i], columns[j]);
+    for (std::size_t i = 0; i < range_[0].size(); ++i)
+      for (std::size_t j = 0; j < range_[1].size(); ++j)
+        visit(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j), range_[0][i],
+              range_[1][j], functional::pool_divisor(extent_[0][i], extent_[1][j]));
   }
+
+ private:
+  std::vector<PoolRange> range_[2];  // height, width
+  std::vector<std::int64_t> extent_[2];
 };
-
-Grid grid(const PoolGeometry& geometry, const ArrayView& pooled, const ArrayView& image) {
-  return {windows(geometry, 0, image.shape[2], pooled.shape[2]),
-          windows(geometry, 1, image.shape[3], pooled.shape[3]), geometry.count_include_pad};
-}
-Grid adaptive_grid(const ArrayView& pooled, const ArrayView& image) {
-  return {adaptive_windows(image.shape[2], pooled.shape[2]),
-          adaptive_windows(image.shape[3], pooled.shape[3])};
-}
-
-/// Value and flat position of the first maximum of a window; NaN is larger than all.
-template <class T>
-std::pair<T, std::int64_t> maximum(const Plane<const T>& plane, const Window& h, const Window& w,
-                                   std::int64_t width) {
-  using Sum = AccumulateType<T>;
-  Sum best = -std::numeric_limits<Sum>::infinity();
-  std::int64_t at = -1;
-  for (std::int64_t i = h.begin; i < h.end; ++i)
-    for (std::int64_t j = w.begin; j < w.end; ++j) {
-      const Sum value = static_cast<Sum>(plane(i, j));
-      if (at >= 0 && !(value > best) && !(std::isnan(value) && !std::isnan(best))) continue;
-      best = value;
-      at = i * width + j;
-    }
-  return {T(best), at};
-}
 
 template <class T>
 void max_forward_as(const ArrayView& y, const ArrayView& index, const ArrayView& x,
@@ -120,8 +71,13 @@ void max_forward_as(const ArrayView& y, const ArrayView& index, const ArrayView&
     const Plane<const T> image(x, plane);
     const Plane<T> out(y, plane);
     const Plane<std::int64_t> position(index, plane);
-    cut.for_each([&](std::int64_t i, std::int64_t j, const Window& h, const Window& w) {
-      std::tie(out(i, j), position(i, j)) = maximum<T>(image, h, w, x.shape[3]);
+    cut.for_each([&](std::int64_t i, std::int64_t j, PoolRange h, PoolRange w, std::int64_t) {
+      functional::PoolMaximum<AccumulateType<T>> largest;
+      for (std::int64_t a = h.begin; a < h.end; ++a)
+        for (std::int64_t b = w.begin; b < w.end; ++b)
+          largest.take(static_cast<AccumulateType<T>>(image(a, b)), a * x.shape[3] + b);
+      out(i, j) = T(largest.value);
+      position(i, j) = largest.index;
     });
   });
 }
@@ -163,12 +119,13 @@ void mean_forward_as(const ArrayView& y, const ArrayView& x, const Grid& cut) {
   for_each_plane(y, [&](std::int64_t plane) {
     const Plane<const T> image(x, plane);
     const Plane<T> out(y, plane);
-    cut.for_each([&](std::int64_t i, std::int64_t j, const Window& h, const Window& w) {
-      double sum = 0;  // one after another in f32, a large window would lose digits
-      for (std::int64_t a = h.begin; a < h.end; ++a)
-        for (std::int64_t b = w.begin; b < w.end; ++b) sum += static_cast<Sum>(image(a, b));
-      out(i, j) = T(static_cast<Sum>(sum / cut.divisor(h, w)));
-    });
+    cut.for_each(
+        [&](std::int64_t i, std::int64_t j, PoolRange h, PoolRange w, std::int64_t divisor) {
+          functional::PoolSum<Sum> total;
+          for (std::int64_t a = h.begin; a < h.end; ++a)
+            for (std::int64_t b = w.begin; b < w.end; ++b) total.add(static_cast<Sum>(image(a, b)));
+          out(i, j) = T(total.sum / static_cast<Sum>(divisor));
+        });
   });
 }
 
@@ -178,66 +135,56 @@ void mean_backward_as(const ArrayView& dx, const ArrayView& dy, const Grid& cut)
   const std::int64_t width = dx.shape[3];
   gather_gradient<T>(dx, [&](std::int64_t plane, Sum* sums) {
     const Plane<const T> gradient(dy, plane);
-    cut.for_each([&](std::int64_t i, std::int64_t j, const Window& h, const Window& w) {
-      const Sum share = static_cast<Sum>(gradient(i, j)) / static_cast<Sum>(cut.divisor(h, w));
-      for (std::int64_t a = h.begin; a < h.end; ++a)
-        for (std::int64_t b = w.begin; b < w.end; ++b) sums[a * width + b] += share;
-    });
+    cut.for_each(
+        [&](std::int64_t i, std::int64_t j, PoolRange h, PoolRange w, std::int64_t divisor) {
+          const Sum share = static_cast<Sum>(gradient(i, j)) / static_cast<Sum>(divisor);
+          for (std::int64_t a = h.begin; a < h.end; ++a)
+            for (std::int64_t b = w.begin; b < w.end; ++b) sums[a * width + b] += share;
+        });
   });
 }
 
-/// Plain loops, one channel of one image at a time.
-class CpuPooling final : public Pooling {
- public:
-  void max_forward(const ArrayView& y, const ArrayView& index, const ArrayView& x,
-                   const PoolGeometry& geometry, StreamRef) override {
-    check(y, x);
-    const Grid cut = grid(geometry, y, x);
-    dispatch_floating(x.dtype, "max_pool2d", [&](auto tag) {
-      max_forward_as<typename decltype(tag)::type>(y, index, x, cut);
-    });
-  }
-  void max_backward(const ArrayView& dx, const ArrayView& dy, const ArrayView& index,
-                    const PoolGeometry&, StreamRef) override {
-    check(dy, dx);
-    dispatch_floating(dx.dtype, "max_pool2d backward", [&](auto tag) {
-      max_backward_as<typename decltype(tag)::type>(dx, dy, index);
-    });
-  }
-  void average_forward(const ArrayView& y, const ArrayView& x, const PoolGeometry& geometry,
-                       StreamRef) override {
-    mean_forward(y, x, grid(geometry, y, x));
-  }
-  void average_backward(const ArrayView& dx, const ArrayView& dy, const PoolGeometry& geometry,
-                        StreamRef) override {
-    mean_backward(dx, dy, grid(geometry, dy, dx));
-  }
-  void adaptive_average_forward(const ArrayView& y, const ArrayView& x, StreamRef) override {
-    mean_forward(y, x, adaptive_grid(y, x));
-  }
-  void adaptive_average_backward(const ArrayView& dx, const ArrayView& dy, StreamRef) override {
-    mean_backward(dx, dy, adaptive_grid(dy, dx));
-  }
+// Plain loops, one channel of one image at a time. Backward scatters where the GPU's gathers: one
+// thread owns the plane.
 
- private:
-  static void mean_forward(const ArrayView& y, const ArrayView& x, const Grid& cut) {
-    check(y, x);
-    dispatch_floating(x.dtype, "avg_pool2d",
-                      [&](auto tag) { mean_forward_as<typename decltype(tag)::type>(y, x, cut); });
-  }
-  static void mean_backward(const ArrayView& dx, const ArrayView& dy, const Grid& cut) {
-    check(dy, dx);
-    dispatch_floating(dx.dtype, "avg_pool2d backward", [&](auto tag) {
-      mean_backward_as<typename decltype(tag)::type>(dx, dy, cut);
-    });
-  }
-};
+void max(const kernels::MaxPoolArguments& a, StreamRef) {
+  check(a.y, a.x);
+  const Grid cut(a.geometry, a.y, a.x);
+  dispatch_floating(a.x.dtype, "max_pool2d", [&](auto tag) {
+    max_forward_as<typename decltype(tag)::type>(a.y, a.index, a.x, cut);
+  });
+}
+
+void max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef) {
+  check(a.dy, a.dx);
+  dispatch_floating(a.dx.dtype, "max_pool2d backward", [&](auto tag) {
+    max_backward_as<typename decltype(tag)::type>(a.dx, a.dy, a.index);
+  });
+}
+
+void average(const kernels::AveragePoolArguments& a, StreamRef) {
+  check(a.y, a.x);
+  const Grid cut(a.geometry, a.y, a.x);
+  dispatch_floating(a.x.dtype, "avg_pool2d", [&](auto tag) {
+    mean_forward_as<typename decltype(tag)::type>(a.y, a.x, cut);
+  });
+}
+
+void average_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef) {
+  check(a.dy, a.dx);
+  const Grid cut(a.geometry, a.dy, a.dx);
+  dispatch_floating(a.dx.dtype, "avg_pool2d backward", [&](auto tag) {
+    mean_backward_as<typename decltype(tag)::type>(a.dx, a.dy, cut);
+  });
+}
 
 }  // namespace
 
-Pooling& cpu_pooling() {
-  static CpuPooling family;
-  return family;
+kernels::PoolingKernels cpu_pooling() {
+  return {.max = max,
+          .max_backward = max_backward,
+          .average = average,
+          .average_backward = average_backward};
 }
 
 }  // namespace lockstep::backend

@@ -1,4 +1,4 @@
-#include "backend/attention.hpp"
+#include "arguments/attention.hpp"
 
 #include "backend/cuda/composed_attention.hpp"
 #include "backend/cuda/families.hpp"
@@ -6,42 +6,33 @@
 namespace lockstep::backend {
 namespace {
 
-class CudaAttention final : public Attention {
- public:
-  void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
-               const ArrayView& v, const ArrayView& mask, AttentionOptions options,
-               StreamRef stream) override {
-    if (out.numel() == 0) return;
-    const cudnn::AttentionArrays arrays{
-        .q = q, .k = k, .v = v, .out = out, .lse = lse, .mask = mask};
-    if (!cudnn::attention_forward(arrays, options, stream))
-      composed_attention(arrays, options, stream);
-  }
+void forward(const kernels::AttentionArguments& a, StreamRef stream) {
+  if (a.out.numel() == 0) return;
+  const cudnn::AttentionArrays arrays{
+      .q = a.q, .k = a.k, .v = a.v, .out = a.out, .lse = a.lse, .mask = a.mask};
+  if (!cudnn::attention_forward(arrays, a.options, stream))
+    composed_attention(arrays, a.options, stream);
+}
 
-  void backward(const ArrayView& dq, const ArrayView& dk, const ArrayView& dv,
-                const ArrayView& dout, const ArrayView& q, const ArrayView& k, const ArrayView& v,
-                const ArrayView& out, const ArrayView& lse, const ArrayView& mask,
-                AttentionOptions options, StreamRef stream) override {
-    const cudnn::AttentionArrays arrays{.q = q,
-                                        .k = k,
-                                        .v = v,
-                                        .out = out,
-                                        .lse = lse,
-                                        .mask = mask,
-                                        .dout = dout,
-                                        .dq = dq,
-                                        .dk = dk,
-                                        .dv = dv};
-    if (!cudnn::attention_backward(arrays, options, stream))
-      composed_attention_backward(arrays, options, stream);
-  }
-};
+void backward(const kernels::AttentionBackwardArguments& a, StreamRef stream) {
+  const cudnn::AttentionArrays arrays{.q = a.q,
+                                      .k = a.k,
+                                      .v = a.v,
+                                      .out = a.out,
+                                      .lse = a.lse,
+                                      .mask = a.mask,
+                                      .dout = a.dout,
+                                      .dq = a.dq,
+                                      .dk = a.dk,
+                                      .dv = a.dv};
+  if (!cudnn::attention_backward(arrays, a.options, stream))
+    composed_attention_backward(arrays, a.options, stream);
+}
 
 }  // namespace
 
-Attention& cuda_families::attention() {
-  static CudaAttention family;
-  return family;
+kernels::AttentionKernels cuda_families::attention() {
+  return {.forward = forward, .backward = backward};
 }
 
 }  // namespace lockstep::backend

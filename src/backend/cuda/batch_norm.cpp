@@ -2,15 +2,13 @@
 
 #include <limits>
 
+#include "arguments/batch_norm.hpp"
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
-#include "backend/spatial.hpp"
 #include "cuda/move.hpp"
 
 namespace lockstep::backend {
 namespace {
-
-namespace kernels = cuda_kernels;
 
 /// An array [C] of the accumulation type that lives for one call.
 class ChannelArray {
@@ -39,11 +37,11 @@ class Parameter {
   Parameter(const ArrayView& given, double absent, const ArrayView& x, StreamRef stream)
       : copy_(x, stream), view_(copy_.view()) {
     if (!given)
-      kernels::fill({.out = view_, .value = absent}, stream);
+      cuda_kernels::fill({.out = view_, .value = absent}, stream);
     else if (given.dtype == view_.dtype)
       view_ = given;
     else
-      kernels::copy({.out = view_, .in = given}, stream);
+      cuda_kernels::copy({.out = view_, .in = given}, stream);
   }
   const ArrayView& view() const { return view_; }
 
@@ -65,113 +63,88 @@ double count_of(const ArrayView& x) {
   return static_cast<double>(x.numel()) / static_cast<double>(x.shape[1]);
 }
 
-class CudaBatchNorm final : public BatchNorm {
- public:
-  void train(const ArrayView& y, const ArrayView& save_mean, const ArrayView& save_rstd,
-             const ArrayView& running_mean, const ArrayView& running_var, const ArrayView& x,
-             const ArrayView& weight, const ArrayView& bias, double momentum, double eps,
-             StreamRef stream) override {
-    const Scratch scratch(kernels::channel_scratch_bytes(x), stream);
-    const ChannelArray mean(x, stream);
-    const ChannelArray variance(x, stream);
-    const ChannelArray rstd(x, stream);
-    kernels::channel_mean(mean.view(), x, scratch.data(), stream);
-    kernels::channel_variance(variance.view(), mean.view(), x, scratch.data(), stream);
-    kernels::inverse_deviation(rstd.view(), variance.view(), eps, stream);
-    const double count = count_of(x);
-    if (running_mean) kernels::move_running(running_mean, mean.view(), momentum, 1.0, stream);
-    if (running_var)
-      kernels::move_running(running_var, variance.view(), momentum, count / (count - 1.0), stream);
-    kernels::copy({.out = save_mean, .in = mean.view()}, stream);
-    kernels::copy({.out = save_rstd, .in = rstd.view()}, stream);
-    apply(y, x, mean.view(), rstd.view(), weight, bias, stream);
-  }
+void apply(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const ArrayView& rstd,
+           const ArrayView& weight, const ArrayView& bias, StreamRef stream) {
+  const Parameter scale(weight, 1.0, x, stream);
+  const Parameter offset(bias, 0.0, x, stream);
+  cuda_kernels::normalise(y, x, over(mean, x), over(rstd, x), over(scale.view(), x),
+                          over(offset.view(), x), stream);
+}
 
-  void eval(const ArrayView& y, const ArrayView& running_mean, const ArrayView& running_var,
-            const ArrayView& x, const ArrayView& weight, const ArrayView& bias, double eps,
-            StreamRef stream) override {
-    const Parameter mean(running_mean, 0.0, x, stream);
-    const Parameter variance(running_var, 1.0, x, stream);
-    const ChannelArray rstd(x, stream);
-    kernels::inverse_deviation(rstd.view(), variance.view(), eps, stream);
-    apply(y, x, mean.view(), rstd.view(), weight, bias, stream);
-  }
+/// Gradients of both modes, with mean and rstd as [C] and the `count` of values behind them.
+template <class Arguments>
+void backward(const Arguments& a, const ArrayView& mean, const ArrayView& rstd, double count,
+              StreamRef stream) {
+  const ArrayView& x = a.x;
+  const Scratch scratch(cuda_kernels::channel_scratch_bytes(x), stream);
+  const ChannelArray sums(x, stream, 2);
+  cuda_kernels::channel_gradient_sums(sums.view(), a.dy, x, mean, rstd, scratch.data(), stream);
+  if (a.dbias) cuda_kernels::copy({.out = a.dbias, .in = sums.view(0)}, stream);
+  if (a.dweight) cuda_kernels::copy({.out = a.dweight, .in = sums.view(1)}, stream);
+  if (!a.dx) return;
+  const Parameter scale(a.weight, 1.0, x, stream);
+  cuda_kernels::normalise_backward({.dx = a.dx,
+                                    .dy = a.dy,
+                                    .x = x,
+                                    .mean = over(mean, x),
+                                    .rstd = over(rstd, x),
+                                    .weight = over(scale.view(), x),
+                                    .sum = over(sums.view(0), x),
+                                    .product_sum = over(sums.view(1), x),
+                                    .count = count},
+                                   stream);
+}
 
-  void train_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                      const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                      const ArrayView& save_mean, const ArrayView& save_rstd,
-                      StreamRef stream) override {
-    const Parameter mean(save_mean, 0.0, x, stream);
-    const Parameter rstd(save_rstd, 1.0, x, stream);
-    backward({.dx = dx,
-              .dy = dy,
-              .x = x,
-              .mean = mean.view(),
-              .rstd = rstd.view(),
-              .weight = weight,
-              .sum = {},
-              .product_sum = {},
-              .count = count_of(x)},
-             dweight, dbias, stream);
-  }
+void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
+  const ArrayView& x = a.x;
+  const Scratch scratch(cuda_kernels::channel_scratch_bytes(x), stream);
+  const ChannelArray mean(x, stream);
+  const ChannelArray variance(x, stream);
+  const ChannelArray rstd(x, stream);
+  cuda_kernels::channel_mean(mean.view(), x, scratch.data(), stream);
+  cuda_kernels::channel_variance(variance.view(), mean.view(), x, scratch.data(), stream);
+  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  const double count = count_of(x);
+  if (a.running_mean)
+    cuda_kernels::move_running(a.running_mean, mean.view(), a.momentum, 1.0, stream);
+  if (a.running_var)
+    cuda_kernels::move_running(a.running_var, variance.view(), a.momentum, count / (count - 1.0),
+                               stream);
+  cuda_kernels::copy({.out = a.save_mean, .in = mean.view()}, stream);
+  cuda_kernels::copy({.out = a.save_rstd, .in = rstd.view()}, stream);
+  apply(a.y, x, mean.view(), rstd.view(), a.weight, a.bias, stream);
+}
 
-  void eval_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                     const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                     const ArrayView& running_mean, const ArrayView& running_var, double eps,
-                     StreamRef stream) override {
-    const Parameter mean(running_mean, 0.0, x, stream);
-    const Parameter variance(running_var, 1.0, x, stream);
-    const ChannelArray rstd(x, stream);
-    kernels::inverse_deviation(rstd.view(), variance.view(), eps, stream);
-    // Fixed statistics pass nothing back: as if a channel had infinitely many elements.
-    backward({.dx = dx,
-              .dy = dy,
-              .x = x,
-              .mean = mean.view(),
-              .rstd = rstd.view(),
-              .weight = weight,
-              .sum = {},
-              .product_sum = {},
-              .count = std::numeric_limits<double>::infinity()},
-             dweight, dbias, stream);
-  }
+void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
+  const Parameter mean(a.running_mean, 0.0, a.x, stream);
+  const Parameter variance(a.running_var, 1.0, a.x, stream);
+  const ChannelArray rstd(a.x, stream);
+  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  apply(a.y, a.x, mean.view(), rstd.view(), a.weight, a.bias, stream);
+}
 
- private:
-  static void apply(const ArrayView& y, const ArrayView& x, const ArrayView& mean,
-                    const ArrayView& rstd, const ArrayView& weight, const ArrayView& bias,
-                    StreamRef stream) {
-    const Parameter scale(weight, 1.0, x, stream);
-    const Parameter offset(bias, 0.0, x, stream);
-    kernels::normalise(y, x, over(mean, x), over(rstd, x), over(scale.view(), x),
-                       over(offset.view(), x), stream);
-  }
+void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef stream) {
+  const Parameter mean(a.save_mean, 0.0, a.x, stream);
+  const Parameter rstd(a.save_rstd, 1.0, a.x, stream);
+  backward(a, mean.view(), rstd.view(), count_of(a.x), stream);
+}
 
-  /// `arrays` holds mean, rstd and weight as [C].
-  static void backward(kernels::NormaliseGradient arrays, const ArrayView& dweight,
-                       const ArrayView& dbias, StreamRef stream) {
-    const ArrayView& x = arrays.x;
-    const Scratch scratch(kernels::channel_scratch_bytes(x), stream);
-    const ChannelArray sums(x, stream, 2);
-    kernels::channel_gradient_sums(sums.view(), arrays.dy, x, arrays.mean, arrays.rstd,
-                                   scratch.data(), stream);
-    if (dbias) kernels::copy({.out = dbias, .in = sums.view(0)}, stream);
-    if (dweight) kernels::copy({.out = dweight, .in = sums.view(1)}, stream);
-    if (!arrays.dx) return;
-    const Parameter scale(arrays.weight, 1.0, x, stream);
-    arrays.mean = over(arrays.mean, x);
-    arrays.rstd = over(arrays.rstd, x);
-    arrays.weight = over(scale.view(), x);
-    arrays.sum = over(sums.view(0), x);
-    arrays.product_sum = over(sums.view(1), x);
-    kernels::normalise_backward(arrays, stream);
-  }
-};
+void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef stream) {
+  const Parameter mean(a.running_mean, 0.0, a.x, stream);
+  const Parameter variance(a.running_var, 1.0, a.x, stream);
+  const ChannelArray rstd(a.x, stream);
+  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  // Fixed statistics pass nothing back: as if a channel had infinitely many elements.
+  backward(a, mean.view(), rstd.view(), std::numeric_limits<double>::infinity(), stream);
+}
 
 }  // namespace
 
-BatchNorm& cuda_families::batch_norm() {
-  static CudaBatchNorm family;
-  return family;
+kernels::BatchNormKernels cuda_families::batch_norm() {
+  return {.train = train,
+          .eval = eval,
+          .train_backward = train_backward,
+          .eval_backward = eval_backward};
 }
 
 }  // namespace lockstep::backend

@@ -4,12 +4,13 @@
 
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
-#include "backend/gemm.hpp"
 #include "cuda/attention.hpp"
 #include "cuda/move.hpp"
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::AttentionOptions;
 
 DType score_dtype(DType data) { return data == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -78,12 +79,7 @@ ArrayView transposed(ArrayView view) {
 
 void multiply(const ArrayView& out, const ArrayView& a, const ArrayView& b, double beta,
               StreamRef stream) {
-  GemmCall call;
-  call.out = out;
-  call.a = a;
-  call.b = b;
-  call.beta = beta;
-  cuda_families::gemm().gemm(call, stream);
+  cuda()->gemm.multiply({.out = out, .a = a, .b = b, .beta = beta}, stream);
 }
 
 /// out[h] = a[h] b[h's group], for every head.

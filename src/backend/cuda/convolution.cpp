@@ -59,7 +59,7 @@ class Formatted {
 
 /// cuDNN takes weights in the memory format of the images, and f64 in NCHW alone.
 bool convolve_formatted(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
-                        const ConvGeometry& geometry, StreamRef stream) {
+                        const kernels::ConvGeometry& geometry, StreamRef stream) {
   const bool is_f64 = arrays.image.dtype == DType::f64;
   const bool is_nchw = is_f64 || (arrays.image.is_contiguous() && arrays.result.is_contiguous());
   const auto of_image = [&](const ArrayView& view) {
@@ -93,11 +93,11 @@ ArrayView part_of(const ArrayView& view, int dim, std::int64_t index, std::int64
 
 /// In f64 cuDNN has no groups: each is a convolution of its own.
 bool convolve(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
-              const ConvGeometry& geometry, StreamRef stream) {
+              const kernels::ConvGeometry& geometry, StreamRef stream) {
   const std::int64_t groups = geometry.groups;
   if (arrays.image.dtype != DType::f64 || groups == 1)
     return convolve_formatted(direction, arrays, geometry, stream);
-  ConvGeometry one = geometry;
+  kernels::ConvGeometry one = geometry;
   one.groups = 1;
   for (std::int64_t group = 0; group < groups; ++group) {
     const cudnn::ConvArrays parts{part_of(arrays.image, 1, group, groups),
@@ -108,47 +108,40 @@ bool convolve(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
   return true;
 }
 
-class CudaConvolution final : public Convolution {
- public:
-  void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
-               const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
-    if (y.numel() == 0) return;
-    require(convolve(cudnn::ConvDirection::forward, {x, weight, y}, geometry, stream), "conv2d", x,
-            weight, stream);
-    if (!bias) return;
-    ArrayView wide = bias;
-    wide.shape = y.shape;
-    wide.strides = {0, bias.strides[0], 0, 0};
-    cuda_kernels::binary({.op = BinaryOp::add, .out = y, .a = y, .b = wide}, stream);
-  }
+void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
+  if (a.y.numel() == 0) return;
+  require(convolve(cudnn::ConvDirection::forward, {a.x, a.weight, a.y}, a.geometry, stream),
+          "conv2d", a.x, a.weight, stream);
+  if (!a.bias) return;
+  ArrayView wide = a.bias;
+  wide.shape = a.y.shape;
+  wide.strides = {0, a.bias.strides[0], 0, 0};
+  cuda_kernels::binary({.op = BinaryOp::add, .out = a.y, .a = a.y, .b = wide}, stream);
+}
 
-  void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
-                     const ConvGeometry& geometry, StreamRef stream) override {
-    if (dx.numel() == 0) return;
-    require(convolve(cudnn::ConvDirection::backward_data, {dx, weight, dy}, geometry, stream),
-            "conv2d_backward_data", dx, weight, stream);
-  }
+void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
+  if (a.dx.numel() == 0) return;
+  require(convolve(cudnn::ConvDirection::backward_data, {a.dx, a.weight, a.dy}, a.geometry, stream),
+          "conv2d_backward_data", a.dx, a.weight, stream);
+}
 
-  void backward_weight(const ArrayView& dweight, const ArrayView& dy, const ArrayView& x,
-                       const ConvGeometry& geometry, bool accumulate, StreamRef stream) override {
-    if (dweight.numel() == 0) return;
-    const auto bytes = static_cast<std::size_t>(dweight.numel()) * size_of(dweight.dtype);
-    const Scratch scratch(accumulate ? bytes : 0, stream);
-    ArrayView target = dweight;
-    if (accumulate) target.data = scratch.data();
-    require(convolve(cudnn::ConvDirection::backward_weight, {x, target, dy}, geometry, stream),
-            "conv2d_backward_weight", x, dweight, stream);
-    if (accumulate)
-      cuda_kernels::binary({.op = BinaryOp::add, .out = dweight, .a = dweight, .b = target},
-                           stream);
-  }
-};
+void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
+  if (a.dweight.numel() == 0) return;
+  const auto bytes = static_cast<std::size_t>(a.dweight.numel()) * size_of(a.dweight.dtype);
+  const Scratch scratch(a.accumulate ? bytes : 0, stream);
+  ArrayView target = a.dweight;
+  if (a.accumulate) target.data = scratch.data();
+  require(convolve(cudnn::ConvDirection::backward_weight, {a.x, target, a.dy}, a.geometry, stream),
+          "conv2d_backward_weight", a.x, a.dweight, stream);
+  if (a.accumulate)
+    cuda_kernels::binary({.op = BinaryOp::add, .out = a.dweight, .a = a.dweight, .b = target},
+                         stream);
+}
 
 }  // namespace
 
-Convolution& cuda_families::convolution() {
-  static CudaConvolution family;
-  return family;
+kernels::ConvolutionKernels cuda_families::convolution() {
+  return {.forward = forward, .backward_data = backward_data, .backward_weight = backward_weight};
 }
 
 }  // namespace lockstep::backend

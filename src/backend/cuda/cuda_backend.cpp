@@ -17,11 +17,11 @@ const Backend* cuda() {
       .embedding = cuda_families::embedding(),
       .recurrent = cuda_families::recurrent(),
       .interpolation = cuda_families::interpolation(),
-      .gemm = &cuda_families::gemm(),
-      .convolution = &cuda_families::convolution(),
-      .pooling = &cuda_families::pooling(),
-      .batch_norm = &cuda_families::batch_norm(),
-      .attention = &cuda_families::attention(),
+      .gemm = cuda_families::gemm(),
+      .convolution = cuda_families::convolution(),
+      .pooling = cuda_families::pooling(),
+      .batch_norm = cuda_families::batch_norm(),
+      .attention = cuda_families::attention(),
   };
   return &backend;
 }

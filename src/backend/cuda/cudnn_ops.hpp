@@ -3,14 +3,17 @@
 #include <string>
 #include <string_view>
 
-#include "backend/attention.hpp"
-#include "backend/spatial.hpp"
+#include "arguments/attention.hpp"
+#include "arguments/convolution.hpp"
 
 /// @file
 /// What lockstep takes from cuDNN. Every function returns false where cuDNN has no plan for the
 /// problem, or where the build has no cuDNN (`no_cudnn.cpp`); nothing is queued then.
 
 namespace lockstep::backend::cudnn {
+
+using kernels::AttentionOptions;
+using kernels::ConvGeometry;
 
 /// Why nothing here works in this build; empty where it does.
 std::string_view missing();

@@ -3,7 +3,7 @@
 #include "backend/backend.hpp"
 
 /// @file
-/// The kernel families of the CUDA backend. Each function returns the one object there is.
+/// The tables of the CUDA backend, one a family.
 
 namespace lockstep::backend::cuda_families {
 
@@ -18,11 +18,11 @@ kernels::NormKernels norm();
 kernels::EmbeddingKernels embedding();
 kernels::RecurrentKernels recurrent();
 kernels::InterpolationKernels interpolation();
-Gemm& gemm();
+kernels::GemmKernels gemm();
 /// These four throw Unsupported for what needs cuDNN in a build without it.
-Convolution& convolution();
-Pooling& pooling();
-BatchNorm& batch_norm();
-Attention& attention();
+kernels::ConvolutionKernels convolution();
+kernels::PoolingKernels pooling();
+kernels::BatchNormKernels batch_norm();
+kernels::AttentionKernels attention();
 
 }  // namespace lockstep::backend::cuda_families

@@ -1,4 +1,4 @@
-#include "backend/gemm.hpp"
+#include "arguments/gemm.hpp"
 
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/lt_plan.hpp"
@@ -9,6 +9,9 @@
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::Epilogue;
+using kernels::GemmArguments;
 
 std::uint8_t alignment(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 16;
@@ -22,7 +25,7 @@ struct Mapped {
   LtOperands operands;
 };
 
-Mapped map(const GemmCall& call, Epilogue epilogue, int device) {
+Mapped map(const GemmArguments& call, Epilogue epilogue, int device) {
   const LtMatrix out = lt_matrix(call.out);
   const bool swap = out.row_major;
   const ArrayView& first = swap ? call.b : call.a;
@@ -39,7 +42,8 @@ Mapped map(const GemmCall& call, Epilogue epilogue, int device) {
   problem.transpose_b = problem.b.row_major != swap;
   problem.accumulate = call.beta != 0.0;
   problem.epilogue = epilogue;
-  problem.dtype = call.out.dtype;
+  problem.dtype = call.a.dtype;
+  problem.out_dtype = call.out.dtype;
   problem.device = device;
   problem.batch = call.out.shape[0];
   problem.align_a = alignment(first.data);
@@ -56,9 +60,10 @@ Mapped map(const GemmCall& call, Epilogue epilogue, int device) {
 }
 
 /// True if cuBLASLt's rules let the epilogue run inside the product.
-bool fusible(const GemmCall& call) {
+bool fusible(const GemmArguments& call) {
   if (call.epilogue == Epilogue::none) return true;
-  if (call.out.dtype == DType::f64 || call.a.shape[2] == 0) return false;
+  if (call.out.dtype == DType::f64 || call.out.dtype != call.a.dtype) return false;
+  if (call.a.shape[2] == 0) return false;
   const LtMatrix out = lt_matrix(call.out);
   if (!out.row_major) return false;  // bias and aux run along the columns
   // The heuristics may choose a kernel with vector loads of the bias whatever its pointer, and no
@@ -71,107 +76,100 @@ bool fusible(const GemmCall& call) {
          (call.epilogue == Epilogue::dgelu || bias_fits);
 }
 
-ArrayView broadcast_bias(const GemmCall& call) {
+ArrayView broadcast_bias(const GemmArguments& call) {
   ArrayView bias = call.bias;
   bias.strides = {0, 0, call.bias.strides[0]};
   bias.shape = call.out.shape;
   return bias;
 }
 
-class CudaGemm final : public Gemm {
- public:
-  void gemm(const GemmCall& call, StreamRef stream) override {
-    if (call.out.numel() == 0) return;
-    LOCKSTEP_CHECK(is_floating(call.out.dtype), Unsupported, "gemm: dtype ", call.out.dtype,
-                   " on device ", stream.device);
-    const CudaDeviceGuard guard(stream.device.index);
-    if (fusible(call) && try_product(call, call.epilogue, stream)) return;
-    switch (call.epilogue) {
-      case Epilogue::none: return product(call, stream);
-      case Epilogue::bias: return add_bias(call, stream);
-      case Epilogue::gelu_bias: return gelu_bias(call, stream);
-      case Epilogue::dgelu: return dgelu(call, stream);
-    }
-  }
+bool try_product(const GemmArguments& call, Epilogue epilogue, StreamRef stream) {
+  if (call.a.shape[2] == 0) return false;
+  const Mapped mapped = map(call, epilogue, stream.device.index);
+  LtPlan& plan = lt_plan(mapped.problem);
+  if (plan.supported()) plan.run(mapped.operands, stream);
+  return plan.supported();
+}
 
- private:
-  static bool try_product(const GemmCall& call, Epilogue epilogue, StreamRef stream) {
-    if (call.a.shape[2] == 0) return false;
-    const Mapped mapped = map(call, epilogue, stream.device.index);
-    LtPlan& plan = lt_plan(mapped.problem);
-    if (plan.supported()) plan.run(mapped.operands, stream);
-    return plan.supported();
-  }
+/// What a product of empty depth leaves.
+void scale(const GemmArguments& call, StreamRef stream) {
+  if (call.beta == 0.0) return cuda_kernels::fill({.out = call.out, .value = 0.0}, stream);
+  if (call.beta != 1.0)
+    cuda_kernels::unary({.op = UnaryOp::affine,
+                         .y = call.out,
+                         .x = call.out,
+                         .constants = {.alpha = call.beta, .beta = 0.0}},
+                        stream);
+}
 
-  /// out = a b + beta out, nothing else.
-  static void product(const GemmCall& call, StreamRef stream) {
-    if (call.a.shape[2] == 0) return scale(call, stream);
-    LOCKSTEP_CHECK(try_product(call, Epilogue::none, stream), Unsupported, "gemm: cuBLASLt has no ",
-                   call.out.dtype, " product of shapes ", call.a.shape, " and ", call.b.shape,
-                   " with strides ", call.a.strides, " and ", call.b.strides);
-  }
+/// out = a b + beta out, nothing else.
+void product(const GemmArguments& call, StreamRef stream) {
+  if (call.a.shape[2] == 0) return scale(call, stream);
+  LOCKSTEP_CHECK(try_product(call, Epilogue::none, stream), Unsupported, "gemm: cuBLASLt has no ",
+                 call.a.dtype, " product into ", call.out.dtype, " of shapes ", call.a.shape,
+                 " and ", call.b.shape, " with strides ", call.a.strides, " and ", call.b.strides);
+}
 
-  /// What a product of empty depth leaves.
-  static void scale(const GemmCall& call, StreamRef stream) {
-    if (call.beta == 0.0) return cuda_kernels::fill({.out = call.out, .value = 0.0}, stream);
-    if (call.beta != 1.0)
-      cuda_kernels::unary({.op = UnaryOp::affine,
-                           .y = call.out,
-                           .x = call.out,
-                           .constants = {.alpha = call.beta, .beta = 0.0}},
-                          stream);
-  }
+void add_bias(const GemmArguments& call, StreamRef stream) {
+  product(call, stream);
+  cuda_kernels::binary(
+      {.op = BinaryOp::add, .out = call.out, .a = call.out, .b = broadcast_bias(call)}, stream);
+}
 
-  static void add_bias(const GemmCall& call, StreamRef stream) {
-    product(call, stream);
-    cuda_kernels::binary(
-        {.op = BinaryOp::add, .out = call.out, .a = call.out, .b = broadcast_bias(call)}, stream);
-  }
+/// Lets `compute` fill the output, or with beta a scratch array that is then added to it.
+template <class Compute>
+void finish(const GemmArguments& call, StreamRef stream, Compute&& compute) {
+  if (call.beta == 0.0) return compute(call.out);
+  const auto elements = static_cast<std::size_t>(call.out.numel());
+  const Scratch scratch(elements * size_of(call.out.dtype), stream);
+  const ArrayView sum{scratch.data(), call.out.dtype, call.out.shape,
+                      contiguous_strides(call.out.shape)};
+  compute(sum);
+  cuda_kernels::binary({.op = BinaryOp::add,
+                        .out = call.out,
+                        .a = sum,
+                        .b = call.out,
+                        .constants = {.alpha = call.beta, .beta = 0.0}},
+                       stream);
+}
 
-  static void gelu_bias(const GemmCall& call, StreamRef stream) {
-    GemmCall inner = call;
-    inner.out = call.aux;
+void gelu_bias(const GemmArguments& call, StreamRef stream) {
+  GemmArguments inner = call;
+  inner.out = call.aux;
+  inner.beta = 0.0;
+  add_bias(inner, stream);
+  finish(call, stream, [&](const ArrayView& to) {
+    cuda_kernels::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
+  });
+}
+
+void dgelu(const GemmArguments& call, StreamRef stream) {
+  finish(call, stream, [&](const ArrayView& to) {
+    GemmArguments inner = call;
+    inner.out = to;
     inner.beta = 0.0;
-    add_bias(inner, stream);
-    finish(call, stream, [&](const ArrayView& to) {
-      cuda_kernels::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
-    });
-  }
+    product(inner, stream);
+    cuda_kernels::unary_backward({.op = UnaryOp::gelu_tanh, .dx = to, .dy = to, .saved = call.aux},
+                                 stream);
+  });
+}
 
-  static void dgelu(const GemmCall& call, StreamRef stream) {
-    finish(call, stream, [&](const ArrayView& to) {
-      GemmCall inner = call;
-      inner.out = to;
-      inner.beta = 0.0;
-      product(inner, stream);
-      cuda_kernels::unary_backward(
-          {.op = UnaryOp::gelu_tanh, .dx = to, .dy = to, .saved = call.aux}, stream);
-    });
+void multiply(const GemmArguments& call, StreamRef stream) {
+  if (call.out.numel() == 0) return;
+  LOCKSTEP_CHECK(is_floating(call.a.dtype), Unsupported, "gemm: dtype ", call.a.dtype,
+                 " on device ", stream.device);
+  const CudaDeviceGuard guard(stream.device.index);
+  if (fusible(call) && try_product(call, call.epilogue, stream)) return;
+  switch (call.epilogue) {
+    case Epilogue::none: return product(call, stream);
+    case Epilogue::bias: return add_bias(call, stream);
+    case Epilogue::gelu_bias: return gelu_bias(call, stream);
+    case Epilogue::dgelu: return dgelu(call, stream);
   }
-
-  /// Lets `compute` fill the output, or with beta a scratch array that is then added to it.
-  template <class Compute>
-  static void finish(const GemmCall& call, StreamRef stream, Compute&& compute) {
-    if (call.beta == 0.0) return compute(call.out);
-    const auto elements = static_cast<std::size_t>(call.out.numel());
-    const Scratch scratch(elements * size_of(call.out.dtype), stream);
-    const ArrayView sum{scratch.data(), call.out.dtype, call.out.shape,
-                        contiguous_strides(call.out.shape)};
-    compute(sum);
-    cuda_kernels::binary({.op = BinaryOp::add,
-                          .out = call.out,
-                          .a = sum,
-                          .b = call.out,
-                          .constants = {.alpha = call.beta, .beta = 0.0}},
-                         stream);
-  }
-};
+}
 
 }  // namespace
 
-Gemm& cuda_families::gemm() {
-  static CudaGemm family;
-  return family;
-}
+kernels::GemmKernels cuda_families::gemm() { return {.multiply = multiply}; }
 
 }  // namespace lockstep::backend

@@ -11,6 +11,8 @@
 namespace lockstep::backend {
 namespace {
 
+using kernels::Epilogue;
+
 /// Large enough for split reductions; NVIDIA's advice for Hopper.
 constexpr std::size_t workspace_limit = std::size_t{32} << 20;
 
@@ -73,11 +75,11 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 
 std::string describe_problem(const LtProblem& p) {
   constexpr const char* epilogues[] = {"", " with bias", " with gelu and bias", " with dgelu"};
-  return lockstep::detail::concat("a product of ", p.dtype, ", ", p.d.rows, " x ", p.d.columns,
-                                  ", depth ", p.transpose_a ? p.a.rows : p.a.columns, ", batch ",
-                                  p.batch, epilogues[static_cast<std::size_t>(p.epilogue)],
-                                  ", aligned to ", int{p.align_a}, ", ", int{p.align_b}, " and ",
-                                  int{p.align_d}, " bytes");
+  return lockstep::detail::concat(
+      "a product of ", p.dtype, " into ", p.out_dtype, ", ", p.d.rows, " x ", p.d.columns,
+      ", depth ", p.transpose_a ? p.a.rows : p.a.columns, ", batch ", p.batch,
+      epilogues[static_cast<std::size_t>(p.epilogue)], ", aligned to ", int{p.align_a}, ", ",
+      int{p.align_b}, " and ", int{p.align_d}, " bytes");
 }
 
 struct ProblemHash {
@@ -95,7 +97,8 @@ struct ProblemHash {
     }
     mix(p.batch);
     mix(p.transpose_a | p.transpose_b << 1 | p.accumulate << 2);
-    mix(p.device << 16 | static_cast<int>(p.epilogue) << 8 | static_cast<int>(p.dtype));
+    mix(p.device << 16 | static_cast<int>(p.epilogue) << 8 | static_cast<int>(p.out_dtype) << 4 |
+        static_cast<int>(p.dtype));
     mix(p.align_a | p.align_b << 8 | p.align_d << 16 | p.align_aux << 24);
     return static_cast<std::size_t>(hash);
   }
@@ -103,30 +106,29 @@ struct ProblemHash {
 
 }  // namespace
 
-LtPlan::MatrixLayout LtPlan::layout_of(const LtMatrix& matrix, const LtProblem& problem) {
+LtPlan::MatrixLayout LtPlan::layout_of(const LtMatrix& matrix, DType dtype, std::int64_t batch) {
   cublasLtMatrixLayout_t raw = nullptr;
-  check(cublasLtMatrixLayoutCreate(&raw, data_type(problem.dtype),
-                                   static_cast<std::uint64_t>(matrix.rows),
+  check(cublasLtMatrixLayoutCreate(&raw, data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
                                    static_cast<std::uint64_t>(matrix.columns), matrix.leading),
         "cublasLtMatrixLayoutCreate");
   MatrixLayout layout(raw);
-  set(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(problem.batch));
+  set(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(batch));
   set(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.batch_stride);
   return layout;
 }
 
 LtPlan::LtPlan(const LtProblem& problem)
     : problem_(problem),
-      a_(layout_of(problem.a, problem)),
-      b_(layout_of(problem.b, problem)),
-      d_(layout_of(problem.d, problem)) {
+      a_(layout_of(problem.a, problem.dtype, problem.batch)),
+      b_(layout_of(problem.b, problem.dtype, problem.batch)),
+      d_(layout_of(problem.d, problem.out_dtype, problem.batch)) {
   describe();
   choose();
 }
 
 void LtPlan::describe() {
   const bool wide = is_double(problem_.dtype);
-  const cudaDataType_t type = data_type(problem_.dtype);
+  const cudaDataType_t type = data_type(problem_.out_dtype);
   cublasLtMatmulDesc_t raw = nullptr;
   check(cublasLtMatmulDescCreate(&raw, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                  wide ? CUDA_R_64F : CUDA_R_32F),

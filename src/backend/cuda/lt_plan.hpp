@@ -5,8 +5,8 @@
 
 #include <cublasLt.h>
 
+#include "arguments/gemm.hpp"
 #include "backend/cuda/lt_matrix.hpp"
-#include "backend/gemm.hpp"
 
 namespace lockstep::backend {
 
@@ -17,8 +17,9 @@ struct LtProblem {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
-  Epilogue epilogue = Epilogue::none;
-  DType dtype = DType::f32;
+  kernels::Epilogue epilogue = kernels::Epilogue::none;
+  DType dtype = DType::f32;      ///< of a and b
+  DType out_dtype = DType::f32;  ///< of d: the same, or f32
   int device = 0;
   std::int64_t batch = 1;
   std::int64_t aux_batch_stride = 0;
@@ -60,7 +61,7 @@ class LtPlan {
   using MatrixLayout =
       std::unique_ptr<void, Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
 
-  static MatrixLayout layout_of(const LtMatrix& matrix, const LtProblem& problem);
+  static MatrixLayout layout_of(const LtMatrix& matrix, DType dtype, std::int64_t batch);
   void describe();
   void choose();
 

@@ -8,10 +8,10 @@ const Backend* onednn() {
   static const Backend table = [] {
     Backend backend = cpu();
     backend.name = "onednn";
-    backend.gemm = &onednn_gemm();
-    backend.convolution = &onednn_convolution();
-    backend.batch_norm = &onednn_batch_norm();
-    backend.attention = &blocked_attention();
+    backend.gemm = onednn_gemm();
+    backend.convolution = onednn_convolution();
+    backend.batch_norm = onednn_batch_norm();
+    backend.attention = blocked_attention();
     return backend;
   }();
   return &table;

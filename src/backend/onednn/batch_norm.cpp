@@ -1,12 +1,12 @@
+#include "arguments/batch_norm.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "backend/cpu/families.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
-#include "backend/spatial.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -107,6 +107,8 @@ dnn::Runnable* find(const Spec& spec) {
   return runnable ? &runnable : nullptr;
 }
 
+// oneDNN takes f32 and bf16 data with f32 weights and statistics; the rest is the `cpu` backend's.
+
 /// True for absent vectors and contiguous f32 ones.
 bool plain(std::initializer_list<const ArrayView*> vectors) {
   for (const ArrayView* v : vectors)
@@ -133,119 +135,94 @@ void move(const ArrayView& running, const float* batch, double momentum, double 
     values[c] += static_cast<float>(momentum * (factor * batch[c] - values[c]));
 }
 
-/// oneDNN's batch normalisation for f32 and bf16 data with f32 weights and statistics.
-class OnednnBatchNorm final : public BatchNorm {
- public:
-  void train(const ArrayView& y, const ArrayView& save_mean, const ArrayView& save_rstd,
-             const ArrayView& running_mean, const ArrayView& running_var, const ArrayView& x,
-             const ArrayView& weight, const ArrayView& bias, double momentum, double eps,
-             StreamRef stream) override {
-    Spec spec{.x = x, .eps = eps};
-    dnn::Runnable* runnable = nullptr;
-    if (plain({&save_mean, &save_rstd, &running_mean, &running_var, &weight, &bias}))
-      runnable = find_forward(spec, y, weight, bias);
-    if (!runnable)
-      return cpu_batch_norm().train(y, save_mean, save_rstd, running_mean, running_var, x, weight,
-                                    bias, momentum, eps, stream);
-    run_forward(*runnable, y, x, save_mean.data, save_rstd.data, weight, bias);
-    float* const variance = save_rstd.as<float>();
-    const auto count = static_cast<double>(x.numel() / x.shape[1]);
-    move(running_mean, save_mean.as<float>(), momentum, 1);
-    move(running_var, variance, momentum, count / std::max(count - 1, 1.0));
-    for (std::int64_t c = 0; c < x.shape[1]; ++c)
-      variance[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(variance[c]) + eps));
-  }
+void run_forward(dnn::Runnable& runnable, const ArrayView& y, const ArrayView& x, void* mean,
+                 void* variance, const ArrayView& weight, const ArrayView& bias) {
+  if (weight)
+    runnable.run({y.data, x.data, mean, variance, weight.data, bias.data});
+  else
+    runnable.run({y.data, x.data, mean, variance});
+}
 
-  void eval(const ArrayView& y, const ArrayView& running_mean, const ArrayView& running_var,
-            const ArrayView& x, const ArrayView& weight, const ArrayView& bias, double eps,
-            StreamRef stream) override {
-    Spec spec{.x = x, .global = true, .eps = eps};
-    dnn::Runnable* runnable = nullptr;
-    if (plain({&running_mean, &running_var, &weight, &bias}))
-      runnable = find_forward(spec, y, weight, bias);
-    if (!runnable)
-      return cpu_batch_norm().eval(y, running_mean, running_var, x, weight, bias, eps, stream);
-    run_forward(*runnable, y, x, running_mean.data, running_var.data, weight, bias);
+/// Gradients of both modes. @returns false where the `cpu` backend has to run it: it has no dx, or
+/// gradients but no weight.
+template <class Arguments>
+bool run_backward(Spec spec, const Arguments& a, void* mean, void* variance) {
+  const bool weights = a.dweight || a.dbias;
+  if (!a.dx || (weights && !a.weight) || !plain({&a.dweight, &a.dbias, &a.weight})) return false;
+  if (!dnn::trains(a.x.dtype) || a.dy.dtype != a.x.dtype || a.dx.dtype != a.x.dtype) return false;
+  if (a.x.rank() < 2 || a.x.numel() == 0) return false;
+  ArrayView dx = a.dx, dy = a.dy;
+  if (!normalise(spec.x) || !normalise(dx) || !normalise(dy)) return false;
+  if (!(dx.strides == spec.x.strides) || !(dy.strides == spec.x.strides)) return false;
+  spec.scale = spec.shift = static_cast<bool>(a.weight);
+  dnn::Runnable* runnable = find(spec);
+  if (!runnable) return false;
+  const auto bytes = static_cast<std::size_t>(spec.channels()) * sizeof(float);
+  if (spec.scale) {
+    void* dweight = a.dweight ? a.dweight.data : dnn::working_memory(1, bytes);
+    void* dbias = a.dbias ? a.dbias.data : dnn::working_memory(2, bytes);
+    // Version 2.6 asks for the shift, which no gradient depends on.
+    runnable->run(
+        {dx.data, dy.data, a.x.data, mean, variance, a.weight.data, dweight, dbias, a.weight.data});
+  } else {
+    runnable->run({dx.data, dy.data, a.x.data, mean, variance});
   }
+  return true;
+}
 
-  void train_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                      const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                      const ArrayView& save_mean, const ArrayView& save_rstd,
-                      StreamRef stream) override {
-    if (plain({&save_mean, &save_rstd})) {
-      // The variance that gives the saved value with eps 0.
-      const auto channels = static_cast<std::size_t>(x.shape[1]);
-      float* variance = static_cast<float*>(dnn::working_memory(0, channels * sizeof(float)));
-      for (std::size_t c = 0; c < channels; ++c) {
-        const double rstd = save_rstd.as<const float>()[c];
-        variance[c] = static_cast<float>(1 / (rstd * rstd));
-      }
-      const Gradients gradients{dx, dweight, dbias, dy, x, weight};
-      if (run_backward({.x = x, .backward = true}, gradients, save_mean.data, variance)) return;
+void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
+  Spec spec{.x = a.x, .eps = a.eps};
+  dnn::Runnable* runnable = nullptr;
+  if (plain({&a.save_mean, &a.save_rstd, &a.running_mean, &a.running_var, &a.weight, &a.bias}))
+    runnable = find_forward(spec, a.y, a.weight, a.bias);
+  if (!runnable) return cpu().batch_norm.train(a, stream);
+  run_forward(*runnable, a.y, a.x, a.save_mean.data, a.save_rstd.data, a.weight, a.bias);
+  float* const variance = a.save_rstd.as<float>();
+  const auto count = static_cast<double>(a.x.numel() / a.x.shape[1]);
+  move(a.running_mean, a.save_mean.as<float>(), a.momentum, 1);
+  move(a.running_var, variance, a.momentum, count / std::max(count - 1, 1.0));
+  for (std::int64_t c = 0; c < a.x.shape[1]; ++c)
+    variance[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(variance[c]) + a.eps));
+}
+
+void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
+  Spec spec{.x = a.x, .global = true, .eps = a.eps};
+  dnn::Runnable* runnable = nullptr;
+  if (plain({&a.running_mean, &a.running_var, &a.weight, &a.bias}))
+    runnable = find_forward(spec, a.y, a.weight, a.bias);
+  if (!runnable) return cpu().batch_norm.eval(a, stream);
+  run_forward(*runnable, a.y, a.x, a.running_mean.data, a.running_var.data, a.weight, a.bias);
+}
+
+void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef stream) {
+  if (plain({&a.save_mean, &a.save_rstd})) {
+    // The variance that gives the saved value with eps 0.
+    const auto channels = static_cast<std::size_t>(a.x.shape[1]);
+    float* variance = static_cast<float*>(dnn::working_memory(0, channels * sizeof(float)));
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double rstd = a.save_rstd.as<const float>()[c];
+      variance[c] = static_cast<float>(1 / (rstd * rstd));
     }
-    cpu_batch_norm().train_backward(dx, dweight, dbias, dy, x, weight, save_mean, save_rstd,
-                                    stream);
+    if (run_backward({.x = a.x, .backward = true}, a, a.save_mean.data, variance)) return;
   }
+  cpu().batch_norm.train_backward(a, stream);
+}
 
-  void eval_backward(const ArrayView& dx, const ArrayView& dweight, const ArrayView& dbias,
-                     const ArrayView& dy, const ArrayView& x, const ArrayView& weight,
-                     const ArrayView& running_mean, const ArrayView& running_var, double eps,
-                     StreamRef stream) override {
-    const Spec spec{.x = x, .global = true, .backward = true, .eps = eps};
-    const Gradients gradients{dx, dweight, dbias, dy, x, weight};
-    if (plain({&running_mean, &running_var}) &&
-        run_backward(spec, gradients, running_mean.data, running_var.data))
-      return;
-    cpu_batch_norm().eval_backward(dx, dweight, dbias, dy, x, weight, running_mean, running_var,
-                                   eps, stream);
-  }
-
- private:
-  struct Gradients {
-    const ArrayView &dx, &dweight, &dbias, &dy, &x, &weight;
-  };
-
-  static void run_forward(dnn::Runnable& runnable, const ArrayView& y, const ArrayView& x,
-                          void* mean, void* variance, const ArrayView& weight,
-                          const ArrayView& bias) {
-    if (weight)
-      runnable.run({y.data, x.data, mean, variance, weight.data, bias.data});
-    else
-      runnable.run({y.data, x.data, mean, variance});
-  }
-
-  /// @returns false where the `cpu` backend has to run it: it has no dx, or gradients but no
-  /// weight.
-  static bool run_backward(Spec spec, const Gradients& g, void* mean, void* variance) {
-    const bool weights = g.dweight || g.dbias;
-    if (!g.dx || (weights && !g.weight) || !plain({&g.dweight, &g.dbias, &g.weight})) return false;
-    if (!dnn::trains(g.x.dtype) || g.dy.dtype != g.x.dtype || g.dx.dtype != g.x.dtype) return false;
-    if (g.x.rank() < 2 || g.x.numel() == 0) return false;
-    ArrayView dx = g.dx, dy = g.dy;
-    if (!normalise(spec.x) || !normalise(dx) || !normalise(dy)) return false;
-    if (!(dx.strides == spec.x.strides) || !(dy.strides == spec.x.strides)) return false;
-    spec.scale = spec.shift = static_cast<bool>(g.weight);
-    dnn::Runnable* runnable = find(spec);
-    if (!runnable) return false;
-    const auto bytes = static_cast<std::size_t>(spec.channels()) * sizeof(float);
-    if (spec.scale) {
-      void* dweight = g.dweight ? g.dweight.data : dnn::working_memory(1, bytes);
-      void* dbias = g.dbias ? g.dbias.data : dnn::working_memory(2, bytes);
-      // Version 2.6 asks for the shift, which no gradient depends on.
-      runnable->run({dx.data, dy.data, g.x.data, mean, variance, g.weight.data, dweight, dbias,
-                     g.weight.data});
-    } else {
-      runnable->run({dx.data, dy.data, g.x.data, mean, variance});
-    }
-    return true;
-  }
-};
+void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef stream) {
+  const Spec spec{.x = a.x, .global = true, .backward = true, .eps = a.eps};
+  if (plain({&a.running_mean, &a.running_var}) &&
+      run_backward(spec, a, a.running_mean.data, a.running_var.data))
+    return;
+  cpu().batch_norm.eval_backward(a, stream);
+}
 
 }  // namespace
 
-BatchNorm& onednn_batch_norm() {
-  static OnednnBatchNorm family;
-  return family;
+kernels::BatchNormKernels onednn_batch_norm() {
+  return {.train = train,
+          .eval = eval,
+          .train_backward = train_backward,
+          .eval_backward = eval_backward};
 }
 
 }  // namespace lockstep::backend

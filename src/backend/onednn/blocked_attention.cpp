@@ -2,8 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/attention.hpp"
-#include "backend/cpu/families.hpp"
+#include "arguments/attention.hpp"
 #include "backend/cpu/typed_row.hpp"
 #include "backend/onednn/attention_blocks.hpp"
 #include "backend/onednn/families.hpp"
@@ -13,9 +12,12 @@
 namespace lockstep::backend {
 namespace {
 
-using kernels::StridedMatrix;
-using kernels::Strip;
-using kernels::TileProduct;
+using host::StridedMatrix;
+using host::Strip;
+using host::TileProduct;
+using kernels::AttentionArguments;
+using kernels::AttentionBackwardArguments;
+using kernels::AttentionOptions;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -58,11 +60,11 @@ struct Call {
   QueryBlock block(std::int64_t n, std::int64_t h, std::int64_t first) const {
     const std::int64_t count = std::min(extents.block, extents.queries - first);
     const std::int64_t keys = options.causal ? std::min(extents.keys, first + count) : extents.keys;
-    return {n, h, first, count, keys, rounded_up(keys, kernels::attention_kernels().row_unit)};
+    return {n, h, first, count, keys, rounded_up(keys, host::attention_loops().row_unit)};
   }
   /// strip [keys, queries] = keys @ (scale * queries)^T, masked.
   void score(const Workspace& w, const QueryBlock& b) const {
-    const auto& kernel = kernels::attention_kernels();
+    const auto& kernel = host::attention_loops();
     w.query.load(q, b.n, b.h, b.first, b.count, static_cast<float>(options.scale));
     kernel.transpose(w.query_t.data, w.query.data, w.query.rows, w.query.columns);
     kernel.multiply({.c = w.strip.data,
@@ -108,7 +110,7 @@ TileProduct over_queries(const Block& c, const Block& strip, const Block& b, con
 
 void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, std::int64_t n,
                   std::int64_t h) {
-  const auto& kernel = kernels::attention_kernels();
+  const auto& kernel = host::attention_loops();
   const Extents& e = call.extents;
   const Workspace w(e, false);
   call.load_group(w, n, h / e.heads_per_group);
@@ -127,14 +129,10 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
   }
 }
 
-/// The arrays that backward adds to a call.
-struct Gradients {
-  const ArrayView &dq, &dk, &dv, &dout, &lse;
-};
-
 /// Gradients of one block of queries; those of keys and values are added up in the workspace.
-void backward_block(const Call& call, const Gradients& g, const Workspace& w, const QueryBlock& b) {
-  const auto& kernel = kernels::attention_kernels();
+void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
+                    const QueryBlock& b) {
+  const auto& kernel = host::attention_loops();
   const float* totals =
       g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
   for (std::int64_t t = 0; t < w.strip.columns; ++t) {
@@ -165,7 +163,8 @@ void backward_block(const Call& call, const Gradients& g, const Workspace& w, co
   w.dquery.store(g.dq, b.n, b.h, b.first, b.count);
 }
 
-void backward_group(const Call& call, const Gradients& g, std::int64_t n, std::int64_t group) {
+void backward_group(const Call& call, const AttentionBackwardArguments& g, std::int64_t n,
+                    std::int64_t group) {
   const Extents& e = call.extents;
   const Workspace w(e, true);
   call.load_group(w, n, group);
@@ -184,44 +183,32 @@ bool fits(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
          k.numel() > 0 && v.numel() > 0;
 }
 
-/// Attention in blocks of queries, whose scores against all keys are never in memory for more than
-/// one block a thread; blocks beyond the causal diagonal are skipped, and backward computes the
-/// scores again (Dao et al. 2022). Accumulates in f32. A head (in backward, a group of heads that
-/// share keys) is one thread's work, so results do not depend on the number of threads.
-class BlockedAttention final : public Attention {
- public:
-  void forward(const ArrayView& out, const ArrayView& lse, const ArrayView& q, const ArrayView& k,
-               const ArrayView& v, const ArrayView& mask, AttentionOptions options,
-               StreamRef stream) override {
-    if (!fits(q, k, v)) return cpu_attention().forward(out, lse, q, k, v, mask, options, stream);
-    const Call call{q, k, v, mask, options, Extents(q, k, v)};
-    const std::int64_t heads = q.shape[1];
-    parallel_for(q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) forward_head(call, out, lse, i / heads, i % heads);
-    });
-  }
+// Attention in blocks of queries, whose scores against all keys are never in memory for more than
+// one block a thread; blocks beyond the causal diagonal are skipped, and backward computes the
+// scores again (Dao et al. 2022). Accumulates in f32. A head (in backward, a group of heads that
+// share keys) is one thread's work, so results do not depend on the number of threads.
 
-  void backward(const ArrayView& dq, const ArrayView& dk, const ArrayView& dv,
-                const ArrayView& dout, const ArrayView& q, const ArrayView& k, const ArrayView& v,
-                const ArrayView& out, const ArrayView& lse, const ArrayView& mask,
-                AttentionOptions options, StreamRef stream) override {
-    if (!fits(q, k, v))
-      return cpu_attention().backward(dq, dk, dv, dout, q, k, v, out, lse, mask, options, stream);
-    const Call call{q, k, v, mask, options, Extents(q, k, v)};
-    const Gradients gradients{dq, dk, dv, dout, lse};
-    const std::int64_t groups = k.shape[1];
-    parallel_for(q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        backward_group(call, gradients, i / groups, i % groups);
-    });
-  }
-};
+void forward(const AttentionArguments& a, StreamRef stream) {
+  if (!fits(a.q, a.k, a.v)) return cpu().attention.forward(a, stream);
+  const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
+  const std::int64_t heads = a.q.shape[1];
+  parallel_for(a.q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      forward_head(call, a.out, a.lse, i / heads, i % heads);
+  });
+}
+
+void backward(const AttentionBackwardArguments& a, StreamRef stream) {
+  if (!fits(a.q, a.k, a.v)) return cpu().attention.backward(a, stream);
+  const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
+  const std::int64_t groups = a.k.shape[1];
+  parallel_for(a.q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) backward_group(call, a, i / groups, i % groups);
+  });
+}
 
 }  // namespace
 
-Attention& blocked_attention() {
-  static BlockedAttention family;
-  return family;
-}
+kernels::AttentionKernels blocked_attention() { return {.forward = forward, .backward = backward}; }
 
 }  // namespace lockstep::backend

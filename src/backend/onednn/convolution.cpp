@@ -1,15 +1,14 @@
 #include <utility>
 
-#include "backend/cpu/families.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
-#include "backend/spatial.hpp"
 
 namespace lockstep::backend {
 namespace {
 
 using dnnl::memory;
+using kernels::ConvGeometry;
 
 /// The geometry as oneDNN takes it.
 struct Steps {
@@ -50,7 +49,7 @@ struct Call {
     dnn::Key result;
     result.add(operation);
     for (const ArrayView* view : {&x, &weight, &y, &bias}) result.add(*view);
-    for (const Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
+    for (const kernels::Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
       for (const std::int64_t value : pair) result.add(value);
     result.add(geometry.groups);
     return result;
@@ -201,57 +200,50 @@ Plan* find_plan(Call& call, std::int64_t operation, Make&& make) {
   return plan.runnable ? &plan : nullptr;
 }
 
-/// oneDNN's direct convolutions for f32 and bf16.
-class OnednnConvolution final : public Convolution {
- public:
-  void forward(const ArrayView& y, const ArrayView& x, const ArrayView& weight,
-               const ArrayView& bias, const ConvGeometry& geometry, StreamRef stream) override {
-    Call call{x, weight, y, bias, geometry};
-    Plan* plan = find_plan(call, 0, forward_plan);
-    if (!plan) return cpu_convolution().forward(y, x, weight, bias, geometry, stream);
-    void* const in = plan->x.bring_in(x.data);
-    void* const taps = plan->weight.bring_in(weight.data);
-    if (bias)
-      plan->runnable.run({in, taps, plan->y.place(y.data), bias.data});
-    else
-      plan->runnable.run({in, taps, plan->y.place(y.data)});
-    plan->y.bring_out(y.data);
-  }
+// oneDNN's direct convolutions for f32 and bf16.
 
-  void backward_data(const ArrayView& dx, const ArrayView& dy, const ArrayView& weight,
-                     const ConvGeometry& geometry, StreamRef stream) override {
-    Call call{dx, weight, dy, {}, geometry};
-    Plan* plan = find_plan(call, 1, backward_data_plan);
-    if (!plan) return cpu_convolution().backward_data(dx, dy, weight, geometry, stream);
-    void* const taps = plan->weight.bring_in(weight.data);
-    void* const gradient = plan->y.bring_in(dy.data);
-    plan->runnable.run({plan->x.place(dx.data), taps, gradient});
-    plan->x.bring_out(dx.data);
-  }
+void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
+  Call call{a.x, a.weight, a.y, a.bias, a.geometry};
+  Plan* plan = find_plan(call, 0, forward_plan);
+  if (!plan) return cpu().convolution.forward(a, stream);
+  void* const in = plan->x.bring_in(a.x.data);
+  void* const taps = plan->weight.bring_in(a.weight.data);
+  if (a.bias)
+    plan->runnable.run({in, taps, plan->y.place(a.y.data), a.bias.data});
+  else
+    plan->runnable.run({in, taps, plan->y.place(a.y.data)});
+  plan->y.bring_out(a.y.data);
+}
 
-  void backward_weight(const ArrayView& dweight, const ArrayView& dy, const ArrayView& x,
-                       const ConvGeometry& geometry, bool accumulate, StreamRef stream) override {
-    Call call{x, dweight, dy, {}, geometry};
-    Plan* plan = find_plan(call, 2, backward_weight_plan);
-    if (!plan)
-      return cpu_convolution().backward_weight(dweight, dy, x, geometry, accumulate, stream);
-    void* const in = plan->x.bring_in(x.data);
-    void* const gradient = plan->y.bring_in(dy.data);
-    void* const sums = accumulate ? dnn::working_memory(weight_slot, plan->weight_bytes)
-                                  : plan->weight.place(dweight.data);
-    plan->runnable.run({in, sums, gradient});
-    if (accumulate)
-      plan->add_weight.run({sums, dweight.data});
-    else
-      plan->weight.bring_out(dweight.data);
-  }
-};
+void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
+  Call call{a.dx, a.weight, a.dy, {}, a.geometry};
+  Plan* plan = find_plan(call, 1, backward_data_plan);
+  if (!plan) return cpu().convolution.backward_data(a, stream);
+  void* const taps = plan->weight.bring_in(a.weight.data);
+  void* const gradient = plan->y.bring_in(a.dy.data);
+  plan->runnable.run({plan->x.place(a.dx.data), taps, gradient});
+  plan->x.bring_out(a.dx.data);
+}
+
+void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
+  Call call{a.x, a.dweight, a.dy, {}, a.geometry};
+  Plan* plan = find_plan(call, 2, backward_weight_plan);
+  if (!plan) return cpu().convolution.backward_weight(a, stream);
+  void* const in = plan->x.bring_in(a.x.data);
+  void* const gradient = plan->y.bring_in(a.dy.data);
+  void* const sums = a.accumulate ? dnn::working_memory(weight_slot, plan->weight_bytes)
+                                  : plan->weight.place(a.dweight.data);
+  plan->runnable.run({in, sums, gradient});
+  if (a.accumulate)
+    plan->add_weight.run({sums, a.dweight.data});
+  else
+    plan->weight.bring_out(a.dweight.data);
+}
 
 }  // namespace
 
-Convolution& onednn_convolution() {
-  static OnednnConvolution family;
-  return family;
+kernels::ConvolutionKernels onednn_convolution() {
+  return {.forward = forward, .backward_data = backward_data, .backward_weight = backward_weight};
 }
 
 }  // namespace lockstep::backend

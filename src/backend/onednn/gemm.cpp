@@ -1,17 +1,18 @@
-#include "backend/gemm.hpp"
+#include "arguments/gemm.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "backend/backend.hpp"
-#include "backend/cpu/families.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
 
 namespace lockstep::backend {
 namespace {
+
+using kernels::Epilogue;
+using kernels::GemmArguments;
 
 // Up to this many multiply-adds, starting threads and a primitive costs more than it brings.
 constexpr std::int64_t small_product = std::int64_t{1} << 18;
@@ -36,7 +37,7 @@ bool normalise(ArrayView& view) {
 }
 
 /// Joins the batch to the rows where b is the same for all: one large product beats many small.
-void fold_batch(GemmCall& call) {
+void fold_batch(GemmArguments& call) {
   const std::int64_t batch = call.out.shape[0], rows = call.out.shape[1];
   if (batch == 1 || call.b.strides[0] != 0) return;
   for (const ArrayView* view : {&call.out, &call.a})
@@ -52,7 +53,7 @@ void fold_batch(GemmCall& call) {
 /// True where oneDNN's AMX code is known to be right. It is several times faster than the code
 /// beside it, but version 2.6 ends in wrong values or an illegal instruction at a depth of 63, and
 /// in a batch where the columns fill no whole tiles (docs/adr/0010-trusted-amx.md).
-bool amx_is_right(const GemmCall& call) {
+bool amx_is_right(const GemmArguments& call) {
   const std::int64_t columns = call.out.shape[2], depth = call.a.shape[2];
   return depth % 64 != 63 && (call.out.shape[0] == 1 || columns % 16 == 0);
 }
@@ -61,7 +62,7 @@ bool amx_is_right(const GemmCall& call) {
 class Matmul {
  public:
   Matmul() = default;
-  explicit Matmul(const GemmCall& call) : batched_(call.out.shape[0] > 1) {
+  explicit Matmul(const GemmArguments& call) : batched_(call.out.shape[0] > 1) {
     if (batched_ && call.a.shape[0] == 1 && call.b.shape[0] == 1) return;
     for (const ArrayView* view : {&call.out, &call.a, &call.b})
       if (!dnn::describable(*view)) return;
@@ -70,7 +71,7 @@ class Matmul {
   }
   /// False where oneDNN has no code for the call.
   explicit operator bool() const { return static_cast<bool>(runnable_); }
-  void run(const GemmCall& call) {
+  void run(const GemmArguments& call) {
     if (call.bias)
       runnable_.run({call.a.data, call.b.data, call.out.data, call.bias.data});
     else
@@ -78,7 +79,7 @@ class Matmul {
   }
 
  private:
-  dnn::Runnable make_runnable(const GemmCall& call) const {
+  dnn::Runnable make_runnable(const GemmArguments& call) const {
     dnnl::primitive_attr attr = dnn::attributes();
     if (call.beta != 0) {
       dnnl::post_ops post;
@@ -117,7 +118,7 @@ class Matmul {
 };
 
 /// A single small f32 product, without a primitive.
-void multiply_small(const GemmCall& call) {
+void multiply_small(const GemmArguments& call) {
   const ArrayView &a = call.a, &b = call.b, &out = call.out;
   const std::int64_t rows = out.shape[1], columns = out.shape[2];
   double beta = call.beta;
@@ -138,7 +139,7 @@ void multiply_small(const GemmCall& call) {
   if (status != dnnl_success) throw OnednnError("dnnl_sgemm", status, "the product did not run");
 }
 
-bool is_small(const GemmCall& call) {
+bool is_small(const GemmArguments& call) {
   const auto f32 = [](const ArrayView& view) { return !view || view.dtype == DType::f32; };
   return call.out.shape[0] == 1 &&
          call.out.shape[1] * call.out.shape[2] * call.a.shape[2] <= small_product && f32(call.a) &&
@@ -146,7 +147,7 @@ bool is_small(const GemmCall& call) {
 }
 
 /// Runs the product part of a call. @returns false where oneDNN cannot.
-bool multiply(GemmCall call) {
+bool multiply(GemmArguments call) {
   for (ArrayView* view : {&call.out, &call.a, &call.b})
     if (!normalise(*view)) return false;
   if (call.out.strides[2] != 1) {
@@ -180,59 +181,54 @@ bool multiply(GemmCall call) {
   return true;
 }
 
+/// What is left to the CPU kernels: other dtypes, errors, an empty depth, rare accumulations.
+bool fits(const GemmArguments& call) {
+  const bool known = dnn::trains(call.a.dtype) && dnn::trains(call.out.dtype) &&
+                     call.a.dtype == call.b.dtype && call.a.rank() == 3 && call.b.rank() == 3 &&
+                     call.out.rank() == 3 && (!call.bias || dnn::trains(call.bias.dtype));
+  const bool agree = known && call.a.shape[2] == call.b.shape[1] &&
+                     call.out.shape[1] == call.a.shape[1] && call.out.shape[2] == call.b.shape[2] &&
+                     call.out.shape[0] == call.a.shape[0] && call.a.shape[0] == call.b.shape[0];
+  const bool own_pass = call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu;
+  return agree && call.a.shape[2] > 0 && !(own_pass && call.beta != 0);
+}
+
+bool plain(GemmArguments call) {
+  if (call.epilogue == Epilogue::none) call.bias = {};
+  return multiply(call);
+}
+
+bool gelu_bias(GemmArguments call, StreamRef stream) {
+  const ArrayView out = call.out;
+  call.out = call.aux;
+  if (!multiply(call)) return false;
+  cpu().elementwise.unary({.op = UnaryOp::gelu_tanh, .y = out, .x = call.aux}, stream);
+  return true;
+}
+
+bool dgelu(GemmArguments call, StreamRef stream) {
+  call.bias = {};
+  if (!multiply(call)) return false;
+  cpu().elementwise.unary_backward(
+      {.op = UnaryOp::gelu_tanh, .dx = call.out, .dy = call.out, .saved = call.aux}, stream);
+  return true;
+}
+
 /// oneDNN's matmul for f32 and bf16, its sgemm for small f32 products, and the elementwise engine
 /// for GELU.
-class OnednnGemm final : public Gemm {
- public:
-  void gemm(const GemmCall& call, StreamRef stream) override {
-    GemmCall folded = call;
-    if (!fits(call)) return cpu_gemm().gemm(call, stream);
-    if (call.out.numel() == 0) return;
-    fold_batch(folded);
-    const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
-                      : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
-                                                           : plain(folded);
-    if (!done) cpu_gemm().gemm(call, stream);
-  }
-
- private:
-  /// What is left to the CPU kernels: other dtypes, errors, an empty depth, rare accumulations.
-  static bool fits(const GemmCall& call) {
-    const bool known = dnn::trains(call.a.dtype) && dnn::trains(call.out.dtype) &&
-                       call.a.dtype == call.b.dtype && call.a.rank() == 3 && call.b.rank() == 3 &&
-                       call.out.rank() == 3 && (!call.bias || dnn::trains(call.bias.dtype));
-    const bool agree = known && call.a.shape[2] == call.b.shape[1] &&
-                       call.out.shape[1] == call.a.shape[1] &&
-                       call.out.shape[2] == call.b.shape[2] &&
-                       call.out.shape[0] == call.a.shape[0] && call.a.shape[0] == call.b.shape[0];
-    const bool own_pass = call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu;
-    return agree && call.a.shape[2] > 0 && !(own_pass && call.beta != 0);
-  }
-  static bool plain(GemmCall call) {
-    if (call.epilogue == Epilogue::none) call.bias = {};
-    return multiply(call);
-  }
-  static bool gelu_bias(GemmCall call, StreamRef stream) {
-    const ArrayView out = call.out;
-    call.out = call.aux;
-    if (!multiply(call)) return false;
-    cpu().elementwise.unary({.op = UnaryOp::gelu_tanh, .y = out, .x = call.aux}, stream);
-    return true;
-  }
-  static bool dgelu(GemmCall call, StreamRef stream) {
-    call.bias = {};
-    if (!multiply(call)) return false;
-    cpu().elementwise.unary_backward(
-        {.op = UnaryOp::gelu_tanh, .dx = call.out, .dy = call.out, .saved = call.aux}, stream);
-    return true;
-  }
-};
+void multiply_arrays(const GemmArguments& call, StreamRef stream) {
+  if (!fits(call)) return cpu().gemm.multiply(call, stream);
+  if (call.out.numel() == 0) return;
+  GemmArguments folded = call;
+  fold_batch(folded);
+  const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
+                    : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
+                                                         : plain(folded);
+  if (!done) cpu().gemm.multiply(call, stream);
+}
 
 }  // namespace
 
-Gemm& onednn_gemm() {
-  static OnednnGemm family;
-  return family;
-}
+kernels::GemmKernels onednn_gemm() { return {.multiply = multiply_arrays}; }
 
 }  // namespace lockstep::backend

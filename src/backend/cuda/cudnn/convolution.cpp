@@ -21,7 +21,9 @@ bool is_channels_last(const ConvArrays& arrays) {
 
 template <class Attributes>
 Attributes attributes_of(const ConvGeometry& geometry) {
-  const auto list = [](const Pair& pair) { return std::vector<std::int64_t>{pair[0], pair[1]}; };
+  const auto list = [](const kernels::Pair& pair) {
+    return std::vector<std::int64_t>{pair[0], pair[1]};
+  };
   return Attributes()
       .set_padding(list(geometry.padding))
       .set_stride(list(geometry.stride))
@@ -71,7 +73,7 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
   Key key;
   key.add(static_cast<std::int64_t>(direction)).add(stream.device.index);
   key.add(arrays.image).add(arrays.weight).add(arrays.result);
-  for (const Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
+  for (const kernels::Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
     key.add(pair[0]).add(pair[1]);
   Plan& plan = plan_for(plans, key, [&] { return build(direction, arrays, geometry, stream); });
   if (!plan.supported()) return false;

@@ -3,7 +3,10 @@
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
 
-namespace lockstep::backend {
+/// @file
+/// Matrix products.
+
+namespace lockstep::kernels {
 
 /// What happens to a product before it is stored.
 enum class Epilogue : unsigned char {
@@ -16,7 +19,9 @@ enum class Epilogue : unsigned char {
 /// One product: out = epilogue(a @ b) + beta * out.
 /// All three are [batch, rows, columns] views; a transposed operand has its strides swapped (one of
 /// the last two strides is 1 wherever the extent exceeds 1), a broadcast one has batch stride 0.
-struct GemmCall {
+/// f32, bf16 and f16 accumulate in f32, f64 in f64. `a` and `b` share a dtype, which `out` has too,
+/// or f32 where they are bf16 or f16: then nothing is rounded on the way. Bias and aux have out's.
+struct GemmArguments {
   ArrayView out = {}, a = {}, b = {};
   double beta = 0.0;  ///< 0 overwrites (NaN in `out` does not survive), 1 accumulates
   Epilogue epilogue = Epilogue::none;
@@ -24,12 +29,10 @@ struct GemmCall {
   ArrayView aux = {};   ///< [batch, rows, columns] contiguous: written by gelu_bias, read by dgelu
 };
 
-/// Matrix products. f32, bf16 and f16 accumulate in f32, f64 in f64.
-class Gemm {
- public:
-  virtual ~Gemm() = default;
-  /// Queues one product. @throws Unsupported for a dtype the backend lacks.
-  virtual void gemm(const GemmCall& call, StreamRef stream) = 0;
+/// Products of one backend. Work runs in the order of the stream.
+struct GemmKernels {
+  /// @throws Unsupported for a dtype that the backend lacks.
+  void (*multiply)(const GemmArguments& arguments, StreamRef stream) = nullptr;
 };
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::kernels

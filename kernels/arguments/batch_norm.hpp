@@ -1,0 +1,61 @@
+#pragma once
+
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// Batch normalisation over dimension 1 of [N, C, ...] (Ioffe and Szegedy 2015). Statistics,
+/// weights and running values are arrays [C] of the statistics dtype (f32, or f64 for f64 data)
+/// unless they share the data's.
+
+namespace lockstep::kernels {
+
+/// Normalises with the batch's own statistics and moves the running values by
+/// running += momentum * (batch - running), the variance unbiased.
+struct BatchNormTrainArguments {
+  ArrayView y = {};
+  ArrayView save_mean = {}, save_rstd = {};       ///< mean and 1 / sqrt(var + eps), for backward
+  ArrayView running_mean = {}, running_var = {};  ///< may be absent
+  ArrayView x = {};
+  ArrayView weight = {}, bias = {};  ///< may be absent
+  double momentum = 0.1;
+  double eps = 1e-5;
+};
+
+/// Normalises with the running values.
+struct BatchNormEvalArguments {
+  ArrayView y = {};
+  ArrayView running_mean = {}, running_var = {};
+  ArrayView x = {};
+  ArrayView weight = {}, bias = {};  ///< may be absent
+  double eps = 1e-5;
+};
+
+/// Gradients in training.
+struct BatchNormTrainBackwardArguments {
+  ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
+  ArrayView dy = {}, x = {};
+  ArrayView weight = {};  ///< may be absent
+  ArrayView save_mean = {}, save_rstd = {};
+};
+
+/// Gradients in evaluation: the statistics are constants.
+struct BatchNormEvalBackwardArguments {
+  ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
+  ArrayView dy = {}, x = {};
+  ArrayView weight = {};  ///< may be absent
+  ArrayView running_mean = {}, running_var = {};
+  double eps = 1e-5;
+};
+
+/// Batch normalisation of one backend. Work runs in the order of the stream.
+struct BatchNormKernels {
+  void (*train)(const BatchNormTrainArguments& arguments, StreamRef stream) = nullptr;
+  void (*eval)(const BatchNormEvalArguments& arguments, StreamRef stream) = nullptr;
+  void (*train_backward)(const BatchNormTrainBackwardArguments& arguments,
+                         StreamRef stream) = nullptr;
+  void (*eval_backward)(const BatchNormEvalBackwardArguments& arguments,
+                        StreamRef stream) = nullptr;
+};
+
+}  // namespace lockstep::kernels
