@@ -69,6 +69,15 @@ inline DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType:
 /// An op of ops.def that takes two tensors and no constants, recorded; shapes broadcast.
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 
+/// How kernels that sum in f32 write the gradient of operand `i`, which they computed with as
+/// `used`: in the dtype in which it was given, where that is what they compute in or sum in.
+inline TensorOptions gradient_options(const InputGradients& inputs, std::size_t i,
+                                      const Tensor& used) {
+  const DType given = inputs.operand_dtype(i);
+  const bool held = given == DType::f32 && used.dtype() != DType::f64;
+  return {held ? given : used.dtype(), used.device()};
+}
+
 /// Sums a gradient of a broadcast result down to an operand's shape.
 Tensor sum_to(const Tensor& gradient, const Shape& shape);
 

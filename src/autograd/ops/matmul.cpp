@@ -64,12 +64,14 @@ Tensor batched_product(const Tensor& a_in, const Tensor& b_in) {
       out, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &x = a.get(), &y = b.get();
         const Tensor dy = dense_matrix(dy_in);
-        inputs.write(1, y.shape(), y.options(), [&](const Tensor& db, bool accumulate) {
-          gemm(db, transposed(batched(x)), batched(dy), accumulate);
-        });
-        inputs.write(0, x.shape(), x.options(), [&](const Tensor& da, bool accumulate) {
-          gemm(da, batched(dy), transposed(batched(y)), accumulate);
-        });
+        inputs.write(1, y.shape(), gradient_options(inputs, 1, y),
+                     [&](const Tensor& db, bool accumulate) {
+                       gemm(db, transposed(batched(x)), batched(dy), accumulate);
+                     });
+        inputs.write(0, x.shape(), gradient_options(inputs, 0, x),
+                     [&](const Tensor& da, bool accumulate) {
+                       gemm(da, batched(dy), transposed(batched(y)), accumulate);
+                     });
       });
 }
 
@@ -151,17 +153,19 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const Tensor& input = x.get();
     const Tensor& w = weight.get();
     const Tensor dy = dense_matrix(as_matrix(dy_in));
-    inputs.write(2, {w.size(0)}, w.options(), [&](const Tensor& db, bool accumulate) {
-      backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
-                                       .out = db.reshape({1, w.size(0)}).view(),
-                                       .in = dy.view(),
-                                       .accumulate = accumulate},
-                                      stream_of(dy));
-    });
-    inputs.write(1, w.shape(), w.options(), [&](const Tensor& dw, bool accumulate) {
-      gemm(dw, transposed(batched(dy)), batched(input), accumulate);
-    });
-    inputs.write(0, shape, w.options(), [&](const Tensor& dx, bool accumulate) {
+    inputs.write(2, {w.size(0)}, gradient_options(inputs, 2, w),
+                 [&](const Tensor& db, bool accumulate) {
+                   backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
+                                                    .out = db.reshape({1, w.size(0)}).view(),
+                                                    .in = dy.view(),
+                                                    .accumulate = accumulate},
+                                                   stream_of(dy));
+                 });
+    inputs.write(1, w.shape(), gradient_options(inputs, 1, w),
+                 [&](const Tensor& dw, bool accumulate) {
+                   gemm(dw, transposed(batched(dy)), batched(input), accumulate);
+                 });
+    inputs.write(0, shape, gradient_options(inputs, 0, w), [&](const Tensor& dx, bool accumulate) {
       gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
     });
   });

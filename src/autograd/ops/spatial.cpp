@@ -92,7 +92,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const Tensor &input = x.get(), &kernel = weight.get();
     const Tensor dy = ordered(dy_in, channels_last);
     const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
-    inputs.write(2, {kernel.size(0)}, dy.options(),
+    inputs.write(2, {kernel.size(0)}, gradient_options(inputs, 2, dy),
                  [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
     inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
       convolution.backward_weight({.dweight = dw.view(),

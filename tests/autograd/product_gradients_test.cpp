@@ -1,0 +1,84 @@
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "autograd/fixed_sink.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep {
+namespace {
+
+using autograd::AutocastModeGuard;
+using lockstep::testing::FixedSink;
+
+/// Where products run, and the dtype in which they do under mixed precision.
+struct Target {
+  Device device;
+  DType dtype;
+};
+
+/// Gradients of f32 operands of products in a lower precision.
+class ProductGradients : public ::testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override {
+    if (device().is_cuda() && cuda_device_count() == 0)
+      GTEST_SKIP() << "no CUDA device on this machine";
+  }
+  Device device() const { return GetParam().device; }
+  DType lower() const { return GetParam().dtype; }
+  Tensor leaf(const Shape& shape) const {
+    return randn(shape).to(device()).detach().set_requires_grad(true);
+  }
+  /// What a product in the lower precision sees of a tensor, in f64.
+  Tensor seen(const Tensor& x) const { return x.detach().to(cpu).to(lower()).to(DType::f64); }
+  /// True if a gradient is the expected one to the digits of f32.
+  static bool is_exact(const Tensor& gradient, const Tensor& expected) {
+    return allclose(gradient.to(cpu).to(DType::f64), expected, 2e-5, 2e-5);
+  }
+};
+
+TEST_P(ProductGradients, OfALinearLayerAreNotRoundedToThePrecisionOfTheProduct) {
+  const Tensor x = leaf({64, 96}), weight = leaf({48, 96}), bias = leaf({48});
+  const Tensor dy = randn({64, 48}).to(lower());
+  const Tensor expected = matmul(seen(dy).transpose(0, 1), seen(x));
+  ASSERT_FALSE(is_exact(expected.to(lower()), expected)) << "rounding would not be noticed";
+  const FixedSink sink(weight, full({48, 96}, 7.0, weight.options()));
+  for (const double times : {1.0, 2.0}) {  // the second is added to the first
+    {
+      const AutocastModeGuard autocast(device().type, lower());
+      linear(x, weight, bias).backward(dy.to(device()));
+    }
+    EXPECT_EQ(weight.grad().dtype(), DType::f32);
+    EXPECT_TRUE(is_exact(weight.grad(), expected * times)) << "weight, backward " << times;
+    EXPECT_TRUE(is_exact(bias.grad(), sum(seen(dy), {0}) * times)) << "bias, backward " << times;
+    EXPECT_TRUE(is_exact(x.grad(), matmul(seen(dy), seen(weight)) * times))
+        << "input, backward " << times;
+  }
+}
+
+TEST_P(ProductGradients, OfAMatrixProductAreNotRoundedToThePrecisionOfTheProduct) {
+  const Tensor a = leaf({3, 20, 70}), b = leaf({3, 70, 24});
+  const Tensor dy = randn({3, 20, 24}).to(lower());
+  {
+    const AutocastModeGuard autocast(device().type, lower());
+    matmul(a, b).backward(dy.to(device()));
+  }
+  EXPECT_TRUE(is_exact(b.grad(), matmul(seen(a).transpose(1, 2), seen(dy))));
+  EXPECT_TRUE(is_exact(a.grad(), matmul(seen(dy), seen(b).transpose(1, 2))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, ProductGradients,
+                         ::testing::Values(Target{cpu, DType::bf16}, Target{cpu, DType::f16},
+                                           Target{cuda(0), DType::bf16},
+                                           Target{cuda(0), DType::f16}),
+                         [](const auto& each) {
+                           return std::string(each.param.device.is_cuda() ? "cuda_" : "cpu_") +
+                                  std::string(name(each.param.dtype));
+                         });
+
+}  // namespace
+}  // namespace lockstep
