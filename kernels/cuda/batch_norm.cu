@@ -1,10 +1,12 @@
 #include "cuda/batch_norm.hpp"
 #include "cuda/columns.hpp"
 #include "cuda/pointwise.hpp"
-#include "functional/math.hpp"
+#include "functional/batch_norm.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
+
+using functional::NormSums;
 
 /// [N, C, ...] as images of `pixels` neighbours with one stride.
 struct Channels {
@@ -86,14 +88,6 @@ struct SquareTerm {
   }
 };
 
-template <class A>
-struct TwoSums {
-  A plain, product;
-  __device__ friend TwoSums operator+(const TwoSums& a, const TwoSums& b) {
-    return {a.plain + b.plain, a.product + b.product};
-  }
-};
-
 template <class T>
 struct GradientTerm {
   const T* dy;
@@ -101,11 +95,11 @@ struct GradientTerm {
   const AccumulateType<T>* mean;
   const AccumulateType<T>* rstd;
   Channels dy_channels, x_channels;
-  __device__ TwoSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
+  __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
     using A = AccumulateType<T>;
-    const A g = convert<A>(dy[dy_channels.offset(row, channel)]);
-    const A centred = convert<A>(x[x_channels.offset(row, channel)]) - mean[channel];
-    return {g, g * centred * rstd[channel]};
+    return functional::batch_norm_terms<A>(convert<A>(dy[dy_channels.offset(row, channel)]),
+                                           convert<A>(x[x_channels.offset(row, channel)]),
+                                           {mean[channel], rstd[channel]});
   }
 };
 
@@ -120,7 +114,7 @@ template <class A>
 struct StoreSums {
   A* to;
   std::int64_t channels;
-  __device__ void operator()(std::int64_t channel, const TwoSums<A>& sums) const {
+  __device__ void operator()(std::int64_t channel, const NormSums<A>& sums) const {
     to[channel] = sums.plain;
     to[channels + channel] = sums.product;
   }
@@ -129,15 +123,14 @@ struct StoreSums {
 template <class A>
 struct InverseDeviation {
   A eps;
-  __device__ A operator()(A variance) const { return 1 / functional::math::sqrt(variance + eps); }
+  __device__ A operator()(A variance) const { return functional::inverse_deviation(variance, eps); }
 };
 
 template <class T, class A>
 struct MoveRunning {
   A momentum, factor;
   __device__ T operator()(T running, A batch) const {
-    const A old = convert<A>(running);
-    return convert<T>(old + momentum * (factor * batch - old));
+    return convert<T>(functional::moved_running(convert<A>(running), factor * batch, momentum));
   }
 };
 
@@ -145,7 +138,7 @@ template <class T>
 struct Normalise {
   using A = AccumulateType<T>;
   __device__ T operator()(T x, A mean, A rstd, A weight, A bias) const {
-    return convert<T>((convert<A>(x) - mean) * rstd * weight + bias);
+    return convert<T>(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias));
   }
 };
 
@@ -154,9 +147,8 @@ struct NormaliseBackward {
   using A = AccumulateType<T>;
   A inverse_count;
   __device__ T operator()(T dy, T x, A mean, A rstd, A weight, A sum, A product_sum) const {
-    const A normal = (convert<A>(x) - mean) * rstd;
-    const A g = convert<A>(dy) - inverse_count * (sum + normal * product_sum);
-    return convert<T>(rstd * weight * g);
+    return convert<T>(functional::batch_norm_gradient<A>(
+        convert<A>(dy), convert<A>(x), {mean, rstd}, weight, {sum, product_sum}, inverse_count));
   }
 };
 
@@ -164,7 +156,7 @@ struct NormaliseBackward {
 
 std::size_t channel_scratch_bytes(const ArrayView& x) {
   const Channels channels(x);
-  return column_scratch<TwoSums<double>>(channels.rows(), channels.channels);
+  return column_scratch<NormSums<double>>(channels.rows(), channels.channels);
 }
 
 void channel_mean(const ArrayView& mean, const ArrayView& x, void* scratch, StreamRef stream) {
@@ -194,8 +186,8 @@ void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const Arr
     using A = AccumulateType<T>;
     const GradientTerm<T> term{dy.as<T>(),   x.as<T>(),    mean.as<A>(),
                                rstd.as<A>(), Channels(dy), channels};
-    reduce_channels<TwoSums<A>>(stream, channels, scratch, term,
-                                StoreSums<A>{sums.as<A>(), channels.channels});
+    reduce_channels<NormSums<A>>(stream, channels, scratch, term,
+                                 StoreSums<A>{sums.as<A>(), channels.channels});
   });
 }
 

@@ -5,8 +5,8 @@
 
 /// @file
 /// Layer norm (Ba, Kiros and Hinton 2016) and RMS norm (Zhang and Sennrich 2019) of one row. The
-/// centred flag tells them apart: RMS norm has mean 0 and no bias. Weights are in the accumulation
-/// type and may be null.
+/// centred flag tells them apart: RMS norm has mean 0 and no bias. Weights may be null; they are in
+/// the accumulation type on the CPU, which widens them once, and in the data's dtype on the GPU.
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
@@ -14,6 +14,9 @@ namespace lockstep::functional::inline LOCKSTEP_ISA {
 template <class A>
 struct NormStatistics {
   A mean, rstd;
+
+  /// x in units of the row's deviation from its mean.
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A normalise(A x) const { return (x - mean) * rstd; }
 };
 
 /// Two passes: the variance is about the mean, so that large offsets cost no precision.
@@ -34,14 +37,14 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_statistics(const Group
 }
 
 /// y = (x - mean) * rstd * weight + bias; returns the statistics.
-template <bool centred, class A, class Group, class T>
+template <bool centred, class A, class Group, class T, class W>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_row(const Group& group, T* y, const T* x,
-                                                              const A* weight, const A* bias,
+                                                              const W* weight, const W* bias,
                                                               std::int64_t n, A eps) {
   const NormStatistics<A> statistics = norm_statistics<centred, A>(group, x, n, eps);
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(x + i);
-    for (int j = 0; j < lanes.value; ++j) value[j] = (value[j] - statistics.mean) * statistics.rstd;
+    for (int j = 0; j < lanes.value; ++j) value[j] = statistics.normalise(value[j]);
     if (weight) {
       const auto factor = load<A, lanes.value>(weight + i);
       for (int j = 0; j < lanes.value; ++j) value[j] *= factor[j];
@@ -55,11 +58,21 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_row(const Group& group
   return statistics;
 }
 
+/// Sums of a gradient and of its product with what was normalised, which travel together.
+template <class A>
+struct NormSums {
+  A plain, product;
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE friend NormSums operator+(const NormSums& a,
+                                                               const NormSums& b) {
+    return {a.plain + b.plain, a.product + b.product};
+  }
+};
+
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * weight, xhat = (x - mean) rstd;
 /// RMS norm lacks the middle term.
-template <bool centred, class A, class Group, class T>
+template <bool centred, class A, class Group, class T, class W>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T* dx, const T* dy,
-                                                          const T* x, const A* weight,
+                                                          const T* x, const W* weight,
                                                           std::int64_t n,
                                                           NormStatistics<A> statistics) {
   const auto gradient = [&](std::int64_t i, auto lanes) {
@@ -72,20 +85,27 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T*
   };
   const auto normalised = [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(x + i);
-    for (int j = 0; j < lanes.value; ++j) value[j] = (value[j] - statistics.mean) * statistics.rstd;
+    for (int j = 0; j < lanes.value; ++j) value[j] = statistics.normalise(value[j]);
     return value;
   };
-  A mean_g = 0;
-  if constexpr (centred)
-    mean_g = reduce_packs(group, n, A(0), Plus{}, gradient) / static_cast<A>(n);
-  const A mean_gx = reduce_packs(group, n, A(0), Plus{},
-                                 [&](std::int64_t i, auto lanes) {
-                                   auto value = gradient(i, lanes);
-                                   const auto hat = normalised(i, lanes);
-                                   for (int j = 0; j < lanes.value; ++j) value[j] *= hat[j];
-                                   return value;
-                                 }) /
-                    static_cast<A>(n);
+  // Both sums in one pass over the row.
+  constexpr int width = Group::width;
+  Pack<A, width> plain = splat<A, width>(0), product = splat<A, width>(0);
+  NormSums<A> sums{0, 0};
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    const auto g = gradient(i, lanes), hat = normalised(i, lanes);
+    if constexpr (lanes.value == width)
+      for (int j = 0; j < width; ++j) {
+        if constexpr (centred) plain[j] += g[j];
+        product[j] += g[j] * hat[j];
+      }
+    else
+      sums = sums + NormSums<A>{g[0], g[0] * hat[0]};
+  });
+  for (int j = 0; j < width; ++j) sums = sums + NormSums<A>{plain[j], product[j]};
+  sums = group.reduce(sums, Plus{});
+  const A mean_g = centred ? sums.plain / static_cast<A>(n) : A(0);
+  const A mean_gx = sums.product / static_cast<A>(n);
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
     auto value = gradient(i, lanes);
     const auto hat = normalised(i, lanes);
@@ -108,7 +128,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_parameters_row(const Group& group, 
     if (dweight) {
       auto total = load<A, lanes.value>(dweight + i);
       for (int j = 0; j < lanes.value; ++j)
-        total[j] += gradient[j] * (value[j] - statistics.mean) * statistics.rstd;
+        total[j] += gradient[j] * statistics.normalise(value[j]);
       store(dweight + i, total);
     }
     if (dbias) {

@@ -7,10 +7,14 @@
 #include "backend/cpu/families.hpp"
 #include "backend/cpu/image.hpp"
 #include "backend/cpu/typed_row.hpp"
+#include "functional/batch_norm.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
 namespace {
+
+using functional::NormStatistics;
+using functional::NormSums;
 
 /// A [C] vector as doubles; `absent` where the view is.
 std::vector<double> load_vector(const ArrayView& view, std::int64_t count, double absent = 0) {
@@ -65,33 +69,24 @@ Statistics batch_statistics(const ArrayView& x) {
   return result;
 }
 
-/// y = x * scale + shift, per channel.
-template <class T>
-void scale_shift(const ArrayView& y, const ArrayView& x, const std::vector<double>& scale,
-                 const std::vector<double>& shift) {
-  using Sum = AccumulateType<T>;
-  const Planes from(x), to(y);
-  parallel_for(from.channels, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      const auto a = static_cast<Sum>(scale[static_cast<std::size_t>(c)]);
-      const auto b = static_cast<Sum>(shift[static_cast<std::size_t>(c)]);
-      for_each_pair(from, x.as<const T>(), to, y.as<T>(), c,
-                    [&](const T& in, T& out) { out = T(static_cast<Sum>(in) * a + b); });
-    }
-  });
-}
-
 /// y = (x - mean) * rstd * weight + bias.
 void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>& mean,
                const std::vector<double>& rstd, const ArrayView& weight, const ArrayView& bias) {
-  const auto channels = x.shape[1];
-  std::vector<double> scale = load_vector(weight, channels, 1), shift = load_vector(bias, channels);
-  for (std::size_t c = 0; c < scale.size(); ++c) {
-    scale[c] *= rstd[c];
-    shift[c] -= mean[c] * scale[c];
-  }
+  const auto scale = load_vector(weight, x.shape[1], 1), shift = load_vector(bias, x.shape[1]);
+  const Planes from(x), to(y);
   dispatch_floating(x.dtype, "batch_norm", [&](auto tag) {
-    scale_shift<typename decltype(tag)::type>(y, x, scale, shift);
+    using T = typename decltype(tag)::type;
+    using Sum = AccumulateType<T>;
+    parallel_for(from.channels, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto at = static_cast<std::size_t>(c);
+        const auto centre = static_cast<Sum>(mean[at]), term = static_cast<Sum>(shift[at]);
+        const auto factor = static_cast<Sum>(rstd[at] * scale[at]);
+        for_each_pair(from, x.as<const T>(), to, y.as<T>(), c, [&](const T& in, T& out) {
+          out = T(functional::batch_norm(static_cast<Sum>(in), centre, factor, term));
+        });
+      }
+    });
   });
 }
 
@@ -99,91 +94,79 @@ void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>
 void move_running(const ArrayView& running, const std::vector<double>& batch, double momentum) {
   if (!running) return;
   auto values = load_vector(running, static_cast<std::int64_t>(batch.size()));
-  for (std::size_t c = 0; c < values.size(); ++c) values[c] += momentum * (batch[c] - values[c]);
+  for (std::size_t c = 0; c < values.size(); ++c)
+    values[c] = functional::moved_running(values[c], batch[c], momentum);
   store_vector(running, values);
 }
 
 std::vector<double> reciprocal_deviation(const std::vector<double>& variance, double eps) {
   std::vector<double> rstd(variance.size());
-  for (std::size_t c = 0; c < rstd.size(); ++c) rstd[c] = 1 / std::sqrt(variance[c] + eps);
+  for (std::size_t c = 0; c < rstd.size(); ++c)
+    rstd[c] = functional::inverse_deviation(variance[c], eps);
   return rstd;
 }
 
-/// Sums of dy and of dy * (x - mean) over each channel.
-struct GradientSums {
-  std::vector<double> dy, dy_x;
+/// One channel of a backward call.
+struct Channel {
+  std::int64_t index;
+  NormStatistics<double> statistics;
+  double weight, inverse_count;
 };
 
+/// Sums of dy and of dy * xhat over a channel.
 template <class T>
-GradientSums gradient_sums(const ArrayView& dy, const ArrayView& x,
-                           const std::vector<double>& mean) {
-  const Planes planes_x(x), planes_dy(dy);
-  GradientSums sums{load_vector({}, planes_x.channels), load_vector({}, planes_x.channels)};
-  parallel_for(planes_x.channels, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      for_each_pair(planes_x, x.as<const T>(), planes_dy, dy.as<const T>(), c,
-                    [&, centre = mean[at]](const T& value, const T& gradient) {
-                      const double g = static_cast<AccumulateType<T>>(gradient);
-                      sums.dy[at] += g;
-                      sums.dy_x[at] += g * (static_cast<AccumulateType<T>>(value) - centre);
-                    });
-    }
-  });
+NormSums<double> gradient_sums(const ArrayView& dy, const ArrayView& x, const Channel& channel) {
+  NormSums<double> sums{0, 0};
+  for_each_pair(Planes(x), x.as<const T>(), Planes(dy), dy.as<const T>(), channel.index,
+                [&](const T& value, const T& gradient) {
+                  sums = sums + functional::batch_norm_terms<double>(
+                                    static_cast<AccumulateType<T>>(gradient),
+                                    static_cast<AccumulateType<T>>(value), channel.statistics);
+                });
   return sums;
 }
 
-/// dx = (dy - dy_mean - (x - mean) * slope) * scale; eval has no dy_mean and no slope.
-struct InputGradient {
-  std::vector<double> dy_mean, slope, scale, mean;
-};
-
 template <class T>
 void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
-                    const InputGradient& terms) {
+                    const Channel& channel, const NormSums<double>& sums) {
   using Sum = AccumulateType<T>;
   const Planes planes_x(x), planes_dy(dy), planes_dx(dx);
-  parallel_for(planes_x.channels, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      const double mean_dy = terms.dy_mean[at], slope = terms.slope[at], scale = terms.scale[at];
-      const double mean = terms.mean[at];
-      for (std::int64_t n = 0; n < planes_x.images; ++n) {
-        const T* px = x.as<const T>() + planes_x.offset(n, c);
-        const T* pdy = dy.as<const T>() + planes_dy.offset(n, c);
-        T* pdx = dx.as<T>() + planes_dx.offset(n, c);
-        for (std::int64_t p = 0; p < planes_x.positions; ++p) {
-          const double g = static_cast<Sum>(pdy[p * planes_dy.position_stride]);
-          const double v = static_cast<Sum>(px[p * planes_x.position_stride]);
-          pdx[p * planes_dx.position_stride] =
-              T(static_cast<Sum>((g - mean_dy - (v - mean) * slope) * scale));
-        }
-      }
+  for (std::int64_t n = 0; n < planes_x.images; ++n) {
+    const T* px = x.as<const T>() + planes_x.offset(n, channel.index);
+    const T* pdy = dy.as<const T>() + planes_dy.offset(n, channel.index);
+    T* pdx = dx.as<T>() + planes_dx.offset(n, channel.index);
+    for (std::int64_t p = 0; p < planes_x.positions; ++p) {
+      const double g = static_cast<Sum>(pdy[p * planes_dy.position_stride]);
+      const double value = static_cast<Sum>(px[p * planes_x.position_stride]);
+      pdx[p * planes_dx.position_stride] = T(static_cast<Sum>(functional::batch_norm_gradient(
+          g, value, channel.statistics, channel.weight, sums, channel.inverse_count)));
     }
-  });
+  }
 }
 
 /// Gradients of both modes, for which the arguments have names of their own.
 template <class Arguments>
 void backward(const Arguments& a, const std::vector<double>& mean, const std::vector<double>& rstd,
               bool training) {
-  const ArrayView &x = a.x, &dy = a.dy;
-  const auto count = static_cast<double>(x.numel() / std::max<std::int64_t>(x.shape[1], 1));
-  dispatch_floating(x.dtype, "batch_norm backward", [&](auto tag) {
+  const auto channels = a.x.shape[1];
+  const auto count = static_cast<double>(a.x.numel() / std::max<std::int64_t>(channels, 1));
+  const auto weight = load_vector(a.weight, channels, 1);
+  auto dweight = load_vector({}, channels), dbias = load_vector({}, channels);
+  dispatch_floating(a.x.dtype, "batch_norm backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const GradientSums sums = gradient_sums<T>(dy, x, mean);
-    InputGradient terms{sums.dy, sums.dy_x, load_vector(a.weight, x.shape[1], 1), mean};
-    std::vector<double> weight_gradient = sums.dy_x;
-    for (std::size_t c = 0; c < rstd.size(); ++c) {
-      weight_gradient[c] *= rstd[c];
-      terms.scale[c] *= rstd[c];
-      terms.dy_mean[c] *= training / count;
-      terms.slope[c] *= training * rstd[c] * rstd[c] / count;
-    }
-    if (a.dx) input_gradient<T>(a.dx, dy, x, terms);
-    store_vector(a.dweight, weight_gradient);
-    store_vector(a.dbias, sums.dy);
+    parallel_for(channels, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto at = static_cast<std::size_t>(c);
+        const Channel channel{c, {mean[at], rstd[at]}, weight[at], training ? 1 / count : 0.0};
+        const NormSums<double> sums = gradient_sums<T>(a.dy, a.x, channel);
+        if (a.dx) input_gradient<T>(a.dx, a.dy, a.x, channel, sums);
+        dweight[at] = sums.product;
+        dbias[at] = sums.plain;
+      }
+    });
   });
+  store_vector(a.dweight, dweight);
+  store_vector(a.dbias, dbias);
 }
 
 void check(const ArrayView& x) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "functional/norm.hpp"
+
+/// @file
+/// Batch normalisation (Ioffe and Szegedy 2015) of one element, given its channel's statistics,
+/// over the accumulation type A.
+
+namespace lockstep::functional::inline LOCKSTEP_ISA {
+
+/// (x - mean) * scale + bias, with scale = rstd * weight
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm(A x, A mean, A scale, A bias) {
+  return (x - mean) * scale + bias;
+}
+
+/// What an element adds to the sums that backward needs of its channel: dy, and dy * xhat.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormSums<A> batch_norm_terms(A dy, A x,
+                                                                NormStatistics<A> channel) {
+  return {dy, dy * channel.normalise(x)};
+}
+
+/// rstd * weight * (dy - mean(dy) - xhat * mean(dy * xhat)). Fixed statistics pass nothing back: as
+/// if a channel had infinitely many elements.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm_gradient(A dy, A x, NormStatistics<A> channel,
+                                                         A weight, NormSums<A> sums,
+                                                         A inverse_count) {
+  const A g = dy - inverse_count * (sums.plain + channel.normalise(x) * sums.product);
+  return channel.rstd * weight * g;
+}
+
+/// 1 / sqrt(variance + eps)
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A inverse_deviation(A variance, A eps) {
+  return A(1) / math::sqrt(variance + eps);
+}
+
+/// A running value after a batch.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A moved_running(A running, A batch, A momentum) {
+  return running + momentum * (batch - running);
+}
+
+}  // namespace lockstep::functional::inline LOCKSTEP_ISA
