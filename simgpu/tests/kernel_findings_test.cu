@@ -80,7 +80,7 @@ __global__ void warp_order(int* out) {
   out[threadIdx.x] = row[threadIdx.x ^ 1];
 }
 
-TEST(KernelFindings, TakeAWarpsMeetingAsOrderWithinTheWarp) {
+TEST(KernelFindings, TakeAWarpsCollectiveAsOrderWithinTheWarp) {
   const testing::Findings findings;
   const DeviceArray<int> out(64);
   run(1, 64, 0, warp_order, out.data());

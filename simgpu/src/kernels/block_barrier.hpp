@@ -31,7 +31,7 @@ class BlockBarrier {
   }
 
   /// Lets those that wait go on without the others. False if none wait.
-  bool dissolve() {
+  bool let_waiting_go() {
     if (arrived_ == 0) return false;
     release(arrived_);
     return true;

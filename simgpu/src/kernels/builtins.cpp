@@ -31,16 +31,16 @@ Ballot block_barrier(bool predicate) { return kernel_runner().block_barrier(pred
 
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t word, Shuffle mode, int operand,
                            int width) {
-  return kernel_runner().meetings().attend(
-      mask, {Purpose::shuffle, word, source_lane(mode, operand, width)});
+  return kernel_runner().collectives().join(
+      mask, {WarpOperation::shuffle, word, source_lane(mode, operand, width)});
 }
 
 unsigned warp_ballot(unsigned mask, bool predicate) {
   return static_cast<unsigned>(
-      kernel_runner().meetings().attend(mask, {Purpose::ballot, predicate ? 1u : 0u, 0}));
+      kernel_runner().collectives().join(mask, {WarpOperation::ballot, predicate ? 1u : 0u, 0}));
 }
 
-void warp_barrier(unsigned mask) { kernel_runner().meetings().attend(mask, {}); }
+void warp_barrier(unsigned mask) { kernel_runner().collectives().join(mask, {}); }
 
 unsigned active_lanes() {
   const ThreadScheduler& scheduler = kernel_runner().scheduler();

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "kernels/builtins.hpp"
-#include "kernels/warp_meetings.hpp"
+#include "kernels/warp_collectives.hpp"
 #include "kernels/watching.hpp"
 
 namespace simgpu {
@@ -84,20 +84,20 @@ struct Group {
 void found_stall() {
   if (!is_first(Finding::barrier_divergence)) return;
   const WatchScope off(nullptr);
-  Group at_barrier, at_meeting, left;
+  Group at_barrier, at_warp_collective, left;
   for (unsigned thread = 0; thread < threads->threads(); ++thread) {
     const ThreadState state = threads->state(thread);
-    (state == ThreadState::at_barrier   ? at_barrier
-     : state == ThreadState::at_meeting ? at_meeting
-                                        : left)
+    (state == ThreadState::at_barrier           ? at_barrier
+     : state == ThreadState::at_warp_collective ? at_warp_collective
+                                                : left)
         .add(thread);
   }
   const bool barrier = at_barrier.count != 0;
-  found(Finding::barrier_divergence, barrier ? at_barrier.first : at_meeting.first,
+  found(Finding::barrier_divergence, barrier ? at_barrier.first : at_warp_collective.first,
         std::string("waits at a ") + (barrier ? "barrier" : "shuffle, vote or __syncwarp") +
             " that not all threads reach: of " + std::to_string(threads->threads()) + " threads" +
             at_barrier.text("wait at __syncthreads").substr(at_barrier.count ? 1 : 0) +
-            at_meeting.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
+            at_warp_collective.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
             left.text("have left the kernel"));
 }
 

@@ -47,7 +47,7 @@ bool KernelRunner::next_block() {
                  static_cast<unsigned>(block / grid.x % grid.y),
                  static_cast<unsigned>(block / grid.x / grid.y)};
   dynamic_.start_block(launch_->shape.shared_bytes);
-  meetings_.start_block();
+  collectives_.start_block();
   start_epoch();
   block_start_ = epoch_;
   return true;
@@ -61,12 +61,12 @@ Ballot KernelRunner::block_barrier(bool predicate) {
 
 void KernelRunner::resolve_stall() {
   found_stall();
-  if (!meetings_.dissolve()) barrier_.dissolve();
+  if (!collectives_.let_waiting_go()) barrier_.let_waiting_go();
 }
 
 SharedTime KernelRunner::now() {
   const unsigned thread = scheduler_.current();
-  return {epoch_, static_cast<std::uint16_t>(thread), meetings_.held(thread)};
+  return {epoch_, static_cast<std::uint16_t>(thread), collectives_.completed(thread)};
 }
 
 void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {

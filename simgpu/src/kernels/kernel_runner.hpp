@@ -14,7 +14,7 @@
 #include "kernels/kernel_launch.hpp"
 #include "kernels/modules.hpp"
 #include "kernels/shared_watch.hpp"
-#include "kernels/warp_meetings.hpp"
+#include "kernels/warp_collectives.hpp"
 
 /// @file
 /// The one place where kernels run.
@@ -28,7 +28,7 @@ class KernelRunner final : private BlockSource {
   std::vector<Access> run(const KernelLaunch& launch);
 
   ThreadScheduler& scheduler() { return scheduler_; }
-  WarpMeetings& meetings() { return meetings_; }
+  WarpCollectives& collectives() { return collectives_; }
   DynamicMemory& dynamic_memory() { return dynamic_; }
   Ballot block_barrier(bool predicate);
 
@@ -52,7 +52,7 @@ class KernelRunner final : private BlockSource {
 
   ThreadScheduler scheduler_;
   BlockBarrier barrier_{scheduler_};
-  WarpMeetings meetings_{scheduler_};
+  WarpCollectives collectives_{scheduler_};
   DynamicMemory dynamic_;
   DeviceWatch device_watch_;
   SharedWatch static_watch_;

@@ -10,7 +10,7 @@ namespace {
 bool unordered(const SharedTime& then, const SharedTime& now) {
   if (then.epoch != now.epoch || then.thread == now.thread) return false;
   const bool same_warp = then.thread / lanes_per_warp == now.thread / lanes_per_warp;
-  return !(same_warp && then.held != now.held);
+  return !(same_warp && then.completed != now.completed);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ enum class SharedAccess : unsigned char { read, write, atomic };
 struct SharedTime {
   std::uint32_t epoch = 0;  ///< barriers of the block so far, blocks before it included
   std::uint16_t thread = 0;
-  std::uint16_t held = 0;  ///< meetings of the thread's warp so far
+  std::uint16_t completed = 0;  ///< collectives of the thread's warp so far
 };
 
 /// The accesses to one range of shared memory, byte by byte.

@@ -15,7 +15,7 @@
 namespace simgpu {
 
 /// Where a CUDA thread stands.
-enum class ThreadState : unsigned char { running, at_barrier, at_meeting, left };
+enum class ThreadState : unsigned char { running, at_barrier, at_warp_collective, left };
 
 /// What the scheduler asks of the launch that it runs.
 class BlockSource {

@@ -65,7 +65,7 @@ ncclResult_t init_on_current_device(ncclComm_t* comm, int ranks, const ncclUniqu
 
 ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {
   require(comms != nullptr && count >= 1, "no communicators are asked for");
-  const ncclUniqueId id = simgpu::nccl::open_meeting();
+  const ncclUniqueId id = simgpu::nccl::start_rendezvous();
   Group& group = Group::current();
   group.start();
   ncclResult_t status = ncclSuccess;
@@ -132,7 +132,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   return entry.call([&] {
     return guarded([&] {
       require(uniqueId != nullptr, "uniqueId is null");
-      *uniqueId = simgpu::nccl::open_meeting();
+      *uniqueId = simgpu::nccl::start_rendezvous();
       return ncclSuccess;
     });
   });

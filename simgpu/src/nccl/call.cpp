@@ -58,11 +58,11 @@ std::uint64_t Counters::take(const Signature& signature) {
   return collectives++;
 }
 
-Call::Call(const Arguments& arguments, std::uint64_t number, Board& board)
+Call::Call(const Arguments& arguments, std::uint64_t number, CallExchange& exchange)
     : arguments_(arguments),
       number_(number),
-      board_(board),
-      seen_(static_cast<std::size_t>(board.size())) {
+      exchange_(exchange),
+      seen_(static_cast<std::size_t>(exchange.size())) {
   if (arguments_.device_factor)
     std::memcpy(&arguments_.signature.factor, arguments_.device_factor,
                 size_of(static_cast<ncclDataType_t>(arguments_.signature.type)));
@@ -75,7 +75,7 @@ std::span<const std::byte> Call::contribution() const {
   const Function function = arguments_.signature.function;
   if ((function == Function::reduce || function == Function::gather) && is_root()) return {};
   return {arguments_.send,
-          extent_of(arguments_.signature, board_.rank(), board_.size()).read * bytes()};
+          extent_of(arguments_.signature, exchange_.rank(), exchange_.size()).read * bytes()};
 }
 
 Call::Progress Call::advance() {
@@ -85,50 +85,50 @@ Call::Progress Call::advance() {
   }
   if (arguments_.signature.function == Function::send) return advance_send();
   if (arguments_.signature.function == Function::receive) return advance_receive();
-  if (!is_posted_)
-    is_posted_ = board_.post(collectives, number_, arguments_.signature, contribution());
-  const bool are_all_here = collect() && is_posted_;
+  if (!is_published_)
+    is_published_ = exchange_.publish(collectives, number_, arguments_.signature, contribution());
+  const bool are_all_here = collect() && is_published_;
   if (is_mismatched_) return Progress::mismatched;
   if (!are_all_here) return Progress::waiting;
   finish();
-  for (int rank = 0; rank < board_.size(); ++rank)
-    if (rank != board_.rank()) board_.release(rank, collectives, number_);
+  for (int rank = 0; rank < exchange_.size(); ++rank)
+    if (rank != exchange_.rank()) exchange_.release(rank, collectives, number_);
   return Progress::done;
 }
 
 Call::Progress Call::advance_send() {
   const Channel channel = point_to_point(arguments_.signature.root);
-  if (!is_posted_) {
-    is_posted_ = board_.post(channel, number_, arguments_.signature, contribution());
+  if (!is_published_) {
+    is_published_ = exchange_.publish(channel, number_, arguments_.signature, contribution());
     return Progress::waiting;
   }
-  return board_.is_taken(channel, number_) ? Progress::done : Progress::waiting;
+  return exchange_.is_taken(channel, number_) ? Progress::done : Progress::waiting;
 }
 
 Call::Progress Call::advance_receive() {
   const int from = arguments_.signature.root;
-  const Channel channel = point_to_point(board_.rank());
-  const auto seen = board_.find(from, channel, number_);
+  const Channel channel = point_to_point(exchange_.rank());
+  const auto seen = exchange_.find(from, channel, number_);
   if (!seen) return Progress::waiting;
   seen_[static_cast<std::size_t>(from)] = *seen;
   is_mismatched_ = seen->signature->type != arguments_.signature.type ||
                    seen->signature->count != arguments_.signature.count;
   if (is_mismatched_) return Progress::mismatched;
   if (bytes() > 0) std::memcpy(arguments_.receive, seen->data, bytes());
-  board_.release(from, channel, number_);
+  exchange_.release(from, channel, number_);
   return Progress::done;
 }
 
-// Looks for posts of the ranks that are missing; true if there are none missing.
+// Looks for slots of the ranks that are missing; true if there are none missing.
 bool Call::collect() {
   if (is_point_to_point(arguments_.signature.function)) return true;
   bool are_all_here = true;
-  for (int rank = 0; rank < board_.size(); ++rank) {
-    Board::Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  for (int rank = 0; rank < exchange_.size(); ++rank) {
+    CallExchange::Seen& seen = seen_[static_cast<std::size_t>(rank)];
     if (seen.signature) continue;
-    if (rank == board_.rank())
+    if (rank == exchange_.rank())
       seen = {&arguments_.signature, arguments_.send, 0};
-    else if (const auto found = board_.find(rank, collectives, number_))
+    else if (const auto found = exchange_.find(rank, collectives, number_))
       seen = *found;
     if (!seen.signature)
       are_all_here = false;
@@ -147,7 +147,7 @@ void Call::finish_reduction(std::size_t first, std::size_t count) {
   std::vector<Contribution> ranks;
   const std::size_t offset =
       first * size_of(static_cast<ncclDataType_t>(arguments_.signature.type));
-  for (const Board::Seen& seen : seen_)
+  for (const CallExchange::Seen& seen : seen_)
     ranks.push_back({seen.data + offset, seen.signature->factor});
   reduce(static_cast<ncclDataType_t>(arguments_.signature.type), arguments_.signature.op, ranks,
          count, arguments_.receive);
@@ -155,11 +155,11 @@ void Call::finish_reduction(std::size_t first, std::size_t count) {
 
 void Call::finish() {
   const Signature& signature = arguments_.signature;
-  const auto own = static_cast<std::size_t>(board_.rank());
+  const auto own = static_cast<std::size_t>(exchange_.rank());
   const std::size_t part = bytes();
   if (part == 0) return;
   const auto copy_from_all = [&](std::size_t offset) {
-    for (int rank = 0; rank < board_.size(); ++rank)
+    for (int rank = 0; rank < exchange_.size(); ++rank)
       copy_from(rank, offset, part, arguments_.receive + static_cast<std::size_t>(rank) * part);
   };
   switch (signature.function) {
@@ -178,20 +178,20 @@ void Call::finish() {
 std::vector<int> Call::missing() const {
   std::vector<int> ranks;
   const auto is_missing = [this](int rank) {
-    return rank != board_.rank() && !seen_[static_cast<std::size_t>(rank)].signature;
+    return rank != exchange_.rank() && !seen_[static_cast<std::size_t>(rank)].signature;
   };
   if (is_point_to_point(arguments_.signature.function)) {
     if (is_missing(arguments_.signature.root)) ranks.push_back(arguments_.signature.root);
     return ranks;
   }
-  for (int rank = 0; rank < board_.size(); ++rank)
+  for (int rank = 0; rank < exchange_.size(); ++rank)
     if (is_missing(rank)) ranks.push_back(rank);
   return ranks;
 }
 
 const Signature* Call::called_by(int rank) const {
-  return rank == board_.rank() ? &arguments_.signature
-                               : seen_[static_cast<std::size_t>(rank)].signature;
+  return rank == exchange_.rank() ? &arguments_.signature
+                                  : seen_[static_cast<std::size_t>(rank)].signature;
 }
 
 }  // namespace simgpu::nccl

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/operation.hpp"
-#include "nccl/board.hpp"
+#include "nccl/call_exchange.hpp"
 
 /// @file
 /// One collective, send or receive of one rank.
@@ -41,7 +41,7 @@ class Call {
  public:
   enum class Progress : unsigned char { waiting, done, mismatched };
 
-  Call(const Arguments& arguments, std::uint64_t number, Board& board);
+  Call(const Arguments& arguments, std::uint64_t number, CallExchange& exchange);
 
   /// Goes as far as it can without waiting. Once mismatched, it stays so.
   Progress advance();
@@ -61,14 +61,14 @@ class Call {
   void finish();
   void finish_reduction(std::size_t first, std::size_t count);
   void copy_from(int rank, std::size_t offset, std::size_t bytes, std::byte* to);
-  bool is_root() const { return arguments_.signature.root == board_.rank(); }
+  bool is_root() const { return arguments_.signature.root == exchange_.rank(); }
   std::size_t bytes() const;
 
   Arguments arguments_;
   std::uint64_t number_;
-  Board& board_;
-  bool is_posted_ = false, is_mismatched_ = false;
-  std::vector<Board::Seen> seen_;  // by rank; own: what the program gave
+  CallExchange& exchange_;
+  bool is_published_ = false, is_mismatched_ = false;
+  std::vector<CallExchange::Seen> seen_;  // by rank; own: what the program gave
 };
 
 }  // namespace simgpu::nccl

@@ -41,11 +41,11 @@ ncclResult_t Communicator::wait() {
   return error_;
 }
 
-void Communicator::set_board(std::unique_ptr<Board> board) {
-  options_.ranks = board->size();
-  options_.rank = board->rank();
-  counters_ = Counters(board->size());
-  board_ = std::move(board);
+void Communicator::set_exchange(std::unique_ptr<CallExchange> exchange) {
+  options_.ranks = exchange->size();
+  options_.rank = exchange->rank();
+  counters_ = Counters(exchange->size());
+  exchange_ = std::move(exchange);
 }
 
 ncclResult_t Communicator::state() {
@@ -56,8 +56,8 @@ ncclResult_t Communicator::state() {
 }
 
 void Communicator::look_for_lost_peers() {
-  if (has_failed() || finalized_ || !board_) return;
-  const int lost = board_->lost_rank();
+  if (has_failed() || finalized_ || !exchange_) return;
+  const int lost = exchange_->lost_rank();
   if (lost >= 0)
     fail(ncclRemoteError, describe() + ": the process of rank " + std::to_string(lost) +
                               " ended or its connection broke");
@@ -97,14 +97,14 @@ void Communicator::finalize() {
 
 void Communicator::leave() {
   wait();
-  if (board_) board_->announce(is_aborted() ? Presence::aborted : Presence::left);
+  if (exchange_) exchange_->announce(is_aborted() ? Presence::aborted : Presence::left);
 }
 
 // --- launches
 // ------------------------------------------------------------------------------------------------
 
 bool Communicator::begin_launch(const std::uint64_t* ticket) {
-  if (running_ || !board_ || has_failed()) return false;
+  if (running_ || !exchange_ || has_failed()) return false;
   if (ticket && *ticket != finished_.load()) return false;
   running_ = true;
   return true;

@@ -54,8 +54,8 @@ class Communicator {
   /// Waits for the work. @return its result
   ncclResult_t wait();
   /// Takes over what the work made; size and rank follow from it.
-  void set_board(std::unique_ptr<Board> board);
-  Board* board() const { return board_.get(); }
+  void set_exchange(std::unique_ptr<CallExchange> exchange);
+  CallExchange* exchange() const { return exchange_.get(); }
   /// For ncclCommGetAsyncError: the first error, or whether something is in progress.
   ncclResult_t state();
   /// Non-blocking: the call just made shows as in progress once. @return what the call returns
@@ -97,7 +97,7 @@ class Communicator {
 
  private:
   CommunicatorOptions options_;
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<CallExchange> exchange_;
   Counters counters_{0};
   std::thread work_;
   std::mutex work_mutex_;  // start, wait

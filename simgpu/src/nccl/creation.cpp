@@ -16,23 +16,23 @@ namespace {
 // Every rank shows its card to every other, over the communicator that is there.
 std::vector<Card> exchange_cards(Communicator& parent, std::uint64_t number, const Card& own,
                                  const GiveUp& give_up) {
-  Board& board = *parent.board();
+  CallExchange& exchange = *parent.exchange();
   const auto pause = [&] {
     if (give_up()) throw Failure(ncclInvalidUsage, "a communicator was aborted while it was split");
     parent.look_for_lost_peers();
     if (parent.has_failed()) throw Failure(ncclRemoteError, last_error());
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   };
-  std::vector<Card> cards(static_cast<std::size_t>(board.size()));
-  cards[static_cast<std::size_t>(board.rank())] = own;
-  while (!board.post(management, number, {}, std::as_bytes(std::span(&own, 1)))) pause();
-  for (int rank = 0; rank < board.size(); ++rank) {
-    if (rank == board.rank()) continue;
-    while (!board.find(rank, management, number)) pause();
-    const auto seen = board.find(rank, management, number);
+  std::vector<Card> cards(static_cast<std::size_t>(exchange.size()));
+  cards[static_cast<std::size_t>(exchange.rank())] = own;
+  while (!exchange.publish(management, number, {}, std::as_bytes(std::span(&own, 1)))) pause();
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    if (rank == exchange.rank()) continue;
+    while (!exchange.find(rank, management, number)) pause();
+    const auto seen = exchange.find(rank, management, number);
     std::memcpy(static_cast<void*>(&cards[static_cast<std::size_t>(rank)]), seen->data,
                 std::min(seen->bytes, sizeof(Card)));
-    board.release(rank, management, number);
+    exchange.release(rank, management, number);
   }
   return cards;
 }
@@ -53,9 +53,9 @@ void create(Communicator& communicator, const ncclUniqueId& id) {
   Card identity;
   identity.rank = communicator.rank();
   identity.device = first_device() + communicator.options().device;
-  communicator.set_board(form(
+  communicator.set_exchange(form(
       identity, communicator.size(),
-      [&](const Card& own) { return join_meeting(id, own, communicator.size(), give_up); },
+      [&](const Card& own) { return join_rendezvous(id, own, communicator.size(), give_up); },
       give_up));
 }
 
@@ -70,7 +70,7 @@ void split(Communicator& parent, std::uint64_t number, int color, int key, Commu
     exchange_cards(parent, number, identity, give_up);
     return;
   }
-  child->set_board(form(
+  child->set_exchange(form(
       identity, parent.size(),
       [&](const Card& own) { return members(exchange_cards(parent, number, own, give_up), color); },
       give_up));

@@ -12,7 +12,7 @@ std::string describe_rank(const Communicator& communicator, const Call& call, in
   const Signature* signature = call.called_by(rank);
   const std::string text = "rank " + std::to_string(rank) + ": ";
   if (signature) return text + signature->describe(call.number());
-  switch (communicator.board()->presence_of(rank)) {
+  switch (communicator.exchange()->presence_of(rank)) {
     case Presence::left: return text + "has destroyed its communicator";
     case Presence::aborted: return text + "has aborted its communicator";
     default: return text + "has not come";

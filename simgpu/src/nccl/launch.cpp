@@ -57,7 +57,7 @@ void Launch::begin() {
   mismatched_.reset();
   for (const Arguments& arguments : arguments_)
     calls_.emplace_back(arguments, communicator_->counters().take(arguments.signature),
-                        *communicator_->board());
+                        *communicator_->exchange());
 }
 
 // The ranks' values must be there, and the memory for the result.

@@ -11,13 +11,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "nccl/doorkeeper.hpp"
 #include "nccl/failure.hpp"
+#include "nccl/handshake_listener.hpp"
 
 namespace simgpu::nccl {
 namespace {
 
-struct MeshGreeting {
+struct MeshHandshake {
   Token token{};
   std::int32_t rank = 0;
 };
@@ -82,35 +82,35 @@ void connect_mesh(std::vector<Peer>& peers, const std::vector<Card>& cards, cons
       ++missing;
       continue;
     }
-    const MeshGreeting greeting{card.token, own.rank};
+    const MeshHandshake handshake{card.token, own.rank};
     Descriptor socket = connect_to(card.listener, give_up);
-    if (!send_all(socket, &greeting, sizeof greeting, give_up))
+    if (!send_all(socket, &handshake, sizeof handshake, give_up))
       throw Failure(ncclRemoteError, "rank " + std::to_string(card.rank) + " is gone");
     peers[static_cast<std::size_t>(card.rank)].socket = std::move(socket);
   }
-  Doorkeeper door(std::move(listener), own.token, sizeof(MeshGreeting));
+  HandshakeListener handshakes(std::move(listener), own.token, sizeof(MeshHandshake));
   while (missing > 0) {
     if (give_up()) throw Failure(ncclInvalidUsage, "the communicator was aborted");
-    auto guest = door.next(20);
-    if (!guest) continue;
-    MeshGreeting greeting;
-    std::memcpy(&greeting, guest->greeting.data(), sizeof greeting);
-    const auto rank = static_cast<std::size_t>(greeting.rank);
-    if (greeting.rank <= own.rank || rank >= peers.size() || peers[rank].socket) continue;
-    peers[rank].socket = std::move(guest->socket);
+    auto connection = handshakes.next(20);
+    if (!connection) continue;
+    MeshHandshake handshake;
+    std::memcpy(&handshake, connection->handshake.data(), sizeof handshake);
+    const auto rank = static_cast<std::size_t>(handshake.rank);
+    if (handshake.rank <= own.rank || rank >= peers.size() || peers[rank].socket) continue;
+    peers[rank].socket = std::move(connection->socket);
     --missing;
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Board> form(const Card& identity, int ranks_at_most, const ExchangeCards& exchange,
-                            const GiveUp& give_up) {
+std::unique_ptr<CallExchange> form(const Card& identity, int ranks_at_most,
+                                   const ExchangeCards& exchange, const GiveUp& give_up) {
   Card own = identity;
   fill_random(own.token.data(), own.token.size());
   std::snprintf(own.host, sizeof own.host, "%s", host_key(identity).c_str());
   Segment segment = Segment::create(ranks_at_most, own.token);
-  Descriptor listener = listen_on(meeting_address());
+  Descriptor listener = listen_on(rendezvous_address());
   own.listener = local_endpoint(listener);
   own.process = getpid();
   own.descriptor = segment.descriptor();
@@ -128,10 +128,10 @@ std::unique_ptr<Board> form(const Card& identity, int ranks_at_most, const Excha
     peer.process = watch(card.process);
   }
   connect_mesh(peers, cards, own, std::move(listener), give_up);
-  auto board = std::make_unique<Board>(own.rank, std::move(segment), std::move(peers));
-  board->announce(Presence::ready);
-  board->wait_until_ready(give_up);
-  return board;
+  auto calls = std::make_unique<CallExchange>(own.rank, std::move(segment), std::move(peers));
+  calls->announce(Presence::ready);
+  calls->wait_until_ready(give_up);
+  return calls;
 }
 
 }  // namespace simgpu::nccl

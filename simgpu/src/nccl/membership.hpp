@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "nccl/board.hpp"
+#include "nccl/call_exchange.hpp"
 #include "nccl/rendezvous.hpp"
 
 /// @file
-/// From the cards of the ranks to the board of their communicator.
+/// From the cards of the ranks to the exchange of their communicator.
 
 namespace simgpu::nccl {
 
@@ -20,8 +20,8 @@ using ExchangeCards = std::function<std::vector<Card>(const Card& own)>;
 /// where ranks are on one host, through TCP otherwise (or with
 /// LOCKSTEP_SIM_NCCL_TRANSPORT=tcp).
 /// @param ranks_at_most how many ranks the communicator may have
-/// @return the board, once all ranks are ready. @throws Failure
-std::unique_ptr<Board> form(const Card& identity, int ranks_at_most, const ExchangeCards& exchange,
-                            const GiveUp& give_up);
+/// @return the exchange, once all ranks are ready. @throws Failure
+std::unique_ptr<CallExchange> form(const Card& identity, int ranks_at_most,
+                                   const ExchangeCards& exchange, const GiveUp& give_up);
 
 }  // namespace simgpu::nccl

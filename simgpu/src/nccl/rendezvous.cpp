@@ -6,120 +6,121 @@
 #include <string>
 #include <thread>
 
-#include "nccl/doorkeeper.hpp"
 #include "nccl/failure.hpp"
+#include "nccl/handshake_listener.hpp"
 
 namespace simgpu::nccl {
 namespace {
 
 // The content of a unique id.
-struct Invitation {
+struct UniqueId {
   char magic[8] = {'s', 'i', 'm', 'n', 'c', 'c', 'l', '1'};
   Token token{};
   Endpoint place;
 };
-static_assert(sizeof(Invitation) <= sizeof(ncclUniqueId));
+static_assert(sizeof(UniqueId) <= sizeof(ncclUniqueId));
 
-struct Greeting {
+struct Handshake {
   Token token{};
   std::int32_t ranks = 0;
   Card card;
 };
 
-struct Answer {
+struct Reply {
   std::int32_t status = ncclSuccess;
   char message[124] = {};
 };
 
 constexpr int most_ranks = 4096;
 
-// The ranks that have come to one meeting.
-class Meeting {
+// The ranks that have joined one rendezvous.
+class Rendezvous {
  public:
-  Meeting(Descriptor listener, const Token& token)
-      : door_(std::move(listener), token, sizeof(Greeting)) {}
+  Rendezvous(Descriptor listener, const Token& token)
+      : listener_(std::move(listener), token, sizeof(Handshake)) {}
 
   void run() {
-    while (answer_.status == ncclSuccess && (guests_.empty() || arrived_ < guests_.size())) {
-      if (auto guest = door_.next(guests_.empty() ? 1000 : 20)) welcome(std::move(*guest));
-      if (answer_.status == ncclSuccess) look_for_deserters();
+    while (reply_.status == ncclSuccess && (cards_.empty() || arrived_ < cards_.size())) {
+      if (auto connection = listener_.next(cards_.empty() ? 1000 : 20))
+        admit(std::move(*connection));
+      if (reply_.status == ncclSuccess) look_for_departures();
     }
-    for (const Descriptor& socket : sockets_) answer(socket);
+    for (const Descriptor& socket : sockets_) reply(socket);
   }
 
  private:
-  void welcome(Doorkeeper::Guest guest) {
-    Greeting greeting;
-    std::memcpy(&greeting, guest.greeting.data(), sizeof greeting);
-    const int rank = greeting.card.rank, ranks = greeting.ranks;
-    sockets_.push_back(std::move(guest.socket));
+  void admit(HandshakeListener::Connection connection) {
+    Handshake handshake;
+    std::memcpy(&handshake, connection.handshake.data(), sizeof handshake);
+    const int rank = handshake.card.rank, ranks = handshake.ranks;
+    sockets_.push_back(std::move(connection.socket));
     if (ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks)
       return fail(ncclInvalidArgument, "there is no rank %d of %d", rank, ranks);
-    if (guests_.empty()) guests_.resize(static_cast<std::size_t>(ranks));
-    if (guests_.size() != static_cast<std::size_t>(ranks))
+    if (cards_.empty()) cards_.resize(static_cast<std::size_t>(ranks));
+    if (cards_.size() != static_cast<std::size_t>(ranks))
       return fail(ncclInvalidArgument, "ranks disagree about their number: %d and %d",
-                  static_cast<int>(guests_.size()), ranks);
-    Card& card = guests_[static_cast<std::size_t>(rank)];
+                  static_cast<int>(cards_.size()), ranks);
+    Card& card = cards_[static_cast<std::size_t>(rank)];
     if (card.process != 0)
       return fail(ncclInvalidArgument, "rank %d of %d joined twice", rank, ranks);
-    card = greeting.card;
+    card = handshake.card;
     ++arrived_;
   }
 
-  // Nobody says anything before the answer: what can be read is the end of a connection.
-  void look_for_deserters() {
+  // Nobody says anything before the reply: what can be read is the end of a connection.
+  void look_for_departures() {
     for (const Descriptor& socket : sockets_)
       if (wait_readable(socket, 0))
         return fail(ncclRemoteError, "a rank left before all had come (%d of %d were there)",
-                    static_cast<int>(arrived_), static_cast<int>(guests_.size()));
+                    static_cast<int>(arrived_), static_cast<int>(cards_.size()));
   }
 
   void fail(ncclResult_t status, const char* format, int a, int b) {
-    answer_.status = status;
-    std::snprintf(answer_.message, sizeof answer_.message, format, a, b);
+    reply_.status = status;
+    std::snprintf(reply_.message, sizeof reply_.message, format, a, b);
   }
 
-  void answer(const Descriptor& socket) {
+  void reply(const Descriptor& socket) {
     const auto never = [] { return false; };
-    if (send_all(socket, &answer_, sizeof answer_, never) && answer_.status == ncclSuccess)
-      send_all(socket, guests_.data(), guests_.size() * sizeof(Card), never);
+    if (send_all(socket, &reply_, sizeof reply_, never) && reply_.status == ncclSuccess)
+      send_all(socket, cards_.data(), cards_.size() * sizeof(Card), never);
   }
 
-  Doorkeeper door_;
+  HandshakeListener listener_;
   std::vector<Descriptor> sockets_;
-  std::vector<Card> guests_;
+  std::vector<Card> cards_;
   std::size_t arrived_ = 0;
-  Answer answer_;
+  Reply reply_;
 };
 
 }  // namespace
 
-ncclUniqueId open_meeting() {
-  Invitation invitation;
-  fill_random(invitation.token.data(), invitation.token.size());
-  Descriptor listener = listen_on(meeting_address());
-  invitation.place = local_endpoint(listener);
+ncclUniqueId start_rendezvous() {
+  UniqueId unique;
+  fill_random(unique.token.data(), unique.token.size());
+  Descriptor listener = listen_on(rendezvous_address());
+  unique.place = local_endpoint(listener);
   // Detached: it ends when all have come, or with the process.
-  std::thread([meeting = Meeting(std::move(listener), invitation.token)]() mutable {
-    meeting.run();
+  std::thread([rendezvous = Rendezvous(std::move(listener), unique.token)]() mutable {
+    rendezvous.run();
   }).detach();
   ncclUniqueId id{};
-  std::memcpy(id.internal, &invitation, sizeof invitation);
+  std::memcpy(id.internal, &unique, sizeof unique);
   return id;
 }
 
-std::vector<Card> join_meeting(const ncclUniqueId& id, const Card& card, int ranks,
-                               const GiveUp& give_up) {
-  Invitation invitation;
-  const Invitation expected;
-  std::memcpy(&invitation, id.internal, sizeof invitation);
-  if (std::memcmp(invitation.magic, expected.magic, sizeof expected.magic) != 0)
+std::vector<Card> join_rendezvous(const ncclUniqueId& id, const Card& card, int ranks,
+                                  const GiveUp& give_up) {
+  UniqueId unique;
+  const UniqueId expected;
+  std::memcpy(&unique, id.internal, sizeof unique);
+  if (std::memcmp(unique.magic, expected.magic, sizeof expected.magic) != 0)
     throw Failure(ncclInvalidArgument, "the unique id does not come from ncclGetUniqueId");
-  const Descriptor socket = connect_to(invitation.place, give_up);
-  const Greeting greeting{invitation.token, ranks, card};
-  Answer answer;
+  const Descriptor socket = connect_to(unique.place, give_up);
+  const Handshake handshake{unique.token, ranks, card};
+  Reply answer;
   std::vector<Card> cards(static_cast<std::size_t>(ranks));
-  if (!send_all(socket, &greeting, sizeof greeting, give_up) ||
+  if (!send_all(socket, &handshake, sizeof handshake, give_up) ||
       !receive_all(socket, &answer, sizeof answer, give_up))
     throw Failure(ncclRemoteError, "the process that made the unique id is gone");
   if (answer.status != ncclSuccess)

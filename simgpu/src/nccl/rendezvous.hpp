@@ -24,12 +24,12 @@ struct Card {
   std::int32_t color = 0, key = 0;  ///< of a split
 };
 
-/// Starts a meeting in the background of this process, and tells where it is. @throws Failure
-ncclUniqueId open_meeting();
+/// Starts a rendezvous in the background of this process, and tells where it is. @throws Failure
+ncclUniqueId start_rendezvous();
 
-/// Presents this rank at the meeting and waits for all ranks.
+/// Presents this rank at the rendezvous and waits for all ranks.
 /// @return the cards by rank. @throws Failure
-std::vector<Card> join_meeting(const ncclUniqueId& id, const Card& card, int ranks,
-                               const GiveUp& give_up);
+std::vector<Card> join_rendezvous(const ncclUniqueId& id, const Card& card, int ranks,
+                                  const GiveUp& give_up);
 
 }  // namespace simgpu::nccl

@@ -55,11 +55,11 @@ void Replicator::queue(Connection& connection, const Frame& frame, const std::by
   wake_up(wake_);
 }
 
-void Replicator::send_post(Channel channel, std::uint64_t number, const Post& post) {
-  const Frame frame{Kind::post, channel, number, post.bytes, post.signature};
+void Replicator::send_call(Channel channel, std::uint64_t number, const CallSlot& slot) {
+  const Frame frame{Kind::call, channel, number, slot.bytes, slot.signature};
   for (Connection& connection : connections_)
     if (channel < point_to_point(0) || channel == point_to_point(connection.remote.rank))
-      queue(connection, frame, own_.data(post.offset));
+      queue(connection, frame, own_.data(slot.offset));
 }
 
 void Replicator::send_release(int to, Channel channel, std::uint64_t number) {
@@ -167,29 +167,29 @@ void Replicator::begin_frame(Connection& connection) {
   const Frame& frame = connection.frame;
   const Channel channels = point_to_point(ranks_);
   if (frame.kind > Kind::presence || frame.bytes > largest_post || frame.channel >= channels ||
-      (frame.kind != Kind::post && frame.bytes > 0)) {
+      (frame.kind != Kind::call && frame.bytes > 0)) {
     connection.is_broken = true;  // it does not speak our language
     return;
   }
-  if (frame.kind != Kind::post) return;
+  if (frame.kind != Kind::call) return;
   Segment& replica = *connection.remote.replica;
-  connection.data_offset = replica.allocate(frame.bytes, replica.post(frame.channel, frame.number));
+  connection.data_offset = replica.allocate(frame.bytes, replica.slot(frame.channel, frame.number));
 }
 
 void Replicator::end_frame(Connection& connection) {
   const Frame& frame = connection.frame;
   if (frame.kind == Kind::release) {
-    own_.post(frame.channel, frame.number).readers.fetch_sub(1, std::memory_order_release);
+    own_.slot(frame.channel, frame.number).readers.fetch_sub(1, std::memory_order_release);
   } else if (frame.kind == Kind::presence) {
     connection.remote.replica->presence().store(static_cast<Presence>(frame.number),
                                                 std::memory_order_release);
   } else {
-    Post& post = connection.remote.replica->post(frame.channel, frame.number);
-    post.offset = connection.data_offset;
-    post.bytes = frame.bytes;
-    post.signature = frame.signature;
-    post.readers.store(1, std::memory_order_relaxed);
-    post.published.store(frame.number + 1, std::memory_order_release);
+    CallSlot& slot = connection.remote.replica->slot(frame.channel, frame.number);
+    slot.offset = connection.data_offset;
+    slot.bytes = frame.bytes;
+    slot.signature = frame.signature;
+    slot.readers.store(1, std::memory_order_relaxed);
+    slot.published.store(frame.number + 1, std::memory_order_release);
   }
 }
 

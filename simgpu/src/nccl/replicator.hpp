@@ -15,7 +15,7 @@
 
 namespace simgpu::nccl {
 
-/// Sends this rank's posts to remote ranks, and keeps copies of theirs. Readers see no difference.
+/// Sends this rank's slots to remote ranks, and keeps copies of theirs. Readers see no difference.
 class Replicator {
  public:
   struct Remote {
@@ -30,9 +30,9 @@ class Replicator {
   /// Sends what is still queued, for some seconds at most.
   ~Replicator();
 
-  /// Queues a post for those remote ranks that read its channel.
-  void send_post(Channel channel, std::uint64_t number, const Post& post);
-  /// Tells a remote rank that its post is read. Other ranks are ignored.
+  /// Queues a call for those remote ranks that read its channel.
+  void send_call(Channel channel, std::uint64_t number, const CallSlot& slot);
+  /// Tells a remote rank that its call is read. Other ranks are ignored.
   void send_release(int to, Channel channel, std::uint64_t number);
   void send_presence(Presence presence);
 
@@ -40,7 +40,7 @@ class Replicator {
   bool is_broken(int rank) const;
 
  private:
-  enum class Kind : std::uint32_t { post, release, presence };
+  enum class Kind : std::uint32_t { call, release, presence };
   struct Frame {
     Kind kind;
     Channel channel;

@@ -21,11 +21,11 @@ std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-std::uint64_t posts_begin() { return 256; }
+std::uint64_t slots_begin() { return 256; }
 
-std::uint64_t posts_end(int ranks) {
+std::uint64_t slots_end(int ranks) {
   const auto channels = static_cast<std::uint64_t>(ranks) + 2;
-  return round_up(posts_begin() + channels * Segment::ring * sizeof(Post), 4096);
+  return round_up(slots_begin() + channels * Segment::ring * sizeof(CallSlot), 4096);
 }
 
 [[noreturn]] void fail(const char* what) {
@@ -42,7 +42,7 @@ Segment Segment::map(int ranks, int descriptor) {
   if (base == MAP_FAILED) fail("cannot reserve address space for a communicator");
   madvise(base, reserved, MADV_DONTDUMP);
   segment.base_ = static_cast<std::byte*>(base);
-  segment.data_begin_ = posts_end(ranks);
+  segment.data_begin_ = slots_end(ranks);
   return segment;
 }
 
@@ -65,7 +65,7 @@ std::optional<Segment> Segment::open(int process, int descriptor, int ranks, con
   struct stat status {};
   const bool is_plausible = fstat(opened, &status) == 0 && S_ISREG(status.st_mode) &&
                             status.st_uid == geteuid() &&
-                            static_cast<std::uint64_t>(status.st_size) >= posts_end(ranks);
+                            static_cast<std::uint64_t>(status.st_size) >= slots_end(ranks);
   std::optional<Segment> segment;
   if (is_plausible) segment = map(ranks, opened);
   close(opened);
@@ -92,9 +92,9 @@ void Segment::swap(Segment& other) noexcept {
   std::swap(live_, other.live_);
 }
 
-Post& Segment::post(Channel channel, std::uint64_t number) const {
-  auto* posts = reinterpret_cast<Post*>(base_ + posts_begin());
-  return posts[channel * ring + number % ring];
+CallSlot& Segment::slot(Channel channel, std::uint64_t number) const {
+  auto* slots = reinterpret_cast<CallSlot*>(base_ + slots_begin());
+  return slots[channel * ring + number % ring];
 }
 
 void Segment::grow(std::uint64_t end) {
@@ -108,17 +108,17 @@ void Segment::grow(std::uint64_t end) {
   file_size_ = size;
 }
 
-std::uint64_t Segment::allocate(std::uint64_t bytes, const Post& post) {
+std::uint64_t Segment::allocate(std::uint64_t bytes, const CallSlot& slot) {
   if (bytes == 0) return data_begin_;
   std::erase_if(live_, [](const Live& live) {
-    return live.post->readers.load(std::memory_order_acquire) == 0;
+    return live.slot->readers.load(std::memory_order_acquire) == 0;
   });
   const std::uint64_t size = round_up(bytes, 64);
   std::uint64_t begin = data_begin_;
   auto place = live_.begin();
   for (; place != live_.end() && place->begin - begin < size; ++place) begin = place->end;
   grow(begin + size);
-  live_.insert(place, {begin, begin + size, &post});
+  live_.insert(place, {begin, begin + size, &slot});
   return begin;
 }
 

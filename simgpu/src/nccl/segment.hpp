@@ -28,8 +28,8 @@ constexpr Channel point_to_point(int destination) { return 2 + static_cast<Chann
 
 /// A call of a rank and its data. Written by the rank, then published, then released by each
 /// reader.
-struct Post {
-  std::atomic<std::uint64_t> published{0};  ///< the post's number + 1
+struct CallSlot {
+  std::atomic<std::uint64_t> published{0};  ///< the number of its call + 1
   std::atomic<std::uint32_t> readers{0};    ///< that still need it; 0: the place is free
   Signature signature;
   std::uint64_t offset = 0, bytes = 0;  ///< of the data in the segment
@@ -38,11 +38,11 @@ struct Post {
 /// What has become of a rank.
 enum class Presence : std::uint32_t { joining, ready, left, aborted };
 
-/// The posts of one rank, in memory that the processes of a host share, or a copy of a remote
+/// The slots of one rank, in memory that the processes of a host share, or a copy of a remote
 /// rank's. Shared memory is an unnamed file: it disappears with the last process that maps it.
 class Segment {
  public:
-  static constexpr std::uint64_t ring = 32;  ///< posts of a channel before the first must be free
+  static constexpr std::uint64_t ring = 32;  ///< slots of a channel before the first must be free
 
   /// This rank's own, to be opened by others. @throws Failure
   static Segment create(int ranks, const Token& token);
@@ -63,12 +63,12 @@ class Segment {
   /// For others to open.
   int descriptor() const { return descriptor_; }
   std::atomic<Presence>& presence() const { return header()->presence; }
-  Post& post(Channel channel, std::uint64_t number) const;
+  CallSlot& slot(Channel channel, std::uint64_t number) const;
   std::byte* data(std::uint64_t offset) const { return base_ + offset; }
 
-  /// Room for the data of a post, free again once the post's readers are gone. Owner only.
+  /// Room for the data of a call, free again once the slot's readers are gone. Owner only.
   /// @throws Failure
-  std::uint64_t allocate(std::uint64_t bytes, const Post& post);
+  std::uint64_t allocate(std::uint64_t bytes, const CallSlot& slot);
 
  private:
   struct Header {
@@ -77,7 +77,7 @@ class Segment {
   };
   struct Live {
     std::uint64_t begin, end;
-    const Post* post;
+    const CallSlot* slot;
   };
 
   static Segment map(int ranks, int descriptor);

@@ -116,7 +116,7 @@ Descriptor::~Descriptor() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-std::string meeting_address() {
+std::string rendezvous_address() {
   const char* chosen = std::getenv("LOCKSTEP_ADDRESS");
   if (chosen && *chosen) return chosen;
   return launcher_counts().spans_hosts() ? outward_address() : loopback;

@@ -41,7 +41,7 @@ using GiveUp = std::function<bool()>;
 
 /// Where the ranks of a job meet: LOCKSTEP_ADDRESS, else this host's first interface that leads to
 /// others if the launcher says that there are some, else the loopback interface.
-std::string meeting_address();
+std::string rendezvous_address();
 /// Listens on one interface, on a port that the system chooses. @throws Failure
 Descriptor listen_on(const std::string& address);
 /// The address and port of this side of a socket. @throws Failure

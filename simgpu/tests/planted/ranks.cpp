@@ -16,8 +16,8 @@ namespace {
 using namespace lockstep;
 
 /// What the threads of a job share.
-struct Meeting {
-  explicit Meeting(int ranks) : size(ranks), values(static_cast<std::size_t>(ranks)), all(ranks) {}
+struct Rendezvous {
+  explicit Rendezvous(int ranks) : size(ranks), values(static_cast<std::size_t>(ranks)), all(ranks) {}
   int size;
   std::vector<std::string> values;
   std::barrier<> all;
@@ -26,23 +26,23 @@ struct Meeting {
 /// Lets the ranks find each other through memory.
 class ThreadBootstrap final : public comm::Bootstrap {
  public:
-  ThreadBootstrap(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) { discover_peers(); }
+  ThreadBootstrap(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) { discover_peers(); }
 
   int rank() const override { return rank_; }
-  int size() const override { return meeting_.size; }
+  int size() const override { return rendezvous_.size; }
   std::string_view kind() const override { return "thread"; }
   void end_job(int exit_code) noexcept override { std::_Exit(exit_code); }
 
  private:
   std::vector<std::string> exchange(std::string_view bytes) override {
-    meeting_.values[static_cast<std::size_t>(rank_)] = bytes;
-    meeting_.all.arrive_and_wait();
-    auto gathered = meeting_.values;
-    meeting_.all.arrive_and_wait();
+    rendezvous_.values[static_cast<std::size_t>(rank_)] = bytes;
+    rendezvous_.all.arrive_and_wait();
+    auto gathered = rendezvous_.values;
+    rendezvous_.all.arrive_and_wait();
     return gathered;
   }
 
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   int rank_;
 };
 
@@ -50,12 +50,12 @@ class ThreadBootstrap final : public comm::Bootstrap {
 
 void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
                const comm::CommunicatorOptions& options) {
-  Meeting meeting(ranks);
+  Rendezvous rendezvous(ranks);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   const auto run = [&](int rank) {
     CommunicatorPtr group;
     try {
-      ThreadBootstrap bootstrap(meeting, rank);
+      ThreadBootstrap bootstrap(rendezvous, rank);
       group = comm::make_communicator(bootstrap, cuda(rank), options);
       body(group);
       synchronize(current_stream(cuda(rank)));

@@ -14,26 +14,26 @@
 
 namespace simgpu::nccl {
 
-/// Reads one greeting of fixed size from each new connection. Strangers, half-open connections and
+/// Reads one handshake of fixed size from each new connection. Strangers, half-open connections and
 /// those that take too long are dropped and hold up nobody.
-class Doorkeeper {
+class HandshakeListener {
  public:
-  /// @param greeting bytes of a greeting; it begins with the token
-  Doorkeeper(Descriptor listener, const Token& token, std::size_t greeting)
-      : listener_(std::move(listener)), token_(token), greeting_(greeting) {}
+  /// @param handshake bytes of a handshake; it begins with the token
+  HandshakeListener(Descriptor listener, const Token& token, std::size_t handshake)
+      : listener_(std::move(listener)), token_(token), handshake_(handshake) {}
 
-  /// A connection whose greeting is complete and right.
-  struct Guest {
+  /// A connection whose handshake is complete and right.
+  struct Connection {
     Descriptor socket;
-    std::vector<std::byte> greeting;
+    std::vector<std::byte> handshake;
   };
   /// Waits for the next one, `milliseconds` at most.
-  std::optional<Guest> next(int milliseconds);
+  std::optional<Connection> next(int milliseconds);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Pending {
-    Guest guest;
+    Connection connection;
     std::size_t received;
     Clock::time_point deadline;
   };
@@ -42,7 +42,7 @@ class Doorkeeper {
 
   Descriptor listener_;
   Token token_;
-  std::size_t greeting_;
+  std::size_t handshake_;
   std::vector<Pending> pending_;
 };
 

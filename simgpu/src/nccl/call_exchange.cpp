@@ -1,4 +1,4 @@
-#include "nccl/board.hpp"
+#include "nccl/call_exchange.hpp"
 
 #include <cstring>
 #include <string>
@@ -19,7 +19,7 @@ std::int64_t now() {
 
 }  // namespace
 
-Board::Board(int rank, Segment own, std::vector<Peer> peers)
+CallExchange::CallExchange(int rank, Segment own, std::vector<Peer> peers)
     : rank_(rank), own_(std::move(own)), peers_(std::move(peers)) {
   std::vector<Replicator::Remote> remotes;
   for (std::size_t r = 0; r < peers_.size(); ++r)
@@ -29,60 +29,61 @@ Board::Board(int rank, Segment own, std::vector<Peer> peers)
     replicator_ = std::make_unique<Replicator>(size(), own_, std::move(remotes));
 }
 
-Board::~Board() = default;
+CallExchange::~CallExchange() = default;
 
-const Segment& Board::segment_of(int rank) const {
+const Segment& CallExchange::segment_of(int rank) const {
   return rank == rank_ ? own_ : peers_[static_cast<std::size_t>(rank)].segment;
 }
 
-std::uint32_t Board::readers_of(Channel channel) const {
+std::uint32_t CallExchange::readers_of(Channel channel) const {
   return channel >= point_to_point(0) ? 1 : static_cast<std::uint32_t>(size() - 1);
 }
 
-bool Board::post(Channel channel, std::uint64_t number, const Signature& signature,
-                 std::span<const std::byte> data) {
+bool CallExchange::publish(Channel channel, std::uint64_t number, const Signature& signature,
+                           std::span<const std::byte> data) {
   const std::uint32_t readers = readers_of(channel);
   if (readers == 0) return true;
-  const std::lock_guard lock(post_mutex_);
-  Post& post = own_.post(channel, number);
-  if (post.readers.load(std::memory_order_acquire) != 0) return false;
-  post.offset = own_.allocate(data.size(), post);
-  post.bytes = data.size();
-  post.signature = signature;
-  if (!data.empty()) std::memcpy(own_.data(post.offset), data.data(), data.size());
-  post.readers.store(readers, std::memory_order_relaxed);
-  post.published.store(number + 1, std::memory_order_release);
-  if (replicator_) replicator_->send_post(channel, number, post);
+  const std::lock_guard lock(publish_mutex_);
+  CallSlot& slot = own_.slot(channel, number);
+  if (slot.readers.load(std::memory_order_acquire) != 0) return false;
+  slot.offset = own_.allocate(data.size(), slot);
+  slot.bytes = data.size();
+  slot.signature = signature;
+  if (!data.empty()) std::memcpy(own_.data(slot.offset), data.data(), data.size());
+  slot.readers.store(readers, std::memory_order_relaxed);
+  slot.published.store(number + 1, std::memory_order_release);
+  if (replicator_) replicator_->send_call(channel, number, slot);
   return true;
 }
 
-bool Board::is_taken(Channel channel, std::uint64_t number) const {
-  return own_.post(channel, number).readers.load(std::memory_order_acquire) == 0;
+bool CallExchange::is_taken(Channel channel, std::uint64_t number) const {
+  return own_.slot(channel, number).readers.load(std::memory_order_acquire) == 0;
 }
 
-std::optional<Board::Seen> Board::find(int from, Channel channel, std::uint64_t number) const {
+std::optional<CallExchange::Seen> CallExchange::find(int from, Channel channel,
+                                                     std::uint64_t number) const {
   const Segment& segment = segment_of(from);
-  const Post& post = segment.post(channel, number);
-  if (post.published.load(std::memory_order_acquire) != number + 1) return std::nullopt;
-  return Seen{&post.signature, segment.data(post.offset), post.bytes};
+  const CallSlot& slot = segment.slot(channel, number);
+  if (slot.published.load(std::memory_order_acquire) != number + 1) return std::nullopt;
+  return Seen{&slot.signature, segment.data(slot.offset), slot.bytes};
 }
 
-void Board::release(int from, Channel channel, std::uint64_t number) {
-  segment_of(from).post(channel, number).readers.fetch_sub(1, std::memory_order_release);
+void CallExchange::release(int from, Channel channel, std::uint64_t number) {
+  segment_of(from).slot(channel, number).readers.fetch_sub(1, std::memory_order_release);
   if (replicator_) replicator_->send_release(from, channel, number);
 }
 
-void Board::announce(Presence presence) {
+void CallExchange::announce(Presence presence) {
   own_.presence().store(presence, std::memory_order_release);
   if (replicator_) replicator_->send_presence(presence);
 }
 
-Presence Board::presence_of(int rank) const {
+Presence CallExchange::presence_of(int rank) const {
   return segment_of(rank).presence().load(std::memory_order_acquire);
 }
 
 // The order matters: a process that leaves announces it before it ends.
-bool Board::has_ended(int rank) const {
+bool CallExchange::has_ended(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   bool has_ended = replicator_ && replicator_->is_broken(rank);
   if (peer.process) {
@@ -93,7 +94,7 @@ bool Board::has_ended(int rank) const {
   return presence != Presence::left && presence != Presence::aborted;
 }
 
-int Board::lost_rank() {
+int CallExchange::lost_rank() {
   const std::int64_t time = now();
   std::int64_t due = next_look_.load(std::memory_order_relaxed);
   if (lost_.load() >= 0 || time < due ||
@@ -107,7 +108,7 @@ int Board::lost_rank() {
   return lost_.load();
 }
 
-void Board::wait_until_ready(const std::function<bool()>& give_up) {
+void CallExchange::wait_until_ready(const std::function<bool()>& give_up) {
   for (int rank = 0; rank < size(); ++rank)
     while (presence_of(rank) == Presence::joining) {
       if (give_up()) throw Failure(ncclInvalidUsage, "the communicator was aborted");

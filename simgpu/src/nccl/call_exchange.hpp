@@ -15,22 +15,22 @@
 #include "nccl/socket.hpp"
 
 /// @file
-/// Where the ranks of a communicator post what they call.
+/// Where the ranks of a communicator show each other what they call.
 
 namespace simgpu::nccl {
 
 /// Another rank as this one reaches it.
 struct Peer {
-  Segment segment;       ///< its posts: shared memory, or a copy that the replicator keeps
+  Segment segment;       ///< its slots: shared memory, or a copy that the replicator keeps
   Descriptor process;    ///< a pidfd; empty for ranks of this process and of other hosts
   Descriptor socket;     ///< for ranks of other hosts; taken over by the replicator
   bool is_self = false;  ///< the segment is this rank's own
 };
 
-/// The view of one rank. Any thread may post; each channel is for one thread at a time.
-class Board {
+/// The view of one rank. Any thread may publish; each channel is for one thread at a time.
+class CallExchange {
  public:
-  /// A post of another rank.
+  /// A call of another rank.
   struct Seen {
     const Signature* signature = nullptr;
     const std::byte* data = nullptr;
@@ -38,19 +38,19 @@ class Board {
   };
 
   /// @param peers by rank; the entry of this rank itself is left empty but for `is_self`.
-  Board(int rank, Segment own, std::vector<Peer> peers);
-  ~Board();
+  CallExchange(int rank, Segment own, std::vector<Peer> peers);
+  ~CallExchange();
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
   /// Shows a call and a copy of its data to those who read the channel. False if the place is
   /// still in use: try again later. @throws Failure
-  bool post(Channel channel, std::uint64_t number, const Signature& signature,
-            std::span<const std::byte> data);
-  /// True once all readers of an own post are done with it.
+  bool publish(Channel channel, std::uint64_t number, const Signature& signature,
+               std::span<const std::byte> data);
+  /// True once all readers of an own call are done with it.
   bool is_taken(Channel channel, std::uint64_t number) const;
-  /// A rank's post, if it has come.
+  /// A call of another rank, if it has come.
   std::optional<Seen> find(int from, Channel channel, std::uint64_t number) const;
   /// This rank does not need it any more.
   void release(int from, Channel channel, std::uint64_t number);
@@ -74,7 +74,7 @@ class Board {
   Segment own_;
   std::vector<Peer> peers_;
   std::unique_ptr<Replicator> replicator_;  // if there are remote ranks
-  std::mutex post_mutex_;
+  std::mutex publish_mutex_;
   std::atomic<std::int64_t> next_look_{0};
   std::atomic<int> lost_{-1};
 };

@@ -1,0 +1,84 @@
+#include "kernels/warp_collectives.hpp"
+
+#include "kernels/kernel_findings.hpp"
+
+namespace simgpu {
+
+void WarpCollectives::start_block() {
+  for (Collectives& collectives : collectives_)
+    for (Collective& collective : collectives) collective.mask = 0;
+  completed_.fill(0);
+}
+
+WarpCollectives::Collective& WarpCollectives::find(Collectives& collectives, unsigned mask) {
+  Collective* unused = nullptr;
+  for (Collective& collective : collectives) {
+    if (collective.mask == mask) return collective;
+    if (collective.mask == 0) unused = &collective;
+  }
+  if (!unused) unused = &collectives.emplace_back();
+  unused->mask = mask;
+  unused->arrived = 0;
+  return *unused;
+}
+
+/// The last warp of a block may have fewer than 32.
+unsigned WarpCollectives::existing_lanes(unsigned warp) const {
+  const unsigned rest = scheduler_.threads() - warp * lanes_per_warp;
+  return rest >= lanes_per_warp ? ~0u : (1u << rest) - 1;
+}
+
+std::uint64_t WarpCollectives::join(unsigned mask, const Contribution& contribution) {
+  const unsigned self = scheduler_.current();
+  const unsigned warp = self / lanes_per_warp;
+  const unsigned lane = self % lanes_per_warp;
+  if (!(mask >> lane & 1)) {
+    found_lane_outside_mask(lane, mask);
+    return contribution.word;
+  }
+  mask &= existing_lanes(warp);
+  Collective& collective = find(collectives_[warp], mask);
+  collective.arrived |= 1u << lane;
+  collective.of[lane] = contribution;
+  if (collective.arrived == mask)
+    complete(warp, collective, lane);
+  else
+    scheduler_.wait(ThreadState::at_warp_collective);
+  return result_[self];
+}
+
+/// Gives every lane its result and lets all but the last one, which runs, go on.
+void WarpCollectives::complete(unsigned warp, Collective& collective, unsigned last_lane) {
+  const bool all_came = collective.arrived == collective.mask;
+  const unsigned first = warp * lanes_per_warp;
+  const unsigned arrived = collective.arrived;
+  std::uint64_t ballot = 0;
+  for (unsigned lane = 0; lane < lanes_per_warp; ++lane)
+    if (arrived >> lane & 1 && collective.of[lane].word != 0) ballot |= std::uint64_t{1} << lane;
+  for (unsigned lane = 0; lane < lanes_per_warp; ++lane) {
+    if (!(arrived >> lane & 1)) continue;
+    const Contribution& own = collective.of[lane];
+    const bool present = arrived >> own.source & 1;
+    if (own.operation == WarpOperation::shuffle && !present && all_came)
+      found_absent_source(first + lane, own.source, arrived);
+    result_[first + lane] = own.operation == WarpOperation::ballot ? ballot
+                            : present                              ? collective.of[own.source].word
+                                                                   : own.word;
+    if (lane != last_lane) scheduler_.make_ready(first + lane);
+  }
+  collective.mask = 0;
+  ++completed_[warp];
+}
+
+bool WarpCollectives::let_waiting_go() {
+  bool any = false;
+  for (unsigned warp = 0; warp * lanes_per_warp < scheduler_.threads(); ++warp)
+    for (Collective& collective : collectives_[warp])
+      if (collective.mask != 0) {
+        complete(warp, collective, lanes_per_warp);
+        any = true;
+      }
+  return any;
+}
+
+}  // namespace simgpu
