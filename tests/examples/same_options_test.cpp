@@ -1,4 +1,4 @@
-// K2: what jobs answer whose ranks were given different options.
+// What jobs answer whose ranks were given different options.
 
 #include "examples/jobs.hpp"
 

@@ -23,7 +23,7 @@ TEST(Agreement, AcceptsSamplersOfOneSeed) {
   });
 }
 
-// D7: a seed that differs would share out some samples twice and others never.
+// A seed that differs would share out some samples twice and others never.
 TEST(Agreement, NamesTheRankWhoseSamplerDiffersOnEveryRank) {
   comm::run_ranks(3, [](comm::Communicator& group) {
     const auto signature = signature_of(group, group.rank() == 2 ? 5 : 4);

@@ -48,7 +48,6 @@ inline std::vector<double> train_together(Communicator& group, DType dtype, std:
   return values_of(replica.module());
 }
 
-// D6
 TYPED_TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
   TypeParam::run([](Communicator& group) {
     const auto net = make_net(100 + static_cast<std::uint64_t>(group.rank()));
@@ -58,7 +57,6 @@ TYPED_TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
   });
 }
 
-// N3
 TYPED_TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
   const auto f64 = train_alone(DType::f64), f32 = train_alone(DType::f32);
   TypeParam::run([&](Communicator& group) {
@@ -69,7 +67,6 @@ TYPED_TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
   });
 }
 
-// N4
 TYPED_TEST_P(ReplicaContract, RepeatsBitForBitWhateverTheDelaysOfTheRanks) {
   TypeParam::run([](Communicator& group) {
     const auto first = train_together(group, DType::f32, 1 << 10);
@@ -239,7 +236,6 @@ TYPED_TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
   });
 }
 
-// D8
 TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
   TypeParam::run([](Communicator& group) {
     const auto net = nn::make<WideNet>();

@@ -22,7 +22,6 @@ template <class World>
 class UseContract : public ::testing::Test {};
 TYPED_TEST_SUITE_P(UseContract);
 
-// D3
 TYPED_TEST_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper) {
   TypeParam::run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
@@ -80,7 +79,6 @@ TYPED_TEST_P(UseContract, AllowsSeveralBackwardsOfOneForwardInNoSync) {
   });
 }
 
-// D3
 TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
   TypeParam::run([](Communicator& group) {
     const Batch batch = Batch::of_step(0);
@@ -146,7 +144,7 @@ TYPED_TEST_P(UseContract, RefusesParametersOfAnotherFormAfterWrapping) {
   });
 }
 
-// D4. A rank may be told at any collective, so all of the work may end in the error.
+// A rank may be told at any collective, so all of the work may end in the error.
 TYPED_TEST_P(UseContract, NamesUnusedParametersOnEveryRank) {
   for (const bool everywhere : {true, false}) {
     if (requires { TypeParam::needs_session_to_abort; } && !everywhere) continue;

@@ -17,7 +17,8 @@ using namespace lockstep;
 
 /// What the threads of a job share.
 struct Rendezvous {
-  explicit Rendezvous(int ranks) : size(ranks), values(static_cast<std::size_t>(ranks)), all(ranks) {}
+  explicit Rendezvous(int ranks)
+      : size(ranks), values(static_cast<std::size_t>(ranks)), all(ranks) {}
   int size;
   std::vector<std::string> values;
   std::barrier<> all;
@@ -26,7 +27,9 @@ struct Rendezvous {
 /// Lets the ranks find each other through memory.
 class ThreadBootstrap final : public comm::Bootstrap {
  public:
-  ThreadBootstrap(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) { discover_peers(); }
+  ThreadBootstrap(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) {
+    discover_peers();
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_.size; }
