@@ -6,7 +6,6 @@
 // does not depend on the number of ranks.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -15,6 +14,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "support/command_line.hpp"
+#include "support/late_report.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -96,16 +96,15 @@ Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction red
 }
 
 /// Forward and backward of this rank's part of a batch; gradients end up as those of the mean loss
-/// over the global batch. Returns this rank's share of that loss.
-double accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
-                            std::int64_t micro_batch, std::int64_t global_tokens, int ranks,
-                            ls::Device device) {
+/// over the global batch. Returns this rank's share of that loss, f64 on the device.
+Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
+                            std::int64_t micro_batch, std::int64_t global_tokens, int ranks) {
   const std::int64_t rows = batch.tokens.size(0);
   const std::int64_t step = micro_batch > 0 ? std::min(micro_batch, rows) : rows;
-  double loss = 0;
+  Tensor loss = ls::zeros({}, {.dtype = ls::DType::f64, .device = batch.tokens.device()});
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const auto part = [&](const Tensor& t) {
-      return t.slice(0, begin, std::min(begin + step, rows)).to(device);
+      return t.slice(0, begin, std::min(begin + step, rows));
     };
     // Gradients of the last micro-batch take those of the others along.
     std::optional<Replica::NoSync> local;
@@ -114,7 +113,7 @@ double accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
         token_loss(replica(part(batch.tokens)), part(batch.targets), ls::Reduction::sum);
     // The replicas average over ranks; the batch's mean divides by its tokens.
     (sum * (static_cast<double>(ranks) / static_cast<double>(global_tokens))).backward();
-    loss += sum.item() / static_cast<double>(global_tokens);
+    loss.add_(sum.detach().to(ls::DType::f64) / static_cast<double>(global_tokens));
   }
   return loss;
 }
@@ -152,34 +151,34 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
 
+  std::int64_t tokens = 0;
+  examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
+    const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;
+    LOCKSTEP_CHECK(std::isfinite(loss), Error, "the loss became ", loss, " at step ",
+                   step.number + 1, "; lower --lr or raise --warmup");
+    log.write({{"step", static_cast<double>(step.number)},
+               {"loss", loss},
+               {"grad_norm", step.grad_norm->item()},
+               {"lr", step.lr},
+               {"tokens_per_s", rate},
+               {"ms", seconds * 1e3}});
+    progress.show(step.number + 1, loss, rate, "tokens");
+  });
   for (std::int64_t step = 0; step < steps; ++step) {
-    const auto start = std::chrono::steady_clock::now();
     const ls::data::TokenBatch batch = batches.next();
-    const std::int64_t tokens = batches.global_batch() * batch.tokens.size(1);
-    const double own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size(),
-                                            session.device());
+    tokens = batches.global_batch() * batch.tokens.size(1);
+    const Tensor own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size());
     const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
-    const double norm = ls::optim::clip_grad_norm_(replica.parameters(), limit).item();
+    const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
     const double lr = optimizer.lr();
     optimizer.step();
     optimizer.zero_grad();
     scheduler.step();
-    const double loss =
-        ls::comm::all_reduce_scalar(*session.world(), own, ls::comm::Reduction::sum(), "loss");
-    LOCKSTEP_CHECK(std::isfinite(loss), Error, "the loss became ", loss, " at step ", step + 1,
-                   "; lower --lr or raise --warmup");
-
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const double rate = static_cast<double>(tokens) / seconds;
-    log.write({{"step", static_cast<double>(step)},
-               {"loss", loss},
-               {"grad_norm", norm},
-               {"lr", lr},
-               {"tokens_per_s", rate},
-               {"ms", seconds * 1e3}});
-    progress.show(step + 1, loss, rate, "tokens");
+    const Tensor loss = ls::parallel::all_reduce_async(own, *session.world()).wait();
+    report.add(
+        {.number = step, .lr = lr, .loss = ls::HostCopy(loss), .grad_norm = ls::HostCopy(norm)});
   }
+  report.flush();
   progress.finish();
 }
 
@@ -256,7 +255,8 @@ int run(ls::Session& session, CLI::App& app, Options o) {
                                   .replay = o.tokens,
                                   .context = o.context,
                                   .global_batch = o.global_batch,
-                                  .seed = o.seed},
+                                  .seed = o.seed,
+                                  .device = session.device()},
                                  *session.world());
   const auto model = loaded ? *loaded : make_model(o);
   model->to(session.device());

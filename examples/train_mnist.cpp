@@ -4,12 +4,12 @@
 //
 // Where only the 10,000 test images are there, the first 8,000 train and the others test.
 
-#include <chrono>
 #include <iostream>
 
 #include <lockstep/lockstep.hpp>
 
 #include "support/command_line.hpp"
+#include "support/late_report.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -92,21 +92,22 @@ using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
 double accuracy(Model& model, const ls::data::ImageDataset& test, const ls::Session& session) {
   const ls::NoGradGuard no_grad;
   model.eval();
-  Loader loader(
-      test, ls::data::SequentialSampler(test.size()),
-      {.batch_size = 256 * session.size(), .rank = session.rank(), .world_size = session.size()});
-  double right = 0;
+  Loader loader(test, ls::data::SequentialSampler(test.size()),
+                {.batch_size = 256 * session.size(),
+                 .rank = session.rank(),
+                 .world_size = session.size(),
+                 .device = session.device()});
+  Tensor right = ls::zeros({}, {.dtype = ls::DType::f64, .device = session.device()});
   for (const auto& batch : loader) {
-    const Tensor answer = ls::argmax(model.forward(batch.images.to(session.device())), 1);
-    const Tensor hits = ls::eq(answer, batch.labels.to(session.device()));
-    right += hits.to(ls::DType::f32).sum().item();
+    const Tensor hits = ls::eq(ls::argmax(model.forward(batch.images), 1), batch.labels);
+    right.add_(hits.to(ls::DType::f64).sum());
   }
   model.train();
-  return ls::comm::all_reduce_scalar(*session.world(), right) / static_cast<double>(test.size());
+  return ls::parallel::all_reduce_async(right, *session.world()).wait().item() /
+         static_cast<double>(test.size());
 }
 
 int run(ls::Session& session, CLI::App& app, const Options& o) {
-  using Clock = std::chrono::steady_clock;
   examples::check_same_options(
       *session.world(), app,
       {.own = {"--data", "--device", "--threads", "--workers", "--save", "--log"}});
@@ -122,7 +123,8 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                  .drop_last = true,
                  .rank = session.rank(),
                  .world_size = session.size(),
-                 .num_workers = o.workers});
+                 .num_workers = o.workers,
+                 .device = session.device()});
   const std::int64_t all = o.epochs * loader.size();
   const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
   ls::optim::LRScheduler scheduler(optimizer, ls::optim::CosineAnnealingLR{.iterations = steps});
@@ -133,33 +135,37 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
 
+  examples::LateReport report([&](const examples::QueuedStep& done, double seconds) {
+    const double mean = done.loss.item(), rate = static_cast<double>(o.global_batch) / seconds;
+    log.write({{"step", static_cast<double>(done.number)},
+               {"loss", mean},
+               {"lr", done.lr},
+               {"images_per_s", rate},
+               {"ms", seconds * 1e3}});
+    progress.show(done.number + 1, mean, rate, "images");
+  });
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < o.epochs && step < steps; ++epoch) {
-    auto start = Clock::now();
+    report.restart();
     for (const auto& batch : loader) {
-      const Tensor logits = replica(batch.images.to(session.device()));
+      const Tensor logits = replica(batch.images);
       // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
       const double share = static_cast<double>(batch.labels.numel() * session.size()) /
                            static_cast<double>(o.global_batch);
-      const Tensor loss = ls::cross_entropy(logits, batch.labels.to(session.device())) * share;
+      const Tensor loss = ls::cross_entropy(logits, batch.labels) * share;
       loss.backward();
       const double lr = optimizer.lr();
       optimizer.step();
       optimizer.zero_grad();
       scheduler.step();
-      const double mean = ls::comm::all_reduce_scalar(*session.world(), loss.item(),
-                                                      ls::comm::Reduction::average(), "loss");
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      const double rate = static_cast<double>(o.global_batch) / seconds;
-      log.write({{"step", static_cast<double>(step)},
-                 {"loss", mean},
-                 {"lr", lr},
-                 {"images_per_s", rate},
-                 {"ms", seconds * 1e3}});
-      progress.show(++step, mean, rate, "images");
-      if (step == steps) break;
-      start = Clock::now();
+      const Tensor mean =
+          ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64), *session.world(),
+                                         ls::comm::Reduction::average())
+              .wait();
+      report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
+      if (++step == steps) break;
     }
+    report.flush();
     const double share = accuracy(*model, data.test, session);
     if (!session.is_main()) continue;
     progress.finish();

@@ -36,7 +36,10 @@ void check_same_text(ls::Communicator& group, const ls::data::TokenDataset& text
 }  // namespace
 
 TokenBatches::TokenBatches(const TokenBatchesOptions& options, ls::Communicator& group)
-    : rank_(group.rank()), ranks_(group.size()), global_batch_(options.global_batch) {
+    : rank_(group.rank()),
+      ranks_(group.size()),
+      global_batch_(options.global_batch),
+      device_(options.device) {
   if (!options.replay.empty()) {
     replay_ = read_replay(options.replay);
     global_batch_ = replay_.size(1);
@@ -59,7 +62,8 @@ void TokenBatches::open_text(const TokenBatchesOptions& options, ls::Communicato
                                             .drop_last = true,
                                             .rank = rank_,
                                             .world_size = ranks_,
-                                            .num_workers = 1});
+                                            .num_workers = 1,
+                                            .device = device_});
   position_ = text_->begin();
 }
 
@@ -78,8 +82,8 @@ ls::data::TokenBatch TokenBatches::next() {
   const std::int64_t share = global_batch_ / ranks_, extra = global_batch_ % ranks_;
   const std::int64_t begin = rank_ * share + std::min<std::int64_t>(rank_, extra);
   const ls::Tensor part = rows.slice(0, begin, begin + share + (rank_ < extra ? 1 : 0));
-  return {part.slice(1, 0, part.size(1) - 1).contiguous(),
-          part.slice(1, 1, part.size(1)).contiguous()};
+  return {part.slice(1, 0, part.size(1) - 1).contiguous().to(device_, true),
+          part.slice(1, 1, part.size(1)).contiguous().to(device_, true)};
 }
 
 }  // namespace examples

@@ -26,6 +26,8 @@ struct TokenBatchesOptions {
   std::int64_t global_batch = 16;
   /// Order of the sequences of text.
   std::uint64_t seed = 1;
+  /// Where batches are handed out.
+  lockstep::Device device = lockstep::cpu;
 };
 
 /// The batches of a run, without end for text; this rank's part of each.
@@ -53,6 +55,7 @@ class TokenBatches {
 
   int rank_, ranks_;
   std::int64_t global_batch_;
+  lockstep::Device device_;
   lockstep::Tensor replay_;
   std::int64_t step_ = 0;
   std::optional<lockstep::data::TokenDataset> held_out_;

@@ -41,4 +41,12 @@ Allocator& device_allocator(Device device) {
   return *allocator;
 }
 
+Allocator& pinned_allocator() {
+  Allocator* allocator = cuda_pinned_allocator();
+  LOCKSTEP_CHECK(allocator, Unsupported,
+                 "pinned memory is for copies to and from a GPU; this lockstep was built without "
+                 "CUDA");
+  return *allocator;
+}
+
 }  // namespace lockstep

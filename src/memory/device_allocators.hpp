@@ -10,4 +10,7 @@ bool pool_disabled();
 /// The pool of a CUDA device, or null in a build without CUDA (`no_cuda_allocator.cpp`).
 Allocator* cuda_allocator(int index);
 
+/// The pool of page-locked host memory, or null in a build without CUDA (`no_cuda_allocator.cpp`).
+Allocator* cuda_pinned_allocator();
+
 }  // namespace lockstep

@@ -3,5 +3,6 @@
 namespace lockstep {
 
 Allocator* cuda_allocator(int) { return nullptr; }
+Allocator* cuda_pinned_allocator() { return nullptr; }
 
 }  // namespace lockstep

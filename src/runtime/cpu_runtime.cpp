@@ -27,6 +27,7 @@ class CpuRuntime final : public DeviceRuntime {
             static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page};
   }
 
+  StreamRef default_stream(Device) override { return {}; }
   StreamRef create_stream(Device device, StreamPriority) override { return {device, nullptr}; }
   void destroy_stream(StreamRef) noexcept override {}
   void synchronize(StreamRef) override {}

@@ -12,13 +12,17 @@ namespace {
 
 constexpr int max_devices = 64;
 
-// The current stream of each device, per thread. Null handles are the default streams.
-thread_local std::array<void*, max_devices> current_streams{};
+/// What guards say of a thread's stream for one device.
+struct Choice {
+  void* handle = nullptr;
+  bool is_made = false;
+};
+thread_local std::array<Choice, max_devices> choices{};
 
-void*& current_handle(Device device) {
+Choice& choice_of(Device device) {
   LOCKSTEP_CHECK(device.index >= 0 && device.index < max_devices, InvalidArgument, "device ",
                  device, " is out of range: indices go from 0 to ", max_devices - 1);
-  return current_streams.at(static_cast<std::size_t>(device.index));
+  return choices.at(static_cast<std::size_t>(device.index));
 }
 
 }  // namespace
@@ -32,17 +36,26 @@ Stream::~Stream() {
 
 void Stream::synchronize() const { lockstep::synchronize(stream_); }
 
-StreamRef current_stream(Device device) {
-  if (device.is_cpu()) return {};
-  return {device, current_handle(device)};
+StreamRef default_stream(Device device) {
+  return device_runtime(device.type).default_stream(device);
 }
 
-StreamGuard::StreamGuard(StreamRef stream) : previous_(current_stream(stream.device)) {
-  if (stream.device.is_cuda()) current_handle(stream.device) = stream.handle;
+StreamRef current_stream(Device device) {
+  if (device.is_cpu()) return {};
+  const Choice& choice = choice_of(device);
+  return choice.is_made ? StreamRef{device, choice.handle} : default_stream(device);
+}
+
+StreamGuard::StreamGuard(StreamRef stream) : previous_{stream.device} {
+  if (stream.device.is_cpu()) return;
+  Choice& choice = choice_of(stream.device);
+  previous_.handle = choice.handle;
+  was_chosen_ = choice.is_made;
+  choice = {stream.handle, true};
 }
 
 StreamGuard::~StreamGuard() {
-  if (previous_.device.is_cuda()) current_handle(previous_.device) = previous_.handle;
+  if (previous_.device.is_cuda()) choice_of(previous_.device) = {previous_.handle, was_chosen_};
 }
 
 // What the host waits for it goes on to read: not after a collective failed that nobody waited for.
@@ -58,20 +71,28 @@ Event::~Event() {
   if (handle_) device_runtime(device_.type).destroy_event(device_, handle_);
 }
 
-void Event::record(StreamRef stream) { device_runtime(device_.type).record_event(handle_, stream); }
-
-void Event::wait(StreamRef stream) const {
-  device_runtime(device_.type).wait_event(handle_, stream);
+void Event::record(StreamRef stream) {
+  device_runtime(device_.type).record_event(handle_, stream);
+  recorded_ = true;
 }
 
-bool Event::query() const { return device_runtime(device_.type).query_event(handle_); }
+// The handle of an event that is not recorded may still have the mark of its former user.
+void Event::wait(StreamRef stream) const {
+  if (recorded_) device_runtime(device_.type).wait_event(handle_, stream);
+}
+
+bool Event::query() const {
+  return !recorded_ || device_runtime(device_.type).query_event(handle_);
+}
 
 void Event::synchronize() const {
-  device_runtime(device_.type).synchronize_event(handle_);
+  if (recorded_) device_runtime(device_.type).synchronize_event(handle_);
   if (device_.is_cuda()) raise_background_failure();
 }
 
 float Event::elapsed_ms(const Event& later) const {
+  LOCKSTEP_CHECK(recorded_ && later.recorded_, InvalidArgument, "elapsed_ms: the ",
+                 recorded_ ? "later" : "earlier", " event was never recorded; record() both first");
   return device_runtime(device_.type).elapsed_ms(handle_, later.handle_);
 }
 

@@ -88,6 +88,13 @@ Tensor empty(const Shape& shape, TensorOptions options) {
   return allocate(make_contiguous_impl(shape, options.dtype), options.device);
 }
 
+Tensor empty_pinned(const Shape& shape, DType dtype) {
+  auto impl = make_contiguous_impl(shape, dtype);
+  impl->storage = Storage::allocate_pinned(bytes_of(*impl));
+  impl->data = impl->storage->data();
+  return Tensor(std::move(impl));
+}
+
 Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions options) {
   LOCKSTEP_CHECK(shape.size() == strides.size() && is_dense(shape, strides), InvalidArgument,
                  "strides ", strides, " are not those of a dense array of shape ", shape,

@@ -18,6 +18,17 @@ IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   return storage;
 }
 
+IntrusivePtr<Storage> Storage::allocate_pinned(std::size_t bytes) {
+  auto storage = allocate(0, cpu);
+  storage->bytes_ = bytes;
+  storage->pinned_ = true;
+  storage->allocator_ = &pinned_allocator();
+  if (bytes == 0) return storage;
+  storage->block_ = storage->allocator_->allocate(bytes, {});
+  storage->data_ = storage->block_->data;
+  return storage;
+}
+
 IntrusivePtr<Storage> Storage::borrow(void* data, std::size_t bytes, Device device,
                                       IntrusivePtr<RefCounted> owner) {
   auto storage = IntrusivePtr<Storage>::first(new Storage());

@@ -1,5 +1,8 @@
 // The examples on GPUs, one a rank.
 
+#include <map>
+#include <sstream>
+
 #include "examples/jobs.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "support/golden.hpp"
@@ -35,6 +38,32 @@ TEST_F(ExamplesOnGpus, TrainGptLearnsAndSavesWhatTheCpuCanUse) {
       run_command(tiny_gpt("--device cpu --steps 1 --lr 0 --init-from " + saved), 100);
   ASSERT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_NEAR(held_out_loss(continued.output), held_out_loss(trained.output), 2e-3);
+}
+
+TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
+  const auto waits_in = [](int steps) {
+    const auto result = run_command(
+        "LOCKSTEP_SIM_HOST_WAITS=1 " +
+            tiny_gpt("--device cuda --sample 0 --micro-batch 2 --steps " + std::to_string(steps)),
+        200);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  const auto places = [](const std::string& output) {
+    std::map<std::string, int> counts;
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);)
+      if (const auto at = line.find(" x cuda"); at != std::string::npos)
+        counts[line.substr(at)] += std::stoi(line);
+    return counts;
+  };
+  const std::string output = waits_in(8);
+  if (output.find("==== simulated GPU") == std::string::npos)
+    GTEST_SKIP() << "only the simulated GPU counts waits";
+  auto few = places(output), many = places(waits_in(12));
+  std::erase_if(many, [&](const auto& each) { return few[each.first] == each.second; });
+  for (const auto& [place, count] : many) EXPECT_THAT(place, HasSubstr("HostCopy::wait"));
+  EXPECT_EQ(many.size(), 1u);
 }
 
 TEST_F(ExamplesOnGpus, TrainMnistTakesTheStepsOfTheCpu) {

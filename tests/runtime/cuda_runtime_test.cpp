@@ -1,4 +1,6 @@
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -90,6 +92,51 @@ TEST_F(CudaRuntimeGpu, EventsOrderStreamsAndTellTime) {
   end.synchronize();
   EXPECT_TRUE(begin.query());
   EXPECT_GE(begin.elapsed_ms(end), 0.0F);
+}
+
+TEST_F(CudaRuntimeGpu, EventsComeFromAReserve) {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  void* const plain = runtime.create_event(cuda(0), false);
+  void* const timed = runtime.create_event(cuda(0), true);
+  EXPECT_NE(plain, timed);
+  runtime.destroy_event(cuda(0), plain);
+  runtime.destroy_event(cuda(0), timed);
+  EXPECT_EQ(runtime.create_event(cuda(0), true), timed);
+  EXPECT_EQ(runtime.create_event(cuda(0), false), plain);
+  runtime.destroy_event(cuda(0), plain);
+  runtime.destroy_event(cuda(0), timed);
+  runtime.release_cached();
+  const Event event(cuda(0));
+  EXPECT_TRUE(event.query());
+}
+
+// A wait concerns the record that there was when it was queued, whoever has the event by then.
+TEST_F(CudaRuntimeGpu, WaitsStayValidWhenTheirEventIsUsedAgain) {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  Allocator& allocator = device_allocator(cuda(0));
+  const Stream writer(cuda(0)), reader(cuda(0)), other(cuda(0));
+  MemoryBlock* const block = allocator.allocate(4096, writer);
+  std::vector<char> received(4096, 0);
+  runtime.fill_bytes(block->data, 5, 4096, writer);
+  {
+    Event written(cuda(0));
+    written.record(writer);
+    written.wait(reader);
+  }
+  Event again(cuda(0));
+  again.record(other);
+  runtime.copy(received.data(), block->data, received.size(), reader);
+  reader.synchronize();
+  allocator.deallocate(block);
+  EXPECT_EQ(received, std::vector<char>(4096, 5));
+}
+
+TEST_F(CudaRuntimeGpu, ComputesOnOneStreamOfItsOwnForAllThreads) {
+  const StreamRef stream = current_stream(cuda(0));
+  EXPECT_NE(stream.handle, nullptr) << "the legacy default stream synchronises with others";
+  EXPECT_EQ(stream, default_stream(cuda(0)));
+  std::thread([&] { EXPECT_EQ(current_stream(cuda(0)), stream); }).join();
+  EXPECT_NE(stream, Stream(cuda(0)).ref());
 }
 
 }  // namespace

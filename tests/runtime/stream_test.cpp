@@ -116,7 +116,31 @@ TEST_F(FakeDevice, GuardsNestAndRestore) {
 TEST_F(FakeDevice, GuardsConcernTheirOwnThread) {
   const Stream stream(cuda(0));
   const StreamGuard guard(stream);
-  std::thread([] { EXPECT_EQ(current_stream(cuda(0)).handle, nullptr); }).join();
+  std::thread([] { EXPECT_EQ(current_stream(cuda(0)), default_stream(cuda(0))); }).join();
+}
+
+TEST_F(FakeDevice, GuardsCanChooseTheDriversOwnDefaultStream) {
+  EXPECT_NE(current_stream(cuda(0)).handle, nullptr);
+  {
+    const StreamGuard guard(StreamRef{cuda(0)});
+    EXPECT_EQ(current_stream(cuda(0)).handle, nullptr);
+    const Stream inner(cuda(0));
+    const StreamGuard nested(inner);
+    EXPECT_EQ(current_stream(cuda(0)), inner.ref());
+  }
+  EXPECT_EQ(current_stream(cuda(0)), default_stream(cuda(0)));
+}
+
+// Handles are used again, and may still carry the mark of their former user.
+TEST_F(FakeDevice, EventThatIsNotRecordedIsReachedWhateverItsHandleMarks) {
+  const Stream stream(cuda(0));
+  Event event(cuda(0)), other(cuda(0));
+  testing::FakeRuntime::queue_work(stream);
+  for (testing::FakeRuntime::FakeEvent* each : runtime.events) runtime.record_event(each, stream);
+  EXPECT_TRUE(event.query());
+  event.synchronize();
+  EXPECT_EQ(runtime.host_waits, 0);
+  EXPECT_THROW(static_cast<void>(event.elapsed_ms(other)), InvalidArgument);
 }
 
 TEST_F(FakeDevice, CurrentStreamRefusesIndicesThatNoMachineHas) {

@@ -45,6 +45,7 @@ class FakeRuntime final : public DeviceRuntime {
   std::string device_name(int) override { return "fake"; }
   std::pair<std::size_t, std::size_t> memory_info(int) override { return {0, 0}; }
 
+  StreamRef default_stream(Device device) override { return {device, &default_}; }
   StreamRef create_stream(Device device, StreamPriority) override {
     may_fail("create_stream");
     ++live_streams;
@@ -97,6 +98,7 @@ class FakeRuntime final : public DeviceRuntime {
       throw std::runtime_error(std::string(call) + " was told to fail");
   }
 
+  FakeStream default_;
   std::vector<std::unique_ptr<FakeStream>> kept_;
   int calls_until_failure_ = -1;
 };

@@ -11,6 +11,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/batch_sampler.hpp"
+#include "lockstep/data/copy_stream.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/prefetch_pipeline.hpp"
 
@@ -34,6 +35,10 @@ struct DataLoaderOptions {
   /// Seeds the random numbers of the data set (SampleRandom): the same on all ranks for the same
   /// samples. Default: the seed of the thread that starts the epoch (manual_seed).
   std::optional<std::uint64_t> seed = {};
+  /// Where the tensors of batches are handed out. On a GPU they are copied there on a stream of the
+  /// loader's own, with workers as far ahead as `prefetch` says; the host waits for no copy. The
+  /// type of a batch must be one in which `visit_tensors` finds tensors.
+  Device device = cpu;
 };
 
 /// Where a loader stands: enough to go on from there, with any number of workers.
@@ -67,6 +72,11 @@ class DataLoader {
     LOCKSTEP_CHECK(options.num_workers >= 0 && options.prefetch > 0, InvalidArgument,
                    options.num_workers, " workers preparing ", options.prefetch,
                    " batches ahead; use 0 or more workers and 1 or more batches");
+    if (options.device.is_cpu()) return;
+    LOCKSTEP_CHECK(has_tensors<Batch>, InvalidArgument,
+                   "batches of this data set hold no tensor to put on ", options.device,
+                   "; give their struct a method visit_tensors(visit), or leave the device out");
+    copies_.emplace(options.device);
   }
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
@@ -141,7 +151,7 @@ class DataLoader {
       slots_.resize(static_cast<std::size_t>(options_.prefetch) + 1);
       pipeline_.emplace(
           options_.num_workers, options_.prefetch + 1,
-          [this](std::int64_t batch, std::size_t slot) { slots_[slot].emplace(fetch(batch)); });
+          [this](std::int64_t batch, std::size_t slot) { slots_[slot] = prepare(batch); });
     }
     pipeline_->start(next_.batch, size());
   }
@@ -152,6 +162,24 @@ class DataLoader {
     return data::fetch(dataset_, indices, random_);
   }
 
+  /// A batch, and where it goes to a GPU the mark at which it is there.
+  struct Prepared {
+    std::optional<Batch> batch;
+    std::optional<Event> sent;
+  };
+
+  Prepared prepare(std::int64_t batch) const {
+    Prepared prepared;
+    prepared.batch.emplace(fetch(batch));
+    if (copies_) prepared.sent.emplace(copies_->send(*prepared.batch));
+    return prepared;
+  }
+
+  void hand_out(Prepared prepared) {
+    if (prepared.sent) copies_->receive(*prepared.batch, *prepared.sent);
+    current_ = std::move(prepared.batch);
+  }
+
   void advance() {
     current_.reset();
     if (next_.batch == size()) {
@@ -160,13 +188,7 @@ class DataLoader {
     }
     if (!in_epoch_) return;
     const std::int64_t batch = next_.batch++;
-    if (!pipeline_) {
-      current_.emplace(fetch(batch));
-    } else {
-      auto& slot = slots_[pipeline_->take()];
-      current_ = std::move(slot);
-      slot.reset();
-    }
+    hand_out(pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch));
   }
 
   D dataset_;
@@ -177,7 +199,8 @@ class DataLoader {
   std::vector<std::int64_t> order_;
   SampleRandom random_;  // of the epoch
   std::optional<Batch> current_;
-  std::vector<std::optional<Batch>> slots_;
+  std::optional<CopyStream> copies_;  // to a GPU
+  std::vector<Prepared> slots_;
   std::optional<PrefetchPipeline> pipeline_;  // the last member: its threads use the others
 };
 

@@ -19,6 +19,11 @@ struct ImageBatch {
   Tensor images;
   /// i64 [batch].
   Tensor labels;
+  /// For DataLoader, which puts them on a device.
+  void visit_tensors(auto&& visit) {
+    visit(images);
+    visit(labels);
+  }
 };
 
 /// Labelled images that are kept as bytes: a pixel p becomes (p / 255 - mean) / deviation.

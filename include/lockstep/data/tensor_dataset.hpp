@@ -17,6 +17,10 @@ struct TensorBatch {
   std::vector<Tensor> tensors;
   /// The rows of one tensor: by convention 0 are the inputs, 1 the targets.
   const Tensor& operator[](std::size_t i) const { return tensors.at(i); }
+  /// For DataLoader, which puts them on a device.
+  void visit_tensors(auto&& visit) {
+    for (Tensor& each : tensors) visit(each);
+  }
 };
 
 /// Tensors whose first dimension counts samples: sample i is row i of each.

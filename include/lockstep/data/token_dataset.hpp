@@ -22,6 +22,11 @@ struct TokenBatch {
   Tensor tokens;
   /// i64 [batch, context]: targets[b, t] follows tokens[b, t].
   Tensor targets;
+  /// For DataLoader, which puts them on a device.
+  void visit_tensors(auto&& visit) {
+    visit(tokens);
+    visit(targets);
+  }
 };
 
 /// How a run of tokens is cut.

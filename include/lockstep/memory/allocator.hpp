@@ -54,4 +54,9 @@ class Allocator {
 /// The pool that serves tensors of a device. @throws Unsupported where the build lacks the device.
 Allocator& device_allocator(Device device);
 
+/// The pool of page-locked host memory, which GPUs copy from and to while the host goes on: pass
+/// the stream of a copy to `record_stream`. @throws Unsupported in a build without CUDA or on a
+/// machine without a GPU.
+Allocator& pinned_allocator();
+
 }  // namespace lockstep

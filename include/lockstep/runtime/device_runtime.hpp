@@ -28,6 +28,9 @@ class DeviceRuntime {
   /// Free and total bytes of a device's memory.
   virtual std::pair<std::size_t, std::size_t> memory_info(int index) = 0;
 
+  /// The stream on which the device computes unless a StreamGuard says otherwise: one for the
+  /// process, which does not synchronise with the driver's legacy default stream.
+  virtual StreamRef default_stream(Device device) = 0;
   /// A stream of the device for the caller alone, who destroys it. It may be one that was destroyed
   /// before, behind the work that is still queued there.
   virtual StreamRef create_stream(Device device, StreamPriority priority) = 0;
@@ -36,9 +39,11 @@ class DeviceRuntime {
   /// Blocks the host until all work queued on the stream is done.
   virtual void synchronize(StreamRef stream) = 0;
 
-  /// A new event of the device; only one made with `timing` can be asked for elapsed time.
+  /// An event of the device for the caller alone, who destroys it; only one made with `timing` can
+  /// be asked for elapsed time. It may be one that was destroyed before: until it is recorded, what
+  /// it marks is undefined.
   virtual void* create_event(Device device, bool timing) = 0;
-  /// Destroys an event; waits already queued on it stay valid.
+  /// Destroys an event that `create_event` gave; waits already queued on it stay valid.
   virtual void destroy_event(Device device, void* event) noexcept = 0;
   /// Marks the present end of the stream.
   virtual void record_event(void* event, StreamRef stream) = 0;
@@ -50,6 +55,9 @@ class DeviceRuntime {
   virtual void synchronize_event(void* event) = 0;
   /// Milliseconds between two recorded timing events.
   virtual float elapsed_ms(void* from, void* to) = 0;
+
+  /// Gives back to the driver what is kept for reuse and idle: events.
+  virtual void release_cached() {}
 
   /// Copies bytes in stream order; either side may be host memory. Asynchronous only where the
   /// host side is pinned.

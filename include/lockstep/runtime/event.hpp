@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-/// A mark in a stream. Unrecorded events count as reached.
+/// A mark in a stream. Unrecorded events count as reached. Cheap to make: on a GPU, events come
+/// from a reserve of the device's.
 class Event {
  public:
   /// A moment on the host's clock.
@@ -19,9 +20,12 @@ class Event {
   /// Creates an event for streams of one device. With `timing`, `elapsed_ms` works.
   explicit Event(Device device, bool timing = false);
   Event(Event&& other) noexcept
-      : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+      : device_(other.device_),
+        recorded_(other.recorded_),
+        handle_(std::exchange(other.handle_, nullptr)) {}
   Event& operator=(Event&& other) noexcept {
     std::swap(device_, other.device_);
+    std::swap(recorded_, other.recorded_);
     std::swap(handle_, other.handle_);
     return *this;
   }
@@ -35,13 +39,15 @@ class Event {
   bool query() const;
   /// Blocks the host until the mark is reached.
   void synchronize() const;
-  /// Milliseconds between two recorded timing events. @throws CudaError if either is not reached.
+  /// Milliseconds between two recorded timing events. @throws InvalidArgument if either was never
+  /// recorded, CudaError if it is not reached.
   float elapsed_ms(const Event& later) const;
   /// When the mark of a timing event was reached, to some microseconds. @throws as `elapsed_ms`.
   HostTime reached_at() const;
 
  private:
   Device device_;
+  bool recorded_ = false;
   void* handle_ = nullptr;
 };
 

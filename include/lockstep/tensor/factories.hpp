@@ -15,6 +15,9 @@ namespace lockstep {
 
 /// Uninitialised, contiguous. @throws InvalidArgument for a bad shape, OutOfMemory.
 Tensor empty(const Shape& shape, TensorOptions options = {});
+/// Uninitialised, contiguous, in page-locked host memory.
+/// @throws as `empty`, and Unsupported without a GPU.
+Tensor empty_pinned(const Shape& shape, DType dtype = DType::f32);
 /// Uninitialised, with given strides, which must be a permutation of dense ones.
 Tensor empty_strided(const Shape& shape, const Strides& strides, TensorOptions options = {});
 /// Uninitialised, of the shape, dtype, device and (where channels-last) memory order of another.

@@ -20,6 +20,8 @@ class Storage final : public RefCounted, public SlabAllocated {
   /// Memory from the device's pool, for use on the device's current stream.
   /// @throws OutOfMemory.
   static IntrusivePtr<Storage> allocate(std::size_t bytes, Device device);
+  /// Page-locked host memory. @throws Unsupported without a GPU, OutOfMemory.
+  static IntrusivePtr<Storage> allocate_pinned(std::size_t bytes);
   /// Memory of somebody else, which `owner` keeps alive (a mapped file, a user's buffer).
   static IntrusivePtr<Storage> borrow(void* data, std::size_t bytes, Device device,
                                       IntrusivePtr<RefCounted> owner);
@@ -31,11 +33,14 @@ class Storage final : public RefCounted, public SlabAllocated {
   std::size_t bytes() const noexcept { return bytes_; }
   /// Where the memory lives.
   Device device() const noexcept { return device_; }
+  /// True for page-locked host memory of lockstep's own, which GPUs copy while the host goes on.
+  bool is_pinned() const noexcept { return pinned_; }
   /// Number of writes so far.
   std::uint32_t version() const noexcept { return version_; }
   /// Notes a write.
   void bump_version() noexcept { ++version_; }
-  /// Declares a use on a stream other than the one the memory was allocated on.
+  /// Declares a use on a stream other than the one the memory was allocated on; for pinned memory:
+  /// on any stream.
   void record_stream(StreamRef stream);
 
  private:
@@ -45,6 +50,7 @@ class Storage final : public RefCounted, public SlabAllocated {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   Device device_;
+  bool pinned_ = false;
   std::uint32_t version_ = 0;
   Allocator* allocator_ = nullptr;
   MemoryBlock* block_ = nullptr;

@@ -67,6 +67,12 @@ class Tensor {
     check_type(dtype_of<T>);
     return static_cast<T*>(impl().data);
   }
+  /// True for a tensor in page-locked host memory, made by `pin_memory` or `empty_pinned`.
+  bool is_pinned() const { return impl().storage->is_pinned(); }
+  /// Declares that work queued on `stream` uses the memory, which was allocated on another stream
+  /// (or is pinned): it is not given out again before that work is done.
+  void record_stream(StreamRef stream) const { impl().storage->record_stream(stream); }
+
   /// First element, untyped.
   void* data_ptr() const { return impl().data; }
   /// What kernels see.
@@ -168,9 +174,18 @@ class Tensor {
   /// The same values in another dtype (itself if it has it).
   Tensor to(DType dtype) const;
   /// The same values on another device (itself if it is there).
-  Tensor to(Device device) const;
+  /// @param non_blocking do not wait for the copy. To a GPU nothing else changes: host memory that
+  /// is not pinned may be changed at once, as it is copied to pinned memory first; pinned memory
+  /// not before the GPU's current stream is done with it. From a GPU the result is in pinned
+  /// memory and there once that stream is so far: see HostCopy, which waits for just that.
+  Tensor to(Device device, bool non_blocking = false) const;
   /// The same values on another device and in another dtype.
-  Tensor to(Device device, DType dtype) const { return to(dtype).to(device); }
+  Tensor to(Device device, DType dtype, bool non_blocking = false) const {
+    return to(dtype).to(device, non_blocking);
+  }
+  /// A copy in page-locked host memory (itself if it is there). Not recorded.
+  /// @throws InvalidArgument for a tensor on a GPU, Unsupported without a GPU.
+  Tensor pin_memory() const;
   /// Sum over the given dimensions, or over all.
   Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
   /// Mean over the given dimensions, or over all.
@@ -193,7 +208,9 @@ class Tensor {
   /// this *= value. Returns itself.
   Tensor& mul_(double value);
   /// this = other, broadcast, converted and moved between devices. Returns itself.
-  Tensor& copy_(const Tensor& other);
+  /// @param non_blocking as of `to(Device)`; into host memory that is not pinned it waits all the
+  /// same.
+  Tensor& copy_(const Tensor& other, bool non_blocking = false);
   /// Sets all elements. Returns itself.
   Tensor& fill_(double value);
   /// Sets all elements to zero. Returns itself.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
 #include <string_view>
 
 /// @file
@@ -11,9 +13,9 @@
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
 /// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_COVERAGE
-/// (a file to which what was reached is appended), LOCKSTEP_SIM_WATCH=0 (what kernels read
-/// and write goes unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
-/// `hand_over`).
+/// (a file to which what was reached is appended), LOCKSTEP_SIM_HOST_WAITS=1 (HostWaits of the
+/// whole process are printed at its end), LOCKSTEP_SIM_WATCH=0 (what kernels read and write goes
+/// unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see `hand_over`).
 
 namespace simgpu {
 
@@ -40,6 +42,28 @@ void take_over(const void* place);
 
 /// Findings so far.
 std::size_t findings();
+
+/// Counts, while it lives, the calls of any thread in which the host waits for a device, or may
+/// have to: synchronisations of streams, events and devices; copies from and to host memory that is
+/// not pinned; freeing device or pinned memory. Asking whether something is done is none.
+class HostWaits {
+ public:
+  HostWaits();
+  HostWaits(const HostWaits&) = delete;
+  HostWaits& operator=(const HostWaits&) = delete;
+  ~HostWaits();
+
+  /// How many so far.
+  std::size_t count() const;
+  /// A line for each call and place: "  2 x cudaStreamSynchronize at ..."; empty if there were
+  /// none.
+  std::string describe() const;
+
+  struct Record;
+
+ private:
+  std::unique_ptr<Record> record_;
+};
 
 /// Reports what was made and not destroyed, by the place that made it. @return how many objects.
 /// Happens at the end of the process by itself with LOCKSTEP_SIM_LEAKS=1.

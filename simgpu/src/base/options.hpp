@@ -40,8 +40,9 @@ struct Options {
   /// LOCKSTEP_SIM_KEEP: parts of functions' names, separated by semicolons. What they make, they
   /// keep for the life of the process: no leak.
   std::string keepers;
-  std::string coverage;  ///< LOCKSTEP_SIM_COVERAGE: a file for what the program reached, or none
-  std::string faults;    ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
+  bool host_waits = false;  ///< LOCKSTEP_SIM_HOST_WAITS=1: told at the end of the process
+  std::string coverage;     ///< LOCKSTEP_SIM_COVERAGE: a file for what the program reached, or none
+  std::string faults;       ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
 
   /// @throws std::invalid_argument for a value that means nothing, with what would be right.
   static Options from_environment();

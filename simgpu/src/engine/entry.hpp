@@ -21,6 +21,21 @@ enum class Allowed : unsigned char {
   not_capturing  ///< nor while a stream of the process captures: allocation, synchronisation
 };
 
+/// The name of the function that the calling thread is in, for its scope.
+class RunningCall {
+ public:
+  explicit RunningCall(const char* name) : before_(current) { current = name; }
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+  ~RunningCall() { current = before_; }
+
+  static const char* name() { return current; }
+
+ private:
+  static inline thread_local const char* current = "";
+  const char* before_;
+};
+
 /// One function of the simulated libraries: a static object in its body.
 ///
 ///     cudaError_t cudaMalloc(void** data, std::size_t bytes) {
@@ -40,6 +55,7 @@ class EntryPoint {
   auto call(Body body) -> std::invoke_result_t<Body> {
     using Status = std::invoke_result_t<Body>;
     const OwnLocks own;
+    const RunningCall running(name_);
     if (const std::optional<int> refused = enter(std::is_same_v<Status, cudaError_t>))
       return finish(static_cast<Status>(*refused));
     return finish(body());

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "base/host_waits.hpp"
+#include "engine/entry.hpp"
 #include "engine/machine.hpp"
 #include "memory/address_space.hpp"
 #include "memory/pinned_pages.hpp"
@@ -21,6 +23,8 @@ void wait_for(Machine& machine, CUstream_st& stream, Machine::Lock& lock) {
 }
 
 }  // namespace
+
+void note_host_wait() { note_host_wait(RunningCall::name()); }
 
 std::uint64_t next_call_number() {
   static std::atomic<std::uint64_t> numbers{0};
@@ -44,6 +48,7 @@ bool is_capturing(cudaStream_t handle) {
 }
 
 cudaError_t synchronize_stream(cudaStream_t handle) {
+  note_host_wait();
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   CUstream_st* const stream = machine.find(handle);
@@ -55,6 +60,7 @@ cudaError_t synchronize_stream(cudaStream_t handle) {
 }
 
 cudaError_t synchronize_device(int device) {
+  note_host_wait();
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   std::vector<std::pair<TaskPtr, VectorClock>> ends;

@@ -34,6 +34,9 @@ cudaError_t device_of_stream(cudaStream_t stream, int* device);
 /// True if what is queued on the stream becomes nodes of a graph.
 bool is_capturing(cudaStream_t stream);
 
+/// Notes that the call which the calling thread is in makes it wait, or may do so.
+void note_host_wait();
+
 /// Numbers what the host asks for, in the order of its calls.
 std::uint64_t next_call_number();
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/faults.hpp"
+#include "base/host_waits.hpp"
 #include "base/leaks.hpp"
 #include "engine/host.hpp"
 #include "memory/address_space.hpp"
@@ -40,6 +41,7 @@ Machine& Machine::instance() {
 Machine::Machine() {
   scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed,
                                            static_cast<SchedulerObserver&>(*this));
+  begin_host_waits();
   if (options().host_threads_apart) set_host_threads_apart();
   set_host_order({.is_up_to_date = simgpu::host_is_up_to_date_with, .access = host_access});
   std::atexit(end_of_process);
@@ -54,6 +56,7 @@ void Machine::end_of_process() {
   }
   machine.scheduler_->stop();
   check_guards();
+  report_host_waits();
   if (options().report_leaks) report_leaks();
 }
 

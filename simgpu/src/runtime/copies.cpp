@@ -55,6 +55,8 @@ cudaError_t copy_async(const char* name, const Copy& copy, cudaMemcpyKind kind,
   Operation operation =
       copy_operation(name, copy, from_pageable && now ? Source::read_now : Source::read_when_run);
   if (const cudaError_t status = check_ranges(operation); status != cudaSuccess) return status;
+  // The driver may have to wait for room in its own pinned memory, through which it brings them.
+  if (from_pageable && now) note_host_wait();
   const cudaError_t status = enqueue(stream, std::move(operation));
   return status == cudaSuccess && to_pageable && now ? synchronize_stream(stream) : status;
 }

@@ -85,6 +85,7 @@ enum class Unfinished { is_waited_for, is_not_ready };
 
 /// Orders the host behind what the event recorded.
 cudaError_t catch_up(cudaEvent_t handle, Unfinished unfinished) {
+  if (unfinished == Unfinished::is_waited_for) note_host_wait();
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   CUevent_st* const event = machine.find(handle);

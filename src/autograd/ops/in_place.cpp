@@ -2,6 +2,7 @@
 
 #include "autograd/ops/common.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "tensor/overlap.hpp"
 
 namespace lockstep {
@@ -59,13 +60,44 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
       stream_of(self));
 }
 
-/// Bytes between devices, in the order of the GPU's stream; both sides contiguous, same dtype.
-void copy_across(const Tensor& to, const Tensor& from) {
-  const Device device = to.device().is_cuda() ? to.device() : from.device();
-  const StreamRef stream = current_stream(device);
-  device_runtime(device.type).copy(to.data_ptr(), from.data_ptr(), to.nbytes(), stream);
-  // The host side may be reused as soon as the call returns.
-  if (to.device().is_cpu() || from.device().is_cpu()) synchronize(stream);
+void copy_bytes(const Tensor& to, const Tensor& from, StreamRef stream) {
+  device_runtime(stream.device.type).copy(to.data_ptr(), from.data_ptr(), to.nbytes(), stream);
+}
+
+/// Lets what comes on `later` wait for what is on `earlier` now.
+void order(StreamRef earlier, StreamRef later) {
+  Event mark(earlier.device);
+  mark.record(earlier);
+  mark.wait(later);
+}
+
+/// Between two GPUs, in the order of the current streams of both; the host goes on.
+void copy_between_gpus(const Tensor& to, const Tensor& from) {
+  const StreamRef source = current_stream(from.device()), target = current_stream(to.device());
+  order(source, target);
+  copy_bytes(to, from, target);
+  order(target, source);
+}
+
+/// To or from the host, in the order of the GPU's stream.
+void copy_with_host(const Tensor& to, const Tensor& from, bool non_blocking) {
+  const Tensor& on_host = to.device().is_cpu() ? to : from;
+  const StreamRef stream = current_stream(to.device().is_cpu() ? from.device() : to.device());
+  if (non_blocking && !on_host.is_pinned() && from.device().is_cpu())
+    return copy_with_host(to, from.pin_memory(), true);
+  copy_bytes(to, from, stream);
+  if (non_blocking && on_host.is_pinned())
+    on_host.record_stream(stream);
+  else
+    synchronize(stream);  // the host side may be used as soon as the call returns
+}
+
+/// Bytes between devices; both sides contiguous, same dtype.
+void copy_across(const Tensor& to, const Tensor& from, bool non_blocking) {
+  if (to.device().is_cuda() && from.device().is_cuda())
+    copy_between_gpus(to, from);
+  else
+    copy_with_host(to, from, non_blocking);
 }
 
 }  // namespace
@@ -105,7 +137,7 @@ Tensor& Tensor::fill_(double value) {
   return *this;
 }
 
-Tensor& Tensor::copy_(const Tensor& other) {
+Tensor& Tensor::copy_(const Tensor& other, bool non_blocking) {
   check_broadcasts_into("copy_", *this, other);
   check_no_gradient("copy_", other);
   check_written_once("copy_", *this);
@@ -121,11 +153,12 @@ Tensor& Tensor::copy_(const Tensor& other) {
   const NoGradGuard no_recording;
   const Tensor packed = other.detach().to(dtype()).expand(shape()).contiguous();
   if (is_contiguous()) {
-    copy_across(*this, packed);
+    copy_across(*this, packed, non_blocking);
     return *this;
   }
+  // On the host it is unpacked at once, so the bytes must be there.
   const Tensor landed = empty(shape(), options());
-  copy_across(landed, packed);
+  copy_across(landed, packed, non_blocking);
   backend_of(*this).elementwise.copy({.out = view(), .in = landed.view()}, stream_of(*this));
   return *this;
 }

@@ -223,15 +223,25 @@ Tensor Tensor::to(DType wanted) const {
   return is_floating(wanted) ? recorded_copy(call, y) : y;
 }
 
-Tensor Tensor::to(Device wanted) const {
+Tensor Tensor::to(Device wanted, bool non_blocking) const {
   if (wanted == device()) return *this;
   const OpCall call(ops::to, *this);
-  Tensor y = empty(shape(), {dtype(), wanted});
-  no_grad([&] { y.copy_(*this); });
+  Tensor y = wanted.is_cpu() && non_blocking ? empty_pinned(shape(), dtype())
+                                             : empty(shape(), {dtype(), wanted});
+  no_grad([&] { y.copy_(*this, non_blocking); });
   if (!call.recording()) return y;
   return call.record(y, [from = device()](const Tensor& dy, InputGradients& inputs) {
     inputs.set(0, dy.to(from));
   });
+}
+
+Tensor Tensor::pin_memory() const {
+  LOCKSTEP_CHECK(device().is_cpu(), InvalidArgument, "pin_memory: the tensor is on ", device(),
+                 "; only memory of the host can be pinned");
+  if (is_pinned()) return *this;
+  Tensor y = empty_pinned(shape(), dtype());
+  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
+  return y;
 }
 
 }  // namespace lockstep

@@ -38,6 +38,17 @@ class CudaPools {
   std::vector<std::unique_ptr<Allocator>> pools_;
 };
 
+/// Blocks are marked used by streams of GPUs, though the memory is the host's.
+std::unique_ptr<Allocator> make_pinned() {
+  LOCKSTEP_CHECK(cuda_device_count() > 0, Unsupported,
+                 "pinned memory is for copies to and from a GPU; this machine has none");
+  // cudaFreeHost waits for the whole device, as cudaFree does.
+  if (pool_disabled())
+    return std::make_unique<UnpooledAllocator<PinnedUpstream>>(PinnedUpstream(), cpu);
+  return std::make_unique<CachingPool<PinnedUpstream>>(PinnedUpstream(),
+                                                       device_runtime(DeviceType::cuda), cpu);
+}
+
 }  // namespace
 
 // Never destroyed: tensors in static storage may outlive any order of destruction, and the driver
@@ -45,6 +56,11 @@ class CudaPools {
 Allocator* cuda_allocator(int index) {
   static CudaPools& pools = *new CudaPools();
   return &pools.of(index);
+}
+
+Allocator* cuda_pinned_allocator() {
+  static Allocator& pool = *make_pinned().release();
+  return &pool;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,10 @@
+#include <array>
+#include <atomic>
+#include <mutex>
+
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "runtime/cuda/event_reserve.hpp"
 #include "runtime/cuda/stream_reserve.hpp"
 #include "runtime/runtimes.hpp"
 
@@ -7,7 +12,7 @@ namespace lockstep {
 namespace {
 
 cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
-cudaEvent_t native(void* event) { return static_cast<cudaEvent_t>(event); }
+cudaEvent_t native(void* event) { return static_cast<ReservedEvent*>(event)->event; }
 
 /// Devices the driver offers. No driver, none visible, or one too old all mean: no GPU here.
 int count_devices() {
@@ -39,6 +44,16 @@ class CudaRuntime final : public DeviceRuntime {
     return {free, total};
   }
 
+  StreamRef default_stream(Device device) override {
+    std::atomic<void*>& stream = default_streams_.at(static_cast<std::size_t>(device.index));
+    if (void* const made = stream.load(std::memory_order_acquire)) [[likely]]
+      return {device, made};
+    const std::lock_guard lock(making_default_);
+    if (!stream.load(std::memory_order_relaxed))
+      stream.store(streams_.lend(device, StreamPriority::normal).handle, std::memory_order_release);
+    return {device, stream.load(std::memory_order_relaxed)};
+  }
+
   StreamRef create_stream(Device device, StreamPriority priority) override {
     return streams_.lend(device, priority);
   }
@@ -51,16 +66,14 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void* create_event(Device device, bool timing) override {
-    const CudaDeviceGuard guard(device.index);
-    cudaEvent_t event = nullptr;
-    LOCKSTEP_CUDA_CALL(cudaEventCreateWithFlags, &event,
-                       timing ? cudaEventDefault : cudaEventDisableTiming);
-    return event;
+    return events_.take(device.index, timing);
   }
 
   void destroy_event(Device, void* event) noexcept override {
-    static_cast<void>(cudaEventDestroy(native(event)));
+    events_.put_back(static_cast<ReservedEvent*>(event));
   }
+
+  void release_cached() override { events_.clear(); }
 
   void record_event(void* event, StreamRef stream) override {
     const CudaDeviceGuard guard(stream.device.index);
@@ -104,6 +117,9 @@ class CudaRuntime final : public DeviceRuntime {
 
  private:
   StreamReserve streams_;
+  EventReserve events_;
+  std::mutex making_default_;
+  std::array<std::atomic<void*>, 64> default_streams_{};
 };
 
 }  // namespace
