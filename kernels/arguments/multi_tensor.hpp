@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "arguments/step_state.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -21,23 +22,25 @@ struct OptimizerTensors {
   ArrayView state1 = {};      ///< SGD: momentum; Adam: first moment; absent where unused
   ArrayView state2 = {};      ///< Adam: second moment
   ArrayView max_state2 = {};  ///< Adam with amsgrad: largest second moment so far
+  /// In the memory of the device: steps made so far. One more afterwards, unless it was skipped.
+  std::int64_t* steps = nullptr;
 };
 
 /// One SGD step on every tensor of the list, as in PyTorch.
 struct SgdArguments {
   std::span<const OptimizerTensors> tensors = {};
-  double lr = 0.0, momentum = 0.0, dampening = 0.0, weight_decay = 0.0;
+  StepState state = {};
+  double momentum = 0.0, dampening = 0.0, weight_decay = 0.0;
   bool nesterov = false, maximize = false;
-  bool first_step = false;  ///< the momentum holds nothing yet
 };
 
 /// One Adam or AdamW step on every tensor of the list, as in PyTorch.
 struct AdamArguments {
   std::span<const OptimizerTensors> tensors = {};
-  double lr = 0.0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
+  StepState state = {};
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool decoupled_decay = false;  ///< AdamW
   bool amsgrad = false, maximize = false;
-  std::int64_t step = 1;  ///< counts from 1
 };
 
 /// out (one f64 element) = sum of squares over all arrays.

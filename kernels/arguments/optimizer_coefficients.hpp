@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cmath>
-
 #include "arguments/multi_tensor.hpp"
 #include "functional/optimizer.hpp"
 
@@ -10,27 +8,31 @@
 
 namespace lockstep::kernels {
 
-inline SgdCoefficients coefficients_of(const SgdArguments& c) {
-  return {.gradient_sign = c.maximize ? -1.0 : 1.0,
-          .lr = c.lr,
+/// @param step of the tensor, counted from 1.
+LOCKSTEP_HD inline SgdCoefficients coefficients_of(const SgdArguments& c, std::int64_t step) {
+  return {.gradient_factor = (c.maximize ? -1.0 : 1.0) * c.state.unscaling(),
+          .lr = *c.state.lr,
           .momentum = c.momentum,
           .dampening_rest = 1 - c.dampening,
           .weight_decay = c.weight_decay,
           .nesterov = c.nesterov,
-          .first_step = c.first_step};
+          .first_step = step == 1};
 }
 
-inline AdamCoefficients coefficients_of(const AdamArguments& c) {
-  const auto step = static_cast<double>(c.step);
-  return {.gradient_sign = c.maximize ? -1.0 : 1.0,
+/// @copydoc coefficients_of
+LOCKSTEP_HD inline AdamCoefficients coefficients_of(const AdamArguments& c, std::int64_t step) {
+  namespace math = functional::math;
+  const double lr = *c.state.lr;
+  const auto steps = static_cast<double>(step);
+  return {.gradient_factor = (c.maximize ? -1.0 : 1.0) * c.state.unscaling(),
           .coupled_decay = c.decoupled_decay ? 0.0 : c.weight_decay,
-          .shrink = c.decoupled_decay ? 1 - c.lr * c.weight_decay : 1.0,
+          .shrink = c.decoupled_decay ? 1 - lr * c.weight_decay : 1.0,
           .beta1_rest = 1 - c.beta1,
           .beta2 = c.beta2,
           .beta2_rest = 1 - c.beta2,
           .eps = c.eps,
-          .step_size = c.lr / (1 - std::pow(c.beta1, step)),
-          .root_correction2 = std::sqrt(1 - std::pow(c.beta2, step))};
+          .step_size = lr / (1 - math::pow(c.beta1, steps)),
+          .root_correction2 = math::sqrt(1 - math::pow(c.beta2, steps))};
 }
 
 }  // namespace lockstep::kernels

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/random_place.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/core/philox.hpp"
 #include "lockstep/runtime/stream.hpp"
 
 /// @file
@@ -14,22 +14,28 @@ namespace lockstep::kernels {
 struct UniformArguments {
   ArrayView out = {};
   double low = 0.0, high = 1.0;
-  PhiloxState random = {};
+  RandomPlace random = {};
 };
 
 /// out = normal by Box-Muller, contiguous. Elements 2i and 2i + 1 use words 2i and 2i + 1.
 struct NormalArguments {
   ArrayView out = {};
   double mean = 0.0, deviation = 1.0;
-  PhiloxState random = {};
+  RandomPlace random = {};
 };
 
 /// out = x / (1 - p) where uniform(word i) >= p, else 0; i counts in row-major order, whatever the
-/// strides. Applying it to dy with the same state is the backward.
+/// strides. Applying it to dy with the same place is the backward.
 struct DropoutArguments {
   ArrayView out = {}, x = {};
   double p = 0.5;
-  PhiloxState random = {};
+  RandomPlace random = {};
+};
+
+/// Puts a place into memory from which kernels then draw; the host does not wait for it.
+struct SetPlaceArguments {
+  PhiloxState* memory = nullptr;
+  PhiloxState place = {};
 };
 
 /// Random kernels of one backend. Work runs in the order of the stream.
@@ -37,6 +43,7 @@ struct RandomKernels {
   void (*uniform)(const UniformArguments& arguments, StreamRef stream) = nullptr;
   void (*normal)(const NormalArguments& arguments, StreamRef stream) = nullptr;
   void (*dropout)(const DropoutArguments& arguments, StreamRef stream) = nullptr;
+  void (*set_place)(const SetPlaceArguments& arguments, StreamRef stream) = nullptr;
 };
 
 }  // namespace lockstep::kernels

@@ -36,16 +36,17 @@ void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxS
 }  // namespace
 
 void uniform(const kernels::UniformArguments& a, StreamRef) {
-  draw(a.out, "uniform", a.low, a.high, a.random, loops().uniform);
+  draw(a.out, "uniform", a.low, a.high, a.random.get(), loops().uniform);
 }
 
 void normal(const kernels::NormalArguments& a, StreamRef) {
-  draw(a.out, "normal", a.mean, a.deviation, a.random, loops().normal);
+  draw(a.out, "normal", a.mean, a.deviation, a.random.get(), loops().normal);
 }
 
 void dropout(const kernels::DropoutArguments& a, StreamRef) {
   const ArrayView &out = a.out, &x = a.x;
   const double p = a.p;
+  const PhiloxState random = a.random.get();
   LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout: p is ", p, ", not in [0, 1]");
   LOCKSTEP_CHECK(is_floating(x.dtype) && x.dtype == out.dtype, Unsupported, "dropout: dtypes ",
                  x.dtype, " and ", out.dtype, " are not one floating type");
@@ -54,8 +55,10 @@ void dropout(const kernels::DropoutArguments& a, StreamRef) {
   const Nest nest = make_nest(out.shape, {&out.strides, &x.strides}, false);
   const std::array operands{TileOperand::output(out), TileOperand::input(x)};
   run_tiled_at(nest, operands, [&](void* const* pointers, std::int64_t at, std::int64_t n) {
-    loop(pointers[0], pointers[1], n, arguments(p, p < 1 ? 1 / (1 - p) : 0, a.random, at));
+    loop(pointers[0], pointers[1], n, arguments(p, p < 1 ? 1 / (1 - p) : 0, random, at));
   });
 }
+
+void set_place(const kernels::SetPlaceArguments& a, StreamRef) { *a.memory = a.place; }
 
 }  // namespace lockstep::host

@@ -19,6 +19,7 @@ struct ChunkTable {
   static constexpr int most_chunks = 320;
   void* array[Arrays][most_tensors];
   std::int64_t count[most_tensors];
+  std::int32_t index[most_tensors];  // in the list
   std::int32_t chunk[most_chunks];
   std::uint8_t tensor[most_chunks];
 
@@ -55,6 +56,7 @@ void for_each_table(std::size_t tensors, const Lists& lists, const Launch& launc
     if (used == Table::most_tensors) flush();
     for (int k = 0; k < K; ++k) table.array[k][used] = lists(i, k).data;
     table.count[used] = lists(i, 0).numel();
+    table.index[used] = static_cast<std::int32_t>(i);
     return used++;
   };
   for (std::size_t i = 0; i < tensors; ++i) {

@@ -49,7 +49,8 @@ struct Normal {
 
 template <class Draw, class T>
 __global__ void __launch_bounds__(threads)
-    draw_kernel(T* out, std::int64_t count, Draw draw, PhiloxState random) {
+    draw_kernel(T* out, std::int64_t count, Draw draw, kernels::RandomPlace place) {
+  const PhiloxState random = place.get();
   const std::int64_t blocks = (count + lanes - 1) / lanes;
   for (std::int64_t i = global_thread(); i < blocks; i += grid_threads()) {
     AccumulateType<T> value[lanes];
@@ -60,8 +61,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class Draw>
-void fill_from(const Draw& draw, const char* name, const ArrayView& out, PhiloxState random,
-               StreamRef stream) {
+void fill_from(const Draw& draw, const char* name, const ArrayView& out,
+               const kernels::RandomPlace& random, StreamRef stream) {
   const std::int64_t count = out.numel();
   if (count == 0) return;
   dispatch_floating(out.dtype, name, [&]<class T>(TypeTag<T>) {
@@ -75,8 +76,9 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(const __grid_constant__ Layout<2> layout, T* out, const T* in,
                    functional::DropoutDraw<AccumulateType<T>> draw, std::uint64_t first,
-                   PhiloxState random) {
+                   kernels::RandomPlace place) {
   using A = AccumulateType<T>;
+  const PhiloxState random = place.get();
   const std::uint32_t step = gridDim.x * blockDim.x * lanes;
   for (std::uint32_t base = (blockIdx.x * blockDim.x + threadIdx.x) * lanes; base < layout.count;
        base += step) {
@@ -95,6 +97,9 @@ __global__ void __launch_bounds__(threads)
     }
   }
 }
+
+/// The place travels in the arguments of the launch: nothing to keep, nothing to wait for.
+__global__ void set_place_kernel(PhiloxState* memory, PhiloxState place) { *memory = place; }
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -147,6 +152,10 @@ void dropout(const kernels::DropoutArguments& arguments, StreamRef stream) {
              draw, static_cast<std::uint64_t>(first), arguments.random);
     });
   });
+}
+
+void set_place(const kernels::SetPlaceArguments& a, StreamRef stream) {
+  launch(stream, 1, 1, 0, set_place_kernel, a.memory, a.place);
 }
 
 void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {

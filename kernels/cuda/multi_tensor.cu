@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "arguments/optimizer_coefficients.hpp"
 #include "cuda/chunk_table.hpp"
 #include "cuda/multi_tensor.hpp"
@@ -14,15 +17,51 @@ __device__ bool is_wide(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
+/// Where each of some tensors counts its steps.
+struct StepCounts {
+  static constexpr int most = 256;
+  std::int64_t* steps[most];
+  int count;
+};
+
+/// Counts a step of each tensor, and leaves what its elements are to be multiplied with.
+template <class Arguments, class Coefficients>
+__global__ void __launch_bounds__(StepCounts::most)
+    begin_step_kernel(const __grid_constant__ StepCounts counts, Arguments arguments,
+                      Coefficients* coefficients) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= counts.count || arguments.state.skips()) return;
+  const std::int64_t step = *counts.steps[i] + 1;
+  coefficients[i] = kernels::coefficients_of(arguments, step);
+  *counts.steps[i] = step;
+}
+
+template <class Arguments, class Coefficients>
+void begin_step(Arguments arguments, Coefficients* coefficients, StreamRef stream) {
+  const auto tensors = std::exchange(arguments.tensors, {});
+  for (std::size_t first = 0; first < tensors.size(); first += StepCounts::most) {
+    StepCounts counts{};
+    counts.count =
+        static_cast<int>(std::min<std::size_t>(StepCounts::most, tensors.size() - first));
+    for (int i = 0; i < counts.count; ++i)
+      counts.steps[i] = tensors[first + static_cast<std::size_t>(i)].steps;
+    launch(stream, 1, StepCounts::most, 0, begin_step_kernel<Arguments, Coefficients>, counts,
+           arguments, coefficients + first);
+  }
+}
+
 /// Adam's and SGD's elements of one chunk: T is the dtype of parameters and gradients; states and
 /// master copies are in its accumulation type. `Rule` says how many states it has and updates one
 /// element: of the master copy where there is one, and the parameter then gets its rounded value.
 template <class T, class Rule, bool has_master>
 __global__ void __launch_bounds__(threads)
-    update_kernel(const __grid_constant__ ChunkTable<6> table, Rule rule) {
+    update_kernel(const __grid_constant__ ChunkTable<6> table,
+                  const typename Rule::Coefficients* coefficients, kernels::StepState step) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T, A>;
+  if (step.skips()) return;
   const int tensor = table.tensor[blockIdx.x];
+  const Rule rule(coefficients[table.index[tensor]]);
   T* const parameter = static_cast<T*>(table.array[0][tensor]);
   const T* const gradient = static_cast<const T*>(table.array[1][tensor]);
   A* const state[] = {static_cast<A*>(table.array[2][tensor]),
@@ -60,15 +99,19 @@ __global__ void __launch_bounds__(threads)
 
 template <class A, bool has_momentum>
 struct Sgd {
+  using Coefficients = SgdCoefficients;
   static constexpr int states = has_momentum ? 1 : 0;
   functional::SgdRule<A, has_momentum> rule;
+  __device__ explicit Sgd(const Coefficients& coefficients) : rule(coefficients) {}
   __device__ void operator()(A& p, A g, A& first, A&, A&) const { rule(p, g, first); }
 };
 
 template <class A, bool amsgrad>
 struct Adam {
+  using Coefficients = AdamCoefficients;
   static constexpr int states = amsgrad ? 3 : 2;
   functional::AdamRule<A, amsgrad> rule;
+  __device__ explicit Adam(const Coefficients& coefficients) : rule(coefficients) {}
   __device__ void operator()(A& p, A g, A& first, A& second, A& largest) const {
     rule(p, g, first, second, largest);
   }
@@ -100,19 +143,21 @@ void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
   }
 }
 
-template <class T, bool has_master, class Rule>
-void launch_updates(std::span<const OptimizerTensors> run, const Rule& rule, StreamRef stream) {
+template <class T, bool has_master, class Rule, class Coefficients>
+void launch_updates(std::span<const OptimizerTensors> run, const Coefficients* coefficients,
+                    const kernels::StepState& state, StreamRef stream) {
   for_each_table<6>(
       run.size(), [&](std::size_t i, int k) -> const ArrayView& { return array_of(run[i], k); },
       [&](const ChunkTable<6>& table, unsigned blocks) {
-        launch(stream, blocks, threads, 0, update_kernel<T, Rule, has_master>, table, rule);
+        launch(stream, blocks, threads, 0, update_kernel<T, Rule, has_master>, table, coefficients,
+               state);
       });
 }
 
-/// Updates all neighbours that have one dtype, with master copies or without, together.
-/// `rule_of(A{})` makes the rule in accumulation type A.
-template <class RuleOf>
-void update(std::span<const OptimizerTensors> list, const RuleOf& rule_of, StreamRef stream) {
+/// Calls `use(run, first, TypeTag<T>, has_master)` for neighbours that have one dtype, with master
+/// copies or without.
+template <class Use>
+void for_each_run(std::span<const OptimizerTensors> list, const Use& use) {
   for (std::size_t first = 0; first < list.size();) {
     const DType dtype = list[first].parameter.dtype;
     const bool has_master = static_cast<bool>(list[first].master);
@@ -121,18 +166,42 @@ void update(std::span<const OptimizerTensors> list, const RuleOf& rule_of, Strea
            static_cast<bool>(list[last].master) == has_master)
       ++last;
     const auto run = list.subspan(first, last - first);
-    dispatch_floating(dtype, "optimizer", [&]<class T>(TypeTag<T>) {
-      using A = AccumulateType<T>;
-      const auto rule = rule_of(A{});
-      for (const OptimizerTensors& each : run) check_arrays(each, rule.states, dtype_of<A>);
-      if (!has_master) return launch_updates<T, false>(run, rule, stream);
-      LOCKSTEP_CHECK((!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ", dtype,
-                     " parameter needs no master copy");
-      if constexpr (!std::is_same_v<T, A>) launch_updates<T, true>(run, rule, stream);
-    });
+    dispatch_floating(dtype, "optimizer",
+                      [&]<class T>(TypeTag<T> tag) { use(run, first, tag, has_master); });
     first = last;
   }
 }
+
+/// One step of all tensors by `Rule<A>`, A the accumulation type of a parameter's dtype.
+template <template <class> class Rule, class Arguments>
+void update(const Arguments& arguments, void* scratch, StreamRef stream) {
+  using Coefficients = typename Rule<double>::Coefficients;
+  for_each_run(arguments.tensors, []<class T>(auto run, std::size_t, TypeTag<T>, bool has_master) {
+    using A = AccumulateType<T>;
+    for (const OptimizerTensors& each : run) check_arrays(each, Rule<A>::states, dtype_of<A>);
+    LOCKSTEP_CHECK(!has_master || (!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ",
+                   dtype_of<T>, " parameter needs no master copy");
+  });
+  auto* const coefficients = static_cast<Coefficients*>(scratch);
+  begin_step(arguments, coefficients, stream);
+  for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t first, TypeTag<T>,
+                                               bool has_master) {
+    using A = AccumulateType<T>;
+    if (!has_master)
+      return launch_updates<T, false, Rule<A>>(run, coefficients + first, arguments.state, stream);
+    if constexpr (!std::is_same_v<T, A>)
+      launch_updates<T, true, Rule<A>>(run, coefficients + first, arguments.state, stream);
+  });
+}
+
+template <class A>
+using SgdPlain = Sgd<A, false>;
+template <class A>
+using SgdWithMomentum = Sgd<A, true>;
+template <class A>
+using AdamPlain = Adam<A, false>;
+template <class A>
+using AdamWithLargest = Adam<A, true>;
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -198,31 +267,20 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
 
 }  // namespace
 
-void sgd(const kernels::SgdArguments& arguments, StreamRef stream) {
-  const SgdCoefficients c = kernels::coefficients_of(arguments);
-  const auto run = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
-    update(
-        arguments.tensors,
-        [&]<class A>(A) { return Sgd<A, has_momentum>{functional::SgdRule<A, has_momentum>(c)}; },
-        stream);
-  };
-  if (arguments.momentum != 0)
-    run(std::true_type{});
-  else
-    run(std::false_type{});
+std::size_t optimizer_scratch_bytes(std::span<const OptimizerTensors> tensors) {
+  return tensors.size() * std::max(sizeof(SgdCoefficients), sizeof(AdamCoefficients));
 }
 
-void adam(const kernels::AdamArguments& arguments, StreamRef stream) {
-  const AdamCoefficients c = kernels::coefficients_of(arguments);
-  const auto run = [&]<bool amsgrad>(std::bool_constant<amsgrad>) {
-    update(
-        arguments.tensors,
-        [&]<class A>(A) { return Adam<A, amsgrad>{functional::AdamRule<A, amsgrad>(c)}; }, stream);
-  };
-  if (arguments.amsgrad)
-    run(std::true_type{});
-  else
-    run(std::false_type{});
+void sgd(const kernels::SgdArguments& arguments, void* scratch, StreamRef stream) {
+  const auto run = arguments.momentum != 0 ? update<SgdWithMomentum, kernels::SgdArguments>
+                                           : update<SgdPlain, kernels::SgdArguments>;
+  run(arguments, scratch, stream);
+}
+
+void adam(const kernels::AdamArguments& arguments, void* scratch, StreamRef stream) {
+  const auto run = arguments.amsgrad ? update<AdamWithLargest, kernels::AdamArguments>
+                                     : update<AdamPlain, kernels::AdamArguments>;
+  run(arguments, scratch, stream);
 }
 
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments) {

@@ -7,8 +7,10 @@
 
 namespace lockstep::cuda_kernels {
 
-void sgd(const kernels::SgdArguments& arguments, StreamRef stream);
-void adam(const kernels::AdamArguments& arguments, StreamRef stream);
+/// Bytes of scratch memory that `sgd` and `adam` need.
+std::size_t optimizer_scratch_bytes(std::span<const kernels::OptimizerTensors> tensors);
+void sgd(const kernels::SgdArguments& arguments, void* scratch, StreamRef stream);
+void adam(const kernels::AdamArguments& arguments, void* scratch, StreamRef stream);
 
 /// Bytes of scratch memory that `square_sum` needs.
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments);

@@ -21,6 +21,10 @@ class ContentsOfMemory : public SimgpuTest {
   }
 
   char* data_ = make_memory(1024);
+
+ private:
+  // Writers and readers are on the legacy default stream: what is said of their memory, too.
+  const lockstep::StreamGuard on_legacy_stream_{lockstep::StreamRef{lockstep::cuda(0)}};
 };
 
 TEST_F(ContentsOfMemory, AResultThatIsOverwrittenUnreadIsLost) {

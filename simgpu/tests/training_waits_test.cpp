@@ -46,6 +46,7 @@ struct Training {
 };
 
 TEST(SimTraining, StepsMakeTheHostWaitForNothing) {
+  const std::size_t found_before = findings();
   Training training;
   auto batch = training.loader.begin();
   for (int warm_up = 0; warm_up < 3; ++warm_up, ++batch) training.step(*batch);
@@ -56,7 +57,7 @@ TEST(SimTraining, StepsMakeTheHostWaitForNothing) {
     EXPECT_EQ(waits.count(), 0u) << waits.describe();
   }
   for (const HostCopy& loss : losses) EXPECT_LT(loss.item(), 6.0);
-  EXPECT_EQ(findings(), 0u);
+  EXPECT_EQ(findings(), found_before);
 }
 
 TEST(SimTraining, ALossThatIsReadAtOnceIsAWait) {

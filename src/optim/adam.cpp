@@ -35,20 +35,19 @@ std::size_t AdamFamily<Options>::states_used(std::size_t group) const {
 
 template <class Options>
 void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* const> parameters,
-                                 std::int64_t step) {
+                                 const Tensor& lr) {
   const Options& o = this->options(group);
   const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
       .adam({.tensors = tensors,
-             .lr = o.lr,
+             .state = {.lr = lr.data<double>()},
              .beta1 = o.beta1,
              .beta2 = o.beta2,
              .eps = o.eps,
              .weight_decay = o.weight_decay,
              .decoupled_decay = std::is_same_v<Options, AdamWOptions>,
              .amsgrad = o.amsgrad,
-             .maximize = o.maximize,
-             .step = step},
+             .maximize = o.maximize},
             stream_of(parameters));
 }
 

@@ -15,7 +15,7 @@ namespace lockstep::optim {
 namespace {
 
 bool can_share_a_call(const ParameterState& a, const ParameterState& b) {
-  return a.group == b.group && a.steps == b.steps && a.parameter.dtype() == b.parameter.dtype() &&
+  return a.group == b.group && a.parameter.dtype() == b.parameter.dtype() &&
          a.parameter.device() == b.parameter.device();
 }
 
@@ -109,6 +109,10 @@ void Optimizer::prepare(ParameterState& each) const {
     if (tensor.dtype() != options.dtype || tensor.device() != options.device)
       tensor = tensor.to(options.device, options.dtype);
   };
+  if (!each.steps.defined())
+    each.steps = zeros({}, {.dtype = DType::i64, .device = options.device});
+  else if (each.steps.device() != options.device)
+    each.steps = each.steps.to(options.device);
   const std::size_t used = states_used(each.group);
   for (std::size_t k = 0; k < used; ++k) {
     if (each.state[k].defined())
@@ -132,11 +136,29 @@ void Optimizer::update_batch(std::vector<ParameterState*>& pending) {
       [&](const ParameterState* each) { return can_share_a_call(*each, *pending.front()); });
   const std::vector<ParameterState*> batch(pending.begin(), rest);
   pending.erase(pending.begin(), rest);
-  update(batch.front()->group, batch, batch.front()->steps + 1);
-  for (ParameterState* each : batch) {
-    ++each->steps;
-    each->parameter.impl().storage->bump_version();
+  const std::size_t group = batch.front()->group;
+  update(group, batch, lr_on(batch.front()->parameter.device(), group));
+  for (ParameterState* each : batch) each->parameter.impl().storage->bump_version();
+}
+
+/// The learning rate of a group in the memory of a device, written there where it has changed.
+const Tensor& Optimizer::lr_on(Device device, std::size_t group) {
+  auto rates = std::ranges::find(rates_, device, &DeviceRates::device);
+  if (rates == rates_.end()) {
+    rates = rates_.insert(rates_.end(), DeviceRates{device, {}, {}});
+    rates->of_group.resize(group_count());
+    rates->written.resize(group_count());
   }
+  Tensor& memory = rates->of_group[group];
+  const double value = lr(group);
+  if (memory.defined() && rates->written[group] == value) return memory;
+  // The value travels in the arguments of a kernel: nothing to wait for, and nothing to keep.
+  if (memory.defined())
+    memory.fill_(value);
+  else
+    memory = full({}, value, {.dtype = DType::f64, .device = device});
+  rates->written[group] = value;
+  return memory;
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

@@ -43,8 +43,10 @@ NamedTensors Optimizer::state_dict() const {
     ParameterState each = states_[i];
     const std::string key = key_of(i);
     state.emplace_back(key + "group", saved_integer(static_cast<std::int64_t>(each.group)));
-    state.emplace_back(key + "step", saved_integer(each.steps));
-    if (each.steps == 0) continue;
+    const std::int64_t steps =
+        each.steps.defined() ? static_cast<std::int64_t>(each.steps.item()) : 0;
+    state.emplace_back(key + "step", saved_integer(steps));
+    if (steps == 0) continue;
     prepare(each);  // the parameter may have been moved since its last update
     for (std::size_t k = 0; k < states_used(each.group); ++k)
       state.emplace_back(key + std::string(state_names_[k]), each.state[k]);
@@ -110,11 +112,12 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   };
   const double steps = reader.number(key + "step", DType::i64, 0);
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
-  each.steps = static_cast<std::int64_t>(steps);
+  each.steps = {};
   each.state = {};
   each.master = {};
   each.written = {};
-  if (each.steps <= 0) return;
+  if (steps <= 0) return;
+  each.steps = saved_integer(static_cast<std::int64_t>(steps)).to(parameter.device());
   for (std::size_t k = 0; k < states_used(each.group); ++k) each.state[k] = take(state_names_[k]);
   if (dtype != parameter.dtype() && uses_master_weights(each.group)) each.master = take("master");
 }

@@ -22,19 +22,17 @@ SGD::SGD(const Groups& groups) : OptimizerWith(groups, state_names) {}
 
 std::size_t SGD::states_used(std::size_t group) const { return options(group).momentum != 0; }
 
-void SGD::update(std::size_t group, std::span<ParameterState* const> parameters,
-                 std::int64_t step) {
+void SGD::update(std::size_t group, std::span<ParameterState* const> parameters, const Tensor& lr) {
   const SGDOptions& o = options(group);
   const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
       .sgd({.tensors = tensors,
-            .lr = o.lr,
+            .state = {.lr = lr.data<double>()},
             .momentum = o.momentum,
             .dampening = o.dampening,
             .weight_decay = o.weight_decay,
             .nesterov = o.nesterov,
-            .maximize = o.maximize,
-            .first_step = step == 1},
+            .maximize = o.maximize},
            stream_of(parameters));
 }
 

@@ -4,6 +4,7 @@
 
 #include "backend/backend.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "tensor/random_draw.hpp"
 
 namespace lockstep {
 namespace {
@@ -143,17 +144,19 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
   Tensor result = empty(shape, options);
+  const StreamRef stream = current_stream(options.device);
+  const RandomDraw draw(generator, stream);
   backend_of(result).random.uniform(
-      {.out = result.view(), .low = 0.0, .high = 1.0, .random = generator.next()},
-      current_stream(options.device));
+      {.out = result.view(), .low = 0.0, .high = 1.0, .random = draw.place()}, stream);
   return result;
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
   Tensor result = empty(shape, options);
+  const StreamRef stream = current_stream(options.device);
+  const RandomDraw draw(generator, stream);
   backend_of(result).random.normal(
-      {.out = result.view(), .mean = 0.0, .deviation = 1.0, .random = generator.next()},
-      current_stream(options.device));
+      {.out = result.view(), .mean = 0.0, .deviation = 1.0, .random = draw.place()}, stream);
   return result;
 }
 

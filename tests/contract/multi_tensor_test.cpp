@@ -21,59 +21,73 @@ class MultiTensorContract : public ContractTest {
   DeviceArray master(const DeviceArray& parameter) const {
     return array(statistics_dtype(), {count}).set(parameter.get());
   }
-  OptimizerTensors tensors(const DeviceArray& p, const DeviceArray& g, const DeviceArray& m) {
-    return {.parameter = p, .gradient = g, .state1 = m};
+  OptimizerTensors tensors(const DeviceArray& p, const DeviceArray& g, const DeviceArray& m,
+                           const DeviceArray& steps) {
+    return {.parameter = p,
+            .gradient = g,
+            .state1 = m,
+            .steps = static_cast<std::int64_t*>(steps.view().data)};
+  }
+  /// A number in the memory of the device.
+  DeviceArray number(double value) const { return array(DType::f64, {1}).set({value}); }
+  DeviceArray steps_made(int steps) const {
+    return array(DType::i64, {1}).set({static_cast<double>(steps)});
+  }
+  static const double* in_memory(const DeviceArray& number) {
+    return static_cast<const double*>(number.view().data);
   }
 };
 
 /// For dtypes that are computed in a wider one.
 class HalfMultiTensorContract : public MultiTensorContract {};
 
-/// PyTorch's SGD for one element.
-void sgd_step(double& p, double g, double& m, const SgdArguments& c) {
+/// PyTorch's SGD for one element. @param step from 1.
+void sgd_step(double& p, double g, double& m, const SgdArguments& c, double lr, int step) {
   if (c.maximize) g = -g;
   g += c.weight_decay * p;
   if (c.momentum != 0) {
-    m = c.first_step ? g : c.momentum * m + (1 - c.dampening) * g;
+    m = step == 1 ? g : c.momentum * m + (1 - c.dampening) * g;
     g = c.nesterov ? g + c.momentum * m : m;
   }
-  p -= c.lr * g;
+  p -= lr * g;
 }
 
 /// PyTorch's Adam and AdamW for one element.
-void adam_step(double& p, double g, double& m, double& v, double& top, const AdamArguments& c) {
-  const auto step = static_cast<double>(c.step);
+void adam_step(double& p, double g, double& m, double& v, double& top, const AdamArguments& c,
+               double lr, double step) {
   if (c.maximize) g = -g;
   if (c.decoupled_decay)
-    p *= 1 - c.lr * c.weight_decay;
+    p *= 1 - lr * c.weight_decay;
   else
     g += c.weight_decay * p;
   m = c.beta1 * m + (1 - c.beta1) * g;
   v = c.beta2 * v + (1 - c.beta2) * g * g;
   top = std::max(top, v);
   const double root = std::sqrt(c.amsgrad ? top : v) / std::sqrt(1 - std::pow(c.beta2, step));
-  p -= c.lr / (1 - std::pow(c.beta1, step)) * m / (root + c.eps);
+  p -= lr / (1 - std::pow(c.beta1, step)) * m / (root + c.eps);
 }
 
 TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
   const SgdArguments cases[] = {
-      {.lr = 0.1},
-      {.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.01, .maximize = true},
-      {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+      {},
+      {.momentum = 0.9, .dampening = 0.2, .weight_decay = 0.01, .maximize = true},
+      {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+  const auto lr = number(0.1);
   for (const SgdArguments& settings : cases) {
-    const auto p = array({count}).randomize(1), m = zeros();
-    for (int step = 0; step < 3; ++step) {
+    const auto p = array({count}).randomize(1), m = zeros(), steps = steps_made(0);
+    for (int step = 1; step <= 3; ++step) {
       SgdArguments c = settings;
-      c.first_step = step == 0;
+      c.state.lr = in_memory(lr);
       const auto g = array({count}).randomize(static_cast<unsigned>(10 + step));
       Values expected = p.get(), momentum = m.get();
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
-        sgd_step(expected[i], gradient[i], momentum[i], c);
-      const OptimizerTensors item = tensors(p, g, m);
+        sgd_step(expected[i], gradient[i], momentum[i], c, 0.1, step);
+      const OptimizerTensors item = tensors(p, g, m, steps);
       c.tensors = {&item, 1};
       family().sgd(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(2))) << step;
+      EXPECT_EQ(steps.get(), Values{static_cast<double>(step)});
       if (c.momentum == 0) continue;
       EXPECT_TRUE(close(m.get(), momentum, tolerance(2))) << step;
     }
@@ -83,22 +97,22 @@ TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
 TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
   for (int bits = 0; bits < 8; ++bits) {
     const auto p = array({count}).randomize(1), m = zeros(), v = zeros(), top = zeros();
+    const auto lr = number(0.01), steps = steps_made(0);
     for (int step = 1; step <= 3; ++step) {
-      AdamArguments c{.lr = 0.01,
+      AdamArguments c{.state = {.lr = in_memory(lr)},
                       .beta1 = 0.9,
                       .beta2 = 0.95,
                       .eps = 1e-8,
                       .weight_decay = 0.1,
                       .decoupled_decay = (bits & 1) != 0,
                       .amsgrad = (bits & 2) != 0,
-                      .maximize = (bits & 4) != 0,
-                      .step = step};
+                      .maximize = (bits & 4) != 0};
       const auto g = array({count}).randomize(static_cast<unsigned>(10 + step), 0.1, 1.0);
       Values expected = p.get(), first = m.get(), second = v.get(), largest = top.get();
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
-        adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c);
-      OptimizerTensors item = tensors(p, g, m);
+        adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c, 0.01, step);
+      OptimizerTensors item = tensors(p, g, m, steps);
       item.state2 = v;
       if (c.amsgrad) item.max_state2 = top;
       c.tensors = {&item, 1};
@@ -110,22 +124,23 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
   }
 }
 
-constexpr AdamArguments plain_adam{.lr = 1e-3, .weight_decay = 0.01, .decoupled_decay = true};
+constexpr AdamArguments plain_adam{.weight_decay = 0.01, .decoupled_decay = true};
 
 TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt) {
   const auto p = array({count}).randomize(1), q = array({count}).set(p.get());
   const auto main = master(p), plain = array({count}).set(p.get());
   const auto m = zeros(), v = zeros(), m2 = zeros(), v2 = zeros();
+  const auto lr = number(1e-3), steps = steps_made(0), steps2 = steps_made(0);
   for (int step = 1; step <= 4; ++step) {
     AdamArguments c = plain_adam;
-    c.step = step;
+    c.state.lr = in_memory(lr);
     const auto g = array({count}).randomize(static_cast<unsigned>(10 + step), 0.1, 1.0);
     Values expected = main.get(), first = m.get(), second = v.get(), unused = first;
     const Values gradient = g.get();
     for (std::size_t i = 0; i < expected.size(); ++i)
-      adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c);
+      adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c, 1e-3, step);
     // One with a master copy beside one without, as lists of a model may have them.
-    OptimizerTensors items[] = {tensors(p, g, m), tensors(plain, g, m2)};
+    OptimizerTensors items[] = {tensors(p, g, m, steps), tensors(plain, g, m2, steps2)};
     items[0].master = main;
     items[0].state2 = v;
     items[1].state2 = v2;
@@ -141,11 +156,83 @@ TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt)
 TEST_P(HalfMultiTensorContract, RefusesStateThatIsNarrowerThanTheArithmetic) {
   const auto p = array({count}).randomize(1), g = array({count}).randomize(2);
   const auto m = array({count}).set(Values(count, 0.0));
-  OptimizerTensors item = tensors(p, g, m);
+  const auto lr = number(1e-3), steps = steps_made(0);
+  OptimizerTensors item = tensors(p, g, m, steps);
   item.state2 = m;
   AdamArguments c = plain_adam;
+  c.state.lr = in_memory(lr);
   c.tensors = {&item, 1};
   EXPECT_THROW(family().adam(c, stream()), InvalidArgument);
+}
+
+// What is queued once may run many times: it finds each step's own rate and count.
+TEST_P(MultiTensorContract, RateAndCountsAreReadFromMemoryForEachTensorOfItsOwn) {
+  const auto p = array({count}).randomize(1), q = array({count}).set(p.get());
+  const auto g = array({count}).randomize(2, 0.1, 1.0);
+  const auto m = zeros(), v = zeros(), m2 = zeros(), v2 = zeros();
+  auto lr = number(0.01);
+  const auto young = steps_made(0), old = steps_made(10);
+  OptimizerTensors items[] = {tensors(p, g, m, young), tensors(q, g, m2, old)};
+  items[0].state2 = v;
+  items[1].state2 = v2;
+  const AdamArguments c{.tensors = items, .state = {.lr = in_memory(lr)}};
+  for (int run = 1; run <= 2; ++run) {
+    const double rate = run == 1 ? 0.01 : 0.5;
+    lr.set({rate});
+    const Values gradient = g.get();
+    Values expected[] = {p.get(), q.get()}, first[] = {m.get(), m2.get()},
+           second[] = {v.get(), v2.get()};
+    double unused = 0;
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::size_t i = 0; i < gradient.size(); ++i)
+        adam_step(expected[k][i], gradient[i], first[k][i], second[k][i], unused, c, rate,
+                  run + (k == 1 ? 10 : 0));
+    family().adam(c, stream());
+    EXPECT_TRUE(close(p.get(), expected[0], tolerance(4))) << run;
+    EXPECT_TRUE(close(q.get(), expected[1], tolerance(4))) << run;
+  }
+  EXPECT_EQ(young.get(), Values{2});
+  EXPECT_EQ(old.get(), Values{12});
+}
+
+TEST_P(MultiTensorContract, AStepOnGradientsThatAreNotFiniteChangesAndCountsNothing) {
+  const auto p = array({count}).randomize(1), g = array({count}).randomize(2);
+  const auto m = zeros(), v = zeros(), lr = number(0.1), steps = steps_made(3);
+  auto found_inf = number(1);
+  const Values before = p.get();
+  OptimizerTensors item = tensors(p, g, m, steps);
+  item.state2 = v;
+  const kernels::StepState state{.lr = in_memory(lr), .found_inf = in_memory(found_inf)};
+  const AdamArguments adam{.tensors = {&item, 1}, .state = state};
+  const SgdArguments sgd{.tensors = {&item, 1}, .state = state, .momentum = 0.9};
+  family().adam(adam, stream());
+  family().sgd(sgd, stream());
+  EXPECT_EQ(p.get(), before);
+  EXPECT_EQ(m.get(), zeros().get());
+  EXPECT_EQ(steps.get(), Values{3});
+  found_inf.set({0});
+  family().sgd(sgd, stream());
+  EXPECT_NE(p.get(), before);
+  EXPECT_EQ(steps.get(), Values{4});
+}
+
+TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
+  const auto g = array({count}).randomize(2, 0.1, 1.0);
+  Values scaled = g.get();
+  for (double& value : scaled) value *= 1024;  // a power of two: no dtype rounds it
+  const auto h = array({count}).set(scaled), lr = number(0.1), scale = number(1024);
+  Values results[2];
+  for (const bool is_scaled : {false, true}) {
+    const auto p = array({count}).randomize(1), m = zeros(), v = zeros(), steps = steps_made(0);
+    OptimizerTensors item = tensors(p, is_scaled ? h : g, m, steps);
+    item.state2 = v;
+    family().adam(
+        {.tensors = {&item, 1},
+         .state = {.lr = in_memory(lr), .loss_scale = is_scaled ? in_memory(scale) : nullptr}},
+        stream());
+    results[is_scaled] = p.get();
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {

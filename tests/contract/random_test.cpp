@@ -23,11 +23,44 @@ class RandomContract : public ContractTest {
  protected:
   static constexpr PhiloxState state{42, 7};
   static constexpr std::int64_t count = 100003;  // neither whole tiles nor whole blocks
+
+  /// A place in the memory of the device.
+  PhiloxState* memory() {
+    places_.push_back(array(DType::i64, {2}));
+    return static_cast<PhiloxState*>(places_.back().view().data);
+  }
+  void set(PhiloxState* to, PhiloxState place) const {
+    backend().random.set_place({.memory = to, .place = place}, stream());
+  }
+  kernels::RandomPlace place() {
+    PhiloxState* const base = memory();
+    set(base, state);
+    return {.base = base};
+  }
+
+ private:
+  std::vector<DeviceArray> places_;
 };
+
+TEST_P(RandomContract, WorkDrawsFromWhatTheMemorySaysWhenItRuns) {
+  PhiloxState* const base = memory();
+  const auto first = array({count}), second = array({count}), expected = array({count});
+  const kernels::RandomPlace later{.base = base, .draws = 3};
+  set(base, {.seed = 42, .offset = 4});
+  backend().random.normal({.out = first, .random = later}, stream());
+  set(base, {.seed = std::uint64_t{1} << 63 | 1, .offset = std::uint64_t{1} << 40});
+  backend().random.normal({.out = second, .random = later}, stream());
+  backend().random.normal({.out = expected, .random = place()}, stream());
+  EXPECT_EQ(first.get(), expected.get());
+  set(base, {.seed = std::uint64_t{1} << 63 | 1, .offset = (std::uint64_t{1} << 40) + 3});
+  backend().random.normal({.out = expected, .random = {.base = base}}, stream());
+  EXPECT_EQ(second.get(), expected.get());
+  EXPECT_NE(second.get(), first.get());
+}
 
 TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
   const auto out = array({count});
-  backend().random.uniform({.out = out, .low = -1, .high = 3, .random = state}, stream());
+  backend().random.uniform({.out = out, .low = -1, .high = 3, .random = place()}, stream());
   Values expected;
   for (std::int64_t i = 0; i < count; ++i)
     expected.push_back(-1 + 4.0 * static_cast<double>(uniform_from_bits(
@@ -38,7 +71,7 @@ TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
 
 TEST_P(RandomContract, NormalHasTheMomentsAskedFor) {
   const auto out = array({count});
-  backend().random.normal({.out = out, .mean = 1.0, .deviation = 2.0, .random = state}, stream());
+  backend().random.normal({.out = out, .mean = 1.0, .deviation = 2.0, .random = place()}, stream());
   const Values values = out.get();
   EXPECT_NEAR(mean_of(values), 1.0, 0.03);
   EXPECT_NEAR(deviation_of(values), 2.0, 0.03);
@@ -52,13 +85,13 @@ TEST_P(RandomContract, DropoutCountsInRowMajorOrderWhateverTheLayout) {
   const auto x = array({300, 70}).set(Values(21000, 1.0));
   const auto transposed = array({300, 70}, {1, 300}).set(Values(21000, 1.0));
   const auto out = array({300, 70}), other = array({300, 70}, {1, 300});
-  backend().random.dropout({.out = out, .x = x, .p = 0.25, .random = state}, stream());
-  backend().random.dropout({.out = other, .x = transposed, .p = 0.25, .random = state}, stream());
+  backend().random.dropout({.out = out, .x = x, .p = 0.25, .random = place()}, stream());
+  backend().random.dropout({.out = other, .x = transposed, .p = 0.25, .random = place()}, stream());
   EXPECT_EQ(out.get(), other.get());
   EXPECT_NEAR(mean_of(out.get()), 1.0, 0.02);
   for (std::uint64_t i = 0; i < 100; ++i)
     EXPECT_EQ(out.get()[i] != 0, uniform_from_bits(state.word(i)) >= 0.25f) << i;
-  backend().random.dropout({.out = out, .x = x, .p = 1.0, .random = state}, stream());
+  backend().random.dropout({.out = out, .x = x, .p = 1.0, .random = place()}, stream());
   EXPECT_EQ(out.get(), Values(21000, 0.0));
 }
 
@@ -67,8 +100,8 @@ TEST_P(RandomContract, ThreadCountChangesNothing) {
     const int before = num_threads();
     set_num_threads(threads);
     const auto out = array({count}), kept = array({count});
-    backend().random.normal({.out = out, .mean = 0, .deviation = 1, .random = state}, stream());
-    backend().random.dropout({.out = kept, .x = out, .p = 0.5, .random = state}, stream());
+    backend().random.normal({.out = out, .mean = 0, .deviation = 1, .random = place()}, stream());
+    backend().random.dropout({.out = kept, .x = out, .p = 0.5, .random = place()}, stream());
     set_num_threads(before);
     return std::pair(out.get(), kept.get());
   };

@@ -27,7 +27,7 @@ struct ParameterState {
   std::string name;  ///< empty if unknown
   Tensor parameter;
   std::size_t group = 0;
-  std::int64_t steps = 0;       ///< updates so far
+  Tensor steps;  ///< updates so far, i64, counted on the device; undefined until the first step
   std::array<Tensor, 3> state;  ///< what the optimizer remembers; undefined until the first step
   Tensor master;  ///< f32 value that the parameter is rounded from; undefined where it has none
   /// The parameter's value stamp after the last update: others may have written since.
@@ -96,10 +96,12 @@ class Optimizer {
   virtual void schedule_lr(double lr, std::size_t group) = 0;
   /// Sets all options of a group from what `named_options` gave. Changes nothing if it throws.
   virtual void set_named_options(const NamedOptions& options, std::size_t group) = 0;
-  /// Updates parameters of one group, device and dtype that have all made `step - 1` steps, and
-  /// whose states and master copies are there.
+  /// Updates parameters of one group, device and dtype, whose states and master copies are there,
+  /// and counts their steps.
+  /// @param lr the group's learning rate, f64, in the memory of their device: to be read by kernels
+  /// when they run, since work that is queued once may run many times.
   virtual void update(std::size_t group, std::span<ParameterState* const> parameters,
-                      std::int64_t step) = 0;
+                      const Tensor& lr) = 0;
 
  private:
   friend class LRScheduler;
@@ -107,6 +109,7 @@ class Optimizer {
   void prepare(ParameterState& each) const;
   std::string describe_next_update() const;
   void update_batch(std::vector<ParameterState*>& pending);
+  const Tensor& lr_on(Device device, std::size_t group);
   std::string key_of(std::size_t parameter) const;
   void check_distinguishable() const;
   std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
@@ -117,6 +120,14 @@ class Optimizer {
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;  // of each group
   std::uint64_t updates_ = 0;    // since it was made
+  // Learning rates in the memory of each device that has parameters, and what they were last set
+  // to.
+  struct DeviceRates {
+    Device device;
+    std::vector<Tensor> of_group;
+    std::vector<double> written;
+  };
+  std::vector<DeviceRates> rates_;
   std::size_t group_count_ = 0;
 };
 

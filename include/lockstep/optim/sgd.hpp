@@ -45,7 +45,7 @@ class SGD final : public OptimizerWith<SGDOptions> {
  private:
   std::size_t states_used(std::size_t group) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
-              std::int64_t step) override;
+              const Tensor& lr) override;
 };
 
 }  // namespace lockstep::optim

@@ -3,6 +3,7 @@
 #include "autograd/ops/common.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "tensor/random_draw.hpp"
 
 namespace lockstep {
 namespace {
@@ -183,16 +184,16 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
   const OpCall call(ops::dropout, x_in);
   if (!training || p == 0) return x_in;
   const Tensor x = call.dense(0);
-  const PhiloxState random = default_generator().next();
+  const RandomDraw draw(default_generator(), stream_of(x));
   Tensor y = empty(x.shape(), x.options());
-  backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = random},
+  backend_of(x).random.dropout({.out = y.view(), .x = x.view(), .p = p, .random = draw.place()},
                                stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [p, random](const Tensor& dy_in, InputGradients& inputs) {
+  return call.record(y, [p, draw](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
     Tensor dx = empty(dy.shape(), dy.options());
-    backend_of(dy).random.dropout({.out = dx.view(), .x = dy.view(), .p = p, .random = random},
-                                  stream_of(dy));
+    backend_of(dy).random.dropout(
+        {.out = dx.view(), .x = dy.view(), .p = p, .random = draw.place()}, stream_of(dy));
     inputs.set(0, std::move(dx));
   });
 }

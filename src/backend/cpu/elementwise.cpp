@@ -152,7 +152,10 @@ kernels::ElementwiseKernels cpu_elementwise() {
 }
 
 kernels::RandomKernels cpu_random() {
-  return {.uniform = host::uniform, .normal = host::normal, .dropout = host::dropout};
+  return {.uniform = host::uniform,
+          .normal = host::normal,
+          .dropout = host::dropout,
+          .set_place = host::set_place};
 }
 
 }  // namespace lockstep::backend

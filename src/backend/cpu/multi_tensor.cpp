@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "arguments/optimizer_coefficients.hpp"
@@ -139,25 +140,52 @@ Loop loop_of(const Loop (&loops)[count], DType dtype) {
   return loops[static_cast<std::size_t>(host::accumulate_of(dtype))];
 }
 
+/// The coefficients of each tensor's next step: mostly those of its neighbour's.
+template <class Arguments>
+class NextSteps {
+ public:
+  using Coefficients = decltype(kernels::coefficients_of(std::declval<Arguments>(), 1));
+
+  explicit NextSteps(const Arguments& arguments) : arguments_(arguments) {}
+  const Coefficients& of(const OptimizerTensors& tensors) {
+    if (const std::int64_t step = *tensors.steps + 1; step != step_) {
+      step_ = step;
+      coefficients_ = kernels::coefficients_of(arguments_, step);
+    }
+    return coefficients_;
+  }
+
+ private:
+  const Arguments& arguments_;
+  std::int64_t step_ = 0;
+  Coefficients coefficients_ = {};
+};
+
 void sgd(const kernels::SgdArguments& a, StreamRef) {
-  const SgdCoefficients coefficients = kernels::coefficients_of(a);
+  if (a.state.skips()) return;
+  NextSteps next(a);
   for (const OptimizerTensors& each : a.tensors) {
     const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
+    const SgdCoefficients& coefficients = next.of(each);
     for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
       loop(p[0], p[1], a.momentum != 0 ? p[2] : nullptr, n, coefficients);
     });
+    ++*each.steps;
   }
 }
 
 void adam(const kernels::AdamArguments& a, StreamRef) {
-  const AdamCoefficients coefficients = kernels::coefficients_of(a);
+  if (a.state.skips()) return;
+  NextSteps next(a);
   for (const OptimizerTensors& each : a.tensors) {
     const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
     LOCKSTEP_CHECK(each.state1 && each.state2 && (!a.amsgrad || each.max_state2), InvalidArgument,
                    "adam: a moment is absent");
+    const AdamCoefficients& coefficients = next.of(each);
     for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
       loop(p[0], p[1], p[2], p[3], a.amsgrad ? p[4] : nullptr, n, coefficients);
     });
+    ++*each.steps;
   }
 }
 

@@ -23,7 +23,8 @@ kernels::ElementwiseKernels cuda_families::elementwise() {
 kernels::RandomKernels cuda_families::random() {
   return {.uniform = cuda_kernels::uniform,
           .normal = cuda_kernels::normal,
-          .dropout = cuda_kernels::dropout};
+          .dropout = cuda_kernels::dropout,
+          .set_place = cuda_kernels::set_place};
 }
 
 }  // namespace lockstep::backend
