@@ -10,6 +10,7 @@
 
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
+#include "support/mnist_files.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -52,32 +53,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
 }
 
-/// `name` or `name.gz` in a folder; empty if there is neither.
-fs::path find(const fs::path& folder, const std::string& name) {
-  for (const char* suffix : {"", ".gz"})
-    if (fs::exists(folder / (name + suffix))) return folder / (name + suffix);
-  return {};
-}
-
-struct Data {
-  ls::data::ImageDataset train, test;
-};
-
-Data load(const fs::path& folder) {
-  const auto read = [&](const std::string& kind) {
-    const fs::path images = find(folder, kind + "-images-idx3-ubyte");
-    const fs::path labels = find(folder, kind + "-labels-idx1-ubyte");
-    LOCKSTEP_CHECK(!images.empty() && !labels.empty(), InvalidArgument, folder.string(), " lacks ",
-                   kind, "-images-idx3-ubyte or ", kind, "-labels-idx1-ubyte (.gz)");
-    return ls::data::ImageDataset(ls::io::read_labelled_images(images, labels));
-  };
-  const ls::data::ImageDataset test = read("t10k");
-  if (!find(folder, "train-images-idx3-ubyte").empty()) return {read("train"), test};
-  const std::int64_t cut = test.size() * 8 / 10;
-  return {test.range(0, cut), test.range(cut, test.size())};
-}
-
-void check_same_data(ls::Communicator& world, const Data& data) {
+void check_same_data(ls::Communicator& world, const examples::MnistFiles& data) {
   const std::vector<std::pair<std::string, std::string>> sizes{
       {"the number of training images", std::to_string(data.train.size())},
       {"the number of test images", std::to_string(data.test.size())}};
@@ -111,7 +87,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::check_same_options(
       *session.world(), app,
       {.own = {"--data", "--device", "--threads", "--workers", "--save", "--log"}});
-  const Data data = load(o.data);
+  const examples::MnistFiles data = examples::read_mnist(o.data);
   check_same_data(*session.world(), data);
   ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
   auto model = ls::models::small_cnn();

@@ -11,7 +11,7 @@ target_compile_definitions(test_examples PRIVATE
   LOCKSTEP_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}"
   LOCKSTEP_TEXT="${PROJECT_SOURCE_DIR}/LICENSE"
   LOCKSTEP_GOLDEN="${PROJECT_SOURCE_DIR}/tests/data/golden")
-add_dependencies(test_examples train_gpt train_mnist benchmark_allreduce lockstep_info)
+add_dependencies(test_examples train_gpt train_mnist mnist dcgan benchmark_allreduce lockstep_info)
 set(filter "-*OnGpus*")
 if(NOT LOCKSTEP_WITH_MPI)
   set(filter "-*OnGpus*:*Mpi*")

@@ -89,6 +89,38 @@ TEST(TrainMnist, ReachesNinetySevenPercentOnTwoRanksMpi) {
   EXPECT_EQ(read_log(log_path).size(), 375u);
 }
 
+TEST(Mnist, LearnsAsLibtorchsExample) {
+  const auto data = lockstep::testing::data_dir() / "mnist";
+  if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";
+  const auto result =
+      run_command(command("mnist", "--device cpu --epochs 2 --data " + data.string()), 240);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, StartsWith("Train epoch 1 [   64/8000] loss 2."));
+  EXPECT_EQ(occurrences(result.output, "Test set: average loss "), 2u) << result.output;
+  EXPECT_GE(std::stod(result.output.substr(result.output.rfind(' '))), 0.8) << result.output;
+}
+
+TEST(Dcgan, TrainsBothNetworksAndDrawsSamples) {
+  const auto data = lockstep::testing::data_dir() / "mnist";
+  if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";
+  const TemporaryFolder folder;
+  const auto out = folder / "made";
+  const auto result = run_command(
+      command("dcgan",
+              "--device cpu --steps 20 --batch 16 --checkpoint-every 10 --samples 3 --data " +
+                  data.string() + " --out " + out.string()),
+      240);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("[1/30][10] D_loss "));
+  EXPECT_EQ(occurrences(result.output, "-> checkpoint"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "nan"), 0u) << result.output;
+  const auto generator = lockstep::io::SafetensorsFile::open(out / "generator.safetensors");
+  EXPECT_EQ(generator.tensor("conv1.weight").shape(), (lockstep::Shape{100, 256, 4, 4}));
+  const auto discriminator = lockstep::io::SafetensorsFile::open(out / "discriminator.safetensors");
+  EXPECT_EQ(discriminator.tensor("8.weight").shape(), (lockstep::Shape{1, 256, 3, 3}));
+  EXPECT_EQ(file_size(out / "samples-2.pgm"), std::string("P5\n84 28\n255\n").size() + 3 * 28 * 28);
+}
+
 TEST(BenchmarkAllreduce, PrintsTheColumnsOfNcclTestsMpi) {
   const auto result = run_command(mpirun(2) + command("benchmark_allreduce",
                                                       "--max-bytes 64K --factor 8 "

@@ -52,6 +52,16 @@ TEST(Conv2d, HasTheRightGradients) {
                          randn({2, 4, 4, 5}, f64));
 }
 
+TEST(Conv2d, TakesNoImagesInAnyLayout) {
+  const auto layer = nn::make<nn::Conv2d>(3, 2, 3);
+  const Tensor none = empty({4, 0, 5, 3}).permute({1, 3, 2, 0});
+  const Tensor y = layer(none);
+  EXPECT_EQ(y.shape(), (Shape{0, 2, 3, 2}));
+  sum(y).backward();
+  EXPECT_TRUE(equal(layer->weight.grad(), zeros({2, 3, 3, 3})));
+  EXPECT_EQ(conv_transpose2d(none, layer->weight.transpose(0, 1)).shape(), (Shape{0, 2, 7, 6}));
+}
+
 TEST(Conv2d, RefusesGroupsThatDoNotDivideTheChannels) {
   EXPECT_THROW(nn::make<nn::Conv2d>({.in = 3, .out = 4, .groups = 2}), InvalidArgument);
 }

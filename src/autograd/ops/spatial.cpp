@@ -95,6 +95,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     inputs.write(2, {kernel.size(0)}, gradient_options(inputs, 2, dy),
                  [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
     inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
+      if (dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
       convolution.backward_weight({.dweight = dw.view(),
                                    .dy = dy.view(),
                                    .x = input.view(),

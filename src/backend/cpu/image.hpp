@@ -11,7 +11,8 @@ struct Planes {
   std::int64_t images, channels, positions;
   std::int64_t image_stride, channel_stride, position_stride;
 
-  /// @throws InvalidArgument unless the dimensions after C can be walked with one stride.
+  /// @throws InvalidArgument unless the dimensions after C can be walked with one stride. Nobody
+  /// walks an empty array, whose strides may be any.
   explicit Planes(const ArrayView& view)
       : images(view.shape[0]),
         channels(view.shape[1]),
@@ -22,9 +23,9 @@ struct Planes {
     for (int d = view.rank() - 1; d >= 2; --d) {
       if (view.shape[d] == 1) continue;
       if (positions == 1) position_stride = view.strides[d];
-      LOCKSTEP_CHECK(view.strides[d] == positions * position_stride, InvalidArgument,
-                     "expected a contiguous or channels-last array, got shape ", view.shape,
-                     " with strides ", view.strides);
+      LOCKSTEP_CHECK(view.strides[d] == positions * position_stride || view.numel() == 0,
+                     InvalidArgument, "expected a contiguous or channels-last array, got shape ",
+                     view.shape, " with strides ", view.strides);
       positions *= view.shape[d];
     }
   }
