@@ -4,7 +4,9 @@
 /// All of lockstep. Programs that care for compile time include the parts they use instead.
 
 #include "lockstep/autograd/engine.hpp"
+#include "lockstep/autograd/grad_check.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/graph_tag.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/node.hpp"
@@ -110,6 +112,7 @@
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "lockstep/tensor/hook_handle.hpp"
 #include "lockstep/tensor/host_copy.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/storage.hpp"

@@ -13,9 +13,9 @@
 namespace lockstep::kernels {
 
 /// Reduces `in` into `out`, which has the same rank with extent 1 in every reduced dimension.
-/// Floating; amax and amin also i64 and i32, sum every dtype. `out` has the dtype of `in`; that of
-/// a sum or a sum of squares may also be the one it is held in: f32 for bf16 and f16, i64 for
-/// integers and bool (u8, bool: only so).
+/// Floating dtypes, and others as ops.def says. `out` has the dtype of `in`; where the op widens it
+/// may also have the one that it is held in: f32 for bf16 and f16, i64 for integers and bool (u8,
+/// bool: only so).
 struct ReduceArguments {
   ReduceOp op = ReduceOp::sum;
   ArrayView out = {}, in = {};

@@ -61,9 +61,11 @@ using DrawLoop = void (*)(void* out, std::int64_t n, const RandomArguments& argu
 using DropoutLoop = void (*)(void* out, const void* x, std::int64_t n,
                              const RandomArguments& arguments);
 
-inline constexpr std::size_t dtypes = 8, accumulate_types = 3, compare_ops = 6, reduce_ops = 5;
+inline constexpr std::size_t dtypes = 8, accumulate_types = 3;
 inline constexpr std::size_t unary_count = sizeof(unary_ops) / sizeof(OpTraits);
 inline constexpr std::size_t binary_count = sizeof(binary_ops) / sizeof(OpTraits);
+inline constexpr std::size_t compare_count = sizeof(compare_ops) / sizeof(OpDescriptor);
+inline constexpr std::size_t reduce_count = sizeof(reduce_ops) / sizeof(ReduceTraits);
 
 /// A table by accumulation type and op; null where the pair is not offered.
 template <class Loop, std::size_t count>
@@ -89,9 +91,9 @@ struct Loops {
   LoopTable<UnaryBackwardLoop, unary_count> unary_backward;
   LoopTable<BinaryLoop, binary_count> binary;
   LoopTable<BinaryBackwardLoop, binary_count> binary_backward_a, binary_backward_b;
-  LoopTable<CompareLoop, compare_ops> compare;
-  LoopTable<ReduceRowLoop, reduce_ops> reduce_row;
-  LoopTable<ReduceColumnsLoop, reduce_ops> reduce_columns;
+  LoopTable<CompareLoop, compare_count> compare;
+  LoopTable<ReduceRowLoop, reduce_count> reduce_row;
+  LoopTable<ReduceColumnsLoop, reduce_count> reduce_columns;
   LoopTable<DrawLoop, 1> uniform, normal;
   LoopTable<DropoutLoop, 1> dropout;
   RowLoops rows;

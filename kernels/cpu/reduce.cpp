@@ -8,12 +8,12 @@
 
 #include "cpu/nest.hpp"
 #include "cpu/tiles.hpp"
+#include "functional/reduction.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::host {
 namespace {
 
-constexpr std::string_view reduce_names[] = {"sum", "mean", "amax", "amin", "square_sum"};
 /// Elements that one partial result stands for.
 constexpr std::int64_t chunk_elements = 65536;
 
@@ -41,20 +41,30 @@ Plan make_plan(const kernels::ReduceArguments& arguments) {
           .folded = make_nest(folded, {&in.strides})};
 }
 
+/// Calls `visit` with the op as a constant.
+template <class Visitor>
+auto with_op(ReduceOp op, Visitor&& visit) {
+  switch (op) {
+#define LOCKSTEP_REDUCE_OP(name, ...) \
+  case ReduceOp::name:                \
+    return visit(std::integral_constant<ReduceOp, ReduceOp::name>{});
+#include "functional/ops.def"
+  }
+  __builtin_unreachable();
+}
+
 template <class P>
 P identity(ReduceOp op) {
-  using Limits = std::numeric_limits<P>;
-  constexpr P high = Limits::has_infinity ? Limits::infinity() : Limits::max();
-  constexpr P low = Limits::has_infinity ? -Limits::infinity() : Limits::min();
-  if (op == ReduceOp::amax) return low;
-  return op == ReduceOp::amin ? high : P(0);
+  return with_op(op, [](auto constant) { return functional::reduction_identity<constant(), P>(); });
 }
 
 template <class P>
 P combine(ReduceOp op, P a, P b) {
-  if (op == ReduceOp::amax) return a > b || a != a ? a : b;
-  if (op == ReduceOp::amin) return a < b || a != a ? a : b;
-  return a + b;
+  return with_op(op, [a, b](auto constant) {
+    P total = a;
+    functional::reduction_combine<constant()>(total, b);
+    return total;
+  });
 }
 
 /// Writes n results to consecutive places of the kept nest, from `cursor` on within one row.
@@ -248,10 +258,7 @@ void run(const Plan& plan) {
 }
 
 void fill_empty(const Plan& plan) {
-  LOCKSTEP_CHECK(plan.op != ReduceOp::amax && plan.op != ReduceOp::amin, InvalidArgument,
-                 reduce_names[static_cast<std::size_t>(plan.op)], " of no elements: shape ",
-                 plan.in.shape);
-  double value = plan.op == ReduceOp::mean ? std::numeric_limits<double>::quiet_NaN() : 0.0;
+  double value = traits(plan.op).of_nothing(plan.in.shape);
   Cursor cursor;
   cursor.seek(plan.kept, 0);
   for (std::int64_t i = 0; i < plan.kept.total; ++i) {
@@ -263,17 +270,17 @@ void fill_empty(const Plan& plan) {
   }
 }
 
-/// True for the input's own dtype, and for sums also for the one that they are held in.
+/// True for the input's own dtype, and, where the op widens, for the one that it is held in.
 bool can_hold(ReduceOp op, DType out, DType in) {
-  const bool adds = op == ReduceOp::sum || op == ReduceOp::square_sum;
-  if (adds && is_accumulate_type(out) && accumulate_of(out) == accumulate_of(in)) return true;
+  const bool widens = traits(op).widens;
+  if (widens && is_accumulate_type(out) && accumulate_of(out) == accumulate_of(in)) return true;
   return out == in && lockstep::size_of(in) > 1;
 }
 
 void check(const kernels::ReduceArguments& arguments) {
   const ReduceOp op = arguments.op;
   const ArrayView &out = arguments.out, &in = arguments.in;
-  const auto name = reduce_names[static_cast<std::size_t>(op)];
+  const auto name = traits(op).name;
   LOCKSTEP_CHECK(
       can_hold(op, out.dtype, in.dtype) && loops().reduce_row(accumulate_of(in.dtype), op),
       Unsupported, name, ": dtype ", in.dtype, " into ", out.dtype,

@@ -1,4 +1,4 @@
-#include <utility>
+#include <bit>
 
 #include "cuda/embedding.hpp"
 #include "cuda/radix_sort.hpp"
@@ -6,6 +6,8 @@
 
 namespace lockstep::cuda_kernels {
 namespace {
+
+using KeyAt = Keyed<std::uint32_t>;
 
 template <class T>
 inline constexpr float missing_row = __builtin_nanf("");
@@ -73,7 +75,7 @@ void embedding(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
   });
 }
 
-std::size_t embedding_scratch_bytes(std::int64_t n) { return sort_scratch_bytes(n); }
+std::size_t embedding_scratch_bytes(std::int64_t n) { return sort_scratch_bytes<KeyAt>(n); }
 
 void embedding_backward(const kernels::EmbeddingBackwardArguments& arguments, void* scratch,
                         StreamRef stream) {
@@ -84,12 +86,11 @@ void embedding_backward(const kernels::EmbeddingBackwardArguments& arguments, vo
   if (n == 0 || columns == 0) return;
   LOCKSTEP_CHECK(n < INT32_MAX && entries < INT32_MAX, Unsupported, "embedding_backward: ", n,
                  " indices into ", entries, " entries; both must be below 2^31 on device cuda");
-  auto* const first = static_cast<KeyAt*>(scratch);
-  auto* const counts = reinterpret_cast<std::uint32_t*>(first + 2 * n);
-  launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, first,
+  RadixSort<KeyAt> sort(stream, scratch, n);
+  launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, sort.entries(),
          index.as<std::int64_t>(), n, entries, arguments.padding_index);
-  const auto limit = static_cast<std::uint32_t>(entries + 1);
-  const KeyAt* const sorted = radix_sort(stream, first, first + n, counts, n, limit);
+  sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));
+  const KeyAt* const sorted = sort.entries();
   const dim3 grid(grid_for(n * warp_size, row_threads),
                   static_cast<unsigned>((columns + warp_size - 1) / warp_size));
   dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {

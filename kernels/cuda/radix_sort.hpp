@@ -1,6 +1,6 @@
 #pragma once
 
-#include <bit>
+#include <utility>
 
 #include "cuda/launch.hpp"
 
@@ -16,8 +16,9 @@ inline constexpr int sort_threads = 256;
 inline constexpr int keys_per_thread = 8;
 
 /// A key and where it stood.
-struct KeyAt {
-  std::uint32_t key;
+template <class Key>
+struct Keyed {
+  Key key;
   std::uint32_t position;
 };
 
@@ -26,30 +27,37 @@ inline std::int64_t sort_blocks(std::int64_t n) {
   return (n + per_block - 1) / per_block;
 }
 
-/// Bytes for sorting n keys: two lists that take turns, and a count per block and digit.
-inline std::size_t sort_scratch_bytes(std::int64_t n) {
-  return static_cast<std::size_t>(2 * n) * sizeof(KeyAt) +
+/// Bytes for sorting n entries: two lists that take turns, and a count per block and digit.
+template <class Entry>
+std::size_t sort_scratch_bytes(std::int64_t n) {
+  return static_cast<std::size_t>(2 * n) * sizeof(Entry) +
          static_cast<std::size_t>(sort_blocks(n) * digits) * sizeof(std::uint32_t);
 }
 
-__device__ inline int digit_of(const KeyAt& entry, int shift) {
-  return static_cast<int>(entry.key >> shift) & (digits - 1);
-}
+/// Digits of the key: what entries are sorted by, as a rule.
+struct KeyDigit {
+  template <class Entry>
+  __device__ int operator()(const Entry& entry, int shift) const {
+    return static_cast<int>(entry.key >> shift) & (digits - 1);
+  }
+};
 
 /// The thread's own keys of each digit; returns the index of its first key.
-__device__ inline std::int64_t count_own(const KeyAt* in, std::int64_t n, int shift,
-                                         std::uint32_t (*counts)[sort_threads]) {
+template <class Entry, class Digit>
+__device__ std::int64_t count_own(const Entry* in, std::int64_t n, const Digit& digit, int shift,
+                                  std::uint32_t (*counts)[sort_threads]) {
   const std::int64_t first = global_thread() * keys_per_thread;
   for (int d = 0; d < digits; ++d) counts[d][threadIdx.x] = 0;
   for (std::int64_t i = first; i < first + keys_per_thread && i < n; ++i)
-    ++counts[digit_of(in[i], shift)][threadIdx.x];
+    ++counts[digit(in[i], shift)][threadIdx.x];
   return first;
 }
 
-static __global__ void count_digits_kernel(const KeyAt* in, std::int64_t n, int shift,
-                                           std::uint32_t* block_counts) {
+template <class Entry, class Digit>
+__global__ void count_digits_kernel(const Entry* in, std::int64_t n, Digit digit, int shift,
+                                    std::uint32_t* block_counts) {
   __shared__ std::uint32_t counts[digits][sort_threads];
-  count_own(in, n, shift, counts);
+  count_own(in, n, digit, shift, counts);
   __syncthreads();
   if (threadIdx.x >= digits) return;
   std::uint32_t total = 0;
@@ -76,10 +84,11 @@ static __global__ void scan_counts_kernel(std::uint32_t* counts, std::int64_t n)
   }
 }
 
-static __global__ void scatter_digits_kernel(KeyAt* out, const KeyAt* in, std::int64_t n, int shift,
-                                             const std::uint32_t* block_starts) {
+template <class Entry, class Digit>
+__global__ void scatter_digits_kernel(Entry* out, const Entry* in, std::int64_t n, Digit digit,
+                                      int shift, const std::uint32_t* block_starts) {
   __shared__ std::uint32_t counts[digits][sort_threads];
-  const std::int64_t first = count_own(in, n, shift, counts);
+  const std::int64_t first = count_own(in, n, digit, shift, counts);
   __syncthreads();
   if (threadIdx.x < digits) {
     std::uint32_t running =
@@ -92,23 +101,44 @@ static __global__ void scatter_digits_kernel(KeyAt* out, const KeyAt* in, std::i
   }
   __syncthreads();
   for (std::int64_t i = first; i < first + keys_per_thread && i < n; ++i)
-    out[counts[digit_of(in[i], shift)][threadIdx.x]++] = in[i];
+    out[counts[digit(in[i], shift)][threadIdx.x]++] = in[i];
 }
 
-/// Sorts n entries that stand in `first` and returns the list that holds the result.
-/// @param limit all keys are below it.
-inline KeyAt* radix_sort(StreamRef stream, KeyAt* first, KeyAt* second, std::uint32_t* counts,
-                         std::int64_t n, std::uint32_t limit) {
-  const auto blocks = static_cast<unsigned>(sort_blocks(n));
-  const int bits = std::bit_width(limit - 1);
-  for (int shift = 0; shift < bits; shift += digit_bits) {
-    launch(stream, blocks, sort_threads, 0, count_digits_kernel, first, n, shift, counts);
-    launch(stream, 1, sort_threads, 0, scan_counts_kernel, counts,
-           static_cast<std::int64_t>(blocks) * digits);
-    launch(stream, blocks, sort_threads, 0, scatter_digits_kernel, second, first, n, shift, counts);
-    std::swap(first, second);
+/// A list of entries that is sorted, in scratch memory of `sort_scratch_bytes`.
+template <class Entry>
+class RadixSort {
+ public:
+  RadixSort(StreamRef stream, void* scratch, std::int64_t n)
+      : stream_(stream),
+        n_(n),
+        entries_(static_cast<Entry*>(scratch)),
+        other_(entries_ + n),
+        counts_(reinterpret_cast<std::uint32_t*>(other_ + n)) {}
+
+  /// Where the entries stand: to be filled, and after `by` in order.
+  Entry* entries() const { return entries_; }
+  /// Sorts by `bits` bits of what `digit(entry, shift)` gives digits of; equal ones keep their
+  /// order.
+  template <class Digit>
+  void by(const Digit& digit, int bits) {
+    const auto blocks = static_cast<unsigned>(sort_blocks(n_));
+    for (int shift = 0; shift < bits; shift += digit_bits) {
+      launch(stream_, blocks, sort_threads, 0, count_digits_kernel<Entry, Digit>, entries_, n_,
+             digit, shift, counts_);
+      launch(stream_, 1, sort_threads, 0, scan_counts_kernel, counts_,
+             static_cast<std::int64_t>(blocks) * digits);
+      launch(stream_, blocks, sort_threads, 0, scatter_digits_kernel<Entry, Digit>, other_,
+             entries_, n_, digit, shift, counts_);
+      std::swap(entries_, other_);
+    }
   }
-  return first;
-}
+
+ private:
+  StreamRef stream_;
+  std::int64_t n_;
+  Entry* entries_;
+  Entry* other_;
+  std::uint32_t* counts_;
+};
 
 }  // namespace lockstep::cuda_kernels

@@ -149,11 +149,10 @@ void run(const kernels::ReduceArguments& arguments, void* scratch, StreamRef str
 template <ReduceOp op>
 void run_op(const char* name, const kernels::ReduceArguments& arguments, void* scratch,
             StreamRef stream) {
-  constexpr bool integers = op != ReduceOp::mean && op != ReduceOp::square_sum;
-  constexpr bool adds = op == ReduceOp::sum || op == ReduceOp::square_sum;
+  constexpr bool integers = traits(op).integers, widens = traits(op).widens;
   const DType out = arguments.out.dtype, in = arguments.in.dtype;
   const auto typed = [&]<class T>(TypeTag<T>) {
-    if constexpr (adds)
+    if constexpr (widens)
       if (out != in && out == dtype_of<AccumulateType<T>>)
         return run<op, T, AccumulateType<T>>(arguments, scratch, stream);
     LOCKSTEP_CHECK(out == in, Unsupported, name, ": dtype ", in, " into ", out,
@@ -165,7 +164,7 @@ void run_op(const char* name, const kernels::ReduceArguments& arguments, void* s
     if (in == DType::i64) return typed(TypeTag<std::int64_t>{});
     if (in == DType::i32) return typed(TypeTag<std::int32_t>{});
   }
-  if constexpr (op == ReduceOp::sum) {
+  if constexpr (integers && widens) {
     const bool counted = out == DType::i64;
     if (in == DType::u8 && counted) return typed(TypeTag<std::uint8_t>{});
     if (in == DType::boolean && counted) return typed(TypeTag<bool>{});
@@ -184,12 +183,10 @@ std::size_t reduce_scratch_bytes(const kernels::ReduceArguments& arguments) {
 void reduce(const kernels::ReduceArguments& arguments, void* scratch, StreamRef stream) {
   if (arguments.out.numel() == 0) return;
   switch (arguments.op) {
-    case ReduceOp::sum: return run_op<ReduceOp::sum>("sum", arguments, scratch, stream);
-    case ReduceOp::mean: return run_op<ReduceOp::mean>("mean", arguments, scratch, stream);
-    case ReduceOp::amax: return run_op<ReduceOp::amax>("amax", arguments, scratch, stream);
-    case ReduceOp::amin: return run_op<ReduceOp::amin>("amin", arguments, scratch, stream);
-    case ReduceOp::square_sum:
-      return run_op<ReduceOp::square_sum>("square_sum", arguments, scratch, stream);
+#define LOCKSTEP_REDUCE_OP(name, ...) \
+  case ReduceOp::name:                \
+    return run_op<ReduceOp::name>(#name, arguments, scratch, stream);
+#include "functional/ops.def"
   }
 }
 

@@ -37,13 +37,10 @@ void where(const kernels::WhereArguments& arguments, StreamRef stream) {
 void compare(const kernels::CompareArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
   switch (arguments.op) {
-    case CompareOp::equal: return compare_with<CompareOp::equal>(out, a, b, stream);
-    case CompareOp::not_equal: return compare_with<CompareOp::not_equal>(out, a, b, stream);
-    // a > b is b < a, which saves kernels.
-    case CompareOp::less: return compare_with<CompareOp::less>(out, a, b, stream);
-    case CompareOp::less_equal: return compare_with<CompareOp::less_equal>(out, a, b, stream);
-    case CompareOp::greater: return compare_with<CompareOp::less>(out, b, a, stream);
-    case CompareOp::greater_equal: return compare_with<CompareOp::less_equal>(out, b, a, stream);
+#define LOCKSTEP_COMPARE_OP(name, ...) \
+  case CompareOp::name:                \
+    return compare_with<CompareOp::name>(out, a, b, stream);
+#include "functional/ops.def"
   }
 }
 

@@ -9,15 +9,12 @@
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
-/// a `op` b. All but not_equal are false where either is NaN.
+/// a `op` b. NaN differs from everything, itself included, and is true for logical ops.
 template <CompareOp op, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE bool compare(T a, T b) {
-  if constexpr (op == CompareOp::equal) return a == b;
-  if constexpr (op == CompareOp::not_equal) return a != b;
-  if constexpr (op == CompareOp::less) return a < b;
-  if constexpr (op == CompareOp::less_equal) return a <= b;
-  if constexpr (op == CompareOp::greater) return a > b;
-  if constexpr (op == CompareOp::greater_equal) return a >= b;
+#define LOCKSTEP_COMPARE_OP(name, autocast, ...) \
+  if constexpr (op == CompareOp::name) return __VA_ARGS__;
+#include "functional/ops.def"
 }
 
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

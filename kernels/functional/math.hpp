@@ -158,6 +158,11 @@ LOCKSTEP_MATH_FUNCTION(erf, detail::erf_host, erff)
 LOCKSTEP_MATH_FUNCTION(sin, ::sinf, sinf)
 LOCKSTEP_MATH_FUNCTION(cos, ::cosf, cosf)
 LOCKSTEP_MATH_FUNCTION(sqrt, __builtin_sqrtf, sqrtf)
+LOCKSTEP_MATH_FUNCTION(floor, __builtin_floorf, floorf)
+LOCKSTEP_MATH_FUNCTION(ceil, __builtin_ceilf, ceilf)
+LOCKSTEP_MATH_FUNCTION(trunc, __builtin_truncf, truncf)
+// To the nearest, halves to even.
+LOCKSTEP_MATH_FUNCTION(nearbyint, __builtin_nearbyintf, nearbyintf)
 #undef LOCKSTEP_MATH_FUNCTION
 
 /// |x|

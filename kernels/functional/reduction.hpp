@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "functional/namespace.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/macros.hpp"
@@ -23,8 +25,22 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void reduction_combine(T& total, const T& oth
     total = (total > other) | (total != total) ? total : other;
   else if constexpr (op == ReduceOp::amin)
     total = (total < other) | (total != total) ? total : other;
+  else if constexpr (op == ReduceOp::prod)
+    total = total * other;
   else
     total = total + other;
+}
+
+/// The partial result of no elements, on the host.
+template <ReduceOp op, class T>
+T reduction_identity() {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (op == ReduceOp::amax)
+    return Limits::has_infinity ? -Limits::infinity() : Limits::min();
+  else if constexpr (op == ReduceOp::amin)
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
+  else
+    return T(op == ReduceOp::prod ? 1 : 0);
 }
 
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

@@ -31,6 +31,66 @@ struct Abs : Constants<T> {
   LOCKSTEP_HD T gradient(T dy, T x, T) const { return x > 0 ? dy : (x < 0 ? -dy : T(0)); }
 };
 
+/// -1, 0 or 1; 0 for NaN. The gradient is 0 everywhere.
+template <class T>
+struct Sign : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const { return T(x > 0) - T(x < 0); }
+  LOCKSTEP_HD T gradient(T, T, T) const { return T(0); }
+};
+
+/// The largest whole number up to x; the gradient is 0, as that of all rounding.
+template <class T>
+struct Floor : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    if constexpr (is_integer<T>)
+      return x;
+    else
+      return math::floor(x);
+  }
+  LOCKSTEP_HD T gradient(T, T, T) const { return T(0); }
+};
+
+/// The smallest whole number from x on
+template <class T>
+struct Ceil : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    if constexpr (is_integer<T>)
+      return x;
+    else
+      return math::ceil(x);
+  }
+  LOCKSTEP_HD T gradient(T, T, T) const { return T(0); }
+};
+
+/// The nearest whole number; halves go to the even one.
+template <class T>
+struct Round : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    if constexpr (is_integer<T>)
+      return x;
+    else
+      return math::nearbyint(x);
+  }
+  LOCKSTEP_HD T gradient(T, T, T) const { return T(0); }
+};
+
+/// The whole number next to x on the side of 0
+template <class T>
+struct Trunc : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T x) const {
+    if constexpr (is_integer<T>)
+      return x;
+    else
+      return math::trunc(x);
+  }
+  LOCKSTEP_HD T gradient(T, T, T) const { return T(0); }
+};
+
 /// x^2
 template <class T>
 struct Square : Constants<T> {

@@ -7,6 +7,7 @@
 
 #include "autograd/name_place.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -94,6 +95,7 @@ void Engine::drop_gradients(std::span<const Tensor> roots) noexcept {
   std::vector<Node*> stack;
   const auto visit = [&](Node& node) {
     if (std::exchange(node.run_, 0) != run_) return;
+    if (node.is_leaf()) static_cast<LeafNode&>(node).drop_collected();
     for (Tensor& gradient : node.gradients()) gradient = Tensor();
     stack.push_back(&node);
   };
@@ -177,6 +179,8 @@ void Engine::seed(const Tensor& root, const Tensor& gradient) {
 
 void Engine::process(Node& node) {
   const auto gradients = node.gradients();
+  if (node.hooks()) [[unlikely]]
+    node.hooks()->run(gradients);
   const bool any =
       std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
   if (any) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -97,9 +98,21 @@ void LeafNode::remove_hook(std::uint64_t id) noexcept {
   std::erase_if(hooks_, [id](const auto& entry) { return entry.first == id; });
 }
 
+bool LeafNode::collects() const noexcept { return hooks() && !hooks()->empty(); }
+
+void LeafNode::collect(Tensor contribution) {
+  collected_ = collected_.defined() ? collected_.clone().add_(contribution) : contribution;
+}
+
 void LeafNode::accumulate(Tensor contribution) {
   check_fits(contribution, "gradient");
   if (frozen_) return;
+  if (collects()) [[unlikely]]
+    return collect(std::move(contribution));
+  add(std::move(contribution));
+}
+
+void LeafNode::add(Tensor contribution) {
   if (gradient_.defined()) {
     gradient_.add_(contribution);
   } else if (sink_) {
@@ -116,19 +129,25 @@ void LeafNode::accumulate(Tensor contribution) {
 
 GradientTarget LeafNode::target(const Shape& shape, TensorOptions options) {
   check_fits(shape, options, "gradient");
-  if (frozen_) return {empty(shape_, options_), false};
+  if (frozen_ || collects()) return {empty(shape_, options_), false};
   if (gradient_.defined()) return {gradient_, true};
   return {sink_ ? memory_of(*sink_, sink_key_) : empty(shape_, options_), false};
 }
 
 void LeafNode::commit(const Tensor& written) {
   if (frozen_) return;
+  if (collects()) [[unlikely]]
+    return collect(written);
   if (!gradient_.defined()) gradient_ = written;
   gradient_.impl().storage->bump_version();
 }
 
 void LeafNode::finish() {
   if (frozen_) return;
+  if (collected_.defined()) [[unlikely]] {
+    if (hooks()) hooks()->run({&collected_, 1});
+    add(std::exchange(collected_, Tensor()));
+  }
   if (gradient_.defined())
     complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   // A hook may remove itself or add others, so it is copied, and found again by its number.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::autograd {
@@ -16,6 +17,11 @@ thread_local bool burying = false;
 
 Node::Node(std::string_view name) noexcept
     : place_(current_place), name_(name), sequence_(next_sequence++), tag_(current_tag) {}
+
+const std::shared_ptr<GradientHooks>& Node::make_hooks() {
+  if (!hooks_) hooks_ = std::make_shared<GradientHooks>();
+  return hooks_;
+}
 
 GraphTag new_graph_tag() {
   static std::atomic<GraphTag> last{0};

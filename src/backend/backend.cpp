@@ -59,22 +59,9 @@ const Backend& complete(const Backend& backend) {
   const auto require = [&missing](const auto& family, std::string_view name) {
     if (!is_full(family)) missing.append(missing.empty() ? "" : ", ").append(name);
   };
-  require(backend.elementwise, "elementwise");
-  require(backend.random, "random");
-  require(backend.reduction, "reduction");
-  require(backend.index, "index");
-  require(backend.multi_tensor, "multi_tensor");
-  require(backend.softmax, "softmax");
-  require(backend.cross_entropy, "cross_entropy");
-  require(backend.norm, "norm");
-  require(backend.embedding, "embedding");
-  require(backend.recurrent, "recurrent");
-  require(backend.interpolation, "interpolation");
-  require(backend.gemm, "gemm");
-  require(backend.convolution, "convolution");
-  require(backend.pooling, "pooling");
-  require(backend.batch_norm, "batch_norm");
-  require(backend.attention, "attention");
+#define LOCKSTEP_FAMILY(name, Table) require(backend.name, #name);
+  LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
+#undef LOCKSTEP_FAMILY
   LOCKSTEP_CHECK(missing.empty(), Unsupported, "backend \"", backend.name,
                  "\" has no kernels of the families: ", missing,
                  "; a backend starts from another one's table and replaces what it has");

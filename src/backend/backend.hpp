@@ -2,22 +2,7 @@
 
 #include <string_view>
 
-#include "arguments/attention.hpp"
-#include "arguments/batch_norm.hpp"
-#include "arguments/convolution.hpp"
-#include "arguments/cross_entropy.hpp"
-#include "arguments/elementwise.hpp"
-#include "arguments/embedding.hpp"
-#include "arguments/gemm.hpp"
-#include "arguments/index.hpp"
-#include "arguments/interpolation.hpp"
-#include "arguments/multi_tensor.hpp"
-#include "arguments/norm.hpp"
-#include "arguments/pooling.hpp"
-#include "arguments/random.hpp"
-#include "arguments/recurrent.hpp"
-#include "arguments/reduction.hpp"
-#include "arguments/softmax.hpp"
+#include "arguments/families.hpp"
 #include "lockstep/backend/info.hpp"
 #include "lockstep/core/device.hpp"
 
@@ -30,22 +15,9 @@ namespace lockstep::backend {
 /// The kernels of one backend, family by family.
 struct Backend {
   std::string_view name;
-  kernels::ElementwiseKernels elementwise = {};
-  kernels::RandomKernels random = {};
-  kernels::ReductionKernels reduction = {};
-  kernels::IndexKernels index = {};
-  kernels::MultiTensorKernels multi_tensor = {};
-  kernels::SoftmaxKernels softmax = {};
-  kernels::CrossEntropyKernels cross_entropy = {};
-  kernels::NormKernels norm = {};
-  kernels::EmbeddingKernels embedding = {};
-  kernels::RecurrentKernels recurrent = {};
-  kernels::InterpolationKernels interpolation = {};
-  kernels::GemmKernels gemm = {};
-  kernels::ConvolutionKernels convolution = {};
-  kernels::PoolingKernels pooling = {};
-  kernels::BatchNormKernels batch_norm = {};
-  kernels::AttentionKernels attention = {};
+#define LOCKSTEP_FAMILY(name, Table) kernels::Table name = {};
+  LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
+#undef LOCKSTEP_FAMILY
 };
 
 /// The backend itself, once all its families are set. Whatever ops run on has passed through here,

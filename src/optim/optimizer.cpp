@@ -6,6 +6,7 @@
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"

@@ -1,5 +1,7 @@
 #include "lockstep/tensor/tensor.hpp"
 
+#include <cstring>
+
 #include "backend/backend.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -61,10 +63,10 @@ template std::vector<std::int32_t> Tensor::to_vector() const;
 template std::vector<std::uint8_t> Tensor::to_vector() const;
 template std::vector<bool> Tensor::to_vector() const;
 
-double Tensor::item() const {
+void Tensor::copy_item(DType dtype, void* to) const {
   LOCKSTEP_CHECK(numel() == 1, InvalidArgument, "item() needs one element, this tensor has shape ",
                  shape());
-  return *host_copy(*this, DType::f64).data<double>();
+  std::memcpy(to, host_copy(*this, dtype).data_ptr(), size_of(dtype));
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "arguments/elementwise.hpp"
 #include "autograd/grad_check_cases.hpp"
 #include "backend/backend.hpp"
+#include "contract/formulas.hpp"
 #include "functional/op_list.hpp"
 #include "support/call_op.hpp"
 
@@ -18,20 +19,7 @@ static void PrintTo(const OpTraits& op, std::ostream* out) { *out << op.name; }
 namespace lockstep::test {
 namespace {
 
-/// Constants under which every op of ops.def is smooth over its domain and uses both.
-OpConstants constants_of(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::elu: return {.alpha = 1.3};
-    case UnaryOp::leaky_relu: return {.alpha = 0.2};
-    case UnaryOp::clamp: return {.alpha = -0.5, .beta = 0.5};
-    case UnaryOp::pow_scalar: return {.alpha = 2.5};
-    case UnaryOp::affine: return {.alpha = 1.7, .beta = -0.3};
-    case UnaryOp::div_scalar: return {.alpha = 1.7};
-    default: return {};
-  }
-}
-
-Tensor call(UnaryOp op, const Tensor& x) { return testing::call(op, x, constants_of(op)); }
+Tensor call(UnaryOp op, const Tensor& x) { return testing::call(op, x, test_constants); }
 
 Tensor call(BinaryOp op, const Tensor& a, const Tensor& b) {
   return testing::call(op, a, b, {.alpha = 0.7});

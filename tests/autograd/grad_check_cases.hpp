@@ -21,7 +21,7 @@ using Tensors = std::vector<Tensor>;
 /// One op with the inputs to check it at.
 struct GradCase {
   std::string name;
-  testing::GradCheckFunction op;
+  GradCheckFunction op;
   /// Makes the inputs; called inside the test, never while tests are registered.
   std::function<Tensors()> inputs;
 };

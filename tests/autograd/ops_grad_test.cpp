@@ -151,6 +151,81 @@ std::vector<GradCase> shape_ops() {
   };
 }
 
+std::vector<GradCase> indexing() {
+  const auto distinct_input = [] { return Tensors{distinct({4, 6})}; };
+  return {
+      {"max_dim", [](const Tensors& in) { return max(in[0], 1).first; }, distinct_input},
+      {"min_dim_keep", [](const Tensors& in) { return min(in[0], 0, true).first; }, distinct_input},
+      {"max_all", [](const Tensors& in) { return max(in[0]); }, distinct_input},
+      {"sort_last", [](const Tensors& in) { return sort(in[0]).first; }, distinct_input},
+      {"sort_first_falling", [](const Tensors& in) { return sort(in[0], 0, true).first; },
+       distinct_input},
+      {"topk_smallest", [](const Tensors& in) { return topk(in[0], 2, 1, false).first; },
+       distinct_input},
+      {"scatter_add",
+       [](const Tensors& in) {
+         const Tensor index = beside(in, index_of_three()).unsqueeze(1).expand({3, 2});
+         return scatter_add(in[0], 0, index, in[1]);
+       },
+       shapes({{4, 2}, {3, 3}})},
+      {"scatter_add_of_views",
+       [](const Tensors& in) {
+         const Tensor index = beside(in, index_of_three()).unsqueeze(0).expand({2, 3});
+         return scatter_add(in[0].transpose(0, 1), 1, index, in[1].transpose(0, 1));
+       },
+       shapes({{4, 2}, {3, 2}})},
+      {"index_add",
+       [](const Tensors& in) {
+         return index_add(in[0], 1, beside(in, index_of_three()), in[1], -0.5);
+       },
+       shapes({{2, 4}, {2, 3}})},
+      {"masked_fill",
+       [](const Tensors& in) {
+         const Tensor mask = beside(in, index_of_three()) == 2.0;
+         return masked_fill(in[0], mask, 7.0) * masked_fill(in[0], mask, in[1]);
+       },
+       shapes({{2, 3}, {}})},
+      {"diagonal", [](const Tensors& in) { return in[0].diagonal(1, 2, 0); }, shapes({{3, 2, 4}})},
+  };
+}
+
+std::vector<GradCase> einsums() {
+  const auto with = [](std::string_view equation) {
+    return [=](const Tensors& in) { return einsum(equation, in); };
+  };
+  return {
+      {"einsum_product", with("ij,jk->ik"), shapes({{3, 4}, {4, 2}})},
+      {"einsum_heads", with("bqhd,bkhd->bhqk"), shapes({{2, 3, 2, 4}, {2, 5, 2, 4}})},
+      {"einsum_trace", with("ii"), shapes({{3, 3}})},
+      {"einsum_outer_of_three", with("i,j,k->kij"), shapes({{2}, {3}, {2}})},
+      {"einsum_broadcast", with("...ij,...j->...i"), shapes({{2, 1, 3, 4}, {5, 4}})},
+      {"einsum_of_repeated_extents", with("ij,ij->i"), shapes({{3, 1}, {1, 4}})},
+      {"einsum_of_views",
+       [](const Tensors& in) {
+         return einsum("ab,bc,cb->a", {in[0].transpose(0, 1), in[1], in[1].t()});
+       },
+       shapes({{3, 2}, {3, 4}})},
+  };
+}
+
+std::vector<GradCase> prods() {
+  const auto with_zeros = [](int count) {
+    return [=] {
+      Tensor x = uniform({2, 4}, 0.5, 2.0);
+      for (int i = 0; i < count; ++i) x[1].narrow(0, i, 1).fill_(0.0);
+      return Tensors{x};
+    };
+  };
+  return {
+      {"prod_all", [](const Tensors& in) { return prod(in[0]); }, with_zeros(0)},
+      {"prod_rows", [](const Tensors& in) { return prod(in[0], {1}); }, with_zeros(0)},
+      {"prod_of_a_zero", [](const Tensors& in) { return prod(in[0], {-1}, true); }, with_zeros(1)},
+      {"prod_of_two_zeros", [](const Tensors& in) { return prod(in[0], {1}); }, with_zeros(2)},
+      {"prod_of_view", [](const Tensors& in) { return prod(in[0].transpose(0, 1), {1}); },
+       with_zeros(1)},
+  };
+}
+
 std::vector<GradCase> products() {
   const auto product = [](const Tensors& in) { return matmul(in[0], in[1]); };
   const auto projection = [](const Tensors& in) {
@@ -205,6 +280,9 @@ INSTANTIATE_TEST_SUITE_P(MoreReduce, Gradients, ::testing::ValuesIn(more_reducti
 INSTANTIATE_TEST_SUITE_P(Views, Gradients, ::testing::ValuesIn(views()), case_name);
 INSTANTIATE_TEST_SUITE_P(Shape, Gradients, ::testing::ValuesIn(shape_ops()), case_name);
 INSTANTIATE_TEST_SUITE_P(Matmul, Gradients, ::testing::ValuesIn(products()), case_name);
+INSTANTIATE_TEST_SUITE_P(Indexing, Gradients, ::testing::ValuesIn(indexing()), case_name);
+INSTANTIATE_TEST_SUITE_P(Einsum, Gradients, ::testing::ValuesIn(einsums()), case_name);
+INSTANTIATE_TEST_SUITE_P(Prod, Gradients, ::testing::ValuesIn(prods()), case_name);
 
 class GradientsOnGpu : public GradCasesOnGpu {};
 
@@ -215,6 +293,9 @@ TEST_F(GradientsOnGpu, OfReductionsMatchDifferences) {
 TEST_F(GradientsOnGpu, OfViewsMatchDifferences) { check(views()); }
 TEST_F(GradientsOnGpu, OfShapeOpsMatchDifferences) { check(shape_ops()); }
 TEST_F(GradientsOnGpu, OfProductsMatchDifferences) { check(products()); }
+TEST_F(GradientsOnGpu, OfIndexedOpsMatchDifferences) { check(indexing()); }
+TEST_F(GradientsOnGpu, OfEinsumMatchDifferences) { check(einsums()); }
+TEST_F(GradientsOnGpu, OfProdMatchDifferences) { check(prods()); }
 
 }  // namespace
 }  // namespace lockstep::test

@@ -91,12 +91,12 @@ TEST_P(BinaryContract, ComparesAndChooses) {
     backend().elementwise.compare({.op = op, .out = truth, .a = a, .b = b}, stream());
     return truth.get();
   };
-  EXPECT_EQ(compare(CompareOp::equal), (Values{0, 1, 0, 0}));
-  EXPECT_EQ(compare(CompareOp::not_equal), (Values{1, 0, 1, 1}));
-  EXPECT_EQ(compare(CompareOp::less_equal), (Values{1, 1, 0, 0}));
-  EXPECT_EQ(compare(CompareOp::greater), (Values{0, 0, 1, 0}));
-  EXPECT_EQ(compare(CompareOp::greater_equal), (Values{0, 1, 1, 0}));
-  EXPECT_EQ(compare(CompareOp::less), (Values{1, 0, 0, 0}));
+  EXPECT_EQ(compare(CompareOp::eq), (Values{0, 1, 0, 0}));
+  EXPECT_EQ(compare(CompareOp::ne), (Values{1, 0, 1, 1}));
+  EXPECT_EQ(compare(CompareOp::le), (Values{1, 1, 0, 0}));
+  EXPECT_EQ(compare(CompareOp::gt), (Values{0, 0, 1, 0}));
+  EXPECT_EQ(compare(CompareOp::ge), (Values{0, 1, 1, 0}));
+  EXPECT_EQ(compare(CompareOp::lt), (Values{1, 0, 0, 0}));
   const auto out = array({4});
   backend().elementwise.where({.out = out, .condition = truth, .a = a, .b = b}, stream());
   EXPECT_EQ(out.get(), (Values{1, 2, 2, 1}));

@@ -3,75 +3,75 @@
 #include <algorithm>
 #include <cmath>
 
+#include "functional/binary.hpp"
 #include "functional/op_list.hpp"
+#include "functional/unary.hpp"
 
 /// @file
-/// The elementwise ops once more, as textbook formulas in double.
+/// The elementwise ops once more, as the textbook formulas of ops.def, in double.
+
+// Not within lockstep, whose exp and max the formulas do not mean.
+namespace textbook {
+
+using namespace std;
+
+inline double formula(lockstep::UnaryOp op, double x, [[maybe_unused]] double alpha,
+                      [[maybe_unused]] double beta) {
+#define LOCKSTEP_UNARY_OP(name, Functor, saves, autocast, low, high, ...) \
+  if (op == lockstep::UnaryOp::name) return __VA_ARGS__;
+#include "functional/ops.def"
+  return NAN;
+}
+
+inline double formula(lockstep::BinaryOp op, double a, double b, [[maybe_unused]] double alpha) {
+#define LOCKSTEP_BINARY_OP(name, Functor, saves, autocast, low, high, ...) \
+  if (op == lockstep::BinaryOp::name) return __VA_ARGS__;
+#include "functional/ops.def"
+  return NAN;
+}
+
+inline bool formula(lockstep::CompareOp op, double a, double b) {
+#define LOCKSTEP_COMPARE_OP(name, autocast, ...) \
+  if (op == lockstep::CompareOp::name) return __VA_ARGS__;
+#include "functional/ops.def"
+  return false;
+}
+
+}  // namespace textbook
 
 namespace lockstep::test {
 
-inline double softplus_formula(double x) { return std::log1p(std::exp(x)); }
-
 inline double formula(UnaryOp op, double x, OpConstants c) {
-  switch (op) {
-    case UnaryOp::neg: return -x;
-    case UnaryOp::abs: return std::fabs(x);
-    case UnaryOp::square: return x * x;
-    case UnaryOp::sqrt: return std::sqrt(x);
-    case UnaryOp::rsqrt: return 1 / std::sqrt(x);
-    case UnaryOp::reciprocal: return 1 / x;
-    case UnaryOp::exp: return std::exp(x);
-    case UnaryOp::expm1: return std::expm1(x);
-    case UnaryOp::log: return std::log(x);
-    case UnaryOp::log1p: return std::log1p(x);
-    case UnaryOp::sin: return std::sin(x);
-    case UnaryOp::cos: return std::cos(x);
-    case UnaryOp::erf: return std::erf(x);
-    case UnaryOp::tanh: return std::tanh(x);
-    case UnaryOp::sigmoid: return 1 / (1 + std::exp(-x));
-    case UnaryOp::relu: return std::max(x, 0.0);
-    case UnaryOp::silu: return x / (1 + std::exp(-x));
-    case UnaryOp::gelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case UnaryOp::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case UnaryOp::softplus: return softplus_formula(x);
-    case UnaryOp::mish: return x * std::tanh(softplus_formula(x));
-    case UnaryOp::elu: return x > 0 ? x : c.alpha * (std::exp(x) - 1);
-    case UnaryOp::hardswish: return x * std::clamp(x + 3, 0.0, 6.0) / 6;
-    case UnaryOp::leaky_relu: return x > 0 ? x : c.alpha * x;
-    case UnaryOp::clamp: return std::clamp(x, c.alpha, c.beta);
-    case UnaryOp::pow_scalar: return std::pow(x, c.alpha);
-    case UnaryOp::affine: return c.alpha * x + c.beta;
-    case UnaryOp::div_scalar: return x / c.alpha;
-  }
-  return NAN;
+  return textbook::formula(op, x, c.alpha, c.beta);
 }
-
 inline double formula(BinaryOp op, double a, double b, OpConstants c) {
-  switch (op) {
-    case BinaryOp::add: return a + c.alpha * b;
-    case BinaryOp::sub: return a - c.alpha * b;
-    case BinaryOp::mul: return a * b;
-    case BinaryOp::div: return a / b;
-    case BinaryOp::maximum: return std::max(a, b);
-    case BinaryOp::minimum: return std::min(a, b);
-    case BinaryOp::pow: return std::pow(a, b);
-    case BinaryOp::binary_cross_entropy: return -(b * std::log(a) + (1 - b) * std::log(1 - a));
-  }
-  return NAN;
+  return textbook::formula(op, a, b, c.alpha);
+}
+inline bool formula(CompareOp op, double a, double b) { return textbook::formula(op, a, b); }
+
+/// The slope of a formula at x, by central differences: half of a step at a kink.
+template <class Function>
+double slope_of(const Function& function, double x) {
+  const double h = 1e-6;
+  return (function(x + h) - function(x - h)) / (2 * h);
 }
 
-/// Constants that exercise an op.
-inline OpConstants constants_of(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::clamp: return {-0.5, 0.5};
-    case UnaryOp::pow_scalar: return {2.5, 0.0};
-    case UnaryOp::affine: return {1.5, -0.25};
-    case UnaryOp::div_scalar: return {1.75, 0.0};
-    case UnaryOp::elu: return {0.75, 0.0};
-    case UnaryOp::leaky_relu: return {0.125, 0.0};
-    default: return {};
-  }
+/// Constants that every op can be called with, exact in all dtypes: the bounds of clamp, the
+/// exponent of pow, ...
+inline constexpr OpConstants test_constants{.alpha = 0.375, .beta = 0.875};
+
+/// True if an elementwise op is also offered for i64 and i32.
+inline bool takes_integers(UnaryOp op) {
+#define LOCKSTEP_UNARY_OP(name, Functor, ...) \
+  if (op == UnaryOp::name) return functional::Functor<std::int64_t>::integers;
+#include "functional/ops.def"
+  return false;
+}
+inline bool takes_integers(BinaryOp op) {
+#define LOCKSTEP_BINARY_OP(name, Functor, ...) \
+  if (op == BinaryOp::name) return functional::Functor<std::int64_t>::integers;
+#include "functional/ops.def"
+  return false;
 }
 
 }  // namespace lockstep::test

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/autograd/ops.hpp"
+#include "support/call_op.hpp"
 #include "support/golden.hpp"
 
 /// @file
@@ -49,22 +50,33 @@ inline Reduction reduction(const GoldenArgs& args) {
   return text == "none" ? Reduction::none : text == "sum" ? Reduction::sum : Reduction::mean;
 }
 
+inline Tensor compare_with(CompareOp op, const Tensor& x, double value) {
+  switch (op) {
+    case CompareOp::eq: return x == value;
+    case CompareOp::ne: return x != value;
+    case CompareOp::lt: return x < value;
+    case CompareOp::le: return x <= value;
+    case CompareOp::gt: return x > value;
+    case CompareOp::ge: return x >= value;
+    default: return {};
+  }
+}
+
 inline void add_elementwise(GoldenOps& ops) {
-  using Unary = Tensor (*)(const Tensor&);
-  const std::map<std::string_view, Unary> unary{
-      {"exp", exp},     {"sin", sin},     {"cos", cos},         {"tanh", tanh},
-      {"abs", abs},     {"neg", neg},     {"relu", relu},       {"silu", silu},
-      {"erf", erf},     {"log", log},     {"sqrt", sqrt},       {"softplus", softplus},
-      {"mish", mish},   {"log1p", log1p}, {"square", square},   {"hardswish", hardswish},
-      {"rsqrt", rsqrt}, {"expm1", expm1}, {"sigmoid", sigmoid}, {"reciprocal", reciprocal}};
-  for (const auto& [name, op] : unary) ops[name] = [op = op](In x) -> Out { return {op(x[0])}; };
-  using Binary = Tensor (*)(const Tensor&, const Tensor&);
-  const std::map<std::string_view, Binary> binary{
-      {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}};
-  for (const auto& [name, op] : binary)
-    ops[name] = [op = op](In x) -> Out { return {op(x[0], x[1])}; };
-  ops["add"] = [](In x) -> Out { return {add(x[0], x[1])}; };
-  ops["sub"] = [](In x) -> Out { return {sub(x[0], x[1])}; };
+  for (std::size_t i = 0; i < std::size(unary_ops); ++i)
+    ops[unary_ops[i].name] = [op = static_cast<UnaryOp>(i)](In x) -> Out {
+      return {testing::call(op, x[0], {})};
+    };
+  for (std::size_t i = 0; i < std::size(binary_ops); ++i)
+    ops[binary_ops[i].name] = [op = static_cast<BinaryOp>(i)](In x) -> Out {
+      return {testing::call(op, x[0], x[1], {})};
+    };
+  for (std::size_t i = 0; i < std::size(compare_ops); ++i)
+    ops[compare_ops[i].name] = [op = static_cast<CompareOp>(i)](In x) -> Out {
+      return {x.args.has("other") ? compare_with(op, x[0], x.args.number("other"))
+                                  : testing::call(op, x[0], x[1])};
+    };
+  ops["logical_not"] = [](In x) -> Out { return {logical_not(x[0])}; };
   ops["pow"] = [](In x) -> Out {
     return {x.args.has("exponent") ? pow(x[0], x.args.number("exponent")) : pow(x[0], x[1])};
   };
@@ -85,7 +97,7 @@ inline void add_elementwise(GoldenOps& ops) {
 inline void add_reductions(GoldenOps& ops) {
   using Reduce = Tensor (*)(const Tensor&, const Dims&, bool);
   const std::map<std::string_view, Reduce> reductions{
-      {"sum", sum},   {"mean", mean},           {"amax", amax},
+      {"sum", sum},   {"mean", mean},           {"amax", amax}, {"prod", prod},
       {"amin", amin}, {"logsumexp", logsumexp}, {"norm", norm}};
   for (const auto& [name, op] : reductions)
     ops[name] = [op = op](In x) -> Out {
@@ -94,11 +106,32 @@ inline void add_reductions(GoldenOps& ops) {
   ops["var"] = [](In x) -> Out {
     return {var(x[0], x.args.dims("dim"), x.args.integer("correction", 1))};
   };
-  ops["argmax"] = [](In x) -> Out { return {argmax(x[0], x.args.integer("dim"))}; };
+  ops["any"] = [](In x) -> Out { return {any(x[0], x.args.dims("dim"), x.args.flag("keepdim"))}; };
+  ops["all"] = [](In x) -> Out { return {all(x[0], x.args.dims("dim"), x.args.flag("keepdim"))}; };
+  const auto pair = [](const std::pair<Tensor, Tensor>& both) -> Out {
+    return {both.first, both.second};
+  };
+  ops["max"] = [=](In x) -> Out { return pair(max(x[0], x.args.integer("dim"))); };
+  ops["min"] = [=](In x) -> Out { return pair(min(x[0], x.args.integer("dim"))); };
+  ops["argmax"] = [](In x) -> Out {
+    return {x.args.has("dim") ? argmax(x[0], x.args.integer("dim")) : argmax(x[0])};
+  };
+  ops["argmin"] = [](In x) -> Out {
+    return {x.args.has("dim") ? argmin(x[0], x.args.integer("dim")) : argmin(x[0])};
+  };
   ops["cumsum"] = [](In x) -> Out { return {cumsum(x[0], x.args.integer("dim"))}; };
-  ops["topk"] = [](In x) -> Out {
-    const auto [values, indices] = topk(x[0], x.args.integer("k"), x.args.integer("dim", -1));
-    return {values, indices};
+  ops["topk"] = [=](In x) -> Out {
+    return pair(
+        topk(x[0], x.args.integer("k"), x.args.integer("dim", -1), x.args.flag("largest", true)));
+  };
+  ops["sort"] = [=](In x) -> Out {
+    return pair(sort(x[0], x.args.integer("dim", -1), x.args.flag("descending")));
+  };
+  ops["argsort"] = [](In x) -> Out {
+    return {argsort(x[0], x.args.integer("dim", -1), x.args.flag("descending"))};
+  };
+  ops["searchsorted"] = [](In x) -> Out {
+    return {searchsorted(x[0], x[1], x.args.flag("right"))};
   };
 }
 
@@ -141,6 +174,23 @@ inline void add_shapes(GoldenOps& ops) {
   ops["gather"] = [](In x) -> Out { return {gather(x[0], x.args.integer("dim"), x[1])}; };
 }
 
+inline void add_indexing(GoldenOps& ops) {
+  ops["diagonal"] = [](In x) -> Out {
+    return {
+        x[0].diagonal(x.args.integer("offset"), x.args.integer("dim1"), x.args.integer("dim2"))};
+  };
+  ops["masked_fill"] = [](In x) -> Out {
+    return {masked_fill(x[0], x[1], x.args.number("value"))};
+  };
+  ops["one_hot"] = [](In x) -> Out { return {one_hot(x[0], x.args.integer("num_classes"))}; };
+  ops["scatter_add"] = [](In x) -> Out {
+    return {scatter_add(x[0], x.args.integer("dim"), x[1], x[2])};
+  };
+  ops["index_add"] = [](In x) -> Out {
+    return {index_add(x[0], x.args.integer("dim"), x[1], x[2], x.args.number("alpha", 1.0))};
+  };
+}
+
 inline void add_losses(GoldenOps& ops) {
   ops["softmax"] = [](In x) -> Out { return {softmax(x[0], x.args.integer("dim"))}; };
   ops["log_softmax"] = [](In x) -> Out { return {log_softmax(x[0], x.args.integer("dim"))}; };
@@ -173,6 +223,7 @@ inline void add_losses(GoldenOps& ops) {
 
 inline void add_layers(GoldenOps& ops) {
   ops["matmul"] = [](In x) -> Out { return {matmul(x[0], x[1])}; };
+  ops["einsum"] = [](In x) -> Out { return {einsum(x.args.text("equation"), x.all())}; };
   ops["linear"] = [](In x) -> Out { return {linear(x[0], x[1], x[2])}; };
   ops["layer_norm"] = [](In x) -> Out {
     return {layer_norm(x[0], x.args.dims("normalized_shape"), x[1], x[2], x.args.number("eps"))};
@@ -297,6 +348,7 @@ inline const GoldenOps& golden_ops() {
     golden::add_elementwise(table);
     golden::add_reductions(table);
     golden::add_shapes(table);
+    golden::add_indexing(table);
     golden::add_losses(table);
     golden::add_layers(table);
     golden::add_spatial(table);

@@ -21,7 +21,7 @@ using testing::load_golden_case;
 using testing::Place;
 
 constexpr std::string_view files[] = {"elementwise", "reduce", "shape", "matmul", "loss",
-                                      "norm",        "conv",   "rnn",   "layers"};
+                                      "norm",        "conv",   "rnn",   "layers", "tensor_ops"};
 
 /// Ops of the golden files that lockstep does not have (yet).
 bool is_left_out(std::string_view op) {

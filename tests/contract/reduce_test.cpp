@@ -10,7 +10,8 @@ class ReduceContract : public ContractTest {
  protected:
   static Values fold(ReduceOp op, const Shape& shape, const Shape& to, const Values& in) {
     const bool largest = op == ReduceOp::amax, smallest = op == ReduceOp::amin;
-    const double start = largest ? -INFINITY : (smallest ? INFINITY : 0.0);
+    const bool product = op == ReduceOp::prod;
+    const double start = largest ? -INFINITY : (smallest ? INFINITY : (product ? 1.0 : 0.0));
     Values out(static_cast<std::size_t>(numel(to)), start);
     Strides strides = contiguous_strides(to);
     for (int d = 0; d < to.size(); ++d)
@@ -19,6 +20,8 @@ class ReduceContract : public ContractTest {
       const double x = in[i];
       if (largest || smallest)
         out[at] = largest ? std::max(out[at], x) : std::min(out[at], x);
+      else if (product)
+        out[at] *= x;
       else
         out[at] += op == ReduceOp::square_sum ? x * x : x;
     });
@@ -29,10 +32,16 @@ class ReduceContract : public ContractTest {
   }
 
   void check(const Shape& shape, const Strides& strides, const Shape& to) {
-    for (const ReduceOp op :
-         {ReduceOp::sum, ReduceOp::mean, ReduceOp::amax, ReduceOp::amin, ReduceOp::square_sum}) {
-      // Small enough that the sum of squares of many fits f16.
-      const auto in = array(shape, strides).randomize(1, -0.5, 0.5);
+    for (std::size_t i = 0; i < std::size(reduce_ops); ++i) {
+      const auto op = static_cast<ReduceOp>(i);
+      SCOPED_TRACE(traits(op).name);
+      // Small enough that the sum of squares of many fits f16, and signs only for products.
+      auto in = array(shape, strides).randomize(1, -0.5, 0.5);
+      if (op == ReduceOp::prod) {
+        Values signs = in.get();
+        for (double& value : signs) value = value < 0 ? -1 : 1;
+        in.set(signs);
+      }
       const auto out = array(to);
       backend().reduction.reduce({.op = op, .out = out, .in = in}, stream());
       EXPECT_TRUE(close(out.get(), fold(op, shape, to, in.get()), tolerance(1024)))
@@ -63,6 +72,17 @@ TEST_P(ReduceContract, FoldsManyChunks) {
   check({2, 90, 1500}, {135000, 1500, 1}, {1, 1, 1500});
 }
 
+TEST_P(ReduceContract, MultipliesAndWidens) {
+  const auto in = array({2, 3}).set({1.5, -2, 4, 0.5, 0.25, 3}), out = array({2, 1});
+  backend().reduction.reduce({.op = ReduceOp::prod, .out = out, .in = in}, stream());
+  EXPECT_EQ(out.get(), (Values{-12, 0.375}));
+  const auto large = array({1, 3}).set({256, 256, 256}), wide = array(statistics_dtype(), {1, 1});
+  backend().reduction.reduce({.op = ReduceOp::prod, .out = wide, .in = large}, stream());
+  EXPECT_EQ(wide.get(), (Values{16777216}));
+  backend().reduction.reduce({.op = ReduceOp::prod, .out = out, .in = array({2, 0})}, stream());
+  EXPECT_EQ(out.get(), (Values{1, 1}));
+}
+
 TEST_P(ReduceContract, AccumulatesSums) {
   const auto in = array({6, 10}).randomize(1), out = array({1, 10}).randomize(2);
   Values expected = fold(ReduceOp::sum, {6, 10}, {1, 10}, in.get());
@@ -87,7 +107,7 @@ TEST_P(ReduceContract, KeepsNanAndHandlesNoElements) {
   Values values = in.get();
   values[150] = NAN;
   const auto poisoned = array({2, 200}).set(values), out = array({2, 1});
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::amax, ReduceOp::amin}) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::amax, ReduceOp::amin}) {
     backend().reduction.reduce({.op = op, .out = out, .in = poisoned}, stream());
     EXPECT_TRUE(std::isnan(out.get()[0]) && !std::isnan(out.get()[1]));
   }
@@ -164,6 +184,7 @@ TEST_P(ReduceIntegers, SumsAndExtremes) {
   EXPECT_EQ(run(ReduceOp::sum), (Values{2, 3}));
   EXPECT_EQ(run(ReduceOp::amin), (Values{-2, -6}));
   EXPECT_EQ(run(ReduceOp::amax), (Values{3, 5}));
+  EXPECT_EQ(run(ReduceOp::prod), (Values{-6, -120}));
   EXPECT_THROW(run(ReduceOp::mean), Unsupported);
 }
 

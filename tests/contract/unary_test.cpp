@@ -8,13 +8,12 @@ namespace {
 class UnaryContract : public ContractTest {
  protected:
   void run(UnaryOp op, const DeviceArray& y, const DeviceArray& x) {
-    backend().elementwise.unary({.op = op, .y = y, .x = x, .constants = constants_of(op)},
-                                stream());
+    backend().elementwise.unary({.op = op, .y = y, .x = x, .constants = test_constants}, stream());
   }
 
   static Values expected(UnaryOp op, const Values& x) {
     Values y;
-    for (const double value : x) y.push_back(formula(op, value, constants_of(op)));
+    for (const double value : x) y.push_back(formula(op, value, test_constants));
     return y;
   }
 
@@ -69,15 +68,12 @@ TEST_P(UnaryContract, GradientsMatchDifferences) {
     const bool input = line.saves == Saves::input, output = line.saves == Saves::output;
     const ArrayView saved = input ? x.view() : output ? y.view() : ArrayView{};
     backend().elementwise.unary_backward(
-        {.op = op, .dx = dx, .dy = dy, .saved = saved, .constants = constants_of(op)}, stream());
+        {.op = op, .dx = dx, .dy = dy, .saved = saved, .constants = test_constants}, stream());
     Values expected_dx;
     const Values xs = x.get(), dys = dy.get();
     for (std::size_t i = 0; i < xs.size(); ++i) {
-      const double h = 1e-5;
-      const double slope =
-          (formula(op, xs[i] + h, constants_of(op)) - formula(op, xs[i] - h, constants_of(op))) /
-          (2 * h);
-      expected_dx.push_back(dys[i] * slope);
+      const auto f = [op](double at) { return formula(op, at, test_constants); };
+      expected_dx.push_back(dys[i] * slope_of(f, xs[i]));
     }
     // What is saved as y was rounded to the dtype, and powers of it enter the gradient.
     EXPECT_TRUE(close(dx.get(), expected_dx, 1e-8 + 4 * tolerance()));
@@ -103,7 +99,12 @@ TEST_P(UnaryContract, SpecialValuesGiveTheUsualResults) {
   check(UnaryOp::relu, {inf, -inf, nan}, {inf, 0, nan});
   check(UnaryOp::softplus, {inf, -inf, nan, 500}, {inf, 0, nan, 500});
   check(UnaryOp::mish, {50, -200}, {50, 0});
-  check(UnaryOp::clamp, {inf, -inf, nan}, {0.5, -0.5, nan});
+  check(UnaryOp::clamp, {inf, -inf, nan}, {0.875, 0.375, nan});
+  check(UnaryOp::sign, {inf, -inf, nan, 0.0, -0.0, -3}, {1, -1, 0, 0, 0, -1});
+  check(UnaryOp::floor, {inf, -inf, nan, -1.5, -0.5, 2, 0.75}, {inf, -inf, nan, -2, -1, 2, 0});
+  check(UnaryOp::ceil, {inf, -inf, nan, -1.5, 0.25, 2}, {inf, -inf, nan, -1, 1, 2});
+  check(UnaryOp::trunc, {inf, -inf, nan, -1.5, 1.75, 2}, {inf, -inf, nan, -1, 1, 2});
+  check(UnaryOp::round, {inf, nan, 0.5, 1.5, 2.5, -0.5, -1.5, 1.25}, {inf, nan, 0, 2, 2, 0, -2, 1});
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -121,6 +122,8 @@ TEST_P(UnaryIntegers, OfferWhatTheContractNames) {
   EXPECT_EQ(run(UnaryOp::relu), (Values{0, 0, 2, 7}));
   EXPECT_EQ(run(UnaryOp::affine, {2.0, 1.0}), (Values{-5, 1, 5, 15}));
   EXPECT_EQ(run(UnaryOp::clamp, {-INFINITY, 2.0}), (Values{-3, 0, 2, 2}));
+  EXPECT_EQ(run(UnaryOp::sign), (Values{-1, 0, 1, 1}));
+  EXPECT_EQ(run(UnaryOp::floor), (Values{-3, 0, 2, 7}));
   EXPECT_THROW(run(UnaryOp::affine, {0.5, 0.0}), InvalidArgument);
   EXPECT_THROW(run(UnaryOp::exp), Unsupported);
 }

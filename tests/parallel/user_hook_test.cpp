@@ -47,5 +47,27 @@ TEST(UserHook, MayReplaceTheGradientOrClearIt) {
   });
 }
 
+TEST(UserHook, OfATensorChangesWhatItsRankAdds) {
+  for (const bool before_wrapping : {true, false})
+    comm::run_ranks(2, [&](Communicator& group) {
+      const auto net = make_net(1);
+      const auto add = [&] {
+        for (const Tensor& parameter : net->parameters())
+          parameter.register_hook([rank = group.rank()](const Tensor& gradient) {
+            return full(gradient.shape(), rank, gradient.options());
+          });
+      };
+      if (before_wrapping) add();
+      Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+      if (!before_wrapping) add();
+      for (int step = 0; step < 2; ++step) {
+        for (const Tensor& parameter : net->parameters()) Tensor(parameter).set_grad({});
+        const Batch batch = Batch::of_step(step);
+        loss_of(replica(batch.x), batch).backward();
+        for (const double value : gradients_of(*net)) ASSERT_EQ(value, 0.5);
+      }
+    });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "contract/formulas.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "random/naive.hpp"
@@ -28,15 +30,12 @@ class RandomUnary : public RandomCases {
     const DType dtype = c.setting().dtype;
     const Shape shape = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
     const RandomTensor x = c.tensor(shape, {line.low, line.high}), dy = c.tensor(shape);
-    const OpConstants constants = test::constants_of(op);
+    const OpConstants constants = test::test_constants;
     Expected y(numel(shape)), dx(numel(shape));
     for (std::size_t i = 0; i < x.values.size(); ++i) {
-      const double value = x.values[i], h = 1e-6;
-      put(y, i, test::formula(op, value, constants), dtype);
-      const double slope =
-          (test::formula(op, value + h, constants) - test::formula(op, value - h, constants)) /
-          (2 * h);
-      dx.values[i] = dy.values[i] * slope;
+      const auto f = [&](double at) { return test::formula(op, at, constants); };
+      put(y, i, f(x.values[i]), dtype);
+      dx.values[i] = dy.values[i] * test::slope_of(f, x.values[i]);
       dx.magnitudes[i] = std::abs(dx.values[i]) + std::abs(dy.values[i]);
     }
     const Tensor input = leaf(x), output = call(op, input, constants);
@@ -51,24 +50,6 @@ class RandomUnary : public RandomCases {
 
 TEST_P(RandomUnary, AgreesWithFormulas) { run_cases(250, check_case); }
 TEST_P(RandomUnary, SlowAgreesWithFormulas) { run_cases(25000, check_case); }
-
-/// The gradients of a op b.
-std::pair<double, double> slopes(BinaryOp op, double a, double b, double alpha) {
-  const double tie = a == b ? 0.5 : 0.0;
-  switch (op) {
-    case BinaryOp::add: return {1, alpha};
-    case BinaryOp::sub: return {1, -alpha};
-    case BinaryOp::mul: return {b, a};
-    case BinaryOp::div: return {1 / b, -a / b / b};
-    case BinaryOp::maximum: return {a > b ? 1 : tie, b > a ? 1 : tie};
-    case BinaryOp::minimum: return {a < b ? 1 : tie, b < a ? 1 : tie};
-    case BinaryOp::pow: return {b * std::pow(a, b - 1), std::pow(a, b) * std::log(a)};
-    case BinaryOp::binary_cross_entropy:
-      // Near a half, the logarithm of a rounded quotient would keep few digits.
-      return {(a - b) / (a * (1 - a)), static_cast<double>(std::log((1 - 1.0L * a) / a))};
-  }
-  return {NAN, NAN};
-}
 
 class RandomBinary : public RandomCases {
  protected:
@@ -89,17 +70,25 @@ class RandomBinary : public RandomCases {
       const std::int64_t at_a = broadcast_position(index, a.shape());
       const std::int64_t at_b = broadcast_position(index, b.shape());
       const double left = at(a.values, at_a), right = at(b.values, at_b);
-      put(y, static_cast<std::size_t>(i), test::formula(op, left, right, constants), dtype);
-      const auto [slope_a, slope_b] = slopes(op, left, right, constants.alpha);
-      da.add(at_a, at(dy.values, i) * slope_a);
-      db.add(at_b, at(dy.values, i) * slope_b);
+      const auto of_a = [&](double x) { return test::formula(op, x, right, constants); };
+      const auto of_b = [&](double x) { return test::formula(op, left, x, constants); };
+      put(y, static_cast<std::size_t>(i), of_a(left), dtype);
+      da.add(at_a, at(dy.values, i) * test::slope_of(of_a, left));
+      db.add(at_b, at(dy.values, i) * test::slope_of(of_b, right));
+      // Where a slope is 0, differences still round.
+      da.magnitudes[static_cast<std::size_t>(at_a)] += std::abs(at(dy.values, i));
+      db.magnitudes[static_cast<std::size_t>(at_b)] += std::abs(at(dy.values, i));
+      // Between two that are closer than the steps of the differences may lie a kink.
+      if (left != right && std::abs(left - right) < 1e-5)
+        da.magnitudes[static_cast<std::size_t>(at_a)] =
+            db.magnitudes[static_cast<std::size_t>(at_b)] = std::numeric_limits<double>::infinity();
     }
     const Tensor left = leaf(a), right = leaf(b), output = call(op, left, right, constants);
     if (auto r = agrees(output, shape, y, 2 * test::rounding(dtype)); !r) return r;
     output.backward(dy);
     // Each term is rounded to the dtype before the sum over what was broadcast.
     const double allowed =
-        4 * test::rounding(dtype) + sum_tolerance(dtype, static_cast<double>(numel(shape)));
+        1e-8 + 4 * test::rounding(dtype) + sum_tolerance(dtype, static_cast<double>(numel(shape)));
     if (auto r = agrees(left.grad(), a.shape(), da, allowed); !r) return r << ": gradient of a";
     if (auto r = agrees(right.grad(), b.shape(), db, allowed); !r) return r << ": gradient of b";
     return AssertionSuccess();
@@ -117,12 +106,14 @@ INSTANTIATE_TEST_SUITE_P(Backends, RandomBinary, ::testing::ValuesIn(settings(fl
 
 class RandomIntegers : public RandomCases {
  protected:
+  /// What integers make of it: quotients are cut, and 0 for a division by 0.
   static double apply(BinaryOp op, double a, double b) {
-    if (op != BinaryOp::div) return test::formula(op, a, b, {});
-    return b == 0 ? 0 : std::trunc(a / b);
+    const double value = test::formula(op, a, b, {});
+    return std::isfinite(value) ? std::trunc(value) : 0;
   }
   static AssertionResult check_case(RandomCase& c) {
-    const auto op = static_cast<BinaryOp>(c.integer(0, static_cast<int>(BinaryOp::pow) - 1));
+    const auto op = static_cast<BinaryOp>(c.integer(0, std::size(binary_ops) - 1));
+    if (!test::takes_integers(op)) return AssertionSuccess();
     c.note(traits(op).name);
     const Shape most = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
     const RandomTensor a = c.tensor(c.broadcastable(most), {-20, 20});
@@ -147,15 +138,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, RandomIntegers,
 /// Comparisons, `where` and conversions, of every dtype.
 class RandomChoice : public RandomCases {
  protected:
-  static bool holds(int relation, double a, double b) {
-    const bool results[] = {a == b, a != b, a<b, a <= b, a> b, a >= b};
-    return results[relation];
-  }
   static AssertionResult check_case(RandomCase& c) {
-    using Compare = Tensor (*)(const Tensor&, const Tensor&);
-    constexpr Compare compare[] = {eq, ne, lt, le, gt, ge};
-    const auto relation = static_cast<int>(c.integer(0, 5));
-    c.note("relation ", relation);
+    const auto op = static_cast<CompareOp>(c.integer(0, std::size(compare_ops) - 1));
+    c.note(traits(op).name);
     const Shape most = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
     // Few different values, so that some are equal.
     const Range range = c.chance(0.5) ? Range{0, 3} : Range{0, 100};
@@ -167,8 +152,8 @@ class RandomChoice : public RandomCases {
     Values truth, chosen;
     for (std::int64_t i = 0; i < numel(both); ++i) {
       const Dims index = index_of(i, both);
-      truth.push_back(holds(relation, at(a.values, broadcast_position(index, a.shape())),
-                            at(b.values, broadcast_position(index, b.shape()))));
+      truth.push_back(test::formula(op, at(a.values, broadcast_position(index, a.shape())),
+                                    at(b.values, broadcast_position(index, b.shape()))));
     }
     for (std::int64_t i = 0; i < numel(all); ++i) {
       const Dims index = index_of(i, all);
@@ -176,11 +161,26 @@ class RandomChoice : public RandomCases {
       const RandomTensor& from = first ? a : b;
       chosen.push_back(at(from.values, broadcast_position(index, from.shape())));
     }
-    if (auto r = agrees(compare[relation](a, b), both, exactly(truth), 0); !r) return r;
+    if (auto r = agrees(call(op, a, b), both, exactly(truth), 0); !r) return r;
+    if (auto r = check_number(c, a); !r) return r << ": with a number";
     if (auto r = agrees(where(condition, a, b), all, exactly(chosen), 0); !r) return r << ": where";
     if (auto r = agrees(a.tensor.clone(), a.shape(), exactly(a.values), 0); !r)
       return r << ": clone";
     return check_conversion(c, a);
+  }
+  /// Numbers that are elements, lie between integers, and are no value of the dtype.
+  static AssertionResult check_number(RandomCase& c, const RandomTensor& x) {
+    using Compare = Tensor (*)(const Tensor&, double);
+    constexpr std::pair<CompareOp, Compare> ops[] = {{CompareOp::eq, eq}, {CompareOp::ne, ne},
+                                                     {CompareOp::lt, lt}, {CompareOp::le, le},
+                                                     {CompareOp::gt, gt}, {CompareOp::ge, ge}};
+    const auto [op, compare] = ops[c.integer(0, std::size(ops) - 1)];
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double value = c.choose({0.0, 1.0, 0.5, 2.5, -1.0, 300.0, 1e30, -1e30, infinity});
+    c.note(traits(op).name, " ", value);
+    Values truth;
+    for (const double element : x.values) truth.push_back(test::formula(op, element, value));
+    return agrees(compare(x, value), x.shape(), exactly(truth), 0);
   }
   /// Values of 0 to 100 become any dtype: rounded, cut or true.
   static AssertionResult check_conversion(RandomCase& c, const RandomTensor& x) {

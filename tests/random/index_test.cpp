@@ -1,3 +1,6 @@
+#include <cmath>
+
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/norm.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 #include "random/naive.hpp"
@@ -90,9 +93,75 @@ class RandomIndex : public RandomCases {
     return check_moved(c, table, input, embedding(index, input), to, source);
   }
 
+  static AssertionResult check_scatter_add(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 4)), 20, 400);
+    Shape of_index = shape, of_source = shape;
+    const auto d = static_cast<int>(c.integer(0, shape.size() - 1));
+    for (int i = 0; i < shape.size(); ++i) {
+      of_index[i] = i == d ? c.extent(20) : c.integer(0, shape[i]);
+      if (shape[d] == 0) of_index[d] = 0;
+      of_source[i] = of_index[i] + (c.chance(0.2) ? c.integer(0, 3) : 0);
+    }
+    c.note("scatter_add along ", d);
+    const RandomTensor x = c.tensor(shape, {0, 4}), source = c.tensor(of_source, {0, 4});
+    const RandomTensor index = indices(c, of_index, std::max<std::int64_t>(shape[d], 1));
+    Expected y(numel(shape));
+    for (std::size_t i = 0; i < x.values.size(); ++i)
+      y.add(static_cast<std::int64_t>(i), x.values[i]);
+    std::vector<std::int64_t> from, to;  // positions in the source and in the result
+    for (std::int64_t i = 0; i < numel(of_index); ++i) {
+      const Dims at_index = index_of(i, of_index);
+      Dims target = at_index;
+      target[d] = static_cast<std::int64_t>(at(index.values, i));
+      from.push_back(position_of(at_index, of_source));
+      to.push_back(position_of(target, shape));
+      y.add(to.back(), at(source.values, from.back()));
+    }
+    const DType dtype = c.setting().dtype;
+    if (dtype == DType::u8)
+      for (double& value : y.values) value = std::fmod(value, 256);
+    const double allowed =
+        is_floating(dtype) ? sum_tolerance(dtype, static_cast<double>(numel(of_index))) : 0;
+    if (!is_floating(dtype)) return agrees(scatter_add(x, d, index, source), shape, y, allowed);
+    const Tensor input = leaf(x), added = leaf(source);
+    const Tensor output = scatter_add(input, d, index, added);
+    if (auto r = agrees(output, shape, y, allowed); !r) return r;
+    const RandomTensor dy = c.tensor(shape);
+    Expected dsource(numel(of_source));
+    for (std::size_t i = 0; i < from.size(); ++i) dsource.add(from[i], at(dy.values, to[i]));
+    output.backward(dy);
+    if (auto r = agrees(input.grad(), shape, exactly(dy.values), 0); !r) return r << ": gradient";
+    return agrees(added.grad(), of_source, dsource, 0) << ": gradient of the source";
+  }
+
+  static AssertionResult check_masked_fill(RandomCase& c) {
+    const Shape most = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
+    const RandomTensor x = c.tensor(c.broadcastable(most), {0, 100});
+    const RandomTensor mask = c.tensor(c.broadcastable(most), DType::boolean, {0, 1});
+    const Shape shape = broadcast_shapes(x.shape(), mask.shape());
+    const bool truth = c.setting().dtype == DType::boolean;
+    c.note("masked_fill");
+    Values y;
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      const Dims index = index_of(i, shape);
+      const bool filled = at(mask.values, broadcast_position(index, mask.shape())) != 0;
+      y.push_back(filled ? (truth ? 1 : 3) : at(x.values, broadcast_position(index, x.shape())));
+    }
+    if (auto r = agrees(masked_fill(x, mask, 3.0), shape, exactly(y), 0); !r) return r;
+    if (!(x.shape() == shape)) return AssertionSuccess();
+    Tensor changed = x.tensor.clone();
+    return agrees(changed.masked_fill_(mask, 3.0), shape, exactly(y), 0) << ": in place";
+  }
+
   static AssertionResult check_case(RandomCase& c) {
-    const auto which = c.integer(0, is_floating(c.setting().dtype) ? 2 : 1);
-    return which == 0 ? check_gather(c) : (which == 1 ? check_select(c) : check_embedding(c));
+    const DType dtype = c.setting().dtype;
+    switch (c.integer(0, 4)) {
+      case 0: return check_gather(c);
+      case 1: return check_select(c);
+      case 2: return check_masked_fill(c);
+      case 3: return dtype == DType::boolean ? check_gather(c) : check_scatter_add(c);
+      default: return is_floating(dtype) ? check_embedding(c) : check_select(c);
+    }
   }
 };
 

@@ -1,9 +1,11 @@
 #include "lockstep/autograd/ops/reduce.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
+#include "lockstep/autograd/ops/sort.hpp"
 #include "random/naive.hpp"
 
 // Reductions over random dimensions of random shapes and memory layouts, against loops in double.
@@ -71,6 +73,14 @@ double logsumexp_of(const Values& x) {
   for (const double value : x) sum += std::exp(value);
   return std::log(sum);
 }
+double product_of(const Values& x) {
+  return std::accumulate(x.begin(), x.end(), 1.0, std::multiplies<>());
+}
+/// The product of all but one.
+double others_of(Values x, std::size_t i) {
+  x[i] = 1;
+  return product_of(x);
+}
 double largest_of(const Values& x) { return *std::ranges::max_element(x); }
 double smallest_of(const Values& x) { return *std::ranges::min_element(x); }
 double share_of(const Values& x, std::size_t i, double extreme) {
@@ -81,6 +91,8 @@ constexpr NaiveReduction reductions[] = {
     {"sum", sum, sum_of, size_of_terms, [](const Values&, std::size_t) { return 1.0; }, true},
     {"mean", mean, mean_of, mean_size,
      [](const Values& x, std::size_t) { return 1.0 / static_cast<double>(x.size()); }, true},
+    {"prod", prod, product_of, [](const Values& x) { return std::abs(product_of(x)); },
+     [](const Values& x, std::size_t i) { return others_of(x, i); }, true},
     {"norm", norm, norm_of, norm_of,
      [](const Values& x, std::size_t i) { return norm_of(x) == 0 ? 0 : x[i] / norm_of(x); }, true},
     {"var", [](const Tensor& x, const Dims& dims, bool keep) { return var(x, dims, 1, keep); },
@@ -222,6 +234,27 @@ class RandomLines : public RandomCases {
     const double terms = static_cast<double>(lines.largest());
     return agrees(sums, x.shape(), y, is_floating(dtype) ? sum_tolerance(dtype, terms) : 0);
   }
+  static AssertionResult check_sort(RandomCase& c, const RandomTensor& x, std::int64_t dim,
+                                    const Groups& lines) {
+    const bool descending = c.chance(0.5);
+    c.note(descending ? "falling" : "rising");
+    Values sorted(x.values.size()), places(x.values.size());
+    for (const auto& line : lines.members) {
+      const Values members = pick(x.values, line);
+      std::vector<std::size_t> order(members.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+        return descending ? members[a] > members[b] : members[a] < members[b];
+      });
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        sorted[static_cast<std::size_t>(line[i])] = members[order[i]];
+        places[static_cast<std::size_t>(line[i])] = static_cast<double>(order[i]);
+      }
+    }
+    const auto [values, positions] = sort(x, dim, descending);
+    if (auto r = agrees(values, x.shape(), exactly(sorted), 0); !r) return r << ": sort";
+    return agrees(positions, x.shape(), exactly(places), 0) << ": positions of sort";
+  }
   static AssertionResult check_order(RandomCase& c, const RandomTensor& x, std::int64_t dim,
                                      const Groups& lines) {
     const std::int64_t length = x.shape()[static_cast<int>(dim)], k = c.integer(0, length);
@@ -248,6 +281,9 @@ class RandomLines : public RandomCases {
     }
     if (auto r = agrees(argmax(x, dim, true), lines.kept, exactly(first_largest), 0); !r)
       return r << ": argmax";
+    if (auto r = agrees(max(x, dim, true).second, lines.kept, exactly(first_largest), 0); !r)
+      return r << ": position of max";
+    if (auto r = check_sort(c, x, dim, lines); !r) return r;
     if (auto r = agrees(argmin(x, dim, true), lines.kept, exactly(first_smallest), 0); !r)
       return r << ": argmin";
     const auto [top, indices] = topk(x, k, dim);

@@ -36,7 +36,7 @@ std::filesystem::path reference_dir() { return LOCKSTEP_PROJECT_DIR "/tests/data
 
 io::SafetensorsFile open_golden(std::string_view file) {
   const std::string name = std::string(file) + ".safetensors";
-  const bool own = !exists(golden_dir() / name);  // made by scripts/make_references.py
+  const bool own = !exists(golden_dir() / name);  // made by scripts/make_*references.py
   return io::SafetensorsFile::open((own ? reference_dir() : golden_dir()) / name);
 }
 

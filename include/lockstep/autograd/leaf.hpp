@@ -50,7 +50,9 @@ class GradientSink {
 
 /// Collects the gradient of a leaf, in memory of its own or of a *sink* that backward writes
 /// straight into. Hooks fire once in each backward that reaches the leaf, when its gradient is
-/// final; they may change it, replace it or clear it.
+/// final; they may change it, replace it or clear it. The hooks of Tensor::register_hook come
+/// first: while there are such, what a backward contributes is collected apart and added once they
+/// saw it.
 class LeafNode final : public Node {
  public:
   /// Called with the leaf whose gradient has just become final, on the thread that runs backward.
@@ -106,6 +108,8 @@ class LeafNode final : public Node {
   void commit(const Tensor& written);
   /// Fires the hooks, then tells the sink.
   void finish();
+  /// Forgets what a backward that failed has contributed but not added.
+  void drop_collected() noexcept { collected_ = Tensor(); }
 
   std::span<Edge> edges() noexcept override { return {}; }
   std::span<Tensor> gradients() noexcept override { return {}; }
@@ -120,10 +124,14 @@ class LeafNode final : public Node {
     check_fits(tensor.shape(), tensor.options(), what);
   }
   Tensor memory_of(GradientSink& sink, std::size_t key) const;
+  bool collects() const noexcept;
+  void collect(Tensor contribution);
+  void add(Tensor contribution);
 
   Shape shape_;
   TensorOptions options_;
   Tensor gradient_;
+  Tensor collected_;  // of the backward that runs, for the hooks of the tensor
   GradientSink* sink_ = nullptr;
   std::size_t sink_key_ = 0;
   bool frozen_ = false;

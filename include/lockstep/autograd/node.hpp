@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 
 namespace lockstep::autograd {
 
+class GradientHooks;
 class InputGradients;
 class Node;
 
@@ -47,6 +49,11 @@ class Node : public RefCounted, public SlabAllocated {
   /// True for nodes that collect the gradient of a leaf.
   virtual bool is_leaf() const noexcept { return false; }
 
+  /// The hooks of users on the node's outputs; null until there is one.
+  GradientHooks* hooks() const noexcept { return hooks_.get(); }
+  /// The same as a list to add to.
+  const std::shared_ptr<GradientHooks>& make_hooks();
+
  protected:
   explicit Node(std::string_view name) noexcept;
   /// Iterative, so that dropping a chain of a million ops does not overflow the stack.
@@ -62,6 +69,7 @@ class Node : public RefCounted, public SlabAllocated {
   GraphTag tag_ : 31;          // of the scope that recorded it
   GraphTag released_ : 1 = 0;
   Node* next_dead_ = nullptr;
+  std::shared_ptr<GradientHooks> hooks_;
 };
 
 /// The node of a tensor that requires a gradient; null otherwise.

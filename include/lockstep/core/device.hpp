@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string_view>
 
 /// @file
 /// Where a tensor's memory lives.
@@ -15,6 +16,13 @@ enum class DeviceType : std::uint8_t { cpu, cuda };
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::int16_t index = 0;
+
+  /// The host.
+  constexpr Device() = default;
+  /// One processor of a kind.
+  constexpr Device(DeviceType kind, std::int16_t number = 0) : type(kind), index(number) {}
+  /// From "cpu", "cuda" (the first one) or "cuda:1". @throws InvalidArgument for other texts.
+  explicit Device(std::string_view text);
 
   /// True for the host processor.
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }

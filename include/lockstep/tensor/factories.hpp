@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -12,6 +13,14 @@
 /// Functions that create tensors.
 
 namespace lockstep {
+
+/// What else than TensorOptions may follow a shape: a dtype, on the CPU, or a device, in f32.
+template <class T>
+concept TensorOption = std::same_as<T, DType> || std::same_as<T, Device>;
+
+/// The options that one of them stands for.
+constexpr TensorOptions options_with(DType dtype) { return {.dtype = dtype}; }
+constexpr TensorOptions options_with(Device device) { return {.device = device}; }
 
 /// Uninitialised, contiguous. @throws InvalidArgument for a bad shape, OutOfMemory.
 Tensor empty(const Shape& shape, TensorOptions options = {});
@@ -42,6 +51,31 @@ Tensor randn(const Shape& shape, TensorOptions options = {},
              Generator& generator = default_generator());
 /// A scalar: no dimensions, one element.
 Tensor scalar(double value, TensorOptions options = {});
+
+/// Uninitialised, of a dtype or on a device.
+Tensor empty(const Shape& shape, TensorOption auto option) {
+  return empty(shape, options_with(option));
+}
+/// All elements equal to `value`, of a dtype or on a device.
+Tensor full(const Shape& shape, double value, TensorOption auto option) {
+  return full(shape, value, options_with(option));
+}
+/// All elements 0, of a dtype or on a device.
+Tensor zeros(const Shape& shape, TensorOption auto option) {
+  return zeros(shape, options_with(option));
+}
+/// All elements 1, of a dtype or on a device.
+Tensor ones(const Shape& shape, TensorOption auto option) {
+  return ones(shape, options_with(option));
+}
+/// Uniform over [0, 1), of a dtype or on a device.
+Tensor rand(const Shape& shape, TensorOption auto option) {
+  return rand(shape, options_with(option));
+}
+/// Standard normal, of a dtype or on a device.
+Tensor randn(const Shape& shape, TensorOption auto option) {
+  return randn(shape, options_with(option));
+}
 
 /// A view of memory that the caller keeps alive, contiguous; or that `owner` keeps alive.
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {},

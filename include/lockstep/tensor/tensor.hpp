@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/dtype.hpp"
+#include "lockstep/tensor/hook_handle.hpp"
 #include "lockstep/tensor/tensor_impl.hpp"
 
 /// @file
@@ -88,8 +91,14 @@ class Tensor {
   /// Waits for the device.
   template <class T>
   std::vector<T> to_vector() const;
-  /// The only element as double. Waits for the device. @throws InvalidArgument unless numel is 1.
-  double item() const;
+  /// The only element, converted to T (any element type). Waits for the device.
+  /// @throws InvalidArgument unless numel is 1.
+  template <class T = double>
+  T item() const {
+    T value;
+    copy_item(dtype_of<T>, &value);
+    return value;
+  }
 
   /// The impl. @throws InvalidArgument for an undefined tensor.
   TensorImpl& impl() const {
@@ -120,6 +129,24 @@ class Tensor {
   /// @param gradient this tensor's own gradient; may be left out for a single element (then 1).
   /// @param retain_graph keep what backward needs, so that it can run again.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+  /// Calls `hook(gradient)` in each backward that computes this tensor's gradient, once that is
+  /// complete; what it returns, if anything, takes the gradient's place. A leaf's hook sees what
+  /// this backward adds, before `grad()` and the reducer of data parallelism do. A hook that holds
+  /// this tensor keeps the graph alive. Recording is off while it runs.
+  /// @param hook takes `const Tensor&`, returns Tensor (undefined: keep the gradient) or nothing.
+  /// @return to remove the hook by; it stays if the handle is dropped.
+  /// @throws InvalidArgument if the tensor requires no gradient; backward throws it for a result
+  /// of another shape, dtype or device than the gradient.
+  template <class Hook>
+  HookHandle register_hook(Hook hook) const {
+    if constexpr (std::is_void_v<std::invoke_result_t<Hook&, const Tensor&>>)
+      return add_hook([hook = std::move(hook)](const Tensor& gradient) mutable {
+        hook(gradient);
+        return Tensor();
+      });
+    else
+      return add_hook(std::move(hook));
+  }
   /// The same array outside the graph.
   Tensor detach() const;
   /// Makes all handles of this leaf refer to the array of `value`: how a module moves its
@@ -143,6 +170,8 @@ class Tensor {
   /// Another shape over the same elements: a view where strides allow, else a copy. One extent may
   /// be -1. @throws InvalidArgument if the number of elements differs.
   Tensor reshape(Shape shape) const;
+  /// As `reshape`, but never a copy. @throws InvalidArgument where only a copy could do.
+  Tensor view(Shape shape) const;
   /// Joins dimensions `start` to `end`, both included.
   Tensor flatten(std::int64_t start = 0, std::int64_t end = -1) const;
   /// Dimensions in another order.
@@ -154,12 +183,23 @@ class Tensor {
   Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
   /// One index of a dimension, which disappears.
   Tensor select(std::int64_t dim, std::int64_t index) const;
+  /// One index of the first dimension, which disappears.
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  /// `length` indices of a dimension, from `start` on. @throws InvalidArgument beyond its extent.
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  /// The elements whose indices in two dimensions differ by `offset` (second minus first); they
+  /// become the last dimension, in the place of those two.
+  Tensor diagonal(std::int64_t offset = 0, std::int64_t dim1 = 0, std::int64_t dim2 = 1) const;
   /// Repeats dimensions of extent 1 without copying; -1 keeps an extent.
   Tensor expand(Shape shape) const;
   /// Inserts a dimension of extent 1.
   Tensor unsqueeze(std::int64_t dim) const;
   /// Removes a dimension of extent 1; others stay.
   Tensor squeeze(std::int64_t dim) const;
+  /// Removes all dimensions of extent 1.
+  Tensor squeeze() const;
+  /// A matrix transposed; fewer dimensions stay. @throws InvalidArgument for more than two.
+  Tensor t() const;
   /// @}
 
   /// @name Copies (differentiable)
@@ -186,11 +226,77 @@ class Tensor {
   /// A copy in page-locked host memory (itself if it is there). Not recorded.
   /// @throws InvalidArgument for a tensor on a GPU, Unsupported without a GPU.
   Tensor pin_memory() const;
-  /// Sum over the given dimensions, or over all.
+  /// @}
+
+  /// @name Ops as members
+  /// Each is the function of its name, with this tensor as the first operand.
+  /// @{
+
+  /// `lockstep::abs`.
+  Tensor abs() const;
+  /// `lockstep::clamp`.
+  Tensor clamp(double low, double high) const;
+  /// `lockstep::exp`.
+  Tensor exp() const;
+  /// `lockstep::log`.
+  Tensor log() const;
+  /// `lockstep::pow`.
+  Tensor pow(double exponent) const;
+  /// `lockstep::relu`.
+  Tensor relu() const;
+  /// `lockstep::round`.
+  Tensor round() const;
+  /// `lockstep::sigmoid`.
+  Tensor sigmoid() const;
+  /// `lockstep::sqrt`.
+  Tensor sqrt() const;
+  /// `lockstep::square`.
+  Tensor square() const;
+  /// `lockstep::tanh`.
+  Tensor tanh() const;
+  /// `lockstep::softmax`.
+  Tensor softmax(std::int64_t dim) const;
+  /// `lockstep::log_softmax`.
+  Tensor log_softmax(std::int64_t dim) const;
+  /// `lockstep::eq`.
+  Tensor eq(const Tensor& other) const;
+  Tensor eq(double value) const;
+  /// `lockstep::ne`.
+  Tensor ne(const Tensor& other) const;
+  Tensor ne(double value) const;
+  /// `lockstep::masked_fill`.
+  Tensor masked_fill(const Tensor& mask, double value) const;
+  /// `lockstep::gather`.
+  Tensor gather(std::int64_t dim, const Tensor& index) const;
+  /// `lockstep::index_select`.
+  Tensor index_select(std::int64_t dim, const Tensor& index) const;
+  /// `lockstep::sum`.
   Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
-  /// Mean over the given dimensions, or over all.
+  /// `lockstep::mean`.
   Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
-  /// Matrix product; see `lockstep::matmul`.
+  /// `lockstep::var`.
+  Tensor var(const Dims& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  /// `lockstep::norm`.
+  Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
+  /// `lockstep::any`.
+  Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+  /// `lockstep::all`.
+  Tensor all(const Dims& dims = {}, bool keepdim = false) const;
+  /// `lockstep::max`.
+  Tensor max() const;
+  std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
+  /// `lockstep::min`.
+  Tensor min() const;
+  std::pair<Tensor, Tensor> min(std::int64_t dim, bool keepdim = false) const;
+  /// `lockstep::argmax`.
+  Tensor argmax() const;
+  Tensor argmax(std::int64_t dim, bool keepdim = false) const;
+  /// `lockstep::argmin`.
+  Tensor argmin() const;
+  Tensor argmin(std::int64_t dim, bool keepdim = false) const;
+  /// `lockstep::cumsum`.
+  Tensor cumsum(std::int64_t dim) const;
+  /// `lockstep::matmul`.
   Tensor matmul(const Tensor& other) const;
   /// @}
 
@@ -205,8 +311,24 @@ class Tensor {
   Tensor& add_(const Tensor& other, double alpha = 1.0);
   /// this *= other, broadcast to this shape. Returns itself.
   Tensor& mul_(const Tensor& other);
+  /// this += value. Returns itself. Integer dtypes take whole numbers only, here and below.
+  Tensor& add_(double value);
+  /// this -= alpha * other, broadcast to this shape. Returns itself.
+  Tensor& sub_(const Tensor& other, double alpha = 1.0);
+  /// this -= value. Returns itself.
+  Tensor& sub_(double value);
   /// this *= value. Returns itself.
   Tensor& mul_(double value);
+  /// this /= other, broadcast to this shape. Returns itself. Integers divide towards zero.
+  Tensor& div_(const Tensor& other);
+  /// this /= value. Returns itself. @throws Unsupported for integers: quotients are floating.
+  Tensor& div_(double value);
+  /// this = value where `mask` (bool, broadcast to this shape) is true. Returns itself.
+  Tensor& masked_fill_(const Tensor& mask, double value);
+  /// Uniform over [low, high), drawn from the default generator. Returns itself.
+  Tensor& uniform_(double low = 0.0, double high = 1.0);
+  /// Normal, drawn from the default generator. Returns itself.
+  Tensor& normal_(double mean = 0.0, double deviation = 1.0);
   /// this = other, broadcast, converted and moved between devices. Returns itself.
   /// @param non_blocking as of `to(Device)`; into host memory that is not pinned it waits all the
   /// same.
@@ -215,12 +337,34 @@ class Tensor {
   Tensor& fill_(double value);
   /// Sets all elements to zero. Returns itself.
   Tensor& zero_() { return fill_(0.0); }
+  /// `add_`.
+  template <class Operand>
+  Tensor& operator+=(const Operand& operand) {
+    return add_(operand);
+  }
+  /// `sub_`.
+  template <class Operand>
+  Tensor& operator-=(const Operand& operand) {
+    return sub_(operand);
+  }
+  /// `mul_`.
+  template <class Operand>
+  Tensor& operator*=(const Operand& operand) {
+    return mul_(operand);
+  }
+  /// `div_`.
+  template <class Operand>
+  Tensor& operator/=(const Operand& operand) {
+    return div_(operand);
+  }
   /// @}
 
  private:
   [[noreturn]] static void throw_undefined();
   void check_type(DType wanted) const;
   void check_flat() const;
+  void copy_item(DType dtype, void* to) const;
+  HookHandle add_hook(std::function<Tensor(const Tensor&)> hook) const;
 
   IntrusivePtr<TensorImpl> impl_;
 };

@@ -38,12 +38,8 @@ void where(void* out, const void* condition, const void* a, const void* b, std::
 }  // namespace
 
 void fill_compare(Loops& loops) {
-  add_op<CompareOp::equal>(loops);
-  add_op<CompareOp::not_equal>(loops);
-  add_op<CompareOp::less>(loops);
-  add_op<CompareOp::less_equal>(loops);
-  add_op<CompareOp::greater>(loops);
-  add_op<CompareOp::greater_equal>(loops);
+#define LOCKSTEP_COMPARE_OP(name, ...) add_op<CompareOp::name>(loops);
+#include "functional/ops.def"
   loops.where[0] = where<std::uint8_t>;
   loops.where[1] = where<std::uint16_t>;
   loops.where[2] = where<std::uint32_t>;

@@ -114,13 +114,9 @@ void add_op(Loops& loops) {
 
 template <class T>
 void add_type(Loops& loops) {
-  add_op<ReduceOp::sum, T>(loops);
-  add_op<ReduceOp::amax, T>(loops);
-  add_op<ReduceOp::amin, T>(loops);
-  if constexpr (!std::is_same_v<T, std::int64_t>) {
-    add_op<ReduceOp::mean, T>(loops);
-    add_op<ReduceOp::square_sum, T>(loops);
-  }
+#define LOCKSTEP_REDUCE_OP(name, integers, ...) \
+  if constexpr (integers || !std::is_same_v<T, std::int64_t>) add_op<ReduceOp::name, T>(loops);
+#include "functional/ops.def"
 }
 
 }  // namespace

@@ -35,6 +35,13 @@ inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, b);
 }
 
+/// @throws InvalidArgument unless an index is i64 and on the device of what it indexes.
+inline void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
+  check_same_device(op, x, index);
+  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, op, ": the index has dtype ",
+                 index.dtype(), ", it must be i64");
+}
+
 /// @throws Unsupported for a dtype that the op does not take: for ops composed of others.
 inline void check_operand(const OpDescriptor& op, const Tensor& x) {
   const Tensor* const operands[] = {&x};

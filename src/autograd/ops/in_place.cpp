@@ -4,6 +4,7 @@
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "tensor/overlap.hpp"
+#include "tensor/random_draw.hpp"
 
 namespace lockstep {
 namespace autograd {
@@ -60,6 +61,30 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
       stream_of(self));
 }
 
+/// this = op(this) with the constants that `value` became.
+void in_place(UnaryOp op, std::string_view name, const Tensor& self, double value,
+              OpConstants constants) {
+  LOCKSTEP_CHECK(self.dtype() != DType::boolean, Unsupported, name,
+                 ": dtype bool has no arithmetic; convert with to(dtype)");
+  LOCKSTEP_CHECK(is_floating(self.dtype()) || value == std::floor(value), InvalidArgument, name,
+                 ": dtype ", self.dtype(), " takes whole numbers, got ", value,
+                 "; the result of to(lockstep::DType::f32) takes all");
+  check_written_once(name, self);
+  begin_write(name, self);
+  backend_of(self).elementwise.unary(
+      {.op = op, .y = self.view(), .x = self.view(), .constants = constants}, stream_of(self));
+}
+
+/// this = what `draw` writes into an array of its shape.
+template <class Draw>
+void redraw(std::string_view name, Tensor& self, const Draw& draw) {
+  begin_write(name, self);
+  const Tensor drawn = empty(self.shape(), self.options());
+  const RandomDraw place(default_generator(), stream_of(drawn));
+  draw(drawn.view(), place.place(), stream_of(drawn));
+  no_grad([&] { self.copy_(drawn); });
+}
+
 void copy_bytes(const Tensor& to, const Tensor& from, StreamRef stream) {
   device_runtime(stream.device.type).copy(to.data_ptr(), from.data_ptr(), to.nbytes(), stream);
 }
@@ -110,24 +135,76 @@ Tensor& Tensor::add_(const Tensor& other, double alpha) {
   return *this;
 }
 
+Tensor& Tensor::add_(double value) {
+  in_place(UnaryOp::affine, "add_", *this, value, {.alpha = 1.0, .beta = value});
+  return *this;
+}
+
+Tensor& Tensor::sub_(const Tensor& other, double alpha) {
+  in_place(BinaryOp::sub, "sub_", *this, other, alpha);
+  return *this;
+}
+
+Tensor& Tensor::sub_(double value) {
+  in_place(UnaryOp::affine, "sub_", *this, value, {.alpha = 1.0, .beta = -value});
+  return *this;
+}
+
 Tensor& Tensor::mul_(const Tensor& other) {
   in_place(BinaryOp::mul, "mul_", *this, other, 1.0);
   return *this;
 }
 
 Tensor& Tensor::mul_(double value) {
-  check_operand(traits(BinaryOp::mul), *this);
-  check_written_once("mul_", *this);
-  LOCKSTEP_CHECK(is_floating(dtype()) || value == std::floor(value), InvalidArgument,
-                 "mul_: dtype ", dtype(), " takes whole numbers, got ", value,
-                 "; the result of to(lockstep::DType::f32) takes all");
-  begin_write("mul_", *this);
   // Adding -0.0 changes nothing; +0.0 would turn -0.0 into +0.0.
-  backend_of(*this).elementwise.unary({.op = UnaryOp::affine,
-                                       .y = view(),
-                                       .x = view(),
-                                       .constants = {.alpha = value, .beta = -0.0}},
+  in_place(UnaryOp::affine, "mul_", *this, value, {.alpha = value, .beta = -0.0});
+  return *this;
+}
+
+Tensor& Tensor::div_(const Tensor& other) {
+  in_place(BinaryOp::div, "div_", *this, other, 1.0);
+  return *this;
+}
+
+Tensor& Tensor::div_(double value) {
+  LOCKSTEP_CHECK(is_floating(dtype()), Unsupported, "div_: quotients of dtype ", dtype(),
+                 " by a number are floating; use the result of x / value");
+  in_place(UnaryOp::div_scalar, "div_", *this, value, {.alpha = value});
+  return *this;
+}
+
+Tensor& Tensor::masked_fill_(const Tensor& mask, double value) {
+  check_same_device("masked_fill_", *this, mask);
+  LOCKSTEP_CHECK(mask.dtype() == DType::boolean, InvalidArgument,
+                 "masked_fill_: the mask has dtype ", mask.dtype(), ", it must be bool");
+  check_broadcasts_into("masked_fill_", *this, mask);
+  check_written_once("masked_fill_", *this);
+  check_not_overwritten("masked_fill_", *this, broadcast_view(mask, shape()));
+  begin_write("masked_fill_", *this);
+  const Tensor filling = scalar(value, options());
+  backend_of(*this).elementwise.where({.out = view(),
+                                       .condition = broadcast_view(mask, shape()),
+                                       .a = broadcast_view(filling, shape()),
+                                       .b = view()},
                                       stream_of(*this));
+  return *this;
+}
+
+Tensor& Tensor::uniform_(double low, double high) {
+  LOCKSTEP_CHECK(low <= high, InvalidArgument, "uniform_: low ", low, " is above high ", high);
+  redraw("uniform_", *this,
+         [&](const ArrayView& to, kernels::RandomPlace random, StreamRef stream) {
+           backend_of(*this).random.uniform({.out = to, .low = low, .high = high, .random = random},
+                                            stream);
+         });
+  return *this;
+}
+
+Tensor& Tensor::normal_(double mean, double deviation) {
+  redraw("normal_", *this, [&](const ArrayView& to, kernels::RandomPlace random, StreamRef stream) {
+    backend_of(*this).random.normal(
+        {.out = to, .mean = mean, .deviation = deviation, .random = random}, stream);
+  });
   return *this;
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/autograd/ops/loss.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"

@@ -130,8 +130,6 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return broadcast_product(a, b);
 }
 
-Tensor Tensor::matmul(const Tensor& other) const { return lockstep::matmul(*this, other); }
-
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
   const OpCall call(ops::linear, x_in, weight_in, bias_in);
   const Tensor& x = call[0];

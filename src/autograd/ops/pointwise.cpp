@@ -81,18 +81,6 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
                      });
 }
 
-Tensor compare(CompareOp op, const OpDescriptor& descriptor, const Tensor& a_in,
-               const Tensor& b_in) {
-  const OpCall call(descriptor, a_in, b_in);
-  const Tensor &a = call[0], &b = call[1];
-  const Shape shape = broadcast_shapes(a.shape(), b.shape());
-  Tensor out = empty(shape, {DType::boolean, a.device()});
-  backend_of(a).elementwise.compare(
-      {.op = op, .out = out.view(), .a = broadcast_view(a, shape), .b = broadcast_view(b, shape)},
-      stream_of(a));
-  return out;
-}
-
 }  // namespace
 
 Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
@@ -118,6 +106,11 @@ Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
 
 Tensor neg(const Tensor& x) { return unary(UnaryOp::neg, x); }
 Tensor abs(const Tensor& x) { return unary(UnaryOp::abs, x); }
+Tensor sign(const Tensor& x) { return unary(UnaryOp::sign, x); }
+Tensor floor(const Tensor& x) { return unary(UnaryOp::floor, x); }
+Tensor ceil(const Tensor& x) { return unary(UnaryOp::ceil, x); }
+Tensor round(const Tensor& x) { return unary(UnaryOp::round, x); }
+Tensor trunc(const Tensor& x) { return unary(UnaryOp::trunc, x); }
 Tensor square(const Tensor& x) { return unary(UnaryOp::square, x); }
 Tensor sqrt(const Tensor& x) { return unary(UnaryOp::sqrt, x); }
 Tensor rsqrt(const Tensor& x) { return unary(UnaryOp::rsqrt, x); }
@@ -206,17 +199,6 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
                        if (inputs.wanted(1))
                          inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
                      });
-}
-
-Tensor eq(const Tensor& a, const Tensor& b) { return compare(CompareOp::equal, ops::eq, a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare(CompareOp::not_equal, ops::ne, a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare(CompareOp::less, ops::lt, a, b); }
-Tensor le(const Tensor& a, const Tensor& b) {
-  return compare(CompareOp::less_equal, ops::le, a, b);
-}
-Tensor gt(const Tensor& a, const Tensor& b) { return compare(CompareOp::greater, ops::gt, a, b); }
-Tensor ge(const Tensor& a, const Tensor& b) {
-  return compare(CompareOp::greater_equal, ops::ge, a, b);
 }
 
 }  // namespace lockstep

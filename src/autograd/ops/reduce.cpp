@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
@@ -95,6 +97,14 @@ Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t
   return finish(y, x, {d}, keepdim);
 }
 
+/// What stands at positions along a dimension, and the positions.
+std::pair<Tensor, Tensor> with_values(const Tensor& x, const Tensor& kept, std::int64_t dim,
+                                      bool keepdim) {
+  const Tensor values = gather(x, dim, kept);
+  if (keepdim) return {values, kept};
+  return {values.squeeze(dim), kept.squeeze(dim)};
+}
+
 }  // namespace
 
 namespace autograd {
@@ -118,11 +128,25 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return linear_reduction(ReduceOp::mean, ops::mean, x, dims, keepdim);
 }
 
-Tensor Tensor::sum(const Dims& dims, bool keepdim) const {
-  return lockstep::sum(*this, dims, keepdim);
-}
-Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
-  return lockstep::mean(*this, dims, keepdim);
+Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
+  const OpCall call(ops::prod, x_in);
+  const Tensor& x = call[0];
+  const Shape kept = kept_shape(x.shape(), dims);
+  Tensor y = reduce_kept(ReduceOp::prod, x, kept, sum_dtype(x.dtype()));
+  if (call.recording())
+    y = call.record(y, [x = SavedTensor(x), kept](const Tensor& dy, InputGradients& inputs) {
+      // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
+      const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
+      const Tensor is_zero = wide == 0.0;
+      const Tensor safe = masked_fill(wide, is_zero, 1.0);
+      const Tensor others = reduce_kept(ReduceOp::prod, safe, kept, safe.dtype());
+      const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
+      const Tensor dropped =
+          logical_or(zeros_met > 1.0, logical_and(zeros_met == 1.0, logical_not(is_zero)));
+      const Tensor slope = masked_fill(div(others, safe), dropped, 0.0);
+      inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
+    });
+  return finish(y, x, dims, keepdim);
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -180,6 +204,25 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
   return arg_extreme(ops::argmin, x, dim, false, keepdim);
 }
 
+Tensor argmax(const Tensor& x) { return argmax(x.reshape({-1}), 0); }
+Tensor argmin(const Tensor& x) { return argmin(x.reshape({-1}), 0); }
+
+Tensor max(const Tensor& x) { return amax(x); }
+Tensor min(const Tensor& x) { return amin(x); }
+std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return with_values(x, argmax(x, dim, true), dim, keepdim);
+}
+std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return with_values(x, argmin(x, dim, true), dim, keepdim);
+}
+
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  return sum(x.detach().to(DType::boolean), dims, keepdim) > 0.0;
+}
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  return sum(logical_not(x.detach()), dims, keepdim) == 0.0;
+}
+
 Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
   const OpCall call(ops::cumsum, x_in);
   const Tensor x = no_grad([&] { return call[0].to(sum_dtype(call[0].dtype())); });
@@ -193,23 +236,6 @@ Tensor cumsum(const Tensor& x_in, std::int64_t dim) {
                                     stream_of(dy));
     inputs.set(0, std::move(dx));
   });
-}
-
-std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim) {
-  check_operand(ops::topk, x);
-  const int d = wrap_dim(dim, x.dim());
-  LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, "topk: k = ", k, " is outside [0, ",
-                 x.shape()[d], "], the dimension's extent");
-  const Tensor rows = no_grad([&] { return x.detach().transpose(d, -1).contiguous(); });
-  Shape shape = rows.shape();
-  shape.back() = k;
-  const Tensor values = empty(shape, x.options());
-  const Tensor indices = empty(shape, {DType::i64, x.device()});
-  backend_of(x).reduction.topk(
-      {.values = values.view(), .indices = indices.view(), .in = rows.view(), .k = k},
-      stream_of(x));
-  const Tensor positions = indices.transpose(d, -1).contiguous();
-  return {gather(x, d, positions), positions};
 }
 
 }  // namespace lockstep

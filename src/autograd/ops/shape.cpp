@@ -34,12 +34,6 @@ Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_
   });
 }
 
-void check_index(std::string_view op, const Tensor& x, const Tensor& index) {
-  check_same_device(op, x, index);
-  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, op, ": the index has dtype ",
-                 index.dtype(), ", it must be i64");
-}
-
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {

@@ -19,12 +19,6 @@ Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape&
       y, [backward](const Tensor& dy, InputGradients& inputs) { inputs.set(0, backward(dy)); });
 }
 
-/// Records a copy of the operand, in whatever memory order or dtype: its gradient passes through.
-Tensor recorded_copy(const OpCall<1>& call, const Tensor& y) {
-  if (!call.recording()) return y;
-  return call.record(y, [](const Tensor& dy, InputGradients& inputs) { inputs.set(0, dy); });
-}
-
 void* offset_by(const Tensor& x, std::int64_t elements) {
   return static_cast<std::byte*>(x.data_ptr()) +
          elements * static_cast<std::int64_t>(size_of(x.dtype()));
@@ -86,16 +80,32 @@ std::optional<Strides> view_strides(const Shape& with_ones, const Strides& strid
   return result;
 }
 
+/// The same memory in another shape of as many elements; undefined where strides do not allow it.
+Tensor reshaped_view(const Tensor& x, const Shape& target) {
+  const auto strides =
+      x.is_contiguous() ? contiguous_strides(target) : view_strides(x.shape(), x.strides(), target);
+  if (!strides) return {};
+  return view_op(ops::reshape, x, x.data_ptr(), target, *strides,
+                 [from = x.shape()](const Tensor& dy) { return dy.reshape(from); });
+}
+
 }  // namespace
 
 Tensor Tensor::reshape(Shape wanted) const {
   const Shape target = infer_extent(wanted, numel());
   if (target == shape()) return *this;
-  const auto strides_now =
-      is_contiguous() ? contiguous_strides(target) : view_strides(shape(), strides(), target);
-  if (!strides_now) return contiguous().reshape(target);
-  return view_op(ops::reshape, *this, data_ptr(), target, *strides_now,
-                 [from = shape()](const Tensor& dy) { return dy.reshape(from); });
+  const Tensor seen = reshaped_view(*this, target);
+  return seen.defined() ? seen : contiguous().reshape(target);
+}
+
+Tensor Tensor::view(Shape wanted) const {
+  const Shape target = infer_extent(wanted, numel());
+  if (target == shape()) return *this;
+  const Tensor seen = reshaped_view(*this, target);
+  LOCKSTEP_CHECK(seen.defined(), InvalidArgument, "view: memory of shape ", shape(),
+                 " and strides ", strides(), " has no view of shape ", target,
+                 "; reshape() copies where it must");
+  return seen;
 }
 
 Tensor Tensor::flatten(std::int64_t start, std::int64_t end) const {
@@ -173,6 +183,39 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
   return slice(d, at, at + 1).reshape(without);
 }
 
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+  const std::int64_t extent = size(dim), first = start < 0 ? start + extent : start;
+  LOCKSTEP_CHECK(first >= 0 && length >= 0 && first <= extent - length, InvalidArgument,
+                 "narrow: ", length, " elements from ", start, " on are not within dimension ", dim,
+                 " of shape ", shape());
+  return slice(dim, first, first + length);
+}
+
+Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
+  const int d1 = wrap_dim(dim1, dim()), d2 = wrap_dim(dim2, dim());
+  LOCKSTEP_CHECK(d1 != d2, InvalidArgument, "diagonal: dimension ", d1, " of shape ", shape(),
+                 " is named twice");
+  const std::int64_t first1 = std::max<std::int64_t>(-offset, 0);
+  const std::int64_t first2 = std::max<std::int64_t>(offset, 0);
+  const std::int64_t length =
+      std::max<std::int64_t>(0, std::min(shape()[d1] - first1, shape()[d2] - first2));
+  Shape kept = shape();
+  Strides kept_strides = strides();
+  for (const int d : {std::max(d1, d2), std::min(d1, d2)}) {
+    kept.erase(d);
+    kept_strides.erase(d);
+  }
+  kept.push_back(length);
+  kept_strides.push_back(strides()[d1] + strides()[d2]);
+  const std::int64_t start = length == 0 ? 0 : first1 * strides()[d1] + first2 * strides()[d2];
+  return view_op(ops::diagonal, *this, offset_by(*this, start), kept, kept_strides,
+                 [from = shape(), offset, d1, d2](const Tensor& dy) {
+                   Tensor dx = zeros(from, dy.options());
+                   dx.diagonal(offset, d1, d2).copy_(dy);
+                   return dx;
+                 });
+}
+
 Tensor Tensor::expand(Shape wanted) const {
   const int lead = wanted.size() - dim();
   for (int i = 0; i < wanted.size(); ++i)
@@ -197,51 +240,17 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
   return reshape(without);
 }
 
-Tensor Tensor::clone() const {
-  const OpCall call(ops::clone, *this);
-  Tensor y = empty(shape(), options());
-  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
-  return recorded_copy(call, y);
+Tensor Tensor::squeeze() const {
+  Shape without;
+  for (const std::int64_t extent : shape())
+    if (extent != 1) without.push_back(extent);
+  return reshape(without);
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
-
-Tensor Tensor::channels_last() const {
-  if (is_channels_last()) return *this;
-  const OpCall call(ops::channels_last, *this);
-  Tensor y = empty_strided(shape(), channels_last_strides(shape()), options());
-  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
-  return recorded_copy(call, y);
-}
-
-Tensor Tensor::to(DType wanted) const {
-  if (wanted == dtype()) return *this;
-  const OpCall call(ops::to, *this);
-  Tensor y = is_channels_last() ? empty_strided(shape(), strides(), {wanted, device()})
-                                : empty(shape(), {wanted, device()});
-  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
-  return is_floating(wanted) ? recorded_copy(call, y) : y;
-}
-
-Tensor Tensor::to(Device wanted, bool non_blocking) const {
-  if (wanted == device()) return *this;
-  const OpCall call(ops::to, *this);
-  Tensor y = wanted.is_cpu() && non_blocking ? empty_pinned(shape(), dtype())
-                                             : empty(shape(), {dtype(), wanted});
-  no_grad([&] { y.copy_(*this, non_blocking); });
-  if (!call.recording()) return y;
-  return call.record(y, [from = device()](const Tensor& dy, InputGradients& inputs) {
-    inputs.set(0, dy.to(from));
-  });
-}
-
-Tensor Tensor::pin_memory() const {
-  LOCKSTEP_CHECK(device().is_cpu(), InvalidArgument, "pin_memory: the tensor is on ", device(),
-                 "; only memory of the host can be pinned");
-  if (is_pinned()) return *this;
-  Tensor y = empty_pinned(shape(), dtype());
-  backend_of(*this).elementwise.copy({.out = y.view(), .in = view()}, stream_of(*this));
-  return y;
+Tensor Tensor::t() const {
+  LOCKSTEP_CHECK(dim() <= 2, InvalidArgument, "t: a tensor of shape ", shape(),
+                 " is no matrix; use transpose() or permute()");
+  return dim() < 2 ? *this : transpose(0, 1);
 }
 
 }  // namespace lockstep

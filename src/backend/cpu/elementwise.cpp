@@ -14,9 +14,6 @@ namespace {
 
 using host::TileOperand;
 
-constexpr std::string_view compare_names[] = {"equal",      "not_equal", "less",
-                                              "less_equal", "greater",   "greater_equal"};
-
 template <class Loop>
 Loop require(Loop loop, std::string_view op, DType dtype) {
   LOCKSTEP_CHECK(loop, Unsupported, op, ": dtype ", dtype, " is not offered on device cpu");
@@ -108,7 +105,7 @@ void binary_backward(const kernels::BinaryBackwardArguments& a, StreamRef) {
 
 void compare(const kernels::CompareArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
-  const auto name = compare_names[static_cast<std::size_t>(arguments.op)];
+  const auto name = traits(arguments.op).name;
   LOCKSTEP_CHECK(out.dtype == DType::boolean && a.dtype == b.dtype, InvalidArgument, name,
                  ": needs operands of one dtype and a bool result, got ", a.dtype, ", ", b.dtype,
                  " and ", out.dtype);

@@ -7,21 +7,8 @@
 
 namespace lockstep::backend {
 
-kernels::ElementwiseKernels cpu_elementwise();
-kernels::RandomKernels cpu_random();
-kernels::ReductionKernels cpu_reduction();
-kernels::IndexKernels cpu_index();
-kernels::MultiTensorKernels cpu_multi_tensor();
-kernels::SoftmaxKernels cpu_softmax();
-kernels::CrossEntropyKernels cpu_cross_entropy();
-kernels::NormKernels cpu_norm();
-kernels::EmbeddingKernels cpu_embedding();
-kernels::RecurrentKernels cpu_recurrent();
-kernels::InterpolationKernels cpu_interpolation();
-kernels::GemmKernels cpu_gemm();
-kernels::ConvolutionKernels cpu_convolution();
-kernels::PoolingKernels cpu_pooling();
-kernels::BatchNormKernels cpu_batch_norm();
-kernels::AttentionKernels cpu_attention();
+#define LOCKSTEP_FAMILY(name, Table) kernels::Table cpu_##name();
+LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
+#undef LOCKSTEP_FAMILY
 
 }  // namespace lockstep::backend

@@ -1,7 +1,5 @@
 #include "arguments/reduction.hpp"
 
-#include <limits>
-
 #include "backend/cuda/families.hpp"
 #include "backend/cuda/scratch.hpp"
 #include "cuda/move.hpp"
@@ -12,12 +10,8 @@ namespace {
 
 /// What a reduction over no elements gives; no grid runs over them.
 void reduce_nothing(const kernels::ReduceArguments& a, StreamRef stream) {
-  LOCKSTEP_CHECK(a.op != ReduceOp::amax && a.op != ReduceOp::amin, InvalidArgument,
-                 a.op == ReduceOp::amax ? "amax" : "amin", " of no elements: shape ", a.in.shape);
-  if (a.accumulate) return;
-  const bool mean = a.op == ReduceOp::mean;
-  cuda_kernels::fill({.out = a.out, .value = mean ? std::numeric_limits<double>::quiet_NaN() : 0.0},
-                     stream);
+  const double value = traits(a.op).of_nothing(a.in.shape);
+  if (!a.accumulate) cuda_kernels::fill({.out = a.out, .value = value}, stream);
 }
 
 void reduce(const kernels::ReduceArguments& a, StreamRef stream) {

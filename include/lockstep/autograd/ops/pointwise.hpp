@@ -13,6 +13,16 @@ namespace lockstep {
 Tensor neg(const Tensor& x);
 /// |x|; gradient 0 at 0.
 Tensor abs(const Tensor& x);
+/// -1, 0 or 1; 0 for NaN. The gradient is 0, as those of the roundings below.
+Tensor sign(const Tensor& x);
+/// The largest whole number up to x. Integers stay, here as in the other roundings.
+Tensor floor(const Tensor& x);
+/// The smallest whole number from x on.
+Tensor ceil(const Tensor& x);
+/// The nearest whole number; halves go to the even one.
+Tensor round(const Tensor& x);
+/// The whole number next to x on the side of 0.
+Tensor trunc(const Tensor& x);
 /// x * x.
 Tensor square(const Tensor& x);
 /// Square root.
@@ -91,19 +101,6 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor pow(const Tensor& a, const Tensor& b);
 /// condition (bool) ? a : b, broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-
-/// a == b, elementwise, as bool. Not differentiable, like all comparisons.
-Tensor eq(const Tensor& a, const Tensor& b);
-/// a != b.
-Tensor ne(const Tensor& a, const Tensor& b);
-/// a < b.
-Tensor lt(const Tensor& a, const Tensor& b);
-/// a <= b.
-Tensor le(const Tensor& a, const Tensor& b);
-/// a > b.
-Tensor gt(const Tensor& a, const Tensor& b);
-/// a >= b.
-Tensor ge(const Tensor& a, const Tensor& b);
 
 /// Elementwise a + b, recorded.
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

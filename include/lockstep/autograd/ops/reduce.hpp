@@ -15,6 +15,8 @@ namespace lockstep {
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Arithmetic mean. Floating.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Product. Integers and bool give i64. The gradient is right where elements are 0, too.
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Largest element; ties share the gradient equally. @throws InvalidArgument where a dimension it
 /// goes over is empty.
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -32,9 +34,24 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 /// Position (i64) of the first smallest element along a dimension. Not differentiable.
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// Position (i64) of the first largest element of all, in row-major order.
+Tensor argmax(const Tensor& x);
+/// Position (i64) of the first smallest element of all, in row-major order.
+Tensor argmin(const Tensor& x);
+/// The largest element of all, as `amax`.
+Tensor max(const Tensor& x);
+/// The smallest element of all, as `amin`.
+Tensor min(const Tensor& x);
+/// The largest elements along a dimension and the positions (i64) of the first of each, which gets
+/// the whole gradient. NaN counts as the largest.
+std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// The smallest elements along a dimension and their positions, likewise; NaN comes first here too.
+std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// True (bool) where some element is not 0; false for no elements. Any dtype.
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// True (bool) where no element is 0, as for no elements. Any dtype.
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Running sum along a dimension. Integers and bool give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
-/// The k largest elements along a dimension, in falling order, and their positions (i64).
-std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1);
 
 }  // namespace lockstep

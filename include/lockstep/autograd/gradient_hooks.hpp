@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// The hooks of the tensors that one node made; users add them by Tensor::register_hook.
+
+namespace lockstep::autograd {
+
+/// A list of hooks, run in the order in which they were added.
+class GradientHooks {
+ public:
+  /// Gets a complete gradient; a defined result takes its place.
+  using Hook = std::function<Tensor(const Tensor&)>;
+
+  /// Adds a hook for one of the node's outputs and returns a number to remove it by.
+  std::uint64_t add(std::uint32_t output, Hook hook);
+  /// Removes a hook; unknown numbers are ignored.
+  void remove(std::uint64_t id) noexcept;
+  /// True if there is none.
+  bool empty() const noexcept { return hooks_.empty(); }
+  /// Lets the hooks see, and replace, the gradients of the node's outputs; undefined ones are left
+  /// out. @throws InvalidArgument for a result of another shape, dtype or device.
+  void run(std::span<Tensor> gradients);
+
+ private:
+  struct Entry {
+    std::uint64_t id;
+    std::uint32_t output;
+    std::shared_ptr<Hook> hook;  // shared: a hook may remove itself while it runs
+  };
+  std::vector<Entry> hooks_;
+  std::uint64_t next_id_ = 0;
+};
+
+}  // namespace lockstep::autograd

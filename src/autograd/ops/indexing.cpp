@@ -1,0 +1,114 @@
+#include "lockstep/autograd/ops/indexing.hpp"
+
+#include <cmath>
+
+#include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// The first elements along each dimension, not recorded.
+Tensor corner(Tensor x, const Shape& shape) {
+  const NoGradGuard no_recording;
+  for (int d = 0; d < shape.size(); ++d) x = x.narrow(d, 0, shape[d]);
+  return x;
+}
+
+/// The dtype in which what meets at one element is added: 16 bits would lose most of many terms.
+DType scatter_dtype(DType dtype) { return is_floating(dtype) ? statistics_dtype(dtype) : dtype; }
+
+void check_mask(const Tensor& x, const Tensor& mask) {
+  check_same_device("masked_fill", x, mask);
+  LOCKSTEP_CHECK(mask.dtype() == DType::boolean, InvalidArgument,
+                 "masked_fill: the mask has dtype ", mask.dtype(), ", it must be bool");
+}
+
+}  // namespace
+
+Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
+                   const Tensor& source_in) {
+  const OpCall call(ops::scatter_add, x_in, source_in);
+  const Tensor &x = call[0], &source = call[1];
+  check_index("scatter_add", x, index);
+  const int d = wrap_dim(dim, x.dim());
+  bool fits = index.dim() == x.dim() && source.dim() == x.dim();
+  for (int i = 0; fits && i < x.dim(); ++i)
+    fits = index.shape()[i] <= source.shape()[i] && (i == d || index.shape()[i] <= x.shape()[i]);
+  LOCKSTEP_CHECK(fits, InvalidArgument, "scatter_add: an index of shape ", index.shape(),
+                 " does not fit a source of ", source.shape(), " and a tensor of ", x.shape(),
+                 " along dimension ", d);
+  const NoGradGuard no_recording;
+  const DType wide = scatter_dtype(x.dtype());
+  const Tensor sums = wide == x.dtype() ? x.clone() : x.to(wide).contiguous();
+  const Tensor terms = corner(source, index.shape()).to(wide);
+  backend_of(x).index.scatter_add(
+      {.out = sums.view(), .in = terms.view(), .index = index.view(), .dim = d}, stream_of(x));
+  Tensor y = sums.to(x.dtype());
+  if (!call.recording()) return y;
+  return call.record(y, [d, index = SavedTensor(index), shape = source.shape()](
+                            const Tensor& dy, InputGradients& inputs) {
+    inputs.set(0, dy);
+    if (!inputs.wanted(1)) return;
+    const Tensor read = gather(dy, d, index.get());
+    if (read.shape() == shape) return inputs.set(1, read);
+    const Tensor dsource = zeros(shape, dy.options());
+    corner(dsource, read.shape()).copy_(read);
+    inputs.set(1, dsource);
+  });
+}
+
+Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
+                 double alpha) {
+  check_index("index_add", x, index);
+  const int d = wrap_dim(dim, x.dim());
+  Shape wanted = x.shape(), along = Dims::filled(x.dim(), 1);
+  wanted[d] = along[d] = index.numel();
+  LOCKSTEP_CHECK(index.dim() == 1 && source.shape() == wanted, InvalidArgument,
+                 "index_add: an index of shape ", index.shape(), " into ", x.shape(),
+                 " along dimension ", d, " needs one dimension and a source of shape ", wanted,
+                 ", got ", source.shape());
+  const Tensor terms = alpha == 1.0 ? source : mul(source, alpha);
+  return scatter_add(x, d, index.reshape(along).expand(wanted), terms);
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_mask(x, mask);
+  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument,
+                 "masked_fill: dtype ", x.dtype(), " takes whole numbers, got ", value,
+                 "; convert the tensor with to(lockstep::DType::f32)");
+  return where(mask, scalar(value, x.options()), x);
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
+  check_mask(x, mask);
+  LOCKSTEP_CHECK(value.dim() == 0, InvalidArgument, "masked_fill: the value has shape ",
+                 value.shape(), ", it must have no dimensions");
+  return where(mask, value, x);
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
+  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, "one_hot: the index has dtype ",
+                 index.dtype(), ", it must be i64");
+  const bool some = index.numel() > 0;
+  LOCKSTEP_CHECK(num_classes >= (some ? -1 : 0), InvalidArgument, "one_hot: ", num_classes,
+                 " classes for an index of shape ", index.shape(),
+                 "; give their number, or -1 where there is an index to find it by");
+  if (num_classes < 0) num_classes = max(index).item<std::int64_t>() + 1;
+  if (some && index.device().is_cpu()) {
+    const auto smallest = min(index).item<std::int64_t>(),
+               largest = max(index).item<std::int64_t>();
+    LOCKSTEP_CHECK(smallest >= 0 && largest < num_classes, InvalidArgument,
+                   "one_hot: indices from ", smallest, " to ", largest, " are not all in [0, ",
+                   num_classes, ")");
+  }
+  const Tensor classes = arange(num_classes, index.options());
+  return eq(index.unsqueeze(-1), classes).to(DType::i64);
+}
+
+}  // namespace lockstep

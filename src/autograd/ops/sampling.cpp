@@ -1,0 +1,63 @@
+#include "lockstep/autograd/ops/sampling.hpp"
+
+#include <limits>
+
+#include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/sort.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace autograd;
+
+/// Uniform over [0, 1) in steps of 2^-48: one word has too few for many categories.
+Tensor fine_uniform(const Shape& shape, TensorOptions options, Generator& generator) {
+  const Tensor coarse = rand(shape, options, generator), fine = rand(shape, options, generator);
+  return add(coarse, fine, 0x1p-24);
+}
+
+void check_shape(const Tensor& weights, std::int64_t num_samples, bool replacement) {
+  LOCKSTEP_CHECK(weights.dim() == 1 || weights.dim() == 2, InvalidArgument,
+                 "multinomial: weights of shape ", weights.shape(),
+                 "; they need one dimension, or two for rows");
+  const std::int64_t categories = weights.size(-1);
+  LOCKSTEP_CHECK(num_samples > 0 && categories > 0 && (replacement || num_samples <= categories),
+                 InvalidArgument, "multinomial: ", num_samples, " draws ",
+                 replacement ? "with" : "without", " replacement from ", categories, " categories");
+}
+
+void check_values(const Tensor& weights, std::int64_t num_samples, bool replacement) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  LOCKSTEP_CHECK(all(logical_and(weights >= 0.0, weights < infinity)).item<bool>(), InvalidArgument,
+                 "multinomial: a weight is negative, infinite or NaN");
+  const std::int64_t needed = replacement ? 1 : num_samples;
+  LOCKSTEP_CHECK(all(sum(weights > 0.0, {-1}) >= static_cast<double>(needed)).item<bool>(),
+                 InvalidArgument, "multinomial: a row has fewer than ", needed,
+                 " weights above 0, as many as must be drawn");
+}
+
+}  // namespace
+
+Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement,
+                   Generator& generator) {
+  const OpCall call(ops::multinomial, weights);
+  check_shape(weights, num_samples, replacement);
+  const NoGradGuard no_recording;
+  const Tensor w = weights.to(DType::f64);
+  if (w.device().is_cpu()) check_values(w, num_samples, replacement);
+  Shape shape = w.shape();
+  if (replacement) {
+    shape.back() = num_samples;
+    const Tensor sums = cumsum(w, -1), total = sums.narrow(-1, w.size(-1) - 1, 1);
+    // Below the total, so that what is found has a weight above 0.
+    return searchsorted(sums, fine_uniform(shape, w.options(), generator) * total, true);
+  }
+  // The order in which exponential clocks of these rates ring (Efraimidis and Spirakis 2006).
+  const Tensor ring = neg(log1p(neg(fine_uniform(shape, w.options(), generator))));
+  return topk(w / (ring + 1e-300), num_samples).second;
+}
+
+}  // namespace lockstep
