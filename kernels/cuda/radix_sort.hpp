@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "cuda/launch.hpp"
@@ -15,11 +16,12 @@ inline constexpr int digits = 1 << digit_bits;
 inline constexpr int sort_threads = 256;
 inline constexpr int keys_per_thread = 8;
 
-/// A key and where it stood.
+/// A key and where it stood. As wide as the key: lists are copied whole, padding would be
+/// undefined.
 template <class Key>
 struct Keyed {
   Key key;
-  std::uint32_t position;
+  std::conditional_t<sizeof(Key) == 8, std::int64_t, std::uint32_t> position;
 };
 
 inline std::int64_t sort_blocks(std::int64_t n) {

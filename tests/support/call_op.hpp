@@ -2,8 +2,8 @@
 
 #include "autograd/ops/common.hpp"
 #include "functional/op_list.hpp"
-#include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 
 /// @file
