@@ -42,10 +42,10 @@ TEST_F(ExamplesOnGpus, TrainGptLearnsAndSavesWhatTheCpuCanUse) {
 
 TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
   const auto waits_in = [](int steps) {
-    const auto result = run_command(
-        "LOCKSTEP_SIM_HOST_WAITS=1 " +
-            tiny_gpt("--device cuda --sample 0 --micro-batch 2 --steps " + std::to_string(steps)),
-        200);
+    const auto result =
+        run_command("LOCKSTEP_SIM_HOST_WAITS=1 " +
+                        tiny_gpt("--device cuda --micro-batch 2 --steps " + std::to_string(steps)),
+                    200);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return result.output;
   };
