@@ -46,12 +46,12 @@ void GradientHooks::run(std::span<Tensor> gradients) {
 HookHandle Tensor::add_hook(std::function<Tensor(const Tensor&)> hook) const {
   LOCKSTEP_CHECK(requires_grad(), InvalidArgument, "register_hook: the tensor of shape ", shape(),
                  " requires no gradient, so no hook would ever run");
-  const auto& hooks = autograd::node_of(*this)->make_hooks();
-  return {hooks, hooks->add(impl().output_index, std::move(hook))};
+  autograd::GradientHooks& hooks = autograd::node_of(*this)->make_hooks();
+  return {IntrusivePtr<RefCounted>(&hooks), hooks.add(impl().output_index, std::move(hook))};
 }
 
 void HookHandle::remove() noexcept {
-  if (const auto hooks = hooks_.lock()) hooks->remove(id_);
+  if (hooks_) static_cast<autograd::GradientHooks&>(*hooks_).remove(id_);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/macros.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -12,15 +13,20 @@ thread_local std::uint64_t next_sequence = 0;
 thread_local GraphTag current_tag = 0;
 thread_local PlaceId current_place = 0;
 thread_local Node* dead_nodes = nullptr;
-thread_local bool burying = false;
+thread_local bool deleting = false;
 }  // namespace
 
 Node::Node(std::string_view name) noexcept
     : place_(current_place), name_(name), sequence_(next_sequence++), tag_(current_tag) {}
 
-const std::shared_ptr<GradientHooks>& Node::make_hooks() {
-  if (!hooks_) hooks_ = std::make_shared<GradientHooks>();
-  return hooks_;
+GradientHooks& Node::make_hooks() {
+  if (!hooks_) hooks_ = make_intrusive<GradientHooks>().detach();
+  return *hooks_;
+}
+
+LOCKSTEP_COLD void Node::drop_hooks() noexcept {
+  const auto hooks = IntrusivePtr<GradientHooks>::adopt(hooks_);
+  hooks->clear();
 }
 
 GraphTag new_graph_tag() {
@@ -40,15 +46,18 @@ PlaceGuard::PlaceGuard(const Place& place) noexcept
 PlaceGuard::~PlaceGuard() { current_place = previous_; }
 
 void Node::destroy() noexcept {
-  // Deleting a node drops its operands' nodes, which come back here: queue them instead of
-  // recursing.
+  // Deleting a node, or dropping what its hooks hold, drops other nodes, which come back here:
+  // queue them instead of recursing.
+  const bool is_nested = std::exchange(deleting, true);
+  if (hooks_) [[unlikely]]
+    drop_hooks();
   next_dead_ = std::exchange(dead_nodes, this);
-  if (std::exchange(burying, true)) return;
+  if (is_nested) return;
   while (Node* node = dead_nodes) {
     dead_nodes = node->next_dead_;
     delete node;
   }
-  burying = false;
+  deleting = false;
 }
 
 }  // namespace lockstep::autograd

@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -13,8 +15,9 @@
 
 namespace lockstep::autograd {
 
-/// A list of hooks, run in the order in which they were added.
-class GradientHooks {
+/// A list of hooks, run in the order in which they were added. Handles of hooks may outlive the
+/// node: then it is empty.
+class GradientHooks final : public RefCounted {
  public:
   /// Gets a complete gradient; a defined result takes its place.
   using Hook = std::function<Tensor(const Tensor&)>;
@@ -23,6 +26,8 @@ class GradientHooks {
   std::uint64_t add(std::uint32_t output, Hook hook);
   /// Removes a hook; unknown numbers are ignored.
   void remove(std::uint64_t id) noexcept;
+  /// Removes all.
+  void clear() noexcept { std::exchange(hooks_, {}); }
   /// True if there is none.
   bool empty() const noexcept { return hooks_.empty(); }
   /// Lets the hooks see, and replace, the gradients of the node's outputs; undefined ones are left

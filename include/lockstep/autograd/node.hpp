@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
@@ -50,9 +49,9 @@ class Node : public RefCounted, public SlabAllocated {
   virtual bool is_leaf() const noexcept { return false; }
 
   /// The hooks of users on the node's outputs; null until there is one.
-  GradientHooks* hooks() const noexcept { return hooks_.get(); }
+  GradientHooks* hooks() const noexcept { return hooks_; }
   /// The same as a list to add to.
-  const std::shared_ptr<GradientHooks>& make_hooks();
+  GradientHooks& make_hooks();
 
  protected:
   explicit Node(std::string_view name) noexcept;
@@ -61,6 +60,8 @@ class Node : public RefCounted, public SlabAllocated {
 
  private:
   friend class Engine;
+  void drop_hooks() noexcept;
+
   const PlaceId place_;  // first, where the base class leaves room
   std::string_view name_;
   std::uint64_t sequence_;
@@ -68,8 +69,10 @@ class Node : public RefCounted, public SlabAllocated {
   std::uint32_t waiting_ = 0;  // edges of this run that have not delivered yet
   GraphTag tag_ : 31;          // of the scope that recorded it
   GraphTag released_ : 1 = 0;
-  Node* next_dead_ = nullptr;
-  std::shared_ptr<GradientHooks> hooks_;
+  union {
+    GradientHooks* hooks_ = nullptr;  // a share in them
+    Node* next_dead_;                 // of a node that waits to be deleted
+  };
 };
 
 /// The node of a tensor that requires a gradient; null otherwise.

@@ -41,9 +41,10 @@ namespace detail {
 template <class Backward, class Edges, class Slots>
 class OpNode final : public Node {
  public:
-  OpNode(std::string_view name, Backward backward, Edges edges, Slots slots = {})
+  template <class Function>
+  OpNode(std::string_view name, Function&& backward, Edges&& edges, Slots&& slots = {})
       : Node(name),
-        backward_(std::move(backward)),
+        backward_(std::forward<Function>(backward)),
         edges_(std::move(edges)),
         gradients_(std::move(slots)) {}
 
@@ -66,7 +67,7 @@ class OpNode final : public Node {
 
 /// Records an op with one output.
 template <class Backward, class Edges>
-Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges edges) {
+Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges&& edges) {
   using Op = OpNode<std::decay_t<Backward>, Edges, std::array<Tensor, 1>>;
   output.impl().node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges));
   return output;
@@ -75,7 +76,7 @@ Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges e
 /// The same for several outputs.
 template <class Backward, class Edges>
 void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&& backward,
-                    Edges edges) {
+                    Edges&& edges) {
   using Op = OpNode<std::decay_t<Backward>, Edges, std::vector<Tensor>>;
   const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges),
                                        std::vector<Tensor>(outputs.size()));

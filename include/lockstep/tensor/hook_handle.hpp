@@ -1,17 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <utility>
+
+#include "lockstep/core/intrusive_ptr.hpp"
 
 /// @file
 /// How a hook of a tensor is taken away again.
 
 namespace lockstep {
-
-namespace autograd {
-class GradientHooks;
-}
 
 /// Names a hook that `Tensor::register_hook` has added. Copies name the same hook; none of them
 /// keeps the graph alive.
@@ -20,7 +17,7 @@ class HookHandle {
   /// Names no hook.
   HookHandle() = default;
   /// Names one hook of a list.
-  HookHandle(std::weak_ptr<autograd::GradientHooks> hooks, std::uint64_t id) noexcept
+  HookHandle(IntrusivePtr<RefCounted> hooks, std::uint64_t id) noexcept
       : hooks_(std::move(hooks)), id_(id) {}
 
   /// Removes the hook, from within itself too. Nothing happens if it is gone, alone or with its
@@ -28,7 +25,7 @@ class HookHandle {
   void remove() noexcept;
 
  private:
-  std::weak_ptr<autograd::GradientHooks> hooks_;
+  IntrusivePtr<RefCounted> hooks_;  // an autograd::GradientHooks, which does not hold its node
   std::uint64_t id_ = 0;
 };
 

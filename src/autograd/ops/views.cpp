@@ -15,8 +15,10 @@ Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape&
   const OpCall call(op, x);
   Tensor y = make_view(x, data, shape, strides);
   if (!call.recording()) return y;
-  return call.record(
-      y, [backward](const Tensor& dy, InputGradients& inputs) { inputs.set(0, backward(dy)); });
+  return call.record(std::move(y),
+                     [backward = std::move(backward)](const Tensor& dy, InputGradients& inputs) {
+                       inputs.set(0, backward(dy));
+                     });
 }
 
 void* offset_by(const Tensor& x, std::int64_t elements) {
@@ -94,14 +96,14 @@ Tensor reshaped_view(const Tensor& x, const Shape& target) {
 Tensor Tensor::reshape(Shape wanted) const {
   const Shape target = infer_extent(wanted, numel());
   if (target == shape()) return *this;
-  const Tensor seen = reshaped_view(*this, target);
-  return seen.defined() ? seen : contiguous().reshape(target);
+  if (Tensor seen = reshaped_view(*this, target); seen.defined()) return seen;
+  return contiguous().reshape(target);
 }
 
 Tensor Tensor::view(Shape wanted) const {
   const Shape target = infer_extent(wanted, numel());
   if (target == shape()) return *this;
-  const Tensor seen = reshaped_view(*this, target);
+  Tensor seen = reshaped_view(*this, target);
   LOCKSTEP_CHECK(seen.defined(), InvalidArgument, "view: memory of shape ", shape(),
                  " and strides ", strides(), " has no view of shape ", target,
                  "; reshape() copies where it must");
