@@ -60,7 +60,7 @@ inline void number(std::span<Operation> operations, std::uint64_t& next) {
     operation.sequence = operation.is_point_to_point() ? next : next++;
 }
 
-/// How long operations that start as one may take: as long as the most patient of them.
+/// How long operations that start as one may take: the longest of their timeouts.
 inline std::chrono::milliseconds timeout_of(std::span<const Operation> operations) {
   std::chrono::milliseconds longest{};
   for (const Operation& operation : operations) longest = std::max(longest, operation.timeout);

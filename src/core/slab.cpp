@@ -98,7 +98,7 @@ LOCKSTEP_COLD void refill(std::size_t index) {
 
 /// The first free of a thread, or one too many: a thread that frees what others allocate passes it
 /// on.
-LOCKSTEP_COLD void settle(std::size_t index) noexcept {
+LOCKSTEP_COLD void trim(std::size_t index) noexcept {
   give_back_at_thread_end();
   FreeList& list = lists[index];
   if (is_too_long(list, index)) depot().give(index, std::exchange(list, {}));
@@ -122,7 +122,7 @@ void slab_free(void* memory, std::size_t bytes) noexcept {
   FreeList& list = lists[index];
   list.head = new (memory) Free{list.head};
   if (++list.count == 1 || is_too_long(list, index)) [[unlikely]]
-    settle(index);
+    trim(index);
 }
 
 #endif

@@ -16,7 +16,7 @@
 #include "comm/control/control_message.hpp"
 #include "comm/tcp/local_socket.hpp"
 #include "lockstep/core/error.hpp"
-#include "support/patience.hpp"
+#include "support/timeout_multiplier.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
@@ -49,16 +49,16 @@ TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {
   const Socket listener = listen_on({"127.0.0.1", 0});
   const Handshake self{Purpose::control, "token", 0, 3};
   std::vector<Socket> strangers;
-  const auto greet = [&](const Handshake& who) {
+  const auto connect_as = [&](const Handshake& who) {
     strangers.push_back(connected_to(listener));
     present(strangers.back(), who, soon());
   };
-  greet({Purpose::control, "Token", 1, 3});     // another token
-  greet({Purpose::data, "token", 1, 3});        // another purpose
-  greet({Purpose::control, "token", 3, 3});     // no such rank
-  greet({Purpose::control, "token", -1, 3});    // no rank at all
-  greet({Purpose::control, "token", 1, 4});     // another size
-  strangers.push_back(connected_to(listener));  // says nothing
+  connect_as({Purpose::control, "Token", 1, 3});   // another token
+  connect_as({Purpose::data, "token", 1, 3});      // another purpose
+  connect_as({Purpose::control, "token", 3, 3});   // no such rank
+  connect_as({Purpose::control, "token", -1, 3});  // no rank at all
+  connect_as({Purpose::control, "token", 1, 4});   // another size
+  strangers.push_back(connected_to(listener));     // says nothing
   strangers.push_back(connected_to(listener));
   const std::string noise(5000, 'x');
   send_all(strangers.back(), std::as_bytes(std::span(noise)), soon());
@@ -106,7 +106,7 @@ TEST(Handshake, SilentConnectionsHoldUpNobody) {
   });
   const auto start = Clock::now();
   EXPECT_TRUE(accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon())[1]);
-  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(1000) * testing::patience);
+  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(1000) * testing::timeout_multiplier);
   is_over = true;
   flood.join();
   rank.join();

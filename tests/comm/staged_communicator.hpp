@@ -95,7 +95,7 @@ class StagedBackend final : public CommunicatorBackend {
 
 /// Runs `body` with host buffers over a communicator that lives longer.
 template <class Body>
-void lend_staged(Communicator& device, const Body& body) {
+void run_staged(Communicator& device, const Body& body) {
   body(*make_intrusive<Communicator>(std::make_unique<StagedBackend>(device.implementation())));
 }
 

@@ -18,18 +18,18 @@ struct Sockets {
                   const CommunicatorOptions& options) {
     const std::string token = tcp::make_token();
     std::vector<std::string> endpoints(ranks);
-    std::barrier meeting(ranks);
+    std::barrier arrived(ranks);
     const auto play = [&](int rank) {
       const auto gather = [&](std::string_view own) {
         endpoints[static_cast<std::size_t>(rank)] = own;
-        meeting.arrive_and_wait();
+        arrived.arrive_and_wait();
         return endpoints;
       };
       const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)};
       const auto group = make_intrusive<Communicator>(host::make_message_backend(
           std::make_unique<tcp::TcpTransport>(plan, gather), "world", options));
       body(*group);
-      meeting.arrive_and_wait();  // nobody hangs up while another still listens
+      arrived.arrive_and_wait();  // nobody hangs up while another still listens
     };
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);

@@ -38,7 +38,7 @@ TEST_P(Example, RefusesUnknownOptionsOnceInAJobOfTwoMpi) {
   const auto result = run_command(mpirun(2) + with_needed("--nonsense"));
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_EQ(occurrences(result.output, "--nonsense"), 1u) << result.output;
-  EXPECT_LT(result.seconds, 10 * lockstep::testing::patience);
+  EXPECT_LT(result.seconds, 10 * lockstep::testing::timeout_multiplier);
 }
 INSTANTIATE_TEST_SUITE_P(Programs, Example,
                          ::testing::Values("train_gpt", "train_mnist", "benchmark_allreduce",

@@ -60,7 +60,7 @@ TEST(TrainGptJob, EndsSoonAndNamesTheRankThatWasKilledMpi) {
   ::kill(job.pid(1), SIGKILL);
   const CommandResult result = job.wait();
   EXPECT_LT(std::chrono::steady_clock::now() - start,
-            std::chrono::seconds(10 * lockstep::testing::patience));
+            std::chrono::seconds(10 * lockstep::testing::timeout_multiplier));
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("[rank 0] error: rank 1 (host "));
   EXPECT_THAT(result.output, HasSubstr("was lost"));

@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 
 #include "support/mpi_environment.hpp"
-#include "support/patience.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/timeout_multiplier.hpp"
 
 /// @file
 /// Runs of the example programs.

@@ -21,7 +21,7 @@ CommandResult gpt_job(const std::string& first, const std::string& second) {
 
 void expect_refusal(const CommandResult& result, const std::string& words) {
   EXPECT_EQ(result.exit_code, 2) << result.output;
-  EXPECT_LT(result.seconds, 10 * lockstep::testing::patience);
+  EXPECT_LT(result.seconds, 10 * lockstep::testing::timeout_multiplier);
   EXPECT_EQ(occurrences(result.output, words), 1u) << "wanted: " << words << "\n" << result.output;
 }
 

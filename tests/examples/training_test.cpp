@@ -80,7 +80,7 @@ TEST(TrainMnist, ReachesNinetySevenPercentOnTwoRanksMpi) {
                                              saved.string() + " --log " + log_path.string()),
       240);
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_LT(result.seconds, 120 * lockstep::testing::patience);
+  EXPECT_LT(result.seconds, 120 * lockstep::testing::timeout_multiplier);
   const std::string words = "test accuracy ";
   const auto at = result.output.rfind(words);
   ASSERT_NE(at, std::string::npos) << result.output;

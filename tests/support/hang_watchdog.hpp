@@ -9,17 +9,18 @@
 #include <string>
 #include <thread>
 
-#include "support/patience.hpp"
+#include "support/timeout_multiplier.hpp"
 
 namespace lockstep::testing {
 
 /// Ends a test process that hangs, after every rank has had the time to say what it was doing.
 class HangWatchdog {
  public:
-  /// @param limit for the whole process, times the build's patience.
+  /// @param limit for the whole process, times the build's timeout multiplier.
   /// @param describe says what this rank is doing; called from the watchdog's thread.
   HangWatchdog(std::chrono::seconds limit, std::function<std::string()> describe)
-      : describe_(std::move(describe)), thread_([this, limit] { watch(limit * patience); }) {}
+      : describe_(std::move(describe)),
+        thread_([this, limit] { watch(limit * timeout_multiplier); }) {}
   HangWatchdog(const HangWatchdog&) = delete;
   HangWatchdog& operator=(const HangWatchdog&) = delete;
   ~HangWatchdog() {

@@ -8,7 +8,7 @@
 
 #include <sys/wait.h>
 
-#include "support/patience.hpp"
+#include "support/timeout_multiplier.hpp"
 
 namespace lockstep::testing {
 
@@ -21,10 +21,11 @@ struct CommandResult {
 };
 
 /// Runs a shell command to its end; it is killed, with all it started, after `limit` seconds, times
-/// the build's patience (exit code 137). A launcher that hangs may outlive milder signals.
+/// the build's timeout multiplier (exit code 137). A launcher that hangs may outlive milder
+/// signals.
 inline CommandResult run_command(const std::string& command, int limit = 60) {
-  const std::string limited =
-      "timeout -s KILL " + std::to_string(limit * patience) + " sh -c '" + command + "' 2>&1";
+  const std::string limited = "timeout -s KILL " + std::to_string(limit * timeout_multiplier) +
+                              " sh -c '" + command + "' 2>&1";
   const auto start = std::chrono::steady_clock::now();
   FILE* pipe = popen(limited.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot run " + command);

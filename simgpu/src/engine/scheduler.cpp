@@ -10,7 +10,7 @@ namespace {
 // A real launch waits when so many are queued.
 constexpr std::size_t queue_limit = 1024;
 // In the late order, asking so often counts as waiting.
-constexpr unsigned patience = 16;
+constexpr unsigned queries_before_wait = 16;
 
 std::uint64_t mix(std::uint64_t x) {  // SplitMix64 (Steele, Lea and Flood 2014)
   x += 0x9E3779B97F4A7C15u;
@@ -136,7 +136,7 @@ bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
   if (order_ == Order::random && task->end >= now_) return false;
   if (task->done) return true;
   if (order_ == Order::late) {
-    if (++task->queries < patience) return false;
+    if (++task->queries < queries_before_wait) return false;
     demand(task);
   }
   work_.notify_one();

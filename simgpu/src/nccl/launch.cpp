@@ -15,7 +15,7 @@ namespace simgpu::nccl {
 namespace {
 
 // How long a mismatch waits for the ranks that have not called anything yet.
-constexpr auto mismatch_patience = std::chrono::seconds(1);
+constexpr auto mismatch_grace_period = std::chrono::seconds(1);
 
 std::chrono::milliseconds warn_after() {
   static const char* const text = std::getenv("LOCKSTEP_SIM_COLLECTIVE_WARN_MS");
@@ -103,7 +103,7 @@ bool Launch::run() {
 void Launch::look_at_mismatch(const Call& call) {
   if (!call.is_mismatched() || has_reported_) return;
   if (!mismatched_) mismatched_ = Clock::now();
-  if (!call.missing().empty() && Clock::now() - *mismatched_ < mismatch_patience) return;
+  if (!call.missing().empty() && Clock::now() - *mismatched_ < mismatch_grace_period) return;
   has_reported_ = true;
   report_disagreement(*communicator_, call, site_);
 }

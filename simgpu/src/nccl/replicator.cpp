@@ -15,7 +15,7 @@
 namespace simgpu::nccl {
 namespace {
 
-constexpr auto flush_patience = std::chrono::seconds(5);
+constexpr auto flush_timeout = std::chrono::seconds(5);
 constexpr std::uint64_t largest_post = std::uint64_t{1} << 33;
 
 void wake_up(const Descriptor& wake) {
@@ -93,7 +93,7 @@ void Replicator::run() {
   std::vector<pollfd> entries;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   while (!stopping_ || (has_output() && std::chrono::steady_clock::now() < deadline)) {
-    if (stopping_) deadline = std::min(deadline, std::chrono::steady_clock::now() + flush_patience);
+    if (stopping_) deadline = std::min(deadline, std::chrono::steady_clock::now() + flush_timeout);
     entries.assign(1, {wake_.get(), POLLIN, 0});
     for (Connection& connection : connections_) {
       const std::lock_guard lock(mutex_);

@@ -26,7 +26,7 @@ namespace simgpu::nccl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto connect_patience = std::chrono::seconds(10);
+constexpr auto connect_timeout = std::chrono::seconds(10);
 constexpr int slice = 20;  // ms between two looks at `give_up`
 
 // An address of either family with a port.
@@ -145,7 +145,7 @@ Endpoint local_endpoint(const Descriptor& socket) {
 
 Descriptor connect_to(const Endpoint& endpoint, const GiveUp& give_up) {
   const Place place = parse(endpoint.address, endpoint.port);
-  const auto deadline = Clock::now() + connect_patience;
+  const auto deadline = Clock::now() + connect_timeout;
   while (Clock::now() < deadline && !give_up()) {
     if (Descriptor socket = try_connect(place)) return socket;
     std::this_thread::sleep_for(std::chrono::milliseconds(slice));

@@ -14,9 +14,9 @@
 #include "lockstep/observe/log.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "simgpu/simgpu.hpp"
-#include "support/patience.hpp"
 #include "support/process.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/timeout_multiplier.hpp"
 
 // What users of lockstep see when a call of the CUDA libraries fails. Injected: a real GPU rarely
 // does this on request.
@@ -105,7 +105,7 @@ TEST_F(GpuFailures, OfACollectiveNameItAndSayWhy) {
 
 // A call of a library that a thread in the background makes fails: the group tells what it met.
 void wait_until_failed(const Communicator& group) {
-  const auto deadline = std::chrono::steady_clock::now() + 10 * testing::patience * 1s;
+  const auto deadline = std::chrono::steady_clock::now() + 10 * testing::timeout_multiplier * 1s;
   while (group.describe_progress().find("failed") == std::string::npos) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << group.describe_progress();
     std::this_thread::sleep_for(10ms);

@@ -14,7 +14,7 @@ class NcclCommunicators : public ::testing::Test {
   testing::Findings findings_;
 };
 
-ncclResult_t settle(ncclComm_t communicator) {
+ncclResult_t wait_until_ready(ncclComm_t communicator) {
   ncclResult_t state = ncclInProgress;
   while (state == ncclInProgress) {
     EXPECT_EQ(ncclCommGetAsyncError(communicator, &state), ncclSuccess);
@@ -27,7 +27,8 @@ int sum_of_ranks(ncclComm_t communicator, const Rank& self) {
   const DeviceArray<int> data({self.rank});
   const ncclResult_t status =
       ncclAllReduce(data.data(), data.data(), 1, ncclInt32, ncclSum, communicator, self.stream);
-  EXPECT_TRUE(status == ncclSuccess || (status == ncclInProgress && settle(communicator) == 0))
+  EXPECT_TRUE(status == ncclSuccess ||
+              (status == ncclInProgress && wait_until_ready(communicator) == 0))
       << ncclGetLastError(nullptr);
   self.synchronize();
   return data.download()[0];
@@ -70,7 +71,7 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ASSERT_EQ(ncclCommInitRankConfig(&self.communicator, 2, id, rank, &config), ncclInProgress);
-    ASSERT_EQ(settle(self.communicator), ncclSuccess);
+    ASSERT_EQ(wait_until_ready(self.communicator), ncclSuccess);
     const DeviceArray<int> data({1});
     const auto reduce = [&] {
       return ncclAllReduce(data.data(), data.data(), 1, ncclInt32, ncclSum, self.communicator,
@@ -78,17 +79,17 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
     };
     EXPECT_EQ(reduce(), ncclInProgress);
     EXPECT_EQ(reduce(), ncclInvalidArgument) << "the call before was not waited for";
-    EXPECT_EQ(settle(self.communicator), ncclSuccess);
+    EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
     self.synchronize();
     EXPECT_EQ(data.download(), std::vector<int>{2});
     ncclComm_t part = nullptr;
     ASSERT_EQ(ncclCommSplit(self.communicator, 0, 0, &part, &config), ncclInProgress);
-    EXPECT_EQ(settle(self.communicator), ncclSuccess);
-    EXPECT_EQ(settle(part), ncclSuccess);
+    EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
+    EXPECT_EQ(wait_until_ready(part), ncclSuccess);
     EXPECT_EQ(sum_of_ranks(part, self), 1);
     EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
     EXPECT_EQ(ncclCommFinalize(self.communicator), ncclInProgress);
-    EXPECT_EQ(settle(self.communicator), ncclSuccess);
+    EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
     EXPECT_EQ(reduce(), ncclInvalidUsage);
     self.leave();
   };

@@ -16,7 +16,7 @@
 namespace planted {
 namespace {
 
-constexpr unsigned patience_seconds = 60;
+constexpr unsigned timeout_seconds = 60;
 
 [[noreturn]] void fail(const char* call) {
   throw std::system_error(errno, std::generic_category(), call);
@@ -26,7 +26,7 @@ constexpr unsigned patience_seconds = 60;
   ::dup2(output, STDERR_FILENO);
   ::setenv("LOCKSTEP_SIM_SEED", std::to_string(options.seed).c_str(), 1);
   ::setenv("LOCKSTEP_SIM_ORDER", options.order.c_str(), 1);
-  ::alarm(patience_seconds);
+  ::alarm(timeout_seconds);
   std::exit(run_here(fault, options.with_fault));
 }
 

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "comm/control/silence.hpp"
+#include "comm/control/heartbeat.hpp"
 #include "comm/tcp/handshake.hpp"
 
 namespace lockstep::comm::control {
@@ -17,11 +17,11 @@ namespace {
 constexpr auto turn = std::chrono::milliseconds(50);
 constexpr auto heartbeat_interval = std::chrono::milliseconds(500);
 // A launcher follows SIGTERM with SIGKILL after a second or more.
-constexpr auto termination_patience = std::chrono::milliseconds(400);
+constexpr auto termination_grace_period = std::chrono::milliseconds(400);
 // How long a rank that failed waits for rank 0's word; it usually comes at once. On a busy machine
 // rank 0 may have to wait for a core.
-constexpr auto answer_patience = std::chrono::seconds(3);
-constexpr auto cause_patience = std::chrono::seconds(1);
+constexpr auto answer_timeout = std::chrono::seconds(3);
+constexpr auto cause_timeout = std::chrono::seconds(1);
 // So much of a turn counts as silence of the others. A longer one was this process' own absence: a
 // suspended job or machine wakes up with all its ranks alive.
 constexpr auto longest_turn = std::chrono::milliseconds(500);
@@ -117,7 +117,7 @@ void ControlChannel::wait() {
 void ControlChannel::serve(Link& link) {
   const bool alive = link.reader.read(link.socket);
   while (const auto message = link.reader.next()) {
-    link.silence = {};
+    link.unheard = {};
     handle(link, *message);
   }
   if (alive) return;
@@ -143,20 +143,20 @@ void ControlChannel::keep_alive() {
     next_heartbeat_ = now + heartbeat_interval;
     broadcast({MessageType::heartbeat}, -1);
   }
-  if (heartbeat_timeout_.count() > 0) check_silence(passed);
+  if (heartbeat_timeout_.count() > 0) check_heartbeats(passed);
 }
 
-void ControlChannel::check_silence(tcp::Clock::duration passed) {
+void ControlChannel::check_heartbeats(tcp::Clock::duration passed) {
   for (Link& link : links_) {
     if (!link.socket || link.has_left) continue;
-    link.silence += passed;
-    if (link.silence < heartbeat_timeout_) continue;
+    link.unheard += passed;
+    if (link.unheard < heartbeat_timeout_) continue;
     const auto& peers = bootstrap_.peers();
     const Peer& peer = peers[static_cast<std::size_t>(link.rank)];
     const bool is_here = peer.network == peers[static_cast<std::size_t>(bootstrap_.rank())].network;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(link.silence);
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(link.unheard);
     lose(link, "silent for " + std::to_string(seconds.count()) + " s; " +
-                   explain_silence(link.socket, peer, is_here));
+                   explain_missing_heartbeats(link.socket, peer, is_here));
   }
 }
 
@@ -199,7 +199,7 @@ void ControlChannel::check_termination() {
   const int signal = TerminationNotice::arrived();
   if (!signal) return;
   const auto now = tcp::Clock::now();
-  if (!termination_) termination_ = now + termination_patience;
+  if (!termination_) termination_ = now + termination_grace_period;
   if (now < *termination_ && !failure()) return;
   // No failure explains it, so it came from outside, maybe to this rank alone: the others end too.
   const JobFailure end{.text = "[rank " + std::to_string(bootstrap_.rank()) + "] error: ended by " +
@@ -217,7 +217,7 @@ bool ControlChannel::report(const JobFailure& failure) {
   if (bootstrap_.size() == 1) return false;
   const bool is_hub = bootstrap_.rank() == 0;
   // The group's abort may overtake the message that says why.
-  if (failure.is_consequence && wait_for_failure(cause_patience)) return true;
+  if (failure.is_consequence && wait_for_failure(cause_timeout)) return true;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return true;
@@ -225,7 +225,7 @@ bool ControlChannel::report(const JobFailure& failure) {
   }
   broadcast({failure.type, failure.exit_code, failure.text}, -1);
   // Rank 0 decides which failure was first, says it, and answers with it.
-  return !is_hub && wait_for_failure(answer_patience);
+  return !is_hub && wait_for_failure(answer_timeout);
 }
 
 void ControlChannel::announce_departure(const std::string& news) {

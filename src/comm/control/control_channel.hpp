@@ -35,8 +35,8 @@ struct ControlHandlers {
 };
 
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and
-/// see each other vanish or fall silent. A thread of its own listens, so it works while the others
-/// are stuck.
+/// see each other vanish or stop sending heartbeats. A thread of its own listens, so it works while
+/// the others are stuck.
 class ControlChannel {
  public:
   /// Connects all ranks; every rank must call it. Binds to loopback if all ranks are on one host.
@@ -74,7 +74,7 @@ class ControlChannel {
     tcp::Socket socket;
     MessageReader reader;
     bool has_left = false;
-    tcp::Clock::duration silence{};  // since its last message
+    tcp::Clock::duration unheard{};  // how long it has sent nothing
   };
 
   void connect();
@@ -87,7 +87,7 @@ class ControlChannel {
   void broadcast(const Message& message, int except);
   void lose(const Link& link, const std::string& how);
   void keep_alive();
-  void check_silence(tcp::Clock::duration passed);
+  void check_heartbeats(tcp::Clock::duration passed);
   void check_termination();
   bool wait_for_failure(std::chrono::milliseconds limit);
 

@@ -21,13 +21,13 @@ Collectives::Collectives(Transport& transport, std::string group, bool check_sig
       rank_(transport.rank()),
       size_(transport.size()),
       piece_bytes_(default_piece_bytes),
-      greetings_(static_cast<std::size_t>(size_) * greeting_slot),
+      slots_(static_cast<std::size_t>(size_) * slot_bytes),
       payload_sizes_(static_cast<std::size_t>(size_)),
       signatures_(static_cast<std::size_t>(size_)),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
 void Collectives::run(std::span<const Operation> operations, const Deadline& deadline) {
-  patience_ = {&deadline, false};
+  wait_options_ = {&deadline, false};
   const auto is_pair = [](const Operation& operation) { return operation.is_point_to_point(); };
   if (std::ranges::any_of(operations, is_pair)) exchange_pairs(operations);
   for (const Operation& operation : operations)
@@ -41,11 +41,12 @@ bool Collectives::is_identity(const Operation& operation) const {
 
 void Collectives::run_collective(const Operation& operation) {
   if (is_identity(operation)) return;
-  patience_.eager = false;
+  wait_options_.busy_poll = false;
   const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
-  if (operation.kind == OperationKind::barrier || fits_greeting(bytes)) return run_small(operation);
-  if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum) greet(operation, {});
-  patience_.eager = check_signatures_;
+  if (operation.kind == OperationKind::barrier || is_eager(bytes)) return run_small(operation);
+  if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum)
+    exchange_signatures(operation, {});
+  wait_options_.busy_poll = check_signatures_;
   if (scratch_.empty()) scratch_.resize(static_cast<std::size_t>(size_) * piece_bytes_);
   switch (operation.kind) {
     case OperationKind::all_reduce: return all_reduce(operation);
@@ -60,8 +61,8 @@ void Collectives::abandon_buffers() {
   static std::mutex mutex;
   static std::vector<std::vector<std::byte>> kept;  // until the process ends
   const std::lock_guard lock(mutex);
-  kept.push_back(std::move(greetings_));
-  kept.push_back(std::move(sent_greetings_));
+  kept.push_back(std::move(slots_));
+  kept.push_back(std::move(send_slots_));
   kept.push_back(std::move(scratch_));
 }
 
@@ -213,7 +214,7 @@ void Collectives::clear_queues() {
 }
 
 void Collectives::transfer() {
-  transport_.transfer(out_, in_, patience_);
+  transport_.transfer(out_, in_, wait_options_);
   for (const Incoming& incoming : in_) require_full(incoming);
   clear_queues();
 }

@@ -45,27 +45,27 @@ class Collectives {
   };
 
   // Payloads up to this size travel with the signature, in one message.
-  static constexpr std::size_t greeting_payload = 8192;
-  static constexpr std::size_t greeting_slot = sizeof(Signature) + greeting_payload;
-  static_assert(sizeof(Signature) % 8 == 0 && greeting_slot % 8 == 0);
+  static constexpr std::size_t eager_limit = 8192;
+  static constexpr std::size_t slot_bytes = sizeof(Signature) + eager_limit;
+  static_assert(sizeof(Signature) % 8 == 0 && slot_bytes % 8 == 0);
 
   // What comes from one rank in a batch, and how much of it has come.
   struct Inbound {
     std::vector<const Operation*> receives;
     std::size_t current = 0;
-    bool has_greeting = false;
+    bool has_signature = false;
     std::int64_t received = 0;  // bytes of the current one's data
   };
 
   static std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
     return elements * static_cast<std::int64_t>(size_of(operation.dtype));
   }
-  bool fits_greeting(std::size_t bytes) const;
+  bool is_eager(std::size_t bytes) const;
   std::byte* slot(int rank);
-  static std::size_t write_greeting(const Operation& operation, std::span<const std::byte> payload,
-                                    std::byte* to);
-  void read_greeting(int rank, std::size_t received);
-  void greet(const Operation& operation, std::span<const std::byte> payload);
+  static std::size_t write_signature(const Operation& operation, std::span<const std::byte> payload,
+                                     std::byte* to);
+  void read_signature(int rank, std::size_t received);
+  void exchange_signatures(const Operation& operation, std::span<const std::byte> payload);
   const std::byte* payload_of(int rank, std::int64_t expected_bytes);
 
   void run_small(const Operation& operation);
@@ -84,10 +84,10 @@ class Collectives {
   void all_to_all(const Operation& operation);
 
   void exchange_pairs(std::span<const Operation> operations);
-  void queue_pair_send(const Operation& operation, std::byte* greeting);
+  void queue_pair_send(const Operation& operation, std::byte* send_slot);
   void queue_pair_receive(const Operation& operation);
   bool take_in(Inbound& inbound, Incoming& message);
-  void take_greeting(Inbound& inbound, const Operation& operation, std::size_t size);
+  void take_signature(Inbound& inbound, const Operation& operation, std::size_t size);
 
   bool is_identity(const Operation& operation) const;
   void run_collective(const Operation& operation);
@@ -103,10 +103,10 @@ class Collectives {
   bool check_signatures_;
   int rank_, size_;
   std::size_t piece_bytes_;
-  Patience patience_{};
-  std::vector<std::byte> greetings_;       // one slot a rank: signature, then a small payload
-  std::vector<std::byte> sent_greetings_;  // of a batch: one slot a send
-  std::vector<Inbound> inbound_;           // of a batch: one a source, as in `in_`
+  WaitOptions wait_options_{};
+  std::vector<std::byte> slots_;       // one slot a rank: signature, then a small payload
+  std::vector<std::byte> send_slots_;  // of a batch: one slot a send
+  std::vector<Inbound> inbound_;       // of a batch: one a source, as in `in_`
   std::vector<std::size_t> payload_sizes_;
   std::vector<Signature> signatures_;
   std::vector<double> factors_;

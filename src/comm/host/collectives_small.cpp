@@ -11,37 +11,38 @@ namespace lockstep::comm::host {
 
 // --- signatures ---------------------------------------------------------------------------------
 
-bool Collectives::fits_greeting(std::size_t bytes) const { return bytes <= greeting_payload; }
+bool Collectives::is_eager(std::size_t bytes) const { return bytes <= eager_limit; }
 
 std::byte* Collectives::slot(int rank) {
-  return greetings_.data() + static_cast<std::size_t>(rank) * greeting_slot;
+  return slots_.data() + static_cast<std::size_t>(rank) * slot_bytes;
 }
 
-std::size_t Collectives::write_greeting(const Operation& operation,
-                                        std::span<const std::byte> payload, std::byte* to) {
+std::size_t Collectives::write_signature(const Operation& operation,
+                                         std::span<const std::byte> payload, std::byte* to) {
   const Signature own(operation);
   std::memcpy(to, &own, sizeof own);
   if (!payload.empty()) std::memcpy(to + sizeof own, payload.data(), payload.size());
   return sizeof own + payload.size();
 }
 
-void Collectives::read_greeting(int rank, std::size_t received) {
+void Collectives::read_signature(int rank, std::size_t received) {
   LOCKSTEP_CHECK(received >= sizeof(Signature), CorruptData, "rank ", rank, " of ", group_,
                  " sent ", received, " bytes where a signature of ", sizeof(Signature), " was due");
   std::memcpy(&signatures_[static_cast<std::size_t>(rank)], slot(rank), sizeof(Signature));
   payload_sizes_[static_cast<std::size_t>(rank)] = received - sizeof(Signature);
 }
 
-void Collectives::greet(const Operation& operation, std::span<const std::byte> payload) {
-  const std::size_t size = write_greeting(operation, payload, slot(rank_));
-  read_greeting(rank_, size);
+void Collectives::exchange_signatures(const Operation& operation,
+                                      std::span<const std::byte> payload) {
+  const std::size_t size = write_signature(operation, payload, slot(rank_));
+  read_signature(rank_, size);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     queue_send(peer, slot(rank_), static_cast<std::int64_t>(size));
-    queue_receive(peer, slot(peer), static_cast<std::int64_t>(greeting_slot));
+    queue_receive(peer, slot(peer), static_cast<std::int64_t>(slot_bytes));
   }
-  transport_.transfer(out_, in_, patience_);
-  for (const Incoming& incoming : in_) read_greeting(incoming.peer, incoming.received);
+  transport_.transfer(out_, in_, wait_options_);
+  for (const Incoming& incoming : in_) read_signature(incoming.peer, incoming.received);
   clear_queues();
   if (check_signatures_) require_agreement(signatures_, group_);
   for (std::size_t r = 0; r < factors_.size(); ++r) factors_[r] = signatures_[r].factor;
@@ -71,7 +72,7 @@ void Collectives::run_small(const Operation& operation) {
   const auto own_bytes = offset_bytes(operation, own.size);
   const bool contributes = operation.kind != OperationKind::broadcast || rank_ == operation.peer;
   const auto sent = static_cast<std::size_t>(!contributes ? 0 : gathers ? own_bytes : total);
-  greet(operation, {operation.input, sent});
+  exchange_signatures(operation, {operation.input, sent});
 
   const auto copy = [](std::byte* to, const std::byte* from, std::int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -97,7 +98,7 @@ void Collectives::run_small(const Operation& operation) {
             operation.output + offset_bytes(operation, parts[static_cast<std::size_t>(peer)].begin),
             payload_of(peer, total) + own_begin, own_bytes);
       return;
-    default: return;  // a barrier is done once all have greeted
+    default: return;  // a barrier is done once all have sent their signature
   }
 }
 

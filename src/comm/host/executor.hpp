@@ -47,9 +47,9 @@ class Executor {
   /// Makes `run` throw a PeerFailure with this reason, here and at the other ranks.
   virtual void abort(const std::string& reason) noexcept = 0;
 
-  /// After a run that failed, once the other ranks were told: nothing uses the operations' memory
-  /// any more when it returns, as far as that can be had.
-  virtual void settle() {}
+  /// After a run that failed, once the other ranks were told: stops what still uses the
+  /// operations' memory, as far as that can be had.
+  virtual void quiesce() {}
 
   /// After a Mismatch: true if every rank has found it by itself, in the same words.
   virtual bool is_mismatch_seen_by_all() const { return false; }

@@ -174,7 +174,7 @@ std::optional<Failure> HostBackend::run(Operations operations) {
   }
   fail(failure);
   if (!is_known_to_others) executor_->abort(failure.message());
-  executor_->settle();
+  executor_->quiesce();
   const std::lock_guard lock(mutex_);
   return failure_;
 }
@@ -229,9 +229,9 @@ void HostBackend::limit_waits_for_the_gone(Operations operations) {
 
 // The news of a departure may come after the end of the connection.
 Failure HostBackend::failure_of_gone_peer(Operations operations, int peer) {
-  constexpr auto news_patience = std::chrono::milliseconds(500);
+  constexpr auto departure_timeout = std::chrono::milliseconds(500);
   std::unique_lock lock(mutex_);
-  const auto limit = std::chrono::system_clock::now() + news_patience;
+  const auto limit = std::chrono::system_clock::now() + departure_timeout;
   const Departure* gone = nullptr;
   const auto is_explained = [&] {
     gone = departures_.before(last_collective(operations));

@@ -12,8 +12,8 @@ MessageExecutor::MessageExecutor(std::unique_ptr<Transport> transport, std::stri
       collectives_(*transport_, std::move(group), check_signatures),
       check_signatures_(check_signatures) {}
 
-void MessageExecutor::settle() {
-  if (!transport_->settle()) collectives_.abandon_buffers();
+void MessageExecutor::quiesce() {
+  if (!transport_->quiesce()) collectives_.abandon_buffers();
 }
 
 // Where all ranks compare all signatures, each finds a mismatch by itself. A pair's is known to one

@@ -17,29 +17,29 @@ constexpr std::int64_t pair_piece = std::int64_t{16} << 20;
 
 void Collectives::exchange_pairs(std::span<const Operation> operations) {
   const auto sends = std::ranges::count(operations, OperationKind::send, &Operation::kind);
-  sent_greetings_.resize(static_cast<std::size_t>(sends) * greeting_slot);
+  send_slots_.resize(static_cast<std::size_t>(sends) * slot_bytes);
   inbound_.clear();
-  std::byte* greeting = sent_greetings_.data();
+  std::byte* send_slot = send_slots_.data();
   for (const Operation& operation : operations) {
     if (operation.kind == OperationKind::send) {
-      queue_pair_send(operation, greeting);
-      greeting += greeting_slot;
+      queue_pair_send(operation, send_slot);
+      send_slot += slot_bytes;
     } else if (operation.kind == OperationKind::receive) {
       queue_pair_receive(operation);
     }
   }
-  transport_.exchange(out_, in_, patience_, [this](Incoming& message) {
+  transport_.exchange(out_, in_, wait_options_, [this](Incoming& message) {
     return take_in(inbound_[static_cast<std::size_t>(&message - in_.data())], message);
   });
   clear_queues();
 }
 
-void Collectives::queue_pair_send(const Operation& operation, std::byte* greeting) {
+void Collectives::queue_pair_send(const Operation& operation, std::byte* send_slot) {
   const std::int64_t total = offset_bytes(operation, operation.count);
-  const bool is_small = fits_greeting(static_cast<std::size_t>(total));
-  const std::size_t size = write_greeting(
-      operation, {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, greeting);
-  queue_send(operation.peer, greeting, static_cast<std::int64_t>(size));
+  const bool is_small = is_eager(static_cast<std::size_t>(total));
+  const std::size_t size = write_signature(
+      operation, {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, send_slot);
+  queue_send(operation.peer, send_slot, static_cast<std::int64_t>(size));
   for (std::int64_t begin = 0; !is_small && begin < total; begin += pair_piece)
     queue_send(operation.peer, operation.input + begin, std::min(pair_piece, total - begin));
 }
@@ -50,7 +50,7 @@ void Collectives::queue_pair_receive(const Operation& operation) {
     inbound_[static_cast<std::size_t>(found - in_.begin())].receives.push_back(&operation);
     return;
   }
-  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(greeting_slot));
+  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(slot_bytes));
   inbound_.push_back({.receives = {&operation}});
 }
 
@@ -58,8 +58,8 @@ void Collectives::queue_pair_receive(const Operation& operation) {
 bool Collectives::take_in(Inbound& inbound, Incoming& message) {
   const Operation& operation = *inbound.receives[inbound.current];
   const std::int64_t total = offset_bytes(operation, operation.count);
-  if (!inbound.has_greeting) {
-    take_greeting(inbound, operation, message.received);
+  if (!inbound.has_signature) {
+    take_signature(inbound, operation, message.received);
   } else {
     require_full(message);
     inbound.received += static_cast<std::int64_t>(message.received);
@@ -70,21 +70,21 @@ bool Collectives::take_in(Inbound& inbound, Incoming& message) {
     return true;
   }
   if (++inbound.current == inbound.receives.size()) return false;
-  inbound.has_greeting = false;
+  inbound.has_signature = false;
   inbound.received = 0;
-  message.room = {slot(operation.peer), greeting_slot};
+  message.room = {slot(operation.peer), slot_bytes};
   return true;
 }
 
-void Collectives::take_greeting(Inbound& inbound, const Operation& operation, std::size_t size) {
-  read_greeting(operation.peer, size);
+void Collectives::take_signature(Inbound& inbound, const Operation& operation, std::size_t size) {
+  read_signature(operation.peer, size);
   const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
   const Signature own(operation);
   LOCKSTEP_CHECK(own.pairs_with(sent) && sent.peer == rank_, comm::Mismatch,
                  describe_mismatch(group_, rank_, own, operation.peer, sent));
-  inbound.has_greeting = true;
+  inbound.has_signature = true;
   const std::int64_t total = offset_bytes(operation, operation.count);
-  if (!fits_greeting(static_cast<std::size_t>(total))) return;
+  if (!is_eager(static_cast<std::size_t>(total))) return;
   if (total > 0)
     std::memcpy(operation.output, payload_of(operation.peer, total),
                 static_cast<std::size_t>(total));

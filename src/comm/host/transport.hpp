@@ -30,11 +30,11 @@ struct Incoming {
   std::size_t received = 0;  ///< set by `transfer`; at most the room
 };
 
-/// How long, and how, to wait.
-struct Patience {
+/// How long, and how, to wait for messages.
+struct WaitOptions {
   const Deadline* deadline = nullptr;
   /// The peers are known to be in the same operation: poll without sleeping.
-  bool eager = false;
+  bool busy_poll = false;
 };
 
 /// All-gather of bytes over the group that is being split.
@@ -57,19 +57,19 @@ class Transport {
   /// one pair match in the order given. A message longer than its room is an error.
   /// @throws TransferTimeout, PeerGone, PeerFailure after an abort, or the library's error.
   virtual void transfer(std::span<const Outgoing> out, std::span<Incoming> in,
-                        const Patience& patience) = 0;
+                        const WaitOptions& options) = 0;
 
   /// As `transfer`, but each peer's messages go on as they come, whatever the others do. `in` names
   /// a peer once.
   /// @param arrived is told of each message; it returns true once it has set the room for the next
   /// one from that peer, false if there is none. What it throws ends the exchange.
   virtual void exchange(std::span<const Outgoing> out, std::span<Incoming> in,
-                        const Patience& patience, Arrived arrived) = 0;
+                        const WaitOptions& options, Arrived arrived) = 0;
 
-  /// After a transfer that failed, and once the peers were told: gives its messages a moment to
-  /// end.
+  /// After a transfer that failed, and once the peers were told: cancels its messages, or gives
+  /// them a moment to end.
   /// @return true if nothing reads or writes their memory any more.
-  virtual bool settle() { return true; }
+  virtual bool quiesce() { return true; }
 
   /// Makes a transport for the `members` of this group (ranks here, in the new order), or null if
   /// `members` is empty. Every rank of this group calls it.

@@ -16,8 +16,8 @@ namespace {
 constexpr int data_tag = 1, abort_tag = 2;
 constexpr std::size_t max_reason = 2000;
 // Peers that live poll far more often; one that is lost never asks for a message again.
-constexpr auto settle_patience = std::chrono::milliseconds(200);
-constexpr auto settle_receive_patience = std::chrono::seconds(2);
+constexpr auto send_grace_period = std::chrono::milliseconds(200);
+constexpr auto receive_grace_period = std::chrono::seconds(2);
 
 // How a waiting thread spends its time: it polls at once while the answer is likely to be on its
 // way, then yields, then naps, so that a late peer does not cost a core.
@@ -123,16 +123,16 @@ bool MpiTransport::poll_each(std::span<host::Incoming> in, host::Arrived arrived
 
 template <class Poll>
 void MpiTransport::run(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                       const host::Patience& patience, Poll poll_once) {
+                       const host::WaitOptions& options, Poll poll_once) {
   try {
     start(out, in);
-    Backoff backoff(patience.eager);
+    Backoff backoff(options.busy_poll);
     while (!poll_once()) {
       if (!backoff.pause()) continue;
       check_abort();
-      if (!patience.deadline->may_be_over()) continue;
+      if (!options.deadline->may_be_over()) continue;
       if (poll_once()) return;  // this thread may have been away for long
-      if (auto missing = unfinished(out, in); patience.deadline->is_over(missing))
+      if (auto missing = unfinished(out, in); options.deadline->is_over(missing))
         throw host::TransferTimeout{std::move(missing)};
     }
   } catch (...) {
@@ -142,30 +142,30 @@ void MpiTransport::run(std::span<const host::Outgoing> out, std::span<host::Inco
 }
 
 void MpiTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                            const host::Patience& patience) {
-  run(out, in, patience, [&] { return poll(in); });
+                            const host::WaitOptions& options) {
+  run(out, in, options, [&] { return poll(in); });
 }
 
 void MpiTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                            const host::Patience& patience, host::Arrived arrived) {
-  run(out, in, patience, [&] { return poll_each(in, arrived); });
+                            const host::WaitOptions& options, host::Arrived arrived) {
+  run(out, in, options, [&] { return poll_each(in, arrived); });
 }
 
 // MPI gives no message back once its receiver knows of it, and Open MPI none that is sent. What a
 // peer answered is let through; the rest goes on in the background, should the peer ever answer.
 // Receives come first in `requests_`: one that has begun writes the caller's memory, so it gets
 // more time than a send, which only reads.
-bool MpiTransport::settle() {
+bool MpiTransport::quiesce() {
   for (MPI_Request& request : requests_)
     if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
   const auto begin = requests_.begin();
   const auto sends = begin + static_cast<std::ptrdiff_t>(std::min(receives_, requests_.size()));
-  bool is_settled = test_until(begin, sends, host::Clock::now() + settle_receive_patience);
-  is_settled &= test_until(sends, requests_.end(), host::Clock::now() + settle_patience);
+  bool is_quiet = test_until(begin, sends, host::Clock::now() + receive_grace_period);
+  is_quiet &= test_until(sends, requests_.end(), host::Clock::now() + send_grace_period);
   for (MPI_Request& request : requests_)
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   requests_.clear();
-  return is_settled;
+  return is_quiet;
 }
 
 // Each by itself: of a set, the first that failed would hide the others.

@@ -22,13 +22,13 @@ class MpiTransport final : public host::Transport {
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
   void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience) override;
+                const host::WaitOptions& options) override;
   void exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience, host::Arrived arrived) override;
+                const host::WaitOptions& options, host::Arrived arrived) override;
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
-  bool settle() override;
+  bool quiesce() override;
 
  private:
   using RequestIterator = std::vector<MPI_Request>::iterator;
@@ -37,7 +37,7 @@ class MpiTransport final : public host::Transport {
   void receive(const host::Incoming& message, MPI_Request& request);
   template <class Poll>
   void run(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-           const host::Patience& patience, Poll poll_once);
+           const host::WaitOptions& options, Poll poll_once);
   bool poll(std::span<host::Incoming> in);
   bool poll_each(std::span<host::Incoming> in, host::Arrived arrived);
   void check_abort();

@@ -10,9 +10,9 @@ class SelfTransport final : public Transport {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
-  void transfer(std::span<const Outgoing>, std::span<Incoming>, const Patience&) override {}
-  void exchange(std::span<const Outgoing>, std::span<Incoming>, const Patience&, Arrived) override {
-  }
+  void transfer(std::span<const Outgoing>, std::span<Incoming>, const WaitOptions&) override {}
+  void exchange(std::span<const Outgoing>, std::span<Incoming>, const WaitOptions&,
+                Arrived) override {}
   std::unique_ptr<Transport> split(int, const std::vector<int>& members, GatherBytes) override {
     return members.empty() ? nullptr : std::make_unique<SelfTransport>();
   }

@@ -11,7 +11,7 @@
 
 #include "comm/backends.hpp"
 #include "comm/control/control_channel.hpp"
-#include "comm/control/silence.hpp"
+#include "comm/control/heartbeat.hpp"
 #include "comm/control/termination.hpp"
 #include "comm/group_registry.hpp"
 #include "comm/session/device_choice.hpp"
@@ -186,8 +186,8 @@ void Session::State::on_job_failure(const JobFailure& failure) {
     const std::lock_guard lock(abort_mutex);
     if (abortable) abortable->abort(failure.text);
   }
-  const auto patience = std::chrono::milliseconds(bootstrap->rank() == 0 ? 500 : 2000);
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto grace_period = std::chrono::milliseconds(bootstrap->rank() == 0 ? 500 : 2000);
+  const auto deadline = std::chrono::steady_clock::now() + grace_period;
   while (std::chrono::steady_clock::now() < deadline) {
     if (TerminationNotice::arrived()) TerminationNotice::obey();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

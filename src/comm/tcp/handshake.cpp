@@ -19,10 +19,10 @@ constexpr std::size_t token_room = 128;
 // Connections that may be silent at a time. Ranks speak at once: what has been silent longest goes
 // first, so that strangers who only connect hold up nobody.
 constexpr std::size_t max_pending = 256;
-constexpr auto greeting_patience = std::chrono::seconds(5);
+constexpr auto handshake_timeout = std::chrono::seconds(5);
 
 /// The first bytes of every connection.
-struct Greeting {
+struct HandshakeMessage {
   std::uint32_t magic = 0x4C4B5331;  // "LKS1"
   Purpose purpose = Purpose::rendezvous;
   std::int32_t rank = 0;
@@ -30,22 +30,22 @@ struct Greeting {
   std::array<char, token_room> token{};
 };
 
-Greeting greeting_of(const Handshake& self) {
+HandshakeMessage message_of(const Handshake& self) {
   LOCKSTEP_CHECK(self.token.size() <= token_room, InvalidArgument, "the job token has ",
                  self.token.size(), " bytes; at most ", token_room, " are allowed");
-  Greeting greeting;
-  greeting.purpose = self.purpose;
-  greeting.rank = self.rank;
-  greeting.size = self.size;
-  std::ranges::copy(self.token, greeting.token.begin());
-  return greeting;
+  HandshakeMessage message;
+  message.purpose = self.purpose;
+  message.rank = self.rank;
+  message.size = self.size;
+  std::ranges::copy(self.token, message.token.begin());
+  return message;
 }
 
 /// A connection that has not said who it is.
 struct Pending {
   Socket socket;
   Deadline deadline;
-  std::array<std::byte, sizeof(Greeting)> bytes{};
+  std::array<std::byte, sizeof(HandshakeMessage)> bytes{};
   std::size_t received = 0;
 
   enum class State { waiting, complete, gone };
@@ -59,9 +59,9 @@ struct Pending {
   }
 };
 
-// The rank that a complete greeting proves, or none.
-std::optional<int> verified_rank(const Pending& pending, const Greeting& own) {
-  Greeting theirs;
+// The rank that a complete handshake proves, or none.
+std::optional<int> verified_rank(const Pending& pending, const HandshakeMessage& own) {
+  HandshakeMessage theirs;
   std::memcpy(&theirs, pending.bytes.data(), sizeof theirs);
   const bool known =
       equal_in_constant_time({theirs.token.data(), token_room}, {own.token.data(), token_room});
@@ -71,11 +71,11 @@ std::optional<int> verified_rank(const Pending& pending, const Greeting& own) {
   return theirs.rank;
 }
 
-/// The listening side of one meeting.
-class Doorman {
+/// The listening side of a handshake with each rank from `first` on.
+class RankAcceptor {
  public:
-  Doorman(const Socket& listener, const Handshake& self, int first)
-      : listener_(listener), own_(greeting_of(self)), first_(first) {
+  RankAcceptor(const Socket& listener, const Handshake& self, int first)
+      : listener_(listener), own_(message_of(self)), first_(first) {
     ranks_.resize(static_cast<std::size_t>(self.size));
     missing_ = self.size - first;
   }
@@ -104,7 +104,7 @@ class Doorman {
     for (std::size_t taken = 0; taken < max_pending; ++taken) {
       auto socket = accept_from(listener_);
       if (!socket) return;
-      pending_.push_back({std::move(*socket), Clock::now() + greeting_patience});
+      pending_.push_back({std::move(*socket), Clock::now() + handshake_timeout});
     }
   }
   void drop_the_longest_silent() {
@@ -131,7 +131,7 @@ class Doorman {
   }
 
   const Socket& listener_;
-  Greeting own_;
+  HandshakeMessage own_;
   int first_, missing_;
   std::vector<Socket> ranks_;
   std::vector<Pending> pending_;
@@ -160,14 +160,14 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 }
 
 void present(const Socket& socket, const Handshake& self, Deadline deadline) {
-  const Greeting greeting = greeting_of(self);
-  LOCKSTEP_CHECK(send_all(socket, std::as_bytes(std::span(&greeting, 1)), deadline),
+  const HandshakeMessage message = message_of(self);
+  LOCKSTEP_CHECK(send_all(socket, std::as_bytes(std::span(&message, 1)), deadline),
                  comm::PeerFailure, "the peer closed the connection at once");
 }
 
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
                                  Deadline deadline, Check check) {
-  return Doorman(listener, self, first).run(deadline, check);
+  return RankAcceptor(listener, self, first).run(deadline, check);
 }
 
 }  // namespace lockstep::comm::tcp

@@ -30,7 +30,7 @@ struct Handshake {
 void present(const Socket& socket, const Handshake& self, Deadline deadline);
 
 /// Accepts one connection from each rank from `first` on, of the same job and purpose; strangers,
-/// malformed greetings and half-open connections are dropped and hold up nobody.
+/// malformed handshakes and half-open connections are dropped and hold up nobody.
 /// @return sockets by rank; empty below `first`. @throws Timeout naming the missing ranks, or what
 /// `check` throws.
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,

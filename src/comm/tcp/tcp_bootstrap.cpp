@@ -42,15 +42,15 @@ class TcpBootstrap final : public Bootstrap {
 
 TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job) {
   const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
-  const tcp::Endpoint meeting{job.address, job.port};
+  const tcp::Endpoint rendezvous{job.address, job.port};
   if (job.rank == 0) {
     const tcp::Socket listener =
-        job.is_local ? tcp::listen_locally(job.port) : tcp::listen_on(meeting);
+        job.is_local ? tcp::listen_locally(job.port) : tcp::listen_on(rendezvous);
     interface_ = interface_of(listener);
     sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
   } else {
     sockets_.push_back(job.is_local ? tcp::connect_locally(job.port, deadline())
-                                    : tcp::connect_to(meeting, deadline()));
+                                    : tcp::connect_to(rendezvous, deadline()));
     interface_ = interface_of(sockets_[0]);
     tcp::present(sockets_[0], self, deadline());
   }

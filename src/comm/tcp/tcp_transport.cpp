@@ -94,12 +94,12 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, C
 // -------------------------------------------------------------------------------------
 
 void TcpTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                            const host::Patience& patience) {
-  exchange(out, in, patience, [](host::Incoming&) { return false; });
+                            const host::WaitOptions& options) {
+  exchange(out, in, options, [](host::Incoming&) { return false; });
 }
 
 void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                            const host::Patience& patience, host::Arrived arrived) {
+                            const host::WaitOptions& options, host::Arrived arrived) {
   Batch batch;
   for (const host::Outgoing& message : out)
     batch.sends.push_back({message.peer, message.data, message.data.size()});
@@ -117,8 +117,8 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
     });
     batch.end_receives(arrived);
     if (batch.sends.empty() && batch.receives.empty()) return;
-    if (patience.deadline->may_be_over())
-      if (auto missing = batch.missing(); patience.deadline->is_over(missing))
+    if (options.deadline->may_be_over())
+      if (auto missing = batch.missing(); options.deadline->is_over(missing))
         throw host::TransferTimeout{std::move(missing)};
     poll_once(batch);
   }

@@ -31,9 +31,9 @@ class TcpTransport final : public host::Transport {
   int size() const override { return plan_.size; }
   std::string_view backend() const override { return "tcp"; }
   void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience) override;
+                const host::WaitOptions& options) override;
   void exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience, host::Arrived arrived) override;
+                const host::WaitOptions& options, host::Arrived arrived) override;
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;

@@ -68,12 +68,11 @@ ThreadTransport::ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank)
 
 template <class Condition>
 void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-                           std::span<const int> peers, const host::Patience& patience,
+                           std::span<const int> peers, const host::WaitOptions& options,
                            Condition condition) {
   while (!condition()) {
     if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
-    if (patience.deadline->is_over(peers))
-      throw host::TransferTimeout{{peers.begin(), peers.end()}};
+    if (options.deadline->is_over(peers)) throw host::TransferTimeout{{peers.begin(), peers.end()}};
     // system_clock waits are what ThreadSanitizer understands.
     changed.wait_until(lock, std::chrono::system_clock::now() + longest_wait);
   }
@@ -92,10 +91,10 @@ void ThreadTransport::take_first(ThreadHub::Channel& channel, host::Incoming& in
   channel.changed.notify_all();
 }
 
-void ThreadTransport::take(host::Incoming& incoming, const host::Patience& patience) {
+void ThreadTransport::take(host::Incoming& incoming, const host::WaitOptions& options) {
   ThreadHub::Channel& channel = hub_->channel(incoming.peer, rank_);
   std::unique_lock lock(channel.mutex);
-  wait(channel.changed, lock, {&incoming.peer, 1}, patience,
+  wait(channel.changed, lock, {&incoming.peer, 1}, options,
        [&] { return !channel.offers.empty(); });
   take_first(channel, incoming);
 }
@@ -103,7 +102,7 @@ void ThreadTransport::take(host::Incoming& incoming, const host::Patience& patie
 // Offers all messages, receives, and waits until the offers are taken.
 template <class Receive>
 void ThreadTransport::send_while(std::span<const host::Outgoing> out,
-                                 const host::Patience& patience, Receive receive) {
+                                 const host::WaitOptions& options, Receive receive) {
   std::vector<ThreadHub::Offer> offers(out.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     offers[i].data = out[i].data;
@@ -128,7 +127,7 @@ void ThreadTransport::send_while(std::span<const host::Outgoing> out,
     for (std::size_t i = 0; i < out.size(); ++i) {
       ThreadHub::Channel& channel = hub_->channel(rank_, out[i].peer);
       std::unique_lock lock(channel.mutex);
-      wait(channel.changed, lock, {&out[i].peer, 1}, patience, [&] { return offers[i].taken; });
+      wait(channel.changed, lock, {&out[i].peer, 1}, options, [&] { return offers[i].taken; });
     }
   } catch (...) {
     withdraw();
@@ -137,19 +136,19 @@ void ThreadTransport::send_while(std::span<const host::Outgoing> out,
 }
 
 void ThreadTransport::transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                               const host::Patience& patience) {
-  send_while(out, patience, [&] {
-    for (host::Incoming& incoming : in) take(incoming, patience);
+                               const host::WaitOptions& options) {
+  send_while(out, options, [&] {
+    for (host::Incoming& incoming : in) take(incoming, options);
   });
 }
 
 // Whoever comes first is served first: a peer may be waiting for one that waits for this rank.
 void ThreadTransport::exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                               const host::Patience& patience, host::Arrived arrived) {
+                               const host::WaitOptions& options, host::Arrived arrived) {
   ThreadHub::Doorbell& bell = hub_->doorbell(rank_);
   std::vector<host::Incoming*> pending;
   for (host::Incoming& incoming : in) pending.push_back(&incoming);
-  send_while(out, patience, [&] {
+  send_while(out, options, [&] {
     bell.is_awaited.store(true);
     while (!pending.empty()) {
       std::unique_lock lock(bell.mutex);
@@ -159,7 +158,7 @@ void ThreadTransport::exchange(std::span<const host::Outgoing> out, std::span<ho
       std::vector<int> peers;
       for (const host::Incoming* incoming : pending) peers.push_back(incoming->peer);
       lock.lock();
-      wait(bell.rung, lock, peers, patience, [&] { return bell.rings != rings; });
+      wait(bell.rung, lock, peers, options, [&] { return bell.rings != rings; });
     }
     bell.is_awaited.store(false);
   });

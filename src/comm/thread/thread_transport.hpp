@@ -71,23 +71,23 @@ class ThreadTransport final : public host::Transport {
   int size() const override { return hub_->size(); }
   std::string_view backend() const override { return "thread"; }
   void transfer(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience) override;
+                const host::WaitOptions& options) override;
   void exchange(std::span<const host::Outgoing> out, std::span<host::Incoming> in,
-                const host::Patience& patience, host::Arrived arrived) override;
+                const host::WaitOptions& options, host::Arrived arrived) override;
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override { hub_->abort(reason); }
 
  private:
   template <class Receive>
-  void send_while(std::span<const host::Outgoing> out, const host::Patience& patience,
+  void send_while(std::span<const host::Outgoing> out, const host::WaitOptions& options,
                   Receive receive);
-  void take(host::Incoming& incoming, const host::Patience& patience);
+  void take(host::Incoming& incoming, const host::WaitOptions& options);
   void take_first(ThreadHub::Channel& channel, host::Incoming& incoming);
   bool take_what_came(std::vector<host::Incoming*>& pending, host::Arrived arrived);
   template <class Condition>
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-            std::span<const int> peers, const host::Patience& patience, Condition condition);
+            std::span<const int> peers, const host::WaitOptions& options, Condition condition);
 
   std::shared_ptr<ThreadHub> hub_;
   int rank_;

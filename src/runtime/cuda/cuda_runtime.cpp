@@ -50,15 +50,16 @@ class CudaRuntime final : public DeviceRuntime {
       return {device, made};
     const std::lock_guard lock(making_default_);
     if (!stream.load(std::memory_order_relaxed))
-      stream.store(streams_.lend(device, StreamPriority::normal).handle, std::memory_order_release);
+      stream.store(streams_.acquire(device, StreamPriority::normal).handle,
+                   std::memory_order_release);
     return {device, stream.load(std::memory_order_relaxed)};
   }
 
   StreamRef create_stream(Device device, StreamPriority priority) override {
-    return streams_.lend(device, priority);
+    return streams_.acquire(device, priority);
   }
 
-  void destroy_stream(StreamRef stream) noexcept override { streams_.take_back(stream); }
+  void destroy_stream(StreamRef stream) noexcept override { streams_.release(stream); }
 
   void synchronize(StreamRef stream) override {
     const CudaDeviceGuard guard(stream.device.index);

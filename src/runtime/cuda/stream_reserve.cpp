@@ -19,7 +19,7 @@ cudaStream_t create(Device device, StreamPriority priority) {
 
 }  // namespace
 
-StreamRef StreamReserve::lend(Device device, StreamPriority priority) {
+StreamRef StreamReserve::acquire(Device device, StreamPriority priority) {
   const Kind kind{device.index, priority};
   const std::lock_guard lock(mutex_);
   std::vector<void*>& idle = idle_[kind];
@@ -34,7 +34,7 @@ StreamRef StreamReserve::lend(Device device, StreamPriority priority) {
   return {device, stream};
 }
 
-void StreamReserve::take_back(StreamRef stream) noexcept {
+void StreamReserve::release(StreamRef stream) noexcept {
   const std::lock_guard lock(mutex_);
   const auto kind = kinds_.find(stream.handle);
   if (kind != kinds_.end()) idle_[kind->second].push_back(stream.handle);

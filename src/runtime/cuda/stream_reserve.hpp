@@ -20,8 +20,8 @@ namespace lockstep {
 class StreamReserve {
  public:
   /// @throws CudaError where the driver refuses a stream.
-  StreamRef lend(Device device, StreamPriority priority);
-  void take_back(StreamRef stream) noexcept;
+  StreamRef acquire(Device device, StreamPriority priority);
+  void release(StreamRef stream) noexcept;
 
  private:
   struct Kind {

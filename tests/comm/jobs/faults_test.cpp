@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, MpiDeath,
 TEST(MpiJob, ThreadThatDoesNotStartEndsAll) {
   for (int thread = 1; thread <= 5; ++thread) {
     const auto result = mpi_job(2, "sum --device cpu", "JOB_BAD_THREAD=" + std::to_string(thread));
-    EXPECT_LT(result.seconds, 30 * patience) << result.output;
+    EXPECT_LT(result.seconds, 30 * timeout_multiplier) << result.output;
     // MPI does without some of its own.
     const bool is_whole = occurrences(result.output, "sum 1") == 2;
     EXPECT_EQ(result.exit_code == 0, is_whole) << thread << ": " << result.output;
@@ -141,7 +141,7 @@ TEST(MpiJob, DeathWhileJoiningEndsAll) {
   for (int thread = 1; thread <= 5; ++thread) {
     const auto result = mpi_job(2, "sum --device cpu",
                                 "JOB_THREAD_KILLS=1 JOB_BAD_THREAD=" + std::to_string(thread));
-    EXPECT_LT(result.seconds, 30 * patience) << result.output;
+    EXPECT_LT(result.seconds, 30 * timeout_multiplier) << result.output;
     const bool is_reached = occurrences(result.output, "does not start") > 0;
     EXPECT_EQ(result.exit_code != 0, is_reached) << thread << ": " << result.output;
   }
@@ -169,7 +169,7 @@ TEST(TcpJob, DeathBetweenTheRendezvousAndTheControlChannelEndsAll) {
       run_command(tcp_rank(1, 3, port, "vanish") + " & " + tcp_rank(2, 3, port, "sum") + " & " +
                   tcp_rank(0, 3, port, "sum") + "; code=$?; wait; exit $code");
   EXPECT_NE(result.exit_code, 0) << result.output;
-  EXPECT_LT(result.seconds, 20 * patience) << result.output;
+  EXPECT_LT(result.seconds, 20 * timeout_multiplier) << result.output;
   EXPECT_THAT(result.output, HasSubstr("rank 1 closed its connection"));
 }
 

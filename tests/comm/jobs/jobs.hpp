@@ -9,8 +9,8 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "support/mpi_environment.hpp"
-#include "support/patience.hpp"
 #include "support/process.hpp"
+#include "support/timeout_multiplier.hpp"
 
 /// @file
 /// Whole jobs: how tests start real processes, and what they expect of those that fail.
@@ -75,7 +75,7 @@ inline double seconds_after_event(const CommandResult& result) {
 
 inline void expect_quick_failure(const CommandResult& result) {
   EXPECT_NE(result.exit_code, 0) << result.output;
-  EXPECT_LT(seconds_after_event(result), 10 * patience) << result.output;
+  EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
 }
 
 /// A job of which a rank fails, on the device that is the parameter.

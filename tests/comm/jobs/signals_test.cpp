@@ -13,7 +13,7 @@ TEST(SingleJob, EndsBySignalsAsAnyProgram) {
        {std::pair{"terminate", 128 + SIGTERM}, {"interrupt", 128 + SIGINT}}) {
     const auto result = run_command(program + " " + mode + " --device cpu; echo code $?");
     EXPECT_THAT(result.output, HasSubstr("code " + std::to_string(code)));
-    EXPECT_LT(seconds_after_event(result), 10 * patience) << result.output;
+    EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
   }
 }
 

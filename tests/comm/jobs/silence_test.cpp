@@ -23,7 +23,7 @@ TEST(MpiJob, StoppedRankZeroIsLostToo) {
 TEST(TcpJob, StoppedRankIsLost) {
   const auto result = tcp_job(2, "stop", "LOCKSTEP_HEARTBEAT_TIMEOUT=3", "kill -KILL $!");
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_LT(seconds_after_event(result), 10 * patience) << result.output;
+  EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
   EXPECT_THAT(result.output, HasSubstr("its process is stopped"));
 }
 

@@ -22,7 +22,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostBatchContract, MpiRanks);
 struct StagedMpiRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { lend_staged(group, body); };
+    const auto staged = [&](Communicator& group) { run_staged(group, body); };
     testing::with_world(staged, options);
   }
 };

@@ -12,7 +12,7 @@ struct NcclRanks {
 
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { lend_staged(group, body); };
+    const auto staged = [&](Communicator& group) { run_staged(group, body); };
     testing::with_world(staged, options, testing::gpu_of_rank());
   }
 };

@@ -69,7 +69,7 @@ void WindowExecutor::wait(Done done, Missing missing) {
 }
 
 // Returns once all ranks are here.
-void WindowExecutor::meet() {
+void WindowExecutor::barrier() {
   ++arrivals_;
   window_->slot(rank_).arrivals.store(arrivals_);
   const auto absent = [&] {
@@ -85,13 +85,13 @@ void WindowExecutor::meet() {
 
 void WindowExecutor::exchange_signatures(const Operation& operation) {
   window_->slot(rank_).signature = Signature(operation);
-  meet();
+  barrier();
   for (int rank = 0; rank < size_; ++rank) {
     const auto i = static_cast<std::size_t>(rank);
     signatures_[i] = window_->slot(rank).signature;
     factors_[i] = signatures_[i].factor;
   }
-  meet();
+  barrier();
   if (check_signatures_) require_agreement(signatures_, group_);
 }
 
@@ -103,12 +103,12 @@ void WindowExecutor::run_collective(const Operation& operation) {
   for (Bytes begin = 0; begin < longest; begin += piece_size) {
     const Bytes end = std::min(longest, begin + piece_size);
     show(operation, begin, shown_by(operation, rank_));
-    meet();
+    barrier();
     if (reduces(operation))
       reduce(operation, begin, end);
     else
       take(operation, begin, end);
-    meet();
+    barrier();
   }
 }
 

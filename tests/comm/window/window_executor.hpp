@@ -28,7 +28,7 @@ class WindowExecutor final : public host::Executor {
 
   template <class Done, class Missing>
   void wait(Done done, Missing missing);
-  void meet();
+  void barrier();
   void exchange_signatures(const Operation& operation);
   void run_collective(const Operation& operation);
   void show(const Operation& operation, Bytes begin, Bytes total);

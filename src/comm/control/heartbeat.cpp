@@ -1,4 +1,4 @@
-#include "comm/control/silence.hpp"
+#include "comm/control/heartbeat.hpp"
 
 #include <charconv>
 #include <cstdlib>
@@ -56,7 +56,7 @@ milliseconds heartbeat_timeout(std::optional<milliseconds> chosen) {
   return timeout;
 }
 
-std::string explain_silence(const tcp::Socket& socket, const Peer& peer, bool is_here) {
+std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here) {
   if (is_here) {
     const char state = process_state(peer.pid);
     if (state == 'T' || state == 't') return "its process is stopped, by a signal or a debugger";

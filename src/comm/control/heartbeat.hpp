@@ -9,12 +9,12 @@
 namespace lockstep::comm::control {
 
 /// How long a rank may send nothing: `chosen`, else LOCKSTEP_HEARTBEAT_TIMEOUT in seconds, else
-/// half a minute; zero for ever. @throws InvalidArgument
+/// half a minute; zero: for any time. @throws InvalidArgument
 std::chrono::milliseconds heartbeat_timeout(std::optional<std::chrono::milliseconds> chosen);
 
 /// Why nothing comes over a connection that is open, as far as this host can tell: the peer's
 /// kernel acknowledges what we send even while its process is stopped.
 /// @param is_here the peer is a process of this host.
-std::string explain_silence(const tcp::Socket& socket, const Peer& peer, bool is_here);
+std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here);
 
 }  // namespace lockstep::comm::control
