@@ -4,6 +4,7 @@
 #include <span>
 
 #include "arguments/step_state.hpp"
+#include "functional/optimizer.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -19,28 +20,23 @@ struct OptimizerTensors {
   ArrayView gradient = {};
   ArrayView master =
       {};  ///< what is updated, and the parameter rounded from; absent: the parameter
-  ArrayView state1 = {};      ///< SGD: momentum; Adam: first moment; absent where unused
-  ArrayView state2 = {};      ///< Adam: second moment
-  ArrayView max_state2 = {};  ///< Adam with amsgrad: largest second moment so far
+  /// What the rule remembers of each element; those that it has no use for may be absent.
+  ArrayView state1 = {}, state2 = {}, state3 = {};
   /// In the memory of the device: steps made so far. One more afterwards, unless it was skipped.
   std::int64_t* steps = nullptr;
 };
 
-/// One SGD step on every tensor of the list, as in PyTorch.
-struct SgdArguments {
+/// One step on every tensor of the list, by a rule of functional/optimizer.hpp.
+template <class Rule>
+struct OptimizerArguments {
   std::span<const OptimizerTensors> tensors = {};
   StepState state = {};
-  double momentum = 0.0, dampening = 0.0, weight_decay = 0.0;
-  bool nesterov = false, maximize = false;
-};
+  Rule rule = {};
 
-/// One Adam or AdamW step on every tensor of the list, as in PyTorch.
-struct AdamArguments {
-  std::span<const OptimizerTensors> tensors = {};
-  StepState state = {};
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
-  bool decoupled_decay = false;  ///< AdamW
-  bool amsgrad = false, maximize = false;
+  /// Of a tensor's step, counted from 1. Reads the memory of the device.
+  LOCKSTEP_HD typename Rule::Coefficients coefficients(std::int64_t step) const {
+    return rule.coefficients({.lr = *state.lr, .unscaling = state.unscaling(), .number = step});
+  }
 };
 
 /// out (one f64 element) = sum of squares over all arrays.
@@ -58,8 +54,10 @@ struct ClipArguments {
 
 /// Whole-list updates of one backend. Work runs in the order of the stream.
 struct MultiTensorKernels {
-  void (*sgd)(const SgdArguments& arguments, StreamRef stream) = nullptr;
-  void (*adam)(const AdamArguments& arguments, StreamRef stream) = nullptr;
+#define LOCKSTEP_OPTIMIZER(name, Rule) \
+  void (*name)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
   void (*square_sum)(const SquareSumArguments& arguments, StreamRef stream) = nullptr;
   void (*clip)(const ClipArguments& arguments, StreamRef stream) = nullptr;
 };

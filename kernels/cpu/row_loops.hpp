@@ -55,14 +55,17 @@ struct NormRows {
 
 template <class Arguments>
 using RowLoop = void (*)(const Arguments& arguments, std::int64_t begin, std::int64_t end);
-/// `momentum` is null without momentum.
-using SgdLoop = void (*)(void* parameter, const void* gradient, void* momentum, std::int64_t n,
-                         const SgdCoefficients& coefficients);
-/// `largest` is null without AMSGrad.
-using AdamLoop = void (*)(void* parameter, const void* gradient, void* first, void* second,
-                          void* largest, std::int64_t n, const AdamCoefficients& coefficients);
+/// `arrays` are parameter, gradient and states.
+template <class Rule>
+using OptimizerLoop = void (*)(void* const* arrays, std::int64_t n,
+                               const typename Rule::Coefficients& coefficients);
+/// The loops of an optimizer, by accumulation type and number of states.
+template <class Rule>
+struct OptimizerLoops {
+  OptimizerLoop<Rule> loop[2][most_optimizer_states + 1] = {};
+};
 
-/// Row loops by floating dtype (f64, f32, bf16, f16); optimizer loops by accumulation type.
+/// Row loops by floating dtype (f64, f32, bf16, f16), and those of optimizers.
 struct RowLoops {
   static constexpr std::size_t dtypes = 4;
   RowLoop<SoftmaxRows> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
@@ -73,8 +76,9 @@ struct RowLoops {
   RowLoop<kernels::LstmCellBackwardArguments> lstm_cell_backward[dtypes] = {};
   RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};
   RowLoop<kernels::GruCellBackwardArguments> gru_cell_backward[dtypes] = {};
-  SgdLoop sgd[2] = {};
-  AdamLoop adam[2] = {};
+#define LOCKSTEP_OPTIMIZER(name, Rule) OptimizerLoops<Rule> name = {};
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
 };
 
 }  // namespace lockstep::host

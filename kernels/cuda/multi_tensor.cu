@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "arguments/optimizer_coefficients.hpp"
 #include "cuda/chunk_table.hpp"
 #include "cuda/multi_tensor.hpp"
 #include "cuda/row_access.hpp"
@@ -25,19 +24,21 @@ struct StepCounts {
 };
 
 /// Counts a step of each tensor, and leaves what its elements are to be multiplied with.
-template <class Arguments, class Coefficients>
+template <class Rule>
 __global__ void __launch_bounds__(StepCounts::most)
-    begin_step_kernel(const __grid_constant__ StepCounts counts, Arguments arguments,
-                      Coefficients* coefficients) {
+    begin_step_kernel(const __grid_constant__ StepCounts counts,
+                      kernels::OptimizerArguments<Rule> arguments,
+                      typename Rule::Coefficients* coefficients) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= counts.count || arguments.state.skips()) return;
   const std::int64_t step = *counts.steps[i] + 1;
-  coefficients[i] = kernels::coefficients_of(arguments, step);
+  coefficients[i] = arguments.coefficients(step);
   *counts.steps[i] = step;
 }
 
-template <class Arguments, class Coefficients>
-void begin_step(Arguments arguments, Coefficients* coefficients, StreamRef stream) {
+template <class Rule>
+void begin_step(kernels::OptimizerArguments<Rule> arguments,
+                typename Rule::Coefficients* coefficients, StreamRef stream) {
   const auto tensors = std::exchange(arguments.tensors, {});
   for (std::size_t first = 0; first < tensors.size(); first += StepCounts::most) {
     StepCounts counts{};
@@ -45,32 +46,32 @@ void begin_step(Arguments arguments, Coefficients* coefficients, StreamRef strea
         static_cast<int>(std::min<std::size_t>(StepCounts::most, tensors.size() - first));
     for (int i = 0; i < counts.count; ++i)
       counts.steps[i] = tensors[first + static_cast<std::size_t>(i)].steps;
-    launch(stream, 1, StepCounts::most, 0, begin_step_kernel<Arguments, Coefficients>, counts,
-           arguments, coefficients + first);
+    launch(stream, 1, StepCounts::most, 0, begin_step_kernel<Rule>, counts, arguments,
+           coefficients + first);
   }
 }
 
-/// Adam's and SGD's elements of one chunk: T is the dtype of parameters and gradients; states and
-/// master copies are in its accumulation type. `Rule` says how many states it has and updates one
-/// element: of the master copy where there is one, and the parameter then gets its rounded value.
-template <class T, class Rule, bool has_master>
+/// The elements of one chunk: T is the dtype of parameters and gradients; the states, k of them for
+/// k = 0, 1 ..., and master copies are in its accumulation type. What is updated is the master copy
+/// where there is one, and the parameter then gets its rounded value.
+template <class T, class Coefficients, bool has_master, int... k>
 __global__ void __launch_bounds__(threads)
-    update_kernel(const __grid_constant__ ChunkTable<6> table,
-                  const typename Rule::Coefficients* coefficients, kernels::StepState step) {
+    update_kernel(const __grid_constant__ ChunkTable<6> table, const Coefficients* coefficients,
+                  kernels::StepState step) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T, A>;
   if (step.skips()) return;
   const int tensor = table.tensor[blockIdx.x];
-  const Rule rule(coefficients[table.index[tensor]]);
+  const Coefficients c = coefficients[table.index[tensor]];
   T* const parameter = static_cast<T*>(table.array[0][tensor]);
   const T* const gradient = static_cast<const T*>(table.array[1][tensor]);
-  A* const state[] = {static_cast<A*>(table.array[2][tensor]),
-                      static_cast<A*>(table.array[3][tensor]),
-                      static_cast<A*>(table.array[4][tensor])};
+  [[maybe_unused]] A* const state[] = {static_cast<A*>(table.array[2][tensor]),
+                                       static_cast<A*>(table.array[3][tensor]),
+                                       static_cast<A*>(table.array[4][tensor])};
   A* const master = static_cast<A*>(table.array[5][tensor]);
   const std::int64_t last = table.last(blockIdx.x);
   bool aligned = is_wide(parameter) && is_wide(gradient) && (!has_master || is_wide(master));
-  for (int k = 0; k < Rule::states; ++k) aligned = aligned && is_wide(state[k]);
+  ((aligned = aligned && is_wide(state[k])), ...);
   for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
     const bool wide = aligned && at + N <= last;
     Lanes<T, N> p = {};
@@ -80,47 +81,25 @@ __global__ void __launch_bounds__(threads)
     else
       p = load_row<N>(parameter, at, last, wide);
     const auto g = load_row<N>(gradient, at, last, wide);
-    Lanes<A, N> s[3] = {};
-    LOCKSTEP_UNROLL
-    for (int k = 0; k < Rule::states; ++k) s[k] = load_row<N>(state[k], at, last, wide);
+    [[maybe_unused]] Lanes<A, N> s[most_optimizer_states] = {};
+    ((s[k] = load_row<N>(state[k], at, last, wide)), ...);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j) {
       A value = has_master ? m.value[j] : p.value[j];
-      rule(value, g.value[j], s[0].value[j], s[1].value[j], s[2].value[j]);
+      functional::update<A>(c, value, g.value[j], s[k].value[j]...);
       p.value[j] = value;
       m.value[j] = value;
     }
     store_row<N>(parameter, at, last, wide, p);
     if constexpr (has_master) store_row<N>(master, at, last, wide, m);
-    LOCKSTEP_UNROLL
-    for (int k = 0; k < Rule::states; ++k) store_row<N>(state[k], at, last, wide, s[k]);
+    (store_row<N>(state[k], at, last, wide, s[k]), ...);
   }
 }
 
-template <class A, bool has_momentum>
-struct Sgd {
-  using Coefficients = SgdCoefficients;
-  static constexpr int states = has_momentum ? 1 : 0;
-  functional::SgdRule<A, has_momentum> rule;
-  __device__ explicit Sgd(const Coefficients& coefficients) : rule(coefficients) {}
-  __device__ void operator()(A& p, A g, A& first, A&, A&) const { rule(p, g, first); }
-};
-
-template <class A, bool amsgrad>
-struct Adam {
-  using Coefficients = AdamCoefficients;
-  static constexpr int states = amsgrad ? 3 : 2;
-  functional::AdamRule<A, amsgrad> rule;
-  __device__ explicit Adam(const Coefficients& coefficients) : rule(coefficients) {}
-  __device__ void operator()(A& p, A g, A& first, A& second, A& largest) const {
-    rule(p, g, first, second, largest);
-  }
-};
-
 /// The k-th array of a tensor, in the order in which update_kernel takes them.
 const ArrayView& array_of(const OptimizerTensors& tensors, int k) {
-  const ArrayView* const arrays[] = {&tensors.parameter, &tensors.gradient,   &tensors.state1,
-                                     &tensors.state2,    &tensors.max_state2, &tensors.master};
+  const ArrayView* const arrays[] = {&tensors.parameter, &tensors.gradient, &tensors.state1,
+                                     &tensors.state2,    &tensors.state3,   &tensors.master};
   return *arrays[k];
 }
 
@@ -134,7 +113,8 @@ void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
   for (int k = 0; k < 6; ++k) {
     const ArrayView& view = array_of(tensors, k);
     const bool is_state = k >= 2 && k < 5;
-    if (!view || (is_state && k >= 2 + states)) continue;
+    if (is_state ? k >= 2 + states : !view) continue;
+    LOCKSTEP_CHECK(view, InvalidArgument, "optimizer: state ", k - 1, " of ", states, " is absent");
     LOCKSTEP_CHECK(k < 2 || view.dtype == wide, InvalidArgument, "optimizer: ", view.dtype,
                    " state of a ", parameter.dtype, " parameter; it must be ", wide);
     LOCKSTEP_CHECK(view.is_contiguous() && view.numel() == parameter.numel(), InvalidArgument,
@@ -143,15 +123,24 @@ void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
   }
 }
 
-template <class T, bool has_master, class Rule, class Coefficients>
+template <class T, class Coefficients, bool has_master, int... k>
 void launch_updates(std::span<const OptimizerTensors> run, const Coefficients* coefficients,
                     const kernels::StepState& state, StreamRef stream) {
   for_each_table<6>(
-      run.size(), [&](std::size_t i, int k) -> const ArrayView& { return array_of(run[i], k); },
+      run.size(), [&](std::size_t i, int n) -> const ArrayView& { return array_of(run[i], n); },
       [&](const ChunkTable<6>& table, unsigned blocks) {
-        launch(stream, blocks, threads, 0, update_kernel<T, Rule, has_master>, table, coefficients,
-               state);
+        launch(stream, blocks, threads, 0, update_kernel<T, Coefficients, has_master, k...>, table,
+               coefficients, state);
       });
+}
+
+/// Calls `use.operator()<0, 1 ...>()` with as many numbers as the rule has states.
+template <class Rule, int states = Rule::least_states, class Use>
+void with_states(const Rule& rule, const Use& use) {
+  if constexpr (states < Rule::most_states)
+    if (rule.states() > states) return with_states<Rule, states + 1>(rule, use);
+  [&]<int... k>(std::integer_sequence<int, k...>) { use.template operator()<k...>(); }
+  (std::make_integer_sequence<int, states>());
 }
 
 /// Calls `use(run, first, TypeTag<T>, has_master)` for neighbours that have one dtype, with master
@@ -172,36 +161,31 @@ void for_each_run(std::span<const OptimizerTensors> list, const Use& use) {
   }
 }
 
-/// One step of all tensors by `Rule<A>`, A the accumulation type of a parameter's dtype.
-template <template <class> class Rule, class Arguments>
-void update(const Arguments& arguments, void* scratch, StreamRef stream) {
-  using Coefficients = typename Rule<double>::Coefficients;
-  for_each_run(arguments.tensors, []<class T>(auto run, std::size_t, TypeTag<T>, bool has_master) {
+/// One step of all tensors.
+template <class Rule>
+void update(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) {
+  using Coefficients = typename Rule::Coefficients;
+  const int states = arguments.rule.states();
+  for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t, TypeTag<T>, bool has_master) {
     using A = AccumulateType<T>;
-    for (const OptimizerTensors& each : run) check_arrays(each, Rule<A>::states, dtype_of<A>);
+    for (const OptimizerTensors& each : run) check_arrays(each, states, dtype_of<A>);
     LOCKSTEP_CHECK(!has_master || (!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ",
                    dtype_of<T>, " parameter needs no master copy");
   });
   auto* const coefficients = static_cast<Coefficients*>(scratch);
   begin_step(arguments, coefficients, stream);
-  for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t first, TypeTag<T>,
-                                               bool has_master) {
-    using A = AccumulateType<T>;
-    if (!has_master)
-      return launch_updates<T, false, Rule<A>>(run, coefficients + first, arguments.state, stream);
-    if constexpr (!std::is_same_v<T, A>)
-      launch_updates<T, true, Rule<A>>(run, coefficients + first, arguments.state, stream);
-  });
+  with_states(
+      arguments.rule, [&]<int... k>() {
+        for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t first, TypeTag<T>,
+                                                     bool has_master) {
+          const auto* const own = coefficients + first;
+          if (!has_master)
+            return launch_updates<T, Coefficients, false, k...>(run, own, arguments.state, stream);
+          if constexpr (!std::is_same_v<T, AccumulateType<T>>)
+            launch_updates<T, Coefficients, true, k...>(run, own, arguments.state, stream);
+        });
+      });
 }
-
-template <class A>
-using SgdPlain = Sgd<A, false>;
-template <class A>
-using SgdWithMomentum = Sgd<A, true>;
-template <class A>
-using AdamPlain = Adam<A, false>;
-template <class A>
-using AdamWithLargest = Adam<A, true>;
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -267,21 +251,12 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
 
 }  // namespace
 
-std::size_t optimizer_scratch_bytes(std::span<const OptimizerTensors> tensors) {
-  return tensors.size() * std::max(sizeof(SgdCoefficients), sizeof(AdamCoefficients));
-}
-
-void sgd(const kernels::SgdArguments& arguments, void* scratch, StreamRef stream) {
-  const auto run = arguments.momentum != 0 ? update<SgdWithMomentum, kernels::SgdArguments>
-                                           : update<SgdPlain, kernels::SgdArguments>;
-  run(arguments, scratch, stream);
-}
-
-void adam(const kernels::AdamArguments& arguments, void* scratch, StreamRef stream) {
-  const auto run = arguments.amsgrad ? update<AdamWithLargest, kernels::AdamArguments>
-                                     : update<AdamPlain, kernels::AdamArguments>;
-  run(arguments, scratch, stream);
-}
+#define LOCKSTEP_OPTIMIZER(name, Rule)                                                             \
+  void name(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) { \
+    update(arguments, scratch, stream);                                                            \
+  }
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
 
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments) {
   std::int64_t chunks = 0;

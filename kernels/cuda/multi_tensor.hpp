@@ -7,10 +7,15 @@
 
 namespace lockstep::cuda_kernels {
 
-/// Bytes of scratch memory that `sgd` and `adam` need.
-std::size_t optimizer_scratch_bytes(std::span<const kernels::OptimizerTensors> tensors);
-void sgd(const kernels::SgdArguments& arguments, void* scratch, StreamRef stream);
-void adam(const kernels::AdamArguments& arguments, void* scratch, StreamRef stream);
+/// Bytes of scratch memory that an optimizer's step needs.
+template <class Rule>
+std::size_t optimizer_scratch_bytes(const kernels::OptimizerArguments<Rule>& arguments) {
+  return arguments.tensors.size() * sizeof(typename Rule::Coefficients);
+}
+#define LOCKSTEP_OPTIMIZER(name, Rule) \
+  void name(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream);
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
 
 /// Bytes of scratch memory that `square_sum` needs.
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments);

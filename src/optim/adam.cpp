@@ -41,13 +41,13 @@ void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* co
   kernels_of(parameters)
       .adam({.tensors = tensors,
              .state = {.lr = lr.data<double>()},
-             .beta1 = o.beta1,
-             .beta2 = o.beta2,
-             .eps = o.eps,
-             .weight_decay = o.weight_decay,
-             .decoupled_decay = std::is_same_v<Options, AdamWOptions>,
-             .amsgrad = o.amsgrad,
-             .maximize = o.maximize},
+             .rule = {.beta1 = o.beta1,
+                      .beta2 = o.beta2,
+                      .eps = o.eps,
+                      .weight_decay = o.weight_decay,
+                      .decoupled_decay = std::is_same_v<Options, AdamWOptions>,
+                      .amsgrad = o.amsgrad,
+                      .maximize = o.maximize}},
             stream_of(parameters));
 }
 

@@ -28,11 +28,11 @@ void SGD::update(std::size_t group, std::span<ParameterState* const> parameters,
   kernels_of(parameters)
       .sgd({.tensors = tensors,
             .state = {.lr = lr.data<double>()},
-            .momentum = o.momentum,
-            .dampening = o.dampening,
-            .weight_decay = o.weight_decay,
-            .nesterov = o.nesterov,
-            .maximize = o.maximize},
+            .rule = {.momentum = o.momentum,
+                     .dampening = o.dampening,
+                     .weight_decay = o.weight_decay,
+                     .nesterov = o.nesterov,
+                     .maximize = o.maximize}},
            stream_of(parameters));
 }
 

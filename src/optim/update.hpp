@@ -28,7 +28,7 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
                         .master = view_or_absent(each->master),
                         .state1 = view_or_absent(each->state[0]),
                         .state2 = view_or_absent(each->state[1]),
-                        .max_state2 = view_or_absent(each->state[2]),
+                        .state3 = view_or_absent(each->state[2]),
                         .steps = each->steps.data<std::int64_t>()});
   return operands;
 }

@@ -7,9 +7,9 @@
 namespace lockstep::test {
 namespace {
 
-using kernels::AdamArguments;
 using kernels::OptimizerTensors;
-using kernels::SgdArguments;
+using AdamArguments = kernels::OptimizerArguments<AdamRule>;
+using SgdArguments = kernels::OptimizerArguments<SgdRule>;
 
 class MultiTensorContract : public ContractTest {
  protected:
@@ -42,7 +42,7 @@ class MultiTensorContract : public ContractTest {
 class HalfMultiTensorContract : public MultiTensorContract {};
 
 /// PyTorch's SGD for one element. @param step from 1.
-void sgd_step(double& p, double g, double& m, const SgdArguments& c, double lr, int step) {
+void sgd_step(double& p, double g, double& m, const SgdRule& c, double lr, int step) {
   if (c.maximize) g = -g;
   g += c.weight_decay * p;
   if (c.momentum != 0) {
@@ -53,8 +53,8 @@ void sgd_step(double& p, double g, double& m, const SgdArguments& c, double lr, 
 }
 
 /// PyTorch's Adam and AdamW for one element.
-void adam_step(double& p, double g, double& m, double& v, double& top, const AdamArguments& c,
-               double lr, double step) {
+void adam_step(double& p, double g, double& m, double& v, double& top, const AdamRule& c, double lr,
+               double step) {
   if (c.maximize) g = -g;
   if (c.decoupled_decay)
     p *= 1 - lr * c.weight_decay;
@@ -68,27 +68,26 @@ void adam_step(double& p, double g, double& m, double& v, double& top, const Ada
 }
 
 TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
-  const SgdArguments cases[] = {
+  const SgdRule cases[] = {
       {},
       {.momentum = 0.9, .dampening = 0.2, .weight_decay = 0.01, .maximize = true},
       {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
   const auto lr = number(0.1);
-  for (const SgdArguments& settings : cases) {
+  for (const SgdRule& rule : cases) {
     const auto p = array({count}).randomize(1), m = zeros(), steps = steps_made(0);
     for (int step = 1; step <= 3; ++step) {
-      SgdArguments c = settings;
-      c.state.lr = in_memory(lr);
+      SgdArguments c{.state = {.lr = in_memory(lr)}, .rule = rule};
       const auto g = array({count}).randomize(static_cast<unsigned>(10 + step));
       Values expected = p.get(), momentum = m.get();
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
-        sgd_step(expected[i], gradient[i], momentum[i], c, 0.1, step);
+        sgd_step(expected[i], gradient[i], momentum[i], rule, 0.1, step);
       const OptimizerTensors item = tensors(p, g, m, steps);
       c.tensors = {&item, 1};
       family().sgd(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(2))) << step;
       EXPECT_EQ(steps.get(), Values{static_cast<double>(step)});
-      if (c.momentum == 0) continue;
+      if (rule.momentum == 0) continue;
       EXPECT_TRUE(close(m.get(), momentum, tolerance(2))) << step;
     }
   }
@@ -100,21 +99,21 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
     const auto lr = number(0.01), steps = steps_made(0);
     for (int step = 1; step <= 3; ++step) {
       AdamArguments c{.state = {.lr = in_memory(lr)},
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .weight_decay = 0.1,
-                      .decoupled_decay = (bits & 1) != 0,
-                      .amsgrad = (bits & 2) != 0,
-                      .maximize = (bits & 4) != 0};
+                      .rule = {.beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .eps = 1e-8,
+                               .weight_decay = 0.1,
+                               .decoupled_decay = (bits & 1) != 0,
+                               .amsgrad = (bits & 2) != 0,
+                               .maximize = (bits & 4) != 0}};
       const auto g = array({count}).randomize(static_cast<unsigned>(10 + step), 0.1, 1.0);
       Values expected = p.get(), first = m.get(), second = v.get(), largest = top.get();
       const Values gradient = g.get();
       for (std::size_t i = 0; i < expected.size(); ++i)
-        adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c, 0.01, step);
+        adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c.rule, 0.01, step);
       OptimizerTensors item = tensors(p, g, m, steps);
       item.state2 = v;
-      if (c.amsgrad) item.max_state2 = top;
+      if (c.rule.amsgrad) item.state3 = top;
       c.tensors = {&item, 1};
       family().adam(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(4))) << bits << ' ' << step;
@@ -124,7 +123,7 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
   }
 }
 
-constexpr AdamArguments plain_adam{.weight_decay = 0.01, .decoupled_decay = true};
+constexpr AdamArguments plain_adam{.rule = {.weight_decay = 0.01, .decoupled_decay = true}};
 
 TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt) {
   const auto p = array({count}).randomize(1), q = array({count}).set(p.get());
@@ -138,7 +137,7 @@ TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt)
     Values expected = main.get(), first = m.get(), second = v.get(), unused = first;
     const Values gradient = g.get();
     for (std::size_t i = 0; i < expected.size(); ++i)
-      adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c, 1e-3, step);
+      adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c.rule, 1e-3, step);
     // One with a master copy beside one without, as lists of a model may have them.
     OptimizerTensors items[] = {tensors(p, g, m, steps), tensors(plain, g, m2, steps2)};
     items[0].master = main;
@@ -165,6 +164,16 @@ TEST_P(HalfMultiTensorContract, RefusesStateThatIsNarrowerThanTheArithmetic) {
   EXPECT_THROW(family().adam(c, stream()), InvalidArgument);
 }
 
+TEST_P(MultiTensorContract, RefusesToStepWhereAStateOfTheRuleIsAbsent) {
+  const auto p = array({count}).randomize(1), g = array({count}).randomize(2), m = zeros();
+  const auto lr = number(1e-3), steps = steps_made(0);
+  const OptimizerTensors item = tensors(p, g, m, steps);
+  AdamArguments c = plain_adam;
+  c.state.lr = in_memory(lr);
+  c.tensors = {&item, 1};
+  EXPECT_THROW(family().adam(c, stream()), InvalidArgument);
+}
+
 // What is queued once may run many times: it finds each step's own rate and count.
 TEST_P(MultiTensorContract, RateAndCountsAreReadFromMemoryForEachTensorOfItsOwn) {
   const auto p = array({count}).randomize(1), q = array({count}).set(p.get());
@@ -185,7 +194,7 @@ TEST_P(MultiTensorContract, RateAndCountsAreReadFromMemoryForEachTensorOfItsOwn)
     double unused = 0;
     for (std::size_t k = 0; k < 2; ++k)
       for (std::size_t i = 0; i < gradient.size(); ++i)
-        adam_step(expected[k][i], gradient[i], first[k][i], second[k][i], unused, c, rate,
+        adam_step(expected[k][i], gradient[i], first[k][i], second[k][i], unused, c.rule, rate,
                   run + (k == 1 ? 10 : 0));
     family().adam(c, stream());
     EXPECT_TRUE(close(p.get(), expected[0], tolerance(4))) << run;
@@ -204,7 +213,7 @@ TEST_P(MultiTensorContract, AStepOnGradientsThatAreNotFiniteChangesAndCountsNoth
   item.state2 = v;
   const kernels::StepState state{.lr = in_memory(lr), .found_inf = in_memory(found_inf)};
   const AdamArguments adam{.tensors = {&item, 1}, .state = state};
-  const SgdArguments sgd{.tensors = {&item, 1}, .state = state, .momentum = 0.9};
+  const SgdArguments sgd{.tensors = {&item, 1}, .state = state, .rule = {.momentum = 0.9}};
   family().adam(adam, stream());
   family().sgd(sgd, stream());
   EXPECT_EQ(p.get(), before);

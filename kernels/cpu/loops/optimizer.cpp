@@ -1,61 +1,52 @@
 #include "functional/optimizer.hpp"
 
+#include <utility>
+
 #include "cpu/loops/fill.hpp"
 
 namespace lockstep::host::LOCKSTEP_ISA {
 namespace {
 
-template <class T, bool has_momentum>
-void sgd_loop(T* parameter, const T* gradient, T* momentum, std::int64_t n,
-              const SgdCoefficients& coefficients) {
-  const functional::SgdRule<T, has_momentum> rule(coefficients);
+template <class Coefficients, class T, class... State>
+void update_loop(const Coefficients& given, std::int64_t n, T* parameter, const T* gradient,
+                 State*... state) {
+  const Coefficients c = given;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    T p = parameter[i], m = has_momentum ? momentum[i] : T(0);
-    rule(p, gradient[i], m);
-    parameter[i] = p;
-    if constexpr (has_momentum) momentum[i] = m;
+    // On copies, to which no array can point.
+    [&](T p, State... s) {
+      functional::update(c, p, gradient[i], s...);
+      parameter[i] = p;
+      ((state[i] = s), ...);
+    }(parameter[i], state[i]...);
   }
 }
 
-template <class T>
-void sgd(void* parameter, const void* gradient, void* momentum, std::int64_t n,
-         const SgdCoefficients& coefficients) {
-  const auto loop = momentum ? sgd_loop<T, true> : sgd_loop<T, false>;
-  loop(static_cast<T*>(parameter), static_cast<const T*>(gradient), static_cast<T*>(momentum), n,
-       coefficients);
+/// The loop of a rule with sizeof...(k) states; k are 0, 1 ...
+template <class Rule, class T, int... k>
+void update_arrays(void* const* arrays, std::int64_t n,
+                   const typename Rule::Coefficients& coefficients) {
+  update_loop(coefficients, n, static_cast<T*>(arrays[0]), static_cast<const T*>(arrays[1]),
+              static_cast<T*>(arrays[2 + k])...);
 }
 
-template <class T, bool amsgrad>
-void adam_loop(T* parameter, const T* gradient, T* first, T* second, T* largest, std::int64_t n,
-               const AdamCoefficients& coefficients) {
-  const functional::AdamRule<T, amsgrad> rule(coefficients);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    T p = parameter[i], m = first[i], v = second[i], top = amsgrad ? largest[i] : T(0);
-    rule(p, gradient[i], m, v, top);
-    parameter[i] = p;
-    first[i] = m;
-    second[i] = v;
-    if constexpr (amsgrad) largest[i] = top;
+template <class Rule, class T, int states>
+void fill_loops(OptimizerLoops<Rule>& loops) {
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    loops.loop[static_cast<std::size_t>(accumulate_tag<T>)][states] = update_arrays<Rule, T, k...>;
   }
-}
-
-template <class T>
-void adam(void* parameter, const void* gradient, void* first, void* second, void* largest,
-          std::int64_t n, const AdamCoefficients& coefficients) {
-  const auto loop = largest ? adam_loop<T, true> : adam_loop<T, false>;
-  loop(static_cast<T*>(parameter), static_cast<const T*>(gradient), static_cast<T*>(first),
-       static_cast<T*>(second), static_cast<T*>(largest), n, coefficients);
+  (std::make_integer_sequence<int, states>());
+  if constexpr (states < Rule::most_states) fill_loops<Rule, T, states + 1>(loops);
 }
 
 }  // namespace
 
 void fill_optimizer(RowLoops& loops) {
-  loops.sgd[static_cast<std::size_t>(Accumulate::f32)] = sgd<float>;
-  loops.sgd[static_cast<std::size_t>(Accumulate::f64)] = sgd<double>;
-  loops.adam[static_cast<std::size_t>(Accumulate::f32)] = adam<float>;
-  loops.adam[static_cast<std::size_t>(Accumulate::f64)] = adam<double>;
+#define LOCKSTEP_OPTIMIZER(name, Rule)                     \
+  fill_loops<Rule, float, Rule::least_states>(loops.name); \
+  fill_loops<Rule, double, Rule::least_states>(loops.name);
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
 }
 
 }  // namespace lockstep::host::LOCKSTEP_ISA

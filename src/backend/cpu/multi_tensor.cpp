@@ -1,10 +1,11 @@
+#include "arguments/multi_tensor.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "arguments/optimizer_coefficients.hpp"
 #include "backend/cpu/families.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -62,8 +63,7 @@ class Stripe {
 void check_wide(const OptimizerTensors& tensors) {
   const DType parameter = tensors.parameter.dtype;
   const DType wide = parameter == DType::f64 ? DType::f64 : DType::f32;
-  for (const ArrayView* each :
-       {&tensors.master, &tensors.state1, &tensors.state2, &tensors.max_state2})
+  for (const ArrayView* each : {&tensors.master, &tensors.state1, &tensors.state2, &tensors.state3})
     LOCKSTEP_CHECK(!*each || each->dtype == wide, InvalidArgument, "optimizer: ", each->dtype,
                    " state of a ", parameter, " parameter; it must be ", wide);
   LOCKSTEP_CHECK(
@@ -73,7 +73,7 @@ void check_wide(const OptimizerTensors& tensors) {
 }
 
 /// Calls `update(pointers, n)` over all elements of a tensor; pointers are those of the parameter
-/// (or its master copy), gradient, state1, state2 and max_state2.
+/// (or its master copy), gradient and states.
 template <class Update>
 void for_each_stripe(const OptimizerTensors& tensors, Update update) {
   check_wide(tensors);
@@ -86,7 +86,7 @@ void for_each_stripe(const OptimizerTensors& tensors, Update update) {
   parallel_for(total, host::parallel_grain, [&](std::int64_t begin, std::int64_t end) {
     std::array stripes{Stripe(updated, type, total), Stripe(tensors.gradient, type, total),
                        Stripe(tensors.state1, type, total), Stripe(tensors.state2, type, total),
-                       Stripe(tensors.max_state2, type, total)};
+                       Stripe(tensors.state3, type, total)};
     const bool direct = std::all_of(stripes.begin(), stripes.end(),
                                     [](const Stripe& stripe) { return stripe.direct(); });
     const std::int64_t step = direct ? end - begin : tile_elements;
@@ -133,61 +133,60 @@ double square_sum_of(const ArrayView& array) {
   return total;
 }
 
-template <class Loop, std::size_t count>
-Loop loop_of(const Loop (&loops)[count], DType dtype) {
-  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "optimizer: dtype ", dtype,
-                 " is not offered on device cpu");
-  return loops[static_cast<std::size_t>(host::accumulate_of(dtype))];
-}
-
 /// The coefficients of each tensor's next step: mostly those of its neighbour's.
-template <class Arguments>
+template <class Rule>
 class NextSteps {
  public:
-  using Coefficients = decltype(kernels::coefficients_of(std::declval<Arguments>(), 1));
-
-  explicit NextSteps(const Arguments& arguments) : arguments_(arguments) {}
-  const Coefficients& of(const OptimizerTensors& tensors) {
+  explicit NextSteps(const kernels::OptimizerArguments<Rule>& arguments) : arguments_(arguments) {}
+  const typename Rule::Coefficients& of(const OptimizerTensors& tensors) {
     if (const std::int64_t step = *tensors.steps + 1; step != step_) {
       step_ = step;
-      coefficients_ = kernels::coefficients_of(arguments_, step);
+      coefficients_ = arguments_.coefficients(step);
     }
     return coefficients_;
   }
 
  private:
-  const Arguments& arguments_;
+  const kernels::OptimizerArguments<Rule>& arguments_;
   std::int64_t step_ = 0;
-  Coefficients coefficients_ = {};
+  typename Rule::Coefficients coefficients_ = {};
 };
 
-void sgd(const kernels::SgdArguments& a, StreamRef) {
+/// @throws Unsupported or InvalidArgument if the dtype is not floating, or one of the `used` states
+/// is absent.
+void check_operands(const OptimizerTensors& tensors, int used, const char* optimizer) {
+  LOCKSTEP_CHECK(is_floating(tensors.parameter.dtype), Unsupported, optimizer, ": dtype ",
+                 tensors.parameter.dtype, " is not offered on device cpu");
+  const ArrayView* const states[] = {&tensors.state1, &tensors.state2, &tensors.state3};
+  for (int k = 0; k < used; ++k)
+    LOCKSTEP_CHECK(*states[k], InvalidArgument, optimizer, ": state ", k + 1, " of ", used,
+                   " is absent");
+}
+
+template <class Rule>
+void step(const kernels::OptimizerArguments<Rule>& a, const host::OptimizerLoops<Rule>& loops,
+          const char* optimizer) {
   if (a.state.skips()) return;
-  NextSteps next(a);
+  NextSteps<Rule> next(a);
+  const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) {
-    const auto loop = loop_of(host::loops().rows.sgd, each.parameter.dtype);
-    const SgdCoefficients& coefficients = next.of(each);
-    for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
-      loop(p[0], p[1], a.momentum != 0 ? p[2] : nullptr, n, coefficients);
+    check_operands(each, states, optimizer);
+    const auto type = host::accumulate_of(each.parameter.dtype);
+    const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
+    const auto& coefficients = next.of(each);
+    for_each_stripe(each, [&](const std::array<void*, 5>& arrays, std::int64_t n) {
+      loop(arrays.data(), n, coefficients);
     });
     ++*each.steps;
   }
 }
 
-void adam(const kernels::AdamArguments& a, StreamRef) {
-  if (a.state.skips()) return;
-  NextSteps next(a);
-  for (const OptimizerTensors& each : a.tensors) {
-    const auto loop = loop_of(host::loops().rows.adam, each.parameter.dtype);
-    LOCKSTEP_CHECK(each.state1 && each.state2 && (!a.amsgrad || each.max_state2), InvalidArgument,
-                   "adam: a moment is absent");
-    const AdamCoefficients& coefficients = next.of(each);
-    for_each_stripe(each, [&](const std::array<void*, 5>& p, std::int64_t n) {
-      loop(p[0], p[1], p[2], p[3], a.amsgrad ? p[4] : nullptr, n, coefficients);
-    });
-    ++*each.steps;
+#define LOCKSTEP_OPTIMIZER(name, Rule)                               \
+  void name(const kernels::OptimizerArguments<Rule>& a, StreamRef) { \
+    step(a, host::loops().rows.name, #name);                         \
   }
-}
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
 
 void square_sum(const kernels::SquareSumArguments& a, StreamRef) {
   double total = 0;
@@ -209,7 +208,11 @@ void clip(const kernels::ClipArguments& a, StreamRef stream) {
 }  // namespace
 
 kernels::MultiTensorKernels cpu_multi_tensor() {
-  return {.sgd = sgd, .adam = adam, .square_sum = square_sum, .clip = clip};
+  kernels::MultiTensorKernels table{.square_sum = square_sum, .clip = clip};
+#define LOCKSTEP_OPTIMIZER(name, Rule) table.name = name;
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+  return table;
 }
 
 }  // namespace lockstep::backend

@@ -7,9 +7,9 @@ namespace lockstep::backend {
 namespace {
 
 /// An optimizer's step, with its scratch memory.
-template <class Arguments, void (*step)(const Arguments&, void*, StreamRef)>
-void with_scratch(const Arguments& arguments, StreamRef stream) {
-  const Scratch scratch(cuda_kernels::optimizer_scratch_bytes(arguments.tensors), stream);
+template <class Rule, void (*step)(const kernels::OptimizerArguments<Rule>&, void*, StreamRef)>
+void with_scratch(const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream) {
+  const Scratch scratch(cuda_kernels::optimizer_scratch_bytes(arguments), stream);
   step(arguments, scratch.data(), stream);
 }
 
@@ -21,10 +21,11 @@ void square_sum(const kernels::SquareSumArguments& arguments, StreamRef stream) 
 }  // namespace
 
 kernels::MultiTensorKernels cuda_families::multi_tensor() {
-  return {.sgd = with_scratch<kernels::SgdArguments, cuda_kernels::sgd>,
-          .adam = with_scratch<kernels::AdamArguments, cuda_kernels::adam>,
-          .square_sum = square_sum,
-          .clip = cuda_kernels::clip};
+  kernels::MultiTensorKernels table{.square_sum = square_sum, .clip = cuda_kernels::clip};
+#define LOCKSTEP_OPTIMIZER(name, Rule) table.name = with_scratch<Rule, cuda_kernels::name>;
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+  return table;
 }
 
 }  // namespace lockstep::backend
