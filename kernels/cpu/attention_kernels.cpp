@@ -132,13 +132,13 @@ LOCKSTEP_ALWAYS_INLINE void transpose(float* to, const float* from, std::int64_t
     }
 }
 
-LOCKSTEP_ALWAYS_INLINE void softmax(const Strip& strip, float* LOCKSTEP_RESTRICT largest,
+LOCKSTEP_ALWAYS_INLINE void softmax(const ScoreBlock& scores, float* LOCKSTEP_RESTRICT largest,
                                     float* LOCKSTEP_RESTRICT sum) {
   constexpr float hidden = -std::numeric_limits<float>::infinity();
-  const std::int64_t queries = strip.queries;
+  const std::int64_t queries = scores.queries;
   for (std::int64_t q = 0; q < queries; ++q) largest[q] = hidden;
-  for (std::int64_t s = 0; s < strip.keys; ++s) {
-    const float* LOCKSTEP_RESTRICT row = strip.data + s * queries;
+  for (std::int64_t s = 0; s < scores.keys; ++s) {
+    const float* LOCKSTEP_RESTRICT row = scores.data + s * queries;
     for (std::int64_t q = 0; q < queries; ++q)
       largest[q] = row[q] > largest[q] ? row[q] : largest[q];
   }
@@ -146,8 +146,8 @@ LOCKSTEP_ALWAYS_INLINE void softmax(const Strip& strip, float* LOCKSTEP_RESTRICT
     largest[q] = largest[q] == hidden ? 0.0f : largest[q];
     sum[q] = 0;
   }
-  for (std::int64_t s = 0; s < strip.keys; ++s) {
-    float* LOCKSTEP_RESTRICT row = strip.data + s * queries;
+  for (std::int64_t s = 0; s < scores.keys; ++s) {
+    float* LOCKSTEP_RESTRICT row = scores.data + s * queries;
     for (std::int64_t q = 0; q < queries; ++q) {
       const float p = functional::math::exp(row[q] - largest[q]);
       row[q] = p;
@@ -156,27 +156,28 @@ LOCKSTEP_ALWAYS_INLINE void softmax(const Strip& strip, float* LOCKSTEP_RESTRICT
   }
 }
 
-LOCKSTEP_ALWAYS_INLINE void probabilities(const Strip& strip, const float* LOCKSTEP_RESTRICT lse) {
-  for (std::int64_t s = 0; s < strip.keys; ++s) {
-    float* LOCKSTEP_RESTRICT row = strip.data + s * strip.queries;
-    for (std::int64_t q = 0; q < strip.queries; ++q)
+LOCKSTEP_ALWAYS_INLINE void probabilities(const ScoreBlock& scores,
+                                          const float* LOCKSTEP_RESTRICT lse) {
+  for (std::int64_t s = 0; s < scores.keys; ++s) {
+    float* LOCKSTEP_RESTRICT row = scores.data + s * scores.queries;
+    for (std::int64_t q = 0; q < scores.queries; ++q)
       row[q] = functional::math::exp(row[q] - lse[q]);
   }
 }
 
 template <int bytes>
-LOCKSTEP_ALWAYS_INLINE void score_gradients(const Strip& strip, const float* probabilities) {
+LOCKSTEP_ALWAYS_INLINE void score_gradients(const ScoreBlock& scores, const float* probabilities) {
   constexpr int lanes = FloatVector<bytes>::lanes;
-  for (std::int64_t q = 0; q < strip.queries; q += lanes) {
+  for (std::int64_t q = 0; q < scores.queries; q += lanes) {
     Vector<bytes> mean = {};
-    for (std::int64_t s = 0; s < strip.keys; ++s) {
-      const std::int64_t at = s * strip.queries + q;
-      mean += load<bytes>(probabilities + at) * load<bytes>(strip.data + at);
+    for (std::int64_t s = 0; s < scores.keys; ++s) {
+      const std::int64_t at = s * scores.queries + q;
+      mean += load<bytes>(probabilities + at) * load<bytes>(scores.data + at);
     }
-    for (std::int64_t s = 0; s < strip.keys; ++s) {
-      const std::int64_t at = s * strip.queries + q;
+    for (std::int64_t s = 0; s < scores.keys; ++s) {
+      const std::int64_t at = s * scores.queries + q;
       const auto p = load<bytes>(probabilities + at);
-      store<bytes>(strip.data + at, p * (load<bytes>(strip.data + at) - mean));
+      store<bytes>(scores.data + at, p * (load<bytes>(scores.data + at) - mean));
     }
   }
 }
@@ -189,9 +190,11 @@ LOCKSTEP_ALWAYS_INLINE void score_gradients(const Strip& strip, const float* pro
                                       std::int64_t c) {                                            \
     transpose<bytes>(to, from, r, c);                                                              \
   }                                                                                                \
-  target_attribute void softmax_all(const Strip& s, float* l, float* t) { softmax(s, l, t); }      \
-  target_attribute void probabilities_all(const Strip& s, const float* l) { probabilities(s, l); } \
-  target_attribute void score_gradients_all(const Strip& s, const float* p) {                      \
+  target_attribute void softmax_all(const ScoreBlock& s, float* l, float* t) { softmax(s, l, t); } \
+  target_attribute void probabilities_all(const ScoreBlock& s, const float* l) {                   \
+    probabilities(s, l);                                                                           \
+  }                                                                                                \
+  target_attribute void score_gradients_all(const ScoreBlock& s, const float* p) {                 \
     score_gradients<bytes>(s, p);                                                                  \
   }                                                                                                \
   constexpr AttentionLoops table{bytes / 4,          rows,        multiply_all,                    \

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 /// @file
-/// The inner loops of blocked attention, in float. A strip holds the scores of a block of queries
-/// against all keys as [keys, queries]: queries lie in vector lanes, so that maxima and sums over
-/// keys need no steps across lanes, and no product needs a packed operand.
+/// The inner loops of blocked attention, in float. A block of queries has its scores against all
+/// keys as [keys, queries]: queries lie in vector lanes, so that maxima and sums over keys need no
+/// steps across lanes, and no product needs a packed operand.
 
 namespace lockstep::host {
 
@@ -27,8 +27,8 @@ struct TileProduct {
   bool accumulate = false;
 };
 
-/// A strip of scores and its extents; `queries` is a multiple of `lanes`.
-struct Strip {
+/// Scores of a block of queries; `queries` is a multiple of `lanes`.
+struct ScoreBlock {
   float* data;
   std::int64_t keys, queries;
 };
@@ -42,11 +42,11 @@ struct AttentionLoops {
   void (*transpose)(float* to, const float* from, std::int64_t rows, std::int64_t columns);
   /// Replaces scores by exp(score - largest of the query) and writes their sum and that largest; a
   /// query whose scores are all minus infinity gets zeros, sum 0 and largest 0.
-  void (*softmax)(const Strip& strip, float* largest, float* sum);
+  void (*softmax)(const ScoreBlock& scores, float* largest, float* sum);
   /// Replaces scores by exp(score - lse[query]).
-  void (*probabilities)(const Strip& strip, const float* lse);
+  void (*probabilities)(const ScoreBlock& scores, const float* lse);
   /// Replaces the gradients of probabilities by those of scores, p * (dp - sum over keys of p dp).
-  void (*score_gradients)(const Strip& gradients, const float* probabilities);
+  void (*score_gradients)(const ScoreBlock& gradients, const float* probabilities);
 };
 
 /// The loops of the instruction set in use (host::isa_name).

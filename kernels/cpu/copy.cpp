@@ -14,7 +14,7 @@ namespace {
 
 /// Calls `visit(out_pointer, in_pointer, count)` for every innermost row, in parallel.
 template <class Visitor>
-void for_each_row(const Nest& nest, const ArrayView& out, const ArrayView& in, Visitor visit) {
+void for_each_row(const LoopNest& nest, const ArrayView& out, const ArrayView& in, Visitor visit) {
   const auto size_out = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
   const auto size_in = static_cast<std::int64_t>(lockstep::size_of(in.dtype));
   parallel_for(nest.total, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
@@ -31,7 +31,7 @@ void for_each_row(const Nest& nest, const ArrayView& out, const ArrayView& in, V
 }
 
 /// The dimension along which `in` is contiguous, if that is not the innermost; else -1.
-int transposed_dimension(const Nest& nest) {
+int transposed_dimension(const LoopNest& nest) {
   if (nest.inner_stride(0) != 1 || std::abs(nest.inner_stride(1)) < 8 || nest.inner() < 8)
     return -1;
   for (int d = 0; d + 1 < nest.rank; ++d)
@@ -42,7 +42,7 @@ int transposed_dimension(const Nest& nest) {
 }
 
 /// Copies plane by plane: the plane is dimension `d` by the innermost one.
-void copy_transposed(Nest nest, int d, const ArrayView& out, const ArrayView& in) {
+void copy_transposed(LoopNest nest, int d, const ArrayView& out, const ArrayView& in) {
   const auto dim = static_cast<std::size_t>(d), last = static_cast<std::size_t>(nest.rank - 1);
   const std::int64_t rows = nest.extent[dim], columns = nest.inner();
   const std::int64_t row_stride = nest.stride[0][dim], column_stride = nest.stride[1][last];
@@ -65,7 +65,7 @@ void copy_transposed(Nest nest, int d, const ArrayView& out, const ArrayView& in
   });
 }
 
-void copy_same_dtype(const ArrayView& out, const ArrayView& in, const Nest& nest) {
+void copy_same_dtype(const ArrayView& out, const ArrayView& in, const LoopNest& nest) {
   if (const int d = transposed_dimension(nest); d >= 0) return copy_transposed(nest, d, out, in);
   const std::size_t size = lockstep::size_of(out.dtype);
   for_each_row(nest, out, in, [&](char* to, const char* from, std::int64_t n) {
@@ -73,7 +73,7 @@ void copy_same_dtype(const ArrayView& out, const ArrayView& in, const Nest& nest
   });
 }
 
-void copy_converting(const ArrayView& out, const ArrayView& in, const Nest& nest) {
+void copy_converting(const ArrayView& out, const ArrayView& in, const LoopNest& nest) {
   const Accumulate type = accumulate_of(in.dtype);
   const LoadLoop load = loops().load[static_cast<std::size_t>(in.dtype)];
   const StoreLoop store = loops().store(type, out.dtype);
@@ -105,7 +105,7 @@ void zero_span(const ArrayView& out, std::int64_t row, std::int64_t from, std::i
 
 void copy(const kernels::CopyArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
-  const Nest nest = make_nest(out.shape, {&out.strides, &in.strides});
+  const LoopNest nest = make_loop_nest(out.shape, {&out.strides, &in.strides});
   if (nest.total == 0) return;
   if (out.dtype == in.dtype)
     copy_same_dtype(out, in, nest);
@@ -147,7 +147,7 @@ void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
   const std::int64_t columns = out.shape.back();
   Shape rows = out.shape;
   rows.back() = 1;
-  const Nest nest = make_nest(rows, {&out.strides}, false);
+  const LoopNest nest = make_loop_nest(rows, {&out.strides}, false);
   const std::int64_t height = out.shape[out.rank() - 2];
   parallel_for(nest.total, std::max<std::int64_t>(1, parallel_grain / (columns + 1)),
                [&](std::int64_t begin, std::int64_t end) {

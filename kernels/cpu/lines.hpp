@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "cpu/nest.hpp"
+#include "cpu/loop_nest.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -25,7 +25,7 @@ void for_each_line(Shape shape, int dim, std::initializer_list<const Strides*> s
                    Visitor visit) {
   const std::int64_t length = std::max<std::int64_t>(1, shape[dim]);
   shape[dim] = 1;
-  const Nest nest = make_nest(shape, strides, false);
+  const LoopNest nest = make_loop_nest(shape, strides, false);
   const std::int64_t grain = std::max<std::int64_t>(1, parallel_grain / length);
   parallel_for(nest.total, grain, [&](std::int64_t begin, std::int64_t end) {
     Cursor cursor;

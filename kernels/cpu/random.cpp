@@ -52,7 +52,7 @@ void dropout(const kernels::DropoutArguments& a, StreamRef) {
                  x.dtype, " and ", out.dtype, " are not one floating type");
   const DropoutLoop loop = loops().dropout(accumulate_of(x.dtype), 0);
   // The order of dimensions stays, because it numbers the random words.
-  const Nest nest = make_nest(out.shape, {&out.strides, &x.strides}, false);
+  const LoopNest nest = make_loop_nest(out.shape, {&out.strides, &x.strides}, false);
   const std::array operands{TileOperand::output(out), TileOperand::input(x)};
   run_tiled_at(nest, operands, [&](void* const* pointers, std::int64_t at, std::int64_t n) {
     loop(pointers[0], pointers[1], n, arguments(p, p < 1 ? 1 / (1 - p) : 0, random, at));

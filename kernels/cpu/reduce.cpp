@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "cpu/nest.hpp"
+#include "cpu/loop_nest.hpp"
 #include "cpu/tiles.hpp"
 #include "functional/reduction.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -24,8 +24,8 @@ struct Plan {
   const ArrayView& in;
   bool accumulate;
   Accumulate type;
-  Nest kept;    ///< operands: out, in
-  Nest folded;  ///< operand: in
+  LoopNest kept;    ///< operands: out, in
+  LoopNest folded;  ///< operand: in
 };
 
 Plan make_plan(const kernels::ReduceArguments& arguments) {
@@ -37,8 +37,8 @@ Plan make_plan(const kernels::ReduceArguments& arguments) {
           .in = in,
           .accumulate = arguments.accumulate,
           .type = accumulate_of(in.dtype),
-          .kept = make_nest(kept, {&out.strides, &in.strides}),
-          .folded = make_nest(folded, {&in.strides})};
+          .kept = make_loop_nest(kept, {&out.strides, &in.strides}),
+          .folded = make_loop_nest(folded, {&in.strides})};
 }
 
 /// Calls `visit` with the op as a constant.

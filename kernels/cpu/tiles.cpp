@@ -15,7 +15,7 @@ constexpr std::int64_t long_row = 64;
 /// One thread's walk over a part of the nest.
 class TileWalk {
  public:
-  TileWalk(const Nest& nest, std::span<const TileOperand> operands)
+  TileWalk(const LoopNest& nest, std::span<const TileOperand> operands)
       : nest_(nest), operands_(operands), by_row_(nest.inner() >= long_row || nest.rank == 1) {
     for (std::size_t k = 0; k < operands.size(); ++k) {
       const int operand = static_cast<int>(k);
@@ -32,10 +32,10 @@ class TileWalk {
     for (std::int64_t at = begin; at < end;) {
       const std::int64_t n = piece(end - at);
       std::array<void*, max_operands> pointers{};
-      for (std::size_t k = 0; k < operands_.size(); ++k) pointers[k] = bring(k, n);
+      for (std::size_t k = 0; k < operands_.size(); ++k) pointers[k] = load(k, n);
       loop(pointers.data(), at, n);
       for (std::size_t k = 0; k < operands_.size(); ++k)
-        if (operands_[k].store && !in_place_[k]) put(k, n);
+        if (operands_[k].store && !in_place_[k]) store(k, n);
       walk(cursor_, n, [](const Cursor&, std::int64_t, std::int64_t) {});
       at += n;
     }
@@ -71,7 +71,7 @@ class TileWalk {
   }
 
   /// Where the loop finds operand k: in memory, or in its tile, filled if it is an input.
-  void* bring(std::size_t k, std::int64_t n) {
+  void* load(std::size_t k, std::int64_t n) {
     if (in_place_[k]) return place(k, cursor_);
     const TileOperand& operand = operands_[k];
     if (operand.load && !constant_[k]) {
@@ -84,7 +84,7 @@ class TileWalk {
     return tile(k);
   }
 
-  void put(std::size_t k, std::int64_t n) {
+  void store(std::size_t k, std::int64_t n) {
     const TileOperand& operand = operands_[k];
     Cursor cursor = cursor_;
     walk(cursor, n, [&](const Cursor& at, std::int64_t first, std::int64_t count) {
@@ -93,7 +93,7 @@ class TileWalk {
     });
   }
 
-  const Nest& nest_;
+  const LoopNest& nest_;
   std::span<const TileOperand> operands_;
   Cursor cursor_;
   bool by_row_, all_in_place_ = true;
@@ -148,14 +148,15 @@ TileOperand TileOperand::raw_output(const ArrayView& view) {
   return operand;
 }
 
-void run_tiled_at(const Nest& nest, std::span<const TileOperand> operands, PlacedTileLoop loop) {
+void run_tiled_at(const LoopNest& nest, std::span<const TileOperand> operands,
+                  PlacedTileLoop loop) {
   if (nest.total == 0) return;
   parallel_for(nest.total, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
     TileWalk(nest, operands).run(begin, end, loop);
   });
 }
 
-void run_tiled(const Nest& nest, std::span<const TileOperand> operands, TileLoop loop) {
+void run_tiled(const LoopNest& nest, std::span<const TileOperand> operands, TileLoop loop) {
   run_tiled_at(nest, operands,
                [&](void* const* pointers, std::int64_t, std::int64_t n) { loop(pointers, n); });
 }

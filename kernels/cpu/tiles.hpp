@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "cpu/loop_nest.hpp"
 #include "cpu/loops.hpp"
-#include "cpu/nest.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/core/function_ref.hpp"
 
@@ -45,8 +45,8 @@ using PlacedTileLoop =
     FunctionRef<void(void* const* pointers, std::int64_t position, std::int64_t n)>;
 
 /// Runs `loop` over all elements of the nest, in parallel; operand k has the nest's strides k.
-void run_tiled(const Nest& nest, std::span<const TileOperand> operands, TileLoop loop);
-void run_tiled_at(const Nest& nest, std::span<const TileOperand> operands, PlacedTileLoop loop);
+void run_tiled(const LoopNest& nest, std::span<const TileOperand> operands, TileLoop loop);
+void run_tiled_at(const LoopNest& nest, std::span<const TileOperand> operands, PlacedTileLoop loop);
 
 /// Elements of a view if it is contiguous, else -1.
 inline std::int64_t contiguous_count(const ArrayView& view) {

@@ -32,25 +32,25 @@ using Width = std::integral_constant<int, count>;
 
 /// Elements as they lie in memory, aligned so that the GPU moves them in one access.
 template <class T, int count>
-struct alignas(sizeof(T) * count) Chunk {
+struct alignas(sizeof(T) * count) AlignedVector {
   T lane[count];
 };
 
 #if defined(__CUDA_ARCH__)
-/// One access of the chunk's size; the compiler splits structures of 16-bit elements otherwise.
+/// One access of the vector's size; the compiler splits structures of 16-bit elements otherwise.
 template <int count, class T>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Chunk<T, count> load_chunk(const T* from) {
-  if constexpr (sizeof(Chunk<T, count>) == 16)
-    return std::bit_cast<Chunk<T, count>>(*reinterpret_cast<const uint4*>(from));
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE AlignedVector<T, count> load_vector(const T* from) {
+  if constexpr (sizeof(AlignedVector<T, count>) == 16)
+    return std::bit_cast<AlignedVector<T, count>>(*reinterpret_cast<const uint4*>(from));
   else
-    return *reinterpret_cast<const Chunk<T, count>*>(from);
+    return *reinterpret_cast<const AlignedVector<T, count>*>(from);
 }
 template <int count, class T>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store_chunk(T* to, const Chunk<T, count>& chunk) {
-  if constexpr (sizeof(chunk) == 16)
-    *reinterpret_cast<uint4*>(to) = std::bit_cast<uint4>(chunk);
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store_vector(T* to, const AlignedVector<T, count>& vector) {
+  if constexpr (sizeof(vector) == 16)
+    *reinterpret_cast<uint4*>(to) = std::bit_cast<uint4>(vector);
   else
-    *reinterpret_cast<Chunk<T, count>*>(to) = chunk;
+    *reinterpret_cast<AlignedVector<T, count>*>(to) = vector;
 }
 #endif
 
@@ -59,8 +59,8 @@ template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
   Pack<A, count> pack;
 #if defined(__CUDA_ARCH__)
-  const Chunk<T, count> chunk = load_chunk<count>(from);
-  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(chunk.lane[j]);
+  const AlignedVector<T, count> vector = load_vector<count>(from);
+  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
 #else
   for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
 #endif
@@ -71,9 +71,9 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack) {
 #if defined(__CUDA_ARCH__)
-  Chunk<T, count> chunk;
-  for (int j = 0; j < count; ++j) chunk.lane[j] = static_cast<T>(pack[j]);
-  store_chunk<count>(to, chunk);
+  AlignedVector<T, count> vector;
+  for (int j = 0; j < count; ++j) vector.lane[j] = static_cast<T>(pack[j]);
+  store_vector<count>(to, vector);
 #else
   for (int j = 0; j < count; ++j) to[j] = static_cast<T>(pack[j]);
 #endif

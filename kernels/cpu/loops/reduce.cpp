@@ -7,28 +7,29 @@ namespace {
 using functional::reduction_combine;
 using functional::reduction_prepare;
 
-/// 64 bytes of lanes, whatever the registers: the order of additions is the same at every level.
+/// A SIMD vector of 64 bytes, whatever the registers: the order of additions is the same at every
+/// level.
 template <class T>
-struct LanesOf {
+struct VectorOf {
   using type __attribute__((vector_size(64))) = T;
   static constexpr int count = 64 / sizeof(T);
 };
 template <class T>
-using Lanes = typename LanesOf<T>::type;
+using Vector = typename VectorOf<T>::type;
 
 /// Loads 64 bytes of elements, in partial form.
 template <ReduceOp op, class T>
-LOCKSTEP_ALWAYS_INLINE void load_lanes(Lanes<T>& lanes, const T* from) {
-  __builtin_memcpy(&lanes, from, sizeof(lanes));
-  reduction_prepare<op>(lanes);
+LOCKSTEP_ALWAYS_INLINE void load_vector(Vector<T>& vector, const T* from) {
+  __builtin_memcpy(&vector, from, sizeof(vector));
+  reduction_prepare<op>(vector);
 }
 
 /// Folds the lanes of a vector into one value.
 template <ReduceOp op, class T>
-LOCKSTEP_ALWAYS_INLINE T fold_lanes(const Lanes<T>& lanes) {
-  T lane[LanesOf<T>::count];
-  __builtin_memcpy(lane, &lanes, sizeof(lane));
-  for (int width = LanesOf<T>::count / 2; width > 0; width /= 2)
+LOCKSTEP_ALWAYS_INLINE T fold_vector(const Vector<T>& vector) {
+  T lane[VectorOf<T>::count];
+  __builtin_memcpy(lane, &vector, sizeof(lane));
+  for (int width = VectorOf<T>::count / 2; width > 0; width /= 2)
     for (int k = 0; k < width; ++k) reduction_combine<op>(lane[k], lane[k + width]);
   return lane[0];
 }
@@ -36,21 +37,21 @@ LOCKSTEP_ALWAYS_INLINE T fold_lanes(const Lanes<T>& lanes) {
 /// Folds a block of at least one element in T.
 template <ReduceOp op, class T>
 T reduce_block(const T* x, std::int64_t n) {
-  constexpr int lanes = LanesOf<T>::count, unroll = 4;
+  constexpr int lanes = VectorOf<T>::count, unroll = 4;
   std::int64_t i = 0;
   T result;
   if (n >= unroll * lanes) {
-    Lanes<T> part[unroll], next;
-    for (int k = 0; k < unroll; ++k) load_lanes<op>(part[k], x + k * lanes);
+    Vector<T> part[unroll], next;
+    for (int k = 0; k < unroll; ++k) load_vector<op>(part[k], x + k * lanes);
     for (i = unroll * lanes; i + unroll * lanes <= n; i += unroll * lanes)
       for (int k = 0; k < unroll; ++k) {
-        load_lanes<op>(next, x + i + k * lanes);
+        load_vector<op>(next, x + i + k * lanes);
         reduction_combine<op>(part[k], next);
       }
     reduction_combine<op>(part[0], part[1]);
     reduction_combine<op>(part[2], part[3]);
     reduction_combine<op>(part[0], part[2]);
-    result = fold_lanes<op, T>(part[0]);
+    result = fold_vector<op, T>(part[0]);
   } else {
     result = x[i++];
     reduction_prepare<op>(result);

@@ -40,7 +40,7 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   operands[0] = TileOperand::output(out);
   for (std::size_t k = 1; k < count; ++k) operands[k] = TileOperand::input(*views[k]);
   const auto nest = [&]<std::size_t... k>(std::index_sequence<k...>) {
-    return host::make_nest(out.shape, {&views[k]->strides...});
+    return host::make_loop_nest(out.shape, {&views[k]->strides...});
   }
   (std::make_index_sequence<count>{});
   host::run_tiled(nest, operands, loop);
@@ -112,7 +112,7 @@ void compare(const kernels::CompareArguments& arguments, StreamRef) {
   const auto loop = host::loops().compare(host::accumulate_of(a.dtype), arguments.op);
   const std::array operands{TileOperand::raw_output(out), TileOperand::input(a),
                             TileOperand::input(b)};
-  const auto nest = host::make_nest(out.shape, {&out.strides, &a.strides, &b.strides});
+  const auto nest = host::make_loop_nest(out.shape, {&out.strides, &a.strides, &b.strides});
   host::run_tiled(nest, operands,
                   [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n); });
 }
@@ -128,7 +128,7 @@ void where(const kernels::WhereArguments& arguments, StreamRef) {
   const std::array operands{TileOperand::raw_output(out), TileOperand::raw_input(condition),
                             TileOperand::raw_input(a), TileOperand::raw_input(b)};
   const auto nest =
-      host::make_nest(out.shape, {&out.strides, &condition.strides, &a.strides, &b.strides});
+      host::make_loop_nest(out.shape, {&out.strides, &condition.strides, &a.strides, &b.strides});
   host::run_tiled(nest, operands,
                   [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n); });
 }

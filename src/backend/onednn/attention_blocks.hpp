@@ -72,20 +72,20 @@ struct Block {
 
 /// The blocks that one thread works with.
 struct Workspace {
-  Block keys, values, query, query_t, result, strip;            // forward
+  Block keys, values, query, query_t, result, scores;           // forward
   Block dkeys, dvalues, dquery, dresult, dresult_t, gradients;  // backward
   float *largest, *sum;
 
   Workspace(const Extents& e, bool backward) {
-    Block* const both[] = {&keys, &values, &query, &query_t, &result, &strip};
+    Block* const both[] = {&keys, &values, &query, &query_t, &result, &scores};
     Block* const more[] = {&dkeys, &dvalues, &dquery, &dresult, &dresult_t, &gradients};
     keys = {nullptr, e.padded_keys, e.padded_depth};
     values = {nullptr, e.padded_keys, e.padded_width};
     query = {nullptr, e.block, e.padded_depth};
     query_t = {nullptr, e.padded_depth, e.block};
     result = {nullptr, e.block, e.padded_width};
-    strip = {nullptr, e.padded_keys, e.block};
-    dkeys = keys, dvalues = values, dquery = query, dresult = result, gradients = strip;
+    scores = {nullptr, e.padded_keys, e.block};
+    dkeys = keys, dvalues = values, dquery = query, dresult = result, gradients = scores;
     dresult_t = {nullptr, e.padded_width, e.block};
     std::int64_t total = 2 * e.block;
     for (const Block* b : both) total += b->rows * b->columns;

@@ -12,8 +12,8 @@
 namespace lockstep::backend {
 namespace {
 
+using host::ScoreBlock;
 using host::StridedMatrix;
-using host::Strip;
 using host::TileProduct;
 using kernels::AttentionArguments;
 using kernels::AttentionBackwardArguments;
@@ -28,11 +28,11 @@ struct QueryBlock {
   std::int64_t padded_keys;  ///< rounded up to whole register tiles
 };
 
-/// Adds the mask to a strip and hides what the queries may not see.
-void apply_mask(const Block& strip, const QueryBlock& b, const ArrayView& mask, bool causal) {
+/// Adds the mask to scores and hides what the queries may not see.
+void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask, bool causal) {
   if (causal)
     for (std::int64_t s = b.first + 1; s < b.keys; ++s)
-      std::fill_n(strip.row(s), std::min(s - b.first, b.count), -infinity);
+      std::fill_n(scores.row(s), std::min(s - b.first, b.count), -infinity);
   if (!mask) return;
   const auto& strides = mask.strides;
   for (std::int64_t t = 0; t < b.count; ++t) {
@@ -40,12 +40,12 @@ void apply_mask(const Block& strip, const QueryBlock& b, const ArrayView& mask, 
     if (mask.dtype == DType::boolean) {
       const bool* visible = mask.as<const bool>() + at;
       for (std::int64_t s = 0; s < b.keys; ++s)
-        if (!visible[s * strides[3]]) strip.row(s)[t] = -infinity;
+        if (!visible[s * strides[3]]) scores.row(s)[t] = -infinity;
     } else {
       for (std::int64_t s = 0; s < b.keys; ++s) {
         float added;
         load_row(&added, mask, at + s * strides[3], 1, 1);
-        strip.row(s)[t] += added;
+        scores.row(s)[t] += added;
       }
     }
   }
@@ -62,20 +62,20 @@ struct Call {
     const std::int64_t keys = options.causal ? std::min(extents.keys, first + count) : extents.keys;
     return {n, h, first, count, keys, rounded_up(keys, host::attention_loops().row_unit)};
   }
-  /// strip [keys, queries] = keys @ (scale * queries)^T, masked.
+  /// scores [keys, queries] = keys @ (scale * queries)^T, masked.
   void score(const Workspace& w, const QueryBlock& b) const {
     const auto& kernel = host::attention_loops();
     w.query.load(q, b.n, b.h, b.first, b.count, static_cast<float>(options.scale));
     kernel.transpose(w.query_t.data, w.query.data, w.query.rows, w.query.columns);
-    kernel.multiply({.c = w.strip.data,
-                     .c_row = w.strip.columns,
+    kernel.multiply({.c = w.scores.data,
+                     .c_row = w.scores.columns,
                      .a = w.keys.by_rows(),
                      .b = w.query_t.data,
                      .b_row = w.query_t.columns,
                      .rows = b.padded_keys,
-                     .columns = w.strip.columns,
+                     .columns = w.scores.columns,
                      .depth = extents.padded_depth});
-    apply_mask(w.strip, b, mask, options.causal);
+    apply_mask(w.scores, b, mask, options.causal);
   }
   void load_group(const Workspace& w, std::int64_t n, std::int64_t g) const {
     w.keys.load(k, n, g, 0, extents.keys);
@@ -83,11 +83,11 @@ struct Call {
   }
 };
 
-/// c (+)= strip^T @ b: sums over keys for each query.
-TileProduct over_keys(const Block& c, const Block& strip, const Block& b, std::int64_t keys) {
+/// c (+)= scores^T @ b: sums over keys for each query.
+TileProduct over_keys(const Block& c, const Block& scores, const Block& b, std::int64_t keys) {
   return {.c = c.data,
           .c_row = c.columns,
-          .a = {strip.data, 1, strip.columns},
+          .a = {scores.data, 1, scores.columns},
           .b = b.data,
           .b_row = b.columns,
           .rows = c.rows,
@@ -95,11 +95,11 @@ TileProduct over_keys(const Block& c, const Block& strip, const Block& b, std::i
           .depth = keys};
 }
 
-/// c += strip @ b: sums over the block's queries for each key.
-TileProduct over_queries(const Block& c, const Block& strip, const Block& b, const QueryBlock& q) {
+/// c += scores @ b: sums over the block's queries for each key.
+TileProduct over_queries(const Block& c, const Block& scores, const Block& b, const QueryBlock& q) {
   return {.c = c.data,
           .c_row = c.columns,
-          .a = strip.by_rows(),
+          .a = scores.by_rows(),
           .b = b.data,
           .b_row = b.columns,
           .rows = q.padded_keys,
@@ -118,8 +118,8 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
   for (std::int64_t first = 0; first < e.queries; first += e.block) {
     const QueryBlock b = call.block(n, h, first);
     call.score(w, b);
-    kernel.softmax({w.strip.data, b.keys, w.strip.columns}, w.largest, w.sum);
-    kernel.multiply(over_keys(w.result, w.strip, w.values, b.keys));
+    kernel.softmax({w.scores.data, b.keys, w.scores.columns}, w.largest, w.sum);
+    kernel.multiply(over_keys(w.result, w.scores, w.values, b.keys));
     for (std::int64_t t = 0; t < b.count; ++t) {
       const float inverse = w.sum[t] > 0 ? 1 / w.sum[t] : 0.0f;
       for (std::int64_t d = 0; d < w.result.columns; ++d) w.result.row(t)[d] *= inverse;
@@ -135,12 +135,12 @@ void backward_block(const Call& call, const AttentionBackwardArguments& g, const
   const auto& kernel = host::attention_loops();
   const float* totals =
       g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
-  for (std::int64_t t = 0; t < w.strip.columns; ++t) {
+  for (std::int64_t t = 0; t < w.scores.columns; ++t) {
     w.sum[t] = t < b.count ? totals[t] : infinity;
     if (w.sum[t] == -infinity) w.sum[t] = infinity;  // a query that sees nothing has no gradient
   }
   call.score(w, b);
-  kernel.probabilities({w.strip.data, b.keys, w.strip.columns}, w.sum);
+  kernel.probabilities({w.scores.data, b.keys, w.scores.columns}, w.sum);
   w.dresult.load(g.dout, b.n, b.h, b.first, b.count);
   kernel.transpose(w.dresult_t.data, w.dresult.data, w.dresult.rows, w.dresult.columns);
   kernel.multiply({.c = w.gradients.data,
@@ -151,11 +151,11 @@ void backward_block(const Call& call, const AttentionBackwardArguments& g, const
                    .rows = b.padded_keys,
                    .columns = w.gradients.columns,
                    .depth = w.values.columns});
-  kernel.score_gradients({w.gradients.data, b.keys, w.gradients.columns}, w.strip.data);
+  kernel.score_gradients({w.gradients.data, b.keys, w.gradients.columns}, w.scores.data);
   // Rows that only fill up the last register tile may belong to keys that these queries do not see.
-  for (const Block* strip : {&w.strip, &w.gradients})
-    std::fill(strip->row(b.keys), strip->row(b.padded_keys), 0.0f);
-  kernel.multiply(over_queries(w.dvalues, w.strip, w.dresult, b));
+  for (const Block* scores : {&w.scores, &w.gradients})
+    std::fill(scores->row(b.keys), scores->row(b.padded_keys), 0.0f);
+  kernel.multiply(over_queries(w.dvalues, w.scores, w.dresult, b));
   kernel.multiply(over_queries(w.dkeys, w.gradients, w.query, b));
   kernel.multiply(over_keys(w.dquery, w.gradients, w.keys, b.keys));
   const auto scale = static_cast<float>(call.options.scale);

@@ -1,4 +1,4 @@
-#include "cpu/nest.hpp"
+#include "cpu/loop_nest.hpp"
 
 #include <cstdlib>
 #include <utility>
@@ -7,7 +7,7 @@ namespace lockstep::host {
 namespace {
 
 /// True if dimension a should lie outside of b: by the first operand that tells them apart.
-bool goes_outside(const Nest& nest, std::size_t a, std::size_t b) {
+bool goes_outside(const LoopNest& nest, std::size_t a, std::size_t b) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(nest.operands); ++k) {
     const auto x = std::abs(nest.stride[k][a]), y = std::abs(nest.stride[k][b]);
     if (x != y && x != 0 && y != 0) return x > y;
@@ -15,25 +15,25 @@ bool goes_outside(const Nest& nest, std::size_t a, std::size_t b) {
   return a < b;
 }
 
-void swap_dimensions(Nest& nest, std::size_t a, std::size_t b) {
+void swap_dimensions(LoopNest& nest, std::size_t a, std::size_t b) {
   std::swap(nest.extent[a], nest.extent[b]);
   for (auto& strides : nest.stride) std::swap(strides[a], strides[b]);
 }
 
 /// Insertion sort: ranks are small, and the order is mostly right already.
-void sort_dimensions(Nest& nest) {
+void sort_dimensions(LoopNest& nest) {
   for (int i = 1; i < nest.rank; ++i)
     for (auto j = static_cast<std::size_t>(i); j > 0 && !goes_outside(nest, j - 1, j); --j)
       swap_dimensions(nest, j - 1, j);
 }
 
-bool can_merge(const Nest& nest, std::size_t outer, std::size_t inner) {
+bool can_merge(const LoopNest& nest, std::size_t outer, std::size_t inner) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(nest.operands); ++k)
     if (nest.stride[k][outer] != nest.stride[k][inner] * nest.extent[inner]) return false;
   return true;
 }
 
-void merge_dimensions(Nest& nest) {
+void merge_dimensions(LoopNest& nest) {
   std::size_t last = 0;
   for (std::size_t d = 1; d < static_cast<std::size_t>(nest.rank); ++d) {
     if (can_merge(nest, last, d))
@@ -47,7 +47,7 @@ void merge_dimensions(Nest& nest) {
 
 }  // namespace
 
-bool Nest::is_linear(int operand) const {
+bool LoopNest::is_linear(int operand) const {
   std::int64_t step = 1;
   for (auto d = static_cast<std::size_t>(rank); d-- > 0;) {
     if (stride[static_cast<std::size_t>(operand)][d] != step && extent[d] != 1) return false;
@@ -56,14 +56,15 @@ bool Nest::is_linear(int operand) const {
   return true;
 }
 
-bool Nest::is_scalar(int operand) const {
+bool LoopNest::is_scalar(int operand) const {
   for (std::size_t d = 0; d < static_cast<std::size_t>(rank); ++d)
     if (stride[static_cast<std::size_t>(operand)][d] != 0 && extent[d] != 1) return false;
   return true;
 }
 
-Nest make_nest(const Shape& shape, std::initializer_list<const Strides*> strides, bool reorder) {
-  Nest nest;
+LoopNest make_loop_nest(const Shape& shape, std::initializer_list<const Strides*> strides,
+                        bool reorder) {
+  LoopNest nest;
   nest.operands = static_cast<int>(strides.size());
   for (int d = 0; d < shape.size(); ++d) {
     nest.total *= shape[d];
@@ -83,7 +84,7 @@ Nest make_nest(const Shape& shape, std::initializer_list<const Strides*> strides
   return nest;
 }
 
-void Cursor::seek(const Nest& nest, std::int64_t position) {
+void Cursor::seek(const LoopNest& nest, std::int64_t position) {
   offset = {};
   for (auto d = static_cast<std::size_t>(nest.rank); d-- > 0;) {
     index[d] = position % nest.extent[d];
@@ -93,7 +94,7 @@ void Cursor::seek(const Nest& nest, std::int64_t position) {
   }
 }
 
-void Cursor::advance(const Nest& nest, std::int64_t count) {
+void Cursor::advance(const LoopNest& nest, std::int64_t count) {
   auto d = static_cast<std::size_t>(nest.rank - 1);
   const auto operands = static_cast<std::size_t>(nest.operands);
   index[d] += count;

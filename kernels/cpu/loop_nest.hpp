@@ -17,7 +17,7 @@ inline constexpr int max_operands = 4;
 /// Extents and strides (in elements) of up to four operands, with as few dimensions as they allow:
 /// extents of 1 are gone, neighbours that all operands step through evenly are merged, and
 /// dimensions are ordered so that the first operand's strides fall. There is always one dimension.
-struct Nest {
+struct LoopNest {
   int rank = 0;
   int operands = 0;
   std::int64_t total = 1;
@@ -38,8 +38,8 @@ struct Nest {
 
 /// Builds the nest of operands that all have `shape`.
 /// @param reorder false keeps the given order of dimensions.
-Nest make_nest(const Shape& shape, std::initializer_list<const Strides*> strides,
-               bool reorder = true);
+LoopNest make_loop_nest(const Shape& shape, std::initializer_list<const Strides*> strides,
+                        bool reorder = true);
 
 /// A place in a nest: an index, and each operand's offset in elements.
 struct Cursor {
@@ -47,11 +47,11 @@ struct Cursor {
   std::array<std::int64_t, max_operands> offset{};
 
   /// Goes to a linear position.
-  void seek(const Nest& nest, std::int64_t position);
+  void seek(const LoopNest& nest, std::int64_t position);
   /// Goes on by `count` elements, at most to the end of the innermost row.
-  void advance(const Nest& nest, std::int64_t count);
+  void advance(const LoopNest& nest, std::int64_t count);
   /// Elements left in the innermost row.
-  std::int64_t row_left(const Nest& nest) const {
+  std::int64_t row_left(const LoopNest& nest) const {
     return nest.inner() - index[static_cast<std::size_t>(nest.rank - 1)];
   }
 };
