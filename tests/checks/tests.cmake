@@ -28,6 +28,17 @@ lockstep_add_check(HeadersCompileAlone
 set_tests_properties(Checks.HeadersCompileAlone PROPERTIES PROCESSORS ${processors})
 lockstep_add_check(TestScriptNamesTheBuildThatFailed "${CMAKE_CURRENT_LIST_DIR}/test_script.sh")
 
+lockstep_add_check(RecipesTouchNoMoreThanDocumented
+                   "${Python3_EXECUTABLE}" "${scripts}/recipes.py" --check)
+lockstep_add_check(RecipesCatchPlantedFaults
+                   "${Python3_EXECUTABLE}" "${scripts}/recipes.py" --self-test)
+
+# The recipes of docs/extending.md, carried out on a copy of the tree, which is built.
+add_test(NAME Recipes.WorkAsDocumented COMMAND "${Python3_EXECUTABLE}" "${scripts}/recipes.py")
+set_tests_properties(Recipes.WorkAsDocumented PROPERTIES
+  LABELS slow TIMEOUT 7200 RUN_SERIAL ON
+  ENVIRONMENT "LOCKSTEP_RECIPES_DIR=${PROJECT_BINARY_DIR}/recipes")
+
 # The whole suite once more, as lesser machines would run it.
 foreach(restriction IN ITEMS baseline avx2 no-amx one-core)
   add_test(NAME Suite.${restriction} COMMAND "${scripts}/restricted_suite.sh" ${restriction})

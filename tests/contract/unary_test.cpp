@@ -1,6 +1,7 @@
 #include "arguments/elementwise.hpp"
 #include "contract/backends.hpp"
 #include "contract/formulas.hpp"
+#include "support/chosen_op.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -19,7 +20,7 @@ class UnaryContract : public ContractTest {
 
   template <class Check>
   static void for_each_op(Check check) {
-    for (std::size_t i = 0; i < std::size(unary_ops); ++i) {
+    for (const std::size_t i : testing::chosen(unary_ops)) {
       SCOPED_TRACE(unary_ops[i].name);
       check(static_cast<UnaryOp>(i), unary_ops[i]);
     }

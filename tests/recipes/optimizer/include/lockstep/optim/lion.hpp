@@ -1,0 +1,44 @@
+#pragma once
+
+#include "lockstep/optim/optimizer.hpp"
+
+/// @file
+/// Lion.
+
+namespace lockstep::optim {
+
+/// Options of Lion.
+struct LionOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9;         ///< share of the momentum in an update
+  double beta2 = 0.99;        ///< share of the momentum that stays
+  double weight_decay = 0.0;  ///< of the parameter, apart from the gradient
+
+  /// @throws InvalidArgument for options out of range.
+  void check() const;
+  /// Calls `visitor(name, member)` for all members.
+  template <class Options, class Visitor>
+  static void visit(Options& options, Visitor visitor) {
+    visitor("lr", options.lr);
+    visitor("beta1", options.beta1);
+    visitor("beta2", options.beta2);
+    visitor("weight_decay", options.weight_decay);
+  }
+};
+
+/// Steps of one size, in the direction of the momentum (Chen et al. 2023).
+class Lion final : public OptimizerWith<LionOptions> {
+ public:
+  /// One group. @throws InvalidArgument as SGD's.
+  explicit Lion(ParameterList parameters, const LionOptions& options = {})
+      : Lion(Groups{{std::move(parameters), options}}) {}
+  /// Several groups. @throws InvalidArgument as above.
+  explicit Lion(const Groups& groups);
+
+ private:
+  std::size_t states_used(std::size_t) const override { return 1; }
+  void update(std::size_t group, std::span<ParameterState* const> parameters,
+              const Tensor& lr) override;
+};
+
+}  // namespace lockstep::optim
