@@ -68,7 +68,7 @@ void run_case(Session& session, const benchmark::Report& report, DType dtype,
   optim::AdamW alone_optimizer(alone->parameters()), together_optimizer(together.parameters());
 
   const auto slowest = [&](double seconds) {
-    return comm::all_reduce_scalar(*session.world(), seconds, comm::Reduction::max());
+    return comm::all_reduce_scalar(*session.world(), seconds, comm::ReduceOp::max());
   };
   std::vector<double> alone_times, apart_times, together_times, hidden;
   for (int round = 0; round < options.rounds + 2; ++round) {

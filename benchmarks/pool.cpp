@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 #include "support/measure.hpp"
 #include "support/report.hpp"
 

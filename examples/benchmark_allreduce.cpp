@@ -19,7 +19,7 @@
 namespace {
 
 namespace ls = lockstep;
-using ls::comm::Reduction;
+using ls::comm::ReduceOp;
 
 struct Settings {
   std::uint64_t min_bytes = 8;
@@ -40,11 +40,11 @@ ls::DType dtype_named(const std::string& text) {
   LOCKSTEP_THROW(InvalidArgument, "unknown dtype '", text, "'");
 }
 
-Reduction reduction_named(const std::string& text) {
-  if (text == "sum") return Reduction::sum();
-  if (text == "average") return Reduction::average();
-  if (text == "min") return Reduction::min();
-  return Reduction::max();
+ReduceOp reduction_named(const std::string& text) {
+  if (text == "sum") return ReduceOp::sum();
+  if (text == "average") return ReduceOp::average();
+  if (text == "min") return ReduceOp::min();
+  return ReduceOp::max();
 }
 
 // Memory on the communicator's device, filled from and read back to the host.
@@ -79,7 +79,7 @@ double value_of(int rank, std::int64_t index) {
   return static_cast<double>((index + 3 * rank) % 7);
 }
 
-double expected_of(Reduction reduction, int size, std::int64_t index) {
+double expected_of(ReduceOp reduction, int size, std::int64_t index) {
   double result = value_of(0, index);
   for (int rank = 1; rank < size; ++rank) {
     const double value = value_of(rank, index);
@@ -100,7 +100,7 @@ T convert(double value) {
 
 template <class T>
 std::int64_t check_values(ls::Communicator& world, DeviceArray& array, std::int64_t count,
-                          Reduction reduction) {
+                          ReduceOp reduction) {
   T* values = reinterpret_cast<T*>(array.host());
   for (std::int64_t i = 0; i < count; ++i) values[i] = convert<T>(value_of(world.rank(), i));
   array.upload();
@@ -115,7 +115,7 @@ std::int64_t check_values(ls::Communicator& world, DeviceArray& array, std::int6
   return ls::comm::all_reduce_scalar(world, wrong);
 }
 
-double seconds_per_call(ls::Communicator& world, ls::comm::Buffer buffer, Reduction reduction,
+double seconds_per_call(ls::Communicator& world, ls::comm::Buffer buffer, ReduceOp reduction,
                         int iterations) {
   world.barrier().synchronize();
   const auto start = std::chrono::steady_clock::now();
@@ -126,12 +126,12 @@ double seconds_per_call(ls::Communicator& world, ls::comm::Buffer buffer, Reduct
   }
   last.synchronize();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  return ls::comm::all_reduce_scalar(world, elapsed.count() / iterations, Reduction::max());
+  return ls::comm::all_reduce_scalar(world, elapsed.count() / iterations, ReduceOp::max());
 }
 
 bool run_size(ls::Session& session, const Settings& settings, std::uint64_t bytes) {
   const ls::DType dtype = dtype_named(settings.dtype);
-  const Reduction reduction = reduction_named(settings.op);
+  const ReduceOp reduction = reduction_named(settings.op);
   const auto count = static_cast<std::int64_t>(bytes / ls::size_of(dtype));
   if (count == 0) return true;
   ls::Communicator& world = *session.world();

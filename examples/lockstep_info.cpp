@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include <lockstep/lockstep.hpp>
+#include <lockstep/runtime/device_runtime.hpp>
 #include <lockstep/version.hpp>
 #include <nlohmann/json.hpp>
 #include <sched.h>

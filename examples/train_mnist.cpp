@@ -136,7 +136,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
       scheduler.step();
       const Tensor mean =
           ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64), *session.world(),
-                                         ls::comm::Reduction::average())
+                                         ls::comm::ReduceOp::average())
               .wait();
       report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
       if (++step == steps) break;

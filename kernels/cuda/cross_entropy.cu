@@ -5,9 +5,9 @@
 namespace lockstep::cuda_kernels {
 namespace {
 
-/// The questions of all rows.
+/// Logits and targets of all rows.
 template <class T>
-struct Questions {
+struct LogitRows {
   const T* logits;
   const AccumulateType<T>* weight;
   const std::int64_t* targets;
@@ -22,7 +22,7 @@ struct Questions {
 };
 
 template <class T>
-struct Answers {
+struct LossRows {
   AccumulateType<T>* loss;
   functional::SoftmaxStatistics<AccumulateType<T>>* statistics;
   AccumulateType<T>* row_weight;
@@ -30,15 +30,15 @@ struct Answers {
 
 template <class Group, class T>
 __global__ void __launch_bounds__(row_threads)
-    cross_entropy_kernel(std::int64_t rows, std::int64_t classes, Answers<T> answers,
-                         Questions<T> questions) {
+    cross_entropy_kernel(std::int64_t rows, std::int64_t classes, LossRows<T> losses,
+                         LogitRows<T> logits) {
   const Group group;
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    const auto result = functional::cross_entropy_row(group, questions.row(row, classes));
+    const auto result = functional::cross_entropy_row(group, logits.row(row, classes));
     if (group.rank() != 0) continue;
-    answers.loss[row] = result.loss;
-    answers.statistics[row] = {result.maximum, result.sum};
-    answers.row_weight[row] = result.row_weight;
+    losses.loss[row] = result.loss;
+    losses.statistics[row] = {result.maximum, result.sum};
+    losses.row_weight[row] = result.row_weight;
   }
 }
 
@@ -52,16 +52,16 @@ struct LossGradient {
 template <class Group, class T>
 __global__ void __launch_bounds__(row_threads)
     cross_entropy_backward_kernel(std::int64_t rows, std::int64_t classes, T* dlogits,
-                                  LossGradient<T> given, Questions<T> questions) {
+                                  LossGradient<T> given, LogitRows<T> logits) {
   const Group group;
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>())
     functional::cross_entropy_backward_row(group, dlogits + row * classes,
                                            given.dloss[row * given.stride], given.statistics[row],
-                                           questions.row(row, classes));
+                                           logits.row(row, classes));
 }
 
 template <class T, class Arguments>
-Questions<T> questions_of(const Arguments& arguments) {
+LogitRows<T> logit_rows(const Arguments& arguments) {
   using A = AccumulateType<T>;
   return {arguments.logits.template as<T>(),
           arguments.weight ? arguments.weight.template as<A>() : nullptr,
@@ -76,13 +76,13 @@ void cross_entropy(const kernels::CrossEntropyArguments& arguments, StreamRef st
   const std::int64_t classes = arguments.logits.shape[1];
   dispatch_floating(arguments.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    const Answers<T> answers{arguments.loss.as<A>(),
+    const LossRows<T> losses{arguments.loss.as<A>(),
                              arguments.statistics.as<functional::SoftmaxStatistics<A>>(),
                              arguments.row_weight.as<A>()};
-    const auto questions = questions_of<T>(arguments);
+    const auto logits = logit_rows<T>(arguments);
     with_lanes<T>(rows_are_wide<T>(classes, arguments.logits.data), [&](auto lanes) {
       launch_rows(stream, rows, classes, cross_entropy_kernel<WideGroup<WarpGroup, lanes>, T>,
-                  cross_entropy_kernel<WideGroup<BlockGroup, lanes>, T>, answers, questions);
+                  cross_entropy_kernel<WideGroup<BlockGroup, lanes>, T>, losses, logits);
     });
   });
 }
@@ -95,13 +95,13 @@ void cross_entropy_backward(const kernels::CrossEntropyBackwardArguments& argume
     using A = AccumulateType<T>;
     const LossGradient<T> given{arguments.dloss.as<A>(), arguments.dloss.strides[0],
                                 arguments.statistics.as<functional::SoftmaxStatistics<A>>()};
-    const auto questions = questions_of<T>(arguments);
+    const auto logits = logit_rows<T>(arguments);
     const bool wide = rows_are_wide<T>(classes, arguments.dlogits.data, arguments.logits.data);
     with_lanes<T>(wide, [&](auto lanes) {
       launch_rows(stream, rows, classes,
                   cross_entropy_backward_kernel<WideGroup<WarpGroup, lanes>, T>,
                   cross_entropy_backward_kernel<WideGroup<BlockGroup, lanes>, T>,
-                  arguments.dlogits.as<T>(), given, questions);
+                  arguments.dlogits.as<T>(), given, logits);
     });
   });
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
-/// One row's question.
+/// The arguments of one row.
 template <class A, class T>
 struct CrossEntropyRow {
   const T* logits;
@@ -33,7 +33,7 @@ struct CrossEntropyRow {
   }
 };
 
-/// One row's answer. `maximum` and `sum` are its softmax statistics, for backward.
+/// The loss of one row. `maximum` and `sum` are its softmax statistics, for backward.
 template <class A>
 struct CrossEntropyResult {
   A loss, maximum, sum, row_weight;

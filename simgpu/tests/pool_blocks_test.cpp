@@ -41,13 +41,13 @@ class SimPoolBlocks : public ::testing::Test {
     static_cast<void>(cudaGetLastError());
   }
 
-  std::byte* hand_out(std::size_t offset, std::size_t bytes, std::size_t capacity) {
+  std::byte* allocate(std::size_t offset, std::size_t bytes, std::size_t capacity) {
     const lockstep::MemoryBlock block = block_at(offset, capacity);
-    lockstep::block_observer()->handed_out(block, bytes, {lockstep::cuda(0), stream});
+    lockstep::block_observer()->allocated(block, bytes, {lockstep::cuda(0), stream});
     return static_cast<std::byte*>(block.data);
   }
-  void take_back(std::size_t offset, std::size_t capacity) {
-    lockstep::block_observer()->taken_back(block_at(offset, capacity), {lockstep::cuda(0), stream});
+  void free_block(std::size_t offset, std::size_t capacity) {
+    lockstep::block_observer()->freed(block_at(offset, capacity), {lockstep::cuda(0), stream});
   }
   lockstep::MemoryBlock block_at(std::size_t offset, std::size_t capacity) const {
     lockstep::MemoryBlock block;
@@ -68,7 +68,7 @@ TEST_F(SimPoolBlocks, AsksPoolsOfGpusAloneForGuards) {
 }
 
 TEST_F(SimPoolBlocks, WhatThePoolAddsToARequestIsOutOfBounds) {
-  std::byte* const data = hand_out(512, 700, 1024);
+  std::byte* const data = allocate(512, 700, 1024);
   wait();
   EXPECT_TRUE(is_writable(data + 696, 4));
   EXPECT_FALSE(is_writable(data + 697, 4));
@@ -81,8 +81,8 @@ TEST_F(SimPoolBlocks, WhatThePoolAddsToARequestIsOutOfBounds) {
 }
 
 TEST_F(SimPoolBlocks, AnAccessDoesNotReachIntoTheNeighbour) {
-  std::byte* const first = hand_out(0, 512, 512);
-  hand_out(512, 512, 512);
+  std::byte* const first = allocate(0, 512, 512);
+  allocate(512, 512, 512);
   wait();
   EXPECT_EQ(problem_of({first, 512, true}), std::nullopt);
   const auto problem = problem_of({first, 516, true});
@@ -91,10 +91,10 @@ TEST_F(SimPoolBlocks, AnAccessDoesNotReachIntoTheNeighbour) {
 }
 
 TEST_F(SimPoolBlocks, ABlockIsFreshInStreamOrder) {
-  std::byte* const data = hand_out(0, 512, 512);
+  std::byte* const data = allocate(0, 512, 512);
   ASSERT_EQ(cudaMemsetAsync(data, 1, 512, stream), cudaSuccess);
-  take_back(0, 512);
-  EXPECT_EQ(hand_out(0, 256, 512), data);
+  free_block(0, 512);
+  EXPECT_EQ(allocate(0, 256, 512), data);
   wait();
   EXPECT_THAT(findings.text(), IsEmpty()) << "the fill came before the block went back";
   EXPECT_EQ(first_uninitialized(data, 256), std::optional<std::size_t>(0));
@@ -104,8 +104,8 @@ TEST_F(SimPoolBlocks, ABlockIsFreshInStreamOrder) {
 }
 
 TEST_F(SimPoolBlocks, UseAfterItWentBackIsReported) {
-  std::byte* const data = hand_out(0, 512, 512);
-  take_back(0, 512);
+  std::byte* const data = allocate(0, 512, 512);
+  free_block(0, 512);
   EXPECT_EQ(cudaMemsetAsync(data, 1, 512, stream), cudaErrorInvalidValue);
   wait();
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::use_after_free));
@@ -114,20 +114,20 @@ TEST_F(SimPoolBlocks, UseAfterItWentBackIsReported) {
 }
 
 TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedWhenTheBlockGoesBack) {
-  std::byte* const data = hand_out(0, 700, 1024);
+  std::byte* const data = allocate(0, 700, 1024);
   wait();
   {
     const DeviceSideScope device;
     data[701] = std::byte{1};
   }
-  take_back(0, 1024);
+  free_block(0, 1024);
   wait();
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
   EXPECT_THAT(findings.text(), HasSubstr("1 bytes past the end of the pool block"));
 }
 
 TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesTheWriterOfTheRest) {
-  std::byte* const data = hand_out(0, 512, 512);
+  std::byte* const data = allocate(0, 512, 512);
   ASSERT_EQ(cudaMemsetAsync(data, 1, 500, stream), cudaSuccess);
   wait();
   const auto problem = problem_of({data + 500, 4, false});
@@ -137,13 +137,13 @@ TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesTheWriterOfTheRest) {
 }
 
 TEST_F(SimPoolBlocks, AReadOfWhatNobodyWroteNamesNoHandOut) {
-  std::byte* const data = hand_out(0, 512, 512);
+  std::byte* const data = allocate(0, 512, 512);
   wait();
   EXPECT_THAT(problem_of({data, 4, false})->text, Not(HasSubstr("last written by")));
 }
 
 TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedOnceWhenTheHostWaitsForTheDevice) {
-  std::byte* const data = hand_out(0, 700, 1024);
+  std::byte* const data = allocate(0, 700, 1024);
   ASSERT_EQ(enqueue(stream, {.name = "a library",
                              .run =
                                  [data] {
@@ -153,7 +153,7 @@ TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedOnceWhenTheHostWaitsForTheDevi
             cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  take_back(0, 1024);
+  free_block(0, 1024);
   wait();
   EXPECT_THAT(findings.kinds(), ElementsAre(Finding::out_of_bounds));
   EXPECT_THAT(findings.text(), HasSubstr("3 bytes past the end of the pool block"));
@@ -161,12 +161,12 @@ TEST_F(SimPoolBlocks, AnOverwrittenGuardIsReportedOnceWhenTheHostWaitsForTheDevi
 
 TEST_F(SimPoolBlocks, ThatNeverGoBackAreLeaksAtTheirBytes) {
   const std::size_t before = report_leaks();
-  hand_out(0, 700, 1024);
-  hand_out(1024, 512, 512);
-  take_back(1024, 512);
+  allocate(0, 700, 1024);
+  allocate(1024, 512, 512);
+  free_block(1024, 512);
   EXPECT_EQ(report_leaks(), before + 1);
   EXPECT_THAT(findings.text(), HasSubstr("1 x pool block (700 bytes) never destroyed"));
-  take_back(0, 1024);
+  free_block(0, 1024);
   EXPECT_EQ(report_leaks(), before);
 }
 
@@ -177,7 +177,7 @@ class SimPoolBlocksOfTwoStreams : public SimPoolBlocks {
     SimPoolBlocks::SetUp();
     ASSERT_EQ(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-    std::byte* const data = hand_out(0, 512, 512);
+    std::byte* const data = allocate(0, 512, 512);
     put_behind(side, stream);
     ASSERT_EQ(cudaMemsetAsync(data, 1, 512, side), cudaSuccess);
   }
@@ -197,8 +197,8 @@ class SimPoolBlocksOfTwoStreams : public SimPoolBlocks {
 };
 
 TEST_F(SimPoolBlocksOfTwoStreams, ReturnWithoutAnOrderToTheOtherStreamIsARace) {
-  take_back(0, 512);
-  hand_out(0, 512, 512);
+  free_block(0, 512);
+  allocate(0, 512, 512);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_THAT(findings.kinds(), Contains(Finding::race));
   EXPECT_THAT(findings.text(), HasSubstr("return of a pool block"));
@@ -216,8 +216,8 @@ TEST_F(SimPoolBlocksOfTwoStreams, ARaceWithTheNextOwnerTellsOfTheFormer) {
   ASSERT_EQ(enqueue(side, {.name = "kernel", .accesses_are_bounds = true, .run = run}),
             cudaSuccess);
   lockstep::name_memory(used.data, 512, "activation");
-  take_back(0, 512);
-  hand_out(0, 256, 512);
+  free_block(0, 512);
+  allocate(0, 256, 512);
   may_run = true;
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_THAT(findings.text(), HasSubstr("first   kernel reads it"));
@@ -228,15 +228,15 @@ TEST_F(SimPoolBlocksOfTwoStreams, ARaceWithTheNextOwnerTellsOfTheFormer) {
 
 TEST_F(SimPoolBlocksOfTwoStreams, ReturnBehindTheOtherStreamIsFine) {
   put_behind(stream, side);
-  take_back(0, 512);
-  hand_out(0, 512, 512);
+  free_block(0, 512);
+  allocate(0, 512, 512);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_THAT(findings.text(), IsEmpty());
 }
 
 TEST_F(SimPoolBlocksOfTwoStreams, ReturnAfterTheHostWaitedForTheOtherStreamIsFine) {
   ASSERT_EQ(cudaStreamSynchronize(side), cudaSuccess);
-  take_back(0, 512);
+  free_block(0, 512);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_THAT(findings.text(), IsEmpty());
 }
@@ -248,21 +248,21 @@ TEST(SimPoolBlocksOfTheSecondDevice, FollowThatDevicesDefaultStream) {
   block.size = 512;
   ASSERT_EQ(cudaMalloc(&block.data, block.size), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  lockstep::block_observer()->handed_out(block, block.size, {lockstep::cuda(1), nullptr});
+  lockstep::block_observer()->allocated(block, block.size, {lockstep::cuda(1), nullptr});
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(cudaMemsetAsync(block.data, 1, block.size, nullptr), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  lockstep::block_observer()->taken_back(block, {lockstep::cuda(1), nullptr});
+  lockstep::block_observer()->freed(block, {lockstep::cuda(1), nullptr});
   ASSERT_EQ(cudaFree(block.data), cudaSuccess);
   EXPECT_THAT(findings.text(), IsEmpty());
 }
 
 TEST_F(SimPoolBlocks, CarryTheNamesThatTheProgramGives) {
-  std::byte* const data = hand_out(0, 512, 512);
+  std::byte* const data = allocate(0, 512, 512);
   lockstep::name_memory(data, 512, "bucket 0");
   EXPECT_EQ(block_of(data + 8)->name, "bucket 0");
-  take_back(0, 512);
-  hand_out(0, 512, 512);
+  free_block(0, 512);
+  allocate(0, 512, 512);
   EXPECT_EQ(block_of(data + 8)->name, "");
 }
 

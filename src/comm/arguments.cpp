@@ -19,7 +19,7 @@ void check_rank(const CallSite& site, const char* what, int rank) {
                  " must be 0 to ", site.size - 1, ", got ", rank);
 }
 
-void check_reduction(const CallSite& site, DType dtype, Reduction reduction) {
+void check_reduction(const CallSite& site, DType dtype, ReduceOp reduction) {
   LOCKSTEP_CHECK(dtype != DType::boolean, Unsupported, site.call,
                  ": dtype bool has no arithmetic; use u8 with min or max");
   if (reduction.kind != ReduceKind::scaled_sum) return;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/comm/buffer.hpp"
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 
 namespace lockstep::comm {
 
@@ -20,7 +20,7 @@ void check_buffer(const CallSite& site, const ConstBuffer& buffer);
 /// Refuses a rank outside the group. @throws InvalidArgument
 void check_rank(const CallSite& site, const char* what, int rank);
 /// Refuses dtypes and factors that the reduction cannot take. @throws Unsupported, InvalidArgument
-void check_reduction(const CallSite& site, DType dtype, Reduction reduction);
+void check_reduction(const CallSite& site, DType dtype, ReduceOp reduction);
 /// Checks that `part` is rank's part of `whole`, and returns the parts' sizes (filled in if empty).
 /// @throws InvalidArgument
 std::vector<std::int64_t> check_parts(const CallSite& site, const ConstBuffer& part, int rank,

@@ -54,8 +54,7 @@ Work Communicator::batch(FunctionRef<void()> body) {
   return batch.start(*backend_);
 }
 
-Work Communicator::all_reduce(Buffer buffer, Reduction reduction,
-                              const CollectiveOptions& options) {
+Work Communicator::all_reduce(Buffer buffer, ReduceOp reduction, const CollectiveOptions& options) {
   const CallSite site{"all_reduce", size_};
   check_buffer(site, buffer);
   check_reduction(site, buffer.dtype, reduction);
@@ -69,7 +68,7 @@ Work Communicator::all_reduce(Buffer buffer, Reduction reduction,
                options);
 }
 
-Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction,
+Work Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduction,
                                   std::span<const std::int64_t> counts,
                                   const CollectiveOptions& options) {
   const CallSite site{"reduce_scatter", size_};

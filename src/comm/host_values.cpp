@@ -8,7 +8,7 @@ namespace lockstep::comm {
 namespace {
 
 template <class T>
-T all_reduce_value(Communicator& group, T value, Reduction reduction, std::string_view label) {
+T all_reduce_value(Communicator& group, T value, ReduceOp reduction, std::string_view label) {
   ValueStaging staging(group.device(), sizeof value);
   staging.upload(&value, sizeof value);
   group.all_reduce({staging.data(), 1, dtype_of<T>}, reduction, {.label = label}).synchronize();
@@ -18,12 +18,12 @@ T all_reduce_value(Communicator& group, T value, Reduction reduction, std::strin
 
 }  // namespace
 
-double all_reduce_scalar(Communicator& group, double value, Reduction reduction,
+double all_reduce_scalar(Communicator& group, double value, ReduceOp reduction,
                          std::string_view label) {
   return all_reduce_value(group, value, reduction, label);
 }
 
-std::int64_t all_reduce_scalar(Communicator& group, std::int64_t value, Reduction reduction,
+std::int64_t all_reduce_scalar(Communicator& group, std::int64_t value, ReduceOp reduction,
                                std::string_view label) {
   return all_reduce_value(group, value, reduction, label);
 }
@@ -32,7 +32,7 @@ std::string broadcast_bytes(Communicator& group, std::string_view bytes, int roo
                             std::string_view label) {
   std::string result = group.rank() == root ? std::string(bytes) : std::string();
   auto size = static_cast<std::int64_t>(result.size());
-  const auto sizes = all_reduce_scalar(group, size, Reduction::max(), label);
+  const auto sizes = all_reduce_scalar(group, size, ReduceOp::max(), label);
   result.resize(static_cast<std::size_t>(sizes));
   ValueStaging staging(group.device(), result.size());
   staging.upload(result.data(), result.size());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/core/dtype.hpp"
 
 namespace lockstep::comm {
@@ -36,7 +36,7 @@ constexpr const char* name_of(OperationKind kind) {
 struct Operation {
   OperationKind kind = OperationKind::barrier;
   DType dtype = DType::u8;
-  Reduction reduction = {};
+  ReduceOp reduction = {};
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::int64_t count = 0;                 ///< elements of the whole array

@@ -1,4 +1,4 @@
-#include "lockstep/data/prefetch_pipeline.hpp"
+#include "lockstep/data/detail/prefetch_pipeline.hpp"
 
 #include <algorithm>
 #include <utility>

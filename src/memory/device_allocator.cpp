@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 #include "memory/device_allocators.hpp"
 #include "memory/unpooled.hpp"
 

@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "lockstep/memory/upstream.hpp"
+#include "memory/upstream.hpp"
 
 namespace lockstep {
 

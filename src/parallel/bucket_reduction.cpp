@@ -12,7 +12,7 @@ class AllReduceBuckets final : public BucketReduction {
   bool shares_out() const override { return false; }
   comm::Work start(comm::Communicator& group, const Tensor& bucket, const Tensor&,
                    const comm::CollectiveOptions& options) const override {
-    return group.all_reduce(buffer_of(bucket), comm::Reduction::average(), options);
+    return group.all_reduce(buffer_of(bucket), comm::ReduceOp::average(), options);
   }
 };
 
@@ -21,7 +21,7 @@ class ReduceScatterBuckets final : public BucketReduction {
   bool shares_out() const override { return true; }
   comm::Work start(comm::Communicator& group, const Tensor& bucket, const Tensor& averages,
                    const comm::CollectiveOptions& options) const override {
-    return group.reduce_scatter(buffer_of(bucket), buffer_of(averages), comm::Reduction::average(),
+    return group.reduce_scatter(buffer_of(bucket), buffer_of(averages), comm::ReduceOp::average(),
                                 {}, options);
   }
 };

@@ -27,7 +27,7 @@ void check_operand(const char* op, const Tensor& x, const CommunicatorPtr& group
 }
 
 /// The factor of this rank's elements in a reduction. @throws Unsupported for one without gradient.
-double factor_of(const char* op, comm::Reduction reduction, int ranks) {
+double factor_of(const char* op, comm::ReduceOp reduction, int ranks) {
   switch (reduction.kind) {
     case comm::ReduceKind::sum: return 1.0;
     case comm::ReduceKind::average: return 1.0 / ranks;
@@ -52,7 +52,7 @@ Tensor gathered(const Tensor& x, Communicator& group, int dim) {
   return along(dim, x, [&](const Tensor& rows) { return all_gather_async(rows, group).wait(); });
 }
 
-Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::Reduction reduction) {
+Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::ReduceOp reduction) {
   const NoGradGuard no_recording;
   return along(dim, x, [&](const Tensor& rows) {
     return reduce_scatter_async(rows, group, reduction).wait();
@@ -60,7 +60,7 @@ Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::Reduction 
 }
 
 Tensor reduced(const Tensor& x, Communicator& group,
-               comm::Reduction reduction = comm::Reduction::sum()) {
+               comm::ReduceOp reduction = comm::ReduceOp::sum()) {
   const NoGradGuard no_recording;
   return all_reduce_async(x, group, reduction).wait();
 }
@@ -73,7 +73,7 @@ Tensor own_part(const Tensor& x, const Communicator& group, int dim) {
 }  // namespace
 
 Tensor all_reduce(const Tensor& x, const CommunicatorPtr& group, ResultGradient gradient,
-                  comm::Reduction reduction) {
+                  comm::ReduceOp reduction) {
   check_operand("all_reduce", x, group);
   const OpCall call(all_reduce_op, x);
   if (!call.recording()) return reduced(x, *group, reduction);
@@ -94,13 +94,13 @@ Tensor all_gather(const Tensor& x, const CommunicatorPtr& group, std::int64_t di
   if (!call.recording()) return y;
   return call.record(y, [group, along, gradient](const Tensor& dy, InputGradients& dx) {
     const bool partial = gradient == ResultGradient::partial;
-    dx.set(0, partial ? scattered(dy, *group, along, comm::Reduction::sum())
+    dx.set(0, partial ? scattered(dy, *group, along, comm::ReduceOp::sum())
                       : own_part(dy, *group, along));
   });
 }
 
 Tensor reduce_scatter(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim,
-                      comm::Reduction reduction) {
+                      comm::ReduceOp reduction) {
   check_operand("reduce_scatter", x, group);
   const OpCall call(reduce_scatter_op, x);
   const int along = check_divides("reduce_scatter", x, dim, *group);

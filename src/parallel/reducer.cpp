@@ -262,7 +262,7 @@ std::vector<std::int32_t> Reducer::reduce_used_map() {
   for (std::size_t i = 0; i < users.size(); ++i) users[i] = leaves_[i]->gradient().defined();
   const Tensor map = tensor<std::int32_t>(users, group_->device());
   group_
-      ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::Reduction::sum(),
+      ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::ReduceOp::sum(),
                    {.label = "used parameters", .id = id_of(buckets_.size())})
       .wait();
   return map.to_vector<std::int32_t>();

@@ -57,7 +57,7 @@ void TensorWork::hold_until_done() noexcept {
   }
 }
 
-TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::Reduction reduction) {
+TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction) {
   begin("all_reduce_async", x, group);
   const NoGradGuard no_recording;
   const Tensor y = x.clone();
@@ -78,7 +78,7 @@ TensorWork all_gather_async(const Tensor& x, Communicator& group) {
       {part}};
 }
 
-TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::Reduction reduction) {
+TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction) {
   begin("reduce_scatter_async", x, group);
   check_divides("reduce_scatter_async", x, 0, group);
   const NoGradGuard no_recording;

@@ -7,6 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "runtime/runtimes.hpp"
 
 namespace lockstep {

@@ -1,4 +1,5 @@
 #include "lockstep/core/error.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "runtime/device_identity.hpp"
 #include "runtime/runtimes.hpp"
 

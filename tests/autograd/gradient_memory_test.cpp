@@ -23,8 +23,8 @@ class Listener final : public BlockObserver {
   ~Listener() override { set_block_observer(before_); }
 
   std::size_t guard_bytes(Device) const noexcept override { return 0; }
-  void handed_out(const MemoryBlock&, std::size_t, StreamRef) noexcept override {}
-  void taken_back(const MemoryBlock&, StreamRef) noexcept override {}
+  void allocated(const MemoryBlock&, std::size_t, StreamRef) noexcept override {}
+  void freed(const MemoryBlock&, StreamRef) noexcept override {}
   void named(const void*, std::size_t, std::string_view) noexcept override {}
   void completed(const void* data, std::size_t, StreamRef) noexcept override {
     if (data == data_) heard.emplace_back("complete");

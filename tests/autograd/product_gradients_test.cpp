@@ -5,7 +5,7 @@
 #include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 

@@ -131,7 +131,7 @@ TYPED_TEST_P(BatchContract, CollectivesJoinABatch) {
       const Work work = group.batch([&] {
         group.all_reduce(Buffer(std::span(sum)));
         if (group.size() > 1 && group.rank() == 0) group.send({&sent, 1, DType::i32}, 1);
-        group.all_reduce(Buffer(std::span(maximum)), Reduction::max());
+        group.all_reduce(Buffer(std::span(maximum)), ReduceOp::max());
         if (group.rank() == 1) group.receive({&received, 1, DType::i32}, 0);
       });
       work.wait();

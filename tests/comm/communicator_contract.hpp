@@ -131,8 +131,8 @@ TYPED_TEST_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype) {
 TYPED_TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
   this->run([](Communicator& group) {
     for (const std::int64_t size : {7, 65537})
-      for (const Reduction reduction :
-           {Reduction::average(), Reduction::min(), Reduction::max(), Reduction::product()})
+      for (const ReduceOp reduction :
+           {ReduceOp::average(), ReduceOp::min(), ReduceOp::max(), ReduceOp::product()})
         for_each_dtype([&](auto tag) {
           using T = typename decltype(tag)::type;
           auto values = contract_values<T>(group.rank(), size);
@@ -147,7 +147,7 @@ TYPED_TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
   this->run([](Communicator& group) {
     for (const std::size_t size : {5, 40'001}) {
       std::vector<float> values(size, static_cast<float>(group.rank() + 1));
-      group.all_reduce(Buffer(std::span(values)), Reduction::scaled_sum(0.5 * (group.rank() + 1)))
+      group.all_reduce(Buffer(std::span(values)), ReduceOp::scaled_sum(0.5 * (group.rank() + 1)))
           .wait();
       float expected = 0;
       for (int r = 1; r <= group.size(); ++r) expected += 0.5f * static_cast<float>(r * r);
@@ -157,7 +157,7 @@ TYPED_TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
 }
 
 /// All-reduces values of which the last rank's has a NaN; the NaN must be left, alone.
-inline void expect_nan_is_kept(Communicator& group, const Reduction& reduction) {
+inline void expect_nan_is_kept(Communicator& group, const ReduceOp& reduction) {
   std::vector<float> values(3, 1.0f);
   if (group.rank() == group.size() - 1) values[1] = std::nanf("");
   group.all_reduce(Buffer(std::span(values)), reduction).wait();
@@ -167,7 +167,7 @@ inline void expect_nan_is_kept(Communicator& group, const Reduction& reduction) 
 
 TYPED_TEST_P(CommunicatorContract, SumsKeepNaN) {
   this->run([](Communicator& group) {
-    for (const Reduction& reduction : {Reduction::sum(), Reduction::average()})
+    for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average()})
       expect_nan_is_kept(group, reduction);
   });
 }
@@ -199,7 +199,7 @@ TYPED_TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsPart) {
 // A factor that was rounded to the dtype shifts all elements the same way; rounding of the results
 // does not. 1/3 in bf16 is 0.2 % too much.
 template <class T>
-void expect_no_bias(Communicator& group, Reduction reduction, double factor) {
+void expect_no_bias(Communicator& group, ReduceOp reduction, double factor) {
   constexpr std::size_t part = 1024;
   const auto value = [](std::size_t i, int rank) {
     const auto mixed = (i * 2654435761U + static_cast<std::size_t>(rank) * 40503U) >> 7;
@@ -231,10 +231,10 @@ void expect_no_bias(Communicator& group, Reduction reduction, double factor) {
 
 TYPED_TEST_P(CommunicatorContract, FactorsDoNotBiasSmallFloats) {
   this->run([](Communicator& group) {
-    expect_no_bias<BFloat16>(group, Reduction::average(), 1.0 / group.size());
-    expect_no_bias<Half>(group, Reduction::average(), 1.0 / group.size());
-    expect_no_bias<BFloat16>(group, Reduction::scaled_sum(0.3), 0.3);
-    expect_no_bias<Half>(group, Reduction::scaled_sum(0.3), 0.3);
+    expect_no_bias<BFloat16>(group, ReduceOp::average(), 1.0 / group.size());
+    expect_no_bias<Half>(group, ReduceOp::average(), 1.0 / group.size());
+    expect_no_bias<BFloat16>(group, ReduceOp::scaled_sum(0.3), 0.3);
+    expect_no_bias<Half>(group, ReduceOp::scaled_sum(0.3), 0.3);
   });
 }
 
@@ -250,7 +250,7 @@ TYPED_TEST_P(CommunicatorContract, ReduceScatterTakesUnevenPartsInPlace) {
       const auto place = std::span(values).subspan(
           static_cast<std::size_t>(begin),
           static_cast<std::size_t>(counts[static_cast<std::size_t>(group.rank())]));
-      group.reduce_scatter(ConstBuffer(std::span(values)), Buffer(place), Reduction::sum(), counts)
+      group.reduce_scatter(ConstBuffer(std::span(values)), Buffer(place), ReduceOp::sum(), counts)
           .wait();
       const std::vector<float> own(place.begin(), place.end());
       EXPECT_EQ(count_wrong(own, ReduceKind::sum, group.size(), begin), 0);
@@ -341,7 +341,7 @@ TYPED_TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
 TYPED_TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
   this->run([](Communicator& group) {
     EXPECT_EQ(all_reduce_scalar(group, 1.5), 1.5 * group.size());
-    EXPECT_EQ(all_reduce_scalar(group, std::int64_t{group.rank()}, Reduction::max()),
+    EXPECT_EQ(all_reduce_scalar(group, std::int64_t{group.rank()}, ReduceOp::max()),
               group.size() - 1);
     EXPECT_EQ(broadcast_bytes(group, "from " + std::to_string(group.rank()), group.size() - 1),
               "from " + std::to_string(group.size() - 1));
@@ -375,7 +375,7 @@ TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
     EXPECT_THROW(group.all_reduce({nullptr, 4, DType::f32}), InvalidArgument);
     EXPECT_THROW(group.all_reduce({values.data(), -1, DType::f32}), InvalidArgument);
     EXPECT_THROW(group.all_reduce({values.data(), 1, DType::boolean}), Unsupported);
-    EXPECT_THROW(group.all_reduce({values.data(), 1, DType::i32}, Reduction::scaled_sum(2)),
+    EXPECT_THROW(group.all_reduce({values.data(), 1, DType::i32}, ReduceOp::scaled_sum(2)),
                  Unsupported);
     EXPECT_THROW(group.broadcast(buffer, group.size()), InvalidArgument);
     EXPECT_THROW(group.broadcast(buffer, -1), InvalidArgument);

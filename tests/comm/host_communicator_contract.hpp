@@ -31,7 +31,7 @@ TYPED_TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) 
 
 TYPED_TEST_P(HostCommunicatorContract, ExtremesKeepNaN) {
   this->run([](Communicator& group) {
-    for (const Reduction& reduction : {Reduction::min(), Reduction::max()})
+    for (const ReduceOp& reduction : {ReduceOp::min(), ReduceOp::max()})
       expect_nan_is_kept(group, reduction);
   });
 }
@@ -57,7 +57,7 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentCountsToAllRanks) {
     expect_mismatch(
         group,
         [&] {
-          group.all_reduce(Buffer(std::span(values)), Reduction::sum(), {.label = "bucket 3"})
+          group.all_reduce(Buffer(std::span(values)), ReduceOp::sum(), {.label = "bucket 3"})
               .wait();
         },
         {"disagree", "all_reduce #0 of 10 f32 (sum) 'bucket 3'", "rank 1", "of 11 f32"});
@@ -87,7 +87,7 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentDtypes) {
 TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentReductions) {
   this->run([](Communicator& group) {
     std::vector<float> values(100);
-    const Reduction reduction = group.rank() == 0 ? Reduction::sum() : Reduction::max();
+    const ReduceOp reduction = group.rank() == 0 ? ReduceOp::sum() : ReduceOp::max();
     expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values)), reduction).wait(); },
                     {"(sum)", "(max)"});
   });
@@ -100,8 +100,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOrder) {
         group,
         [&] {
           const bool first = group.rank() == 0;
-          group.all_reduce(Buffer(std::span(a)), Reduction::sum(), {.label = first ? "a" : "b"});
-          group.all_reduce(Buffer(std::span(b)), Reduction::sum(), {.label = first ? "b" : "a"})
+          group.all_reduce(Buffer(std::span(a)), ReduceOp::sum(), {.label = first ? "a" : "b"});
+          group.all_reduce(Buffer(std::span(b)), ReduceOp::sum(), {.label = first ? "b" : "a"})
               .wait();
         },
         {"'a'", "'b'"});
@@ -150,7 +150,7 @@ TYPED_TEST_P(HostCommunicatorContract, AbsentRankTimesOutWithItsNumber) {
         }
         float value = 0;
         try {
-          group.all_reduce({&value, 1, DType::f32}, Reduction::sum(), {.label = "loss"}).wait();
+          group.all_reduce({&value, 1, DType::f32}, ReduceOp::sum(), {.label = "loss"}).wait();
           ADD_FAILURE() << "rank " << group.rank() << " got a result from nowhere";
         } catch (const Timeout& error) {
           const std::string text = error.what();

@@ -8,7 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "lockstep/core/dtype.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "support/closeness.hpp"
 #include "support/device_array.hpp"
 

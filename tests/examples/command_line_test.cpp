@@ -1,7 +1,7 @@
 // What the examples answer to command lines, good and bad.
 
 #include "examples/jobs.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 
 namespace examples::testing {
 namespace {

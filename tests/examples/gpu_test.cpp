@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "examples/jobs.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "support/golden.hpp"
 
 namespace examples::testing {

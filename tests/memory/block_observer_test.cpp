@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 #include "memory/fake_upstream.hpp"
 #include "support/fake_runtime.hpp"
 
@@ -33,10 +33,10 @@ class RecordingObserver final : public BlockObserver {
   explicit RecordingObserver(std::size_t guard = 0) : guard_(guard) { set_block_observer(this); }
   ~RecordingObserver() override { set_block_observer(nullptr); }
   std::size_t guard_bytes(Device) const noexcept override { return guard_; }
-  void handed_out(const MemoryBlock& block, std::size_t bytes, StreamRef stream) noexcept override {
+  void allocated(const MemoryBlock& block, std::size_t bytes, StreamRef stream) noexcept override {
     events.push_back({"out", block.data, bytes, stream});
   }
-  void taken_back(const MemoryBlock& block, StreamRef stream) noexcept override {
+  void freed(const MemoryBlock& block, StreamRef stream) noexcept override {
     events.push_back({"back", block.data, block.size, stream});
   }
   void named(const void* data, std::size_t bytes, std::string_view name) noexcept override {

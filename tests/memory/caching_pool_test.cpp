@@ -1,4 +1,4 @@
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 
 #include <cstdint>
 #include <limits>

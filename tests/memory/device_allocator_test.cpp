@@ -6,6 +6,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "memory/device_allocators.hpp"
 

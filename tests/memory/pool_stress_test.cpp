@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 #include "memory/fake_upstream.hpp"
 #include "support/fake_runtime.hpp"
 

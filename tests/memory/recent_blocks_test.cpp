@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lockstep/memory/caching_pool.hpp"
+#include "memory/caching_pool.hpp"
 
 namespace lockstep {
 namespace {

@@ -80,7 +80,7 @@ TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAnAverage) {
     expect_same_result_everywhere(
         group, {5},
         [&](const Tensor& x, ResultGradient kind) {
-          return all_reduce(x, share(group), kind, comm::Reduction::average());
+          return all_reduce(x, share(group), kind, comm::ReduceOp::average());
         },
         [&](const std::vector<Tensor>& all) { return sum_of(all) * (1.0 / group.size()); });
   });
@@ -91,7 +91,7 @@ TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAWeightedSum) {
     expect_same_result_everywhere(
         group, {2, 2},
         [&](const Tensor& x, ResultGradient kind) {
-          return all_reduce(x, share(group), kind, comm::Reduction::scaled_sum(1.0 + group.rank()));
+          return all_reduce(x, share(group), kind, comm::ReduceOp::scaled_sum(1.0 + group.rank()));
         },
         [&](std::vector<Tensor> all) {
           for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i] * (1.0 + i);
@@ -134,7 +134,7 @@ TYPED_TEST_P(CollectiveContract, ReduceScatterHasTheGradientOfASumsPart) {
         const Shape shape{2 * n, n, 3 * n};
         const Tensor x = leaf(shape, group.rank());
         const Tensor y = reduce_scatter(
-            x, share(group), dim, average ? comm::Reduction::average() : comm::Reduction::sum());
+            x, share(group), dim, average ? comm::ReduceOp::average() : comm::ReduceOp::sum());
         loss_of(y, group.rank()).backward();
         const std::vector<Tensor> all = operands_of_all(group, shape);
         const Tensor sum = sum_of(all) * (average ? 1.0 / n : 1.0);
@@ -238,7 +238,7 @@ TYPED_TEST_P(CollectiveContract, RunsWhileTheCallerGoesOn) {
   TypeParam::run([](Communicator& group) {
     const Tensor x = values({2, 3}, group.rank());
     TensorWork gathering = all_gather_async(x, group);
-    TensorWork reducing = all_reduce_async(x, group, comm::Reduction::max());
+    TensorWork reducing = all_reduce_async(x, group, comm::ReduceOp::max());
     TensorWork sending = broadcast_async(x, group, 0);
     const Tensor gathered = gathering.wait();
     TensorWork scattering = reduce_scatter_async(gathered, group);
@@ -288,14 +288,14 @@ TYPED_TEST_P(CollectiveContract, RefusesOperandsThatDoNotFit) {
     EXPECT_THROW(all_gather(x, shared, 2, kind), InvalidArgument);
     EXPECT_THROW(shard(x, shared, -3), InvalidArgument);
     EXPECT_THAT(
-        message_of<Unsupported>([&] { all_reduce(x, shared, kind, comm::Reduction::max()); }),
+        message_of<Unsupported>([&] { all_reduce(x, shared, kind, comm::ReduceOp::max()); }),
         HasSubstr("no gradient of max"));
     EXPECT_THAT(message_of<InvalidArgument>([&] { all_reduce(x, {}, kind); }),
                 HasSubstr("no group"));
     EXPECT_THAT(message_of<InvalidArgument>([&] { all_reduce_async(x, group); }),
                 HasSubstr("is not recorded"));
     const NoGradGuard no_recording;
-    EXPECT_EQ(all_reduce(x, shared, kind, comm::Reduction::max()).shape(), x.shape());
+    EXPECT_EQ(all_reduce(x, shared, kind, comm::ReduceOp::max()).shape(), x.shape());
   });
 }
 

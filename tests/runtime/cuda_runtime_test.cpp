@@ -8,6 +8,7 @@
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "lockstep/runtime/info.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/comm/info.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "support/mpi_world.hpp"
 
 /// @file

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/backend.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 
 /// @file
 /// Where the ops of a test run: on each of the CPU backends, and on the GPU.

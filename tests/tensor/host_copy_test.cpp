@@ -6,6 +6,7 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
 

@@ -16,7 +16,7 @@ namespace lockstep::comm {
 
 class GroupRegistry;
 
-/// What may be said about the job. Whatever is not said comes from the launcher.
+/// Options of the job. Whatever is not given comes from the launcher.
 struct BootstrapOptions {
   /// This process' rank and the number of ranks: give both, or neither.
   std::optional<int> rank, size;

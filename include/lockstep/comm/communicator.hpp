@@ -10,7 +10,7 @@
 
 #include "lockstep/comm/buffer.hpp"
 #include "lockstep/comm/errors.hpp"
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/function_ref.hpp"
@@ -41,7 +41,7 @@ struct CollectiveOptions {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
-/// What may be said of a communicator when it is made; its sub-groups inherit it.
+/// Options of a communicator; its sub-groups inherit them.
 struct CommunicatorOptions {
   /// An operation that has not ended after this long fails with Timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -50,7 +50,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds leave_timeout = std::chrono::seconds(10);
   /// Compare op, dtype, count, order, label and id of every collective between the ranks first.
   bool check_signatures = true;
-  /// What carries the operations out: "nccl", "mpi", "tcp" or "self"; empty: the first of them that
+  /// The backend: "nccl", "mpi", "tcp" or "self"; empty: the first of them that
   /// serves the job. However the ranks found each other, they may exchange data otherwise.
   std::string backend = {};
 };
@@ -84,14 +84,14 @@ class Communicator final : public RefCounted {
 
   /// Replaces each rank's elements by the reduction over all ranks; the same bits on every rank.
   /// @param buffer as many elements of the same dtype on every rank; any dtype but bool.
-  Work all_reduce(Buffer buffer, Reduction reduction = Reduction::sum(),
+  Work all_reduce(Buffer buffer, ReduceOp reduction = ReduceOp::sum(),
                   const CollectiveOptions& options = {});
 
   /// Reduces over ranks and leaves on each rank its own part of the result.
   /// @param input all parts, in rank order, on every rank.
   /// @param output this rank's part; may lie in its place inside `input`.
   /// @param counts elements of each rank's part; empty: `output.count` everywhere.
-  Work reduce_scatter(ConstBuffer input, Buffer output, Reduction reduction = Reduction::sum(),
+  Work reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduction = ReduceOp::sum(),
                       std::span<const std::int64_t> counts = {},
                       const CollectiveOptions& options = {});
 
@@ -146,7 +146,7 @@ class Communicator final : public RefCounted {
   /// One line on what this rank is doing, for watchdogs. May be called from any thread.
   std::string describe_progress() const;
 
-  /// What carries the operations out; for those who build one backend on another.
+  /// The backend's implementation; for those who build one backend on another.
   CommunicatorBackend& implementation() const { return *backend_; }
 
  private:

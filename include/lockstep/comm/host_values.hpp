@@ -13,11 +13,11 @@
 namespace lockstep::comm {
 
 /// Reduces one number over all ranks and blocks for the result.
-double all_reduce_scalar(Communicator& group, double value, Reduction reduction = Reduction::sum(),
+double all_reduce_scalar(Communicator& group, double value, ReduceOp reduction = ReduceOp::sum(),
                          std::string_view label = {});
 /// Reduces one integer over all ranks and blocks for the result.
 std::int64_t all_reduce_scalar(Communicator& group, std::int64_t value,
-                               Reduction reduction = Reduction::sum(), std::string_view label = {});
+                               ReduceOp reduction = ReduceOp::sum(), std::string_view label = {});
 
 /// Gives every rank root's bytes; what the others pass is ignored.
 std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root = 0,

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// What may be said about a session; the defaults suit a program started by a launcher.
+/// Options of a session; the defaults suit a program started by a launcher.
 struct SessionOptions {
   /// "auto" (the GPU of the local rank, else the CPU), "cpu", "cuda" or "cuda:1". Empty: the value
   /// of `--device` on the command line, else "auto".
@@ -23,8 +23,8 @@ struct SessionOptions {
   /// Threads of CPU ops. 0: OMP_NUM_THREADS, else the cores this process may use, divided among the
   /// ranks that share them.
   int threads = 0;
-  /// A rank that shows no sign of life for so long, because its process is stopped or its network
-  /// down, is lost, and the job ends; 0: it may stay silent for ever. Computing is no silence.
+  /// A rank whose heartbeats stay away for so long, because its process is stopped or its network
+  /// down, is lost, and the job ends; 0: no limit. Heartbeats go on while a rank computes.
   /// Default: LOCKSTEP_HEARTBEAT_TIMEOUT in seconds, else 30 s; at least 2 s.
   std::optional<std::chrono::milliseconds> heartbeat_timeout = std::nullopt;
   /// Why this rank cannot run, such as a command line that makes no sense; empty: it can. All ranks
@@ -38,10 +38,10 @@ struct SessionOptions {
 
 /// Joins the job and stays in it until destroyed: ranks, device, world communicator, and a control
 /// channel over which a failure of one rank ends the others within seconds. Errors that leave the
-/// program, and ranks that vanish or fall silent, are reported once, with the rank; a collective
-/// that needs a rank that has left fails at once. In a job of several ranks SIGTERM and SIGINT,
-/// unless the program handles them, end all ranks, half a second late: a failure behind them is
-/// told first. One at a time in a process.
+/// program, and ranks that vanish or stop responding, are reported once, with the rank; a
+/// collective that needs a rank that has left fails at once. In a job of several ranks SIGTERM and
+/// SIGINT, unless the program handles them, end all ranks, half a second late: a failure behind
+/// them is told first. One at a time in a process.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.

@@ -11,9 +11,10 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/batch_sampler.hpp"
-#include "lockstep/data/copy_stream.hpp"
+#include "lockstep/data/batch_tensors.hpp"
 #include "lockstep/data/dataset.hpp"
-#include "lockstep/data/prefetch_pipeline.hpp"
+#include "lockstep/data/detail/copy_stream.hpp"
+#include "lockstep/data/detail/prefetch_pipeline.hpp"
 
 /// @file
 /// Iterating over a data set in batches that are prepared ahead.

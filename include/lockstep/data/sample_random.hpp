@@ -27,7 +27,7 @@ class SampleRandom {
   std::uint64_t seed_ = 0, epoch_ = 0;
 };
 
-/// Lends the calling thread's default generator a place in another sequence.
+/// Moves the calling thread's default generator to another sequence for a while.
 class DefaultGeneratorScope {
  public:
   /// Goes to `state`; the generator's own place comes back at the end of the scope.

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Is told of every block that a pool gives out and takes back. Called by whichever thread uses the
+/// Is told of every block that a pool allocates and frees. Called by whichever thread uses the
 /// pool, with the pool's lock held: it must not call the pool.
 class BlockObserver {
  public:
@@ -19,14 +19,14 @@ class BlockObserver {
   /// Bytes that pools of `device` shall leave unused behind each block, so that a write past its
   /// end hits none of the neighbours. Asked at each allocation.
   virtual std::size_t guard_bytes(Device device) const noexcept = 0;
-  /// @param block what was given out; all of `block.size` belongs to it.
+  /// @param block what was allocated; all of `block.size` belongs to it.
   /// @param bytes what was asked for, at most `block.size`.
   /// @param stream the stream in whose order the block may be used.
-  virtual void handed_out(const MemoryBlock& block, std::size_t bytes,
-                          StreamRef stream) noexcept = 0;
-  /// The block may be given out again to work queued on `stream` from now on. A block that other
-  /// streams used (`record_stream`) comes back when these are done with it.
-  virtual void taken_back(const MemoryBlock& block, StreamRef stream) noexcept = 0;
+  virtual void allocated(const MemoryBlock& block, std::size_t bytes,
+                         StreamRef stream) noexcept = 0;
+  /// The block may be allocated again for work queued on `stream` from now on. A block that other
+  /// streams used (`record_stream`) is freed when these are done with it.
+  virtual void freed(const MemoryBlock& block, StreamRef stream) noexcept = 0;
   /// The program says what lies at `data`. The memory may be part of a block, or of none.
   virtual void named(const void* data, std::size_t bytes, std::string_view name) noexcept = 0;
   /// What the work queued on `stream` leaves in the memory is complete, and somebody wants it: it

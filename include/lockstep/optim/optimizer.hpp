@@ -79,7 +79,7 @@ class Optimizer {
   void load_state_dict(const NamedTensors& state);
 
  protected:
-  /// @param state_names what the tensors of ParameterState::state are called; lives for ever.
+  /// @param state_names names of the tensors in ParameterState::state, in static storage.
   explicit Optimizer(std::span<const std::string_view> state_names) : state_names_(state_names) {}
   /// Adds a group, which may be empty. @throws InvalidArgument for a parameter that is there
   /// already or shares memory with one, a name that is taken, or a tensor that is not a contiguous

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -44,7 +44,7 @@ enum class ResultGradient : std::uint8_t {
 /// @param reduction with a gradient: sum, average or scaled_sum.
 /// @throws InvalidArgument on another device, Unsupported for a reduction without a gradient.
 Tensor all_reduce(const Tensor& x, const CommunicatorPtr& group, ResultGradient gradient,
-                  comm::Reduction reduction = comm::Reduction::sum());
+                  comm::ReduceOp reduction = comm::ReduceOp::sum());
 
 /// Joins the ranks' tensors along a dimension, in rank order.
 /// @param x the same shape on every rank, on the group's device.
@@ -57,7 +57,7 @@ Tensor all_gather(const Tensor& x, const CommunicatorPtr& group, std::int64_t di
 /// ranks. @param reduction as for all_reduce.
 /// @throws InvalidArgument on another device, or for an extent that does not divide.
 Tensor reduce_scatter(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim,
-                      comm::Reduction reduction = comm::Reduction::sum());
+                      comm::ReduceOp reduction = comm::ReduceOp::sum());
 
 /// Root's values on every rank; the gradient is root's, and zero on the others.
 /// @param x the same shape on every rank, on the group's device.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -44,7 +44,7 @@ class TensorWork {
 /// @param x any shape, the same on every rank, on the group's device. May be changed at once.
 /// @throws InvalidArgument on another device, or if x requires a gradient while recording is on.
 TensorWork all_reduce_async(const Tensor& x, Communicator& group,
-                            comm::Reduction reduction = comm::Reduction::sum());
+                            comm::ReduceOp reduction = comm::ReduceOp::sum());
 
 /// Starts joining the ranks' tensors along dimension 0, in rank order.
 /// @param x [n, ...], the same shape on every rank. Must not be changed before the result is there.
@@ -55,7 +55,7 @@ TensorWork all_gather_async(const Tensor& x, Communicator& group);
 /// @param x [n, ...], n a multiple of the number of ranks; the same shape on every rank. Must not
 /// be changed before the result is there. @throws as all_reduce_async.
 TensorWork reduce_scatter_async(const Tensor& x, Communicator& group,
-                                comm::Reduction reduction = comm::Reduction::sum());
+                                comm::ReduceOp reduction = comm::ReduceOp::sum());
 
 /// Starts giving every rank the root's values.
 /// @param x the same shape on every rank; of the others only that is used. May be changed at once.

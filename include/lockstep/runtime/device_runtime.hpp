@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/core/component.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -68,12 +67,5 @@ class DeviceRuntime {
 
 /// The runtime of a kind of device. @throws Unsupported where this build has none.
 DeviceRuntime& device_runtime(DeviceType type);
-
-/// Number of usable CUDA devices: 0 in a build without CUDA or on a machine without a GPU.
-int cuda_device_count();
-
-/// The libraries behind devices: CUDA's runtime and driver ("none" without one), in a build with
-/// it.
-std::vector<Component> runtime_components();
 
 }  // namespace lockstep

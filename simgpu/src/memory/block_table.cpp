@@ -5,7 +5,7 @@
 
 namespace simgpu {
 
-void BlockTable::hand_out(PoolBlock block) {
+void BlockTable::allocated(PoolBlock block) {
   const std::uintptr_t begin = block.begin(), end = begin + block.capacity;
   for (auto at = first_of(begin); at != blocks_.end() && at->first < end; ++at) {
     at->second.former.clear();
@@ -15,7 +15,7 @@ void BlockTable::hand_out(PoolBlock block) {
   blocks_.emplace(begin, std::move(block));
 }
 
-const PoolBlock* BlockTable::take_back(const void* data, const CallSite& site, std::string name) {
+const PoolBlock* BlockTable::freed(const void* data, const CallSite& site, std::string name) {
   const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(data));
   if (found == blocks_.end() || !found->second.live) return nullptr;
   found->second.live = false;

@@ -28,10 +28,10 @@ struct PoolBlock {
 /// Not for several threads.
 class BlockTable {
  public:
-  void hand_out(PoolBlock block);
+  void allocated(PoolBlock block);
   /// @param name of the memory, while it is known.
   /// @return the block, or null if none that is out begins there.
-  const PoolBlock* take_back(const void* data, const CallSite& site, std::string name = {});
+  const PoolBlock* freed(const void* data, const CallSite& site, std::string name = {});
   /// The last block, out or back, whose capacity holds the address, or that ends there.
   const PoolBlock* find(const void* address) const;
   /// The memory is no pool's any more.

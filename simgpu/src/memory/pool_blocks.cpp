@@ -47,17 +47,17 @@ PoolBlocks& PoolBlocks::instance() {
   return blocks;
 }
 
-void PoolBlocks::hand_out(const PoolBlock& block) {
+void PoolBlocks::allocated(const PoolBlock& block) {
   const std::uintptr_t pool = Allocations::instance().bounds_of(block.block.data).first;
   const std::lock_guard lock(mutex_);
   host_pools_.insert(pool);
-  on_host_.hand_out(block);
+  on_host_.allocated(block);
 }
 
-std::optional<PoolBlock> PoolBlocks::take_back(const void* data, const CallSite& site,
-                                               std::string name) {
+std::optional<PoolBlock> PoolBlocks::freed(const void* data, const CallSite& site,
+                                           std::string name) {
   const std::lock_guard lock(mutex_);
-  return copy_of(on_host_.take_back(data, site, std::move(name)));
+  return copy_of(on_host_.freed(data, site, std::move(name)));
 }
 
 std::optional<PoolBlock> PoolBlocks::find(const void* address) const {
@@ -78,14 +78,14 @@ void PoolBlocks::open_pool(const PoolBlock& block) {
       set_bits_of_allocation(map, reinterpret_cast<const void*>(begin), end - begin, false);
 }
 
-void PoolBlocks::hand_out_on_device(const PoolBlock& block) {
+void PoolBlocks::allocated_on_device(const PoolBlock& block) {
   std::byte* const data = block.block.data;
   const std::size_t bytes = block.block.bytes;
   {
     const std::lock_guard lock(mutex_);
     open_pool(block);
     fill_pattern(guard_of(block), guard_bytes_of(block), Pattern::guard);
-    on_device_.hand_out(block);
+    on_device_.allocated(block);
   }
   Contents::instance().forget(data, block.capacity);
   close(data, block.capacity);
@@ -93,11 +93,11 @@ void PoolBlocks::hand_out_on_device(const PoolBlock& block) {
   fill_pattern(data, bytes, Pattern::fresh);
 }
 
-void PoolBlocks::take_back_on_device(const void* data, const CallSite& site) {
+void PoolBlocks::freed_on_device(const void* data, const CallSite& site) {
   std::optional<PoolBlock> block;
   {
     const std::lock_guard lock(mutex_);
-    block = copy_of(on_device_.take_back(data, site));
+    block = copy_of(on_device_.freed(data, site));
   }
   if (!block) return;
   Contents::instance().forget(data, block->capacity);

@@ -25,17 +25,17 @@ class PoolBlocks {
   static PoolBlocks& instance();
 
   /// Host: the block is out, or back; nothing if none begins there.
-  void hand_out(const PoolBlock& block);
-  std::optional<PoolBlock> take_back(const void* data, const CallSite& site, std::string name = {});
+  void allocated(const PoolBlock& block);
+  std::optional<PoolBlock> freed(const void* data, const CallSite& site, std::string name = {});
   /// The block around an address, out or back; nothing for memory of no pool.
   std::optional<PoolBlock> find(const void* address) const;
   /// True if blocks of the allocation that begins at `data` were ever given out.
   bool serves_pool(const void* data) const;
 
   /// Device: marks the block uninitialised and fills it, guard included.
-  void hand_out_on_device(const PoolBlock& block);
+  void allocated_on_device(const PoolBlock& block);
   /// Device: checks the guard behind the block; nothing may touch it from now on.
-  void take_back_on_device(const void* data, const CallSite& site);
+  void freed_on_device(const void* data, const CallSite& site);
   /// Fills the damaged guards of live blocks again, of a device or of all. Any thread.
   /// @return for each of them, what a report says
   std::vector<std::string> mend_guards(std::optional<int> device);

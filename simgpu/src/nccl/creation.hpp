@@ -10,7 +10,7 @@
 
 namespace simgpu::nccl {
 
-/// Meets the ranks of a unique id. @throws Failure
+/// Joins the ranks of a unique id. @throws Failure
 void create(Communicator& communicator, const ncclUniqueId& id);
 
 /// Takes part in a split of `parent`, the `number`th, and joins the ranks of the same colour.

@@ -23,7 +23,7 @@ struct MeshHandshake {
 };
 
 // Equal for processes of one host that see each other's descriptors.
-std::string host_key(const Card& identity) {
+std::string host_key(const PeerInfo& identity) {
   std::array<char, 64> boot{}, space{}, name{};
   gethostname(name.data(), name.size() - 1);
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
@@ -40,26 +40,26 @@ std::string host_key(const Card& identity) {
   return key;
 }
 
-bool share_memory(const Card& a, const Card& b) {
+bool share_memory(const PeerInfo& a, const PeerInfo& b) {
   return std::strncmp(a.host, b.host, sizeof a.host) == 0;
 }
 
-void refuse_shared_devices(const std::vector<Card>& cards) {
-  for (std::size_t a = 0; a < cards.size(); ++a)
-    for (std::size_t b = a + 1; b < cards.size(); ++b)
-      if (share_memory(cards[a], cards[b]) && cards[a].device == cards[b].device)
+void refuse_shared_devices(const std::vector<PeerInfo>& infos) {
+  for (std::size_t a = 0; a < infos.size(); ++a)
+    for (std::size_t b = a + 1; b < infos.size(); ++b)
+      if (share_memory(infos[a], infos[b]) && infos[a].device == infos[b].device)
         throw Failure(
             ncclInvalidUsage,
             "duplicate GPU: ranks " + std::to_string(a) + " and " + std::to_string(b) +
-                " of one host are both on CUDA device " + std::to_string(cards[a].device) +
+                " of one host are both on CUDA device " + std::to_string(infos[a].device) +
                 "; each rank needs its own (LOCKSTEP_SIM_DEVICES says how many there are)");
 }
 
-Segment open_segment(const Card& card, int ranks_at_most) {
-  auto segment = Segment::open(card.process, card.descriptor, ranks_at_most, card.token);
+Segment open_segment(const PeerInfo& info, int ranks_at_most) {
+  auto segment = Segment::open(info.process, info.descriptor, ranks_at_most, info.token);
   if (!segment)
     throw Failure(ncclSystemError, "cannot open the shared memory of rank " +
-                                       std::to_string(card.rank) +
+                                       std::to_string(info.rank) +
                                        ", set LOCKSTEP_SIM_NCCL_TRANSPORT=tcp");
   return std::move(*segment);
 }
@@ -73,20 +73,20 @@ Descriptor watch(int process) {
 }
 
 // The higher rank connects to the lower one.
-void connect_mesh(std::vector<Peer>& peers, const std::vector<Card>& cards, const Card& own,
+void connect_mesh(std::vector<Peer>& peers, const std::vector<PeerInfo>& infos, const PeerInfo& own,
                   Descriptor listener, const GiveUp& give_up) {
   std::size_t missing = 0;
-  for (const Card& card : cards) {
-    if (share_memory(card, own)) continue;
-    if (card.rank > own.rank) {
+  for (const PeerInfo& info : infos) {
+    if (share_memory(info, own)) continue;
+    if (info.rank > own.rank) {
       ++missing;
       continue;
     }
-    const MeshHandshake handshake{card.token, own.rank};
-    Descriptor socket = connect_to(card.listener, give_up);
+    const MeshHandshake handshake{info.token, own.rank};
+    Descriptor socket = connect_to(info.listener, give_up);
     if (!send_all(socket, &handshake, sizeof handshake, give_up))
-      throw Failure(ncclRemoteError, "rank " + std::to_string(card.rank) + " is gone");
-    peers[static_cast<std::size_t>(card.rank)].socket = std::move(socket);
+      throw Failure(ncclRemoteError, "rank " + std::to_string(info.rank) + " is gone");
+    peers[static_cast<std::size_t>(info.rank)].socket = std::move(socket);
   }
   HandshakeListener handshakes(std::move(listener), own.token, sizeof(MeshHandshake));
   while (missing > 0) {
@@ -104,9 +104,9 @@ void connect_mesh(std::vector<Peer>& peers, const std::vector<Card>& cards, cons
 
 }  // namespace
 
-std::unique_ptr<CallExchange> form(const Card& identity, int ranks_at_most,
-                                   const ExchangeCards& exchange, const GiveUp& give_up) {
-  Card own = identity;
+std::unique_ptr<CallExchange> form(const PeerInfo& identity, int ranks_at_most,
+                                   const ExchangePeerInfo& exchange, const GiveUp& give_up) {
+  PeerInfo own = identity;
   fill_random(own.token.data(), own.token.size());
   std::snprintf(own.host, sizeof own.host, "%s", host_key(identity).c_str());
   Segment segment = Segment::create(ranks_at_most, own.token);
@@ -114,20 +114,20 @@ std::unique_ptr<CallExchange> form(const Card& identity, int ranks_at_most,
   own.listener = local_endpoint(listener);
   own.process = getpid();
   own.descriptor = segment.descriptor();
-  const std::vector<Card> cards = exchange(own);
-  own.rank =
-      static_cast<std::int32_t>(std::ranges::find(cards, own.token, &Card::token) - cards.begin());
-  refuse_shared_devices(cards);
+  const std::vector<PeerInfo> infos = exchange(own);
+  own.rank = static_cast<std::int32_t>(std::ranges::find(infos, own.token, &PeerInfo::token) -
+                                       infos.begin());
+  refuse_shared_devices(infos);
 
-  std::vector<Peer> peers(cards.size());
-  for (const Card& card : cards) {
-    Peer& peer = peers[static_cast<std::size_t>(card.rank)];
-    peer.is_self = card.rank == own.rank;
-    if (peer.is_self || !share_memory(card, own)) continue;
-    peer.segment = open_segment(card, ranks_at_most);
-    peer.process = watch(card.process);
+  std::vector<Peer> peers(infos.size());
+  for (const PeerInfo& info : infos) {
+    Peer& peer = peers[static_cast<std::size_t>(info.rank)];
+    peer.is_self = info.rank == own.rank;
+    if (peer.is_self || !share_memory(info, own)) continue;
+    peer.segment = open_segment(info, ranks_at_most);
+    peer.process = watch(info.process);
   }
-  connect_mesh(peers, cards, own, std::move(listener), give_up);
+  connect_mesh(peers, infos, own, std::move(listener), give_up);
   auto calls = std::make_unique<CallExchange>(own.rank, std::move(segment), std::move(peers));
   calls->announce(Presence::ready);
   calls->wait_until_ready(give_up);

@@ -23,7 +23,7 @@ static_assert(sizeof(UniqueId) <= sizeof(ncclUniqueId));
 struct Handshake {
   Token token{};
   std::int32_t ranks = 0;
-  Card card;
+  PeerInfo info;
 };
 
 struct Reply {
@@ -40,8 +40,8 @@ class Rendezvous {
       : listener_(std::move(listener), token, sizeof(Handshake)) {}
 
   void run() {
-    while (reply_.status == ncclSuccess && (cards_.empty() || arrived_ < cards_.size())) {
-      if (auto connection = listener_.next(cards_.empty() ? 1000 : 20))
+    while (reply_.status == ncclSuccess && (infos_.empty() || arrived_ < infos_.size())) {
+      if (auto connection = listener_.next(infos_.empty() ? 1000 : 20))
         admit(std::move(*connection));
       if (reply_.status == ncclSuccess) look_for_departures();
     }
@@ -52,18 +52,18 @@ class Rendezvous {
   void admit(HandshakeListener::Connection connection) {
     Handshake handshake;
     std::memcpy(&handshake, connection.handshake.data(), sizeof handshake);
-    const int rank = handshake.card.rank, ranks = handshake.ranks;
+    const int rank = handshake.info.rank, ranks = handshake.ranks;
     sockets_.push_back(std::move(connection.socket));
     if (ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks)
       return fail(ncclInvalidArgument, "there is no rank %d of %d", rank, ranks);
-    if (cards_.empty()) cards_.resize(static_cast<std::size_t>(ranks));
-    if (cards_.size() != static_cast<std::size_t>(ranks))
+    if (infos_.empty()) infos_.resize(static_cast<std::size_t>(ranks));
+    if (infos_.size() != static_cast<std::size_t>(ranks))
       return fail(ncclInvalidArgument, "ranks disagree about their number: %d and %d",
-                  static_cast<int>(cards_.size()), ranks);
-    Card& card = cards_[static_cast<std::size_t>(rank)];
-    if (card.process != 0)
+                  static_cast<int>(infos_.size()), ranks);
+    PeerInfo& info = infos_[static_cast<std::size_t>(rank)];
+    if (info.process != 0)
       return fail(ncclInvalidArgument, "rank %d of %d joined twice", rank, ranks);
-    card = handshake.card;
+    info = handshake.info;
     ++arrived_;
   }
 
@@ -72,7 +72,7 @@ class Rendezvous {
     for (const Descriptor& socket : sockets_)
       if (wait_readable(socket, 0))
         return fail(ncclRemoteError, "a rank left before all had come (%d of %d were there)",
-                    static_cast<int>(arrived_), static_cast<int>(cards_.size()));
+                    static_cast<int>(arrived_), static_cast<int>(infos_.size()));
   }
 
   void fail(ncclResult_t status, const char* format, int a, int b) {
@@ -83,12 +83,12 @@ class Rendezvous {
   void reply(const Descriptor& socket) {
     const auto never = [] { return false; };
     if (send_all(socket, &reply_, sizeof reply_, never) && reply_.status == ncclSuccess)
-      send_all(socket, cards_.data(), cards_.size() * sizeof(Card), never);
+      send_all(socket, infos_.data(), infos_.size() * sizeof(PeerInfo), never);
   }
 
   HandshakeListener listener_;
   std::vector<Descriptor> sockets_;
-  std::vector<Card> cards_;
+  std::vector<PeerInfo> infos_;
   std::size_t arrived_ = 0;
   Reply reply_;
 };
@@ -109,26 +109,26 @@ ncclUniqueId start_rendezvous() {
   return id;
 }
 
-std::vector<Card> join_rendezvous(const ncclUniqueId& id, const Card& card, int ranks,
-                                  const GiveUp& give_up) {
+std::vector<PeerInfo> join_rendezvous(const ncclUniqueId& id, const PeerInfo& info, int ranks,
+                                      const GiveUp& give_up) {
   UniqueId unique;
   const UniqueId expected;
   std::memcpy(&unique, id.internal, sizeof unique);
   if (std::memcmp(unique.magic, expected.magic, sizeof expected.magic) != 0)
     throw Failure(ncclInvalidArgument, "the unique id does not come from ncclGetUniqueId");
   const Descriptor socket = connect_to(unique.place, give_up);
-  const Handshake handshake{unique.token, ranks, card};
+  const Handshake handshake{unique.token, ranks, info};
   Reply answer;
-  std::vector<Card> cards(static_cast<std::size_t>(ranks));
+  std::vector<PeerInfo> infos(static_cast<std::size_t>(ranks));
   if (!send_all(socket, &handshake, sizeof handshake, give_up) ||
       !receive_all(socket, &answer, sizeof answer, give_up))
     throw Failure(ncclRemoteError, "the process that made the unique id is gone");
   if (answer.status != ncclSuccess)
     throw Failure(static_cast<ncclResult_t>(answer.status),
                   std::string(answer.message, strnlen(answer.message, sizeof answer.message)));
-  if (!receive_all(socket, cards.data(), cards.size() * sizeof(Card), give_up))
+  if (!receive_all(socket, infos.data(), infos.size() * sizeof(PeerInfo), give_up))
     throw Failure(ncclRemoteError, "the process that made the unique id is gone");
-  return cards;
+  return infos;
 }
 
 }  // namespace simgpu::nccl

@@ -13,7 +13,7 @@
 namespace simgpu::nccl {
 
 /// What the others must know about a rank to reach it. Sent as it lies in memory.
-struct Card {
+struct PeerInfo {
   Token token{};        ///< opens this rank's segment and its listener
   char host[128] = {};  ///< equal for ranks that can share memory
   Endpoint listener;    ///< for ranks of other hosts
@@ -28,8 +28,8 @@ struct Card {
 ncclUniqueId start_rendezvous();
 
 /// Presents this rank at the rendezvous and waits for all ranks.
-/// @return the cards by rank. @throws Failure
-std::vector<Card> join_rendezvous(const ncclUniqueId& id, const Card& card, int ranks,
-                                  const GiveUp& give_up);
+/// @return the peer infos by rank. @throws Failure
+std::vector<PeerInfo> join_rendezvous(const ncclUniqueId& id, const PeerInfo& info, int ranks,
+                                      const GiveUp& give_up);
 
 }  // namespace simgpu::nccl

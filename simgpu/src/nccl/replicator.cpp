@@ -16,7 +16,7 @@ namespace simgpu::nccl {
 namespace {
 
 constexpr auto flush_timeout = std::chrono::seconds(5);
-constexpr std::uint64_t largest_post = std::uint64_t{1} << 33;
+constexpr std::uint64_t max_message = std::uint64_t{1} << 33;
 
 void wake_up(const Descriptor& wake) {
   const std::uint64_t one = 1;
@@ -166,7 +166,7 @@ void Replicator::receive(Connection& connection) {
 void Replicator::begin_frame(Connection& connection) {
   const Frame& frame = connection.frame;
   const Channel channels = point_to_point(ranks_);
-  if (frame.kind > Kind::presence || frame.bytes > largest_post || frame.channel >= channels ||
+  if (frame.kind > Kind::presence || frame.bytes > max_message || frame.channel >= channels ||
       (frame.kind != Kind::call && frame.bytes > 0)) {
     connection.is_broken = true;  // it does not speak our language
     return;

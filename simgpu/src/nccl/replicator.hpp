@@ -11,7 +11,7 @@
 #include "nccl/socket.hpp"
 
 /// @file
-/// Posts between hosts: a thread that copies them to and from the ranks that share no memory.
+/// Messages between hosts: a thread that copies them to and from the ranks that share no memory.
 
 namespace simgpu::nccl {
 

@@ -19,7 +19,7 @@ namespace simgpu::nccl {
 
 using Token = std::array<char, 32>;  ///< random; tells a job's own peers from strangers
 
-/// Posts of one kind, numbered from 0.
+/// Messages of one kind, numbered from 0.
 using Channel = std::uint32_t;
 inline constexpr Channel collectives = 0;
 inline constexpr Channel management = 1;

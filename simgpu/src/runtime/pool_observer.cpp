@@ -51,8 +51,8 @@ class PoolObserver final : public lockstep::BlockObserver {
     return device.is_cpu() ? 0 : guard;
   }
 
-  void handed_out(const lockstep::MemoryBlock& memory, std::size_t bytes,
-                  lockstep::StreamRef stream) noexcept override {
+  void allocated(const lockstep::MemoryBlock& memory, std::size_t bytes,
+                 lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
     const OwnLocks own;
     PoolBlock block{.capacity = memory.size, .number = next_call_number()};
@@ -64,24 +64,23 @@ class PoolObserver final : public lockstep::BlockObserver {
     Names::instance().forget(memory.data, memory.size);
     // The host fills pinned memory unseen, in no stream's order.
     if (slot_of(memory.data) == Layout::pinned_slot) return;
-    PoolBlocks::instance().hand_out(block);
+    PoolBlocks::instance().allocated(block);
     object_created("pool block", memory.data, std::to_string(bytes) + " bytes");
-    const auto fill = [block] { PoolBlocks::instance().hand_out_on_device(block); };
+    const auto fill = [block] { PoolBlocks::instance().allocated_on_device(block); };
     enqueue_on(stream,
                change_of_hands("hand-out of a pool block", block.block.created, block, fill));
   }
 
-  void taken_back(const lockstep::MemoryBlock& memory,
-                  lockstep::StreamRef stream) noexcept override {
+  void freed(const lockstep::MemoryBlock& memory, lockstep::StreamRef stream) noexcept override {
     if (!is_tracked(memory.data)) return;
     const OwnLocks own;
     const CallSite site = CallSite::here();
     const auto block =
-        PoolBlocks::instance().take_back(memory.data, site, Names::instance().of(memory.data));
+        PoolBlocks::instance().freed(memory.data, site, Names::instance().of(memory.data));
     if (!block) return;
     object_destroyed("pool block", memory.data);
     const auto close = [data = memory.data, site] {
-      PoolBlocks::instance().take_back_on_device(data, site);
+      PoolBlocks::instance().freed_on_device(data, site);
     };
     enqueue_on(stream, change_of_hands("return of a pool block", site, *block, close));
   }

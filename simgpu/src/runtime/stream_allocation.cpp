@@ -44,9 +44,9 @@ cudaError_t allocate_async(void** data, std::size_t bytes, int device, cudaStrea
   forget_accesses(made, bytes);
   PoolBlock block{.block = Allocations::instance().find(made)->block, .capacity = bytes};
   block.block.is_pool_block = true;
-  PoolBlocks::instance().hand_out(block);
+  PoolBlocks::instance().allocated(block);
   const cudaError_t queued = enqueue_change("cudaMallocAsync", block, stream, [block] {
-    PoolBlocks::instance().hand_out_on_device(block);
+    PoolBlocks::instance().allocated_on_device(block);
   });
   if (queued != cudaSuccess) {
     static_cast<void>(release(made, MemoryKind::device));
@@ -72,12 +72,12 @@ cudaError_t free_async(void* data, cudaStream_t stream) {
     return refuse(data);
   const CallSite site = CallSite::here();
   PoolBlocks& blocks = PoolBlocks::instance();
-  const auto block = blocks.take_back(data, site);
+  const auto block = blocks.freed(data, site);
   if (!block && blocks.serves_pool(data)) return refuse(data);
   object_destroyed("allocation", data);
   const PoolBlock whole{.block = allocation->block, .capacity = allocation->block.bytes};
   return enqueue_change("cudaFreeAsync", whole, stream, [data, site] {
-    PoolBlocks::instance().take_back_on_device(data, site);
+    PoolBlocks::instance().freed_on_device(data, site);
     static_cast<void>(release(data, MemoryKind::device));
   });
 }

@@ -2,9 +2,9 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
-#include "lockstep/memory/upstream.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/upstream.hpp"
 #include "planted/programs.hpp"
 #include "planted/streams.hpp"
 #include "planted/switch.hpp"

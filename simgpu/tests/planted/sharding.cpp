@@ -5,9 +5,9 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/memory/block_observer.hpp"
-#include "lockstep/memory/upstream.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "memory/upstream.hpp"
 #include "planted/programs.hpp"
 #include "planted/ranks.hpp"
 #include "planted/streams.hpp"
@@ -35,7 +35,7 @@ Tensor named(Tensor tensor, const std::string& name) {
 comm::Work reduce_scatter(const CommunicatorPtr& group, const Tensor& input, const Tensor& shard) {
   return group->reduce_scatter({input.data_ptr(), input.numel(), input.dtype()},
                                {shard.data_ptr(), shard.numel(), shard.dtype()},
-                               comm::Reduction::average());
+                               comm::ReduceOp::average());
 }
 
 // --- PyTorch pull request 180665: with hybrid sharding and offload to the CPU, the output of the

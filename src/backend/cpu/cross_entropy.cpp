@@ -20,7 +20,7 @@ void check_targets(const ArrayView& targets, std::int64_t classes, std::int64_t 
 
 /// What both directions read.
 template <class Arguments>
-host::CrossEntropyRows rows_to_judge(const Arguments& a, const host::Widened& weight) {
+host::CrossEntropyRows row_arguments(const Arguments& a, const host::Widened& weight) {
   return {.logits = a.logits.data,
           .targets = a.targets.template as<const std::int64_t>(),
           .weight = weight.data(),
@@ -34,7 +34,7 @@ void forward(const kernels::CrossEntropyArguments& a, StreamRef) {
   const auto dtype = require_rows("cross_entropy", {&a.logits});
   check_targets(a.targets, columns_of(a.logits), a.options.ignore_index);
   const host::Widened weight(a.weight, host::accumulate_of(a.logits.dtype));
-  auto rows = rows_to_judge(a, weight);
+  auto rows = row_arguments(a, weight);
   rows.loss = a.loss.data;
   rows.row_weight = a.row_weight.data;
   run_rows(host::loops().rows.cross_entropy[dtype], rows, a.logits);
@@ -43,7 +43,7 @@ void forward(const kernels::CrossEntropyArguments& a, StreamRef) {
 void backward(const kernels::CrossEntropyBackwardArguments& a, StreamRef) {
   const auto dtype = require_rows("cross_entropy_backward", {&a.logits, &a.dlogits});
   const host::Widened weight(a.weight, host::accumulate_of(a.logits.dtype));
-  auto rows = rows_to_judge(a, weight);
+  auto rows = row_arguments(a, weight);
   rows.dlogits = a.dlogits.data;
   rows.dloss = a.dloss.data;
   rows.dloss_stride = a.dloss.rank() ? a.dloss.strides.back() : 0;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/core/dtype.hpp"
 
 namespace lockstep::comm::host {

@@ -14,7 +14,7 @@ std::size_t elements(std::int64_t count) { return static_cast<std::size_t>(count
 // A reduction for one call; a scaled sum exists only as long as it is used.
 class NcclReduction {
  public:
-  NcclReduction(Reduction reduction, DType dtype, ncclComm_t communicator)
+  NcclReduction(ReduceOp reduction, DType dtype, ncclComm_t communicator)
       : communicator_(communicator), operation_(nccl_operation(reduction.kind)) {
     if (reduction.kind != ReduceKind::scaled_sum) return;
     dispatch_floating(dtype, "scaled_sum", [&](auto tag) {

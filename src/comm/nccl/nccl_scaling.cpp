@@ -34,7 +34,7 @@ void NcclScaling::divide_around(Operation& operation, int rank, int size) {
   const auto ranks = static_cast<unsigned>(size);
   if (std::has_single_bit(ranks)) return;
   const double power = std::bit_ceil(ranks);
-  operation.reduction = Reduction::scaled_sum(1.0 / power);
+  operation.reduction = ReduceOp::scaled_sum(1.0 / power);
   factor_after_ = power / size;
   output_count_ = operation.kind == OperationKind::reduce_scatter
                       ? operation.counts[static_cast<std::size_t>(rank)]
@@ -55,7 +55,7 @@ void NcclScaling::scale_before(Operation& operation) {
     operation.input = target;
   }
   scale(target, input, operation.count, dtype_, operation.reduction.factor, stream_);
-  operation.reduction = Reduction::sum();
+  operation.reduction = ReduceOp::sum();
 }
 
 void NcclScaling::finish() const {

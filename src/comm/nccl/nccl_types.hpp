@@ -2,7 +2,7 @@
 
 #include <nccl.h>
 
-#include "lockstep/comm/reduction.hpp"
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/core/dtype.hpp"
 
 namespace lockstep::comm {

@@ -15,7 +15,7 @@ std::string refusal(const Bootstrap& bootstrap, Device device) {
 }
 
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
-  return host::make_message_backend(std::make_unique<host::SelfTransport>(), "world", plan.options,
+  return host::make_message_backend(std::make_unique<SelfTransport>(), "world", plan.options,
                                     std::move(plan.membership));
 }
 

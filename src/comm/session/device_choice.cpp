@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/observe/log.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "runtime/device_identity.hpp"
 
 namespace lockstep::comm {

@@ -2,7 +2,8 @@
 #include <mutex>
 #include <vector>
 
-#include "lockstep/memory/caching_pool.hpp"
+#include "lockstep/runtime/info.hpp"
+#include "memory/caching_pool.hpp"
 #include "memory/device_allocators.hpp"
 #include "memory/unpooled.hpp"
 

@@ -1,4 +1,4 @@
-#include "lockstep/memory/upstream.hpp"
+#include "memory/upstream.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
 

@@ -1,6 +1,6 @@
 #include <cuda_runtime_api.h>
 
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 
 namespace lockstep {
 namespace {

@@ -67,11 +67,11 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void* create_event(Device device, bool timing) override {
-    return events_.take(device.index, timing);
+    return events_.acquire(device.index, timing);
   }
 
   void destroy_event(Device, void* event) noexcept override {
-    events_.put_back(static_cast<ReservedEvent*>(event));
+    events_.release(static_cast<ReservedEvent*>(event));
   }
 
   void release_cached() override { events_.clear(); }

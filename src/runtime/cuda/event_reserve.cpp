@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-ReservedEvent* EventReserve::take(int device, bool timing) {
+ReservedEvent* EventReserve::acquire(int device, bool timing) {
   {
     const std::lock_guard lock(mutex_);
     const auto index = static_cast<std::size_t>(device);
@@ -25,7 +25,7 @@ ReservedEvent* EventReserve::take(int device, bool timing) {
   return made.release();
 }
 
-void EventReserve::put_back(ReservedEvent* event) noexcept {
+void EventReserve::release(ReservedEvent* event) noexcept {
   const std::lock_guard lock(mutex_);
   event->next = std::exchange(idle_[static_cast<std::size_t>(event->device)][event->timing], event);
 }

@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 
 /// @file
-/// Events that wait for their next user.
+/// Events kept for reuse.
 
 namespace lockstep {
 
@@ -20,15 +20,15 @@ struct ReservedEvent {
 };
 
 /// Keeps events for reuse: every collective and every block of memory that several streams share
-/// needs some, and the driver takes microseconds to make one. An event may come back while streams
-/// still wait for its mark: they wait for the record that there was when they were told to. Any
-/// thread may call it.
+/// needs some, and the driver takes microseconds to make one. An event may be released while
+/// streams still wait for its mark: they wait for the record that there was when they were told to.
+/// Any thread may call it.
 class EventReserve {
  public:
   /// An event whose mark, if it has one, is its former user's. @throws CudaError where the driver
   /// refuses one.
-  ReservedEvent* take(int device, bool timing);
-  void put_back(ReservedEvent* event) noexcept;
+  ReservedEvent* acquire(int device, bool timing);
+  void release(ReservedEvent* event) noexcept;
   /// Destroys the events that are in the reserve.
   void clear() noexcept;
 

@@ -28,7 +28,7 @@ StreamRef StreamReserve::acquire(Device device, StreamPriority priority) {
     idle.pop_back();
     return {device, stream};
   }
-  idle.reserve(idle.capacity() + 1);  // room for the new one: to take it back must not fail
+  idle.reserve(idle.capacity() + 1);  // room for the new one: its release must not fail
   void* const stream = create(device, priority);
   kinds_.emplace(stream, kind);
   return {device, stream};

@@ -9,14 +9,14 @@
 #include "lockstep/runtime/stream.hpp"
 
 /// @file
-/// Streams that wait for their next user.
+/// Streams kept for reuse.
 
 namespace lockstep {
 
-/// Lends streams. Those that come back are not destroyed but lent again, with the work that may
-/// still be queued on them: pools know streams by their handles, and the driver may give the handle
-/// of a destroyed stream to a new one. Blocks that were freed in the order of the former would then
-/// go to the latter, whose work nothing orders behind it. Any thread may call it.
+/// Keeps streams for reuse. Those that are released are not destroyed but given out again, with the
+/// work that may still be queued on them: pools know streams by their handles, and the driver may
+/// give the handle of a destroyed stream to a new one. Blocks that were freed in the order of the
+/// former would then go to the latter, whose work nothing orders behind it. Any thread may call it.
 class StreamReserve {
  public:
   /// @throws CudaError where the driver refuses a stream.

@@ -7,7 +7,7 @@
 
 #include "comm/tcp/socket.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/info.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/process.hpp"
 #include "support/timeout_multiplier.hpp"

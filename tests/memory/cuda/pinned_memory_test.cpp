@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "lockstep/memory/caching_pool.hpp"
-#include "lockstep/memory/upstream.hpp"
+#include "memory/caching_pool.hpp"
+#include "memory/upstream.hpp"
 #include "support/place.hpp"
 
 // Page-locked host memory. Built where the library has GPU code.

@@ -13,11 +13,11 @@
 #include "lockstep/core/slab.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/block_observer.hpp"
-#include "lockstep/memory/free_lists.hpp"
-#include "lockstep/memory/recent_lists.hpp"
-#include "lockstep/memory/upstream.hpp"
-#include "lockstep/memory/waiting_blocks.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "memory/free_lists.hpp"
+#include "memory/recent_lists.hpp"
+#include "memory/upstream.hpp"
+#include "memory/waiting_blocks.hpp"
 
 /// @file
 /// A caching, stream-ordered memory pool over any upstream.
@@ -43,7 +43,7 @@ struct PoolOptions {
 /// - Free neighbours of a segment coalesce; larger blocks are split. The smallest blocks skip both:
 ///   what was returned last is given out first, to a request of just its size.
 /// - Blocks used on other streams (`record_stream`) wait for an event on each before they are free.
-/// - A `BlockObserver` sees each block come and go.
+/// - A `BlockObserver` hears of each block that is allocated or freed.
 /// - When the upstream refuses, the pool waits for such blocks, returns whole free segments and
 ///   tries once more.
 template <Upstream U>
@@ -77,7 +77,7 @@ class CachingPool final : public Allocator {
     block->free = false;
     count_allocation(block->size);
     if (observer) [[unlikely]]
-      observer->handed_out(*block, bytes, stream);
+      observer->allocated(*block, bytes, stream);
     return block;
   }
 
@@ -89,7 +89,7 @@ class CachingPool final : public Allocator {
     if (!block->other_streams.empty() &&
         !waiting_.add(block, std::exchange(block->other_streams, {})))
       return;
-    tell_taken_back(block);
+    tell_freed(block);
     if (!block->lists->recent.keep(block, block->size / options_.granularity)) make_free(block);
   }
 
@@ -268,9 +268,9 @@ class CachingPool final : public Allocator {
     statistics_.peak_live_bytes = std::max(statistics_.peak_live_bytes, statistics_.live_bytes);
   }
 
-  static void tell_taken_back(const Block* block) noexcept {
+  static void tell_freed(const Block* block) noexcept {
     if (BlockObserver* observer = block_observer()) [[unlikely]]
-      observer->taken_back(*block, block->lists->stream);
+      observer->freed(*block, block->lists->stream);
   }
 
   void make_free(Block* block) {
@@ -308,7 +308,7 @@ class CachingPool final : public Allocator {
 
   void reclaim_finished() {
     waiting_.reclaim([this](Block* block) {
-      tell_taken_back(block);
+      tell_freed(block);
       make_free(block);
     });
   }

@@ -13,23 +13,23 @@ enum class ReduceKind : std::uint8_t { sum, average, min, max, product, scaled_s
 
 /// A reduction over ranks. Sums of bf16 and f16 accumulate in f32 on every backend that runs on
 /// the host, and round once.
-struct Reduction {
+struct ReduceOp {
   ReduceKind kind = ReduceKind::sum;
   /// With scaled_sum: each rank's own elements are multiplied by it first. May differ by rank.
   double factor = 1.0;
 
   /// x0 + x1 + ...
-  static constexpr Reduction sum() { return {}; }
+  static constexpr ReduceOp sum() { return {}; }
   /// The sum divided by the number of ranks; integers round towards zero.
-  static constexpr Reduction average() { return {ReduceKind::average}; }
+  static constexpr ReduceOp average() { return {ReduceKind::average}; }
   /// The smallest. With a NaN: that, on the host; over NCCL the numbers win.
-  static constexpr Reduction min() { return {ReduceKind::min}; }
+  static constexpr ReduceOp min() { return {ReduceKind::min}; }
   /// The largest. With a NaN: that, on the host; over NCCL the numbers win.
-  static constexpr Reduction max() { return {ReduceKind::max}; }
+  static constexpr ReduceOp max() { return {ReduceKind::max}; }
   /// x0 * x1 * ...
-  static constexpr Reduction product() { return {ReduceKind::product}; }
+  static constexpr ReduceOp product() { return {ReduceKind::product}; }
   /// factor0 * x0 + factor1 * x1 + ...: weighted averages in one pass. Floating dtypes only.
-  static constexpr Reduction scaled_sum(double factor) { return {ReduceKind::scaled_sum, factor}; }
+  static constexpr ReduceOp scaled_sum(double factor) { return {ReduceKind::scaled_sum, factor}; }
 };
 
 /// Writes "sum", "average", ...
