@@ -22,12 +22,12 @@ __global__ void __launch_bounds__(row_threads)
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
     const std::int64_t entry = index[row];
     const bool valid = entry >= 0 && entry < entries;
-    for_each_chunk<N>(group, columns, [&](std::int64_t at) {
-      Lanes<T, N> value;
+    for_each_vector<N>(group, columns, [&](std::int64_t at) {
+      Pack<A, N> value;
       if (valid)
         value = load_row<N>(table + entry * columns, at, columns, wide);
       else
-        for (int j = 0; j < N; ++j) value.value[j] = A(missing_row<T>);
+        for (int j = 0; j < N; ++j) value[j] = A(missing_row<T>);
       store_row<N>(out + row * columns, at, columns, wide, value);
     });
   }

@@ -36,11 +36,11 @@ template <int N, class Group, class T>
 __device__ LogSumExp<AccumulateType<T>> row_log_sum_exp(const Group& group, const T* row,
                                                         std::int64_t columns, bool wide) {
   LogSumExp<AccumulateType<T>> state;
-  for_each_chunk<N>(group, columns, [&](std::int64_t at) {
+  for_each_vector<N>(group, columns, [&](std::int64_t at) {
     const auto x = load_row<N>(row, at, columns, wide);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j)
-      if (wide || at + j < columns) state.add(x.value[j]);
+      if (wide || at + j < columns) state.add(x[j]);
   });
   return group.reduce(state, MergeLogSumExp{});
 }

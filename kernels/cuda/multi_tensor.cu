@@ -74,21 +74,21 @@ __global__ void __launch_bounds__(threads)
   ((aligned = aligned && is_wide(state[k])), ...);
   for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
     const bool wide = aligned && at + N <= last;
-    Lanes<T, N> p = {};
-    Lanes<A, N> m = {};
+    Pack<A, N> p = {};
+    Pack<A, N> m = {};
     if constexpr (has_master)
       m = load_row<N>(master, at, last, wide);
     else
       p = load_row<N>(parameter, at, last, wide);
     const auto g = load_row<N>(gradient, at, last, wide);
-    [[maybe_unused]] Lanes<A, N> s[most_optimizer_states] = {};
+    [[maybe_unused]] Pack<A, N> s[most_optimizer_states] = {};
     ((s[k] = load_row<N>(state[k], at, last, wide)), ...);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j) {
-      A value = has_master ? m.value[j] : p.value[j];
-      functional::update<A>(c, value, g.value[j], s[k].value[j]...);
-      p.value[j] = value;
-      m.value[j] = value;
+      A value = has_master ? m[j] : p[j];
+      functional::update<A>(c, value, g[j], s[k][j]...);
+      p[j] = value;
+      m[j] = value;
     }
     store_row<N>(parameter, at, last, wide, p);
     if constexpr (has_master) store_row<N>(master, at, last, wide, m);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
     const auto x = load_row<N>(data, at, last, aligned && at + N <= last);
     LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) sum += x.value[j] * x.value[j];
+    for (int j = 0; j < N; ++j) sum += x[j] * x[j];
   }
   const double total = BlockGroup{}.reduce(static_cast<double>(sum), Sum{});
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(threads) clip_kernel(const __grid_constant__ C
     const bool wide = aligned && at + N <= last;
     auto x = load_row<N>(data, at, last, wide);
     LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) x.value[j] *= scale;
+    for (int j = 0; j < N; ++j) x[j] *= scale;
     store_row<N>(data, at, last, wide, x);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/group.hpp"
+#include "functional/group.hpp"
 
 /// @file
 /// How a group goes over a row: N neighbours a thread, wide where `wide` says that all rows are
@@ -8,34 +9,32 @@
 
 namespace lockstep::cuda_kernels {
 
-/// Element of each array in accumulation type.
-template <class T, int N>
-struct Lanes {
-  AccumulateType<T> value[N];
-};
+using functional::Pack;
 
+/// N neighbours from `at` on in accumulation type; 0 beyond the row's end.
 template <int N, class T>
-__device__ Lanes<T, N> load_row(const T* row, std::int64_t at, std::int64_t columns, bool wide) {
-  Lanes<T, N> result;
+__device__ Pack<AccumulateType<T>, N> load_row(const T* row, std::int64_t at, std::int64_t columns,
+                                               bool wide) {
+  Pack<AccumulateType<T>, N> result;
   if (wide) {
     const Vector<T, N> loaded = load_vector<N>(row + at);
     LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) result.value[j] = convert<AccumulateType<T>>(loaded.lane[j]);
+    for (int j = 0; j < N; ++j) result[j] = convert<AccumulateType<T>>(loaded.lane[j]);
   } else {
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j)
-      result.value[j] =
-          at + j < columns ? convert<AccumulateType<T>>(row[at + j]) : AccumulateType<T>(0);
+      result[j] = at + j < columns ? convert<AccumulateType<T>>(row[at + j]) : AccumulateType<T>(0);
   }
   return result;
 }
 
+/// Writes N neighbours from `at` on, those that are in the row.
 template <int N, class T>
 __device__ void store_row(T* row, std::int64_t at, std::int64_t columns, bool wide,
-                          const Lanes<T, N>& lanes) {
+                          const Pack<AccumulateType<T>, N>& pack) {
   Vector<T, N> stored;
   LOCKSTEP_UNROLL
-  for (int j = 0; j < N; ++j) stored.lane[j] = convert<T>(lanes.value[j]);
+  for (int j = 0; j < N; ++j) stored.lane[j] = convert<T>(pack[j]);
   if (wide) return store_vector<N>(row + at, stored);
   LOCKSTEP_UNROLL
   for (int j = 0; j < N; ++j)
@@ -44,7 +43,7 @@ __device__ void store_row(T* row, std::int64_t at, std::int64_t columns, bool wi
 
 /// Calls `visit(at)` for the thread's share of a row, N elements a call.
 template <int N, class Group, class Visit>
-__device__ void for_each_chunk(const Group& group, std::int64_t columns, const Visit& visit) {
+__device__ void for_each_vector(const Group& group, std::int64_t columns, const Visit& visit) {
   const std::int64_t step = static_cast<std::int64_t>(group.size()) * N;
   for (std::int64_t at = static_cast<std::int64_t>(group.rank()) * N; at < columns; at += step)
     visit(at);

@@ -17,10 +17,11 @@ using host::Accumulate;
 using host::tile_elements;
 using kernels::OptimizerTensors;
 
-/// One array of an optimizer, seen tile by tile in the accumulation type of the parameter.
-class Stripe {
+/// One array of an optimizer, read and written tile by tile in the accumulation type of the
+/// parameter.
+class TiledArray {
  public:
-  Stripe(const ArrayView& view, Accumulate type, std::int64_t n) : view_(view) {
+  TiledArray(const ArrayView& view, Accumulate type, std::int64_t n) : view_(view) {
     if (!view) return;
     LOCKSTEP_CHECK(host::contiguous_count(view) == n, InvalidArgument,
                    "optimizer: arrays of shape ", view.shape, " and strides ", view.strides,
@@ -34,14 +35,14 @@ class Stripe {
   }
 
   /// Elements [first, first + n) to work on, or null for an absent array.
-  void* bring(std::int64_t first, std::int64_t n) {
+  void* load_tile(std::int64_t first, std::int64_t n) {
     if (!view_) return nullptr;
     if (direct_) return place(first);
     load_(tile_.data(), place(first), 1, n);
     return tile_.data();
   }
-  /// Writes back what `bring` gave.
-  void put(std::int64_t first, std::int64_t n) {
+  /// Writes back what `load_tile` gave.
+  void store_tile(std::int64_t first, std::int64_t n) {
     if (view_ && !direct_) store_(place(first), 1, tile_.data(), n);
   }
   bool direct() const { return direct_; }
@@ -75,7 +76,7 @@ void check_wide(const OptimizerTensors& tensors) {
 /// Calls `update(pointers, n)` over all elements of a tensor; pointers are those of the parameter
 /// (or its master copy), gradient and states.
 template <class Update>
-void for_each_stripe(const OptimizerTensors& tensors, Update update) {
+void for_each_tile(const OptimizerTensors& tensors, Update update) {
   check_wide(tensors);
   const ArrayView& parameter = tensors.parameter;
   const ArrayView& updated = tensors.master ? tensors.master : parameter;
@@ -84,19 +85,20 @@ void for_each_stripe(const OptimizerTensors& tensors, Update update) {
   const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
   const std::int64_t total = parameter.numel();
   parallel_for(total, host::parallel_grain, [&](std::int64_t begin, std::int64_t end) {
-    std::array stripes{Stripe(updated, type, total), Stripe(tensors.gradient, type, total),
-                       Stripe(tensors.state1, type, total), Stripe(tensors.state2, type, total),
-                       Stripe(tensors.state3, type, total)};
-    const bool direct = std::all_of(stripes.begin(), stripes.end(),
-                                    [](const Stripe& stripe) { return stripe.direct(); });
+    std::array tiled{TiledArray(updated, type, total), TiledArray(tensors.gradient, type, total),
+                     TiledArray(tensors.state1, type, total),
+                     TiledArray(tensors.state2, type, total),
+                     TiledArray(tensors.state3, type, total)};
+    const bool direct = std::all_of(tiled.begin(), tiled.end(),
+                                    [](const TiledArray& array) { return array.direct(); });
     const std::int64_t step = direct ? end - begin : tile_elements;
     for (std::int64_t first = begin; first < end; first += step) {
       const std::int64_t n = std::min(step, end - first);
       std::array<void*, 5> pointers;
-      for (std::size_t k = 0; k < pointers.size(); ++k) pointers[k] = stripes[k].bring(first, n);
+      for (std::size_t k = 0; k < pointers.size(); ++k) pointers[k] = tiled[k].load_tile(first, n);
       update(pointers, n);
       for (std::size_t k = 0; k < pointers.size(); ++k)
-        if (k != 1) stripes[k].put(first, n);
+        if (k != 1) tiled[k].store_tile(first, n);
       if (round) round(parameter.as<char>() + first * size, 1, pointers[0], n);
     }
   });
@@ -174,7 +176,7 @@ void step(const kernels::OptimizerArguments<Rule>& a, const host::OptimizerLoops
     const auto type = host::accumulate_of(each.parameter.dtype);
     const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
     const auto& coefficients = next.of(each);
-    for_each_stripe(each, [&](const std::array<void*, 5>& arrays, std::int64_t n) {
+    for_each_tile(each, [&](const std::array<void*, 5>& arrays, std::int64_t n) {
       loop(arrays.data(), n, coefficients);
     });
     ++*each.steps;
