@@ -1,16 +1,13 @@
-# The library, its headers and its programs against the real libraries, and what cuDNN itself can say
-# of plans for GPUs that are not there.
+# The library and its headers against the real libraries, and what cuDNN itself can say of plans for
+# GPUs that are not there.
 
 add_dependencies(lockstep_toolkit_tests lockstep)
 if(TARGET lockstep_signatures_real)
   add_dependencies(lockstep_toolkit_tests lockstep_signatures_real)
 endif()
-if(LOCKSTEP_BUILD_BENCHMARKS)
-  add_dependencies(lockstep_toolkit_tests lockstep_benchmarks)
-endif()
 if(LOCKSTEP_BUILD_EXAMPLES)
-  add_dependencies(lockstep_toolkit_tests lockstep_examples)
-  # Its libraries load, and there is no GPU.
+  # Its libraries load, and there is no GPU. The other programs are no GPU code: the suite builds them.
+  add_dependencies(lockstep_toolkit_tests lockstep_info)
   add_test(NAME Toolkit.ProgramsRunWithoutGpu COMMAND lockstep_info)
   set_tests_properties(Toolkit.ProgramsRunWithoutGpu PROPERTIES LABELS toolkit TIMEOUT ${test_timeout})
 endif()

@@ -1,13 +1,36 @@
 #include "autograd/ops/images.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
-// Convolutions that are another one seen differently: conv1d is one over images of height 1, and
-// conv_transpose2d exchanges forward and the gradient of the input.
+// conv1d is a convolution over images of height 1; conv_transpose2d is one with forward and the
+// gradient of the input exchanged.
 
 namespace lockstep {
 namespace {
 
 using namespace autograd;
+
+Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& options) {
+  check_image("conv2d", x);
+  LOCKSTEP_CHECK(
+      weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(1) * options.groups &&
+          weight.size(0) % options.groups == 0,
+      InvalidArgument, "conv2d: input of shape ", x.shape(), " does not fit a weight of shape ",
+      weight.shape(), " (out, in / groups, h, w) in ", options.groups, " groups");
+  const auto extent = [&](int dim, std::int64_t stride, std::int64_t padding,
+                          std::int64_t dilation) {
+    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0, InvalidArgument, "conv2d: stride ",
+                   stride, ", padding ", padding, ", dilation ", dilation,
+                   ": stride and dilation must be positive, padding not negative");
+    const std::int64_t span = dilation * (weight.size(dim) - 1) + 1;
+    const std::int64_t room = x.size(dim) + 2 * padding - span;
+    LOCKSTEP_CHECK(room >= 0, InvalidArgument, "conv2d: a kernel of shape ", weight.shape(),
+                   " does not fit an image of shape ", x.shape(), " with padding ", padding);
+    return room / stride + 1;
+  };
+  return {x.size(0), weight.size(0),
+          extent(2, options.stride.height, options.padding.height, options.dilation.height),
+          extent(3, options.stride.width, options.padding.width, options.dilation.width)};
+}
 
 /// Extent of the result along one dimension.
 struct TransposedAxis {
@@ -63,6 +86,33 @@ void add_bias(const Tensor& y, const Tensor& bias) {
                                    stream_of(y));
 }
 
+kernels::ConvGeometry geometry_of(const auto& options) {
+  return {.stride = pair(options.stride),
+          .padding = pair(options.padding),
+          .dilation = pair(options.dilation),
+          .groups = options.groups};
+}
+
+/// The gradient of operand 2 where that of the result is `dy`.
+void write_bias_gradient(InputGradients& inputs, const Tensor& dy) {
+  inputs.write(2, {dy.size(1)}, gradient_options(inputs, 2, dy),
+               [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
+}
+
+/// The gradient of operand 1, the weight of a convolution from images like `x` to ones like `dy`.
+void write_weight_gradient(InputGradients& inputs, const Tensor& weight, const Tensor& x,
+                           const Tensor& dy, const kernels::ConvGeometry& geometry) {
+  inputs.write(1, weight.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
+    if (x.numel() == 0 || dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
+    backend_of(dy).convolution.backward_weight({.dweight = dw.view(),
+                                                .dy = dy.view(),
+                                                .x = x.view(),
+                                                .geometry = geometry,
+                                                .accumulate = accumulate},
+                                               stream_of(dy));
+  });
+}
+
 }  // namespace
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -78,6 +128,40 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
       .squeeze(2);
 }
 
+Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
+              const Conv2dOptions& options) {
+  const OpCall call(ops::conv2d, x_in, weight_in, bias_in);
+  const Shape shape = conv_shape(x_in, weight_in, options);
+  const Tensor& bias = call[2];
+  LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
+                 "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
+                 " output channels");
+  const kernels::ConvGeometry geometry = geometry_of(options);
+  const Tensor x = image_of(call, 0), weight = image_of(call, 1);
+  const bool channels_last = !x.is_contiguous();
+  Tensor y = empty_image(shape, x.options(), channels_last);
+  backend_of(x).convolution.forward({.y = y.view(),
+                                     .x = x.view(),
+                                     .weight = weight.view(),
+                                     .bias = view_or_absent(bias),
+                                     .geometry = geometry},
+                                    stream_of(x));
+  if (!call.recording()) return y;
+  return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
+                            const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &kernel = weight.get();
+    const Tensor dy = ordered(dy_in, channels_last);
+    write_bias_gradient(inputs, dy);
+    write_weight_gradient(inputs, kernel, input, dy, geometry);
+    if (!inputs.wanted(0)) return;
+    Tensor dx = empty_like(input);
+    backend_of(dy).convolution.backward_data(
+        {.dx = dx.view(), .dy = dy.view(), .weight = kernel.view(), .geometry = geometry},
+        stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
+}
+
 Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
                         const ConvTranspose2dOptions& options) {
   const Shape shape = transposed_shape(x_in, weight_in, bias_in, options);
@@ -91,10 +175,7 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
     return conv_transpose2d(pad(x_in, more), weight_in, bias_in, rest);
   }
   const OpCall call(ops::conv_transpose2d, x_in, weight_in, bias_in);
-  const kernels::ConvGeometry geometry{.stride = pair(options.stride),
-                                       .padding = pair(options.padding),
-                                       .dilation = pair(options.dilation),
-                                       .groups = options.groups};
+  const kernels::ConvGeometry geometry = geometry_of(options);
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
@@ -103,30 +184,19 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
       stream_of(x));
   if (call[2].defined()) add_bias(y, call[2]);
   if (!call.recording()) return y;
-  return call.record(
-      y, [geometry, channels_last, channels = shape[1], x = SavedTensor(x),
-          weight = SavedTensor(weight)](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor &input = x.get(), &kernel = weight.get();
-        const Tensor dy = ordered(dy_in, channels_last);
-        const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
-        inputs.write(2, {channels}, dy.options(),
-                     [&](const Tensor& db, bool accumulate) { bias_gradient(db, dy, accumulate); });
-        inputs.write(1, kernel.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
-          if (dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
-          convolution.backward_weight({.dweight = dw.view(),
-                                       .dy = input.view(),
-                                       .x = dy.view(),
-                                       .geometry = geometry,
-                                       .accumulate = accumulate},
-                                      stream_of(dy));
-        });
-        if (!inputs.wanted(0)) return;
-        Tensor dx = empty_like(input);
-        convolution.forward(
-            {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
-            stream_of(dy));
-        inputs.set(0, std::move(dx));
-      });
+  return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
+                            const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &kernel = weight.get();
+    const Tensor dy = ordered(dy_in, channels_last);
+    write_bias_gradient(inputs, dy);
+    write_weight_gradient(inputs, kernel, dy, input, geometry);
+    if (!inputs.wanted(0)) return;
+    Tensor dx = empty_like(input);
+    backend_of(dy).convolution.forward(
+        {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
+        stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 }  // namespace lockstep
