@@ -55,9 +55,12 @@ void ControlChannel::leave() {
     // While an exception unwinds, closing without a word is the right word.
     abandoned_ = std::uncaught_exceptions() > 0;
   }
-  if (bootstrap_.rank() != 0 && !abandoned_) broadcast({MessageType::bye}, -1);
+  const bool is_hub = bootstrap_.rank() == 0;
+  if (!is_hub && !abandoned_) broadcast({MessageType::bye}, -1);
   eventfd_write(wake_.descriptor(), 1);
   thread_.join();
+  // All have said it, so the others may go.
+  if (is_hub && !abandoned_ && !failure()) broadcast({MessageType::bye}, -1);
 }
 
 void ControlChannel::connect() {
@@ -101,7 +104,7 @@ void ControlChannel::listen() {
 bool ControlChannel::is_done() {
   const std::lock_guard lock(mutex_);
   if (!leaving_) return false;
-  if (bootstrap_.rank() != 0 || failure_ || abandoned_) return true;
+  if (failure_ || abandoned_) return true;
   return std::ranges::all_of(links_, [](const Link& link) { return link.has_left; });
 }
 
@@ -179,7 +182,7 @@ void ControlChannel::handle(Link& link, const Message& message) {
 void ControlChannel::fail(const JobFailure& failure, int origin) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || (leaving_ && bootstrap_.rank() != 0)) return;
+    if (failure_ || abandoned_) return;
     failure_ = failure;
   }
   failed_.notify_all();

@@ -45,7 +45,7 @@ class ControlChannel {
                  std::chrono::milliseconds heartbeat_timeout);
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
-  /// Leaves in good order; rank 0 stays until all have left or one is lost.
+  /// Leaves in good order: once all have come here, or one is lost.
   ~ControlChannel();
 
   /// Tells the job that this rank failed. A consequence lets its cause come first.
@@ -53,8 +53,9 @@ class ControlChannel {
   /// the one to say this one.
   bool report(const JobFailure& failure);
 
-  /// Says goodbye to the other ranks. Rank 0 waits until all have said it, and still takes what
-  /// they send before: their failures end the job. Once; the destructor does it otherwise.
+  /// Says goodbye to the other ranks and waits until all have said it. A failure before that still
+  /// ends the job, also on ranks that are done: a rank that has gone on to MPI_Finalize could
+  /// neither hear of it nor be waited for. Once; the destructor does it otherwise.
   void leave();
 
   /// Tells the other ranks that this one leaves a group. From any thread.

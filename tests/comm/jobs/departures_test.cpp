@@ -44,6 +44,16 @@ TEST(TcpJob, RankThatLeavesEarlyFailsMessagesFromIt) {
   EXPECT_THAT(result.output, HasSubstr("rank 1 left world after 20 collectives"));
 }
 
+// It is not in MPI_Finalize meanwhile, where nothing could tell it that the job has failed.
+TEST(TcpJob, RankThatLeftInGoodOrderEndsWithTheJob) {
+  const int port = free_port();
+  const auto result =
+      run_command(tcp_rank(0, 2, port, "leave-receiver") + " & " +
+                  tcp_rank(1, 2, port, "leave-receiver") + "; code=$?; wait; exit $code");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 1);
+}
+
 // Its rank leaves as if all were well.
 TEST(MpiJob, CollectiveThatFailsUnwaitedEndsTheJob) {
   for (const std::string mode : {"alone", "alone-in-part"}) {
