@@ -228,7 +228,11 @@ void Reducer::finish_backward() {
 }
 
 void Reducer::wait_for_buckets() {
-  for (const BucketState& bucket : buckets_) bucket.work.wait();
+  for (const BucketState& bucket : buckets_) {
+    bucket.work.wait();
+    bucket.array.impl().storage->bump_version();
+    bucket.averages.impl().storage->bump_version();
+  }
   recorder_.synchronize();
 }
 
@@ -268,10 +272,11 @@ std::vector<std::int32_t> Reducer::reduce_used_map() {
   return map.to_vector<std::int32_t>();
 }
 
-/// Gradients that any rank contributed to now count as present, the others as absent.
+/// Gradients that any rank contributed to now count as present, the others as absent. They are set,
+/// not added: an average is no contribution, and hooks have seen those.
 void Reducer::take_over_results(std::span<const std::int32_t> users) {
   for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (users.empty() || users[i] > 0) leaves_[i]->commit(gradients_[i]);
+    if (users.empty() || users[i] > 0) leaves_[i]->set_gradient(gradients_[i]);
 }
 
 std::string Reducer::names_of(std::span<const std::size_t> indices) const {

@@ -87,7 +87,8 @@ void Reducer::gather_averages() {
                                          {.label = label, .id = id_of(buckets_.size() + 1 + b)}));
   }
   for (const comm::Work& gather : gathers) gather.wait();
-  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->commit(gradients_[i]);
+  for (const BucketState& bucket : buckets_) bucket.array.impl().storage->bump_version();
+  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_gradient(gradients_[i]);
 }
 
 void Reducer::keep_own_parts() {

@@ -128,6 +128,22 @@ TYPED_TEST_P(BucketReductionContract, CountsUnusedParametersAsZero) {
   });
 }
 
+TYPED_TEST_P(BucketReductionContract, TakesGradientsThatTensorHooksSaw) {
+  TypeParam::run([](Communicator& group) {
+    Reduced whole(group, all_reduce_buckets(), 1000, DType::f64);
+    Reduced shared(group, reduce_scatter_buckets(), 1000, DType::f64);
+    for (const Tensor& parameter : shared.net->parameters())
+      parameter.register_hook([](const Tensor& gradient) { return gradient * 1.0; });
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      whole.net->zero_grad();
+      whole.backward(batch);
+      shared.backward(batch);
+      expect_same_averages(whole, shared, group);
+    }
+  });
+}
+
 /// SGD on this rank's part of a bucket, and the whole of it again from all ranks' parts: what an
 /// optimizer with shared-out state does.
 inline void update_parts(Reduced& shared, Communicator& group, double lr) {
@@ -176,6 +192,6 @@ TYPED_TEST_P(BucketReductionContract, TrainsWithAnOptimizerThatIsSharedOut) {
 
 REGISTER_TYPED_TEST_SUITE_P(BucketReductionContract, GathersToTheBitsOfAnAllReduce,
                             TakesWhatWasAccumulatedBefore, CountsUnusedParametersAsZero,
-                            TrainsWithAnOptimizerThatIsSharedOut);
+                            TakesGradientsThatTensorHooksSaw, TrainsWithAnOptimizerThatIsSharedOut);
 
 }  // namespace lockstep::parallel::testing

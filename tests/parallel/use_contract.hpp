@@ -311,17 +311,74 @@ TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
-                            AllowsSeveralForwardsBeforeTheirBackwardsInNoSync,
-                            AllowsSeveralBackwardsOfOneForwardInNoSync,
-                            RefusesParametersThatChangedAfterWrapping, TrainsOnWithExchangedStorage,
-                            RefusesParametersOfAnotherFormAfterWrapping,
-                            NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode,
-                            RefusesABypassAfterAForwardWithoutBackward,
-                            RefusesABypassAfterALocalBackwardThatThrew,
-                            ReducesSeveralForwardsInOneBackwardWithUnusedParameters,
-                            ReducesTwoForwardsWithABackwardEach,
-                            TakesOutputsOfAnyTypeAndLeavesSomeOut, RunsTheHooksOfTheModuleItself,
-                            ReducesAParameterThatIsFrozenForTheStepOfAnotherModule);
+/// All gradients after each of some steps, with hooks that double them or without: a step, one that
+/// adds to it, one in two backwards, and one more.
+inline std::vector<double> gradients_of_steps(Communicator& group, bool find_unused, bool hooked) {
+  const auto net = make_net(1);
+  if (hooked)
+    for (const Tensor& parameter : net->parameters())
+      parameter.register_hook([](const Tensor& gradient) { return gradient * 2.0; });
+  Replica replica(net, share(group), {.find_unused_parameters = find_unused});
+  std::vector<double> all;
+  const auto train = [&](int step) {
+    const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+    const bool skips = find_unused && (step + group.rank()) % 2 == 0;
+    const Tensor prediction = replica(batch.x, std::vector<std::size_t>(skips ? 1 : 0, 1));
+    (loss_of(prediction, batch) * (hooked ? 1.0 : 2.0)).backward();
+  };
+  const auto keep = [&] {
+    const std::vector<double> now = gradients_of(*net);
+    all.insert(all.end(), now.begin(), now.end());
+  };
+  for (int step = 0; step < 4; ++step) {
+    if (step != 1) net->zero_grad();
+    if (step == 2) {
+      const auto local = replica.no_sync();
+      train(10);
+    }
+    train(step);
+    keep();
+  }
+  return all;
+}
+
+TYPED_TEST_P(UseContract, AveragesWhatTensorHooksMakeOfTheGradients) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool find_unused : {false, true})
+      expect_close(gradients_of_steps(group, find_unused, true),
+                   gradients_of_steps(group, find_unused, false), 1e-11, 1e-13);
+  });
+}
+
+TYPED_TEST_P(UseContract, ForgetsATensorHookThatIsRemoved) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(1), alone = make_net(1);
+    Replica replica(net, share(group));
+    std::vector<HookHandle> hooks;
+    for (const Tensor& parameter : net->parameters())
+      hooks.push_back(parameter.register_hook([](const Tensor&) {}));
+    for (int step = 0; step < 3; ++step) {
+      const Batch whole = Batch::of_step(step), own = whole.part(group.rank(), group.size());
+      net->zero_grad();
+      alone->zero_grad();
+      loss_of(replica(own.x), own).backward();
+      loss_of(alone->forward(whole.x), whole).backward();
+      expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
+      for (HookHandle& hook : hooks) hook.remove();
+    }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(
+    UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
+    AllowsSeveralForwardsBeforeTheirBackwardsInNoSync, AllowsSeveralBackwardsOfOneForwardInNoSync,
+    RefusesParametersThatChangedAfterWrapping, TrainsOnWithExchangedStorage,
+    RefusesParametersOfAnotherFormAfterWrapping, NamesUnusedParametersOnEveryRank,
+    TrainsAModuleInEvaluationMode, RefusesABypassAfterAForwardWithoutBackward,
+    RefusesABypassAfterALocalBackwardThatThrew,
+    ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
+    TakesOutputsOfAnyTypeAndLeavesSomeOut, RunsTheHooksOfTheModuleItself,
+    ReducesAParameterThatIsFrozenForTheStepOfAnotherModule,
+    AveragesWhatTensorHooksMakeOfTheGradients, ForgetsATensorHookThatIsRemoved);
 
 }  // namespace lockstep::parallel::testing
