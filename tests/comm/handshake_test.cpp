@@ -112,6 +112,23 @@ TEST(Handshake, SilentConnectionsHoldUpNobody) {
   rank.join();
 }
 
+// A lost packet is sent again after 200 ms.
+TEST(Handshake, RanksOfALargeJobMayAllBeSilentAtFirst) {
+  constexpr int size = 400;
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  std::vector<Socket> sockets;
+  std::thread ranks([&] {
+    for (int rank = 1; rank < size; ++rank) sockets.push_back(connected_to(listener));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int rank = 1; rank < size; ++rank)
+      present(sockets[static_cast<std::size_t>(rank - 1)], {Purpose::control, "t", rank, size},
+              soon());
+  });
+  const auto accepted = accept_ranks(listener, {Purpose::control, "t", 0, size}, 1, soon());
+  ranks.join();
+  EXPECT_EQ(std::ranges::count_if(accepted, [](const Socket& s) { return bool(s); }), size - 1);
+}
+
 TEST(Handshake, SpeaksIpv6) {
   Socket listener;
   try {

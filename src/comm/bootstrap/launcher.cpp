@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "comm/bootstrap/bootstraps.hpp"
+#include "comm/tcp/socket.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -35,15 +36,10 @@ std::string job_token(const BootstrapOptions& options) {
   return options.token.empty() ? environment("LOCKSTEP_JOB_TOKEN").value_or("") : options.token;
 }
 
-bool is_loopback(std::string_view address) {
-  return address == "localhost" || address.starts_with("127.") || address == "::1" ||
-         address == "[::1]";
-}
-
 // torchrun says how many ranks each host has.
 bool is_on_one_host(const TcpJob& job) {
   const auto local_size = environment("LOCAL_WORLD_SIZE");
-  return is_loopback(job.address) || (local_size && *local_size == std::to_string(job.size));
+  return tcp::is_loopback(job.address) || (local_size && *local_size == std::to_string(job.size));
 }
 
 // Without a secret, only ranks of one host can tell each other from strangers.
@@ -63,15 +59,20 @@ constexpr int max_ranks = 1 << 20;
 std::optional<Launch> detect_mpi_launcher() {
   // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
   if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
+  // srun without a PMI gives MPI no peers; a batch script's own variables do.
+  const bool has_pmi = environment("PMI_RANK") || environment("PMIX_RANK");
+  const bool has_variables = environment("RANK") && environment("WORLD_SIZE");
   constexpr std::pair<const char*, const char*> launchers[] = {
       {"OMPI_COMM_WORLD_SIZE", open_mpi_launcher},
       {"MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun"},
       {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpirun, or srun)"},
-      {"SLURM_STEP_NUM_TASKS", "Slurm's srun"},
   };
   for (const auto& [variable, launcher] : launchers)
     if (const auto size = environment(variable))
       return Launch{launcher, parse_number(variable, *size, 1, max_ranks)};
+  constexpr const char* step_size = "SLURM_STEP_NUM_TASKS";
+  if (const auto size = environment(step_size); size && (has_pmi || !has_variables))
+    return Launch{"Slurm's srun", parse_number(step_size, *size, 1, max_ranks)};
   return std::nullopt;
 }
 

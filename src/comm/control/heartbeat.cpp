@@ -5,8 +5,10 @@
 #include <fstream>
 #include <string_view>
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "lockstep/core/error.hpp"
@@ -29,12 +31,15 @@ char process_state(int pid) {
   return bracket != std::string::npos && bracket + 2 < line.size() ? line[bracket + 2] : '\0';
 }
 
-// True if data of ours has waited for an acknowledgement for most of a second or more.
+// True if data of ours has waited for an acknowledgement for most of a second or more, sent or,
+// with no route left to send it on, not.
 bool is_unacknowledged(const tcp::Socket& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
+  int waiting = 0;
   return getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-         info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > 900;
+         ioctl(socket.descriptor(), SIOCOUTQ, &waiting) == 0 && waiting > 0 &&
+         info.tcpi_last_ack_recv > 900;
 }
 
 }  // namespace

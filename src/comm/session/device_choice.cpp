@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -66,21 +68,48 @@ std::string identities_of(const std::vector<int>& indices) {
   return text;
 }
 
-// Which of its candidates each rank takes: the first that no lower rank took. GPUs are told apart
-// by identity, as ranks may see different ones: a launcher that gives each rank a GPU of its own
-// makes it number 0 for all of them. @return -1 for a rank that is left without one
-std::vector<int> share_out(const std::vector<std::string>& identities_by_rank) {
-  std::set<std::string> taken;
-  std::vector<int> places;
-  for (const std::string& identities : identities_by_rank) {
-    std::istringstream words(identities);
-    int place = -1, next = 0;
-    for (std::string identity; place < 0 && words >> identity; ++next)
-      if (taken.insert(identity).second) place = next;
-    places.push_back(place);
+// Which of its candidates each rank takes: the first that is free, else one whose owner can take
+// another (augmenting paths of bipartite matching). GPUs are told apart by identity, as ranks may
+// see different ones: a launcher that gives each rank a GPU of its own makes it number 0 for all of
+// them.
+class Assignment {
+ public:
+  explicit Assignment(const std::vector<std::string>& identities_by_rank) {
+    for (const std::string& identities : identities_by_rank) {
+      std::istringstream words(identities);
+      candidates_.emplace_back(std::istream_iterator<std::string>(words),
+                               std::istream_iterator<std::string>());
+    }
+    places_.assign(candidates_.size(), -1);
+    for (std::size_t rank = 0; rank < candidates_.size(); ++rank) {
+      std::set<std::string> asked;
+      place(rank, asked);
+    }
   }
-  return places;
-}
+  // By rank; -1 for one that is left without a GPU.
+  const std::vector<int>& places() const { return places_; }
+
+ private:
+  bool place(std::size_t rank, std::set<std::string>& asked) {
+    const auto& candidates = candidates_[rank];
+    for (const bool may_displace : {false, true})
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const auto owner = owners_.find(candidates[i]);
+        const bool is_free = owner == owners_.end();
+        if (!is_free &&
+            !(may_displace && asked.insert(candidates[i]).second && place(owner->second, asked)))
+          continue;
+        owners_[candidates[i]] = rank;
+        places_[rank] = static_cast<int>(i);
+        return true;
+      }
+    return false;
+  }
+
+  std::vector<std::vector<std::string>> candidates_;
+  std::map<std::string, std::size_t> owners_;
+  std::vector<int> places_;
+};
 
 Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted, const std::vector<int>& indices,
                   const std::vector<int>& places) {
@@ -97,8 +126,10 @@ Device choose_gpu(Bootstrap& bootstrap, const std::string& wanted, const std::ve
 // With "auto" a single rank without a GPU puts the whole job on the CPU: one group, one backend.
 Device choose_automatically(Bootstrap& bootstrap, const std::vector<int>& places) {
   const bool everywhere = std::ranges::all_of(places, [](int place) { return place >= 0; });
-  if (bootstrap.rank() == 0 && !everywhere)
-    LOCKSTEP_LOG(info, "device auto: no GPU for every rank, so the job runs on the CPU");
+  const auto served = std::ranges::count_if(places, [](int place) { return place >= 0; });
+  if (bootstrap.rank() == 0 && !everywhere && served > 0)
+    LOCKSTEP_LOG(warning, "device auto: there are GPUs for ", served, " of ", places.size(),
+                 " ranks only, so the job runs on the CPU; start as many ranks as there are GPUs");
   return everywhere ? cuda(places[static_cast<std::size_t>(bootstrap.rank())]) : cpu;
 }
 
@@ -134,8 +165,8 @@ Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   });
   check_same_kind(bootstrap, wanted);
   if (wanted == "cpu") return cpu;
-  const std::vector<int> places =
-      share_out(bootstrap.all_gather_bytes(identities, "identities of devices"));
+  const Assignment assignment(bootstrap.all_gather_bytes(identities, "identities of devices"));
+  const std::vector<int>& places = assignment.places();
   return wanted == "auto" ? choose_automatically(bootstrap, places)
                           : choose_gpu(bootstrap, wanted, indices, places);
 }

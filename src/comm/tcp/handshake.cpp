@@ -16,9 +16,10 @@ namespace lockstep::comm::tcp {
 namespace {
 
 constexpr std::size_t token_room = 128;
-// Connections that may be silent at a time. Ranks speak at once: what has been silent longest goes
-// first, so that strangers who only connect hold up nobody.
-constexpr std::size_t max_pending = 256;
+// Connections that may be silent at a time beside those of all ranks. Ranks speak at once, but
+// their first packets can be lost: what has been silent longest goes first, so that strangers who
+// only connect hold up nobody.
+constexpr std::size_t max_strangers = 256;
 constexpr auto handshake_timeout = std::chrono::seconds(5);
 
 /// The first bytes of every connection.
@@ -101,15 +102,16 @@ class RankAcceptor {
     poll(entries.data(), entries.size(), 50);
   }
   void admit() {
-    for (std::size_t taken = 0; taken < max_pending; ++taken) {
+    for (std::size_t taken = 0; taken < max_strangers; ++taken) {
       auto socket = accept_from(listener_);
       if (!socket) return;
       pending_.push_back({std::move(*socket), Clock::now() + handshake_timeout});
     }
   }
   void drop_the_longest_silent() {
-    if (pending_.size() <= max_pending) return;
-    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(max_pending));
+    const std::size_t limit = ranks_.size() + max_strangers;
+    if (pending_.size() <= limit) return;
+    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(limit));
   }
   void handle(Pending& pending) {
     const auto state = pending.read();

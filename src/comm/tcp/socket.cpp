@@ -148,7 +148,8 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   } while (Clock::now() < deadline);
   LOCKSTEP_THROW(Timeout, "nobody answered on ", endpoint.address, " port ", endpoint.port,
-                 " in time: is rank 0 running there?");
+                 " in time: is rank 0 running there, and is that its address for other hosts? "
+                 "(LOCKSTEP_ADDRESS sets the one that a rank of mpirun or srun gives)");
 }
 
 std::optional<Socket> accept_from(const Socket& listener) {

@@ -67,8 +67,11 @@ std::optional<Socket> accept_from(const Socket& listener);
 /// The loopback interface's address: IPv4's, or IPv6's where there is no other.
 std::string loopback_address();
 /// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else that of the first
-/// interface that is up and not loopback, IPv4 before IPv6. @throws Unsupported without one.
+/// interface that is up and not loopback, those of a network before bridges of containers, IPv4
+/// before IPv6. @throws Unsupported without one.
 std::string reachable_address();
+/// True for an address, numeric or localhost, that means the same host wherever it is said.
+bool is_loopback(std::string_view address);
 
 /// Sends all bytes on a non-blocking socket. False if the peer is gone. @throws Timeout
 bool send_all(const Socket& socket, std::span<const std::byte> data, Deadline deadline);

@@ -15,6 +15,17 @@ constexpr const char* closed_words =
     " closed its connection; it may hold another job token, or have failed";
 constexpr std::uint64_t max_message = std::uint64_t{256} << 20;
 
+/// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
+/// this host's address elsewhere: then all interfaces.
+tcp::Socket listen_for_ranks(const TcpJob& job) {
+  if (job.is_local) return tcp::listen_locally(job.port);
+  tcp::Socket listener = tcp::listen_on({job.address, job.port});
+  const std::string bound = tcp::local_endpoint(listener).address;
+  if (tcp::is_loopback(job.address) || !tcp::is_loopback(bound)) return listener;
+  listener.close();
+  return tcp::listen_on({bound == "::1" ? "::" : "0.0.0.0", job.port});
+}
+
 /// A star of connections to rank 0, which collects and hands out.
 class TcpBootstrap final : public Bootstrap {
  public:
@@ -30,7 +41,7 @@ class TcpBootstrap final : public Bootstrap {
 
  private:
   std::vector<std::string> exchange(std::string_view bytes) override;
-  std::string interface_of(const tcp::Socket& socket) const;
+  std::string own_interface() const;
   tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
   void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
   std::string receive(const tcp::Socket& from, int peer) const;
@@ -44,21 +55,27 @@ TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job
   const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
   const tcp::Endpoint rendezvous{job.address, job.port};
   if (job.rank == 0) {
-    const tcp::Socket listener =
-        job.is_local ? tcp::listen_locally(job.port) : tcp::listen_on(rendezvous);
-    interface_ = interface_of(listener);
+    const tcp::Socket listener = listen_for_ranks(job);
     sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
   } else {
     sockets_.push_back(job.is_local ? tcp::connect_locally(job.port, deadline())
                                     : tcp::connect_to(rendezvous, deadline()));
-    interface_ = interface_of(sockets_[0]);
     tcp::present(sockets_[0], self, deadline());
   }
   discover_peers();
+  interface_ = own_interface();
 }
 
-std::string TcpBootstrap::interface_of(const tcp::Socket& socket) const {
-  return job_.is_local ? tcp::loopback_address() : tcp::local_endpoint(socket).address;
+// Where the connections of the rendezvous arrive, but for those between ranks of one host.
+std::string TcpBootstrap::own_interface() const {
+  if (job_.is_local) return tcp::loopback_address();
+  std::string address;
+  for (const tcp::Socket& socket : sockets_) {
+    if (!socket) continue;
+    address = tcp::local_endpoint(socket).address;
+    if (!tcp::is_loopback(address)) return address;
+  }
+  return is_one_host() ? address : tcp::reachable_address();
 }
 
 void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer) const {

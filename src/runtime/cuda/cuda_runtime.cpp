@@ -2,6 +2,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "lockstep/observe/log.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
 #include "runtime/cuda/event_reserve.hpp"
@@ -14,11 +15,16 @@ namespace {
 cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t native(void* event) { return static_cast<ReservedEvent*>(event)->event; }
 
-/// Devices the driver offers. No driver, none visible, or one too old all mean: no GPU here.
+/// Devices the driver offers. No driver, or none visible: no GPU here. Anything else is a GPU that
+/// cannot be used, which must not pass in silence.
 int count_devices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
+  if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver)
+    LOCKSTEP_LOG(warning, "no GPU is used: cudaGetDeviceCount failed with status ",
+                 static_cast<int>(status), " (", cudaGetErrorString(status), ")");
   return 0;
 }
 

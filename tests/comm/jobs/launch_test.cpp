@@ -1,5 +1,6 @@
 // Jobs as launchers start them, rightly or wrongly.
 
+#include <fstream>
 #include <thread>
 
 #include "comm/jobs/jobs.hpp"
@@ -51,6 +52,29 @@ TEST(MpiJobOnGpus, TakesRanksThatSeeOneGpuEach) {
   const auto same = run_command(mpiexec + rank(1) + " :" + rank(1));
   EXPECT_EQ(same.exit_code, 2) << same.output;
   EXPECT_THAT(same.output, AllOf(HasSubstr("rank 1 on host"), HasSubstr("needs its own")));
+}
+
+TEST(MpiJobOnGpus, LeavesTheOnlyGpuThatARankSeesToIt) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto rank = [](const std::string& visible, int count) {
+    return " -np 1 env CUDA_VISIBLE_DEVICES=" + visible +
+           " LOCKSTEP_SIM_DEVICES=" + std::to_string(count) + " " + program + " sum --device cuda";
+  };
+  const auto result = run_command(std::string(LOCKSTEP_MPIEXEC) + " --bind-to none" +
+                                  rank("0,1", 2) + " :" + rank("0", 1));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1"), 2u) << result.output;
+}
+
+TEST(MpiJobOnGpus, SaysThatAJobRunsOnTheCpuForWantOfGpus) {
+  const std::string reason = missing("cuda", 1);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto result =
+      mpi_job(2, "sum --device auto", "LOCKSTEP_SIM_DEVICES=1 CUDA_VISIBLE_DEVICES=0");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "there are GPUs for 1 of 2 ranks only"), 1u)
+      << result.output;
 }
 
 TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
@@ -156,6 +180,48 @@ TEST(TcpJob, RunsOverIpv6) {
            " sum --device cpu";
   };
   const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
+// As sbatch scripts start programs whose ranks find each other by torch.distributed's variables.
+TEST(TcpJob, RunsUnderSrunWithoutPmi) {
+  const int port = free_port();
+  const auto rank = [&](int number) {
+    return "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=" + std::to_string(number) + " " +
+           tcp_rank(number, 2, port, "sum");
+  };
+  const auto result = run_command(rank(1) + " & " + rank(0) + "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
+// A command that finds `address` behind the name headnode.
+std::string with_headnode_at(const std::string& address, const std::string& command) {
+  const std::string hosts = ::testing::TempDir() + "hosts_" + address;
+  std::ofstream(hosts) << "127.0.0.1 localhost\n" << address << " headnode\n";
+  return "unshare -Urm sh -c \"mount --bind " + hosts + " /etc/hosts && " + command + "\"";
+}
+
+// Debian gives a host's own name the address 127.0.1.1; other hosts resolve it to the real one.
+TEST(TcpJob, RankZeroIsReachedByANameThatIsLoopbackToItself) {
+  std::string outside;
+  try {
+    outside = comm::tcp::reachable_address();
+  } catch (const Unsupported& error) {
+    GTEST_SKIP() << "no network here: " << error.what();
+  }
+  if (run_command(with_headnode_at(outside, "true")).exit_code != 0)
+    GTEST_SKIP() << "no namespaces for processes here";
+  const int port = free_port();
+  const auto rank = [&](int number, const std::string& address) {
+    return with_headnode_at(
+        address, "RANK=" + std::to_string(number) +
+                     " WORLD_SIZE=2 MASTER_ADDR=headnode MASTER_PORT=" + std::to_string(port) +
+                     " LOCKSTEP_JOB_TOKEN=secret " + program + " sum --device cpu");
+  };
+  const auto result =
+      run_command(rank(1, outside) + " & " + rank(0, "127.0.1.1") + "; code=$?; wait; exit $code");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
 }
