@@ -8,6 +8,7 @@
 #include "autograd/name_place.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
+#include "lockstep/autograd/gradient_memory.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -35,9 +36,11 @@ Engine::Engine(bool retain_graph)
     : retain_graph_(retain_graph), run_(++runs), outer_(std::exchange(running, this)) {}
 
 Engine::~Engine() {
-  for (const Overlap& overlap : overlaps_) {
+  for (Overlap& overlap : overlaps_) {
     overlap.node->run_ = overlap.run;
     overlap.node->waiting_ = overlap.waiting;
+    if (overlap.node->is_leaf())
+      static_cast<LeafNode*>(overlap.node)->exchange_collected(std::move(overlap.collected));
   }
   running = outer_;
 }
@@ -95,7 +98,7 @@ void Engine::drop_gradients(std::span<const Tensor> roots) noexcept {
   std::vector<Node*> stack;
   const auto visit = [&](Node& node) {
     if (std::exchange(node.run_, 0) != run_) return;
-    if (node.is_leaf()) static_cast<LeafNode&>(node).drop_collected();
+    if (node.is_leaf()) static_cast<LeafNode&>(node).exchange_collected({});
     for (Tensor& gradient : node.gradients()) gradient = Tensor();
     stack.push_back(&node);
   };
@@ -133,7 +136,9 @@ void Engine::keep_for_outer(Node& node) {
   LOCKSTEP_CHECK(node.is_leaf() || node.waiting_ == done, InvalidArgument,
                  "a backward inside another reaches ", node.name(),
                  ", which the outer one has not run yet; detach() what the inner one starts from");
-  overlaps_.push_back({&node, node.run_, node.waiting_});
+  overlaps_.push_back({&node, node.run_, node.waiting_, {}});
+  if (node.is_leaf())
+    overlaps_.back().collected = static_cast<LeafNode&>(node).exchange_collected({});
 }
 
 std::string_view Engine::running_op() noexcept {
@@ -155,7 +160,10 @@ void Engine::count_edges(std::span<const Tensor> roots) {
       keep_for_outer(node);
     if (node.tag_ != last_tag) {
       last_tag = node.tag_;
-      if (std::ranges::find(tags_, last_tag) == tags_.end()) tags_.push_back(last_tag);
+      if (std::ranges::find(tags_, last_tag) == tags_.end()) {
+        check_open(last_tag);
+        tags_.push_back(last_tag);
+      }
     }
     node.run_ = run_;
     node.waiting_ = 1;
@@ -174,7 +182,7 @@ void Engine::count_edges(std::span<const Tensor> roots) {
 
 void Engine::seed(const Tensor& root, const Tensor& gradient) {
   Edge edge = edge_to(root);
-  deliver(edge, gradient);
+  deliver(edge, apart_from_gradients(gradient));
 }
 
 void Engine::process(Node& node) {
@@ -233,8 +241,20 @@ void Engine::arrive(Node& node) {
   std::push_heap(ready_.begin(), ready_.end(), earlier);
 }
 
+void InputGradients::throw_no_operand(std::size_t i) const {
+  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(), ": there is no operand ", i,
+                 ", the op has ", edges_.size(), "; they count from 0, as given to OpCall");
+}
+
+void InputGradients::check_first(std::size_t i) const {
+  LOCKSTEP_CHECK(!edges_[i].delivered, InvalidArgument, "backward of ", Engine::running_op(),
+                 ": the gradient of operand ", i, " was handed over twice; add the parts before");
+}
+
 void InputGradients::set(std::size_t i, Tensor gradient) {
-  if (wanted(i) && gradient.defined()) engine_.deliver(edges_[i], std::move(gradient));
+  if (!wanted(i) || !gradient.defined()) return;
+  check_first(i);
+  engine_.deliver(edges_[i], std::move(gradient));
 }
 
 Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
@@ -242,6 +262,7 @@ Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
 }
 
 GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, TensorOptions options) {
+  check_first(i);
   Node& node = *edges_[i].node;
   if (node.is_leaf()) return static_cast<LeafNode&>(node).target(shape, options);
   return {empty(shape, options), false};

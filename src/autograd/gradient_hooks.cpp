@@ -1,5 +1,6 @@
 #include "lockstep/autograd/gradient_hooks.hpp"
 
+#include "lockstep/autograd/gradient_memory.hpp"
 #include "lockstep/autograd/node.hpp"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ void GradientHooks::run(std::span<Tensor> gradients) {
       Tensor result = (*entry.hook)(gradient);
       if (result.defined()) {
         check_alike(result, gradient);
-        gradient = std::move(result);
+        gradient = apart_from_gradients(result);
       }
     }
     while (i < hooks_.size() && hooks_[i].id <= entry.id) ++i;

@@ -40,7 +40,7 @@ void LeafNode::set_gradient(const Tensor& gradient) {
   if (!gradient.defined()) return clear_gradient();
   check_fits(gradient, "gradient");
   if (!sink_) {
-    gradient_ = gradient.contiguous();
+    hold(gradient.contiguous());
     return;
   }
   Tensor memory = gradient_.defined() ? gradient_ : memory_of(*sink_, sink_key_);
@@ -48,7 +48,12 @@ void LeafNode::set_gradient(const Tensor& gradient) {
     if (gradient_.defined()) discard_memory(memory.data_ptr(), memory.nbytes(), memory.device());
     memory.copy_(gradient);
   }
-  gradient_ = std::move(memory);
+  hold(std::move(memory));
+}
+
+void LeafNode::hold(Tensor gradient) noexcept {
+  gradient.impl().storage->set_holds_gradient();
+  gradient_ = std::move(gradient);
 }
 
 void LeafNode::clear_gradient() noexcept {
@@ -62,7 +67,7 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
   if (gradient_.defined()) {
     Tensor memory = memory_of(sink, key);
     if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
-    gradient_ = std::move(memory);
+    hold(std::move(memory));
   }
   GradientSink* const former = std::exchange(sink_, &sink);
   const std::size_t former_key = std::exchange(sink_key_, key);
@@ -72,7 +77,7 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
 void LeafNode::release_sink(const GradientSink& sink) {
   if (sink_ != &sink) return;
   sink_ = nullptr;
-  if (gradient_.defined()) gradient_ = gradient_.clone();
+  if (gradient_.defined()) hold(gradient_.clone());
 }
 
 void LeafNode::follow(const Tensor& value) {
@@ -118,12 +123,12 @@ void LeafNode::add(Tensor contribution) {
   } else if (sink_) {
     Tensor memory = memory_of(*sink_, sink_key_);
     memory.copy_(contribution);
-    gradient_ = std::move(memory);
+    hold(std::move(memory));
   } else {
     // Keep it as it is only if nobody else can see or change it.
     const bool alone = contribution.use_count() == 1 && contribution.is_contiguous() &&
                        contribution.impl().storage->use_count() == 1;
-    gradient_ = alone ? std::move(contribution) : contribution.clone();
+    hold(alone ? std::move(contribution) : contribution.clone());
   }
 }
 
@@ -138,12 +143,15 @@ void LeafNode::commit(const Tensor& written) {
   if (frozen_) return;
   if (collects()) [[unlikely]]
     return collect(written);
-  if (!gradient_.defined()) gradient_ = written;
+  if (!gradient_.defined()) hold(written);
   gradient_.impl().storage->bump_version();
 }
 
 void LeafNode::finish() {
-  if (frozen_) return;
+  if (frozen_) {
+    collected_ = Tensor();
+    return;
+  }
   if (collected_.defined()) [[unlikely]] {
     if (hooks()) hooks()->run({&collected_, 1});
     add(std::exchange(collected_, Tensor()));

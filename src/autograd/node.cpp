@@ -1,6 +1,8 @@
 #include "lockstep/autograd/node.hpp"
 
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/autograd/gradient_hooks.hpp"
@@ -14,6 +16,17 @@ thread_local GraphTag current_tag = 0;
 thread_local PlaceId current_place = 0;
 thread_local Node* dead_nodes = nullptr;
 thread_local bool deleting = false;
+
+struct ClosedTags {
+  std::mutex mutex;
+  std::map<GraphTag, std::string> reasons;
+};
+
+// Never destroyed: what closes tags may itself be in static storage.
+ClosedTags& closed_tags() {
+  static ClosedTags& instance = *new ClosedTags();
+  return instance;
+}
 }  // namespace
 
 Node::Node(std::string_view name) noexcept
@@ -34,6 +47,20 @@ GraphTag new_graph_tag() {
   const GraphTag tag = ++last;
   LOCKSTEP_CHECK(tag < GraphTag{1} << 31, Unsupported, "2^31 graph tags have been given out");
   return tag;
+}
+
+void close_graph_tag(GraphTag tag, std::string reason) {
+  ClosedTags& closed = closed_tags();
+  const std::lock_guard lock(closed.mutex);
+  closed.reasons.insert_or_assign(tag, std::move(reason));
+}
+
+void check_open(GraphTag tag) {
+  if (tag == 0) return;
+  ClosedTags& closed = closed_tags();
+  const std::lock_guard lock(closed.mutex);
+  const auto found = closed.reasons.find(tag);
+  if (found != closed.reasons.end()) LOCKSTEP_THROW(InvalidArgument, found->second);
 }
 
 TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag, tag)) {}

@@ -11,4 +11,9 @@ void SavedTensor::throw_changed() const {
                  "before the change");
 }
 
+void SavedTensor::move_away() const {
+  tensor_ = copied_from_gradient(tensor_);
+  stamp_ = tensor_.impl().value_stamp();
+}
+
 }  // namespace lockstep::autograd

@@ -1,7 +1,10 @@
 #include "lockstep/autograd/op_call.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -154,6 +157,87 @@ TEST(OpCall, ComputesGradientsInTheDTypesOfTheForward) {
   y.backward();
   EXPECT_EQ(a.grad().to_vector<float>(), expected.to_vector<float>());
 }
+
+constexpr OpDescriptor reversed_op{.name = "reversed_gradient"};
+
+/// Gives its operand back, and a gradient of the other sign (Ganin and Lempitsky 2015).
+Tensor reversed_gradient(const Tensor& x, const Tensor& other) {
+  const OpCall call(reversed_op, x, other);
+  if (!call.recording()) return x;
+  return call.record(call.dense(0), [](const Tensor& dy, InputGradients& dx) { dx.set(0, -dy); });
+}
+
+TEST(OpCall, LeavesAnOperandAsItIsThatTheOpGivesBack) {
+  const Tensor x = leaf({2}), none = Tensor();
+  const Tensor y = reversed_gradient(x, none);
+  EXPECT_TRUE(x.is_leaf());
+  EXPECT_FALSE(y.is_leaf());
+  EXPECT_EQ(y.data_ptr(), x.data_ptr());
+  sum(y * 3.0).backward();
+  EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(-3.0F, -3.0F));
+
+  const Tensor z = leaf({2});
+  const Tensor computed = z * 2.0;
+  const Tensor before = sum(computed * 5.0);
+  const Tensor reversed = sum(reversed_gradient(computed, none));
+  (before + reversed + sum(computed * 100.0)).backward();
+  EXPECT_THAT(z.grad().to_vector<float>(), ElementsAre(208.0F, 208.0F));
+}
+
+TEST(OpCall, LeavesAnOperandWithoutGradientAsItIsThatTheOpGivesBack) {
+  const Tensor plain = ones({2}), x = leaf({2});
+  const Tensor y = reversed_gradient(plain, x);
+  EXPECT_TRUE(y.requires_grad());
+  EXPECT_FALSE(plain.requires_grad());
+  EXPECT_TRUE(plain.is_leaf());
+}
+
+TEST(OpCall, LeavesOperandsAsTheyAreThatAnOpWithSeveralResultsGivesBack) {
+  constexpr static OpDescriptor twice_op{.name = "twice"};
+  const Tensor x = leaf({2});
+  const OpCall call(twice_op, x);
+  std::array<Tensor, 2> both{x, x};
+  call.record_outputs(both, [](std::span<const Tensor> dy, InputGradients& dx) {
+    dx.set(0, dy[0] * 2.0 + dy[1] * 3.0);
+  });
+  EXPECT_TRUE(x.is_leaf());
+  EXPECT_FALSE(both[0].is_same(both[1]));
+  sum(both[0] + both[1] * 10.0).backward();
+  EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(32.0F, 32.0F));
+}
+
+/// Runs the backward of an op of one operand; it is what `set` makes of it.
+template <class Set>
+std::string message_of_backward(Set set) {
+  constexpr static OpDescriptor custom_op{.name = "custom"};
+  const Tensor x = leaf({2});
+  const OpCall call(custom_op, x);
+  const Tensor y = call.record(no_grad([&] { return x * 1.0; }), set);
+  return message_of([&] { sum(y).backward(); });
+}
+
+TEST(OpCall, NamesAnOperandThatAnOpDoesNotHaveAndAGradientSetTwice) {
+  EXPECT_THAT(message_of_backward([](const Tensor& dy, InputGradients& dx) { dx.set(1, dy); }),
+              HasSubstr("backward of custom: there is no operand 1, the op has 1"));
+  EXPECT_THAT(message_of_backward([](const Tensor& dy, InputGradients& dx) {
+                dx.write(7, dy.shape(), dy.options(), [](const Tensor&, bool) {});
+              }),
+              HasSubstr("backward of custom: there is no operand 7, the op has 1"));
+  EXPECT_THAT(message_of_backward([](const Tensor& dy, InputGradients& dx) {
+                dx.set(0, dy);
+                dx.set(0, dy);
+              }),
+              HasSubstr("backward of custom: the gradient of operand 0 was handed over twice"));
+}
+
+// They would be gone before the call uses them.
+static_assert(std::is_constructible_v<OpCall<2>, const OpDescriptor&, const Tensor&, Tensor&>);
+static_assert(!std::is_constructible_v<OpCall<1>, const OpDescriptor&, Tensor>);
+static_assert(!std::is_constructible_v<OpCall<2>, const OpDescriptor&, const Tensor&, Tensor>);
+static_assert(!std::is_constructible_v<OpCall<2>, const OpDescriptor&, Tensor&, const Tensor>);
+static_assert(std::is_constructible_v<OpListCall, const OpDescriptor&, const std::vector<Tensor>&>);
+static_assert(std::is_constructible_v<OpListCall, const OpDescriptor&, std::span<const Tensor>>);
+static_assert(!std::is_constructible_v<OpListCall, const OpDescriptor&, std::vector<Tensor>>);
 
 struct RecordedRanges final : TraceSink {
   void begin(std::string_view name, TracePhase phase) noexcept override {

@@ -173,6 +173,40 @@ TEST(TensorHook, LeavesNothingOfABackwardThatFailed) {
   EXPECT_EQ(x.grad().item(), 5.0);
 }
 
+TEST(TensorHook, SeesNothingOfABackwardInWhichItsLeafWasFrozen) {
+  Tensor x = leaf({1.0});
+  x.register_hook([](const Tensor& gradient) { return gradient * 100.0; });
+  const Tensor early = x * 2.0, late = x * 5.0;
+  early.register_hook([&](const Tensor&) { x.set_requires_grad(false); });
+  sum(early + late).backward();
+  x.set_requires_grad();
+  EXPECT_FALSE(x.grad().defined());
+  sum(x * 1.0).backward();
+  EXPECT_EQ(x.grad().item(), 100.0);
+}
+
+TEST(TensorHook, SeesABackwardInsideAnotherByItself) {
+  for (const bool fails : {false, true}) {
+    const Tensor x = leaf({1.0});
+    std::vector<double> seen;
+    x.register_hook([&](const Tensor& gradient) { seen.push_back(gradient.item()); });
+    const Tensor late = x * 5.0, early = x * 2.0;  // the latest op runs backward first
+    late.register_hook([&](const Tensor&) {
+      const GradModeGuard recording(true);
+      const Tensor last = x * 7.0, failing = x * 3.0, first = x * 11.0;
+      failing.register_hook([&](const Tensor&) {
+        if (fails) LOCKSTEP_THROW(InvalidArgument, "not now");
+      });
+      const Tensor inner = sum(last + failing + first);
+      if (!fails) return inner.backward();
+      EXPECT_THROW(inner.backward(), InvalidArgument);
+    });
+    sum(late + early).backward();
+    EXPECT_EQ(seen, fails ? std::vector<double>{7.0} : (std::vector<double>{21.0, 7.0}));
+    EXPECT_EQ(x.grad().item(), fails ? 7.0 : 28.0);
+  }
+}
+
 TEST(TensorHook, KeepsNothingAliveByItself) {
   const std::size_t before = test::live_bytes();
   {

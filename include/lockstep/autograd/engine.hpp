@@ -21,13 +21,14 @@ class Engine;
 class InputGradients {
  public:
   /// True if operand `i` needs a gradient.
-  bool wanted(std::size_t i) const { return static_cast<bool>(edges_[i].node); }
+  /// @throws InvalidArgument, as all others here, if the op has no operand `i`.
+  bool wanted(std::size_t i) const { return static_cast<bool>(edge(i).node); }
   /// The dtype in which operand `i` was given: mixed precision may have run the op in another. An
   /// op whose kernels can write the gradient in it passes it to `write` and saves a conversion.
-  DType operand_dtype(std::size_t i) const { return edges_[i].dtype; }
+  DType operand_dtype(std::size_t i) const { return edge(i).dtype; }
 
   /// Hands over the gradient of operand `i`, converted to the operand's dtype; ignored if it is not
-  /// wanted or undefined.
+  /// wanted or undefined. @throws InvalidArgument for a second gradient of one operand.
   void set(std::size_t i, Tensor gradient);
 
   /// Lets `write(out, accumulate)` produce the gradient of operand `i` in place: into the leaf's
@@ -78,6 +79,13 @@ class InputGradients {
 
  private:
   friend class Engine;
+  const Edge& edge(std::size_t i) const {
+    if (i >= edges_.size()) [[unlikely]]
+      throw_no_operand(i);
+    return edges_[i];
+  }
+  [[noreturn]] void throw_no_operand(std::size_t i) const;
+  void check_first(std::size_t i) const;
   static Tensor fresh(const Shape& shape, TensorOptions options);
   InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
@@ -126,6 +134,7 @@ class Engine {
     Node* node;
     std::uint64_t run;
     std::uint32_t waiting;
+    Tensor collected;  // of a leaf
   };
 
   explicit Engine(bool retain_graph);

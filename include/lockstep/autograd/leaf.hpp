@@ -108,8 +108,10 @@ class LeafNode final : public Node {
   void commit(const Tensor& written);
   /// Fires the hooks, then tells the sink.
   void finish();
-  /// Forgets what a backward that failed has contributed but not added.
-  void drop_collected() noexcept { collected_ = Tensor(); }
+  /// Exchanges what a backward has contributed but not added, for the hooks of the tensor.
+  Tensor exchange_collected(Tensor other) noexcept {
+    return std::exchange(collected_, std::move(other));
+  }
 
   std::span<Edge> edges() noexcept override { return {}; }
   std::span<Tensor> gradients() noexcept override { return {}; }
@@ -127,6 +129,7 @@ class LeafNode final : public Node {
   bool collects() const noexcept;
   void collect(Tensor contribution);
   void add(Tensor contribution);
+  void hold(Tensor gradient) noexcept;
 
   Shape shape_;
   TensorOptions options_;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstddef>
+#include <ranges>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,6 +77,10 @@ class OpCall {
     detail::check_operands(op, operands_);
     recording_ = thread_modes.grad && (operands.requires_grad() || ...);
   }
+  /// The call keeps references: a temporary would be gone before it uses it.
+  template <class... Operands>
+  requires(std::is_rvalue_reference_v<Operands&&> || ...)  //
+      explicit OpCall(const OpDescriptor& op, Operands&&... operands) = delete;
   OpCall(const OpCall&) = delete;
   OpCall& operator=(const OpCall&) = delete;
 
@@ -90,22 +96,34 @@ class OpCall {
   /// True if the result must be recorded.
   bool recording() const noexcept { return recording_; }
 
-  /// Records the result.
+  /// Records the result. One that is an operand, or was recorded before, stays what it is: the
+  /// recorded one then is an alias of it.
   /// @param backward called with (gradient of the result, InputGradients of the operands). What it
   /// sets in another dtype than the operand was given in is converted.
   template <class Backward>
   Tensor record(Tensor output, Backward&& backward) const {
-    return detail::attach(op_.name, std::move(output), std::forward<Backward>(backward), edges());
+    return detail::attach(op_.name, own(std::move(output)), std::forward<Backward>(backward),
+                          edges());
   }
   /// Records several results.
   /// @param backward called with (span of the results' gradients, undefined where none came,
   /// InputGradients of the operands).
   template <class Backward>
   void record_outputs(std::span<Tensor> outputs, Backward&& backward) const {
+    for (Tensor& output : outputs) output = own(std::move(output));
     detail::attach_outputs(op_.name, outputs, std::forward<Backward>(backward), edges());
   }
 
  private:
+  /// The output, or an alias of it if it is an operand.
+  Tensor own(Tensor output) const {
+    bool is_operand = false;
+    for (std::size_t i = 0; i < N; ++i)
+      is_operand |= output.is_same(*given_[i]) || output.is_same(*operands_[i]);
+    if (is_operand) [[unlikely]]
+      return output.detach();
+    return output;
+  }
   std::array<Edge, N> edges() const {
     return [this]<std::size_t... I>(std::index_sequence<I...>) {
       return std::array<Edge, N>{edge_to(*given_[I])...};
@@ -129,6 +147,11 @@ class OpListCall {
  public:
   /// As OpCall. @throws as OpCall; InvalidArgument for an empty list.
   OpListCall(const OpDescriptor& op, std::span<const Tensor> operands);
+  /// Refuses a list that would be gone before the call uses it.
+  template <std::ranges::range List>
+  requires(!std::ranges::borrowed_range<List>)  //
+      OpListCall(const OpDescriptor& op, List&& operands)
+  = delete;
   OpListCall(const OpListCall&) = delete;
   OpListCall& operator=(const OpListCall&) = delete;
 
@@ -143,7 +166,11 @@ class OpListCall {
   Tensor record(Tensor output, Backward&& backward) const {
     std::vector<Edge> edges;
     edges.reserve(given_.size());
-    for (const Tensor& operand : given_) edges.push_back(edge_to(operand));
+    for (const Tensor& operand : given_) {
+      edges.push_back(edge_to(operand));
+      if (output.is_same(operand)) [[unlikely]]
+        output = output.detach();
+    }
     return detail::attach(op_.name, std::move(output), std::forward<Backward>(backward),
                           std::move(edges));
   }

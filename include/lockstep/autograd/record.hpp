@@ -65,10 +65,19 @@ class OpNode final : public Node {
   Slots gradients_;
 };
 
+/// The tensor, or an alias of it if it has a place in the graph already: that is somebody else's,
+/// as it is where an op gives back an operand.
+inline Tensor unrecorded(Tensor output) {
+  if (output.impl().node) [[unlikely]]
+    return output.detach();
+  return output;
+}
+
 /// Records an op with one output.
 template <class Backward, class Edges>
 Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges&& edges) {
   using Op = OpNode<std::decay_t<Backward>, Edges, std::array<Tensor, 1>>;
+  output = unrecorded(std::move(output));
   output.impl().node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges));
   return output;
 }
@@ -81,6 +90,7 @@ void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&&
   const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges),
                                        std::vector<Tensor>(outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i] = unrecorded(std::move(outputs[i]));
     outputs[i].impl().node = node;
     outputs[i].impl().output_index = static_cast<std::uint32_t>(i);
   }

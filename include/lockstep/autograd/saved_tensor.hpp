@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lockstep/autograd/gradient_memory.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -23,19 +24,24 @@ class SavedTensor {
   /// result would keep itself alive.
   static SavedTensor of_result(const Tensor& result) { return SavedTensor(result.detach()); }
 
-  /// The tensor. @throws InvalidArgument, naming the op whose backward runs, if it was changed in
-  /// place since it was saved.
+  /// The tensor, for the backward that runs: a copy if it lies where that writes gradients.
+  /// @throws InvalidArgument, naming the op whose backward runs, if it was changed in place since
+  /// it was saved.
   const Tensor& get() const {
-    if (tensor_.defined() && tensor_.impl().value_stamp() != stamp_) [[unlikely]]
+    if (!tensor_.defined()) return tensor_;
+    if (tensor_.impl().value_stamp() != stamp_) [[unlikely]]
       throw_changed();
+    if (tensor_.impl().storage->holds_gradient()) [[unlikely]]
+      move_away();
     return tensor_;
   }
 
  private:
   [[noreturn]] void throw_changed() const;
+  void move_away() const;
 
-  Tensor tensor_;
-  std::uint64_t stamp_ = 0;
+  mutable Tensor tensor_;
+  mutable std::uint64_t stamp_ = 0;
 };
 
 }  // namespace lockstep::autograd

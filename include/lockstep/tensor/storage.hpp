@@ -39,6 +39,11 @@ class Storage final : public RefCounted, public SlabAllocated {
   std::uint32_t version() const noexcept { return version_; }
   /// Notes a write.
   void bump_version() noexcept { ++version_; }
+  /// True if the memory holds, or has held, the gradient of a leaf: a backward writes there while
+  /// it runs.
+  bool holds_gradient() const noexcept { return holds_gradient_; }
+  /// Notes that the memory holds the gradient of a leaf.
+  void set_holds_gradient() noexcept { holds_gradient_ = true; }
   /// Declares a use on a stream other than the one the memory was allocated on; for pinned memory:
   /// on any stream.
   void record_stream(StreamRef stream);
@@ -51,6 +56,7 @@ class Storage final : public RefCounted, public SlabAllocated {
   std::size_t bytes_ = 0;
   Device device_;
   bool pinned_ = false;
+  bool holds_gradient_ = false;
   std::uint32_t version_ = 0;
   Allocator* allocator_ = nullptr;
   MemoryBlock* block_ = nullptr;
