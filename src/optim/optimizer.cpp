@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <string>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -66,19 +67,21 @@ void Optimizer::check_not_empty() const {
   LOCKSTEP_CHECK(!states_.empty(), InvalidArgument, "an optimizer was given no parameters");
 }
 
-/// Whoever reduces the gradients compares it between the ranks: learning rates each time, all
-/// options the first time.
+/// Whoever reduces the gradients compares it between the ranks: all options the first time, then
+/// learning rates and a hash of the others, which may be loaded at any time.
 std::string Optimizer::describe_next_update() const {
-  std::string text = "update " + std::to_string(updates_ + 1) + " with";
+  std::string text = "update " + std::to_string(updates_ + 1) + " with", others;
   for (std::size_t group = 0; group < group_count(); ++group) {
-    const NamedOptions all = updates_ == 0 ? named_options(group) : NamedOptions{{"lr", lr(group)}};
-    for (const auto& [name, value] : all) {
+    for (const auto& [name, value] : named_options(group)) {
       char digits[32];
       const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-      text.append(" ").append(name).append(" ").append(digits, end);
+      std::string& told = updates_ == 0 || name == "lr" ? text : others;
+      told.append(" ").append(name).append(" ").append(digits, end);
     }
   }
-  return text;
+  if (others.empty()) return text;
+  return text + " (options #" + std::to_string(std::hash<std::string>{}(others) % 1'000'000'000) +
+         ")";
 }
 
 void Optimizer::step() {

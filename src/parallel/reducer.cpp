@@ -82,6 +82,16 @@ Reducer::~Reducer() {
     }
   }
   give_back();
+  try {
+    if (forwards_ > 0)
+      autograd::close_graph_tag(
+          reduce_tag_,
+          "backward goes through a forward of a DistributedDataParallel that has ended, so that "
+          "nothing would average its gradients over the ranks; keep the wrapper until the "
+          "backwards of its forwards are done");
+  } catch (...) {
+    // No host memory is left: whoever needs some next says so.
+  }
 }
 
 void Reducer::give_back() noexcept {
@@ -110,9 +120,7 @@ void Reducer::on_taken(std::size_t index) noexcept {
   if (taken_.empty()) taken_ = parameters_[index].first;
 }
 
-void Reducer::on_update(std::size_t, std::string_view how) {
-  if (last_update_ != how) last_update_ = how;
-}
+void Reducer::on_update(std::size_t index, std::string_view how) { updates_.note(index, how); }
 
 void Reducer::check_usable() const {
   LOCKSTEP_CHECK(
@@ -195,11 +203,10 @@ void Reducer::launch(std::size_t number) {
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   recorder_.launch(bucket.label, bucket.array.nbytes());
-  const bool tells_update = number == 0 && !last_update_.empty();
+  const std::string updates = number == 0 ? updates_.take() : std::string();
   bucket.work = options_.reduction->start(
       *group_, bucket.array, bucket.averages,
-      {.label =
-           tells_update ? detail::concat("after ", last_update_, ": ", bucket.label) : bucket.label,
+      {.label = updates.empty() ? bucket.label : detail::concat(updates, ": ", bucket.label),
        .id = id_of(number)});
   recorder_.launched(bucket.work);
 }

@@ -129,6 +129,72 @@ TEST(OneRankAlone, ThatLeavesOutAnUpdateIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("after update 2")));
 }
 
+/// Trains with two optimizers, one for the first four parameters and one for the others.
+template <class Update>
+std::vector<std::string> train_with_two(Update update) {
+  return messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const auto all = replica.parameters();
+    optim::AdamW first(std::vector(all.begin(), all.begin() + 4), {.lr = 0.25});
+    optim::AdamW second(std::vector(all.begin() + 4, all.end()), {.lr = 0.125});
+    for (int step = 1; step <= 4; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      update(first, second, group.rank(), step);
+      first.step();
+      second.step();
+    }
+  });
+}
+
+TEST(OneRankAlone, WithAnotherLearningRateInAnyOptimizerIsRefusedOnEveryRank) {
+  const auto messages = train_with_two([](auto& first, auto&, int rank, int step) {
+    if (rank == 1 && step == 2) first.set_lr(0.5);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("update 2 with lr 0.25"), HasSubstr("update 2 with lr 0.5")));
+}
+
+TEST(OneRankAlone, WhoseOneOptimizerIsLeftOutIsRefusedOnEveryRank) {
+  const auto messages = train_with_two([](auto& first, auto&, int rank, int step) {
+    if (rank == 1 && step == 2) first.zero_grad();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("update 2 with lr 0.125"));
+}
+
+TEST(OneRankAlone, WhoseOptimizerHasFewerParametersIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    auto parameters = replica.named_parameters();
+    if (group.rank() == 1) parameters.pop_back();
+    optim::AdamW optimizer(parameters, {.lr = 0.25});
+    for (int step = 1; step <= 2; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("parameters 0-7 after"), HasSubstr("parameters 0-6 after")));
+}
+
+TEST(OneRankAlone, WhichLoadsOtherOptionsLaterIsRefusedOnEveryRank) {
+  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 1 && step == 2) {
+      NamedTensors state = optimizer.state_dict();
+      for (auto& [name, value] : state)
+        if (name == "groups.0.beta1") value = full({}, 0.5, {.dtype = DType::f64});
+      optimizer.load_state_dict(state);
+    }
+    optimizer.step();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("update 2 with lr 0.25 (options #"));
+}
+
 // The buckets that have left must not keep the others waiting while this rank goes on.
 TEST(OneRankAlone, WhoseHookThrowsEndsTheOthersAtOnce) {
   std::promise<void> other_failed;
@@ -174,6 +240,39 @@ TEST(OneRankAlone, IsToldThatItsBackwardFailedWhenItGoesOn) {
                                 HasSubstr("wrap the model again"));
                   },
                   {.timeout = 10s});
+}
+
+TEST(Wrapper, ThatEndedRefusesTheBackwardsOfItsForwardsOnEveryRank) {
+  comm::run_ranks(2,
+                  [](Communicator& group) {
+                    const auto net = make_net(1);
+                    auto replica = std::make_unique<Replica>(net, share(group));
+                    const Batch batch = Batch::of_step(0);
+                    const Tensor loss = loss_of((*replica)(batch.x), batch);
+                    replica.reset();
+                    EXPECT_THAT(message_of([&] { loss.backward(); }),
+                                HasSubstr("DistributedDataParallel that has ended"));
+                    for (const Tensor& parameter : net->parameters())
+                      EXPECT_FALSE(parameter.grad().defined());
+                    loss_of(net->forward(batch.x), batch).backward();  // no wrapper's affair
+                    EXPECT_TRUE(net->parameters()[0].grad().defined());
+                  },
+                  {.timeout = 10s});
+}
+
+TEST(Wrapper, ThatEndedLeavesWhatWasToBeAddedUpOnOneRank) {
+  comm::run_ranks(1, [](Communicator& group) {
+    const auto net = make_net(1);
+    const Batch batch = Batch::of_step(0);
+    Tensor loss;
+    {
+      Replica replica(net, share(group));
+      const auto local = replica.no_sync();
+      loss = loss_of(replica(batch.x), batch);
+    }
+    loss.backward();
+    EXPECT_TRUE(net->parameters()[0].grad().defined());
+  });
 }
 
 TEST(Wrapper, MayEndInsideTheBackwardThatItReduces) {

@@ -13,6 +13,7 @@
 #include "lockstep/parallel/bucket_plan.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/parallel/trace_recorder.hpp"
+#include "lockstep/parallel/update_log.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -47,8 +48,11 @@ struct ReducerOptions {
 /// backward is refused on all ranks rather than paired with the others' last one. Steps are the
 /// forwards recorded to be reduced.
 ///
-/// The first collective of a step also carries what the optimizer said of its last update: its
-/// number and learning rates, and after the first all options, must be the same on all ranks.
+/// The first collective of a step also carries what optimizers said of their updates since the step
+/// before: which parameters, and which update it is, with which learning rates and options, must be
+/// the same on all ranks. What comes after the last step of a job is compared by nobody.
+///
+/// A backward through a forward whose reducer has ended is refused, unless it was to accumulate.
 ///
 /// A leaf has one sink. A reducer whose leaf is taken by another is superseded: it gives the rest
 /// back when it ends, and until then refuses to record a forward or to reduce.
@@ -138,7 +142,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<std::size_t> bucket_of_;
   std::vector<Tensor> gradients_;  // each parameter's place in its bucket
 
-  std::string last_update_;      // what an optimizer said of the last one
+  UpdateLog updates_;            // of all optimizers
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more

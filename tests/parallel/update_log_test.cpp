@@ -1,0 +1,32 @@
+#include "lockstep/parallel/update_log.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::parallel {
+namespace {
+
+TEST(UpdateLog, TellsOfEachUpdateAndItsParameters) {
+  UpdateLog log;
+  EXPECT_EQ(log.take(), "");
+  for (const std::size_t parameter : {0, 1, 2, 5}) log.note(parameter, "update 1 with lr 0.1");
+  for (const std::size_t parameter : {3, 4}) log.note(parameter, "update 1 with lr 0.2");
+  const std::string both =
+      "parameters 0-2 5 after update 1 with lr 0.1, 3-4 after update 1 with lr 0.2";
+  EXPECT_EQ(log.take(), both);
+  EXPECT_EQ(log.take(), both);
+  log.note(0, "update 2 with lr 0.1");
+  EXPECT_EQ(log.take(), "parameters 0 after update 2 with lr 0.1");
+}
+
+TEST(UpdateLog, StaysShortHoweverManyUpdatesThereAre) {
+  UpdateLog one, other;
+  for (int i = 0; i < 10000; ++i) {
+    one.note(0, "update " + std::to_string(i));
+    other.note(0, "update " + std::to_string(i == 5 ? -1 : i));
+  }
+  EXPECT_LT(one.take().size(), 10000u);
+  EXPECT_NE(one.take(), other.take());
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
