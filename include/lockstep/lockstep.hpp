@@ -76,6 +76,7 @@
 #include "lockstep/parallel/mesh.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/parallel/trace.hpp"
+#include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "lockstep/runtime/stream.hpp"

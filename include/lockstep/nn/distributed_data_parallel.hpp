@@ -70,6 +70,10 @@ class ReplicatedModule {
 /// names to the other ranks: a rank that leaves one out, or makes one more, is refused on all. So
 /// evaluate under a NoGradGuard, or on all ranks.
 ///
+/// A parameter's gradient is a view of a bucket, as with PyTorch's gradient_as_bucket_view = true:
+/// a handle of it that is kept over zero_grad() sees the next backward's values. clone() what must
+/// stay. A backward through a forward of a wrapper that has ended is refused.
+///
 /// Wrapping a module again supersedes the wrapper that it has: the new one takes the gradients
 /// over, and the former throws when it is called.
 ///

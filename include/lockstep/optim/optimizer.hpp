@@ -38,7 +38,8 @@ struct ParameterState {
 /// what is remembered of them. Work is queued on the current stream of the parameters' device.
 ///
 /// A module may be moved or converted between steps: state follows its parameters. Values written
-/// to parameters between steps (a loaded checkpoint) are taken over by their master copies.
+/// to parameters between steps (a loaded checkpoint) are taken over by their master copies; those
+/// that a collective wrote, too, if it was given parallel::writable_buffer(parameter).
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
