@@ -102,27 +102,25 @@ class OpCall {
   /// sets in another dtype than the operand was given in is converted.
   template <class Backward>
   Tensor record(Tensor output, Backward&& backward) const {
-    return detail::attach(op_.name, own(std::move(output)), std::forward<Backward>(backward),
-                          edges());
+    detail::make_recordable(output, is_operand(output));
+    return detail::attach(op_.name, std::move(output), std::forward<Backward>(backward),
+                          [this] { return edges(); });
   }
   /// Records several results.
   /// @param backward called with (span of the results' gradients, undefined where none came,
   /// InputGradients of the operands).
   template <class Backward>
   void record_outputs(std::span<Tensor> outputs, Backward&& backward) const {
-    for (Tensor& output : outputs) output = own(std::move(output));
-    detail::attach_outputs(op_.name, outputs, std::forward<Backward>(backward), edges());
+    for (Tensor& output : outputs) detail::make_recordable(output, is_operand(output));
+    detail::attach_outputs(op_.name, outputs, std::forward<Backward>(backward),
+                           [this] { return edges(); });
   }
 
  private:
-  /// The output, or an alias of it if it is an operand.
-  Tensor own(Tensor output) const {
-    bool is_operand = false;
-    for (std::size_t i = 0; i < N; ++i)
-      is_operand |= output.is_same(*given_[i]) || output.is_same(*operands_[i]);
-    if (is_operand) [[unlikely]]
-      return output.detach();
-    return output;
+  bool is_operand(const Tensor& output) const noexcept {
+    bool result = false;
+    for (const Tensor* operand : given_) result |= output.is_same(*operand);
+    return result;
   }
   std::array<Edge, N> edges() const {
     return [this]<std::size_t... I>(std::index_sequence<I...>) {
@@ -164,15 +162,13 @@ class OpListCall {
   /// Records the result, as OpCall::record.
   template <class Backward>
   Tensor record(Tensor output, Backward&& backward) const {
-    std::vector<Edge> edges;
-    edges.reserve(given_.size());
-    for (const Tensor& operand : given_) {
-      edges.push_back(edge_to(operand));
-      if (output.is_same(operand)) [[unlikely]]
-        output = output.detach();
-    }
-    return detail::attach(op_.name, std::move(output), std::forward<Backward>(backward),
-                          std::move(edges));
+    for (const Tensor& operand : given_) detail::make_recordable(output, output.is_same(operand));
+    return detail::attach(op_.name, std::move(output), std::forward<Backward>(backward), [this] {
+      std::vector<Edge> edges;
+      edges.reserve(given_.size());
+      for (const Tensor& operand : given_) edges.push_back(edge_to(operand));
+      return edges;
+    });
   }
 
  private:

@@ -41,11 +41,12 @@ namespace detail {
 template <class Backward, class Edges, class Slots>
 class OpNode final : public Node {
  public:
-  template <class Function>
-  OpNode(std::string_view name, Function&& backward, Edges&& edges, Slots&& slots = {})
+  /// @param make_edges called for the edges, so that they are made where they stay
+  template <class Function, class MakeEdges>
+  OpNode(std::string_view name, Function&& backward, MakeEdges&& make_edges, Slots&& slots = {})
       : Node(name),
         backward_(std::forward<Function>(backward)),
-        edges_(std::move(edges)),
+        edges_(make_edges()),
         gradients_(std::move(slots)) {}
 
   std::span<Edge> edges() noexcept override { return edges_; }
@@ -65,32 +66,31 @@ class OpNode final : public Node {
   Slots gradients_;
 };
 
-/// The tensor, or an alias of it if it has a place in the graph already: that is somebody else's,
-/// as it is where an op gives back an operand.
-inline Tensor unrecorded(Tensor output) {
-  if (output.impl().node) [[unlikely]]
-    return output.detach();
-  return output;
+/// Makes an output that has a place in the graph, or is an operand, an alias of itself: that place
+/// is somebody else's.
+inline void make_recordable(Tensor& output, bool is_operand) {
+  if (output.impl().node || is_operand) [[unlikely]]
+    output = output.detach();
 }
 
 /// Records an op with one output.
-template <class Backward, class Edges>
-Tensor attach(std::string_view name, Tensor output, Backward&& backward, Edges&& edges) {
-  using Op = OpNode<std::decay_t<Backward>, Edges, std::array<Tensor, 1>>;
-  output = unrecorded(std::move(output));
-  output.impl().node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges));
+template <class Backward, class MakeEdges>
+Tensor attach(std::string_view name, Tensor output, Backward&& backward,
+              const MakeEdges& make_edges) {
+  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::array<Tensor, 1>>;
+  output.impl().node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges);
   return output;
 }
 
 /// The same for several outputs.
-template <class Backward, class Edges>
+template <class Backward, class MakeEdges>
 void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&& backward,
-                    Edges&& edges) {
-  using Op = OpNode<std::decay_t<Backward>, Edges, std::vector<Tensor>>;
-  const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), std::move(edges),
+                    const MakeEdges& make_edges) {
+  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::vector<Tensor>>;
+  const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges,
                                        std::vector<Tensor>(outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i] = unrecorded(std::move(outputs[i]));
+    make_recordable(outputs[i], false);
     outputs[i].impl().node = node;
     outputs[i].impl().output_index = static_cast<std::uint32_t>(i);
   }
