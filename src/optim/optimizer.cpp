@@ -68,9 +68,12 @@ void Optimizer::check_not_empty() const {
 }
 
 /// Whoever reduces the gradients compares it between the ranks: all options the first time, then
-/// learning rates and a hash of the others, which may be loaded at any time.
+/// learning rates and a hash of the others, which may be loaded at any time; and how often a state
+/// was loaded, since one that a single rank has loaded would part it from the others.
 std::string Optimizer::describe_next_update() const {
-  std::string text = "update " + std::to_string(updates_ + 1) + " with", others;
+  std::string text = "update " + std::to_string(updates_ + 1), others;
+  if (loads_ > 0) text += " after " + std::to_string(loads_) + " load_state_dict";
+  text += " with";
   for (std::size_t group = 0; group < group_count(); ++group) {
     for (const auto& [name, value] : named_options(group)) {
       char digits[32];

@@ -183,16 +183,26 @@ TEST(OneRankAlone, WhoseOptimizerHasFewerParametersIsRefusedOnEveryRank) {
 
 TEST(OneRankAlone, WhichLoadsOtherOptionsLaterIsRefusedOnEveryRank) {
   const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 1 && step == 2) {
+    if (step == 2) {
       NamedTensors state = optimizer.state_dict();
       for (auto& [name, value] : state)
-        if (name == "groups.0.beta1") value = full({}, 0.5, {.dtype = DType::f64});
+        if (rank == 1 && name == "groups.0.beta1") value = full({}, 0.5, {.dtype = DType::f64});
       optimizer.load_state_dict(state);
     }
     optimizer.step();
   });
   for (const std::string& message : messages)
-    EXPECT_THAT(message, HasSubstr("update 2 with lr 0.25 (options #"));
+    EXPECT_THAT(message, HasSubstr("update 2 after 1 load_state_dict with lr 0.25 (options #"));
+}
+
+TEST(OneRankAlone, WhichLoadsAnOptimizersStateIsRefusedOnEveryRank) {
+  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 0 && step == 2) optimizer.load_state_dict(optimizer.state_dict());
+    optimizer.step();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("update 2 after 1 load_state_dict with lr 0.25"),
+                               HasSubstr("update 2 with lr 0.25")));
 }
 
 // The buckets that have left must not keep the others waiting while this rank goes on.

@@ -121,6 +121,7 @@ class Optimizer {
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;  // of each group
   std::uint64_t updates_ = 0;    // since it was made
+  std::uint64_t loads_ = 0;      // states loaded since then
   // Learning rates in the memory of each device that has parameters, and what they were last set
   // to.
   struct DeviceRates {
