@@ -67,6 +67,7 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
   if (gradient_.defined()) {
     Tensor memory = memory_of(sink, key);
     if (memory.data_ptr() != gradient_.data_ptr()) memory.copy_(gradient_);
+    gradient_.record_stream(current_stream(gradient_.device()));  // may be another's memory
     hold(std::move(memory));
   }
   GradientSink* const former = std::exchange(sink_, &sink);
@@ -77,7 +78,9 @@ void LeafNode::set_sink(GradientSink& sink, std::size_t key) {
 void LeafNode::release_sink(const GradientSink& sink) {
   if (sink_ != &sink) return;
   sink_ = nullptr;
-  if (gradient_.defined()) hold(gradient_.clone());
+  if (!gradient_.defined()) return;
+  gradient_.record_stream(current_stream(gradient_.device()));  // the sink may free it
+  hold(gradient_.clone());
 }
 
 void LeafNode::follow(const Tensor& value) {

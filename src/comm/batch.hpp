@@ -19,6 +19,9 @@ class BatchWork final : public WorkState {
   bool is_completed() const override { return work_ && work_->is_completed(); }
   std::exception_ptr exception() const override { return work_ ? work_->exception() : nullptr; }
   std::optional<WorkTimes> times() const override { return work_ ? work_->times() : std::nullopt; }
+  void release_memory() noexcept override {
+    if (work_) work_->release_memory();
+  }
 
  private:
   const Work& started() const;

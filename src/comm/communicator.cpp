@@ -33,7 +33,10 @@ Work Communicator::start(Operation operation, const CollectiveOptions& options) 
   operation.label = options.label;
   operation.id = options.id;
   operation.timeout = options.timeout.value_or(backend_->options().timeout);
-  if (batch_) return batch_->add(std::move(operation));
+  if (batch_) {
+    operation.stream = current_stream(device());
+    return batch_->add(std::move(operation));
+  }
   return backend_->submit({&operation, 1});
 }
 

@@ -9,6 +9,7 @@
 #include "comm/operation.hpp"
 #include "comm/split.hpp"
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 
@@ -48,6 +49,12 @@ class CommunicatorBackend {
  protected:
   CommunicatorBackend(int rank, int size, std::string name, const CommunicatorOptions& options)
       : rank_(rank), size_(size), name_(std::move(name)), options_(options) {}
+
+  /// For operations that come after the end of the session, by whoever still owns the group.
+  [[noreturn]] void refuse_after_leaving() const {
+    LOCKSTEP_THROW(InvalidArgument, "rank ", rank_, " has left ", name_,
+                   ": the Session has ended; what uses a group must end before it");
+  }
 
  private:
   const int rank_, size_;

@@ -1,24 +1,36 @@
 #include "comm/group_registry.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
 namespace lockstep::comm {
 namespace {
 
-// News on the wire: "RANK COLLECTIVES KEY".
-std::string to_news(const std::string& key, const Departure& departure) {
-  return std::to_string(departure.rank) + ' ' + std::to_string(departure.collectives) + ' ' + key;
+// News on the wire: "left KEY RANK COLLECTIVES" or "failed KEY REASON".
+constexpr std::string_view left = "left", failed = "failed";
+
+// Takes the first word away.
+std::string_view next_word(std::string_view& text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
 }
 
-bool parse_news(std::string_view news, std::string& key, Departure& departure) {
-  const char* const end = news.data() + news.size();
-  const auto rank = std::from_chars(news.data(), end, departure.rank);
-  if (rank.ec != std::errc() || rank.ptr == end) return false;
-  const auto count = std::from_chars(rank.ptr + 1, end, departure.collectives);
-  if (count.ec != std::errc() || count.ptr == end) return false;
-  key.assign(count.ptr + 1, end);
-  return true;
+template <class T>
+T number(std::string_view word) {
+  T value{};
+  std::from_chars(word.data(), word.data() + word.size(), value);
+  return value;
+}
+
+void tell(GroupMember& member, std::string_view news) {
+  const std::string_view kind = next_word(news);
+  next_word(news);  // the key
+  if (kind == failed) return member.group_failed(std::string(news));
+  const int rank = number<int>(next_word(news));
+  member.member_left({rank, number<std::uint64_t>(news)});
 }
 
 }  // namespace
@@ -28,22 +40,47 @@ void GroupRegistry::set_announcer(Announcer announcer) {
   announcer_ = std::move(announcer);
 }
 
-void GroupRegistry::announce(const std::string& key, const Departure& departure) {
+void GroupRegistry::announce(const std::string& news) {
   const std::lock_guard lock(announcer_mutex_);
-  if (announcer_) announcer_(to_news(key, departure));
+  if (announcer_) announcer_(news);
 }
 
 void GroupRegistry::receive(std::string_view news) {
-  std::string key;
-  Departure departure;
-  if (!parse_news(news, key, departure)) return;
+  std::string_view words = news;
+  const std::string_view kind = next_word(words);
+  if (kind != left && kind != failed) return;
   const std::lock_guard lock(mutex_);
-  const auto found = groups_.find(key);
+  const auto found = groups_.find(std::string(next_word(words)));
   if (found == groups_.end()) return;
-  if (found->second.handler)
-    found->second.handler(departure);
+  if (found->second.member)
+    tell(*found->second.member, news);
   else
-    found->second.early.push_back(departure);
+    found->second.early.emplace_back(news);
+}
+
+void GroupRegistry::fail_all(const std::string& reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, group] : groups_)
+    if (group.member) group.member->group_failed(reason);
+}
+
+// Without the mutex: what is under way may wait for news.
+void GroupRegistry::leave_all() noexcept {
+  std::unique_lock lock(mutex_);
+  std::vector<std::string> keys;
+  for (const auto& [key, group] : groups_) keys.push_back(key);
+  std::ranges::reverse(keys);  // a part's key begins with that of the group
+  for (const std::string& key : keys) {
+    const auto found = groups_.find(key);
+    if (found == groups_.end() || !found->second.member) continue;
+    Group& group = found->second;
+    ++group.calls;
+    lock.unlock();
+    group.member->leave();
+    lock.lock();
+    --group.calls;
+    no_call_.notify_all();
+  }
 }
 
 std::string GroupRegistry::next_key() {
@@ -62,7 +99,9 @@ GroupMembership::GroupMembership(std::shared_ptr<GroupRegistry> registry, std::s
 
 GroupMembership::~GroupMembership() {
   if (!registry_) return;
-  const std::lock_guard lock(registry_->mutex_);
+  std::unique_lock lock(registry_->mutex_);
+  GroupRegistry::Group& group = registry_->groups_[key_];
+  registry_->no_call_.wait(lock, [&] { return group.calls == 0; });
   registry_->groups_.erase(key_);
 }
 
@@ -70,16 +109,22 @@ GroupMembership GroupMembership::part(const std::string& name) const {
   return registry_ ? GroupMembership(registry_, key_ + '/' + name) : GroupMembership();
 }
 
-void GroupMembership::listen(GroupRegistry::Handler handler) {
+void GroupMembership::listen(GroupMember& member) {
   if (!registry_) return;
   const std::lock_guard lock(registry_->mutex_);
   GroupRegistry::Group& group = registry_->groups_[key_];
-  group.handler = std::move(handler);
-  for (const Departure& departure : std::exchange(group.early, {})) group.handler(departure);
+  group.member = &member;
+  for (const std::string& news : std::exchange(group.early, {})) tell(member, news);
 }
 
 void GroupMembership::leave(const Departure& own) {
-  if (registry_) registry_->announce(key_, own);
+  if (registry_)
+    registry_->announce(std::string(left) + ' ' + key_ + ' ' + std::to_string(own.rank) + ' ' +
+                        std::to_string(own.collectives));
+}
+
+void GroupMembership::fail(const std::string& reason) {
+  if (registry_) registry_->announce(std::string(failed) + ' ' + key_ + ' ' + reason);
 }
 
 }  // namespace lockstep::comm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,31 +18,52 @@ struct Departure {
   std::uint64_t collectives = 0;  ///< that it took part in
 };
 
-/// The groups this process is in. Carries the news of a member that left a group to the members
-/// that stay; how it travels is the announcer's business (a session's control channel, or a call
-/// where ranks are threads).
+/// This rank's end of a group, as the registry reaches it, from any thread.
+class GroupMember {
+ public:
+  /// Another member left. Must not wait.
+  virtual void member_left(const Departure& departure) = 0;
+  /// Another member ended the group, or the job failed: ends it here. Must not wait.
+  virtual void group_failed(const std::string& reason) noexcept = 0;
+  /// Lets what is under way end, tells the other members that this rank leaves, and refuses later
+  /// operations. A second call waits for the first.
+  virtual void leave() noexcept = 0;
+
+ protected:
+  ~GroupMember() = default;
+};
+
+/// The groups this process is in. Carries the news of a member that left a group, or that failed in
+/// it, to the members that stay; how they travel is the announcer's business (a session's control
+/// channel, or a call where ranks are threads).
 class GroupRegistry {
  public:
-  using Handler = std::function<void(const Departure&)>;
   using Announcer = std::function<void(const std::string& news)>;
 
-  /// Where own departures go; null for nowhere. Returns once no call of the former is under way.
+  /// Where news of this process go; null for nowhere. Returns once no call of the former is under
+  /// way.
   void set_announcer(Announcer announcer);
   /// Another process' news, as its announcer was given it. News of groups unknown here are ignored.
   void receive(std::string_view news);
+  /// Ends all groups here; the other ranks hear of it otherwise.
+  void fail_all(const std::string& reason) noexcept;
+  /// Leaves all groups, whoever still owns them; parts before the group they are of.
+  void leave_all() noexcept;
 
  private:
   friend class GroupMembership;
   struct Group {
-    Handler handler;
-    std::vector<Departure> early;  // came before the handler
+    GroupMember* member = nullptr;
+    int calls = 0;                   // of the member that are under way without the mutex
+    std::vector<std::string> early;  // news that came before the member
   };
   std::string next_key();
-  void announce(const std::string& key, const Departure& departure);
+  void announce(const std::string& news);
 
   std::mutex announcer_mutex_;
   Announcer announcer_;
-  std::mutex mutex_;  // held while a handler runs, so that none runs for a group that is gone
+  std::mutex mutex_;  // held while a member hears of news, so that none hears of it too late
+  std::condition_variable no_call_;
   std::map<std::string, Group> groups_;
   int made_ = 0;
 };
@@ -56,14 +78,17 @@ class GroupMembership {
   explicit GroupMembership(std::shared_ptr<GroupRegistry> registry);
   GroupMembership(GroupMembership&& other) noexcept = default;
   GroupMembership& operator=(GroupMembership&&) = delete;
+  /// Returns once no call of the member is under way.
   ~GroupMembership();
 
   /// Of a part of this group. @param name tells the parts apart, alike on all members.
   GroupMembership part(const std::string& name) const;
-  /// From now on the handler hears of members that leave, and of those that have left already.
-  void listen(GroupRegistry::Handler handler);
+  /// From now on the member hears of the others, and of what has happened already.
+  void listen(GroupMember& member);
   /// Tells the other members that this rank leaves.
   void leave(const Departure& own);
+  /// Tells the other members that this rank ended the group.
+  void fail(const std::string& reason);
 
  private:
   GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key);

@@ -11,6 +11,7 @@
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/core/dtype.hpp"
+#include "lockstep/runtime/stream.hpp"
 
 namespace lockstep::comm {
 
@@ -46,6 +47,8 @@ struct Operation {
   CollectiveId id = {};
   std::chrono::milliseconds timeout{};
   std::uint64_t sequence = 0;
+  /// Of one in a batch: the stream on which it was called; it begins after what that held.
+  std::optional<StreamRef> stream = std::nullopt;
 
   /// True for operations between two ranks only.
   bool is_point_to_point() const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/comm/work.hpp"
+#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/storage.hpp"
 
 namespace lockstep::parallel {
@@ -30,7 +31,17 @@ class HeldMemory {
   /// Frees what is not in use any more.
   void sweep() {
     const std::lock_guard lock(mutex_);
-    std::erase_if(kept_, [](const auto& entry) { return entry.first.is_completed(); });
+    std::erase_if(kept_, [](const auto& entry) {
+      if (!entry.first.is_completed()) return false;
+      order_release(entry.first, entry.second);
+      return true;
+    });
+  }
+
+  /// The memory goes once `work`, which has ended, is done with it, however it ended.
+  static void order_release(const comm::Work& work, const Storages& memory) {
+    work.release_memory();
+    for (const auto& storage : memory) storage->record_stream(current_stream(storage->device()));
   }
 
  private:

@@ -51,7 +51,10 @@ Tensor TensorWork::wait() {
 void TensorWork::hold_until_done() noexcept {
   if (held_.empty()) return;
   try {
-    if (!work_.is_completed()) HeldMemory::instance().keep(work_, held_);
+    if (work_.is_completed())
+      HeldMemory::order_release(work_, held_);
+    else
+      HeldMemory::instance().keep(work_, held_);
   } catch (...) {
     // The device has failed, or no host memory is left: the group tells whoever uses it next.
   }

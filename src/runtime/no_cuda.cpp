@@ -11,6 +11,10 @@ std::string cuda_device_identity(int) {
   LOCKSTEP_THROW(Unsupported, "this lockstep was built without CUDA");
 }
 
+void set_home_cuda_device(int) {
+  LOCKSTEP_THROW(Unsupported, "this lockstep was built without CUDA");
+}
+
 std::vector<Component> runtime_components() { return {}; }
 
 }  // namespace lockstep

@@ -41,6 +41,31 @@ TEST(VisitTensors, FindsThemInRangesTuplesAndStructs) {
   EXPECT_EQ(seen, (std::vector<double>{1, 2, 3}));
 }
 
+/// Lives on a GPU, and fetches there.
+struct RowsOnDevice {
+  Tensor rows;
+  std::int64_t size() const { return rows.size(0); }
+  Tensor fetch(std::span<const std::int64_t> indices) const {
+    const Tensor index =
+        from_span<std::int64_t>(indices, {static_cast<std::int64_t>(indices.size())});
+    return index_select(rows, 0, index.to(rows.device())) * 2.0;
+  }
+};
+
+// The simulated GPU reports the race if it does not.
+TEST(DeviceLoader, GpuStreamOfTheConsumerWaitsForBatchesThatWorkersMadeThere) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  const RowsOnDevice data{arange(64, {.dtype = DType::f32, .device = cuda(0)}).reshape({64, 1})};
+  synchronize(current_stream(cuda(0)));
+  const Stream stream(cuda(0));
+  const StreamGuard guard(stream);
+  DataLoader loader(data, SequentialSampler(64),
+                    {.batch_size = 8, .num_workers = 2, .device = cuda(0)});
+  double total = 0;
+  for (const Tensor& batch : loader) total += sum(batch).item();
+  EXPECT_EQ(total, 4032);
+}
+
 /// Batches without a tensor.
 struct Numbers {
   std::int64_t size() const { return 4; }

@@ -32,6 +32,8 @@ class WorkState : public RefCounted {
   virtual std::exception_ptr exception() const = 0;
   /// See Work::times.
   virtual std::optional<WorkTimes> times() const { return std::nullopt; }
+  /// See Work::release_memory.
+  virtual void release_memory() noexcept {}
 };
 
 /// An operation under way. Copies refer to the same operation. Dropping a Work does not cancel it:
@@ -59,6 +61,12 @@ class Work {
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
   /// When it ran, once it has ended well; on a GPU by the device's clock.
   std::optional<WorkTimes> times() const { return state_ ? state_->times() : std::nullopt; }
+  /// For whoever gives the operation's memory back once it has ended, without waiting for it: what
+  /// the calling thread's current stream does from here on comes after the last access. One that
+  /// failed may have a kernel on the device still.
+  void release_memory() const noexcept {
+    if (state_) state_->release_memory();
+  }
 
  private:
   IntrusivePtr<WorkState> state_;

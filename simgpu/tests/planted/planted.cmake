@@ -35,8 +35,8 @@ lockstep_simulate_kernels(planted_faults ${planted_kernels})
 target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simgpu_tests)
 
 lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
-  "ready.wait(stream_)"
-  "if (!::planted::is_planted(\"communication-ignores-backward\")) ready.wait(stream_)")
+  "order_after(current, stream_)"
+  "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after(current, stream_)")
 lockstep_plant(planted_faults src/parallel/reducer.cpp
   "bucket.work.wait()"
   "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()")

@@ -17,24 +17,30 @@ HostBackend::HostBackend(std::unique_ptr<Executor> executor, std::string name,
     : CommunicatorBackend(executor->rank(), executor->size(), std::move(name), options),
       executor_(std::move(executor)),
       membership_(std::move(membership)) {
-  if (size() == 1) return;
-  thread_ = std::thread([this] { progress(); });
-  membership_.listen([this](const Departure& departure) { member_left(departure); });
+  if (size() > 1) thread_ = std::thread([this] { progress(); });
+  membership_.listen(*this);
 }
 
-HostBackend::~HostBackend() {
-  if (!thread_.joinable()) return;
-  // While an exception unwinds, the peers may never come to what is still queued.
-  if (std::uncaught_exceptions() > 0) abort("rank " + std::to_string(rank()) + " is unwinding");
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    has_work_.store(true, std::memory_order_release);
-  }
-  wake_.notify_all();
-  drain();
-  thread_.join();
-  if (!failure_) membership_.leave({rank(), sequence_});  // of a failure the others hear by itself
+HostBackend::~HostBackend() { leave(); }
+
+void HostBackend::leave() noexcept {
+  std::call_once(left_, [this] {
+    // While an exception unwinds, the peers may never come to what is still queued.
+    if (size() > 1 && std::uncaught_exceptions() > 0)
+      abort("rank " + std::to_string(rank()) + " is unwinding");
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      has_work_.store(true, std::memory_order_release);
+    }
+    if (!thread_.joinable()) return;
+    wake_.notify_all();
+    drain();
+    thread_.join();
+    has_left_ = true;
+    if (!failure_)
+      membership_.leave({rank(), sequence_});  // of a failure the others hear by itself
+  });
 }
 
 // A late peer needs this rank's part of what nobody here waits for; one that never comes must not
@@ -60,6 +66,7 @@ Work HostBackend::submit(std::span<Operation> operations) {
   auto work = make_intrusive<HostWork>(operations);
   {
     const std::lock_guard lock(mutex_);
+    if (stopping_) refuse_after_leaving();
     work->take_numbers(sequence_);
     if (failure_) {
       work->finish(failure_);
@@ -94,6 +101,7 @@ void HostBackend::abort(const std::string& reason) noexcept {
 
 void HostBackend::end(const Failure& failure) {
   fail(failure);
+  if (has_left_) return;  // what carried the group may be gone with the session
   executor_->abort(failure.message());
 }
 

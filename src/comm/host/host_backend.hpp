@@ -19,7 +19,7 @@ namespace lockstep::comm::host {
 /// A backend on host memory, over any Executor. Operations queue up and run on a progress thread of
 /// the communicator's own, because neither MPI nor sockets move data by themselves while the caller
 /// computes. Failures, deadlines and ranks that leave are its business.
-class HostBackend final : public CommunicatorBackend {
+class HostBackend final : public CommunicatorBackend, private GroupMember {
  public:
   /// @param membership tells of members that leave the group; made before the executor.
   HostBackend(std::unique_ptr<Executor> executor, std::string name,
@@ -38,6 +38,10 @@ class HostBackend final : public CommunicatorBackend {
   using WorkPtr = IntrusivePtr<HostWork>;
   using Operations = std::span<const Operation>;
 
+  void member_left(const Departure& departure) override;
+  void group_failed(const std::string& reason) noexcept override { abort(reason); }
+  void leave() noexcept override;
+
   void progress();
   WorkPtr next();
   void execute(HostWork& work);
@@ -48,7 +52,6 @@ class HostBackend final : public CommunicatorBackend {
   void fail(const Failure& failure);
   void end(const Failure& failure);
   void drain();
-  void member_left(const Departure& departure);
   void limit_waits_for_the_gone(Operations operations);
   Failure failure_of_gone_peer(Operations operations, int peer);
   std::string context(Operations operations) const;
@@ -64,6 +67,8 @@ class HostBackend final : public CommunicatorBackend {
   Departures departures_;
   std::uint64_t sequence_ = 0;
   bool stopping_ = false;
+  std::once_flag left_;
+  std::atomic<bool> has_left_{false};
   std::atomic<bool> has_work_{false};
   GroupMembership membership_;
   std::thread thread_;

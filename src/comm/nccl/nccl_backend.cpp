@@ -5,8 +5,10 @@
 #include <exception>
 #include <sstream>
 
+#include "comm/nccl/launch_order.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/nccl/nccl_scaling.hpp"
+#include "comm/nccl/stream_order.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
@@ -21,18 +23,6 @@ MemoryBlock* zeroed_float(StreamRef stream) {
   return block;
 }
 
-// Of a group that failed: an aborted kernel may touch its memory until it ends, and the caller
-// gives that memory back.
-void order_after(StreamRef earlier, StreamRef later) noexcept {
-  try {
-    Event end(earlier.device);
-    end.record(earlier);
-    end.wait(later);
-  } catch (...) {
-    // The device has failed: nothing runs on it any more.
-  }
-}
-
 }  // namespace
 
 NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
@@ -45,31 +35,44 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
       barrier_block_(zeroed_float(stream_)),
       membership_(std::move(membership)),
       monitor_([this] { monitor(); }) {
-  membership_.listen([this](const Departure& departure) { member_left(departure); });
+  membership_.listen(*this);
 }
 
 NcclBackend::~NcclBackend() {
-  if (comparison_) comparison_->flush();  // before the others can leave the group
-  drain();                                // while the monitor still watches what is under way
-  group_->finish();
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stop_.notify_all();
-  monitor_.join();
+  leave();
   device_allocator(device()).deallocate(barrier_block_);
+}
+
+// The communicator's own end is waited for with the last group's: the other ranks may still use it.
+void NcclBackend::leave() noexcept {
+  std::call_once(left_, [this] {
+    const bool is_unwinding = std::uncaught_exceptions() > 0;
+    if (is_unwinding) abort("rank " + std::to_string(rank()) + " is unwinding");
+    if (comparison_ && !is_unwinding) comparison_->flush();  // before the others can leave
+    drain();  // while the monitor still watches what is under way
+    has_left_ = true;
+    group_->finish();
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    monitor_.join();
+    announce_failure();
+    if (name() == "world")
+      group_->wait_for_endings(is_unwinding ? std::chrono::seconds(1) : options().leave_timeout);
+  });
 }
 
 // --- operations
 // --------------------------------------------------------------------------------------
 
 Work NcclBackend::submit(std::span<Operation> operations) {
+  if (has_left_) refuse_after_leaving();
   number(operations, sequence_);
   for (const Operation& operation : operations) tell(operation);
-  Event ready(device());
-  ready.record(current_stream(device()));
-  ready.wait(stream_);
+  wait_for_callers(operations);
+  LaunchOrder::of(device()).take_turn(stream_);
   auto work = make_intrusive<NcclWork>(group_, stream_, operations);
   std::deque<NcclScaling> scalings;
   for (Operation& operation : operations) scalings.emplace_back(operation, rank(), size(), stream_);
@@ -80,6 +83,18 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   limit_wait_for_the_gone(*work);
   in_flight_.push_back(work);
   return Work(work);
+}
+
+// The streams on which the operations were called: those of a batch may differ.
+void NcclBackend::wait_for_callers(std::span<const Operation> operations) {
+  const StreamRef current = current_stream(device());
+  order_after(current, stream_);
+  StreamRef last = current;
+  for (const Operation& operation : operations) {
+    if (!operation.stream || *operation.stream == last) continue;
+    last = *operation.stream;
+    order_after(last, stream_);
+  }
 }
 
 void NcclBackend::enqueue_all(std::span<const Operation> operations) {
@@ -93,7 +108,7 @@ void NcclBackend::enqueue_all(std::span<const Operation> operations) {
                                   .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
     });
   } catch (...) {
-    order_after(stream_, current_stream(device()));
+    try_order_after(stream_, current_stream(device()));
     throw;
   }
 }
@@ -123,6 +138,16 @@ std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
 void NcclBackend::abort(const std::string& reason) noexcept {
   group_->note_told();
   group_->abort(Failure::from_peer(reason));
+}
+
+void NcclBackend::group_failed(const std::string& reason) noexcept {
+  others_know_ = true;
+  group_->abort(Failure::from_peer(reason));
+}
+
+void NcclBackend::announce_failure() {
+  const auto failure = group_->failure();
+  if (failure && !others_know_.exchange(true)) membership_.fail(failure->message());
 }
 
 std::string NcclBackend::describe_progress() const {
@@ -158,6 +183,7 @@ void NcclBackend::watch() {
     if (comparison_) comparison_->flush();
     group_->poll_background();
     check_in_flight();
+    announce_failure();
     lock.lock();
   }
 }
@@ -171,7 +197,7 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   const std::lock_guard lock(mutex_);
   while (!in_flight_.empty() && in_flight_.front()->is_completed()) in_flight_.pop_front();
   if (in_flight_.empty()) return std::nullopt;
-  const NcclWork& work = *in_flight_.front();
+  NcclWork& work = *in_flight_.front();
   const auto context = [&] {
     return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
   };
@@ -192,13 +218,14 @@ void NcclBackend::member_left(const Departure& departure) {
   for (const WorkPtr& work : in_flight_) limit_wait_for_the_gone(*work);
 }
 
-// What a rank sent before it left is on its way. Which messages of a group have come, NCCL does not
-// say: as long as one of its ranks is there, all of it may be waiting for that one.
+// What a rank sent before it left is on its way, and taken out once this rank's device comes to it.
+// Which messages of a group have come, NCCL does not say: as long as one of its ranks is there, all
+// of it may be waiting for that one.
 void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
   constexpr auto wait_for_the_gone = std::chrono::milliseconds(500);
   const auto is_gone = [&](int rank) { return departures_.among({&rank, 1}) != nullptr; };
   if (!work.partners().empty() && std::ranges::all_of(work.partners(), is_gone))
-    work.bring_deadline_forward(NcclGroup::Clock::now() + wait_for_the_gone);
+    work.limit_run(wait_for_the_gone);
 }
 
 // Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
@@ -227,6 +254,7 @@ std::string refusal(const Bootstrap&, Device device) {
 
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
   Bootstrap& bootstrap = plan.bootstrap;
+  LaunchOrder::ask_nccl_for_it();
   ncclUniqueId id{};
   std::string bytes;
   // An empty id tells the others that rank 0 has none, so that nobody waits for it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -21,8 +22,9 @@ namespace lockstep::comm {
 /// A backend over NCCL. Operations run on a high-priority stream of their own, ordered after
 /// the caller's stream and before whatever waits for their Work. A monitor thread turns NCCL's
 /// background errors, overdue operations, and those that wait for a rank that has left, into
-/// failures and aborts the group, and lets the job compare what its ranks call.
-class NcclBackend final : public CommunicatorBackend {
+/// failures and aborts the group; it tells the other ranks of failures, and lets the job compare
+/// what its ranks call.
+class NcclBackend final : public CommunicatorBackend, private GroupMember {
  public:
   NcclBackend(IntrusivePtr<NcclGroup> group, std::string name, const CommunicatorOptions& options,
               ComparisonPtr comparison, GroupMembership membership);
@@ -38,14 +40,19 @@ class NcclBackend final : public CommunicatorBackend {
  private:
   using WorkPtr = IntrusivePtr<NcclWork>;
 
+  void member_left(const Departure& departure) override;
+  void group_failed(const std::string& reason) noexcept override;
+  void leave() noexcept override;
+
+  void wait_for_callers(std::span<const Operation> operations);
   void enqueue_all(std::span<const Operation> operations);
   void tell(const Operation& operation);
   void monitor() noexcept;
   void watch();
   void check_in_flight();
   std::optional<Failure> failure_in_flight();
-  void member_left(const Departure& departure);
   void limit_wait_for_the_gone(NcclWork& work);
+  void announce_failure();
   void drain();
 
   IntrusivePtr<NcclGroup> group_;
@@ -58,6 +65,9 @@ class NcclBackend final : public CommunicatorBackend {
   mutable std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;
+  std::once_flag left_;
+  std::atomic<bool> has_left_{false};
+  std::atomic<bool> others_know_{false};  // of the group's failure
   std::deque<WorkPtr> in_flight_;
   Departures departures_;
   GroupMembership membership_;

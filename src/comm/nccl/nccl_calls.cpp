@@ -27,10 +27,14 @@ class NcclReduction {
   }
   NcclReduction(const NcclReduction&) = delete;
   NcclReduction& operator=(const NcclReduction&) = delete;
-  ~NcclReduction() {
-    if (is_owned_) ncclRedOpDestroy(operation_, communicator_);
-  }
 
+  /// After the last call that uses it, with what that returned. After an error the communicator may
+  /// be gone already, and what belonged to it.
+  ncclResult_t end(ncclResult_t status) const {
+    if (is_owned_ && (status == ncclSuccess || status == ncclInProgress))
+      ncclRedOpDestroy(operation_, communicator_);
+    return status;
+  }
   ncclResult_t status() const { return status_; }
   ncclRedOp_t operation() const { return operation_; }
 
@@ -65,9 +69,9 @@ std::size_t part_of(const Operation& operation, int rank) {
 ncclResult_t all_reduce(const Operation& operation, const NcclPlace& place) {
   const NcclReduction op(operation.reduction, operation.dtype, place.communicator);
   if (op.status() != ncclSuccess) return op.status();
-  return ncclAllReduce(operation.input, operation.output, elements(operation.count),
-                       nccl_type(operation.dtype), op.operation(), place.communicator,
-                       place.stream);
+  return op.end(ncclAllReduce(operation.input, operation.output, elements(operation.count),
+                              nccl_type(operation.dtype), op.operation(), place.communicator,
+                              place.stream));
 }
 
 ncclResult_t reduce_scatter(const Operation& operation, const NcclPlace& place) {
@@ -75,16 +79,17 @@ ncclResult_t reduce_scatter(const Operation& operation, const NcclPlace& place) 
   const NcclReduction op(operation.reduction, operation.dtype, place.communicator);
   if (op.status() != ncclSuccess) return op.status();
   if (are_even(operation.counts))
-    return ncclReduceScatter(operation.input, operation.output, part_of(operation, place.rank),
-                             type, op.operation(), place.communicator, place.stream);
+    return op.end(ncclReduceScatter(operation.input, operation.output,
+                                    part_of(operation, place.rank), type, op.operation(),
+                                    place.communicator, place.stream));
   const std::byte* part = operation.input;
-  return grouped(place.size, [&](int root) {
+  return op.end(grouped(place.size, [&](int root) {
     const std::size_t count = part_of(operation, root);
     const std::byte* begin = part;
     part += count * size_of(operation.dtype);
     return ncclReduce(begin, operation.output, count, type, op.operation(), root,
                       place.communicator, place.stream);
-  });
+  }));
 }
 
 ncclResult_t all_gather(const Operation& operation, const NcclPlace& place) {

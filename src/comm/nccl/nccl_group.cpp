@@ -1,6 +1,7 @@
 #include "comm/nccl/nccl_group.hpp"
 
 #include <exception>
+#include <utility>
 
 #include "comm/nccl/poll_pause.hpp"
 #include "lockstep/core/error.hpp"
@@ -10,8 +11,9 @@
 namespace lockstep::comm {
 namespace {
 
-// A destructor must not wait for as long as an operation may take.
-constexpr auto grace_period = std::chrono::seconds(10);
+// How long an abort lets a call come back that polls, as most do. One that waits within NCCL, as
+// for room in the device's queue, ends with the communicator.
+constexpr auto call_grace_period = std::chrono::seconds(1);
 
 [[noreturn]] void throw_nccl(const char* call, ncclResult_t status, ncclComm_t communicator) {
   const std::string detail =
@@ -29,20 +31,24 @@ ncclConfig_t non_blocking() {
 
 NcclGroup::NcclGroup(Device device, const ncclUniqueId& id, int rank, int size,
                      std::chrono::milliseconds timeout)
-    : device_(device) {
+    : device_(device), endings_(std::make_shared<NcclEndings>()) {
   const CudaDeviceGuard guard(device.index);
   ncclConfig_t config = non_blocking();
-  const ncclResult_t status = ncclCommInitRankConfig(&communicator_, size, id, rank, &config);
+  ncclComm_t communicator = nullptr;
+  const ncclResult_t status = ncclCommInitRankConfig(&communicator, size, id, rank, &config);
+  handle_->communicator = communicator;
   try {
     complete("ncclCommInitRankConfig", status, Clock::now() + timeout);
   } catch (...) {
-    if (communicator_) ncclCommAbort(communicator_);
+    if (communicator) ncclCommAbort(communicator);
     throw;
   }
 }
 
-NcclGroup::NcclGroup(Device device, ncclComm_t communicator)
-    : device_(device), communicator_(communicator) {}
+NcclGroup::NcclGroup(Device device, ncclComm_t communicator, std::shared_ptr<NcclEndings> endings)
+    : device_(device), endings_(std::move(endings)) {
+  handle_->communicator = communicator;
+}
 
 NcclGroup::~NcclGroup() {
   finish();
@@ -51,40 +57,42 @@ NcclGroup::~NcclGroup() {
 
 int NcclGroup::rank() const {
   int rank = 0;
-  if (ncclCommUserRank(communicator_, &rank) != ncclSuccess)
-    throw_nccl("ncclCommUserRank", ncclInternalError, communicator_);
+  if (ncclCommUserRank(handle_->communicator, &rank) != ncclSuccess)
+    throw_nccl("ncclCommUserRank", ncclInternalError, handle_->communicator);
   return rank;
 }
 
 int NcclGroup::size() const {
   int size = 0;
-  if (ncclCommCount(communicator_, &size) != ncclSuccess)
-    throw_nccl("ncclCommCount", ncclInternalError, communicator_);
+  if (ncclCommCount(handle_->communicator, &size) != ncclSuccess)
+    throw_nccl("ncclCommCount", ncclInternalError, handle_->communicator);
   return size;
 }
 
-// A non-blocking communicator answers "in progress" until its own thread has done the work.
+// A non-blocking communicator answers "in progress" until its own thread has done the work. Once
+// the group has failed, the communicator may be gone.
 void NcclGroup::complete(const char* call, ncclResult_t status, Clock::time_point deadline) {
+  throw_if_failed();
   for (PollPause polling; status == ncclInProgress; polling.pause()) {
     throw_if_failed();
     LOCKSTEP_CHECK(Clock::now() < deadline, Timeout, call,
                    " did not finish in time: is every rank of the group alive?");
     ncclResult_t background = ncclSuccess;
-    const ncclResult_t query = ncclCommGetAsyncError(communicator_, &background);
+    const ncclResult_t query = ncclCommGetAsyncError(handle_->communicator, &background);
     status = query == ncclSuccess ? background : query;
   }
-  if (status != ncclSuccess) throw_nccl(call, status, communicator_);
+  if (status != ncclSuccess) throw_nccl(call, status, handle_->communicator);
 }
 
 void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
                     FunctionRef<ncclResult_t(ncclComm_t)> body) {
   Failure failure;
   {
-    const std::lock_guard lock(call_mutex_);
+    const std::lock_guard lock(handle_->call_mutex);
     raise_if_failed();
     const CudaDeviceGuard guard(device_.index);
     try {
-      return complete(call, body(communicator_), Clock::now() + timeout);
+      return complete(call, body(handle_->communicator), Clock::now() + timeout);
     } catch (...) {
       failure = Failure::from_current();
     }
@@ -93,29 +101,32 @@ void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
   raise_if_failed();
 }
 
+// NCCL's thread writes the new communicator when it ends, which may be after a failure here.
 IntrusivePtr<NcclGroup> NcclGroup::split(int color, int key, std::chrono::milliseconds timeout) {
-  ncclComm_t part = nullptr;
+  const auto slot = handle_->splits.insert(handle_->splits.end(), nullptr);
   ncclConfig_t config = non_blocking();
   run("ncclCommSplit", timeout, [&](ncclComm_t whole) {
-    return ncclCommSplit(whole, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part, &config);
+    return ncclCommSplit(whole, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &*slot, &config);
   });
+  ncclComm_t part = *slot;
+  handle_->splits.erase(slot);
   if (!part) return nullptr;
-  auto group = make_intrusive<NcclGroup>(device_, part);
+  auto group = make_intrusive<NcclGroup>(device_, part, endings_);
   group->run("ncclCommSplit", timeout, [](ncclComm_t) { return ncclInProgress; });
   return group;
 }
 
 void NcclGroup::poll_background() {
-  std::unique_lock lock(call_mutex_, std::try_to_lock);
-  if (!lock || has_failed() || !communicator_)
+  std::unique_lock lock(handle_->call_mutex, std::try_to_lock);
+  if (!lock || has_failed() || !handle_->communicator)
     return;  // whoever is in a call looks for errors itself
   ncclResult_t background = ncclSuccess;
-  const ncclResult_t query = ncclCommGetAsyncError(communicator_, &background);
+  const ncclResult_t query = ncclCommGetAsyncError(handle_->communicator, &background);
   const ncclResult_t status = query == ncclSuccess ? background : query;
   if (status == ncclSuccess || status == ncclInProgress) return;
   Failure failure;
   try {
-    throw_nccl("a collective", status, communicator_);
+    throw_nccl("a collective", status, handle_->communicator);
   } catch (...) {
     failure = Failure::from_current();
   }
@@ -123,16 +134,21 @@ void NcclGroup::poll_background() {
   abort(failure);
 }
 
-void NcclGroup::abort(const Failure& failure) noexcept {
+bool NcclGroup::abort(const Failure& failure) noexcept {
   {
     const std::lock_guard lock(failure_mutex_);
-    if (failure_) return;
+    if (failure_) return false;
     failure_ = failure;
     keep(failure);  // before the abort lets kernels return, and their results look good
     has_failed_.store(true, std::memory_order_release);  // ends the polling of a call under way
   }
-  const std::lock_guard lock(call_mutex_);
-  if (ncclComm_t communicator = std::exchange(communicator_, nullptr)) ncclCommAbort(communicator);
+  endings_->start(device_, [handle = handle_] { abort_communicator(*handle); });
+  return true;
+}
+
+void NcclGroup::abort_communicator(Handle& handle) noexcept {
+  const std::unique_lock lock(handle.call_mutex, call_grace_period);
+  if (ncclComm_t communicator = handle.communicator.exchange(nullptr)) ncclCommAbort(communicator);
 }
 
 void NcclGroup::keep(const Failure& failure) noexcept {
@@ -161,32 +177,12 @@ std::optional<Failure> NcclGroup::failure() const {
   return failure_;
 }
 
-// In good order if all is well: finalize lets the peers finish too. Otherwise abort waits for none.
 void NcclGroup::finish() noexcept {
   if (has_failed()) return;
-  const bool is_finalized = std::uncaught_exceptions() == 0 && try_finalize();
-  const std::lock_guard lock(call_mutex_);
-  ncclComm_t communicator = std::exchange(communicator_, nullptr);
+  const std::lock_guard lock(handle_->call_mutex);
+  ncclComm_t communicator = handle_->communicator.exchange(nullptr);
   if (!communicator) return;
-  if (is_finalized)
-    ncclCommDestroy(communicator);
-  else
-    ncclCommAbort(communicator);
-}
-
-bool NcclGroup::try_finalize() noexcept {
-  Failure failure;
-  try {
-    const std::lock_guard lock(call_mutex_);
-    if (!communicator_) return false;
-    const CudaDeviceGuard guard(device_.index);
-    complete("ncclCommFinalize", ncclCommFinalize(communicator_), Clock::now() + grace_period);
-    return true;
-  } catch (...) {
-    failure = Failure::from_current();
-  }
-  abort(failure);
-  return false;
+  endings_->start(device_, [communicator] { finalize_and_destroy(communicator); });
 }
 
 }  // namespace lockstep::comm

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 #include <nccl.h>
 
 #include "comm/failure.hpp"
+#include "comm/nccl/nccl_endings.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
@@ -16,7 +19,7 @@
 namespace lockstep::comm {
 
 /// Owns a non-blocking NCCL communicator and the first failure of its group. Calls into NCCL are
-/// made one at a time, and waited for by polling, so that an abort from any thread gets through.
+/// made one at a time, and waited for by polling. An abort waits neither for them nor for NCCL.
 class NcclGroup : public RefCounted {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,8 +27,8 @@ class NcclGroup : public RefCounted {
   /// Joins a new group. @throws NcclError, Timeout
   NcclGroup(Device device, const ncclUniqueId& id, int rank, int size,
             std::chrono::milliseconds timeout);
-  /// Takes over a communicator that a split made.
-  NcclGroup(Device device, ncclComm_t communicator);
+  /// Takes over a communicator that a split made. @param endings those of the world.
+  NcclGroup(Device device, ncclComm_t communicator, std::shared_ptr<NcclEndings> endings);
   ~NcclGroup() override;
 
   Device device() const { return device_; }
@@ -41,13 +44,15 @@ class NcclGroup : public RefCounted {
 
   /// Looks for errors that NCCL met in the background; records and aborts on one.
   void poll_background();
-  /// Ends the group on this rank: kernels under way return, later calls fail. Until a caller got
-  /// the failure and the group is gone, it is kept for those who read results (see
-  /// runtime/background_failure.hpp).
-  void abort(const Failure& failure) noexcept;
-  /// Waits for the peers to finish what is under way, and leaves; if they do not, in a while, that
-  /// is a failure. Aborts instead while an exception unwinds. Later calls fail.
+  /// Ends the group on this rank, without waiting: kernels under way return, later calls fail.
+  /// Until a caller got the failure and the group is gone, it is kept for those who read results
+  /// (see runtime/background_failure.hpp). @return true if it is the group's first failure.
+  bool abort(const Failure& failure) noexcept;
+  /// Leaves in good order, without waiting for the other ranks.
   void finish() noexcept;
+  /// Waits until this group, and all that belong to the same world and were left or aborted, are
+  /// gone; not for longer than `limit`.
+  void wait_for_endings(std::chrono::milliseconds limit) noexcept { endings_->wait(limit); }
   /// Throws the first failure to a caller, if there was one.
   void raise_if_failed() const;
   /// The program itself ended the group: it knows.
@@ -57,14 +62,21 @@ class NcclGroup : public RefCounted {
   std::optional<Failure> failure() const;
 
  private:
+  // What NCCL may still use after the group is gone, while its communicator comes to its end.
+  struct Handle {
+    std::atomic<ncclComm_t> communicator{nullptr};
+    std::timed_mutex call_mutex;   // one NCCL call at a time
+    std::list<ncclComm_t> splits;  // where NCCL's threads put the results of splits
+  };
+
   void complete(const char* call, ncclResult_t status, Clock::time_point deadline);
-  bool try_finalize() noexcept;
+  static void abort_communicator(Handle& handle) noexcept;
   void keep(const Failure& failure) noexcept;
   void throw_if_failed() const;
 
   Device device_;
-  ncclComm_t communicator_ = nullptr;
-  mutable std::mutex call_mutex_;     // one NCCL call at a time
+  std::shared_ptr<NcclEndings> endings_;
+  std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
   mutable std::mutex failure_mutex_;  // guards failure_
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};

@@ -31,16 +31,25 @@ void NcclWork::synchronize() {
   raise_if_failed();
 }
 
-// The caller gives the operation's memory back, in the order of its stream; an aborted kernel may
-// touch that memory until it ends.
+bool NcclWork::is_overdue() {
+  const auto now = NcclGroup::Clock::now();
+  if (run_limit_ && !run_end_ && started_.query()) run_end_ = now + *run_limit_;
+  return now > deadline_ || (run_end_ && now > *run_end_);
+}
+
 void NcclWork::raise_if_failed() {
   if (!group_->has_failed()) return;
+  release_memory();
+  group_->raise_if_failed();
+}
+
+// An aborted kernel may touch the memory until it ends.
+void NcclWork::release_memory() noexcept {
   try {
     done_.wait(current_stream(group_->device()));
   } catch (...) {
     // The device has failed: nothing runs on it any more.
   }
-  group_->raise_if_failed();
 }
 
 bool NcclWork::is_completed() const { return group_->has_failed() || done_.query(); }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -29,6 +28,7 @@ class NcclWork final : public WorkState {
   bool is_completed() const override;
   std::exception_ptr exception() const override;
   std::optional<WorkTimes> times() const override;
+  void release_memory() noexcept override;
 
   /// What it is, for messages.
   std::string description() const;
@@ -36,12 +36,10 @@ class NcclWork final : public WorkState {
   std::optional<std::uint64_t> collective() const { return collective_; }
   /// The ranks at the other end of its sends and receives.
   const std::vector<int>& partners() const { return partners_; }
-  /// Lets it end sooner.
-  void bring_deadline_forward(NcclGroup::Clock::time_point at) {
-    deadline_ = std::min(deadline_, at);
-  }
+  /// Gives it so much time from when the device comes to it, if that is less than it has.
+  void limit_run(std::chrono::milliseconds limit) { run_limit_ = limit; }
   /// True if it should have ended by now.
-  bool is_overdue() const { return NcclGroup::Clock::now() > deadline_; }
+  bool is_overdue();
 
  private:
   void raise_if_failed();
@@ -54,6 +52,8 @@ class NcclWork final : public WorkState {
   std::vector<int> partners_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
+  std::optional<std::chrono::milliseconds> run_limit_;
+  std::optional<NcclGroup::Clock::time_point> run_end_;  // once the device has come to it
 };
 
 }  // namespace lockstep::comm

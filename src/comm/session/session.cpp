@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "comm/backends.hpp"
@@ -18,6 +19,7 @@
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/background_failure.hpp"
+#include "runtime/device_identity.hpp"
 
 namespace lockstep {
 namespace {
@@ -80,6 +82,7 @@ struct Session::State {
   void leave() noexcept;
   void on_job_failure(const JobFailure& failure);
   [[noreturn]] void fail(const JobFailure& failure) noexcept;
+  void end_groups(const JobFailure& failure);
   void print_progress() const;
   [[noreturn]] static void on_terminate();
 
@@ -122,6 +125,7 @@ void Session::State::configure(const std::string& wanted) {
   previous_handler = std::set_terminate(&State::on_terminate);
   connect(heartbeat_timeout);
   device = comm::choose_device(*bootstrap, wanted);
+  if (device.is_cuda()) set_home_cuda_device(device.index);
   comm::choose_threads(*bootstrap, options.threads);
   world = comm::make_communicator(*bootstrap, device, options.communicator, comparison);
   const std::lock_guard lock(abort_mutex);
@@ -150,6 +154,7 @@ Session::State::~State() {
     const std::lock_guard lock(abort_mutex);
     abortable = nullptr;
   }
+  bootstrap->groups()->leave_all();
   world.reset();
   bootstrap->groups()->set_announcer(nullptr);
   // What the ranks called last, rank 0 compares while they say goodbye.
@@ -167,7 +172,8 @@ void Session::State::leave() noexcept {
       const std::lock_guard lock(abort_mutex);
       abortable = nullptr;
     }
-    world.reset();  // waits for what is under way
+    bootstrap->groups()->leave_all();  // waits for what is under way
+    world.reset();
     raise_background_failure();
   } catch (...) {
     fail(describe_current_exception());
@@ -181,11 +187,7 @@ void Session::State::on_job_failure(const JobFailure& failure) {
     print_error(with_rank(bootstrap->rank(), bootstrap->size(), failure.text));
   else if (bootstrap->rank() == 0)
     print_error(failure.text);
-  if (failure.type != MessageType::failed) print_progress();
-  {
-    const std::lock_guard lock(abort_mutex);
-    if (abortable) abortable->abort(failure.text);
-  }
+  end_groups(failure);
   const auto grace_period = std::chrono::milliseconds(bootstrap->rank() == 0 ? 500 : 2000);
   const auto deadline = std::chrono::steady_clock::now() + grace_period;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -193,6 +195,19 @@ void Session::State::on_job_failure(const JobFailure& failure) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   bootstrap->end_job(failure.exit_code);
+}
+
+// On a thread of its own, for which the end of the process does not wait: it needs mutexes, and a
+// library may hold up whoever has them.
+void Session::State::end_groups(const JobFailure& failure) {
+  try {
+    std::thread([this, failure] {
+      if (failure.type != MessageType::failed) print_progress();
+      bootstrap->groups()->fail_all(failure.text);
+    }).detach();
+  } catch (const std::system_error&) {
+    // No thread is to be had; the process ends all the same.
+  }
 }
 
 // What this rank did last: of a stall, each rank's tells who is behind.

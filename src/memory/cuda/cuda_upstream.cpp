@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "memory/upstream.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -13,6 +15,17 @@ void* allocated_or_null(const char* call, cudaError_t status, void* data) {
   return nullptr;
 }
 
+// @param device none: any will do
+template <class Call>
+void free_on(std::optional<int> device, Call call) noexcept {
+  try {
+    const CudaDeviceGuard guard(device ? *device : CudaDeviceGuard::any_device());
+    static_cast<void>(call());
+  } catch (const CudaError&) {
+    // The device has failed, and its memory went with it.
+  }
+}
+
 }  // namespace
 
 void* CudaUpstream::allocate(std::size_t bytes) {
@@ -23,17 +36,18 @@ void* CudaUpstream::allocate(std::size_t bytes) {
 }
 
 void CudaUpstream::deallocate(void* data, std::size_t) noexcept {
-  static_cast<void>(cudaFree(data));
+  free_on(device_, [&] { return cudaFree(data); });
 }
 
 void* PinnedUpstream::allocate(std::size_t bytes) {
+  const CudaDeviceGuard guard(CudaDeviceGuard::any_device());
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   return allocated_or_null("cudaHostAlloc", status, data);
 }
 
 void PinnedUpstream::deallocate(void* data, std::size_t) noexcept {
-  static_cast<void>(cudaFreeHost(data));
+  free_on(std::nullopt, [&] { return cudaFreeHost(data); });
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@ namespace {
 
 cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t native(void* event) { return static_cast<ReservedEvent*>(event)->event; }
+int device_of(void* event) { return static_cast<ReservedEvent*>(event)->device; }
 
 /// Devices the driver offers. No driver, or none visible: no GPU here. Anything else is a GPU that
 /// cannot be used, which must not pass in silence.
@@ -93,6 +94,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   bool query_event(void* event) override {
+    const CudaDeviceGuard guard(device_of(event));
     const cudaError_t status = cudaEventQuery(native(event));
     if (status == cudaSuccess) return true;
     if (status != cudaErrorNotReady) detail::throw_cuda_error("cudaEventQuery", status);
@@ -101,10 +103,12 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void synchronize_event(void* event) override {
+    const CudaDeviceGuard guard(device_of(event));
     LOCKSTEP_CUDA_CALL(cudaEventSynchronize, native(event));
   }
 
   float elapsed_ms(void* from, void* to) override {
+    const CudaDeviceGuard guard(device_of(from));
     float milliseconds = 0.0F;
     LOCKSTEP_CUDA_CALL(cudaEventElapsedTime, &milliseconds, native(from), native(to));
     return milliseconds;

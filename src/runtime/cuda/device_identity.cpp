@@ -1,6 +1,7 @@
 #include "runtime/device_identity.hpp"
 
 #include "runtime/cuda/check.hpp"
+#include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep {
 
@@ -14,6 +15,11 @@ std::string cuda_device_identity(int index) {
     text += digits[static_cast<unsigned char>(byte) & 0xF];
   }
   return text;
+}
+
+void set_home_cuda_device(int index) {
+  LOCKSTEP_CUDA_CALL(cudaSetDevice, index);
+  home_device = index;
 }
 
 }  // namespace lockstep

@@ -24,6 +24,21 @@ TEST(MpiJob, RankThatLeavesAPartEarlyFailsItsCollectives) {
   EXPECT_THAT(result.output, HasSubstr("rank 1 left world/0.0 after 20 collectives"));
 }
 
+TEST_P(MpiFaults, RankWhoseSessionEndsLeavesGroupsThatAreStillOwned) {
+  for (const std::string mode : {"leave-kept-world", "leave-kept-part"}) {
+    const auto result = job(3, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("rank 1 left world")) << mode;
+  }
+}
+
+TEST_P(MpiFaults, GroupThatOutlivesTheSessionEndsWhatIsUnderWayAndRefusesMore) {
+  const auto result = job(2, "keep-pending");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "afterwards: rank "), 2u) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("the Session has ended"));
+}
+
 TEST(TcpJob, RankThatLeavesEarlyFailsTheOthersCollectives) {
   const auto result = tcp_job(3, "leave");
   expect_quick_failure(result);

@@ -93,6 +93,27 @@ int leave_early(ls::Session& session, ls::Communicator& group) {
   return 0;
 }
 
+// Where something lives on that the session's end does not wait for.
+ls::CommunicatorPtr& kept_group() {
+  static ls::CommunicatorPtr group;
+  return group;
+}
+
+// The culprit's session ends early, while something still owns the group.
+int leave_with_kept_group(ls::Session& session, bool is_part) {
+  const auto group = is_part ? session.world()->split(0, session.rank()) : session.world();
+  if (session.rank() == culprit(session)) kept_group() = group;
+  return leave_early(session, *group);
+}
+
+// An operation under way that nobody waits for, in a group that something still owns.
+int keep_pending(ls::Session& session) {
+  static const Values values(session, 200'000);
+  kept_group() = session.world();
+  session.world()->all_reduce(values.buffer());
+  return 0;
+}
+
 // The culprit leaves after a few collectives; the other rank then exchanges a message with it.
 int leave_before_a_message(ls::Session& session,
                            const std::function<ls::comm::Work(const Values&)>& alone) {
@@ -257,6 +278,9 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
      }},
     {"leave", [](ls::Session& s) { return leave_early(s, *s.world()); }},
     {"leave-part", leave_part_early},
+    {"leave-kept-world", [](ls::Session& s) { return leave_with_kept_group(s, false); }},
+    {"leave-kept-part", [](ls::Session& s) { return leave_with_kept_group(s, true); }},
+    {"keep-pending", keep_pending},
     {"leave-receiver",
      [](ls::Session& s) {
        return leave_before_a_message(
@@ -303,5 +327,11 @@ int main(int argc, char** argv) {
   if (found == modes.end()) return 3;
   ls::SessionOptions options;
   options.communicator.timeout = std::chrono::seconds(number_from("JOB_TIMEOUT", 1800));
-  return ls::Session::run(argc, argv, found->second, options);
+  const int code = ls::Session::run(argc, argv, found->second, options);
+  try {
+    if (kept_group()) kept_group()->barrier();
+  } catch (const ls::InvalidArgument& error) {
+    std::printf("afterwards: %s\n", error.what());
+  }
+  return code;
 }

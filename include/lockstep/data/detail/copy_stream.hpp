@@ -20,6 +20,7 @@ class CopyStream {
   /// goes on. @return the mark at which they are there. @throws OutOfMemory.
   template <class Batch>
   Event send(Batch& batch) const {
+    wait_for_tensors_there(batch);
     const StreamGuard guard(stream_);
     const auto to_device = [&](Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.to(stream_.ref().device, true);
@@ -42,6 +43,22 @@ class CopyStream {
   }
 
  private:
+  // A tensor that is on the GPU already was made by the calling thread, on its current stream. The
+  // others do not wait for that stream, on which the whole training may be queued.
+  template <class Batch>
+  void wait_for_tensors_there(Batch& batch) const {
+    const Device device = stream_.ref().device;
+    bool is_there = false;
+    const auto look = [&](Tensor& tensor) {
+      is_there |= tensor.defined() && tensor.device() == device;
+    };
+    visit_tensors(batch, look);
+    if (!is_there) return;
+    Event made(device);
+    made.record(current_stream(device));
+    made.wait(stream_);
+  }
+
   Stream stream_;
 };
 

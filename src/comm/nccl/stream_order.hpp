@@ -1,0 +1,25 @@
+#pragma once
+
+#include "lockstep/runtime/event.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+namespace lockstep::comm {
+
+/// What comes on `later` from now on waits for what is on `earlier` now.
+inline void order_after(StreamRef earlier, StreamRef later) {
+  Event end(earlier.device);
+  end.record(earlier);
+  end.wait(later);
+}
+
+/// The same for a group that failed: an aborted kernel may touch its memory until it ends, and the
+/// caller gives that memory back.
+inline void try_order_after(StreamRef earlier, StreamRef later) noexcept {
+  try {
+    order_after(earlier, later);
+  } catch (...) {
+    // The device has failed: nothing runs on it any more.
+  }
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,297 @@
+// One rank of the jobs that nccl_jobs_test.cpp starts: does what its first argument says.
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/nccl/stubborn_nccl.hpp"
+#include "lockstep/comm/session.hpp"
+#include "lockstep/lockstep.hpp"
+#include "lockstep/parallel/reducer.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+
+namespace {
+
+namespace ls = lockstep;
+using ls::testing::StubbornNccl;
+using Clock = std::chrono::steady_clock;
+
+StubbornNccl& nccl() { return StubbornNccl::instance(); }
+
+ls::Tensor ones(const ls::Session& session, std::int64_t count = 64) {
+  return ls::ones({count}, {.dtype = ls::DType::f32, .device = session.device()});
+}
+
+ls::comm::Buffer buffer_of(const ls::Tensor& x) { return {x.data_ptr(), x.numel(), x.dtype()}; }
+
+void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+// Tests measure from here how soon the job ends.
+void note_event() {
+  const auto now = Clock::now().time_since_epoch();
+  std::printf(
+      "event at %lld ms\n",
+      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+  std::fflush(stdout);
+}
+
+void stop_if(bool is_stopped) {
+  if (!is_stopped) return;
+  sleep(0.3);
+  note_event();
+  std::raise(SIGSTOP);
+}
+
+// Rank 1 stops; rank 0 goes on to queue collectives until the queue is full.
+int fill_queue(ls::Session& session) {
+  const ls::Tensor x = ones(session);
+  ls::Communicator& world = *session.world();
+  world.all_reduce(buffer_of(x)).synchronize();
+  stop_if(session.rank() == 1);
+  nccl().launches_left = 100;
+  for (int i = 0; i < 1500; ++i) world.all_reduce(buffer_of(x));
+  return 0;
+}
+
+// Rank 1 stops; rank 0 waits for it in a part of the world, and its aborts do not come back.
+int abort_that_waits(ls::Session& session) {
+  const auto part = session.world()->split(0, session.rank());
+  const ls::Tensor x = ones(session);
+  part->all_reduce(buffer_of(x)).synchronize();
+  stop_if(session.rank() == 1);
+  nccl().abort_waits = true;
+  part->all_reduce(buffer_of(x)).synchronize();
+  return 0;
+}
+
+// Rank 0 aborts a group and goes on with other things; rank 1 waits in the group.
+int abort_on_one_rank(ls::Session& session, bool in_part) {
+  const auto part = session.world()->split(0, session.rank());
+  const auto group = in_part ? part : session.world();
+  const ls::Tensor x = ones(session);
+  if (session.rank() == 0) {
+    sleep(0.5);
+    note_event();
+    group->abort("the user gave up");
+    sleep(60);
+    return 0;
+  }
+  group->all_reduce(buffer_of(x)).synchronize();
+  return 0;
+}
+
+// A hook throws on rank 0, which catches that and goes on with other things.
+int fail_in_backward(ls::Session& session) {
+  ls::Tensor w = ls::ones({64, 64}, {.dtype = ls::DType::f32, .device = session.device()});
+  ls::Tensor v = ls::ones({64, 64}, {.dtype = ls::DType::f32, .device = session.device()});
+  w.set_requires_grad(true);
+  v.set_requires_grad(true);
+  ls::parallel::Reducer reducer({{"w", w}, {"v", v}}, session.world());
+  const ls::Tensor x = ls::ones({4, 64}, {.dtype = ls::DType::f32, .device = session.device()});
+  if (session.rank() == 0)
+    w.register_hook([](const ls::Tensor&) -> ls::Tensor { throw std::runtime_error("bad batch"); });
+  try {
+    ls::Tensor loss;
+    {
+      auto forward = reducer.record_forward(ls::parallel::Reducer::Mode::reduce);
+      loss = ls::matmul(ls::matmul(x, w), v).sum();
+    }
+    if (session.rank() == 0) note_event();
+    loss.backward();
+    ls::synchronize(ls::current_stream(session.device()));
+  } catch (const std::exception&) {
+    if (session.rank() != 0) throw;
+    sleep(60);
+  }
+  return 0;
+}
+
+// Rank 0 drops its part of a group before rank 1 does, and both go on with the world.
+int drop_early(ls::Session& session) {
+  nccl().destroy_is_collective = true;
+  const ls::Tensor x = ones(session);
+  ls::CommunicatorPtr part = session.world()->split(0, session.rank());
+  part->all_reduce(buffer_of(x)).synchronize();
+  if (session.rank() == 0) part = nullptr;
+  for (int i = 0; i < 3; ++i) session.world()->all_reduce(buffer_of(x)).synchronize();
+  std::printf("rank %d went on\n", session.rank());
+  return 0;
+}
+
+// The group fails while it splits; NCCL writes to where the new communicator was to go.
+int fail_in_split(ls::Session& session) {
+  const auto world = session.world();
+  nccl().split_hangs = true;
+  std::thread failure([&] {
+    while (!nccl().split_slot.load()) sleep(0.001);
+    sleep(0.1);
+    world->abort("rank 1 failed");
+  });
+  char here = 0;
+  try {
+    world->split(0, 0);
+  } catch (const ls::Error&) {
+    const auto distance = static_cast<char*>(nccl().split_slot.load()) - &here;
+    const bool is_on_stack = distance > -(1 << 16) && distance < (1 << 16);
+    std::printf("NCCL writes %s\n", is_on_stack ? "to the stack" : "elsewhere");
+  }
+  failure.join();
+  while (!nccl().split_has_written) sleep(0.001);
+  return 0;
+}
+
+// The ranks call the collectives of two groups in one order, behind streams that differ.
+int use_two_groups(ls::Session& session) {
+  const ls::Device gpu = session.device();
+  const ls::Tensor x = ones(session), y = ones(session);
+  const ls::Tensor w = ls::ones({256, 256}, {.dtype = ls::DType::f32, .device = gpu});
+  const auto a = session.world(), b = session.world()->split(0, session.rank());
+  const ls::Stream one(gpu), two(gpu);
+  ls::synchronize(ls::current_stream(gpu));
+  {
+    const ls::StreamGuard guard(session.rank() == 0 ? one : two);
+    ls::Tensor v = w;
+    for (int i = 0; i < 20; ++i) v = ls::matmul(v, w);
+  }
+  ls::comm::Work first, second;
+  {
+    const ls::StreamGuard guard(one);
+    first = a->all_reduce(buffer_of(x));
+  }
+  {
+    const ls::StreamGuard guard(two);
+    second = b->all_reduce(buffer_of(y));
+  }
+  first.synchronize();
+  second.synchronize();
+  const char* const implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  std::printf("rank %d began the one called %s first, with NCCL_LAUNCH_ORDER_IMPLICIT=%s\n",
+              session.rank(), first.times()->started < second.times()->started ? "first" : "second",
+              implicit ? implicit : "");
+  return 0;
+}
+
+// Counts what a rank does with other devices than its own.
+int stay_on_own_device(ls::Session& session) {
+  nccl().own_device = session.device().index;
+  const ls::Tensor w = ls::ones({16, 4}, {.dtype = ls::DType::f32, .device = session.device()});
+  const ls::Tensor x = ls::ones({8, 16}, {.dtype = ls::DType::f32, .device = session.device()});
+  ls::matmul(x, w).sum().item<float>();
+  std::thread([] { ls::empty_pinned({64}, ls::DType::f32); }).join();
+  session.world()->barrier().synchronize();
+  std::printf("rank %d used other devices %d times\n", session.rank(),
+              nccl().foreign_devices.load());
+  return 0;
+}
+
+// Rank 0 sends and leaves; rank 1 takes the message behind work that takes its GPU a second.
+int send_and_leave(ls::Session& session) {
+  nccl().sends_are_buffered = true;
+  const ls::Tensor x = ones(session);
+  ls::CommunicatorPtr part = session.world()->split(0, session.rank());
+  if (session.rank() == 0) {
+    part->send(buffer_of(x), 1);
+    part = nullptr;
+  } else {
+    const ls::Tensor w =
+        ls::ones({512, 512}, {.dtype = ls::DType::f32, .device = session.device()});
+    ls::Tensor v = w;
+    const auto start = Clock::now();
+    for (int i = 0; i < 200; ++i) v = ls::matmul(v, w);
+    const auto work = part->receive(buffer_of(x), 0);
+    ls::synchronize(ls::current_stream(session.device()));
+    const std::chrono::duration<double> took = Clock::now() - start;
+    work.synchronize();
+    std::printf("received behind %s work\n", took.count() > 0.7 ? "long" : "short");
+  }
+  session.world()->barrier().synchronize();
+  return 0;
+}
+
+// A collective that nobody waits for, in a group that is aborted meanwhile.
+int drop_failed_work(ls::Session& session) {
+  if (session.rank() == 1) {
+    sleep(1);
+    return 0;
+  }
+  const ls::Tensor x = ones(session, 1 << 16);
+  {
+    const auto work = ls::parallel::all_reduce_async(x, *session.world());
+    sleep(0.1);
+    session.world()->abort("enough");
+  }
+  ls::full({1 << 16}, 7.0, {.device = session.device()});  // perhaps where the result was
+  sleep(0.3);
+  std::printf("went on\n");
+  std::fflush(stdout);
+  return 0;
+}
+
+// The operand of a call within a batch is made on another stream than the batch is.
+int batch_on_a_stream(ls::Session& session) {
+  const ls::Stream other(session.device());
+  ls::Tensor x;
+  ls::comm::Communicator& world = *session.world();
+  world
+      .batch([&] {
+        const ls::StreamGuard guard(other);
+        x = ones(session, 1 << 16);
+        world.all_reduce(buffer_of(x));
+      })
+      .wait();
+  std::printf("sum %g\n", x.sum().item());
+  ls::synchronize(ls::current_stream(session.device()));
+  return 0;
+}
+
+void order(ls::StreamRef earlier, ls::StreamRef later) {
+  ls::Event end(earlier.device);
+  end.record(earlier);
+  end.wait(later);
+}
+
+// A model whose gradients were made on another stream is wrapped.
+int wrap_after_backward(ls::Session& session) {
+  const ls::Device gpu = session.device();
+  const ls::Stream other(gpu);
+  auto model = ls::nn::make<ls::nn::Linear>(50, 50);
+  model->to(gpu);
+  order(ls::current_stream(gpu), other);
+  {
+    const ls::StreamGuard guard(other);
+    ls::sum(model(ls::ones({4, 50}, {.device = gpu}))).backward();
+  }
+  order(other, ls::current_stream(gpu));
+  const ls::DistributedDataParallel<ls::nn::Linear> replica(model, session.world());
+  std::printf("gradient %g\n", model->weight.grad().mean().item());
+  return 0;
+}
+
+const std::map<std::string, std::function<int(ls::Session&)>> modes{
+    {"fill-queue", fill_queue},
+    {"abort-that-waits", abort_that_waits},
+    {"abort-world", [](ls::Session& s) { return abort_on_one_rank(s, false); }},
+    {"abort-part", [](ls::Session& s) { return abort_on_one_rank(s, true); }},
+    {"fail-in-backward", fail_in_backward},
+    {"drop-early", drop_early},
+    {"fail-in-split", fail_in_split},
+    {"two-groups", use_two_groups},
+    {"own-device", stay_on_own_device},
+    {"send-and-leave", send_and_leave},
+    {"drop-failed-work", drop_failed_work},
+    {"batch-on-a-stream", batch_on_a_stream},
+    {"wrap-after-backward", wrap_after_backward},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto found = modes.find(argc > 1 ? argv[1] : "");
+  return found == modes.end() ? 3 : ls::Session::run(argc, argv, found->second);
+}

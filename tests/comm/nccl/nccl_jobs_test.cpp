@@ -1,0 +1,111 @@
+// Jobs over an NCCL that waits where the real one may.
+
+#include <chrono>
+
+#include "comm/jobs/jobs.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+class NcclJob : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = missing("cuda", 2);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  static CommandResult job(const std::string& mode, const std::string& environment = "") {
+    return mpi_job(2, mode + " --device cuda", environment + " timeout 100");
+  }
+  static CommandResult silent_job(const std::string& mode) {
+    return job(mode, "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
+  }
+  static void expect_success(const CommandResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+  }
+};
+
+TEST_F(NcclJob, EndsInTimeWhileASubmitWaitsForTheDevicesQueue) {
+  const auto result = silent_job("fill-queue");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("was lost: silent for"));
+}
+
+TEST_F(NcclJob, EndsInTimeThoughAbortsDoNotComeBack) {
+  const auto result = silent_job("abort-that-waits");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("was lost: silent for"));
+}
+
+TEST_F(NcclJob, AbortOnOneRankReachesTheOthers) {
+  for (const std::string mode : {"abort-world", "abort-part"}) {
+    const auto result = job(mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("[rank 1] error: the user gave up")) << mode;
+  }
+}
+
+TEST_F(NcclJob, BackwardThatFailsOnOneRankReachesTheOthers) {
+  const auto result = job("fail-in-backward");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("bad batch"));
+}
+
+TEST_F(NcclJob, GoesOnWhileAPartOfItIsDroppedOnOneRank) {
+  const TemporaryFolder folder;
+  const auto result = job("drop-early", "JOB_FOLDER=" + folder.path().string());
+  expect_success(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 went on"), HasSubstr("rank 1 went on")));
+}
+
+TEST_F(NcclJob, SplitThatFailsLeavesNoPointerToTheStackBehind) {
+  const auto result = job("fail-in-split");
+  EXPECT_THAT(result.output, HasSubstr("NCCL writes elsewhere"));
+}
+
+TEST_F(NcclJob, AsksNcclToBeginCollectivesOfSeveralGroupsInTheOrderOfTheCalls) {
+  const auto result = job("two-groups");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "with NCCL_LAUNCH_ORDER_IMPLICIT=1"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, CollectivesOfSeveralGroupsRunInTurnsWhereNcclKeepsNoOrder) {
+  const auto result = job("two-groups", "NCCL_LAUNCH_ORDER_IMPLICIT=0");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "began the one called first first"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, RankUsesNoOtherDeviceThanItsOwn) {
+  const auto result = job("own-device");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "used other devices 0 times"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, MessageOfARankThatHasLeftIsReceivedBehindLongWork) {
+  const auto result = job("send-and-leave", "LOCKSTEP_SIM_WATCH=0");
+  expect_success(result);
+  EXPECT_THAT(result.output, HasSubstr("received behind long work"));
+}
+
+// What follows the simulated GPU reports as races.
+
+TEST_F(NcclJob, WorkDroppedAfterItsGroupFailedKeepsItsMemoryUntilTheKernelHasEnded) {
+  const auto result = job("drop-failed-work");
+  EXPECT_THAT(result.output, HasSubstr("went on"));
+  EXPECT_THAT(result.output, Not(HasSubstr("simulated GPU: race")));
+}
+
+TEST_F(NcclJob, BatchBeginsAfterTheStreamsOfItsCalls) {
+  const auto result = job("batch-on-a-stream");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "sum 131072"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, ModelMayBeWrappedWithGradientsOfAnotherStream) {
+  const auto result = job("wrap-after-backward");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "gradient 4"), 2u) << result.output;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
