@@ -17,8 +17,9 @@ struct Places {
   std::map<PlaceId, const Place*> alive;
 };
 
+/// For the life of the process: modules of static storage duration leave after all else.
 Places& places() {
-  static Places places;
+  static Places& places = *new Places;
   return places;
 }
 

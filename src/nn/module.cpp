@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -26,6 +27,22 @@ void collect_modules(const std::string& name, Module& module,
   out.emplace_back(name, &module);
   for (const auto& [child_name, child] : module.children())
     collect_modules(join(name, child_name), *child, out);
+}
+
+void check_module_dtype(DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), InvalidArgument, "a module cannot be converted to ", dtype,
+                 "; only to floating dtypes");
+}
+
+/// The dtype of a tensor in a module of some dtype: integers stay, and buffers are f32 at least.
+DType wanted_dtype(const Tensor& tensor, bool is_parameter, DType dtype) {
+  if (!is_floating(tensor.dtype())) return tensor.dtype();
+  return !is_parameter && dtype != DType::f64 ? DType::f32 : dtype;
+}
+
+bool has_sink(const Tensor& tensor) {
+  return tensor.is_leaf() && tensor.impl().node &&
+         static_cast<const autograd::LeafNode&>(*tensor.impl().node).has_sink();
 }
 
 }  // namespace
@@ -118,29 +135,36 @@ void Module::train(bool training) {
   apply([training](Module& module) { module.training_ = training; });
 }
 
-void Module::to(Device device) {
+void Module::convert(FunctionRef<Tensor(const Entry&)> converted) {
   const NoGradGuard no_recording;
-  visit("", [&](const std::string&, const Entry& entry) {
-    if (entry.tensor.device() == device) return;
-    Tensor(entry.tensor).set_data(entry.tensor.to(device));
-  });
+  const auto convert_those = [&](bool with_sink) {
+    visit("", [&](const std::string&, const Entry& entry) {
+      if (has_sink(entry.tensor) != with_sink) return;
+      const Tensor value = converted(entry);
+      if (!value.is_same(entry.tensor)) Tensor(entry.tensor).set_data(value);
+    });
+  };
+  // What gives gradients their memory may refuse, as a wrapper does: then nothing has changed yet.
+  convert_those(true);
+  convert_those(false);
+}
+
+void Module::to(Device device) {
+  convert([device](const Entry& entry) { return entry.tensor.to(device); });
 }
 
 void Module::to(DType dtype) {
-  LOCKSTEP_CHECK(is_floating(dtype), InvalidArgument, "a module cannot be converted to ", dtype,
-                 "; only to floating dtypes");
-  const NoGradGuard no_recording;
-  visit("", [&](const std::string&, const Entry& entry) {
-    const bool keep_wide = !entry.is_parameter && dtype != DType::f64;
-    const DType wanted = keep_wide ? DType::f32 : dtype;
-    if (entry.tensor.dtype() == wanted || !is_floating(entry.tensor.dtype())) return;
-    Tensor(entry.tensor).set_data(entry.tensor.to(wanted));
+  check_module_dtype(dtype);
+  convert([dtype](const Entry& entry) {
+    return entry.tensor.to(wanted_dtype(entry.tensor, entry.is_parameter, dtype));
   });
 }
 
 void Module::to(Device device, DType dtype) {
-  to(dtype);
-  to(device);
+  check_module_dtype(dtype);
+  convert([device, dtype](const Entry& entry) {
+    return entry.tensor.to(device, wanted_dtype(entry.tensor, entry.is_parameter, dtype));
+  });
 }
 
 void Module::zero_grad(bool set_to_none) {

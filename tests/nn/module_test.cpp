@@ -1,9 +1,12 @@
+#include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -280,6 +283,31 @@ TEST(Module, ConvertsDtypeBehindTheSameTensors) {
   EXPECT_EQ(net->norm->num_batches_tracked.dtype(), DType::i64);
   EXPECT_EQ(net(randn({4, 3}, {DType::f64})).dtype(), DType::f64);
   EXPECT_THROW(net->to(DType::i64), InvalidArgument);
+}
+
+TEST(Module, ConvertsNothingIfAWrapperRefuses) {
+  const auto net = nn::make<Net>();
+  const Tensor memory = zeros({2, 4});
+  testing::FixedSink sink(net->last->weight, memory);
+  EXPECT_THROW(net->to(DType::f64), InvalidArgument);
+  EXPECT_THROW(net->to(cpu, DType::bf16), InvalidArgument);
+  for (const Tensor& parameter : net->parameters()) EXPECT_EQ(parameter.dtype(), DType::f32);
+  EXPECT_EQ(net->norm->running_mean.dtype(), DType::f32);
+  net->to(DType::f32);
+  net->to(cpu);
+}
+
+/// Of static storage duration, and filled by main, as a program's own model may be.
+std::optional<nn::ModulePtr<nn::Linear>> kept_to_the_end;
+
+TEST(Module, MayLiveUntilTheProcessEnds) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    kept_to_the_end = nn::make<nn::Linear>(2, 2);
+    sum((*kept_to_the_end)(ones({3, 2}))).backward();
+    std::exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Module, KeepsRunningStatisticsWideInHalfPrecision) {

@@ -99,7 +99,7 @@ class Module : public RefCounted {
   /// @name Changing parameters
   /// `to` keeps the parameters' Tensor objects and hooks, so optimizers stay valid, and takes
   /// gradients along. Call it before wrapping the module for data-parallel training; later it is
-  /// refused.
+  /// refused, and nothing changes.
   /// @{
 
   /// Moves all parameters and buffers to a device.
@@ -177,6 +177,8 @@ class Module : public RefCounted {
   using Visitor = FunctionRef<void(const std::string& name, const Entry&)>;
 
   void check_name(std::string_view name) const;
+  /// Gives every tensor the array of what `converted` makes of it, or none if a wrapper refuses.
+  void convert(FunctionRef<Tensor(const Entry&)> converted);
   /// Visits all entries below this module, doubled ones too.
   void visit(const std::string& prefix, Visitor visitor) const;
 
