@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "cpu/tiles.hpp"
+#include "functional/uniform_bound.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::host {
@@ -13,9 +15,24 @@ RandomArguments arguments(double a, double b, PhiloxState random, std::int64_t f
   return {.a = a, .b = b, .state = random, .first = first};
 }
 
+template <class T>
+void limit(T* tile, std::int64_t n, T most) {
+  for (std::int64_t i = 0; i < n; ++i) tile[i] = tile[i] < most ? tile[i] : most;
+}
+
+/// Limits a tile to `most`; a tile is of the accumulation type.
+void limit(Accumulate type, void* tile, std::int64_t n, double most) {
+  if (type == Accumulate::f64)
+    limit(static_cast<double*>(tile), n, most);
+  else
+    limit(static_cast<float*>(tile), n, static_cast<float>(most));
+}
+
+constexpr double no_limit = std::numeric_limits<double>::infinity();
+
 /// Fills a contiguous array tile by tile. Tiles begin at multiples of 4, as random blocks do.
 void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxState random,
-          const LoopTable<DrawLoop, 1>& table) {
+          const LoopTable<DrawLoop, 1>& table, double most = no_limit) {
   const DrawLoop loop = table(accumulate_of(out.dtype), 0);
   LOCKSTEP_CHECK(is_floating(out.dtype) && loop, Unsupported, op, ": dtype ", out.dtype,
                  " is not a floating type");
@@ -28,6 +45,7 @@ void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxS
     for (std::int64_t t = begin; t < end; ++t) {
       const std::int64_t first = t * tile_elements, n = std::min(tile_elements, total - first);
       loop(tile.data(), n, arguments(a, b, random, first));
+      if (most < no_limit) limit(accumulate_of(out.dtype), tile.data(), n, most);
       store(out.as<char>() + first * size, 1, tile.data(), n);
     }
   });
@@ -36,7 +54,8 @@ void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxS
 }  // namespace
 
 void uniform(const kernels::UniformArguments& a, StreamRef) {
-  draw(a.out, "uniform", a.low, a.high, a.random.get(), loops().uniform);
+  draw(a.out, "uniform", a.low, a.high, a.random.get(), loops().uniform,
+       functional::last_of_uniform(a.low, a.high, a.out.dtype));
 }
 
 void normal(const kernels::NormalArguments& a, StreamRef) {

@@ -3,6 +3,7 @@
 #include "cuda/layout.hpp"
 #include "cuda/vector.hpp"
 #include "functional/random.hpp"
+#include "functional/uniform_bound.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -30,11 +31,14 @@ __global__ void arange_kernel(T* out, std::int64_t count, double start, double s
 
 /// Four elements from four random words.
 struct Uniform {
-  double low, high;
+  double low, high, last;
   template <class A>
   __device__ void operator()(const PhiloxBlock& bits, A (&value)[lanes]) const {
     const functional::UniformDraw<A> draw{A(low), A(high)};
-    for (int j = 0; j < lanes; ++j) value[j] = draw(bits.word[j]);
+    for (int j = 0; j < lanes; ++j) {
+      const A drawn = draw(bits.word[j]);
+      value[j] = drawn < A(last) ? drawn : A(last);
+    }
   }
 };
 
@@ -129,7 +133,8 @@ void arange(const kernels::ArangeArguments& a, StreamRef stream) {
 }
 
 void uniform(const kernels::UniformArguments& a, StreamRef stream) {
-  fill_from(Uniform{a.low, a.high}, "uniform", a.out, a.random, stream);
+  const double last = functional::last_of_uniform(a.low, a.high, a.out.dtype);
+  fill_from(Uniform{a.low, a.high, last}, "uniform", a.out, a.random, stream);
 }
 
 void normal(const kernels::NormalArguments& a, StreamRef stream) {

@@ -1,5 +1,6 @@
 #include "arguments/random.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "contract/backends.hpp"
@@ -67,6 +68,22 @@ TEST_P(RandomContract, UniformDrawsTheWordOfEachElement) {
                                       state.word(static_cast<std::uint64_t>(i)))));
   EXPECT_TRUE(close(out.get(), expected, tolerance()));
   EXPECT_NEAR(mean_of(out.get()), 1.0, 0.02);
+}
+
+TEST_P(RandomContract, UniformStaysBelowItsUpperBound) {
+  const auto largest = [&](double low, double high) {
+    const auto out = array({count});
+    backend().random.uniform({.out = out, .low = low, .high = high, .random = place()}, stream());
+    const Values values = out.get();
+    EXPECT_GE(*std::ranges::min_element(values), low);
+    return *std::ranges::max_element(values);
+  };
+  EXPECT_LT(largest(0, 1), 1.0);
+  EXPECT_LT(largest(1, 2), 2.0);
+  EXPECT_LT(largest(1, 1.000001), 1.000001);
+  EXPECT_LT(largest(-1, 0), 0.0);
+  EXPECT_LT(largest(-2, -1), -1.0);
+  EXPECT_EQ(largest(1, 1), 1.0);
 }
 
 TEST_P(RandomContract, NormalHasTheMomentsAskedFor) {
