@@ -21,15 +21,16 @@ void gather(const kernels::GatherArguments& arguments, StreamRef) {
   const std::int64_t extent = in.shape[dim], length = out.shape[dim];
   const auto size = lockstep::size_of(out.dtype);
   const auto step = static_cast<std::int64_t>(size);
-  for_each_line(
-      out.shape, dim, {&out.strides, &in.strides, &index.strides}, [&](const auto& offset) {
-        for (std::int64_t i = 0; i < length; ++i) {
-          const std::int64_t at = checked(
-              index.as<std::int64_t>()[offset[2] + i * index.strides[dim]], extent, "gather");
-          std::memcpy(out.as<char>() + (offset[0] + i * out.strides[dim]) * step,
-                      in.as<char>() + (offset[1] + at * in.strides[dim]) * step, size);
-        }
-      });
+  for_each_line(out.shape, dim, {&out.strides, &in.strides, &index.strides},
+                [&](const auto& offset) {
+                  for (std::int64_t i = 0; i < length; ++i) {
+                    const std::int64_t at =
+                        checked(index.as<std::int64_t>()[offset[2] + i * index.strides[dim]],
+                                extent, "gather or index_select");
+                    std::memcpy(out.as<char>() + (offset[0] + i * out.strides[dim]) * step,
+                                in.as<char>() + (offset[1] + at * in.strides[dim]) * step, size);
+                  }
+                });
 }
 
 void scatter_add(const kernels::ScatterAddArguments& arguments, StreamRef) {

@@ -1,5 +1,6 @@
 #include "lockstep/nn/attention.hpp"
 
+#include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
@@ -14,6 +15,13 @@ Tensor initial_projection(const MultiheadAttentionOptions& options) {
                  InvalidArgument, "MultiheadAttention: ", options.heads, " heads do not divide ",
                  options.features, " features");
   return init::xavier_uniform_(empty({3 * options.features, options.features}, options.tensor));
+}
+
+/// The function's mask says what takes part.
+AttentionOptions seen(const AttentionMask& mask) {
+  const bool masks_out = mask.attn_mask.defined() && mask.attn_mask.dtype() == DType::boolean;
+  return {.mask = masks_out ? logical_not(mask.attn_mask) : mask.attn_mask,
+          .is_causal = mask.is_causal};
 }
 
 }  // namespace
@@ -36,27 +44,27 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
 }
 
 Tensor MultiheadAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                                  const AttentionOptions& options) const {
+                                  const AttentionMask& mask) const {
   const Tensor heads =
-      scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v), options);
+      scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v), seen(mask));
   return out_proj(heads.transpose(1, 2).reshape(q.shape()));
 }
 
-Tensor MultiheadAttention::forward(const Tensor& x, const AttentionOptions& options) const {
+Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask) const {
   const std::int64_t features = in_proj_weight.size(1);
   const auto parts =
       split(linear(x, in_proj_weight, in_proj_bias), {features, features, features}, -1);
-  return attend(parts[0], parts[1], parts[2], options);
+  return attend(parts[0], parts[1], parts[2], mask);
 }
 
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                   const AttentionOptions& options) const {
+                                   const AttentionMask& mask) const {
   const std::int64_t features = in_proj_weight.size(1);
   const auto weights = split(in_proj_weight, {features, features, features});
   std::vector<Tensor> biases(3);
   if (in_proj_bias.defined()) biases = split(in_proj_bias, {features, features, features});
   return attend(linear(query, weights[0], biases[0]), linear(key, weights[1], biases[1]),
-                linear(value, weights[2], biases[2]), options);
+                linear(value, weights[2], biases[2]), mask);
 }
 
 std::string MultiheadAttention::describe() const {

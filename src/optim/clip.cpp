@@ -88,4 +88,13 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   return sqrt(squares);
 }
 
+void clip_grad_value_(std::span<const Tensor> parameters, double limit) {
+  LOCKSTEP_CHECK(limit >= 0, InvalidArgument, "clip_grad_value_: a limit of ", limit,
+                 "; it must not be negative");
+  const NoGradGuard no_recording;
+  for (const Tensor& parameter : parameters)
+    if (Tensor gradient = parameter.grad(); gradient.defined())
+      gradient.copy_(clamp(gradient, -limit, limit));
+}
+
 }  // namespace lockstep::optim

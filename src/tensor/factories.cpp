@@ -4,6 +4,7 @@
 
 #include "backend/backend.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "tensor/fill.hpp"
 #include "tensor/random_draw.hpp"
 
 namespace lockstep {
@@ -109,21 +110,23 @@ Tensor empty_like(const Tensor& other) {
   return empty(other.shape(), other.options());
 }
 
-Tensor full(const Shape& shape, double value, TensorOptions options) {
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  check_holds("full", options.dtype, value);
   Tensor result = empty(shape, options);
-  backend_of(result).elementwise.fill({.out = result.view(), .value = value},
-                                      current_stream(options.device));
+  fill_view(result, value);
   return result;
 }
 
-Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0.0, options); }
-Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1.0, options); }
-Tensor scalar(double value, TensorOptions options) { return full({}, value, options); }
+Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
+Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
+Tensor scalar(Scalar value, TensorOptions options) { return full({}, value, options); }
 
-Tensor zeros_like(const Tensor& other) {
+Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
+Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
+Tensor full_like(const Tensor& other, Scalar value) {
+  check_holds("full_like", other.dtype(), value);
   Tensor result = empty_like(other);
-  backend_of(result).elementwise.fill({.out = result.view(), .value = 0.0},
-                                      current_stream(result.device()));
+  fill_view(result, value);
   return result;
 }
 
@@ -135,12 +138,40 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
   LOCKSTEP_CHECK(step != 0 && std::isfinite(start) && std::isfinite(end) && std::isfinite(step),
                  InvalidArgument, "arange(", start, ", ", end, ", ", step,
                  "): bounds must be finite and the step not 0");
+  LOCKSTEP_CHECK(is_floating(options.dtype) || std::max(std::abs(start), std::abs(end)) <= 0x1p53,
+                 InvalidArgument, "arange(", start, ", ", end, ", ", step,
+                 "): whole numbers past 2^53 are not counted exactly; add the start to arange(n)");
   const double count = std::max(0.0, std::ceil((end - start) / step));
   Tensor result = empty({static_cast<std::int64_t>(count)}, options);
   backend_of(result).elementwise.arange({.out = result.view(), .start = start, .step = step},
                                         current_stream(options.device));
   return result;
 }
+
+Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
+  LOCKSTEP_CHECK(steps >= 0 && std::isfinite(start) && std::isfinite(end), InvalidArgument,
+                 "linspace(", start, ", ", end, ", ", steps,
+                 "): bounds must be finite, and steps not negative");
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
+  Tensor result = empty({steps}, options);
+  backend_of(result).elementwise.arange({.out = result.view(), .start = start, .step = step},
+                                        current_stream(options.device));
+  // Rounded steps may miss the end.
+  if (steps > 1) {
+    std::byte* const first = static_cast<std::byte*>(result.data_ptr());
+    fill_view(make_view(result, first + (result.nbytes() - size_of(options.dtype)), {}, {}), end);
+  }
+  return result;
+}
+
+Tensor eye(std::int64_t n, TensorOptions options) {
+  Tensor result = zeros({n, n}, options);
+  if (n > 0) fill_view(make_view(result, result.data_ptr(), {n}, {n + 1}), 1);
+  return result;
+}
+
+Tensor rand_like(const Tensor& other) { return rand(other.shape(), other.options()); }
+Tensor randn_like(const Tensor& other) { return randn(other.shape(), other.options()); }
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
   Tensor result = empty(shape, options);

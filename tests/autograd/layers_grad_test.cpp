@@ -80,8 +80,14 @@ std::vector<GradCase> losses() {
        shapes({{3, 4}})},
       {"bce_with_positive_weight",
        [=](const Tensors& in) {
-         return binary_cross_entropy_with_logits(in[0], beside(in, targets({3, 4})),
+         return binary_cross_entropy_with_logits(in[0], beside(in, targets({3, 4})), {},
                                                  beside(in, distinct({4}, 0.5, 2.0)));
+       },
+       shapes({{3, 4}})},
+      {"bce_with_logits_weighted",
+       [=](const Tensors& in) {
+         return binary_cross_entropy_with_logits(in[0], beside(in, targets({3, 4})),
+                                                 beside(in, distinct({3, 1}, 0.5, 2.0)));
        },
        shapes({{3, 4}})},
       {"binary_cross_entropy", [](const Tensors& in) { return binary_cross_entropy(in[0], in[1]); },

@@ -47,6 +47,7 @@ inline Size2d size2d(const GoldenArgs& args, std::string_view key, std::int64_t 
 
 inline Reduction reduction(const GoldenArgs& args) {
   const std::string text = args.text("reduction", "mean");
+  if (text == "batchmean") return Reduction::batch_mean;
   return text == "none" ? Reduction::none : text == "sum" ? Reduction::sum : Reduction::mean;
 }
 
@@ -211,14 +212,12 @@ inline void add_losses(GoldenOps& ops) {
     return {huber_loss(x[0], x[1], x.args.number("delta", 1.0), reduction(x.args))};
   };
   ops["binary_cross_entropy_with_logits"] = [](In x) -> Out {
-    return {binary_cross_entropy_with_logits(x[0], x[1], x[2], reduction(x.args))};
+    return {binary_cross_entropy_with_logits(x[0], x[1], {}, x[2], reduction(x.args))};
   };
   ops["binary_cross_entropy"] = [](In x) -> Out {
     return {binary_cross_entropy(x[0], x[1], x[2], reduction(x.args))};
   };
-  ops["kl_div"] = [](In x) -> Out {
-    return {kl_div(x[0], x[1], x.args.text("reduction") == "batchmean")};
-  };
+  ops["kl_div"] = [](In x) -> Out { return {kl_div(x[0], x[1], reduction(x.args))}; };
 }
 
 inline void add_layers(GoldenOps& ops) {

@@ -107,6 +107,8 @@ TEST_P(Multinomial, RefusesWhatCannotBeDrawnFrom) {
   EXPECT_THAT(refusal([&] { multinomial(values<float>({1, NAN}), 1); }), HasSubstr("NaN"));
   EXPECT_THAT(refusal([&] { multinomial(values<float>({0, 0}), 1, true); }), HasSubstr("above 0"));
   EXPECT_THAT(refusal([&] { multinomial(values<float>({0, 2}), 2); }), HasSubstr("fewer than 2"));
+  EXPECT_THAT(refusal([&] { multinomial(full({3}, 1e308, DType::f64), 5, true); }),
+              HasSubstr("add up"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Multinomial, ::testing::ValuesIn(testing::places()),

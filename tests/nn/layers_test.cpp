@@ -243,8 +243,11 @@ TEST(Losses, MatchTheirOps) {
   EXPECT_TRUE(equal(nn::make<nn::MSELoss>()(x, y), mse_loss(x, y)));
   EXPECT_TRUE(equal(nn::make<nn::L1Loss>(Reduction::sum)(x, y), l1_loss(x, y, Reduction::sum)));
   EXPECT_TRUE(equal(nn::make<nn::BCELoss>()(x, y), binary_cross_entropy(x, y)));
-  EXPECT_TRUE(equal(nn::make<nn::BCEWithLogitsLoss>(weight)(x, y),
+  EXPECT_TRUE(equal(nn::make<nn::BCEWithLogitsLoss>({.pos_weight = weight})(x, y),
+                    binary_cross_entropy_with_logits(x, y, {}, weight)));
+  EXPECT_TRUE(equal(nn::make<nn::BCEWithLogitsLoss>({.weight = weight})(x, y),
                     binary_cross_entropy_with_logits(x, y, weight)));
+  EXPECT_TRUE(equal(nn::make<nn::KLDivLoss>()(x.log(), y), kl_div(x.log(), y)));
   EXPECT_TRUE(equal(nn::make<nn::CrossEntropyLoss>()(x, classes), cross_entropy(x, classes)));
   EXPECT_TRUE(equal(nn::make<nn::NLLLoss>()(x, classes), nll_loss(x, classes)));
   const auto weighted = nn::make<nn::BCELoss>(weight, Reduction::none);
@@ -253,6 +256,26 @@ TEST(Losses, MatchTheirOps) {
   EXPECT_EQ(weighted->state_dict()[0].first, "weight");
   EXPECT_THROW(weighted(x, y.slice(0, 0, 2)), InvalidArgument);
   EXPECT_THROW(binary_cross_entropy(x, y, rand({5})), InvalidArgument);
+}
+
+TEST(BinaryCrossEntropy, TakesTheWeightOfEachElementFirst) {
+  const Tensor x = tensor<float>({1, -1, 2, 0.5F}), t = tensor<float>({1, 0, 0, 1});
+  const Tensor kept = tensor<float>({1, 0, 1, 0}), twice = tensor<float>({2, 2, 2, 2});
+  const double first = std::log1p(std::exp(-1.0)), third = 2 + std::log1p(std::exp(-2.0));
+  EXPECT_NEAR(binary_cross_entropy_with_logits(x, t, kept).item(), (first + third) / 4, 1e-6);
+  EXPECT_NEAR(binary_cross_entropy(x.sigmoid(), t, kept).item(), (first + third) / 4, 1e-6);
+  EXPECT_NEAR(binary_cross_entropy_with_logits(x, t, kept, twice, Reduction::sum).item(),
+              2 * first + third, 1e-6);
+}
+
+TEST(KlDiv, IsTheMeanOverElementsUnlessAskedForRows) {
+  const Tensor q = tensor<float>({0.2F, 0.8F, 0.5F, 0.5F}).reshape({2, 2});
+  const Tensor input = full({2, 2}, 0.5).log();
+  const double total = 0.2 * std::log(0.4) + 0.8 * std::log(1.6);
+  EXPECT_NEAR(kl_div(input, q).item(), total / 4, 1e-6);
+  EXPECT_NEAR(kl_div(input, q, Reduction::batch_mean).item(), total / 2, 1e-6);
+  EXPECT_NEAR(kl_div(input, q, Reduction::sum).item(), total, 1e-6);
+  EXPECT_EQ(kl_div(input, q, Reduction::none).shape(), (Shape{2, 2}));
 }
 
 TEST(BinaryCrossEntropy, BoundsLogarithmsAndRefusesWhatIsNoProbability) {
@@ -271,7 +294,7 @@ TEST(MultiheadAttention, HasTheRightGradients) {
   const auto layer = nn::make<nn::MultiheadAttention>({.features = 4, .heads = 2, .tensor = f64});
   expect_gradients(
       [&](const std::vector<Tensor>& in) {
-        return layer(in[0], AttentionOptions{.is_causal = true});
+        return layer(in[0], nn::AttentionMask{.is_causal = true});
       },
       {randn({2, 3, 4}, f64), layer->in_proj_weight, layer->in_proj_bias, layer->out_proj->weight,
        layer->out_proj->bias});
@@ -288,9 +311,28 @@ TEST(MultiheadAttention, DoesNotSeeTheFutureWhenCausal) {
   const auto layer = nn::make<nn::MultiheadAttention>({.features = 4, .heads = 2, .tensor = f64});
   const Tensor x = randn({1, 4, 4}, f64), changed = x.clone();
   changed.slice(1, 3, 4).fill_(9.0);
-  const AttentionOptions causal{.is_causal = true};
+  const nn::AttentionMask causal{.is_causal = true};
   EXPECT_TRUE(allclose(layer(x, causal).slice(1, 0, 3), layer(changed, causal).slice(1, 0, 3)));
   EXPECT_FALSE(allclose(layer(x).slice(1, 0, 3), layer(changed).slice(1, 0, 3)));
+}
+
+// PyTorch's layer and its function say the opposite of each other.
+TEST(MultiheadAttention, MasksOutWhereTheMaskIsTrue) {
+  const auto layer = nn::make<nn::MultiheadAttention>({.features = 4, .heads = 2, .tensor = f64});
+  const Tensor x = randn({1, 3, 4}, f64);
+  const Tensor future = triu(ones({3, 3}), 1) > 0;
+  const Tensor causal = layer(x, nn::AttentionMask{.is_causal = true});
+  EXPECT_TRUE(allclose(layer(x, nn::AttentionMask{.attn_mask = future}), causal));
+  const Tensor scores = masked_fill(zeros({3, 3}, f64), future, -INFINITY);
+  EXPECT_TRUE(allclose(layer(x, nn::AttentionMask{.attn_mask = scores}), causal));
+  const Tensor heads = randn({1, 2, 3, 4}, f64);
+  EXPECT_TRUE(allclose(scaled_dot_product_attention(heads, heads, heads, {.mask = !future}),
+                       scaled_dot_product_attention(heads, heads, heads, {.is_causal = true})));
+}
+
+TEST(Identity, GivesWhatItIsGiven) {
+  const Tensor x = rand({2});
+  EXPECT_TRUE(nn::make<nn::Identity>()(x).is_same(x));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,6 +18,11 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// What is assigned to a view or to grad() would be lost: only what has a name takes a tensor.
+static_assert(!std::is_assignable_v<Tensor, Tensor>);
+static_assert(!std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(std::is_nothrow_move_assignable_v<Tensor> && std::is_copy_assignable_v<Tensor>);
 
 template <class Kind, class Call>
 std::string refusal(Call&& call) {

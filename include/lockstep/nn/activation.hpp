@@ -12,6 +12,12 @@
 
 namespace lockstep::nn {
 
+/// x as it is: in the place of a layer that is left out.
+struct Identity : Module {
+  /// @param x any shape.
+  Tensor forward(const Tensor& x) const { return x; }
+};
+
 /// max(x, 0).
 struct ReLU : Module {
   /// @param x any shape.

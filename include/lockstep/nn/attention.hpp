@@ -19,6 +19,16 @@ struct MultiheadAttentionOptions {
   TensorOptions tensor = {};
 };
 
+/// What the queries of a MultiheadAttention do not see.
+struct AttentionMask {
+  /// Broadcast to [N, heads, T, S]: bool, where true is masked out, as PyTorch's MultiheadAttention
+  /// has it (`AttentionOptions::mask` of the function is the other way round); or added to the
+  /// scores. May be undefined.
+  Tensor attn_mask = {};
+  /// Query i sees keys 0 to i.
+  bool is_causal = false;
+};
+
 /// Attention of several heads between learned projections (Vaswani et al. 2017), over batches
 /// first: [N, T, features]. Parameters are named and initialised as PyTorch's.
 class MultiheadAttention : public Module {
@@ -32,16 +42,15 @@ class MultiheadAttention : public Module {
 
   /// Self-attention: one product makes queries, keys and values.
   /// @param x [N, T, features]. @return x's shape.
-  Tensor forward(const Tensor& x, const AttentionOptions& options = {}) const;
+  Tensor forward(const Tensor& x, const AttentionMask& mask = {}) const;
   /// Attention of queries [N, T, features] to keys and values [N, S, features].
   Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                 const AttentionOptions& options = {}) const;
+                 const AttentionMask& mask = {}) const;
   std::string describe() const override;
 
  private:
   Tensor split_heads(const Tensor& x) const;
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                const AttentionOptions& options) const;
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) const;
   std::int64_t heads_;
 
  public:

@@ -62,22 +62,47 @@ class BCELoss : public Module {
   Buffer weight;  ///< of each element, or undefined
 };
 
+/// Options of BCEWithLogitsLoss.
+struct BCEWithLogitsLossOptions {
+  Tensor weight = {};      ///< of each element's loss, broadcast; may be undefined
+  Tensor pos_weight = {};  ///< factor of the positive term, broadcast; may be undefined
+  Reduction reduction = Reduction::mean;
+};
+
 /// Binary cross-entropy of logits.
 class BCEWithLogitsLoss : public Module {
  public:
-  /// @param positive factor of the positive term, broadcast; may be undefined.
-  explicit BCEWithLogitsLoss(Tensor positive = {}, Reduction reduction = Reduction::mean)
-      : reduction_(reduction), pos_weight(this, "pos_weight", std::move(positive)) {}
+  using Options = BCEWithLogitsLossOptions;
+  /// With all options.
+  explicit BCEWithLogitsLoss(const BCEWithLogitsLossOptions& options = {})
+      : reduction_(options.reduction),
+        weight(this, "weight", options.weight),
+        pos_weight(this, "pos_weight", options.pos_weight) {}
   /// The loss of an input and a target.
   Tensor forward(const Tensor& logits, const Tensor& targets) const {
-    return binary_cross_entropy_with_logits(logits, targets, pos_weight, reduction_);
+    return binary_cross_entropy_with_logits(logits, targets, weight, pos_weight, reduction_);
   }
 
  private:
   Reduction reduction_;
 
  public:
+  Buffer weight;      ///< of each element, or undefined
   Buffer pos_weight;  ///< factor of the positive term, or undefined
+};
+
+/// Divergence of probabilities from log-probabilities.
+class KLDivLoss : public Module {
+ public:
+  /// How the losses become one.
+  explicit KLDivLoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
+  /// The loss of an input and a target.
+  Tensor forward(const Tensor& log_probabilities, const Tensor& targets) const {
+    return kl_div(log_probabilities, targets, reduction_);
+  }
+
+ private:
+  Reduction reduction_;
 };
 
 /// Squared differences.

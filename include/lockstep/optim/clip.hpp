@@ -38,4 +38,12 @@ inline Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_
   return clip_grad_norm_(std::span<const Tensor>(parameters), max_norm, options);
 }
 
+/// Limits each element of all gradients to [-limit, limit]. Parameters without a gradient are
+/// skipped. @throws InvalidArgument for a negative limit.
+void clip_grad_value_(std::span<const Tensor> parameters, double limit);
+/// The same for a vector.
+inline void clip_grad_value_(const std::vector<Tensor>& parameters, double limit) {
+  clip_grad_value_(std::span<const Tensor>(parameters), limit);
+}
+
 }  // namespace lockstep::optim

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/tensor/hook_handle.hpp"
+#include "lockstep/tensor/scalar.hpp"
 #include "lockstep/tensor/tensor_impl.hpp"
 
 /// @file
@@ -25,6 +27,12 @@ struct TensorOptions {
   Device device = cpu;
 };
 
+/// A number of a dimension, where several could be given in braces.
+template <class T>
+concept DimIndex = std::integral<T> && !std::same_as<T, bool>;
+/// The list of one dimension.
+inline Dims only(DimIndex auto dim) { return {static_cast<std::int64_t>(dim)}; }
+
 /// A handle: copies refer to the same array, and so do views. Methods that compute are recorded by
 /// autograd where an operand requires a gradient; they are queued on the device's current stream
 /// and return before a GPU is done. A tensor may be read by several threads, and written by one.
@@ -36,6 +44,14 @@ class Tensor {
   Tensor() = default;
   /// A handle of an existing impl.
   explicit Tensor(IntrusivePtr<TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  ~Tensor() = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  /// Deleted: it would change a temporary handle and no element. Write x[0].copy_(row), and
+  /// w.set_grad(g).
+  void operator=(const Tensor&) && = delete;
 
   /// False for a default-constructed tensor.
   bool defined() const noexcept { return static_cast<bool>(impl_); }
@@ -234,54 +250,128 @@ class Tensor {
 
   /// `lockstep::abs`.
   Tensor abs() const;
-  /// `lockstep::clamp`.
-  Tensor clamp(double low, double high) const;
+  /// `lockstep::ceil`.
+  Tensor ceil() const;
+  /// `lockstep::cos`.
+  Tensor cos() const;
+  /// `lockstep::erf`.
+  Tensor erf() const;
   /// `lockstep::exp`.
   Tensor exp() const;
+  /// `lockstep::floor`.
+  Tensor floor() const;
   /// `lockstep::log`.
   Tensor log() const;
-  /// `lockstep::pow`.
-  Tensor pow(double exponent) const;
+  /// `lockstep::neg`.
+  Tensor neg() const;
   /// `lockstep::relu`.
   Tensor relu() const;
   /// `lockstep::round`.
   Tensor round() const;
   /// `lockstep::sigmoid`.
   Tensor sigmoid() const;
+  /// `lockstep::sign`.
+  Tensor sign() const;
+  /// `lockstep::sin`.
+  Tensor sin() const;
   /// `lockstep::sqrt`.
   Tensor sqrt() const;
   /// `lockstep::square`.
   Tensor square() const;
   /// `lockstep::tanh`.
   Tensor tanh() const;
+  /// `lockstep::isfinite`.
+  Tensor isfinite() const;
+  /// `lockstep::isnan`.
+  Tensor isnan() const;
+  /// `lockstep::logical_not`.
+  Tensor logical_not() const;
+  /// `lockstep::clamp`.
+  Tensor clamp(Scalar low, Scalar high) const;
+  /// `lockstep::clamp_min`.
+  Tensor clamp_min(Scalar low) const;
+  /// `lockstep::clamp_max`.
+  Tensor clamp_max(Scalar high) const;
+  /// `lockstep::pow`.
+  Tensor pow(double exponent) const;
+  Tensor pow(const Tensor& exponent) const;
+  /// `lockstep::eq`.
+  Tensor eq(const Tensor& other) const;
+  Tensor eq(Scalar value) const;
+  /// `lockstep::ne`.
+  Tensor ne(const Tensor& other) const;
+  Tensor ne(Scalar value) const;
+  /// `lockstep::lt`.
+  Tensor lt(const Tensor& other) const;
+  Tensor lt(Scalar value) const;
+  /// `lockstep::le`.
+  Tensor le(const Tensor& other) const;
+  Tensor le(Scalar value) const;
+  /// `lockstep::gt`.
+  Tensor gt(const Tensor& other) const;
+  Tensor gt(Scalar value) const;
+  /// `lockstep::ge`.
+  Tensor ge(const Tensor& other) const;
+  Tensor ge(Scalar value) const;
+  /// `lockstep::maximum`.
+  Tensor maximum(const Tensor& other) const;
+  /// `lockstep::minimum`.
+  Tensor minimum(const Tensor& other) const;
+  /// `lockstep::logical_and`.
+  Tensor logical_and(const Tensor& other) const;
+  /// `lockstep::logical_or`.
+  Tensor logical_or(const Tensor& other) const;
+  /// `lockstep::matmul`.
+  Tensor matmul(const Tensor& other) const;
+  /// `lockstep::mm`.
+  Tensor mm(const Tensor& other) const;
+  /// `lockstep::bmm`.
+  Tensor bmm(const Tensor& other) const;
+  /// `lockstep::expand_as`.
+  Tensor expand_as(const Tensor& other) const;
   /// `lockstep::softmax`.
   Tensor softmax(std::int64_t dim) const;
   /// `lockstep::log_softmax`.
   Tensor log_softmax(std::int64_t dim) const;
-  /// `lockstep::eq`.
-  Tensor eq(const Tensor& other) const;
-  Tensor eq(double value) const;
-  /// `lockstep::ne`.
-  Tensor ne(const Tensor& other) const;
-  Tensor ne(double value) const;
-  /// `lockstep::masked_fill`.
-  Tensor masked_fill(const Tensor& mask, double value) const;
-  /// `lockstep::gather`.
-  Tensor gather(std::int64_t dim, const Tensor& index) const;
-  /// `lockstep::index_select`.
-  Tensor index_select(std::int64_t dim, const Tensor& index) const;
   /// `lockstep::sum`.
   Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor sum(DimIndex auto dim, bool keepdim = false) const { return sum(only(dim), keepdim); }
   /// `lockstep::mean`.
   Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
-  /// `lockstep::var`.
-  Tensor var(const Dims& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  Tensor mean(DimIndex auto dim, bool keepdim = false) const { return mean(only(dim), keepdim); }
+  /// `lockstep::prod`.
+  Tensor prod(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor prod(DimIndex auto dim, bool keepdim = false) const { return prod(only(dim), keepdim); }
+  /// `lockstep::amax`.
+  Tensor amax(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor amax(DimIndex auto dim, bool keepdim = false) const { return amax(only(dim), keepdim); }
+  /// `lockstep::amin`.
+  Tensor amin(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor amin(DimIndex auto dim, bool keepdim = false) const { return amin(only(dim), keepdim); }
+  /// `lockstep::logsumexp`.
+  Tensor logsumexp(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor logsumexp(DimIndex auto dim, bool keepdim = false) const {
+    return logsumexp(only(dim), keepdim);
+  }
   /// `lockstep::norm`.
   Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor norm(DimIndex auto dim, bool keepdim = false) const { return norm(only(dim), keepdim); }
   /// `lockstep::any`.
   Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor any(DimIndex auto dim, bool keepdim = false) const { return any(only(dim), keepdim); }
   /// `lockstep::all`.
   Tensor all(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor all(DimIndex auto dim, bool keepdim = false) const { return all(only(dim), keepdim); }
+  /// `lockstep::var`.
+  Tensor var(const Dims& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  Tensor var(DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) const {
+    return var(only(dim), correction, keepdim);
+  }
+  /// `lockstep::std`.
+  Tensor std(const Dims& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  Tensor std(DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) const {
+    return std(only(dim), correction, keepdim);
+  }
   /// `lockstep::max`.
   Tensor max() const;
   std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
@@ -296,8 +386,38 @@ class Tensor {
   Tensor argmin(std::int64_t dim, bool keepdim = false) const;
   /// `lockstep::cumsum`.
   Tensor cumsum(std::int64_t dim) const;
-  /// `lockstep::matmul`.
-  Tensor matmul(const Tensor& other) const;
+  /// `lockstep::sort`.
+  std::pair<Tensor, Tensor> sort(std::int64_t dim = -1, bool descending = false) const;
+  /// `lockstep::argsort`.
+  Tensor argsort(std::int64_t dim = -1, bool descending = false) const;
+  /// `lockstep::topk`.
+  std::pair<Tensor, Tensor> topk(std::int64_t k, std::int64_t dim = -1, bool largest = true) const;
+  /// `lockstep::masked_fill`.
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
+  /// `lockstep::masked_select`.
+  Tensor masked_select(const Tensor& mask) const;
+  /// `lockstep::nonzero`.
+  Tensor nonzero() const;
+  /// `lockstep::gather`.
+  Tensor gather(std::int64_t dim, const Tensor& index) const;
+  /// `lockstep::index_select`.
+  Tensor index_select(std::int64_t dim, const Tensor& index) const;
+  /// `lockstep::scatter`.
+  Tensor scatter(std::int64_t dim, const Tensor& index, Scalar value) const;
+  /// `lockstep::flip`.
+  Tensor flip(const Dims& dims) const;
+  /// `lockstep::repeat`.
+  Tensor repeat(const Dims& times) const;
+  /// `lockstep::tril`.
+  Tensor tril(std::int64_t diagonal = 0) const;
+  /// `lockstep::triu`.
+  Tensor triu(std::int64_t diagonal = 0) const;
+  /// `lockstep::chunk`.
+  std::vector<Tensor> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
+  /// `lockstep::split`.
+  std::vector<Tensor> split(std::int64_t size, std::int64_t dim = 0) const;
+  /// `lockstep::unbind`.
+  std::vector<Tensor> unbind(std::int64_t dim = 0) const;
   /// @}
 
   /// @name In place
@@ -312,19 +432,20 @@ class Tensor {
   /// this *= other, broadcast to this shape. Returns itself.
   Tensor& mul_(const Tensor& other);
   /// this += value. Returns itself. Integer dtypes take whole numbers only, here and below.
-  Tensor& add_(double value);
+  Tensor& add_(Scalar value);
   /// this -= alpha * other, broadcast to this shape. Returns itself.
   Tensor& sub_(const Tensor& other, double alpha = 1.0);
   /// this -= value. Returns itself.
-  Tensor& sub_(double value);
+  Tensor& sub_(Scalar value);
   /// this *= value. Returns itself.
-  Tensor& mul_(double value);
-  /// this /= other, broadcast to this shape. Returns itself. Integers divide towards zero.
+  Tensor& mul_(Scalar value);
+  /// this /= other, broadcast to this shape. Returns itself. @throws Unsupported for integers:
+  /// quotients are floating.
   Tensor& div_(const Tensor& other);
-  /// this /= value. Returns itself. @throws Unsupported for integers: quotients are floating.
-  Tensor& div_(double value);
+  /// this /= value. Returns itself. @throws as above.
+  Tensor& div_(Scalar value);
   /// this = value where `mask` (bool, broadcast to this shape) is true. Returns itself.
-  Tensor& masked_fill_(const Tensor& mask, double value);
+  Tensor& masked_fill_(const Tensor& mask, Scalar value);
   /// Uniform over [low, high), drawn from the default generator. Returns itself.
   Tensor& uniform_(double low = 0.0, double high = 1.0);
   /// Normal, drawn from the default generator. Returns itself.
@@ -334,9 +455,9 @@ class Tensor {
   /// same.
   Tensor& copy_(const Tensor& other, bool non_blocking = false);
   /// Sets all elements. Returns itself.
-  Tensor& fill_(double value);
+  Tensor& fill_(Scalar value);
   /// Sets all elements to zero. Returns itself.
-  Tensor& zero_() { return fill_(0.0); }
+  Tensor& zero_() { return fill_(0); }
   /// `add_`.
   template <class Operand>
   Tensor& operator+=(const Operand& operand) {

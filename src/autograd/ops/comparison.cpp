@@ -1,8 +1,10 @@
 #include "lockstep/autograd/ops/comparison.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,14 +35,16 @@ double whole_bound(CompareOp op, double value) {
   return op == CompareOp::gt || op == CompareOp::le ? std::floor(value) : std::ceil(value);
 }
 
-Tensor compare(CompareOp op, const Tensor& x, double value) {
-  if (is_floating(x.dtype())) return compare(op, x, scalar(value, x.options()));
+Tensor compare(CompareOp op, const Tensor& x, const Scalar& number) {
+  if (is_floating(x.dtype())) return compare(op, x, scalar(number, x.options()));
+  if (!number.fits_double())
+    return compare(op, x.to(DType::i64), scalar(number, {DType::i64, x.device()}));
+  const double value = number.to_double();
   const double bound = whole_bound(op, value);
   const bool equality = op == CompareOp::eq || op == CompareOp::ne;
   // Beyond all i64, or a fraction that none equals: the same for every element.
   const bool constant = !(bound >= -0x1p63 && bound < 0x1p63) || (equality && bound != value);
-  if (constant)
-    return full(x.shape(), holds(op, 0.0, value) ? 1.0 : 0.0, {DType::boolean, x.device()});
+  if (constant) return full(x.shape(), holds(op, 0.0, value), {DType::boolean, x.device()});
   const Tensor wide = x.to(DType::i64);
   return compare(op, wide, scalar(bound, wide.options()));
 }
@@ -59,12 +63,22 @@ Tensor le(const Tensor& a, const Tensor& b) { return compare(CompareOp::le, a, b
 Tensor gt(const Tensor& a, const Tensor& b) { return compare(CompareOp::gt, a, b); }
 Tensor ge(const Tensor& a, const Tensor& b) { return compare(CompareOp::ge, a, b); }
 
-Tensor eq(const Tensor& x, double value) { return compare(CompareOp::eq, x, value); }
-Tensor ne(const Tensor& x, double value) { return compare(CompareOp::ne, x, value); }
-Tensor lt(const Tensor& x, double value) { return compare(CompareOp::lt, x, value); }
-Tensor le(const Tensor& x, double value) { return compare(CompareOp::le, x, value); }
-Tensor gt(const Tensor& x, double value) { return compare(CompareOp::gt, x, value); }
-Tensor ge(const Tensor& x, double value) { return compare(CompareOp::ge, x, value); }
+Tensor eq(const Tensor& x, Scalar value) { return compare(CompareOp::eq, x, value); }
+Tensor ne(const Tensor& x, Scalar value) { return compare(CompareOp::ne, x, value); }
+Tensor lt(const Tensor& x, Scalar value) { return compare(CompareOp::lt, x, value); }
+Tensor le(const Tensor& x, Scalar value) { return compare(CompareOp::le, x, value); }
+Tensor gt(const Tensor& x, Scalar value) { return compare(CompareOp::gt, x, value); }
+Tensor ge(const Tensor& x, Scalar value) { return compare(CompareOp::ge, x, value); }
+
+Tensor isnan(const Tensor& x) { return ne(x, x); }
+Tensor isinf(const Tensor& x) {
+  if (!is_floating(x.dtype())) return zeros(x.shape(), {DType::boolean, x.device()});
+  return eq(abs(x.detach()), std::numeric_limits<double>::infinity());
+}
+Tensor isfinite(const Tensor& x) {
+  if (!is_floating(x.dtype())) return ones(x.shape(), {DType::boolean, x.device()});
+  return lt(abs(x.detach()), std::numeric_limits<double>::infinity());
+}
 
 Tensor logical_and(const Tensor& a, const Tensor& b) { return logic(CompareOp::logical_and, a, b); }
 Tensor logical_or(const Tensor& a, const Tensor& b) { return logic(CompareOp::logical_or, a, b); }

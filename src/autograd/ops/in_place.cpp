@@ -1,8 +1,7 @@
-#include <cmath>
-
 #include "autograd/ops/common.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "tensor/fill.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/random_draw.hpp"
 
@@ -62,17 +61,25 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
 }
 
 /// this = op(this) with the constants that `value` became.
-void in_place(UnaryOp op, std::string_view name, const Tensor& self, double value,
+void in_place(UnaryOp op, std::string_view name, const Tensor& self, const Scalar& value,
               OpConstants constants) {
   LOCKSTEP_CHECK(self.dtype() != DType::boolean, Unsupported, name,
                  ": dtype bool has no arithmetic; convert with to(dtype)");
-  LOCKSTEP_CHECK(is_floating(self.dtype()) || value == std::floor(value), InvalidArgument, name,
-                 ": dtype ", self.dtype(), " takes whole numbers, got ", value,
-                 "; the result of to(lockstep::DType::f32) takes all");
+  check_whole(name, self.dtype(), value);
   check_written_once(name, self);
   begin_write(name, self);
   backend_of(self).elementwise.unary(
       {.op = op, .y = self.view(), .x = self.view(), .constants = constants}, stream_of(self));
+}
+
+/// True for a number that a kernel's constants would round: it takes part as a tensor.
+bool exceeds_constants(const Tensor& self, const Scalar& value) {
+  return !is_floating(self.dtype()) && !value.fits_double();
+}
+
+void check_quotient(const Tensor& self) {
+  LOCKSTEP_CHECK(is_floating(self.dtype()), Unsupported, "div_: quotients of dtype ", self.dtype(),
+                 " are floating; use the result of x / y, or of div() with a RoundingMode");
 }
 
 /// this = what `draw` writes into an array of its shape.
@@ -135,8 +142,9 @@ Tensor& Tensor::add_(const Tensor& other, double alpha) {
   return *this;
 }
 
-Tensor& Tensor::add_(double value) {
-  in_place(UnaryOp::affine, "add_", *this, value, {.alpha = 1.0, .beta = value});
+Tensor& Tensor::add_(Scalar value) {
+  if (exceeds_constants(*this, value)) return add_(scalar(value, options()));
+  in_place(UnaryOp::affine, "add_", *this, value, {.alpha = 1.0, .beta = value.to_double()});
   return *this;
 }
 
@@ -145,8 +153,9 @@ Tensor& Tensor::sub_(const Tensor& other, double alpha) {
   return *this;
 }
 
-Tensor& Tensor::sub_(double value) {
-  in_place(UnaryOp::affine, "sub_", *this, value, {.alpha = 1.0, .beta = -value});
+Tensor& Tensor::sub_(Scalar value) {
+  if (exceeds_constants(*this, value)) return sub_(scalar(value, options()));
+  in_place(UnaryOp::affine, "sub_", *this, value, {.alpha = 1.0, .beta = -value.to_double()});
   return *this;
 }
 
@@ -155,25 +164,27 @@ Tensor& Tensor::mul_(const Tensor& other) {
   return *this;
 }
 
-Tensor& Tensor::mul_(double value) {
+Tensor& Tensor::mul_(Scalar value) {
+  if (exceeds_constants(*this, value)) return mul_(scalar(value, options()));
   // Adding -0.0 changes nothing; +0.0 would turn -0.0 into +0.0.
-  in_place(UnaryOp::affine, "mul_", *this, value, {.alpha = value, .beta = -0.0});
+  in_place(UnaryOp::affine, "mul_", *this, value, {.alpha = value.to_double(), .beta = -0.0});
   return *this;
 }
 
 Tensor& Tensor::div_(const Tensor& other) {
+  check_quotient(*this);
   in_place(BinaryOp::div, "div_", *this, other, 1.0);
   return *this;
 }
 
-Tensor& Tensor::div_(double value) {
-  LOCKSTEP_CHECK(is_floating(dtype()), Unsupported, "div_: quotients of dtype ", dtype(),
-                 " by a number are floating; use the result of x / value");
-  in_place(UnaryOp::div_scalar, "div_", *this, value, {.alpha = value});
+Tensor& Tensor::div_(Scalar value) {
+  check_quotient(*this);
+  in_place(UnaryOp::div_scalar, "div_", *this, value, {.alpha = value.to_double()});
   return *this;
 }
 
-Tensor& Tensor::masked_fill_(const Tensor& mask, double value) {
+Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) {
+  check_holds("masked_fill_", dtype(), value);
   check_same_device("masked_fill_", *this, mask);
   LOCKSTEP_CHECK(mask.dtype() == DType::boolean, InvalidArgument,
                  "masked_fill_: the mask has dtype ", mask.dtype(), ", it must be bool");
@@ -208,9 +219,10 @@ Tensor& Tensor::normal_(double mean, double deviation) {
   return *this;
 }
 
-Tensor& Tensor::fill_(double value) {
+Tensor& Tensor::fill_(Scalar value) {
+  check_holds("fill_", dtype(), value);
   begin_write("fill_", *this);
-  backend_of(*this).elementwise.fill({.out = view(), .value = value}, stream_of(*this));
+  fill_view(*this, value);
   return *this;
 }
 

@@ -1,12 +1,14 @@
 #include "lockstep/autograd/ops/indexing.hpp"
 
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
 #include "autograd/ops/common.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/autograd/ops/sort.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,10 +25,17 @@ Tensor corner(Tensor x, const Shape& shape) {
 /// The dtype in which what meets at one element is added: 16 bits would lose most of many terms.
 DType scatter_dtype(DType dtype) { return is_floating(dtype) ? statistics_dtype(dtype) : dtype; }
 
-void check_mask(const Tensor& x, const Tensor& mask) {
-  check_same_device("masked_fill", x, mask);
-  LOCKSTEP_CHECK(mask.dtype() == DType::boolean, InvalidArgument,
-                 "masked_fill: the mask has dtype ", mask.dtype(), ", it must be bool");
+void check_mask(std::string_view op, const Tensor& x, const Tensor& mask) {
+  check_same_device(op, x, mask);
+  LOCKSTEP_CHECK(mask.dtype() == DType::boolean, InvalidArgument, op, ": the mask has dtype ",
+                 mask.dtype(), ", it must be bool");
+}
+
+/// The row-major positions (i64) of the elements of a contiguous x that are not 0.
+Tensor flat_nonzero(const Tensor& x) {
+  const Tensor truth = x.detach().to(DType::boolean).reshape({-1});
+  const auto count = sum(truth).item<std::int64_t>();
+  return argsort(truth, 0, true).narrow(0, 0, count);  // equal elements keep their order
 }
 
 }  // namespace
@@ -77,19 +86,51 @@ Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const T
   return scatter_add(x, d, index.reshape(along).expand(wanted), terms);
 }
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  check_mask(x, mask);
-  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument,
-                 "masked_fill: dtype ", x.dtype(), " takes whole numbers, got ", value,
-                 "; convert the tensor with to(lockstep::DType::f32)");
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  check_mask("masked_fill", x, mask);
+  check_holds("masked_fill", x.dtype(), value);
   return where(mask, scalar(value, x.options()), x);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
-  check_mask(x, mask);
+  check_mask("masked_fill", x, mask);
   LOCKSTEP_CHECK(value.dim() == 0, InvalidArgument, "masked_fill: the value has shape ",
                  value.shape(), ", it must have no dimensions");
   return where(mask, value, x);
+}
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value) {
+  const TensorOptions counts{DType::i32, x.device()};
+  const Tensor hits =
+      scatter_add(zeros(x.shape(), counts), dim, index, ones(index.shape(), counts));
+  return masked_fill(x, hits > 0, value);
+}
+
+Tensor nonzero(const Tensor& x) {
+  Tensor rest = flat_nonzero(x);
+  std::vector<Tensor> columns(static_cast<std::size_t>(x.dim()));
+  for (int d = x.dim() - 1; d >= 0; --d) {
+    const Tensor extent = scalar(x.shape()[d], rest.options());
+    const Tensor rows = div(rest, extent, RoundingMode::trunc);
+    columns[static_cast<std::size_t>(d)] = rest - rows * extent;
+    rest = rows;
+  }
+  return columns.empty() ? empty({rest.numel(), 0}, rest.options()) : stack(columns, 1);
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_mask("masked_select", x, mask);
+  const Shape shape = broadcast_shapes(x.shape(), mask.shape());
+  return index_select(x.expand(shape).reshape({-1}), 0, flat_nonzero(mask.expand(shape)));
+}
+
+Tensor bincount(const Tensor& x, std::int64_t min_length) {
+  LOCKSTEP_CHECK(x.dtype() == DType::i64 && x.dim() == 1 && min_length >= 0, InvalidArgument,
+                 "bincount: ", x.dtype(), " of shape ", x.shape(), ", at least ", min_length,
+                 " places; it counts i64 of one dimension in 0 or more places");
+  const std::int64_t last = x.numel() > 0 ? max(x).item<std::int64_t>() : -1;
+  const Tensor places = zeros({std::max(min_length, last + 1)}, x.options());
+  return scatter_add(places, 0, x, ones_like(x));
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t num_classes) {

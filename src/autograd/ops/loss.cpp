@@ -13,6 +13,7 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
     case Reduction::mean: return mean(losses);
     case Reduction::sum: return sum(losses);
+    case Reduction::batch_mean: return sum(losses) / losses.size(0);
     case Reduction::none: break;
   }
   return losses;
@@ -79,25 +80,23 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
-                                        const Tensor& positive_weight, Reduction reduction) {
+                                        const Tensor& weight, const Tensor& pos_weight,
+                                        Reduction reduction) {
   check_same_shape("binary_cross_entropy_with_logits", logits, targets);
-  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", positive_weight,
-                   logits);
-  // -w t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
+  check_broadcasts("binary_cross_entropy_with_logits", "a weight", weight, logits);
+  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", pos_weight, logits);
+  // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
-  const Tensor surprise = softplus(neg(logits));
-  if (!positive_weight.defined()) return reduced(miss + surprise, reduction);
-  const Tensor factor = 1.0 + (positive_weight - 1.0) * targets;
-  return reduced(miss + factor * surprise, reduction);
+  Tensor surprise = softplus(neg(logits));
+  if (pos_weight.defined()) surprise = (1.0 + (pos_weight - 1.0) * targets) * surprise;
+  const Tensor losses = miss + surprise;
+  return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 
-Tensor kl_div(const Tensor& input, const Tensor& target, bool batch_mean) {
+Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_same_shape("kl_div", input, target);
-  const Tensor zero = zeros({}, target.options());
-  const Tensor positive = gt(target, zero);
-  const Tensor safe = where(positive, target, ones({}, target.options()));
-  const Tensor total = sum(target * (log(safe) - input));
-  return batch_mean ? total / static_cast<double>(input.size(0)) : total;
+  const Tensor safe = where(target > 0.0, target, 1.0);
+  return reduced(target * (log(safe) - input), reduction);
 }
 
 }  // namespace lockstep

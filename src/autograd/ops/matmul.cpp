@@ -1,6 +1,7 @@
 #include "lockstep/autograd/ops/matmul.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -167,6 +168,25 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
       gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
     });
   });
+}
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  LOCKSTEP_CHECK(a.dim() == 2 && b.dim() == 2, InvalidArgument, "mm: shapes ", a.shape(), " and ",
+                 b.shape(), "; both must be matrices (matmul takes others)");
+  return matmul(a, b);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  LOCKSTEP_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), InvalidArgument,
+                 "bmm: shapes ", a.shape(), " and ", b.shape(),
+                 "; both must be as many matrices, [n, ...] (matmul takes others)");
+  return matmul(a, b);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  LOCKSTEP_CHECK(a.dim() == 1 && b.dim() == 1, InvalidArgument, "outer: shapes ", a.shape(),
+                 " and ", b.shape(), "; both must have one dimension");
+  return mul(a.unsqueeze(1), b);
 }
 
 }  // namespace lockstep

@@ -1,17 +1,19 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 
-#include <cmath>
+#include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
 
 namespace lockstep {
 namespace {
 
 using namespace autograd;
 
-Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants = {}) {
+/// @param named what users call the op: its name in messages.
+Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants, const OpDescriptor& named) {
   const OpTraits& op_traits = traits(op);
-  const OpCall call(op_traits, x_in);
+  const OpCall call(named, x_in);
   const Tensor& x = call[0];
   Tensor y = empty_like(x);
   backend_of(x).elementwise.unary({.op = op, .y = y.view(), .x = x.view(), .constants = constants},
@@ -33,17 +35,29 @@ Tensor unary(UnaryOp op, const Tensor& x_in, OpConstants constants = {}) {
   });
 }
 
+Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
+  return unary(op, x, constants, traits(op));
+}
+
 /// Added to a product it changes nothing; +0.0 would turn -0.0 into +0.0.
 constexpr double no_term = -0.0;
 
-/// alpha * x + beta for an op to which the user gave `value`.
-Tensor with_number(BinaryOp op, const Tensor& x, double value, OpConstants constants) {
-  check_operand(traits(op), x);
-  LOCKSTEP_CHECK(is_floating(x.dtype()) || value == std::floor(value), InvalidArgument,
-                 traits(op).name, ": dtype ", x.dtype(), " takes whole numbers, got ", value,
-                 "; convert the tensor with to(lockstep::DType::f32)");
-  return unary(UnaryOp::affine, x, constants);
+/// True for a number that a kernel's constants would round: it takes part as a tensor.
+bool exceeds_constants(const Tensor& x, const Scalar& value) {
+  return !is_floating(x.dtype()) && !value.fits_double();
 }
+
+/// alpha * x + beta for an op to which the user gave `value`.
+Tensor with_number(BinaryOp op, const Tensor& x, const Scalar& value, OpConstants constants) {
+  check_operand(traits(op), x);
+  check_whole(traits(op).name, x.dtype(), value);
+  return unary(UnaryOp::affine, x, constants, traits(op));
+}
+
+constexpr OpDescriptor pow_by_number{.name = "pow", .autocast = AutocastPolicy::f32};
+
+/// Operands of a quotient: integers and bool as f32.
+Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(DType::f32); }
 
 /// The result of a binary op: the operands' shape, or the one they broadcast to.
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
@@ -136,15 +150,29 @@ Tensor hardswish(const Tensor& x) { return unary(UnaryOp::hardswish, x); }
 Tensor leaky_relu(const Tensor& x, double slope) {
   return unary(UnaryOp::leaky_relu, x, {.alpha = slope});
 }
-Tensor clamp(const Tensor& x, double low, double high) {
-  LOCKSTEP_CHECK(low <= high, InvalidArgument, "clamp: low ", low, " is above high ", high);
-  return unary(UnaryOp::clamp, x, {.alpha = low, .beta = high});
+Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
+  LOCKSTEP_CHECK(low.to_double() <= high.to_double(), InvalidArgument, "clamp: low ",
+                 low.to_double(), " is above high ", high.to_double());
+  check_whole("clamp", x.dtype(), low);
+  check_whole("clamp", x.dtype(), high);
+  if (exceeds_constants(x, low)) return clamp_max(maximum(x, scalar(low, x.options())), high);
+  if (exceeds_constants(x, high)) return minimum(clamp_min(x, low), scalar(high, x.options()));
+  return unary(UnaryOp::clamp, x, {.alpha = low.to_double(), .beta = high.to_double()});
+}
+Tensor clamp_min(const Tensor& x, Scalar low) {
+  return clamp(x, low, std::numeric_limits<double>::infinity());
+}
+Tensor clamp_max(const Tensor& x, Scalar high) {
+  return clamp(x, -std::numeric_limits<double>::infinity(), high);
 }
 Tensor pow(const Tensor& x, double exponent) {
-  return unary(UnaryOp::pow_scalar, x, {.alpha = exponent});
+  return unary(UnaryOp::pow_scalar, x, {.alpha = exponent}, pow_by_number);
 }
-Tensor affine(const Tensor& x, double alpha, double beta) {
-  return unary(UnaryOp::affine, x, {.alpha = alpha, .beta = beta});
+Tensor affine(const Tensor& x, Scalar alpha, Scalar beta) {
+  if (exceeds_constants(x, alpha) || exceeds_constants(x, beta)) return add(mul(x, alpha), beta);
+  check_whole("affine", x.dtype(), alpha);
+  check_whole("affine", x.dtype(), beta);
+  return unary(UnaryOp::affine, x, {.alpha = alpha.to_double(), .beta = beta.to_double()});
 }
 
 Tensor add(const Tensor& a, const Tensor& b, double alpha) {
@@ -153,24 +181,45 @@ Tensor add(const Tensor& a, const Tensor& b, double alpha) {
 Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
   return additive(BinaryOp::sub, a, b, alpha, -1.0);
 }
-Tensor add(const Tensor& x, double value) {
-  return with_number(BinaryOp::add, x, value, {.alpha = 1.0, .beta = value});
+Tensor add(const Tensor& x, Scalar value) {
+  if (exceeds_constants(x, value)) return add(x, scalar(value, x.options()));
+  return with_number(BinaryOp::add, x, value, {.alpha = 1.0, .beta = value.to_double()});
 }
-Tensor sub(const Tensor& x, double value) {
-  return with_number(BinaryOp::sub, x, value, {.alpha = 1.0, .beta = -value});
+Tensor sub(const Tensor& x, Scalar value) {
+  if (exceeds_constants(x, value)) return sub(x, scalar(value, x.options()));
+  return with_number(BinaryOp::sub, x, value, {.alpha = 1.0, .beta = -value.to_double()});
 }
-Tensor sub(double value, const Tensor& x) {
-  return with_number(BinaryOp::sub, x, value, {.alpha = -1.0, .beta = value});
+Tensor sub(Scalar value, const Tensor& x) {
+  if (exceeds_constants(x, value)) return sub(scalar(value, x.options()), x);
+  return with_number(BinaryOp::sub, x, value, {.alpha = -1.0, .beta = value.to_double()});
 }
-Tensor mul(const Tensor& x, double value) {
-  return with_number(BinaryOp::mul, x, value, {.alpha = value, .beta = no_term});
-}
-Tensor div(const Tensor& x, double value) {
-  return unary(UnaryOp::div_scalar, is_floating(x.dtype()) ? x : x.to(DType::f32),
-               {.alpha = value});
+Tensor mul(const Tensor& x, Scalar value) {
+  if (exceeds_constants(x, value)) return mul(x, scalar(value, x.options()));
+  return with_number(BinaryOp::mul, x, value, {.alpha = value.to_double(), .beta = no_term});
 }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::mul, a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return binary(BinaryOp::div, a, b); }
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  if (is_floating(a.dtype()) || is_floating(b.dtype())) return binary(BinaryOp::div, a, b);
+  return binary(BinaryOp::div, floating(a), floating(b));
+}
+Tensor div(const Tensor& x, Scalar value) {
+  return unary(UnaryOp::div_scalar, floating(x), {.alpha = value.to_double()},
+               traits(BinaryOp::div));
+}
+Tensor div(Scalar value, const Tensor& x) {
+  const Tensor divisor = floating(x);
+  return binary(BinaryOp::div, scalar(value, divisor.options()), divisor);
+}
+Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding) {
+  const bool down = rounding == RoundingMode::floor;
+  if (is_floating(a.dtype())) return down ? floor(div(a, b)) : trunc(div(a, b));
+  const Tensor quotient = binary(BinaryOp::div, a, b);  // that of integers is cut off
+  if (!down) return quotient;
+  const Tensor rest = a - quotient * b;
+  return quotient - logical_and(rest != 0, (rest < 0) != (b < 0)).to(a.dtype());
+}
+
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
@@ -199,6 +248,15 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
                        if (inputs.wanted(1))
                          inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
                      });
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  check_holds("where", a.dtype(), b);
+  return where(condition, a, scalar(b, a.options()));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  check_holds("where", b.dtype(), a);
+  return where(condition, scalar(a, b.options()), b);
 }
 
 }  // namespace lockstep

@@ -17,7 +17,13 @@ using namespace autograd;
 Shape kept_shape(const Shape& shape, const Dims& dims) {
   if (dims.empty()) return Dims::filled(shape.size(), 1);
   Shape kept = shape;
-  for (const auto dim : dims) kept[wrap_dim(dim, shape.size())] = 1;
+  Dims seen = Dims::filled(shape.size(), 0);
+  for (const auto dim : dims) {
+    const int d = wrap_dim(dim, shape.size());
+    LOCKSTEP_CHECK(seen[d]++ == 0, InvalidArgument, "a reduction over dimensions ", dims,
+                   " of shape ", shape, " names dimension ", d, " twice");
+    kept[d] = 1;
+  }
   return kept;
 }
 
@@ -177,6 +183,10 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
   return (sum(square(centred), dims, keepdim) / freedom).to(x_in.dtype());
 }
 
+Tensor std(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
+  return sqrt(var(x, dims, correction, keepdim));
+}
+
 Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const OpCall call(ops::norm, x_in);
   const Tensor& x = call[0];
@@ -207,13 +217,13 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
 Tensor argmax(const Tensor& x) { return argmax(x.reshape({-1}), 0); }
 Tensor argmin(const Tensor& x) { return argmin(x.reshape({-1}), 0); }
 
-Tensor max(const Tensor& x) { return amax(x); }
-Tensor min(const Tensor& x) { return amin(x); }
+Tensor max(const Tensor& x) { return extreme(ReduceOp::amax, ops::max, x, {}, false); }
+Tensor min(const Tensor& x) { return extreme(ReduceOp::amin, ops::min, x, {}, false); }
 std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return with_values(x, argmax(x, dim, true), dim, keepdim);
+  return with_values(x, arg_extreme(ops::max, x, dim, true, true), dim, keepdim);
 }
 std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim) {
-  return with_values(x, argmin(x, dim, true), dim, keepdim);
+  return with_values(x, arg_extreme(ops::min, x, dim, false, true), dim, keepdim);
 }
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {

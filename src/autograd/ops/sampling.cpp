@@ -33,6 +33,9 @@ void check_values(const Tensor& weights, std::int64_t num_samples, bool replacem
   const double infinity = std::numeric_limits<double>::infinity();
   LOCKSTEP_CHECK(all(logical_and(weights >= 0.0, weights < infinity)).item<bool>(), InvalidArgument,
                  "multinomial: a weight is negative, infinite or NaN");
+  LOCKSTEP_CHECK(
+      all(sum(weights, -1) < infinity).item<bool>(), InvalidArgument,
+      "multinomial: the weights of a row add up to more than f64 holds; scale them down");
   const std::int64_t needed = replacement ? 1 : num_samples;
   LOCKSTEP_CHECK(all(sum(weights > 0.0, {-1}) >= static_cast<double>(needed)).item<bool>(),
                  InvalidArgument, "multinomial: a row has fewer than ", needed,
@@ -58,6 +61,29 @@ Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replace
   // The order in which exponential clocks of these rates ring (Efraimidis and Spirakis 2006).
   const Tensor ring = neg(log1p(neg(fine_uniform(shape, w.options(), generator))));
   return topk(w / (ring + 1e-300), num_samples).second;
+}
+
+Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
+  check_operand(ops::bernoulli, probabilities);
+  const NoGradGuard no_recording;
+  const Tensor p = probabilities.to(statistics_dtype(probabilities.dtype()));
+  LOCKSTEP_CHECK(!p.device().is_cpu() || all(logical_and(p >= 0, p <= 1)).item<bool>(),
+                 InvalidArgument, "bernoulli: a probability is not in [0, 1]");
+  return (rand(p.shape(), p.options(), generator) < p).to(probabilities.dtype());
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options,
+               Generator& generator) {
+  const double count = static_cast<double>(high) - static_cast<double>(low);
+  LOCKSTEP_CHECK(count >= 1 && count <= 0x1p48, InvalidArgument, "randint: [", low, ", ", high,
+                 ") must hold from 1 to 2^48 numbers");
+  const NoGradGuard no_recording;
+  const Tensor drawn = fine_uniform(shape, {DType::f64, options.device}, generator) * count;
+  return add(floor(drawn).to(DType::i64), low).to(options.dtype);
+}
+
+Tensor randperm(std::int64_t n, Device device, Generator& generator) {
+  return argsort(fine_uniform({n}, {DType::f64, device}, generator));
 }
 
 }  // namespace lockstep

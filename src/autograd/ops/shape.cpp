@@ -34,6 +34,25 @@ Tensor triangle(const OpDescriptor& op, const Tensor& x, bool upper, std::int64_
   });
 }
 
+/// out[..i..] = x[..index[..i..]..] along dimension d, in the name of an op.
+Tensor gathered(const OpDescriptor& op, const Tensor& x, int d, const Tensor& index) {
+  const OpCall call(op, x);
+  Tensor y = empty(index.shape(), x.options());
+  backend_of(x).index.gather({.out = y.view(), .in = x.view(), .index = index.view(), .dim = d},
+                             stream_of(x));
+  if (!call.recording()) return y;
+  return call.record(y, [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy,
+                                                                           InputGradients& inputs) {
+    // Each addition is rounded: 16 bits would lose most of what meets at one element.
+    const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
+    const Tensor dx = zeros(shape, terms.options());
+    backend_of(dy).index.scatter_add(
+        {.out = dx.view(), .in = terms.view(), .index = index.get().view(), .dim = d},
+        stream_of(dy));
+    inputs.set(0, dx);
+  });
+}
+
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
@@ -123,17 +142,49 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
 
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
   LOCKSTEP_CHECK(chunks > 0, InvalidArgument, "chunk: needs at least one chunk, got ", chunks);
-  const std::int64_t extent = x.size(dim),
-                     step = std::max<std::int64_t>(1, (extent + chunks - 1) / chunks);
+  return split(x, std::max<std::int64_t>(1, (x.size(dim) + chunks - 1) / chunks), dim);
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
+  LOCKSTEP_CHECK(size > 0, InvalidArgument, "split: parts of extent ", size,
+                 "; it must be above 0");
+  const std::int64_t extent = x.size(dim);
   std::vector<std::int64_t> sizes;
-  for (std::int64_t at = 0; at < extent; at += step) sizes.push_back(std::min(step, extent - at));
+  for (std::int64_t at = 0; at < extent; at += size) sizes.push_back(std::min(size, extent - at));
   return split(x, sizes, dim);
 }
 
+std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.size(dim)), 1);
+  std::vector<Tensor> parts = split(x, sizes, dim);
+  for (Tensor& part : parts) part = part.squeeze(dim);
+  return parts;
+}
+
+Tensor repeat(const Tensor& x, const Dims& times) {
+  LOCKSTEP_CHECK(times.size() >= x.dim(), InvalidArgument, "repeat: ", times, " for shape ",
+                 x.shape(), "; it needs a number for each dimension");
+  Shape with_ones = Dims::filled(times.size() - x.dim(), 1);
+  for (const auto extent : x.shape()) with_ones.push_back(extent);
+  Tensor y = x.reshape(with_ones);
+  for (int d = 0; d < times.size(); ++d) {
+    LOCKSTEP_CHECK(times[d] >= 0, InvalidArgument, "repeat: ", times, " has a negative number");
+    y = times[d] == 0 ? y.narrow(d, 0, 0)
+                      : cat(std::vector(static_cast<std::size_t>(times[d]), y), d);
+  }
+  return y;
+}
+
+Tensor expand_as(const Tensor& x, const Tensor& other) { return x.expand(other.shape()); }
+
 Tensor flip(const Tensor& x, const Dims& dims) {
   const OpCall call(ops::flip, x);
-  Dims wrapped;
-  for (const auto dim : dims) wrapped.push_back(wrap_dim(dim, x.dim()));
+  Dims wrapped, seen = Dims::filled(x.dim(), 0);
+  for (const auto dim : dims) {
+    wrapped.push_back(wrap_dim(dim, x.dim()));
+    LOCKSTEP_CHECK(seen[static_cast<int>(wrapped.back())]++ == 0, InvalidArgument,
+                   "flip: dimensions ", dims, " of shape ", x.shape(), " name one twice");
+  }
   Tensor y = empty(x.shape(), x.options());
   if (x.numel() > 0)
     backend_of(x).elementwise.copy({.out = y.view(), .in = reversed(x.view(), wrapped)},
@@ -150,7 +201,8 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
   return cat(std::vector{x.slice(dim, cut, extent), x.slice(dim, 0, cut)}, dim);
 }
 
-Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value) {
+Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {
+  check_holds("pad", x.dtype(), value);
   const OpCall call(ops::pad, x);
   LOCKSTEP_CHECK(padding.size() % 2 == 0 && static_cast<int>(padding.size()) / 2 <= x.dim(),
                  InvalidArgument, "pad: ", padding.size(), " numbers for ", x.dim(),
@@ -183,7 +235,6 @@ Tensor triu(const Tensor& x, std::int64_t diagonal) {
 }
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  const OpCall call(ops::gather, x);
   check_index("gather", x, index);
   const int d = wrap_dim(dim, x.dim());
   LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, "gather: the index has shape ",
@@ -191,20 +242,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   for (int i = 0; i < x.dim(); ++i)
     LOCKSTEP_CHECK(i == d || index.shape()[i] <= x.shape()[i], InvalidArgument,
                    "gather: the index of shape ", index.shape(), " exceeds ", x.shape());
-  Tensor y = empty(index.shape(), x.options());
-  backend_of(x).index.gather({.out = y.view(), .in = x.view(), .index = index.view(), .dim = d},
-                             stream_of(x));
-  if (!call.recording()) return y;
-  return call.record(y, [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy,
-                                                                           InputGradients& inputs) {
-    // Each addition is rounded: 16 bits would lose most of what meets at one element.
-    const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
-    const Tensor dx = zeros(shape, terms.options());
-    backend_of(dy).index.scatter_add(
-        {.out = dx.view(), .in = terms.view(), .index = index.get().view(), .dim = d},
-        stream_of(dy));
-    inputs.set(0, dx);
-  });
+  return gathered(ops::gather, x, d, index);
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
@@ -214,7 +252,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   const int d = wrap_dim(dim, x.dim());
   Shape along = Dims::filled(x.dim(), 1), wanted = x.shape();
   along[d] = wanted[d] = index.numel();
-  return gather(x, d, index.reshape(along).expand(wanted));
+  return gathered(ops::index_select, x, d, index.reshape(along).expand(wanted));
 }
 
 }  // namespace lockstep

@@ -138,6 +138,8 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim) {
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
+  LOCKSTEP_CHECK(options.reduction != Reduction::batch_mean, InvalidArgument,
+                 "cross_entropy: reduction batch_mean; its mean is over the counted targets");
   if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape())
     return soft_cross_entropy(logits, targets, options);
   check_cross_entropy(logits, targets, options);

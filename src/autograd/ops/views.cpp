@@ -27,26 +27,26 @@ void* offset_by(const Tensor& x, std::int64_t elements) {
 }
 
 /// Replaces an extent of -1 by what the number of elements leaves.
-Shape infer_extent(Shape shape, std::int64_t elements) {
+Shape infer_extent(std::string_view op, Shape shape, std::int64_t elements) {
   const Shape asked = shape;
   std::int64_t known = 1;
   int unknown = -1;
   for (int i = 0; i < shape.size(); ++i) {
     if (shape[i] != -1) {
-      LOCKSTEP_CHECK(shape[i] >= 0, InvalidArgument, "reshape: negative extent ", shape[i], " in ",
+      LOCKSTEP_CHECK(shape[i] >= 0, InvalidArgument, op, ": negative extent ", shape[i], " in ",
                      asked, "; only -1 stands for what the number of elements leaves");
       known *= shape[i];
       continue;
     }
-    LOCKSTEP_CHECK(unknown < 0, InvalidArgument, "reshape: more than one -1 in ", asked);
+    LOCKSTEP_CHECK(unknown < 0, InvalidArgument, op, ": more than one -1 in ", asked);
     unknown = i;
   }
   if (unknown >= 0) {
-    LOCKSTEP_CHECK(known > 0, InvalidArgument, "reshape: -1 in ", asked,
+    LOCKSTEP_CHECK(known > 0, InvalidArgument, op, ": -1 in ", asked,
                    " could be anything beside an extent of 0");
     shape[unknown] = elements / known;
   }
-  LOCKSTEP_CHECK(numel(shape) == elements, InvalidArgument, "reshape: ", elements,
+  LOCKSTEP_CHECK(numel(shape) == elements, InvalidArgument, op, ": ", elements,
                  " elements do not fill shape ", asked);
   return shape;
 }
@@ -94,14 +94,14 @@ Tensor reshaped_view(const Tensor& x, const Shape& target) {
 }  // namespace
 
 Tensor Tensor::reshape(Shape wanted) const {
-  const Shape target = infer_extent(wanted, numel());
+  const Shape target = infer_extent("reshape", wanted, numel());
   if (target == shape()) return *this;
   if (Tensor seen = reshaped_view(*this, target); seen.defined()) return seen;
   return contiguous().reshape(target);
 }
 
 Tensor Tensor::view(Shape wanted) const {
-  const Shape target = infer_extent(wanted, numel());
+  const Shape target = infer_extent("view", wanted, numel());
   if (target == shape()) return *this;
   Tensor seen = reshaped_view(*this, target);
   LOCKSTEP_CHECK(seen.defined(), InvalidArgument, "view: memory of shape ", shape(),

@@ -11,7 +11,8 @@ namespace lockstep {
 
 /// Options of `scaled_dot_product_attention`.
 struct AttentionOptions {
-  /// Broadcast to [N, H, T, S]: bool (true takes part) or added to the scores; may be undefined.
+  /// Broadcast to [N, H, T, S]: bool (true takes part, as in PyTorch's function of this name; its
+  /// MultiheadAttention has it the other way round) or added to the scores; may be undefined.
   Tensor mask = {};
   /// Query i sees keys 0 to i.
   bool is_causal = false;

@@ -24,10 +24,25 @@ Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
                  double alpha = 1.0);
 /// x with `value` where `mask` (bool) is true; shapes broadcast.
-/// @throws InvalidArgument for a mask of another dtype, or a fraction where x has integers.
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+/// @throws InvalidArgument for a mask of another dtype, or a number that x's
+/// integer dtype cannot hold.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 /// The same with the one element of a tensor without dimensions, which gets a gradient too.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
+/// A copy of x with `value` where `index` says along a dimension: out[..index[..i..]..] = value.
+/// Numeric dtypes. @param index as of `scatter_add`.
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value);
+
+/// The positions (i64) [n, dimensions] of the n elements that are not 0, in row-major order. Any
+/// dtype. Waits for the device, as does what follows.
+Tensor nonzero(const Tensor& x);
+/// The elements of x where `mask` (bool) is true, in row-major order, in one dimension; shapes
+/// broadcast. @throws InvalidArgument for a mask of another dtype.
+Tensor masked_select(const Tensor& x, const Tensor& mask);
+/// How often each of 0, 1, ... is in x (i64, one dimension): [max + 1], or `min_length` if that is
+/// more. @throws InvalidArgument for another dtype or shape, and on the CPU for negative numbers.
+Tensor bincount(const Tensor& x, std::int64_t min_length = 0);
+
 /// index (i64) with a last dimension of `num_classes` more, that holds 1 at the index and else 0.
 /// @param num_classes -1: one more than the largest index, which waits for the device.
 /// @throws InvalidArgument for negative and too large indices on the CPU (on a GPU they give zeros

@@ -16,7 +16,12 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim);
 
 /// How the losses of all elements become one. Losses of an input and a target (mse_loss, ...) take
 /// both of one shape and throw InvalidArgument for others: nothing is broadcast.
-enum class Reduction : unsigned char { mean, sum, none };
+enum class Reduction : unsigned char {
+  mean,
+  sum,
+  none,
+  batch_mean,  ///< the sum divided by the first extent; not for cross_entropy
+};
 
 /// Options of `cross_entropy`.
 struct CrossEntropyOptions {
@@ -55,12 +60,13 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, double delta = 1.0,
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
                             const Tensor& weight = {}, Reduction reduction = Reduction::mean);
 /// Binary cross-entropy of logits against probabilities, without overflow.
-/// @param positive_weight factor of the positive term, broadcast; may be undefined.
+/// @param weight of each element's loss, broadcast; may be undefined.
+/// @param pos_weight factor of the positive term, broadcast; may be undefined.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
-                                        const Tensor& positive_weight = {},
+                                        const Tensor& weight = {}, const Tensor& pos_weight = {},
                                         Reduction reduction = Reduction::mean);
-/// target * (log(target) - input) for log-probabilities `input`; `batch_mean` divides the sum by
-/// the first extent.
-Tensor kl_div(const Tensor& input, const Tensor& target, bool batch_mean = true);
+/// target * (log(target) - input) for log-probabilities `input`. As in PyTorch the mean is over all
+/// elements; the divergence itself, of each row of a batch, is `Reduction::batch_mean`.
+Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
 }  // namespace lockstep

@@ -69,30 +69,42 @@ Tensor hardswish(const Tensor& x);
 /// x above 0, else slope * x.
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);
 /// x limited to [low, high]; gradient 0 outside.
-Tensor clamp(const Tensor& x, double low, double high);
+Tensor clamp(const Tensor& x, Scalar low, Scalar high);
+/// x, or `low` where that is larger; gradient 0 there.
+Tensor clamp_min(const Tensor& x, Scalar low);
+/// x, or `high` where that is smaller; gradient 0 there.
+Tensor clamp_max(const Tensor& x, Scalar high);
 /// x to a constant power.
 Tensor pow(const Tensor& x, double exponent);
 /// alpha * x + beta.
-Tensor affine(const Tensor& x, double alpha, double beta);
+Tensor affine(const Tensor& x, Scalar alpha, Scalar beta);
 
 /// a + alpha * b.
 Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);
 /// x + value. Integer dtypes take whole numbers only, here as in `sub` and `mul`.
-Tensor add(const Tensor& x, double value);
+Tensor add(const Tensor& x, Scalar value);
 /// a - alpha * b.
 Tensor sub(const Tensor& a, const Tensor& b, double alpha = 1.0);
 /// x - value.
-Tensor sub(const Tensor& x, double value);
+Tensor sub(const Tensor& x, Scalar value);
 /// value - x.
-Tensor sub(double value, const Tensor& x);
+Tensor sub(Scalar value, const Tensor& x);
 /// a * b.
 Tensor mul(const Tensor& a, const Tensor& b);
 /// x * value.
-Tensor mul(const Tensor& x, double value);
-/// a / b. Integers divide towards zero.
+Tensor mul(const Tensor& x, Scalar value);
+/// a / b. Integers and bool become f32 first, here and below.
 Tensor div(const Tensor& a, const Tensor& b);
-/// x / value. Integers and bool become f32 first.
-Tensor div(const Tensor& x, double value);
+/// x / value.
+Tensor div(const Tensor& x, Scalar value);
+/// value / x.
+Tensor div(Scalar value, const Tensor& x);
+
+/// How a quotient becomes a whole number: towards zero, or down, as `//` of Python.
+enum class RoundingMode : unsigned char { trunc, floor };
+/// a / b as a whole number, exact and of the same dtype for integers; there a division by 0 gives 0
+/// (trunc). The gradient is 0.
+Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 /// The smaller; at ties each gets half of the gradient.
@@ -101,6 +113,9 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor pow(const Tensor& a, const Tensor& b);
 /// condition (bool) ? a : b, broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+/// The same with a number, of the tensor's dtype. @throws InvalidArgument if that cannot hold it.
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
 /// Elementwise a + b, recorded.
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -111,19 +126,21 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 /// Elementwise a / b, recorded.
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 /// Elementwise x + value, recorded.
-inline Tensor operator+(const Tensor& x, double value) { return add(x, value); }
+inline Tensor operator+(const Tensor& x, Scalar value) { return add(x, value); }
 /// Elementwise value + x, recorded.
-inline Tensor operator+(double value, const Tensor& x) { return add(x, value); }
+inline Tensor operator+(Scalar value, const Tensor& x) { return add(x, value); }
 /// Elementwise x - value, recorded.
-inline Tensor operator-(const Tensor& x, double value) { return sub(x, value); }
+inline Tensor operator-(const Tensor& x, Scalar value) { return sub(x, value); }
 /// Elementwise value - x, recorded.
-inline Tensor operator-(double value, const Tensor& x) { return sub(value, x); }
+inline Tensor operator-(Scalar value, const Tensor& x) { return sub(value, x); }
 /// Elementwise x * value, recorded.
-inline Tensor operator*(const Tensor& x, double value) { return mul(x, value); }
+inline Tensor operator*(const Tensor& x, Scalar value) { return mul(x, value); }
 /// Elementwise value * x, recorded.
-inline Tensor operator*(double value, const Tensor& x) { return mul(x, value); }
+inline Tensor operator*(Scalar value, const Tensor& x) { return mul(x, value); }
 /// Elementwise x / value, recorded.
-inline Tensor operator/(const Tensor& x, double value) { return div(x, value); }
+inline Tensor operator/(const Tensor& x, Scalar value) { return div(x, value); }
+/// Elementwise value / x, recorded.
+inline Tensor operator/(Scalar value, const Tensor& x) { return div(value, x); }
 /// Elementwise -x, recorded.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 

@@ -6,29 +6,60 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Reductions over whole dimensions. No dimensions given means all. With `keepdim` reduced
-/// dimensions stay with extent 1. bf16 and f16 accumulate in f32.
+/// Reductions over whole dimensions: one number, or several in braces. None given means all; one
+/// named twice throws InvalidArgument. With `keepdim` reduced dimensions stay with extent 1. bf16
+/// and f16 accumulate in f32.
 
 namespace lockstep {
 
 /// Sum. Integers and bool (which counts what is true) give i64.
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor sum(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return sum(x, only(dim), keepdim);
+}
 /// Arithmetic mean. Floating.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return mean(x, only(dim), keepdim);
+}
 /// Product. Integers and bool give i64. The gradient is right where elements are 0, too.
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return prod(x, only(dim), keepdim);
+}
 /// Largest element; ties share the gradient equally. @throws InvalidArgument where a dimension it
 /// goes over is empty.
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor amax(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return amax(x, only(dim), keepdim);
+}
 /// Smallest element; ties share the gradient equally.
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor amin(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return amin(x, only(dim), keepdim);
+}
 /// log(sum(exp(x))), without overflow.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return logsumexp(x, only(dim), keepdim);
+}
 /// Variance; `correction` is subtracted from the count (1: unbiased), down to 0 at most.
 Tensor var(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
            bool keepdim = false);
+Tensor var(const Tensor& x, DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) {
+  return var(x, only(dim), correction, keepdim);
+}
+/// Standard deviation: the square root of `var`, whose gradient is infinite where that is 0.
+Tensor std(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
+           bool keepdim = false);
+Tensor std(const Tensor& x, DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) {
+  return std(x, only(dim), correction, keepdim);
+}
 /// Euclidean norm; gradient 0 at 0.
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor norm(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return norm(x, only(dim), keepdim);
+}
 
 /// Position (i64) of the first largest element along a dimension. Not differentiable.
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
@@ -49,8 +80,14 @@ std::pair<Tensor, Tensor> max(const Tensor& x, std::int64_t dim, bool keepdim = 
 std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim = false);
 /// True (bool) where some element is not 0; false for no elements. Any dtype.
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor any(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return any(x, only(dim), keepdim);
+}
 /// True (bool) where no element is 0, as for no elements. Any dtype.
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, DimIndex auto dim, bool keepdim = false) {
+  return all(x, only(dim), keepdim);
+}
 /// Running sum along a dimension. Integers and bool give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
 

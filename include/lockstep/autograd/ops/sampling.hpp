@@ -6,19 +6,30 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Drawing from distributions that tensors describe.
+/// Drawing of whole numbers, and from distributions that tensors describe.
 
 namespace lockstep {
 
 /// Draws indices (i64), each with the probability that its weight has in the sum of its row. Rows
 /// and draws are independent; a weight of 0 is never drawn.
-/// @param weights one or two dimensions (rows of categories), floating, not negative, finite, some
-/// above 0; they need not add up to 1.
+/// @param weights one or two dimensions (rows of categories), floating, not negative, some above 0,
+/// of a finite sum in f64; they need not add up to 1.
 /// @param num_samples draws from each row; without replacement at most as many as there are weights
 /// above 0.
 /// @throws InvalidArgument where weights are none of that, as far as shapes tell; values are
 /// checked on the CPU only, for that would wait for a GPU.
 Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement = false,
                    Generator& generator = default_generator());
+
+/// 1 with the probability that each element is, else 0, in the same dtype.
+/// @throws InvalidArgument on the CPU for what is not in [0, 1].
+Tensor bernoulli(const Tensor& probabilities, Generator& generator = default_generator());
+/// Whole numbers from `low` up to, but not `high`, each as likely.
+/// @throws InvalidArgument for an empty range, or one of more than 2^48 numbers.
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               TensorOptions options = {.dtype = DType::i64},
+               Generator& generator = default_generator());
+/// 0, 1, ... n - 1 (i64) in random order.
+Tensor randperm(std::int64_t n, Device device = cpu, Generator& generator = default_generator());
 
 }  // namespace lockstep

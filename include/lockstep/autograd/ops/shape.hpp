@@ -32,16 +32,31 @@ inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int
                                  std::int64_t dim = 0) {
   return split(x, std::span(sizes.begin(), sizes.size()), dim);
 }
+/// Views of parts of one extent, the last one smaller if need be.
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 /// Views of at most `chunks` parts of equal extent, the last one smaller if need be.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 
+/// Views of the parts at each index of a dimension, which disappears.
+std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
+/// As many copies behind one another as `times` says of each dimension; more numbers than
+/// dimensions repeat along new leading ones.
+Tensor repeat(const Tensor& x, const Dims& times);
+/// `expand` to the shape of another tensor.
+Tensor expand_as(const Tensor& x, const Tensor& other);
+
 /// Reverses the order along dimensions.
 Tensor flip(const Tensor& x, const Dims& dims);
+Tensor flip(const Tensor& x, DimIndex auto dim) { return flip(x, only(dim)); }
 /// Shifts along a dimension; what leaves at the end enters at the start.
 Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim);
 /// Surrounds with a constant: `padding` holds (before, after) pairs from the last dimension on, as
 /// in PyTorch.
-Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, double value = 0.0);
+Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value = 0);
+/// The same of numbers in braces.
+inline Tensor pad(const Tensor& x, std::initializer_list<std::int64_t> padding, Scalar value = 0) {
+  return pad(x, std::span(padding.begin(), padding.size()), value);
+}
 /// Keeps elements on and below a diagonal of the last two dimensions, zeroes the rest.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 /// Keeps elements on and above a diagonal of the last two dimensions, zeroes the rest.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 
 #include "lockstep/tensor/tensor.hpp"
@@ -75,6 +76,16 @@ struct Pool2dOptions {
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 /// Mean of each window.
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
+/// The same of square windows: max_pool2d(x, 2).
+Tensor max_pool2d(const Tensor& x, std::integral auto kernel, Size2d stride = 0,
+                  Size2d padding = 0) {
+  return max_pool2d(x, Pool2dOptions{.kernel = kernel, .stride = stride, .padding = padding});
+}
+/// Means of square windows: avg_pool2d(x, 2).
+Tensor avg_pool2d(const Tensor& x, std::integral auto kernel, Size2d stride = 0,
+                  Size2d padding = 0) {
+  return avg_pool2d(x, Pool2dOptions{.kernel = kernel, .stride = stride, .padding = padding});
+}
 /// Means of windows chosen so that the result has the given size.
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output);
 

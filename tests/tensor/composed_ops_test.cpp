@@ -1,0 +1,241 @@
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/compare.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/grad_check.hpp"
+
+// Ops that are compositions of others, and the short forms of calls.
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_gradients;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr TensorOptions f64{DType::f64};
+using Numbers = std::vector<double>;
+using Truth = std::vector<bool>;
+using Tensors = std::vector<Tensor>;
+
+Numbers values(const Tensor& x) { return x.to_vector<double>(); }
+
+Tensor counting(const Shape& shape) { return arange(numel(shape), f64).reshape(shape); }
+
+TEST(Factories, MakeTensorsLikeOthers) {
+  const Tensor image = zeros({2, 3, 4, 5}, DType::bf16).channels_last();
+  EXPECT_EQ(values(ones_like(tensor({1, 2}))), (Numbers{1, 1}));
+  EXPECT_EQ(full_like(image, 2.5).dtype(), DType::bf16);
+  EXPECT_TRUE(full_like(image, 2.5).is_channels_last());
+  EXPECT_EQ(values(full_like(image, 2.5)), Numbers(120, 2.5));
+  EXPECT_EQ(rand_like(image).shape(), image.shape());
+  EXPECT_EQ(randn_like(counting({3})).dtype(), DType::f64);
+  EXPECT_THROW(full_like(arange(2), 0.5), InvalidArgument);
+}
+
+TEST(Factories, MakeRangesAndUnitMatrices) {
+  EXPECT_EQ(values(linspace(0, 1, 5)), (Numbers{0, 0.25, 0.5, 0.75, 1}));
+  EXPECT_EQ(values(linspace(1, 0, 4, f64)).back(), 0.0);
+  EXPECT_EQ(values(linspace(0, 0.3, 4, f64)).back(), 0.3);
+  EXPECT_EQ(values(linspace(2, 3, 1)), Numbers{2});
+  EXPECT_EQ(linspace(2, 3, 0).numel(), 0);
+  EXPECT_THROW(linspace(0, 1, -1), InvalidArgument);
+  EXPECT_EQ(values(eye(2)), (Numbers{1, 0, 0, 1}));
+  EXPECT_EQ(eye(0).shape(), (Shape{0, 0}));
+  EXPECT_EQ(eye(3, {DType::boolean}).sum().item(), 3);
+  EXPECT_EQ(values(arange(2, 5)), (Numbers{2, 3, 4}));
+  EXPECT_EQ(arange(2, 5).dtype(), DType::i64);
+  EXPECT_EQ(values(arange(5, 0, -2)), (Numbers{5, 3, 1}));
+  EXPECT_EQ(values(arange(0.5, 2.0)), (Numbers{0.5, 1.5}));
+  EXPECT_EQ(arange(0, 2, 0.5).dtype(), DType::f32);
+  EXPECT_THROW(arange(std::int64_t{1} << 53, (std::int64_t{1} << 53) + 2), InvalidArgument);
+}
+
+TEST(Factories, TakeNumbersAndRows) {
+  EXPECT_EQ(tensor(3.5).item(), 3.5);
+  EXPECT_EQ(tensor(3.5).dim(), 0);
+  EXPECT_EQ(tensor(std::int64_t{7}).dtype(), DType::i64);
+  const Tensor rows = tensor({{1.0, 2.0, 3.0}, {4.0, 5.0, 6.0}});
+  EXPECT_EQ(rows.shape(), (Shape{2, 3}));
+  EXPECT_EQ(values(rows), (Numbers{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(tensor<float>({{1, 2}, {3, 4}}).dtype(), DType::f32);
+  EXPECT_THROW(tensor({{1, 2}, {3}}), InvalidArgument);
+}
+
+TEST(Dimensions, MayBeOneNumber) {
+  const Tensor x = counting({2, 3});
+  EXPECT_EQ(values(x.sum(1)), (Numbers{3, 12}));
+  EXPECT_EQ(x.mean(-1, true).shape(), (Shape{2, 1}));
+  EXPECT_EQ(values(sum(x, 0)), (Numbers{3, 5, 7}));
+  EXPECT_EQ(values(flip(x, 1)), (Numbers{2, 1, 0, 5, 4, 3}));
+  static_assert(!DimIndex<bool>);
+  EXPECT_THROW(x.sum({0, -2}), InvalidArgument);
+}
+
+TEST(Numbers, StandOnEitherSide) {
+  Tensor x = tensor<double>({0.5, -2}).set_requires_grad();
+  EXPECT_EQ(values(1.0 / x), (Numbers{2, -0.5}));
+  EXPECT_EQ(values(3 / arange(1, 3)), (Numbers{3, 1.5}));
+  EXPECT_EQ(values(where(x > 0, x, 0)), (Numbers{0.5, 0}));
+  EXPECT_EQ(values(where(x > 0, -1, x)), (Numbers{-1, -2}));
+  EXPECT_THROW(where(x > 0, arange(2), 0.5), InvalidArgument);
+  EXPECT_EQ(values(clamp_min(x, 0)), (Numbers{0.5, 0}));
+  EXPECT_EQ(values(x.clamp_max(0)), (Numbers{0, -2}));
+  EXPECT_EQ(values(clamp_max(arange(4), 2)), (Numbers{0, 1, 2, 2}));
+  EXPECT_EQ(values(clamp_min(arange(4), 2)), (Numbers{2, 2, 2, 3}));
+}
+
+TEST(Numbers, InBracesArePadding) {
+  EXPECT_EQ(values(pad(ones({2}), {1, 2})), (Numbers{0, 1, 1, 0, 0}));
+  EXPECT_EQ(values(pad(arange(2), {1, 0}, 7)), (Numbers{7, 0, 1}));
+  EXPECT_THROW(pad(arange(2), {1, 0}, 0.5), InvalidArgument);
+}
+
+TEST(Pooling, TakesSquareWindows) {
+  const Tensor x = counting({1, 1, 4, 4});
+  EXPECT_EQ(values(max_pool2d(x, 2)), (Numbers{5, 7, 13, 15}));
+  EXPECT_TRUE(
+      equal(max_pool2d(x, 3, 2, 1), max_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1})));
+  EXPECT_EQ(values(avg_pool2d(x, 2)), (Numbers{2.5, 4.5, 10.5, 12.5}));
+}
+
+TEST(Finite, TellsNumbersFromInfinitiesAndNan) {
+  const Tensor x = tensor<float>({1, NAN, INFINITY, -INFINITY}), whole = arange(4);
+  EXPECT_EQ(isnan(x).to_vector<bool>(), (Truth{false, true, false, false}));
+  EXPECT_EQ(isinf(x).to_vector<bool>(), (Truth{false, false, true, true}));
+  EXPECT_EQ(x.isfinite().to_vector<bool>(), (Truth{true, false, false, false}));
+  EXPECT_TRUE(isfinite(whole).all().item<bool>());
+  EXPECT_FALSE(logical_or(isnan(whole), isinf(whole)).any().item<bool>());
+}
+
+TEST(Std, IsTheRootOfTheVariance) {
+  const Tensor x = tensor<double>({1, 3, 3, 7}).reshape({2, 2});
+  EXPECT_EQ(values(std(x, 1, 0)), (Numbers{1, 2}));
+  EXPECT_DOUBLE_EQ(x.std().item(), std::sqrt(x.var().item()));
+}
+
+TEST(Products, ChooseTheirRanks) {
+  const Tensor a = counting({2, 3}), b = counting({3, 2}), batch = counting({4, 2, 3});
+  EXPECT_TRUE(equal(mm(a, b), matmul(a, b)));
+  EXPECT_TRUE(equal(batch.bmm(batch.transpose(1, 2)), matmul(batch, batch.transpose(1, 2))));
+  EXPECT_EQ(values(outer(tensor({1.0, 2.0}), tensor({3.0, 4.0}))), (Numbers{3, 4, 6, 8}));
+  EXPECT_THROW(mm(a, batch), InvalidArgument);
+  EXPECT_THROW(bmm(batch, batch.narrow(0, 0, 1)), InvalidArgument);
+  EXPECT_THROW(outer(a, b), InvalidArgument);
+}
+
+TEST(Parts, AreSplitUnboundAndRepeated) {
+  const Tensor x = counting({2, 3});
+  const Tensors parts = split(x, 2, 1), rows = unbind(x), columns = x.unbind(-1);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[1].shape(), (Shape{2, 1}));
+  EXPECT_EQ(parts[0].data_ptr(), x.data_ptr());
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(values(rows[1]), (Numbers{3, 4, 5}));
+  EXPECT_EQ(values(columns.at(2)), (Numbers{2, 5}));
+  EXPECT_TRUE(unbind(zeros({0, 2})).empty());
+  EXPECT_THROW(x.split(0), InvalidArgument);
+  EXPECT_EQ(values(repeat(arange(2), {2, 2})), (Numbers{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(x.repeat({1, 0}).shape(), (Shape{2, 0}));
+  EXPECT_THROW(x.repeat({2}), InvalidArgument);
+  EXPECT_THROW(x.repeat({1, -1}), InvalidArgument);
+  EXPECT_EQ(values(expand_as(ones({1}), arange(3))), (Numbers{1, 1, 1}));
+}
+
+TEST(Selection, FindsAndTakesElements) {
+  const Tensor x = tensor<float>({0, 5, NAN, 0, -1, 0}).reshape({2, 3});
+  EXPECT_EQ(values(nonzero(x)), (Numbers{0, 1, 0, 2, 1, 1}));
+  EXPECT_EQ(nonzero(x).shape(), (Shape{3, 2}));
+  EXPECT_EQ(nonzero(zeros({2, 0, 3})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(nonzero(tensor(2.0)).shape(), (Shape{1, 0}));
+  EXPECT_EQ(values(masked_select(x, x < 1)), (Numbers{0, 0, -1, 0}));
+  EXPECT_EQ(values(arange(3).masked_select(tensor({{1}, {0}, {1}}) > 0)),
+            (Numbers{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(masked_select(x, x > 9).shape(), (Shape{0}));
+  EXPECT_THROW(masked_select(x, x), InvalidArgument);
+}
+
+TEST(Selection, CountsAndScatters) {
+  EXPECT_EQ(values(bincount(tensor<std::int64_t>({0, 2, 2}))), (Numbers{1, 0, 2}));
+  EXPECT_EQ(values(bincount(tensor<std::int64_t>({1}), 3)), (Numbers{0, 1, 0}));
+  EXPECT_EQ(bincount(arange(0)).numel(), 0);
+  EXPECT_THROW(bincount(tensor<std::int64_t>({-1, 1})), InvalidArgument);
+  EXPECT_THROW(bincount(ones({2})), InvalidArgument);
+  const Tensor index = tensor<std::int64_t>({1, 1, 0}).reshape({3, 1});
+  EXPECT_EQ(values(scatter(zeros({3, 2}), 1, index, 4)), (Numbers{0, 4, 0, 4, 4, 0}));
+  EXPECT_EQ(values(full({3, 2}, infinity).scatter(1, index, 0))[1], 0.0);
+  EXPECT_THROW(scatter(arange(3), 0, arange(3), 0.5), InvalidArgument);
+}
+
+TEST(Drawing, GivesWholeNumbersPermutationsAndTruth) {
+  Generator generator(3), same(3);
+  const Tensor dice = randint(-1, 5, {3000}, {.dtype = DType::i32}, generator);
+  EXPECT_EQ(dice.dtype(), DType::i32);
+  EXPECT_THAT(values(bincount((dice + 1).to(DType::i64))), ::testing::Each(::testing::Gt(400)));
+  EXPECT_EQ(dice.min().item(), -1);
+  EXPECT_EQ(dice.max().item(), 4);
+  EXPECT_TRUE(equal(dice, randint(-1, 5, {3000}, {.dtype = DType::i32}, same)));
+  EXPECT_EQ(values(randint(7, 8, {3})), (Numbers{7, 7, 7}));
+  EXPECT_THROW(randint(2, 2, {1}), InvalidArgument);
+  const Tensor order = randperm(100, cpu, generator);
+  EXPECT_TRUE(equal(sort(order).first, arange(100)));
+  EXPECT_FALSE(equal(order, arange(100)));
+  const Tensor chance = full({2000}, 0.25, DType::bf16);
+  EXPECT_EQ(bernoulli(chance).dtype(), DType::bf16);
+  EXPECT_NEAR(bernoulli(chance, generator).to(DType::f32).mean().item(), 0.25, 0.05);
+  EXPECT_EQ(bernoulli(ones({500})).sum().item(), 500);
+  EXPECT_EQ(bernoulli(zeros({500})).sum().item(), 0);
+  EXPECT_THROW(bernoulli(full({2}, 1.5)), InvalidArgument);
+  EXPECT_THROW(bernoulli(arange(2)), Unsupported);
+}
+
+TEST(Members, AreTheFunctionsOfTheirNamesToo) {
+  const Tensor x = tensor<double>({1.5, -0.5, 2.5, 0.25}).reshape({2, 2});
+  const auto same = [](const Tensor& a, const Tensor& b) { EXPECT_TRUE(equal(a, b)); };
+  same(x.sin(), sin(x));
+  same(x.floor(), floor(x));
+  same(x.neg(), -x);
+  same(x.prod(0), prod(x, 0));
+  same(x.amax(1), amax(x, 1));
+  same(x.sort().first, sort(x).first);
+  same(x.topk(1).second, argmax(x, 1, true));
+  same(x.argsort(0, true), argsort(x, 0, true));
+  same(x.flip({0}), flip(x, 0));
+  same(x.tril(), tril(x));
+  same(x.chunk(2).at(1), chunk(x, 2).at(1));
+  same(x.gt(1), x > 1);
+  same(x.ge(x), x == x);
+  same((x > 1).logical_not(), x <= 1);
+  same(x.expand_as(zeros({3, 2, 2})).sum(0), x * 3);
+}
+
+TEST(ComposedOps, HaveTheRightGradients) {
+  manual_seed(5);
+  const Tensor x = rand({2, 3}, f64) + 0.5, y = rand({2, 3}, f64) + 0.5, v = rand({4}, f64);
+  const Tensor index = tensor<std::int64_t>({2, 0}).reshape({2, 1});
+  const Tensor mask = tensor({{1, 0, 1}, {0, 1, 1}}) > 0;
+  expect_gradients([](const Tensors& in) { return 2.0 / in[0]; }, {x});
+  expect_gradients([](const Tensors& in) { return in[0].std(1); }, {x});
+  expect_gradients([&](const Tensors& in) { return where(mask, in[0], 2) * in[0]; }, {x});
+  expect_gradients([](const Tensors& in) { return outer(in[0], in[1]); }, {v, v * 2});
+  expect_gradients([](const Tensors& in) { return in[0].repeat({2, 1, 3}).square(); }, {x});
+  expect_gradients(
+      [](const Tensors& in) { return in[0].unbind(1).at(2) * in[0].split(2).at(0).sum(1); }, {x});
+  expect_gradients([&](const Tensors& in) { return in[0].masked_select(mask).square(); }, {x});
+  expect_gradients([&](const Tensors& in) { return in[0].scatter(1, index, 3).square(); }, {x});
+  expect_gradients([](const Tensors& in) { return pad(in[0], {1, 2}, 1).square(); }, {x});
+  expect_gradients([](const Tensors& in) { return clamp_min(in[0], 0.9) * clamp_max(in[1], 0.7); },
+                   {x, y});
+  expect_gradients([](const Tensors& in) { return bmm(in[0], in[1]); },
+                   {rand({2, 3, 2}, f64), rand({2, 2, 3}, f64)});
+}
+
+}  // namespace
+}  // namespace lockstep
