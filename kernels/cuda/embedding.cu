@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 
 #include "cuda/embedding.hpp"
@@ -43,22 +44,28 @@ __global__ void key_kernel(KeyAt* keys, const std::int64_t* index, std::int64_t 
   }
 }
 
-/// Each run of equal keys belongs to the warp of its first one, which adds its rows in order.
+constexpr std::int64_t max_grid_y = 65'535;
+
+/// Each run of equal keys belongs to the warp of its first one, which adds its rows in order: each
+/// lane one column, and every gridDim.y-th group of columns from there.
 template <class T>
 __global__ void __launch_bounds__(row_threads)
     add_runs_kernel(std::int64_t n, std::int64_t columns, T* dtable, const T* dy,
                     const KeyAt* sorted, std::uint32_t entries) {
   using A = AccumulateType<T>;
   const WarpGroup group;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * warp_size + group.rank();
+  const std::int64_t first_column = std::int64_t{blockIdx.y} * warp_size + group.rank();
+  const std::int64_t column_step = std::int64_t{gridDim.y} * warp_size;
   for (std::int64_t i = first_row<WarpGroup>(); i < n; i += row_step<WarpGroup>()) {
     const std::uint32_t key = sorted[i].key;
-    if (key == entries || (i > 0 && sorted[i - 1].key == key) || column >= columns) continue;
-    T* const to = dtable + static_cast<std::int64_t>(key) * columns + column;
-    A sum = convert<A>(*to);
-    for (std::int64_t j = i; j < n && sorted[j].key == key; ++j)
-      sum += convert<A>(dy[static_cast<std::int64_t>(sorted[j].position) * columns + column]);
-    *to = convert<T>(sum);
+    if (key == entries || (i > 0 && sorted[i - 1].key == key)) continue;
+    for (std::int64_t column = first_column; column < columns; column += column_step) {
+      T* const to = dtable + static_cast<std::int64_t>(key) * columns + column;
+      A sum = convert<A>(*to);
+      for (std::int64_t j = i; j < n && sorted[j].key == key; ++j)
+        sum += convert<A>(dy[static_cast<std::int64_t>(sorted[j].position) * columns + column]);
+      *to = convert<T>(sum);
+    }
   }
 }
 
@@ -91,8 +98,9 @@ void embedding_backward(const kernels::EmbeddingBackwardArguments& arguments, vo
          index.as<std::int64_t>(), n, entries, arguments.padding_index);
   sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));
   const KeyAt* const sorted = sort.entries();
-  const dim3 grid(grid_for(n * warp_size, row_threads),
-                  static_cast<unsigned>((columns + warp_size - 1) / warp_size));
+  const dim3 grid(
+      grid_for(n * warp_size, row_threads),
+      static_cast<unsigned>(std::min(max_grid_y, (columns + warp_size - 1) / warp_size)));
   dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {
     launch(stream, grid, row_threads, 0, add_runs_kernel<T>, n, columns, dtable.as<T>(), dy.as<T>(),
            sorted, static_cast<std::uint32_t>(entries));

@@ -111,16 +111,19 @@ class ArraySet {
     return product;
   }
 
-  /// Calls `visit` with parts of fewer than 2^31 elements, cut along the outermost dimension.
+  /// Calls `visit` with parts of fewer than 2^31 elements, cut along the outermost dimension that
+  /// has more than one place.
   template <class Visitor>
   void for_each_part(Visitor&& visit) const {
     constexpr std::int64_t most = std::int64_t{1} << 30;
     if (numel() <= most) return visit(*this);
     ArraySet first = *this;
     ArraySet second = *this;
-    auto& outer = dims[rank - 1];
-    first.dims[rank - 1].extent = outer.extent / 2;
-    second.dims[rank - 1].extent = outer.extent - outer.extent / 2;
+    int d = rank - 1;
+    while (dims[d].extent == 1) --d;
+    const auto& outer = dims[d];
+    first.dims[d].extent = outer.extent / 2;
+    second.dims[d].extent = outer.extent - outer.extent / 2;
     for (int k = 0; k < K; ++k)
       second.data[k] += outer.extent / 2 * outer.strides[k] * item_size[k];
     first.for_each_part(visit);

@@ -31,6 +31,15 @@ TEST_P(EmbeddingContract, LooksUpAndSumsBack) {
   EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
 }
 
+// In groups of 32 they are more than a grid's second dimension counts.
+TEST_P(EmbeddingContract, SumsBackIntoMillionsOfColumns) {
+  const std::int64_t columns = 65'535 * 32 + 1;
+  const auto dy = array({1, columns}).randomize(1), dtable = array({1, columns});
+  const auto index = array(DType::i64, {1}).set({0});
+  family().backward({.dtable = dtable, .dy = dy, .index = index}, stream());
+  EXPECT_EQ(dtable.get(), dy.get());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, EmbeddingContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);
