@@ -16,7 +16,7 @@ std::span<const Fault> faults() {
       {.name = "optimizer-ignores-all-reduce",
        .what = "the optimizer does not wait for the all-reduce",
        .kind = "race",
-       .places = {"ncclAllReduce", "SGD::update", "gradient of 0.weight"},
+       .places = {"ncclAllReduce", "SgdRule", "gradient of 0.weight"},
        .run = optimizer_ignores_all_reduce},
       {.name = "bucket-written-twice",
        .what = "a second contribution is added to a bucket that has left",

@@ -229,17 +229,24 @@ void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
 }
 
 // Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
-// the group they end what is still under way here.
+// the group they end what is still under way here. What does not end is a failure, though nobody
+// waits for it.
 void NcclBackend::drain() {
   if (std::uncaught_exceptions() > 0) return;
-  const auto is_idle = [&] {
+  const auto under_way = [&]() -> WorkPtr {
     const std::lock_guard lock(mutex_);
-    return std::ranges::all_of(in_flight_,
-                               [](const WorkPtr& work) { return work->is_completed(); });
+    for (const WorkPtr& work : in_flight_)
+      if (!work->is_completed()) return work;
+    return nullptr;
   };
   const auto limit = NcclGroup::Clock::now() + options().leave_timeout;
-  while (!is_idle() && NcclGroup::Clock::now() < limit)
+  while (under_way() && NcclGroup::Clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (const WorkPtr unfinished = under_way())
+    group_->abort(Failure::timeout("rank " + std::to_string(rank()) + " of " + name() + ", in " +
+                                   unfinished->description() + ": did not end within " +
+                                   std::to_string(options().leave_timeout.count()) +
+                                   " ms after this rank had called it last"));
   if (!group_->has_failed()) membership_.leave({rank(), sequence_});
 }
 
