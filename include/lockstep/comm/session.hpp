@@ -41,7 +41,8 @@ struct SessionOptions {
 /// program, and ranks that vanish or stop responding, are reported once, with the rank; a
 /// collective that needs a rank that has left fails at once. In a job of several ranks SIGTERM and
 /// SIGINT, unless the program handles them, end all ranks, half a second late: a failure behind
-/// them is told first. One at a time in a process.
+/// them is told first. Its end leaves all groups of this rank, whoever still owns them: they refuse
+/// later operations. It waits for the other ranks to come to theirs. One at a time in a process.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.

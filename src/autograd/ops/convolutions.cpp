@@ -113,6 +113,32 @@ void write_weight_gradient(InputGradients& inputs, const Tensor& weight, const T
   });
 }
 
+/// Records a convolution from x to y. A transposed one is, forward and backward, that from y to x.
+Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, const Tensor& weight,
+                          const kernels::ConvGeometry& geometry, bool is_transposed) {
+  return call.record(std::move(y), [geometry, is_transposed, channels_last = !x.is_contiguous(),
+                                    x = SavedTensor(x), weight = SavedTensor(weight)](
+                                       const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor &input = x.get(), &kernel = weight.get();
+    const Tensor dy = ordered(dy_in, channels_last);
+    write_bias_gradient(inputs, dy);
+    write_weight_gradient(inputs, kernel, is_transposed ? dy : input, is_transposed ? input : dy,
+                          geometry);
+    if (!inputs.wanted(0)) return;
+    Tensor dx = empty_like(input);
+    const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
+    if (is_transposed)
+      convolution.forward(
+          {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
+          stream_of(dy));
+    else
+      convolution.backward_data(
+          {.dx = dx.view(), .dy = dy.view(), .weight = kernel.view(), .geometry = geometry},
+          stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
+}
+
 }  // namespace
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -147,19 +173,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                      .geometry = geometry},
                                     stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
-                            const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor &input = x.get(), &kernel = weight.get();
-    const Tensor dy = ordered(dy_in, channels_last);
-    write_bias_gradient(inputs, dy);
-    write_weight_gradient(inputs, kernel, input, dy, geometry);
-    if (!inputs.wanted(0)) return;
-    Tensor dx = empty_like(input);
-    backend_of(dy).convolution.backward_data(
-        {.dx = dx.view(), .dy = dy.view(), .weight = kernel.view(), .geometry = geometry},
-        stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return record_convolution(call, std::move(y), x, weight, geometry, false);
 }
 
 Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
@@ -184,19 +198,7 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
       stream_of(x));
   if (call[2].defined()) add_bias(y, call[2]);
   if (!call.recording()) return y;
-  return call.record(y, [geometry, channels_last, x = SavedTensor(x), weight = SavedTensor(weight)](
-                            const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor &input = x.get(), &kernel = weight.get();
-    const Tensor dy = ordered(dy_in, channels_last);
-    write_bias_gradient(inputs, dy);
-    write_weight_gradient(inputs, kernel, dy, input, geometry);
-    if (!inputs.wanted(0)) return;
-    Tensor dx = empty_like(input);
-    backend_of(dy).convolution.forward(
-        {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
-        stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return record_convolution(call, std::move(y), x, weight, geometry, true);
 }
 
 }  // namespace lockstep
