@@ -53,6 +53,7 @@ void Engine::run(std::span<const Tensor> roots, std::span<const Tensor> gradient
   Engine engine(retain_graph);
   engine.count_edges(roots);
   try {
+    for (const GraphTag tag : engine.tags_) begin_backward_through(tag);
     engine.propagate(roots, gradients);
     engine.finish();
   } catch (...) {

@@ -1,8 +1,11 @@
 #include "lockstep/autograd/node.hpp"
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "lockstep/autograd/gradient_hooks.hpp"
@@ -17,15 +20,37 @@ thread_local PlaceId current_place = 0;
 thread_local Node* dead_nodes = nullptr;
 thread_local bool deleting = false;
 
-struct ClosedTags {
+/// What its owner said of a tag.
+struct TagState {
+  std::function<void()> begin;
+  std::string closed_because;
+};
+
+struct TagStates {
   std::mutex mutex;
-  std::map<GraphTag, std::string> reasons;
+  std::map<GraphTag, std::shared_ptr<const TagState>> by_tag;
 };
 
 // Never destroyed: what closes tags may itself be in static storage.
-ClosedTags& closed_tags() {
-  static ClosedTags& instance = *new ClosedTags();
+TagStates& tag_states() {
+  static TagStates& instance = *new TagStates();
   return instance;
+}
+
+void set_state(GraphTag tag, TagState state) {
+  TagStates& states = tag_states();
+  auto made = std::make_shared<const TagState>(std::move(state));
+  const std::lock_guard lock(states.mutex);
+  states.by_tag[tag].swap(made);
+}
+
+/// Null for a tag of which nothing was said.
+std::shared_ptr<const TagState> state_of(GraphTag tag) {
+  if (tag == 0) return nullptr;
+  TagStates& states = tag_states();
+  const std::lock_guard lock(states.mutex);
+  const auto found = states.by_tag.find(tag);
+  return found == states.by_tag.end() ? nullptr : found->second;
 }
 }  // namespace
 
@@ -49,18 +74,23 @@ GraphTag new_graph_tag() {
   return tag;
 }
 
+void on_backward_through(GraphTag tag, std::function<void()> begin) {
+  set_state(tag, {.begin = std::move(begin), .closed_because = {}});
+}
+
 void close_graph_tag(GraphTag tag, std::string reason) {
-  ClosedTags& closed = closed_tags();
-  const std::lock_guard lock(closed.mutex);
-  closed.reasons.insert_or_assign(tag, std::move(reason));
+  set_state(tag, {.begin = {}, .closed_because = std::move(reason)});
 }
 
 void check_open(GraphTag tag) {
-  if (tag == 0) return;
-  ClosedTags& closed = closed_tags();
-  const std::lock_guard lock(closed.mutex);
-  const auto found = closed.reasons.find(tag);
-  if (found != closed.reasons.end()) LOCKSTEP_THROW(InvalidArgument, found->second);
+  const auto state = state_of(tag);
+  if (state && !state->closed_because.empty())
+    LOCKSTEP_THROW(InvalidArgument, state->closed_because);
+}
+
+void begin_backward_through(GraphTag tag) {
+  const auto state = state_of(tag);
+  if (state && state->begin) state->begin();
 }
 
 TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag, tag)) {}

@@ -142,11 +142,18 @@ void Reducer::check_usable() const {
 autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
   if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
-  if (grad_enabled()) ++forwards_;
+  if (grad_enabled() && forwards_++ == 0) {
+    const std::weak_ptr<Reducer*> self = self_;
+    autograd::on_backward_through(reduce_tag_, [self] {
+      if (const auto reducer = self.lock()) (*reducer)->begin_backward();
+    });
+  }
   return autograd::TagGuard(reduce_tag_);
 }
 
+/// Before anything of the backward has run, so that the other ranks hear of whatever fails in it.
 void Reducer::begin_backward() {
+  if (running_) return;  // one inside another
   check_usable();
   running_ = true;
   recorder_.begin();
@@ -171,14 +178,11 @@ void Reducer::begin_backward() {
 void Reducer::on_final(std::size_t index) {
   use_on_current_stream(gradients_[index]);
   if (!running_) {
-    if (autograd::Engine::reaches(reduce_tag_))
-      begin_backward();
-    else if (autograd::Engine::reaches(accumulate_tag_))
-      return;
-    else
-      LOCKSTEP_THROW(InvalidArgument, "backward reached parameter ", parameters_[index].first,
-                     " without a forward through the DistributedDataParallel wrapper; call the "
-                     "wrapper, not the module");
+    LOCKSTEP_CHECK(autograd::Engine::reaches(accumulate_tag_), InvalidArgument,
+                   "backward reached parameter ", parameters_[index].first,
+                   " without a forward through the DistributedDataParallel wrapper; call the "
+                   "wrapper, not the module");
+    return;
   }
   LOCKSTEP_CHECK(!ready_[index], InvalidArgument, "parameter ", parameters_[index].first,
                  " became ready twice in one backward");

@@ -205,27 +205,43 @@ TEST(OneRankAlone, WhichLoadsAnOptimizersStateIsRefusedOnEveryRank) {
                                HasSubstr("update 2 with lr 0.25")));
 }
 
-// The buckets that have left must not keep the others waiting while this rank goes on.
-TEST(OneRankAlone, WhoseHookThrowsEndsTheOthersAtOnce) {
+/// A backward fails on rank 1, in a hook that `add_hook` adds; rank 1 catches that and goes on. The
+/// other rank must not wait meanwhile.
+void expect_to_end_the_others(
+    const std::function<void(Replica&, const Tensor& prediction)>& add_hook) {
   std::promise<void> other_failed;
   const auto messages = messages_of_ranks([&](Communicator& group) {
     Replica replica(make_net(1), share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
     const Batch batch = Batch::of_step(0);
-    const Tensor loss = loss_of(replica(batch.x), batch);
+    const Tensor prediction = replica(batch.x);
+    const Tensor loss = loss_of(prediction, batch);
     if (group.rank() == 0) {
       const auto tell = [&](void*) { other_failed.set_value(); };
       const std::unique_ptr<void, decltype(tell)> at_end(&other_failed, tell);
       loss.backward();
     } else {
-      autograd::leaf_of(replica.parameters()[2]).add_hook([](autograd::LeafNode&) {
-        throw std::runtime_error("a hook's own error");
-      });
+      add_hook(replica, prediction);
       EXPECT_THROW(loss.backward(), std::runtime_error);
       EXPECT_EQ(other_failed.get_future().wait_for(8s), std::future_status::ready);
       throw std::runtime_error("goes on, and ends");
     }
   });
   EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1"), HasSubstr("a hook's own error")));
+}
+
+TEST(OneRankAlone, WhoseBackwardFailsAmongItsBucketsEndsTheOthersAtOnce) {
+  expect_to_end_the_others([](Replica& replica, const Tensor&) {
+    autograd::leaf_of(replica.parameters()[2]).add_hook([](autograd::LeafNode&) {
+      throw std::runtime_error("a hook's own error");
+    });
+  });
+}
+
+TEST(OneRankAlone, WhoseBackwardFailsBeforeItsFirstGradientEndsTheOthersAtOnce) {
+  expect_to_end_the_others([](Replica&, const Tensor& prediction) {
+    prediction.register_hook(
+        [](const Tensor&) -> Tensor { throw std::runtime_error("a hook's own error"); });
+  });
 }
 
 TEST(OneRankAlone, WithOtherOptionsIsRefusedOnEveryRank) {

@@ -52,6 +52,10 @@ struct ReducerOptions {
 /// before: which parameters, and which update it is, with which learning rates and options, must be
 /// the same on all ranks. What comes after the last step of a job is compared by nobody.
 ///
+/// A backward to reduce that throws, at whatever point, fails the group: the other ranks would wait
+/// for buckets that do not come. One that is refused before it begins (its graph was freed) does
+/// not.
+///
 /// A backward through a forward whose reducer has ended is refused, unless it was to accumulate.
 ///
 /// A leaf has one sink. A reducer whose leaf is taken by another is superseded: it gives the rest

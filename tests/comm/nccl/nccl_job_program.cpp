@@ -87,22 +87,27 @@ int abort_on_one_rank(ls::Session& session, bool in_part) {
 }
 
 // A hook throws on rank 0, which catches that and goes on with other things.
-int fail_in_backward(ls::Session& session) {
+// Rank 0's backward fails, after its first gradient or before.
+int fail_in_backward(ls::Session& session, bool before_gradients) {
   ls::Tensor w = ls::ones({64, 64}, {.dtype = ls::DType::f32, .device = session.device()});
   ls::Tensor v = ls::ones({64, 64}, {.dtype = ls::DType::f32, .device = session.device()});
   w.set_requires_grad(true);
   v.set_requires_grad(true);
   ls::parallel::Reducer reducer({{"w", w}, {"v", v}}, session.world());
   const ls::Tensor x = ls::ones({4, 64}, {.dtype = ls::DType::f32, .device = session.device()});
-  if (session.rank() == 0)
-    w.register_hook([](const ls::Tensor&) -> ls::Tensor { throw std::runtime_error("bad batch"); });
   try {
-    ls::Tensor loss;
+    ls::Tensor y, loss;
     {
       auto forward = reducer.record_forward(ls::parallel::Reducer::Mode::reduce);
-      loss = ls::matmul(ls::matmul(x, w), v).sum();
+      y = ls::matmul(ls::matmul(x, w), v);
+      loss = y.sum();
     }
-    if (session.rank() == 0) note_event();
+    if (session.rank() == 0) {
+      (before_gradients ? y : w).register_hook([](const ls::Tensor&) -> ls::Tensor {
+        throw std::runtime_error("bad batch");
+      });
+      note_event();
+    }
     loss.backward();
     ls::synchronize(ls::current_stream(session.device()));
   } catch (const std::exception&) {
@@ -278,7 +283,8 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"abort-that-waits", abort_that_waits},
     {"abort-world", [](ls::Session& s) { return abort_on_one_rank(s, false); }},
     {"abort-part", [](ls::Session& s) { return abort_on_one_rank(s, true); }},
-    {"fail-in-backward", fail_in_backward},
+    {"fail-in-backward", [](ls::Session& s) { return fail_in_backward(s, false); }},
+    {"fail-before-gradients", [](ls::Session& s) { return fail_in_backward(s, true); }},
     {"drop-early", drop_early},
     {"fail-in-split", fail_in_split},
     {"two-groups", use_two_groups},

@@ -46,9 +46,11 @@ TEST_F(NcclJob, AbortOnOneRankReachesTheOthers) {
 }
 
 TEST_F(NcclJob, BackwardThatFailsOnOneRankReachesTheOthers) {
-  const auto result = job("fail-in-backward");
-  expect_quick_failure(result);
-  EXPECT_THAT(result.output, HasSubstr("bad batch"));
+  for (const std::string mode : {"fail-in-backward", "fail-before-gradients"}) {
+    const auto result = job(mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("bad batch")) << mode;
+  }
 }
 
 TEST_F(NcclJob, GoesOnWhileAPartOfItIsDroppedOnOneRank) {
