@@ -4,6 +4,7 @@
 /// All that programs call. Those that care for compile time include the parts they use instead;
 /// those that extend lockstep also the headers of what they build on, such as autograd/leaf.hpp.
 
+#include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/grad_check.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/op_call.hpp"

@@ -1,5 +1,8 @@
 #include "lockstep/autograd/op_call.hpp"
 
+#include "autograd/ops/composed.hpp"
+#include "lockstep/autograd/cast_cache.hpp"
+
 namespace lockstep::autograd {
 namespace detail {
 namespace {
@@ -21,6 +24,22 @@ DType autocast_target(const OpDescriptor& op, std::span<const Tensor* const> ope
   return widest;
 }
 
+/// Replaces operands by what `convert` makes of them where they are not in the op's dtype.
+template <class Convert>
+void replace_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
+                      std::span<Tensor> casts, const Convert& convert) {
+  if (!operands[0]->defined()) return;
+  const DType target = autocast_target(op, operands);
+  if (target == DType::f64) return;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Tensor& operand = *operands[i];
+    if (!operand.defined() || !is_convertible(operand.dtype()) || operand.dtype() == target)
+      continue;
+    casts[i] = convert(operand, target);
+    operands[i] = &casts[i];
+  }
+}
+
 }  // namespace
 
 void throw_unsupported(const OpDescriptor& op, const Tensor& operand) {
@@ -40,17 +59,13 @@ void throw_unlike(const OpDescriptor& op, const Tensor& first, const Tensor& oth
 
 void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
                    std::span<Tensor> casts) {
-  if (!operands[0]->defined()) return;
-  const DType target = autocast_target(op, operands);
-  if (target == DType::f64) return;
-  const NoGradGuard no_recording;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const Tensor& operand = *operands[i];
-    if (!operand.defined() || !is_convertible(operand.dtype()) || operand.dtype() == target)
-      continue;
-    casts[i] = operand.to(target);
-    operands[i] = &casts[i];
-  }
+  replace_operands(op, operands, casts, cast_operand);
+}
+
+void convert_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
+                      std::span<Tensor> casts) {
+  replace_operands(op, operands, casts,
+                   [](const Tensor& operand, DType target) { return operand.to(target); });
 }
 
 }  // namespace detail

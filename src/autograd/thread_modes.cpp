@@ -14,9 +14,12 @@ AutocastModeGuard::AutocastModeGuard(DeviceType device, DType dtype) noexcept
   set(dtypes);
 }
 
-AutocastModeGuard::AutocastModeGuard() noexcept : previous_(thread_modes.autocast_dtype) {
-  set({DType::f32, DType::f32});
+AutocastModeGuard::AutocastModeGuard(const std::array<DType, 2>& dtypes) noexcept
+    : previous_(thread_modes.autocast_dtype) {
+  set(dtypes);
 }
+
+AutocastModeGuard::AutocastModeGuard() noexcept : AutocastModeGuard(ThreadModes{}.autocast_dtype) {}
 
 AutocastModeGuard::~AutocastModeGuard() { set(previous_); }
 

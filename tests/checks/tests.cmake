@@ -24,6 +24,9 @@ lockstep_add_check(DocumentationScannerCatchesPlantedGaps
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
 lockstep_add_check(WordCheckCatchesPlantedWords
                    "${Python3_EXECUTABLE}" "${scripts}/check_words.py" --self-test)
+lockstep_add_check(AutocastTableIsCurrent "${Python3_EXECUTABLE}" "${scripts}/autocast_table.py")
+lockstep_add_check(AutocastTableReadsPlantedDescriptors
+                   "${Python3_EXECUTABLE}" "${scripts}/autocast_table.py" --self-test)
 lockstep_add_check(SourcesAreFormatted "${scripts}/check_format.sh")
 lockstep_add_check(HeadersCompileAlone
                    "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --parallel ${processors}

@@ -32,8 +32,6 @@ GoldenCase read_case(const io::SafetensorsFile& file, const nlohmann::json& item
   return result;
 }
 
-std::filesystem::path reference_dir() { return LOCKSTEP_PROJECT_DIR "/tests/data/reference"; }
-
 io::SafetensorsFile open_golden(std::string_view file) {
   const std::string name = std::string(file) + ".safetensors";
   const bool own = !exists(golden_dir() / name);  // made by scripts/make_*references.py
@@ -123,6 +121,8 @@ std::filesystem::path golden_dir() {
   const char* chosen = std::getenv("LOCKSTEP_GOLDEN_DIR");
   return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR "/tests/data/golden";
 }
+
+std::filesystem::path reference_dir() { return LOCKSTEP_PROJECT_DIR "/tests/data/reference"; }
 
 std::filesystem::path data_dir() {
   const char* chosen = std::getenv("LOCKSTEP_DATA_DIR");

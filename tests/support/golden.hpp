@@ -55,6 +55,8 @@ struct GoldenCase {
 
 /// LOCKSTEP_GOLDEN_DIR of the environment, else tests/data/golden of the source tree.
 std::filesystem::path golden_dir();
+/// tests/data/reference of the source tree (see the README there).
+std::filesystem::path reference_dir();
 
 /// Real data for trying and testing: LOCKSTEP_DATA_DIR of the environment, else ../shared/data
 /// beside the source tree. It need not exist; tests that use it then skip.

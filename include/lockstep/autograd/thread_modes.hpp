@@ -27,6 +27,8 @@ class AutocastModeGuard {
  public:
   /// @param dtype bf16 or f16; f32 switches mixed precision off for that kind of device.
   AutocastModeGuard(DeviceType device, DType dtype) noexcept;
+  /// Sets the dtypes of all kinds of devices, as in ThreadModes::autocast_dtype.
+  explicit AutocastModeGuard(const std::array<DType, 2>& dtypes) noexcept;
   /// Switches mixed precision off for all kinds of devices.
   AutocastModeGuard() noexcept;
   AutocastModeGuard(const AutocastModeGuard&) = delete;

@@ -21,6 +21,13 @@ Tensor empty_heads(const Shape& shape, TensorOptions options) {
 
 constexpr std::string_view op = ops::scaled_dot_product_attention.name;
 
+/// A mask over all scores; a floating one in the dtype that mixed precision gave the operands.
+Tensor mask_of(const Tensor& given, const Shape& scores, DType dtype) {
+  if (!given.defined()) return {};
+  const bool follows = thread_modes.autocast && is_floating(given.dtype());
+  return (follows ? given.to(dtype) : given).expand(scores);
+}
+
 void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   const bool ranks = q.dim() == 4 && k.dim() == 4 && v.dim() == 4;
   const bool fits = ranks && q.size(0) == k.size(0) && q.size(0) == v.size(0) &&
@@ -40,7 +47,7 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
   const auto operand = [&](std::size_t i) { return no_grad([&] { return dense_last(call[i]); }); };
   const Tensor q = operand(0), k = operand(1), v = operand(2);
   const Shape scores{q.size(0), q.size(1), q.size(2), k.size(2)};
-  const Tensor mask = options.mask.defined() ? options.mask.expand(scores) : Tensor();
+  const Tensor mask = mask_of(options.mask, scores, q.dtype());
   if (mask.defined()) check_same_device(op, q, mask);
   LOCKSTEP_CHECK(!mask.defined() || mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
                  InvalidArgument, op, ": the mask has dtype ", mask.dtype(),

@@ -1,6 +1,7 @@
 #include "lockstep/autograd/ops/loss.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -8,6 +9,8 @@
 
 namespace lockstep {
 namespace {
+
+using autograd::ComposedOp;
 
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
@@ -43,24 +46,28 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, Reductio
   LOCKSTEP_CHECK(fits, InvalidArgument, "nll_loss: log-probabilities of shape ",
                  log_probabilities.shape(), " and targets of shape ", targets.shape(),
                  "; expected [N, C, d...] and [N, d...]");
-  const Tensor picked = gather(log_probabilities, 1, targets.unsqueeze(1));
+  const ComposedOp call(ops::nll_loss, log_probabilities);
+  const Tensor picked = gather(call[0], 1, targets.unsqueeze(1));
   return reduced(neg(picked.squeeze(1)), reduction);
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_same_shape("mse_loss", input, target);
-  return reduced(square(input - target), reduction);
+  const ComposedOp call(ops::mse_loss, input, target);
+  return reduced(square(call[0] - call[1]), reduction);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_same_shape("l1_loss", input, target);
-  return reduced(abs(input - target), reduction);
+  const ComposedOp call(ops::l1_loss, input, target);
+  return reduced(abs(call[0] - call[1]), reduction);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduction reduction) {
   check_same_shape("huber_loss", input, target);
   LOCKSTEP_CHECK(delta > 0, InvalidArgument, "huber_loss: delta must be positive, got ", delta);
-  const Tensor distance = abs(input - target);
+  const ComposedOp call(ops::huber_loss, input, target);
+  const Tensor distance = abs(call[0] - call[1]);
   // With near = min(d, delta), both branches are near * (d - near / 2).
   const Tensor near = clamp(distance, 0.0, delta);
   return reduced(near * (distance - near * 0.5), reduction);
@@ -79,12 +86,14 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
+Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& targets_in,
                                         const Tensor& weight, const Tensor& pos_weight,
                                         Reduction reduction) {
-  check_same_shape("binary_cross_entropy_with_logits", logits, targets);
-  check_broadcasts("binary_cross_entropy_with_logits", "a weight", weight, logits);
-  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", pos_weight, logits);
+  check_same_shape("binary_cross_entropy_with_logits", logits_in, targets_in);
+  check_broadcasts("binary_cross_entropy_with_logits", "a weight", weight, logits_in);
+  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", pos_weight, logits_in);
+  const ComposedOp call(ops::binary_cross_entropy_with_logits, logits_in, targets_in);
+  const Tensor &logits = call[0], &targets = call[1];
   // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
   Tensor surprise = softplus(neg(logits));
@@ -93,8 +102,10 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
 
-Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction) {
-  check_same_shape("kl_div", input, target);
+Tensor kl_div(const Tensor& input_in, const Tensor& target_in, Reduction reduction) {
+  check_same_shape("kl_div", input_in, target_in);
+  const ComposedOp call(ops::kl_div, input_in, target_in);
+  const Tensor &input = call[0], &target = call[1];
   const Tensor safe = where(target > 0.0, target, 1.0);
   return reduced(target * (log(safe) - input), reduction);
 }

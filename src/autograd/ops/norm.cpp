@@ -1,6 +1,7 @@
 #include "lockstep/autograd/ops/norm.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
 #include "tensor/random_draw.hpp"
@@ -124,10 +125,13 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
                      });
 }
 
-Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
-                  double eps) {
-  LOCKSTEP_CHECK(x.dim() >= 2 && groups > 0 && x.size(1) % groups == 0, InvalidArgument,
-                 "group_norm: ", groups, " groups do not divide the channels of shape ", x.shape());
+Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_in,
+                  const Tensor& bias_in, double eps) {
+  LOCKSTEP_CHECK(x_in.dim() >= 2 && groups > 0 && x_in.size(1) % groups == 0, InvalidArgument,
+                 "group_norm: ", groups, " groups do not divide the channels of shape ",
+                 x_in.shape());
+  const ComposedOp call(ops::group_norm, x_in, weight_in, bias_in);
+  const Tensor &x = call[0], &weight = call[1], &bias = call[2];
   const std::int64_t per_group = x.numel() / std::max<std::int64_t>(1, x.size(0) * groups);
   Shape along = Dims::filled(x.dim(), 1);
   along[1] = x.size(1);

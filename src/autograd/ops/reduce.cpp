@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -163,14 +164,16 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 
 Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
-  check_operand(ops::logsumexp, x_in);
-  const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
+  const ComposedOp call(ops::logsumexp, x_in);
+  check_operand(ops::logsumexp, call[0]);
+  const Tensor x = call[0].to(statistics_dtype(call[0].dtype()));
   // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
   Tensor shift = no_grad([&] { return amax(x, dims, true); });
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor zero = zeros({}, x.options());
   shift = where(eq(abs(shift), full({}, infinity, x.options())), zero, shift);
-  return finish(log(sum(exp(x - shift), dims, true)) + shift, x, dims, keepdim).to(x_in.dtype());
+  const Tensor y = log(sum(exp(x - shift), dims, true)) + shift;
+  return finish(y, x, dims, keepdim).to(call[0].dtype());
 }
 
 Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool keepdim) {

@@ -1,4 +1,5 @@
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -140,8 +141,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   LOCKSTEP_CHECK(options.reduction != Reduction::batch_mean, InvalidArgument,
                  "cross_entropy: reduction batch_mean; its mean is over the counted targets");
-  if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape())
-    return soft_cross_entropy(logits, targets, options);
+  if (is_floating(targets.dtype()) && targets.shape() == logits.shape()) {
+    const ComposedOp call(ops::cross_entropy, logits, targets);
+    if (call[0].dtype() == call[1].dtype()) return soft_cross_entropy(call[0], call[1], options);
+  }
   check_cross_entropy(logits, targets, options);
   const auto [losses, counts] =
       row_losses(as_rows(logits), targets.reshape({targets.numel()}), options);
