@@ -96,6 +96,7 @@ TaskPtr Scheduler::add(Queue& queue, Task task, Lock& lock) {
     std::erase_if(collectives_, [](const TaskPtr& other) { return other->done; });
     collectives_.push_back(added);
   }
+  asked_ = nullptr;
   if (is_idle_) work_.notify_one();
   is_idle_ = false;
   return added;
@@ -133,7 +134,12 @@ void Scheduler::wait(const TaskPtr& task, Lock& lock) {
 bool Scheduler::is_done(const TaskPtr& task, Lock& lock) {
   if (task == nullptr) return true;
   // That it has run already is no news before its virtual end.
-  if (order_ == Order::random && task->end >= now_) return false;
+  if (order_ == Order::random && task->end >= now_) {
+    asked_again_ = asked_ == task.get() ? asked_again_ + 1 : 0;
+    asked_ = task.get();
+    now_ += asked_again_;
+    return false;
+  }
   if (task->done) return true;
   if (order_ == Order::late) {
     if (++task->queries < queries_before_wait) return false;
