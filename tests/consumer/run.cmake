@@ -21,10 +21,10 @@ if(WAY STREQUAL "install")
 elseif(WAY STREQUAL "build_tree")
   list(APPEND options "-Dlockstep_DIR=${LOCKSTEP_BUILD}")
 else()
-  # The library is compiled once more here, so with every optional backend off: that this
-  # configuration builds and runs is checked by the same stroke.
+  # The library is compiled once more here, so with every optional backend and instruction set off:
+  # that this configuration builds and runs is checked by the same stroke.
   list(APPEND options -DCONSUMER_USES=subproject -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_MPI=OFF
-                      -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF)
+                      -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF -DLOCKSTEP_CPU_ISAS=baseline)
 endif()
 
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" ${options})

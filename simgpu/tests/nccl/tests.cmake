@@ -10,5 +10,5 @@ target_compile_definitions(test_simgpu_nccl PRIVATE
   LOCKSTEP_RANK_PROGRAM="$<TARGET_FILE:simgpu_rank_program>")
 add_dependencies(test_simgpu_nccl simgpu_rank_program)
 gtest_discover_tests(test_simgpu_nccl DISCOVERY_TIMEOUT 60
-  PROPERTIES LABELS sim TIMEOUT 120 PROCESSORS 2 ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
+  PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)
 add_dependencies(lockstep_sim_tests test_simgpu_nccl)
