@@ -13,6 +13,7 @@ foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
     list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/${backend}/")
   endif()
 endforeach()
+list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/cudnn/")  # a target of LockstepCudaKernels
 if(LOCKSTEP_WITH_SIMGPU)  # has its own stand-in for cuDNN
   list(FILTER lockstep_sources EXCLUDE REGEX "/no_cudnn[^/]*\\.cpp$")
 endif()

@@ -5,7 +5,7 @@
 namespace lockstep::backend::cudnn {
 namespace {
 
-enum Uid : std::int64_t {
+enum : std::int64_t {
   q_uid = 1,
   k_uid,
   v_uid,
