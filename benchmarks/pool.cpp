@@ -2,8 +2,12 @@
 // memory traffic of a training step. Nanoseconds for a pair of allocate and free; run it pinned to
 // a core.
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <latch>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "memory/caching_pool.hpp"
@@ -66,6 +70,38 @@ void hit(const benchmark::Report& report, const char* name, Pool& pool, std::siz
       });
 }
 
+/// Hits from several threads at once, each with blocks of its own: nanoseconds that a pair keeps a
+/// core for, waiting for each other included.
+template <class Source>
+double shared_hit(Source source, std::size_t bytes, int threads) {
+  constexpr int pairs = 500'000;
+  std::latch ready(threads + 1);
+  std::vector<std::thread> running;
+  for (int i = 0; i < threads; ++i)
+    running.emplace_back([&, source]() mutable {
+      source.free(source.allocate(bytes));
+      ready.arrive_and_wait();
+      for (int pair = 0; pair < pairs; ++pair) source.free(source.allocate(bytes));
+    });
+  ready.arrive_and_wait();
+  const auto start = std::chrono::steady_clock::now();
+  for (std::thread& thread : running) thread.join();
+  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+  const int cores = std::min<int>(threads, static_cast<int>(std::thread::hardware_concurrency()));
+  return spent.count() * cores / (static_cast<double>(pairs) * threads);
+}
+
+void hit_by_threads(const benchmark::Report& report, const char* name, Pool& pool,
+                    std::size_t bytes) {
+  constexpr int threads = 8;
+  const double of_pool = shared_hit(OfPool{pool}, bytes, threads);
+  const double of_malloc = shared_hit(OfMalloc{}, bytes, threads);
+  report.add({{"case", name},
+              {"ns", of_pool},
+              {"malloc_ns", of_malloc},
+              {"of_malloc", of_pool / of_malloc}});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,6 +110,9 @@ int main(int argc, char** argv) {
   hit(report, "hit, 256 B", pool, 256);
   hit(report, "hit, 64 KiB", pool, std::size_t{64} << 10);
   hit(report, "hit, 4 MiB", pool, std::size_t{4} << 20);
+
+  hit_by_threads(report, "hit, 256 B, 8 threads at once", pool, 256);
+  hit_by_threads(report, "hit, 64 KiB, 8 threads at once", pool, std::size_t{64} << 10);
 
   std::minstd_rand random(1);
   std::vector<std::size_t> layers(100);

@@ -15,6 +15,7 @@
 
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
+#include "support/memory_report.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -40,6 +41,7 @@ struct Options {
   int threads = 0;
   bool deterministic = false;
   fs::path init_from, tokens, save, log;
+  examples::MemoryOptions memory;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -82,6 +84,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
+  examples::add_memory_options(app, o.memory);
   app.add_option("--sample", o.sample, "Bytes of text to generate at the end")
       ->check(examples::whole_number(0, 1 << 20));
   app.add_flag("--deterministic", o.deterministic, "Only algorithms that repeat bit for bit");
@@ -151,6 +154,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
 
+  examples::MemoryReport memory(o.memory, session, steps);
   std::int64_t tokens = 0;
   examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
     const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;
@@ -165,6 +169,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     progress.show(step.number + 1, loss, rate, "tokens");
   });
   for (std::int64_t step = 0; step < steps; ++step) {
+    memory.before_step(step);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
     const Tensor own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size());
@@ -177,6 +182,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     const Tensor loss = ls::parallel::all_reduce_async(own, *session.world()).wait();
     report.add(
         {.number = step, .lr = lr, .loss = ls::HostCopy(loss), .grad_norm = ls::HostCopy(norm)});
+    memory.after_step(step);
   }
   report.flush();
   progress.finish();
@@ -241,9 +247,10 @@ void adopt_sizes(const Model& model, Options& o) {
 }
 
 int run(ls::Session& session, CLI::App& app, Options o) {
-  examples::check_same_options(*session.world(), app,
-                               {.own = {"--device", "--threads", "--save", "--log"},
-                                .inputs = {"--data", "--tokens", "--init-from"}});
+  examples::check_same_options(
+      *session.world(), app,
+      {.own = {"--device", "--threads", "--save", "--log", "--pool", "--memory-snapshot"},
+       .inputs = {"--data", "--tokens", "--init-from"}});
   LOCKSTEP_CHECK(!o.deterministic || session.device().is_cpu(), Unsupported,
                  "--deterministic works on the CPU only: some CUDA kernels add in no fixed order");
   std::optional<ls::nn::ModulePtr<Model>> loaded;

@@ -10,6 +10,7 @@
 
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
+#include "support/memory_report.hpp"
 #include "support/mnist_files.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
@@ -28,6 +29,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string device = "auto";
   int threads = 0, workers = 1;
+  examples::MemoryOptions memory;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -51,6 +53,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--save", o.save, "Write the trained weights here (safetensors)")
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
+  examples::add_memory_options(app, o.memory);
 }
 
 void check_same_data(ls::Communicator& world, const examples::MnistFiles& data) {
@@ -84,9 +87,9 @@ double accuracy(Model& model, const ls::data::ImageDataset& test, const ls::Sess
 }
 
 int run(ls::Session& session, CLI::App& app, const Options& o) {
-  examples::check_same_options(
-      *session.world(), app,
-      {.own = {"--data", "--device", "--threads", "--workers", "--save", "--log"}});
+  examples::check_same_options(*session.world(), app,
+                               {.own = {"--data", "--device", "--threads", "--workers", "--save",
+                                        "--log", "--pool", "--memory-snapshot"}});
   const examples::MnistFiles data = examples::read_mnist(o.data);
   check_same_data(*session.world(), data);
   ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
@@ -120,10 +123,12 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                {"ms", seconds * 1e3}});
     progress.show(done.number + 1, mean, rate, "images");
   });
+  examples::MemoryReport memory(o.memory, session, steps);
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < o.epochs && step < steps; ++epoch) {
     report.restart();
     for (const auto& batch : loader) {
+      memory.before_step(step);
       const Tensor logits = replica(batch.images);
       // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
       const double share = static_cast<double>(batch.labels.numel() * session.size()) /
@@ -139,6 +144,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                                          ls::comm::ReduceOp::average())
               .wait();
       report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
+      memory.after_step(step);
       if (++step == steps) break;
     }
     report.flush();

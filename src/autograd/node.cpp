@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "autograd/running_place.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/macros.hpp"
+#include "memory/place_source.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -52,6 +54,14 @@ std::shared_ptr<const TagState> state_of(GraphTag tag) {
   const auto found = states.by_tag.find(tag);
   return found == states.by_tag.end() ? nullptr : found->second;
 }
+
+/// Pools name a module with what it allocates.
+[[maybe_unused]] const bool places_are_known = [] {
+  static constexpr lockstep::detail::PlaceSource source{[]() noexcept { return current_place; },
+                                                        path_of};
+  lockstep::detail::place_source.store(&source, std::memory_order_release);
+  return true;
+}();
 }  // namespace
 
 Node::Node(std::string_view name) noexcept
@@ -101,6 +111,11 @@ PlaceGuard::PlaceGuard(const Place& place) noexcept
     : previous_(std::exchange(current_place, place.id())) {}
 
 PlaceGuard::~PlaceGuard() { current_place = previous_; }
+
+RunningPlace::RunningPlace(PlaceId place) noexcept
+    : previous_(std::exchange(current_place, place)) {}
+
+RunningPlace::~RunningPlace() { current_place = previous_; }
 
 void Node::destroy() noexcept {
   // Deleting a node, or dropping what its hooks hold, drops other nodes, which come back here:

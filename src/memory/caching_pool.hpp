@@ -1,22 +1,25 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
-#include <sstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/macros.hpp"
-#include "lockstep/core/slab.hpp"
-#include "lockstep/memory/allocator.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/memory/memory_pool.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
-#include "memory/free_lists.hpp"
-#include "memory/recent_lists.hpp"
-#include "memory/upstream.hpp"
+#include "memory/pool_report.hpp"
+#include "memory/recent_cache.hpp"
+#include "memory/segment_store.hpp"
 #include "memory/waiting_blocks.hpp"
 
 /// @file
@@ -24,73 +27,64 @@
 
 namespace lockstep {
 
-/// Sizes that shape a pool.
-struct PoolOptions {
-  /// Every block is a multiple of this.
-  std::size_t granularity = 512;
-  /// Requests up to this share segments of `small_segment` bytes.
-  std::size_t small_limit = std::size_t{1} << 20;
-  std::size_t small_segment = std::size_t{2} << 20;
-  /// Larger requests get segments of their own size, rounded up to a multiple of this.
-  std::size_t large_rounding = std::size_t{2} << 20;
-  /// Refuse to hold more than this from the upstream.
-  std::size_t limit = ~std::size_t{0};
-};
-
 /// Keeps memory that tensors return and gives it out again.
 ///
 /// - Each stream has free lists of its own; a block goes back to the stream that allocated it.
-/// - Free neighbours of a segment coalesce; larger blocks are split. The smallest blocks skip both:
-///   what was returned last is given out first, to a request of just its size.
+/// - Free neighbours of a segment coalesce; larger blocks are split. The smallest blocks skip both,
+///   and the pool's lock: each thread keeps what it returned last, for a request of just its size.
 /// - Blocks used on other streams (`record_stream`) wait for an event on each before they are free.
 /// - A `BlockObserver` hears of each block that is allocated or freed.
-/// - When the upstream refuses, the pool waits for such blocks, returns whole free segments and
-///   tries once more.
+/// - Before the pool asks the upstream for more it makes use of all that it has for the stream.
+/// - When the upstream refuses, the pool returns what is free and tries again; waits for blocks in
+///   use on other streams, returns what is free then, and tries a last time.
+///
+/// Waste: a block is larger than the request by less than `granularity` bytes, beyond `small_limit`
+/// by less than that and `large_rest`. Over a growable upstream, a `trim` leaves less than two
+/// pages unused beside each run of neighbouring blocks that are out; so a request can fail only if
+/// less than its size, rounded up to pages, is free in whole pages.
 template <Upstream U>
-class CachingPool final : public Allocator {
+class CachingPool final : public MemoryPool {
+  using Block = detail::PoolBlock;
+  using State = detail::BlockState;
+  using StreamLists = detail::StreamLists;
+
  public:
   /// @param runtime the seam used for events; must outlive the pool.
   CachingPool(U upstream, DeviceRuntime& runtime, Device device, PoolOptions options = {})
-      : upstream_(std::move(upstream)), device_(device), options_(options), waiting_(runtime) {}
-
-  /// Returns all segments. Blocks still out become invalid.
-  ~CachingPool() override {
-    for (const Segment& segment : segments_) {
-      upstream_.deallocate(segment.data, segment.size);
-      for (Block* block = segment.first; block;) delete std::exchange(block, block->next);
-    }
+      : device_(device),
+        options_(options),
+        unit_bits_(std::countr_zero(options.granularity)),
+        store_(std::move(upstream), options),
+        waiting_(runtime) {
+    LOCKSTEP_CHECK(std::has_single_bit(options.granularity), InvalidArgument,
+                   "a pool's granularity is a power of two, not ", options.granularity);
   }
 
   MemoryBlock* allocate(std::size_t bytes, StreamRef stream) override {
     if (bytes == 0) return nullptr;
     LOCKSTEP_CHECK(bytes <= largest_request, OutOfMemory, "a request for ", bytes, " bytes on ",
                    device_, " exceeds any address space");
-    BlockObserver* const observer = block_observer();
-    const std::size_t guard = observer ? observer->guard_bytes(device_) : 0;
-    const std::size_t size = round_up(bytes + guard, options_.granularity);
-    const std::lock_guard lock(mutex_);
-    if (!waiting_.empty()) reclaim_finished();
-    StreamLists& lists = lists_of(stream);
-    Block* block = lists.recent.take(size / options_.granularity);
-    if (!block) block = find_in(lists, size);
-    if (!block) block = grow(lists, size);
-    block->free = false;
-    count_allocation(block->size);
-    if (observer) [[unlikely]]
-      observer->allocated(*block, bytes, stream);
+    if (is_watched()) [[unlikely]]
+      return allocate_watched(bytes, stream);
+    const std::size_t units = units_of(bytes);
+    if (Block* block = recent_.mine().take(stream, units)) return block;
+    std::unique_lock lock(mutex_);
+    Block* const block = allocate_locked(units << unit_bits_, stream);
+    tell_high_water(lock);
     return block;
   }
 
   void deallocate(MemoryBlock* memory) noexcept override {
     if (!memory) return;
     auto* block = static_cast<Block*>(memory);
+    if (block->other_streams.empty() && !is_watched() && keep_recent(block)) return;
     const std::lock_guard lock(mutex_);
-    statistics_.live_bytes -= block->size;
-    if (!block->other_streams.empty() &&
-        !waiting_.add(block, std::exchange(block->other_streams, {})))
-      return;
+    if (!block->other_streams.empty() && put_to_wait(block)) return;
     tell_freed(block);
-    if (!block->lists->recent.keep(block, block->size / options_.granularity)) make_free(block);
+    if (keep_recent(block)) return;
+    fold(recent_.mine().counts());
+    live_bytes_ -= static_cast<std::ptrdiff_t>(block->size);
+    detail::make_free(block);
   }
 
   void record_stream(MemoryBlock* memory, StreamRef stream) override {
@@ -104,46 +98,98 @@ class CachingPool final : public Allocator {
 
   void release_cached() override {
     const std::lock_guard lock(mutex_);
-    flush();
+    waiting_.synchronize();
+    release(0);
   }
 
   PoolStatistics statistics() const override {
     const std::lock_guard lock(mutex_);
-    return statistics_;
+    return count();
+  }
+
+  void set_limit(std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    store_.set_limit(bytes);
+    if (store_.reserved() > bytes) release(bytes);
+  }
+
+  void trim(std::size_t keep) override {
+    const std::lock_guard lock(mutex_);
+    release(keep);
+  }
+
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    fold_all();
+    peak_live_bytes_ = live_bytes_;
+    store_.reset_peak();
+  }
+
+  void set_high_water(std::size_t bytes, std::function<void(std::size_t)> reached) override {
+    const std::lock_guard lock(mutex_);
+    high_water_ = bytes;
+    reached_ = std::move(reached);
+    is_above_ = store_.reserved() > bytes;
+  }
+
+  void record_history(std::optional<std::size_t> max_events) override {
+    auto history = max_events ? std::make_unique<detail::AllocationHistory>(*max_events) : nullptr;
+    const std::lock_guard lock(mutex_);
+    records_.store(history != nullptr, std::memory_order_relaxed);
+    history_ = std::move(history);
+    store_.set_history(history_.get());
+  }
+
+  MemorySnapshot snapshot() const override {
+    const std::lock_guard lock(mutex_);
+    MemorySnapshot snapshot{.device = device_,
+                            .statistics = count(),
+                            .streams = detail::stream_memory(streams_, store_.segments()),
+                            .by_tag = {},
+                            .segments = detail::segment_infos(store_.segments(), history_.get()),
+                            .events = {},
+                            .tags = {}};
+    if (history_) history_->describe(snapshot);
+    return snapshot;
   }
 
  private:
   static constexpr std::size_t largest_request = std::size_t{1} << 48;
 
-  struct StreamLists;
+  std::size_t units_of(std::size_t bytes) const noexcept {
+    return (bytes + options_.granularity - 1) >> unit_bits_;
+  }
 
-  struct Block : MemoryBlock, SlabAllocated {
-    Block* previous = nullptr;  // neighbours in the segment
-    Block* next = nullptr;
-    Block* previous_free = nullptr;
-    Block* next_free = nullptr;
-    StreamLists* lists = nullptr;
-    bool free = true;
-    bool small = true;
-    std::vector<StreamRef> other_streams;
-  };
+  /// Somebody wants to hear of each block: then the pool's lock is held throughout.
+  bool is_watched() const noexcept {
+    return block_observer() != nullptr || records_.load(std::memory_order_relaxed);
+  }
 
-  struct StreamLists {
-    StreamRef stream;
-    detail::FreeLists<Block> small;
-    detail::FreeLists<Block> large;
-    detail::RecentLists<Block> recent;
-    detail::FreeLists<Block>& of(const Block* block) { return block->small ? small : large; }
-  };
+  LOCKSTEP_COLD MemoryBlock* allocate_watched(std::size_t bytes, StreamRef stream) {
+    BlockObserver* const observer = block_observer();
+    const std::size_t guard = observer ? observer->guard_bytes(device_) : 0;
+    const std::size_t units = units_of(bytes + guard);
+    std::unique_lock lock(mutex_);
+    if (!waiting_.empty()) reclaim_finished();
+    Block* block = recent_.mine().take(stream, units);
+    if (!block) block = allocate_locked(units << unit_bits_, stream);
+    if (observer) observer->allocated(*block, bytes, stream);
+    if (history_) history_->allocated(*block, bytes, stream);
+    tell_high_water(lock);
+    return block;
+  }
 
-  struct Segment {
-    void* data;
-    std::size_t size;
-    Block* first;
-  };
-
-  static constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
+  Block* allocate_locked(std::size_t size, StreamRef stream) {
+    if (!waiting_.empty()) reclaim_finished();
+    StreamLists& lists = lists_of(stream);
+    fold(recent_.mine().open(lists));
+    Block* block = take(lists, size, 8);
+    if (!block) block = take_hard(lists, size);
+    block->set(State::out);
+    ++allocations_;
+    live_bytes_ += static_cast<std::ptrdiff_t>(block->size);
+    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
+    return block;
   }
 
   StreamLists& lists_of(StreamRef stream) {
@@ -154,190 +200,150 @@ class CachingPool final : public Allocator {
     return *streams_.back();
   }
 
-  Block* find_in(StreamLists& lists, std::size_t size) {
+  /// A block of the free lists, cut to size, or null.
+  Block* take(StreamLists& lists, std::size_t size, int look_at) {
     const bool small = size <= options_.small_limit;
-    detail::FreeLists<Block>& free = small ? lists.small : lists.large;
-    Block* block = free.find(size);
+    auto& free = small ? lists.small : lists.large;
+    Block* block = free.find(size, look_at);
     if (!block) return nullptr;
-    auto tail = new_tail(block, size);
+    const std::size_t smallest = small ? options_.granularity : options_.large_rest;
+    // Made before anything changes, since making it may throw.
+    auto rest = block->size - size < smallest ? nullptr : std::make_unique<Block>();
     free.remove(block);
-    split(block, size, std::move(tail));
+    if (rest) detail::split(block, size, rest.release());
     return block;
   }
 
-  /// A node for what a request leaves of the block, or null where it takes all. Made before
-  /// anything changes, since making it may throw.
-  std::unique_ptr<Block> new_tail(const Block* block, std::size_t size) const {
-    const std::size_t smallest = block->small ? options_.granularity : options_.small_limit;
-    return block->size - size < smallest ? nullptr : std::make_unique<Block>();
-  }
-
-  /// Cuts what the request does not need off a block and puts it back.
-  static void split(Block* block, std::size_t size, std::unique_ptr<Block> rest) noexcept {
-    if (!rest) return;
-    Block* tail = rest.release();
-    tail->data = static_cast<std::byte*>(block->data) + size;
-    tail->size = block->size - size;
-    tail->lists = block->lists;
-    tail->small = block->small;
-    tail->previous = block;
-    tail->next = block->next;
-    if (tail->next) tail->next->previous = tail;
-    block->next = tail;
-    block->size = size;
-    block->lists->of(tail).insert(tail);
-  }
-
-  /// A new segment from the upstream, flushing the caches once if it refuses.
-  Block* grow(StreamLists& lists, std::size_t size) {
-    const bool small = size <= options_.small_limit;
-    const std::size_t bytes =
-        small ? options_.small_segment : round_up(size, options_.large_rounding);
-    if (release_recent(lists))
-      if (Block* block = find_in(lists, size)) return block;
-    auto block = std::make_unique<Block>();
-    block->size = bytes;
-    block->lists = &lists;
-    block->small = small;
-    auto tail = new_tail(block.get(), size);
-    segments_.reserve(segments_.size() + 1);
-    block->data = from_upstream(bytes);
-    if (!block->data) {
-      ++statistics_.out_of_memory_retries;
-      flush();
-      if (Block* found = find_in(lists, size)) return found;
-      block->data = from_upstream(bytes);
+  /// What is not at hand: from blocks that are kept by size, then from the upstream. @throws
+  /// PoolOutOfMemory.
+  LOCKSTEP_COLD Block* take_hard(StreamLists& lists, std::size_t size) {
+    constexpr int all = std::numeric_limits<int>::max();
+    const auto again = [&] { return take(lists, size, all); };
+    release_recent(&lists);
+    if (Block* block = again()) return block;
+    if (store_.grow(lists, size)) return again();
+    ++out_of_memory_retries_;
+    release(0);
+    if (Block* block = again()) return block;
+    if (store_.grow(lists, size)) return again();
+    if (!waiting_.empty()) {
+      waiting_.synchronize();
+      release(0);
+      if (Block* block = again()) return block;
+      if (store_.grow(lists, size)) return again();
     }
-    if (!block->data) throw_out_of_memory(size);
-    segments_.push_back({block->data, bytes, block.get()});
-    count_segment(bytes);
-    split(block.get(), size, std::move(tail));
-    return block.release();
+    throw_out_of_memory(size, lists.stream);
   }
 
-  void* from_upstream(std::size_t bytes) {
-    if (statistics_.reserved_bytes + bytes > options_.limit) return nullptr;
-    return upstream_.allocate(bytes);
+  LOCKSTEP_COLD [[noreturn]] void throw_out_of_memory(std::size_t size, StreamRef stream) {
+    const PoolStatistics now = count();
+    MemoryShortage shortage{.device = device_,
+                            .wanted_bytes = size,
+                            .live_bytes = now.live_bytes,
+                            .reserved_bytes = now.reserved_bytes,
+                            .limit_bytes = store_.limit(),
+                            .owners = {}};
+    detail::describe_shortage(shortage, streams_, store_.segments(), history_.get());
+    if (history_) history_->out_of_memory(size, stream);
+    throw PoolOutOfMemory(std::move(shortage));
   }
 
-  /// Says what is held and by whom, so that the reader can tell a leak from fragmentation.
-  LOCKSTEP_COLD [[noreturn]] void throw_out_of_memory(std::size_t size) const {
-    std::ostringstream holders;
-    for (const auto& lists : streams_) {
-      const Held held = held_by(*lists);
-      holders << "; stream " << lists->stream.handle << " has " << held.out << " bytes in "
-              << held.out_blocks << " blocks out, " << held.free << " free, the largest "
-              << held.largest_free;
+  bool keep_recent(Block* block) noexcept {
+    return recent_.mine().keep(block, block->size >> unit_bits_);
+  }
+
+  /// True if the block has to wait for other streams.
+  bool put_to_wait(Block* block) noexcept {
+    fold(recent_.mine().counts());
+    block->set(State::waiting);
+    if (waiting_.add(block, std::exchange(block->other_streams, {}))) {
+      block->set(State::out);
+      return false;
     }
-    if (options_.limit != ~std::size_t{0}) holders << "; the limit is " << options_.limit;
-    LOCKSTEP_THROW(OutOfMemory, "out of memory on ", device_, ": asked for ", size, " bytes; ",
-                   statistics_.live_bytes, " are live and ", statistics_.reserved_bytes,
-                   " reserved by the pool", holders.str());
+    live_bytes_ -= static_cast<std::ptrdiff_t>(block->size);
+    if (history_) history_->free_requested(*block, block->lists->stream);
+    return true;
   }
 
-  /// What the blocks of one stream hold.
-  struct Held {
-    std::size_t out = 0, out_blocks = 0, free = 0, largest_free = 0;
-  };
-  Held held_by(const StreamLists& lists) const {
-    Held held;
-    for (const Segment& segment : segments_)
-      for (const Block* block = segment.first; block && block->lists == &lists;
-           block = block->next) {
-        if (block->free) {
-          held.free += block->size;
-          held.largest_free = std::max(held.largest_free, block->size);
-        } else {
-          held.out += block->size;
-          ++held.out_blocks;
-        }
-      }
-    return held;
-  }
-
-  void count_segment(std::size_t bytes) {
-    ++statistics_.upstream_allocations;
-    statistics_.reserved_bytes += bytes;
-    statistics_.peak_reserved_bytes =
-        std::max(statistics_.peak_reserved_bytes, statistics_.reserved_bytes);
-  }
-
-  void count_allocation(std::size_t size) {
-    ++statistics_.allocations;
-    statistics_.live_bytes += size;
-    statistics_.peak_live_bytes = std::max(statistics_.peak_live_bytes, statistics_.live_bytes);
-  }
-
-  static void tell_freed(const Block* block) noexcept {
+  void tell_freed(const Block* block) noexcept {
     if (BlockObserver* observer = block_observer()) [[unlikely]]
       observer->freed(*block, block->lists->stream);
-  }
-
-  void make_free(Block* block) {
-    StreamLists& lists = *block->lists;
-    block->free = true;
-    if (Block* next = block->next; next && next->free) {
-      lists.of(next).remove(next);
-      absorb_next(block);
-    }
-    if (Block* previous = block->previous; previous && previous->free) {
-      lists.of(previous).remove(previous);
-      absorb_next(previous);
-      block = previous;
-    }
-    lists.of(block).insert(block);
-  }
-
-  /// Lets recently returned blocks coalesce. True if there were any.
-  bool release_recent(StreamLists& lists) {
-    bool any = false;
-    while (Block* block = lists.recent.take_any()) {
-      make_free(block);
-      any = true;
-    }
-    return any;
-  }
-
-  static void absorb_next(Block* block) {
-    Block* next = block->next;
-    block->size += next->size;
-    block->next = next->next;
-    if (block->next) block->next->previous = block;
-    delete next;
+    if (history_) [[unlikely]]
+      history_->freed(*block, block->lists->stream);
   }
 
   void reclaim_finished() {
     waiting_.reclaim([this](Block* block) {
       tell_freed(block);
-      make_free(block);
+      detail::make_free(block);
     });
   }
 
-  /// Waits for blocks in use on other streams, then returns all wholly free segments.
-  void flush() {
-    waiting_.synchronize();
+  /// Lets blocks that are kept by size coalesce: those of a stream, or with null all.
+  void release_recent(const StreamLists* lists) {
+    for (detail::RecentCache& cache : recent_)
+      cache.release(lists, [](Block* block) { detail::make_free(block); });
+  }
+
+  /// Returns what is free until no more than `keep` bytes are held.
+  void release(std::size_t keep) {
     reclaim_finished();
-    for (auto& lists : streams_) release_recent(*lists);
-    std::erase_if(segments_, [this](Segment& segment) {
-      Block* block = segment.first;
-      if (!block->free || block->next) return false;
-      block->lists->of(block).remove(block);
-      delete block;
-      upstream_.deallocate(segment.data, segment.size);
-      statistics_.reserved_bytes -= segment.size;
-      ++statistics_.upstream_frees;
-      return true;
-    });
+    release_recent(nullptr);
+    store_.release(keep);
+    is_above_ = store_.reserved() > high_water_;
+  }
+
+  /// Calls the user, without the lock, if the pool has grown over the mark.
+  void tell_high_water(std::unique_lock<std::mutex>& lock) {
+    if (is_above_ || store_.reserved() <= high_water_) [[likely]]
+      return;
+    is_above_ = true;
+    const auto reached = reached_;
+    const std::size_t reserved = store_.reserved();
+    lock.unlock();
+    if (reached) reached(reserved);
+  }
+
+  /// Peaks are exact where one thread allocates; several at once may each count up to what a
+  /// RecentCache keeps as used that is not.
+  void fold(const detail::RecentCounts& counts) const noexcept {
+    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_ + counts.peak_live_bytes);
+    live_bytes_ += counts.live_bytes;
+    allocations_ += counts.allocations;
+  }
+  void fold_all() const noexcept {
+    for (detail::RecentCache& cache : recent_) fold(cache.counts());
+  }
+
+  PoolStatistics count() const {
+    fold_all();
+    return {.live_bytes = static_cast<std::size_t>(live_bytes_),
+            .peak_live_bytes = static_cast<std::size_t>(peak_live_bytes_),
+            .reserved_bytes = store_.reserved(),
+            .peak_reserved_bytes = store_.peak_reserved(),
+            .allocations = allocations_,
+            .upstream_allocations = store_.allocations(),
+            .upstream_frees = store_.frees(),
+            .out_of_memory_retries = out_of_memory_retries_};
   }
 
   mutable std::mutex mutex_;
-  U upstream_;
   Device device_;
   PoolOptions options_;
-  PoolStatistics statistics_;
-  std::vector<std::unique_ptr<StreamLists>> streams_;
-  std::vector<Segment> segments_;
+  int unit_bits_;
+  detail::StreamListsVector streams_;
+  detail::SegmentStore<U> store_;
   detail::WaitingBlocks<Block> waiting_;
+  mutable detail::RecentCaches recent_;
+  // Without what went through the caches since they were asked last.
+  mutable std::ptrdiff_t live_bytes_ = 0, peak_live_bytes_ = 0;
+  mutable std::uint64_t allocations_ = 0;
+  std::uint64_t out_of_memory_retries_ = 0;
+  std::size_t high_water_ = ~std::size_t{0};
+  std::function<void(std::size_t)> reached_;
+  bool is_above_ = false;
+  std::atomic<bool> records_{false};
+  std::unique_ptr<detail::AllocationHistory> history_;
 };
 
 }  // namespace lockstep

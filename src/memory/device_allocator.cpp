@@ -1,10 +1,10 @@
 #include <cstdlib>
-#include <string_view>
 
 #include "lockstep/core/error.hpp"
 #include "memory/caching_pool.hpp"
 #include "memory/device_allocators.hpp"
-#include "memory/unpooled.hpp"
+#include "memory/direct_pool.hpp"
+#include "memory/paged_upstream.hpp"
 
 namespace lockstep {
 namespace {
@@ -17,29 +17,39 @@ struct AlignedHostMemory {
   static void deallocate(void* data, std::size_t) noexcept { std::free(data); }
 };
 
+using AlignedHostPool = UnpooledAllocator<AlignedHostMemory>;
+using HostPages = PagedUpstream<HostVirtualMemory>;
+using GrowableHostPool = CachingPool<HostPages>;
+
+/// Each segment has addresses for as much as the machine has memory.
+HostPages pages() { return {{}, device_runtime(DeviceType::cpu).memory_info(0).second}; }
+
 // Never destroyed: tensors in static storage may outlive any order of destruction.
-Allocator& host_allocator() {
-  static Allocator& allocator = *[]() -> Allocator* {
-    if (pool_disabled()) return new UnpooledAllocator<AlignedHostMemory>({}, cpu);
-    return new CachingPool<HostUpstream>({}, device_runtime(DeviceType::cpu), cpu,
-                                         {.granularity = 64});
+MemoryPool& host_allocator() {
+  static MemoryPool& allocator = *[]() -> MemoryPool* {
+    DeviceRuntime& runtime = device_runtime(DeviceType::cpu);
+    const PoolOptions options{.granularity = 64};
+    switch (final_pool_kind()) {
+      case PoolKind::async:  // work of the CPU is done when the call returns
+      case PoolKind::none: return new AlignedHostPool({}, cpu);
+      case PoolKind::growable: return new GrowableHostPool(pages(), runtime, cpu, options);
+      case PoolKind::caching: break;
+    }
+    return new CachingPool<HostUpstream>({}, runtime, cpu, options);
   }();
   return allocator;
 }
 
 }  // namespace
 
-bool pool_disabled() {
-  const char* value = std::getenv("LOCKSTEP_POOL");
-  return value && std::string_view(value) == "off";
-}
-
-Allocator& device_allocator(Device device) {
+MemoryPool& memory_pool(Device device) {
   if (device.is_cpu()) return host_allocator();
-  Allocator* allocator = cuda_allocator(device.index);
+  MemoryPool* allocator = cuda_allocator(device.index);
   LOCKSTEP_CHECK(allocator, Unsupported, "this lockstep was built without CUDA");
   return *allocator;
 }
+
+Allocator& device_allocator(Device device) { return memory_pool(device); }
 
 Allocator& pinned_allocator() {
   Allocator* allocator = cuda_pinned_allocator();

@@ -1,16 +1,17 @@
 #pragma once
 
-#include "lockstep/memory/allocator.hpp"
+#include "lockstep/memory/memory_pool.hpp"
 
 namespace lockstep {
 
-/// True with LOCKSTEP_POOL=off: every request goes to the driver or the C library.
-bool pool_disabled();
-
 /// The pool of a CUDA device, or null in a build without CUDA (`no_cuda_allocator.cpp`).
-Allocator* cuda_allocator(int index);
+MemoryPool* cuda_allocator(int index);
 
 /// The pool of page-locked host memory, or null in a build without CUDA (`no_cuda_allocator.cpp`).
 Allocator* cuda_pinned_allocator();
+
+/// The choice of `set_pool` or LOCKSTEP_POOL, for a pool that is about to be made: it is final from
+/// now on.
+PoolKind final_pool_kind();
 
 }  // namespace lockstep

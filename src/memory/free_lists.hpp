@@ -40,13 +40,12 @@ class FreeLists {
     if (columns_[row] == 0) rows_ &= ~(std::uint64_t{1} << row);
   }
 
-  /// A block of at least `size` bytes from the smallest class that has one, or null.
-  Block* find(std::size_t size) const {
+  /// A block of at least `size` bytes from the smallest class that has one, or null. The request's
+  /// own class may hold smaller blocks: it looks at the first `look_at` of them before it goes up.
+  Block* find(std::size_t size, int look_at) const {
     auto [row, column] = class_of(size);
-    // The request's own class may hold smaller blocks: look at its first few before going up.
-    int looked = 0;
-    for (Block* block = heads_[row][column]; block && looked < 8;
-         block = block->next_free, ++looked)
+    for (Block* block = heads_[row][column]; block && look_at > 0;
+         block = block->next_free, --look_at)
       if (block->size >= size) return block;
     const std::uint32_t right = columns_[row] & (~std::uint32_t{1} << column);
     if (right) return heads_[row][std::countr_zero(right)];

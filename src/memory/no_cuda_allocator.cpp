@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-Allocator* cuda_allocator(int) { return nullptr; }
+MemoryPool* cuda_allocator(int) { return nullptr; }
 Allocator* cuda_pinned_allocator() { return nullptr; }
 
 }  // namespace lockstep

@@ -15,9 +15,11 @@ namespace lockstep::detail {
 template <class Block>
 class RecentLists {
  public:
-  /// The last block of just `units` units, or null.
+  /// Units of the largest blocks that are kept.
+  static constexpr std::size_t largest = 64;
+
+  /// The last block of just `units` units, at most `largest`, or null.
   Block* take(std::size_t units) {
-    if (units > largest) return nullptr;
     Block*& head = heads_[units - 1];
     Block* block = head;
     if (!block) return nullptr;
@@ -27,9 +29,9 @@ class RecentLists {
     return block;
   }
 
-  /// Keeps a block, unless it is too large or too much is held already: then false.
+  /// Keeps a block, unless too much is held already: then false.
   bool keep(Block* block, std::size_t units) {
-    if (units > largest || held_ + units > limit) return false;
+    if (held_ + units > limit) return false;
     Block*& head = heads_[units - 1];
     block->next_free = head;
     head = block;
@@ -44,7 +46,6 @@ class RecentLists {
   }
 
  private:
-  static constexpr std::size_t largest = 64;
   static constexpr std::size_t limit = 4096;
   static std::uint64_t bit(std::size_t units) { return std::uint64_t{1} << (units - 1); }
 

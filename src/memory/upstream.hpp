@@ -19,6 +19,15 @@ concept Upstream = requires(T upstream, std::size_t bytes, void* data) {
   noexcept;
 };
 
+/// An upstream whose memory is made of pages: what it gave may grow at its end, and goes back page
+/// by page. `extend` gives more right behind memory that ends at `end`, or says that there is none.
+/// `deallocate` takes any whole pages. All that `allocate` gives are whole pages.
+template <class T>
+concept GrowableUpstream = Upstream<T> && requires(T upstream, std::size_t bytes, void* end) {
+  { upstream.page_bytes() } -> std::convertible_to<std::size_t>;
+  { upstream.extend(end, bytes) } -> std::same_as<bool>;
+};
+
 /// Host memory aligned to 4 KiB.
 class HostUpstream {
  public:

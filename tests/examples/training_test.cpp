@@ -70,6 +70,22 @@ TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
     }
 }
 
+TEST(TrainGpt, WritesTheMemoryOfAStepFromAnyPool) {
+  for (const std::string pool : {"caching", "growable", "none"}) {
+    const TemporaryFolder folder;
+    const auto file = folder / "made/memory.json";
+    const auto result = run_command(
+        tiny_gpt("--steps 4 --pool " + pool + " --memory-snapshot " + file.string()), 100);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const auto snapshot = nlohmann::json::parse(std::ifstream(file));
+    EXPECT_GT(snapshot.at("device_traces").at(0).size(), 100u) << pool;
+    const std::string tags = snapshot.at("lockstep").at(0).at("tags").dump();
+    for (const char* tag : {"h.0.mlp.c_fc: linear\"", "h.0.attn.c_attn: linear backward\""})
+      EXPECT_THAT(tags, HasSubstr(tag)) << pool;
+  }
+  EXPECT_EQ(run_command(tiny_gpt("--steps 1 --pool buddy"), 100).exit_code, 2);
+}
+
 TEST(TrainMnist, ReachesNinetySevenPercentOnTwoRanksMpi) {
   const auto data = lockstep::testing::data_dir() / "mnist";
   if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";

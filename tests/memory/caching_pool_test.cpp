@@ -14,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
 using testing::FakeRuntime;
 using testing::FakeUpstream;
 using ::testing::HasSubstr;
@@ -198,22 +197,6 @@ TEST_F(CachingPoolTest, WaitsForBlocksInFlightRatherThanFail) {
   block = pool.allocate(4 * MiB, a);
   EXPECT_EQ(runtime.host_waits, 1);
   pool.deallocate(block);
-}
-
-TEST_F(CachingPoolTest, SaysWhatIsHeldAndByWhomWhenOutOfMemory) {
-  log.capacity = 8 * MiB;
-  MemoryBlock* out = pool.allocate(3 * MiB, a);
-  MemoryBlock* small = pool.allocate(100 * KiB, b);
-  EXPECT_THAT(refusal(pool, 8 * MiB, a),
-              AllOf(HasSubstr("out of memory on cpu: asked for 8388608 bytes"),
-                    HasSubstr("3248128 are live and 6291456 reserved"),
-                    HasSubstr("has 3145728 bytes in 1 blocks out, 1048576 free"),
-                    HasSubstr("has 102400 bytes in 1 blocks out, 1994752 free, the largest "
-                              "1994752")));
-  MemoryBlock* still_served = pool.allocate(MiB, b);
-  for (MemoryBlock* block : {out, small, still_served}) pool.deallocate(block);
-  pool.release_cached();
-  EXPECT_EQ(log.held_bytes, 0u);
 }
 
 TEST_F(CachingPoolTest, HoldsNoMoreThanItsLimit) {

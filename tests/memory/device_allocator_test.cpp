@@ -5,10 +5,10 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/memory/allocator.hpp"
+#include "lockstep/memory/memory_pool.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "memory/device_allocators.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,7 +60,7 @@ TEST(DeviceAllocator, GpuBlocksOfADestroyedStreamAreSafeWithTheNext) {
 
 TEST(DeviceAllocator, GpuMemoryGoesBackToTheDriverAtOnceWhereThePoolIsOff) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
-  if (!pool_disabled()) GTEST_SKIP() << "needs LOCKSTEP_POOL=off";
+  if (pool_kind() != PoolKind::none) GTEST_SKIP() << "needs LOCKSTEP_POOL=off";
   Allocator& allocator = device_allocator(cuda(0));
   DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
   const Stream stream(cuda(0));
@@ -69,6 +69,35 @@ TEST(DeviceAllocator, GpuMemoryGoesBackToTheDriverAtOnceWhereThePoolIsOff) {
   EXPECT_EQ(allocator.statistics().reserved_bytes, std::size_t{1} << 20);
   allocator.deallocate(block);
   EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
+}
+
+TEST(DeviceAllocator, GpuMemoryThatAnotherStreamUsesStaysUntilThatIsDone) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  Allocator& allocator = device_allocator(cuda(0));
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  constexpr std::size_t bytes = 1 << 16;
+  const Stream own(cuda(0)), other(cuda(0));
+  for (int turn = 0; turn < 20; ++turn) {
+    MemoryBlock* const block = allocator.allocate(bytes, own);
+    void* const written = runtime.create_event(cuda(0), false);
+    runtime.fill_bytes(block->data, turn, bytes, own);
+    runtime.record_event(written, own);
+    runtime.wait_event(written, other);
+    runtime.fill_bytes(block->data, turn + 1, bytes, other);
+    runtime.destroy_event(cuda(0), written);
+    allocator.record_stream(block, other);
+    allocator.deallocate(block);
+  }
+  allocator.release_cached();
+}
+
+TEST(DeviceAllocator, IsNamedBeforeTheFirstAllocationOrNotAtAll) {
+  EXPECT_THROW(set_pool("buddy"), InvalidArgument);
+  static_cast<void>(device_allocator(cpu));
+  const PoolKind kind = pool_kind();
+  EXPECT_THROW(set_pool(kind == PoolKind::none ? "caching" : "none"), InvalidArgument);
+  const char* const same[] = {"caching", "growable", "async", "none"};
+  set_pool(same[static_cast<int>(kind)]);
 }
 
 }  // namespace

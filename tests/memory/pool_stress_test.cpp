@@ -1,13 +1,17 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "memory/block_model.hpp"
 #include "memory/caching_pool.hpp"
+#include "memory/delayed_runtime.hpp"
 #include "memory/fake_upstream.hpp"
 #include "support/fake_runtime.hpp"
 
@@ -41,63 +45,106 @@ struct Marked {
   }
 };
 
-/// Allocates and frees at random until `operations` are done. @return overlaps seen.
-int churn(Allocator& pool, std::uint32_t thread, int operations) {
-  std::minstd_rand random(thread + 1);
-  std::vector<Marked> held;
-  int overlaps = 0;
-  const auto free_one = [&](std::size_t index) {
-    overlaps += !held[index].intact();
-    if (random() % 8 == 0)
-      pool.record_stream(held[index].block, stream(static_cast<std::uint32_t>(random())));
-    pool.deallocate(held[index].block);
-    held[index] = held.back();
-    held.pop_back();
-  };
-  for (int i = 0; i < operations; ++i) {
-    if (held.size() > 64 || (!held.empty() && random() % 2 == 0)) {
-      free_one(random() % held.size());
-      continue;
-    }
-    const std::size_t size = 1 + random() % (std::size_t{64} << random() % 15);
-    const std::uint64_t mark = std::uint64_t{thread} << 32 | static_cast<std::uint32_t>(i);
-    held.push_back({pool.allocate(size, stream(static_cast<std::uint32_t>(random()))), mark});
-    held.back().write();
-    if (random() % 50'000 == 0) pool.release_cached();
+/// Blocks that one thread leaves for others to free.
+class Exchange {
+ public:
+  void leave(Marked marked) {
+    const std::lock_guard lock(mutex_);
+    left_.push_back(marked);
   }
-  while (!held.empty()) free_one(0);
-  return overlaps;
-}
+  std::optional<Marked> collect() {
+    const std::lock_guard lock(mutex_);
+    if (left_.empty()) return std::nullopt;
+    const Marked marked = left_.back();
+    left_.pop_back();
+    return marked;
+  }
 
-/// Real memory, and how much of it is out.
-struct CountedHostUpstream : HostUpstream {
-  std::size_t* held;
-  void* allocate(std::size_t bytes) {
-    *held += bytes;
-    return HostUpstream::allocate(bytes);
-  }
-  void deallocate(void* data, std::size_t bytes) noexcept {
-    *held -= bytes;
-    HostUpstream::deallocate(data, bytes);
-  }
+ private:
+  std::mutex mutex_;
+  std::vector<Marked> left_;
 };
 
-TEST(CachingPoolStress, GivesNoByteTwiceToEightThreadsOnFourStreams) {
-  constexpr int threads = 8, operations = 1'000'000;
-  std::size_t held = 0;
+/// One thread's part of a stress test.
+class Churn {
+ public:
+  Churn(MemoryPool& pool, testing::BlockModel& model, Exchange& exchange, std::uint32_t thread)
+      : pool_(pool), model_(model), exchange_(exchange), thread_(thread), random_(thread + 1) {}
+
+  /// Allocates and frees at random. @return blocks that somebody else had written to.
+  int run(int operations) {
+    for (int i = 0; i < operations; ++i) step(static_cast<std::uint32_t>(i));
+    while (!held_.empty()) free(take_out(0));
+    while (const auto left = exchange_.collect()) free(*left);
+    return overlaps_;
+  }
+
+ private:
+  void step(std::uint32_t i) {
+    if (random_() % 10'000 == 0) random_() % 2 ? pool_.release_cached() : pool_.trim(1 << 24);
+    if (random_() % 16 == 0)
+      if (const auto left = exchange_.collect()) return free(*left);
+    if (held_.size() <= 64 && (held_.empty() || random_() % 2 == 0)) return allocate(i);
+    const Marked marked = take_out(random_() % held_.size());
+    random_() % 16 == 0 ? exchange_.leave(marked) : free(marked);
+  }
+  void allocate(std::uint32_t i) {
+    const std::size_t size = 1 + random_() % (std::size_t{64} << random_() % 16);
+    const std::uint64_t mark = std::uint64_t{thread_} << 32 | i;
+    held_.push_back({pool_.allocate(size, stream(static_cast<std::uint32_t>(random_()))), mark});
+    model_.allocated(*held_.back().block, size);
+    held_.back().write();
+  }
+  void free(Marked marked) {
+    overlaps_ += !marked.intact();
+    model_.freed(*marked.block);
+    if (random_() % 8 == 0)
+      pool_.record_stream(marked.block, stream(static_cast<std::uint32_t>(random_())));
+    pool_.deallocate(marked.block);
+  }
+  Marked take_out(std::size_t index) {
+    const Marked marked = held_[index];
+    held_[index] = held_.back();
+    held_.pop_back();
+    return marked;
+  }
+
+  MemoryPool& pool_;
+  testing::BlockModel& model_;
+  Exchange& exchange_;
+  std::uint32_t thread_;
+  std::minstd_rand random_;
+  std::vector<Marked> held_;
+  int overlaps_ = 0;
+};
+
+/// Eight threads on four streams, held against a model.
+void churn_by_threads(int operations) {
+  constexpr int threads = 8;
+  using Source = testing::ModelledUpstream<HostUpstream>;
+  testing::BlockModel model;
+  testing::DelayedRuntime runtime;
+  CachingPool<Source> pool({{}, &model}, runtime, cpu, {.granularity = 64});
+  Exchange exchange;
   std::array<int, threads> overlaps{};
-  CachingPool<CountedHostUpstream> pool({{}, &held}, device_runtime(DeviceType::cpu), cpu,
-                                        {.granularity = 64});
   std::vector<std::thread> running;
   for (std::uint32_t i = 0; i < threads; ++i)
-    running.emplace_back([&, i] { overlaps[i] = churn(pool, i, operations / threads); });
+    running.emplace_back(
+        [&, i] { overlaps[i] = Churn(pool, model, exchange, i).run(operations / threads); });
   for (std::thread& thread : running) thread.join();
   for (const int count : overlaps) EXPECT_EQ(count, 0);
+  EXPECT_EQ(model.faults(), 0);
+  EXPECT_EQ(model.live_bytes(), 0u);
   EXPECT_EQ(pool.statistics().live_bytes, 0u);
-  EXPECT_EQ(pool.statistics().reserved_bytes, held);
+  EXPECT_EQ(pool.statistics().reserved_bytes, model.held_bytes());
   pool.release_cached();
-  EXPECT_EQ(held, 0u);
+  EXPECT_EQ(model.held_bytes(), 0u);
+  EXPECT_EQ(runtime.live_events, 0);
 }
+
+TEST(CachingPoolStress, GivesNoByteTwiceToEightThreadsOnFourStreams) { churn_by_threads(100'000); }
+
+TEST(CachingPoolStress, SlowGivesNoByteTwiceInAMillionOperations) { churn_by_threads(1'000'000); }
 
 /// The memory traffic of a training step: activations that stay until backward, temporaries that do
 /// not, gradients that live until the update.

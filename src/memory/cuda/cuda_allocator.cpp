@@ -4,18 +4,20 @@
 
 #include "lockstep/runtime/info.hpp"
 #include "memory/caching_pool.hpp"
+#include "memory/cuda/async_pool.hpp"
 #include "memory/device_allocators.hpp"
-#include "memory/unpooled.hpp"
+#include "memory/direct_pool.hpp"
 
 namespace lockstep {
 namespace {
 
 using CudaPool = CachingPool<CudaUpstream>;
+using Unpooled = UnpooledAllocator<CudaUpstream>;
 
 /// One allocator a device, made on first use.
 class CudaPools {
  public:
-  Allocator& of(int index) {
+  MemoryPool& of(int index) {
     const int count = cuda_device_count();
     LOCKSTEP_CHECK(index >= 0 && index < count, InvalidArgument, "there is no ", cuda(index),
                    ": this machine has ", count, " usable CUDA devices");
@@ -27,16 +29,20 @@ class CudaPools {
   }
 
  private:
-  static std::unique_ptr<Allocator> make(int index) {
-    // cudaFree waits for the whole device: no stream can still use what goes back.
-    if (pool_disabled())
-      return std::make_unique<UnpooledAllocator<CudaUpstream>>(CudaUpstream(index), cuda(index));
+  static std::unique_ptr<MemoryPool> make(int index) {
+    switch (final_pool_kind()) {
+      // cudaFree waits for the whole device: no stream can still use what goes back.
+      case PoolKind::none: return std::make_unique<Unpooled>(CudaUpstream(index), cuda(index));
+      case PoolKind::async: return std::make_unique<CudaAsyncPool>(index);
+      case PoolKind::growable:
+      case PoolKind::caching: break;
+    }
     return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
                                       cuda(index));
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Allocator>> pools_;
+  std::vector<std::unique_ptr<MemoryPool>> pools_;
 };
 
 /// Blocks are marked used by streams of GPUs, though the memory is the host's.
@@ -44,7 +50,7 @@ std::unique_ptr<Allocator> make_pinned() {
   LOCKSTEP_CHECK(cuda_device_count() > 0, Unsupported,
                  "pinned memory is for copies to and from a GPU; this machine has none");
   // cudaFreeHost waits for the whole device, as cudaFree does.
-  if (pool_disabled())
+  if (final_pool_kind() == PoolKind::none)
     return std::make_unique<UnpooledAllocator<PinnedUpstream>>(PinnedUpstream(), cpu);
   return std::make_unique<CachingPool<PinnedUpstream>>(PinnedUpstream(),
                                                        device_runtime(DeviceType::cuda), cpu);
@@ -54,7 +60,7 @@ std::unique_ptr<Allocator> make_pinned() {
 
 // Never destroyed: tensors in static storage may outlive any order of destruction, and the driver
 // takes all memory back when the process ends.
-Allocator* cuda_allocator(int index) {
+MemoryPool* cuda_allocator(int index) {
   static CudaPools& pools = *new CudaPools();
   return &pools.of(index);
 }

@@ -1,0 +1,42 @@
+#include "support/memory_report.hpp"
+
+#include <algorithm>
+#include <iostream>
+
+#include "support/command_line.hpp"
+
+namespace ls = lockstep;
+
+namespace examples {
+
+void add_memory_options(CLI::App& app, MemoryOptions& options) {
+  app.add_option("--pool", options.pool,
+                 "What serves memory: caching, growable, async (cudaMallocAsync) or none; default: "
+                 "LOCKSTEP_POOL, or caching")
+      ->check(CLI::IsMember({"caching", "growable", "async", "none"}))
+      ->each([](const std::string& name) { ls::set_pool(name); });
+  app.add_option("--memory-snapshot", options.snapshot,
+                 "Write rank 0's memory during the third step here, for scripts/memory_plot.py")
+      ->check(writable());
+}
+
+MemoryReport::MemoryReport(const MemoryOptions& options, const ls::Session& session,
+                           std::int64_t steps)
+    : device_(session.device()), recorded_(std::min<std::int64_t>(2, steps - 1)) {
+  if (session.is_main()) file_ = options.snapshot;
+}
+
+void MemoryReport::before_step(std::int64_t step) {
+  if (file_.empty() || step != recorded_) return;
+  ls::reset_peak_memory_stats(device_);
+  ls::record_memory_history(device_);
+}
+
+void MemoryReport::after_step(std::int64_t step) {
+  if (file_.empty() || step != recorded_) return;
+  if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path());
+  ls::dump_memory_snapshot(device_, file_);
+  ls::record_memory_history(device_, std::nullopt);
+}
+
+}  // namespace examples

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "memory/pool_block.hpp"
+#include "memory/recent_lists.hpp"
+#include "memory/spin_lock.hpp"
+
+/// @file
+/// The fast path of a pool: small blocks go back and forth without the pool's lock.
+
+namespace lockstep::detail {
+
+/// What went through a cache since it was asked last.
+struct RecentCounts {
+  std::ptrdiff_t live_bytes = 0;       ///< more, or less, is out
+  std::ptrdiff_t peak_live_bytes = 0;  ///< the most that this was meanwhile
+  std::uint64_t allocations = 0;
+};
+
+/// Blocks that threads returned last, by stream and exact size. One of several of a pool: each
+/// thread uses its own, so that they seldom meet. A thread that holds the pool's lock may take the
+/// cache's too, not the other way round.
+class alignas(64) RecentCache {
+ public:
+  /// The block of just `units` units that came last, now out, or null.
+  PoolBlock* take(StreamRef stream, std::size_t units) {
+    if (units > RecentLists<PoolBlock>::largest) return nullptr;
+    const std::lock_guard lock(lock_);
+    for (auto& kept : kept_) {
+      if (kept->lists->stream != stream) continue;
+      PoolBlock* block = kept->recent.take(units);
+      if (!block) return nullptr;
+      block->set(BlockState::out);
+      counts_.live_bytes += static_cast<std::ptrdiff_t>(block->size);
+      counts_.peak_live_bytes = std::max(counts_.peak_live_bytes, counts_.live_bytes);
+      ++counts_.allocations;
+      return block;
+    }
+    return nullptr;
+  }
+
+  /// Keeps a block that was out. False where that is not to be: it is too large, or much is kept.
+  bool keep(PoolBlock* block, std::size_t units) noexcept {
+    if (units > RecentLists<PoolBlock>::largest) return false;
+    const std::lock_guard lock(lock_);
+    for (auto& kept : kept_) {
+      if (kept->lists != block->lists) continue;
+      if (!kept->recent.keep(block, units)) return false;
+      block->set(BlockState::recent);
+      counts_.live_bytes -= static_cast<std::ptrdiff_t>(block->size);
+      return true;
+    }
+    return false;
+  }
+
+  /// Blocks of the stream may be kept from now on. @return what `counts` does.
+  RecentCounts open(StreamLists& lists) {
+    const std::lock_guard lock(lock_);
+    if (std::ranges::find(kept_, &lists, [](auto& kept) { return kept->lists; }) == kept_.end())
+      kept_.push_back(std::make_unique<Kept>(Kept{&lists, {}}));
+    return std::exchange(counts_, {});
+  }
+
+  /// What went through since the last call.
+  RecentCounts counts() noexcept {
+    const std::lock_guard lock(lock_);
+    return std::exchange(counts_, {});
+  }
+
+  /// Hands blocks to `give_back`: those of one stream, or with null all. True if there were any.
+  template <class GiveBack>
+  bool release(const StreamLists* lists, GiveBack&& give_back) {
+    const std::lock_guard lock(lock_);
+    bool any = false;
+    for (auto& kept : kept_) {
+      if (lists && kept->lists != lists) continue;
+      while (PoolBlock* block = kept->recent.take_any()) {
+        give_back(block);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+ private:
+  struct Kept {
+    StreamLists* lists;
+    RecentLists<PoolBlock> recent;
+  };
+
+  SpinLock lock_;
+  std::vector<std::unique_ptr<Kept>> kept_;
+  RecentCounts counts_;
+};
+
+/// The caches of a pool.
+class RecentCaches {
+ public:
+  /// That of the calling thread.
+  RecentCache& mine() noexcept { return caches_[thread_number() % caches_.size()]; }
+  auto begin() noexcept { return caches_.begin(); }
+  auto end() noexcept { return caches_.end(); }
+
+ private:
+  static std::uint32_t thread_number() noexcept {
+    static std::atomic<std::uint32_t> last{0};
+    static constinit thread_local std::uint32_t number = 0;
+    if (number == 0) [[unlikely]]
+      number = ++last;
+    return number;
+  }
+
+  std::array<RecentCache, 16> caches_;
+};
+
+}  // namespace lockstep::detail
