@@ -184,7 +184,7 @@ void Engine::count_edges(std::span<const Tensor> roots) {
 
 void Engine::seed(const Tensor& root, const Tensor& gradient) {
   Edge edge = edge_to(root);
-  deliver(edge, apart_from_gradients(gradient));
+  deliver(edge, gradient);
 }
 
 void Engine::process(Node& node) {
@@ -217,6 +217,9 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
   if (gradient.defined()) {
     if (gradient.dtype() != edge.dtype) [[unlikely]]
       gradient = gradient.to(edge.dtype);
+    // It waits to be read while others add to the gradients of leaves.
+    if (gradient.impl().storage->holds_gradient()) [[unlikely]]
+      gradient = copied_from_gradient(gradient);
     if (node.is_leaf()) {
       static_cast<LeafNode&>(node).accumulate(std::move(gradient));
     } else {

@@ -1,5 +1,7 @@
 #include "lockstep/autograd/gradient_hooks.hpp"
 
+#include <utility>
+
 #include "lockstep/autograd/gradient_memory.hpp"
 #include "lockstep/autograd/node.hpp"
 
@@ -35,8 +37,10 @@ void GradientHooks::run(std::span<Tensor> gradients) {
       Tensor result = (*entry.hook)(gradient);
       if (result.defined()) {
         check_alike(result, gradient);
-        gradient = apart_from_gradients(result);
+        gradient = std::move(result);
       }
+      // A leaf may have as its gradient what the hook returned, or what it was given.
+      gradient = apart_from_gradients(gradient);
     }
     while (i < hooks_.size() && hooks_[i].id <= entry.id) ++i;
   }

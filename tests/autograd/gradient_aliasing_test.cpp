@@ -6,6 +6,7 @@
 
 #include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -111,6 +112,44 @@ TEST(GradientAliasing, AHookMayReturnTheGradientThatIsAddedTo) {
     leaves.w.register_hook([&](const Tensor&) { return gradient.transpose(0, 1); });
     sum(leaves.w).backward();
   });
+}
+
+/// x, whose gradient is `gradient` whatever reaches it.
+Tensor with_gradient(const Tensor& x, const Tensor& gradient) {
+  static constexpr OpDescriptor op{.name = "with_gradient"};
+  const autograd::OpCall call(op, x);
+  return call.record(call[0], [gradient](const Tensor&, autograd::InputGradients& inputs) {
+    inputs.set(0, gradient);
+  });
+}
+
+TEST(GradientAliasing, AnOpMayHandOnTheGradientThatIsAddedTo) {
+  expect_the_same_of_a_copy([](const Leaves& leaves, const Tensor& gradient) {
+    sum(with_gradient(matmul(leaves.w, leaves.v), gradient)).backward();
+  });
+  expect_the_same_of_a_copy([](const Leaves& leaves, const Tensor& gradient) {
+    sum(with_gradient(leaves.w, gradient.transpose(0, 1))).backward();
+  });
+  // What waits in a node while another one's backward adds to the gradient.
+  expect_the_same_of_a_copy([](const Leaves& leaves, const Tensor& gradient) {
+    const Tensor early = tanh(leaves.v), late = square(leaves.w);
+    sum(with_gradient(early, gradient) + late).backward();
+  });
+}
+
+TEST(GradientAliasing, AHookMayMakeWhatItIsGivenTheGradientThatIsAddedTo) {
+  for (const bool sunk : {false, true}) {
+    const Leaves shared(sunk), copied(sunk);
+    for (const Leaves* leaves : {&shared, &copied}) {
+      const Tensor y = matmul(leaves->w, leaves->v);
+      y.register_hook([&](const Tensor& gradient) {
+        Tensor(leaves->w).set_grad(leaves == &shared ? gradient : gradient.clone());
+      });
+      y.backward(square(leaves->v.detach()));
+    }
+    EXPECT_TRUE(allclose(shared.w.grad(), copied.w.grad(), 1e-12, 1e-12)) << sunk;
+    EXPECT_TRUE(allclose(shared.v.grad(), copied.v.grad(), 1e-12, 1e-12)) << sunk;
+  }
 }
 
 TEST(GradientAliasing, ASavedTensorMayBecomeTheGradient) {
