@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -112,6 +113,53 @@ TEST_P(Multinomial, RefusesWhatCannotBeDrawnFrom) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Multinomial, ::testing::ValuesIn(testing::places()),
+                         testing::place_name);
+
+class WholeNumbers : public OnEveryPlace {
+ protected:
+  /// Smallest and largest of many draws.
+  std::vector<std::int64_t> range(std::int64_t low, std::int64_t high, DType dtype) const {
+    Generator generator(1);
+    const Tensor drawn = randint(low, high, {20000}, {dtype, device()}, generator).to(DType::i64);
+    return {amin(drawn).item<std::int64_t>(), amax(drawn).item<std::int64_t>()};
+  }
+};
+
+TEST_P(WholeNumbers, AreDrawnFromTheWholeRangeAndNothingElse) {
+  const std::int64_t p53 = std::int64_t{1} << 53, p60 = std::int64_t{1} << 60;
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t low : {p53, p60 + 1, p60, least, most - 599, std::int64_t{-300}})
+    for (const std::int64_t count : {3, 100, 599})
+      EXPECT_THAT(range(low, low + count, DType::i64), ElementsAre(low, low + count - 1));
+  EXPECT_THAT(range(0, 256, DType::u8), ElementsAre(0, 255));
+  EXPECT_THAT(range(0, 2, DType::boolean), ElementsAre(0, 1));
+  EXPECT_THAT(range(-256, 257, DType::bf16), ElementsAre(-256, 256));
+  EXPECT_THAT(range(1900, 2049, DType::f16), ElementsAre(1900, 2048));
+  EXPECT_THAT(range((1 << 24) - 9, (1 << 24) + 1, DType::f32), ElementsAre((1 << 24) - 9, 1 << 24));
+  EXPECT_THAT(range(p53 - 9, p53 + 1, DType::f64), ElementsAre(p53 - 9, p53));
+}
+
+TEST_P(WholeNumbers, OutsideOfTheDtypeAreRefused) {
+  const auto refused = [&](std::int64_t low, std::int64_t high, DType dtype) {
+    return refusal([&] { randint(low, high, {2}, {dtype, device()}); });
+  };
+  EXPECT_THAT(refused(290, 300, DType::u8), HasSubstr("randint: dtype u8"));
+  EXPECT_THAT(refused(0, 257, DType::u8), HasSubstr("randint: dtype u8"));
+  EXPECT_THAT(refused(-1, 2, DType::u8), HasSubstr("randint: dtype u8"));
+  EXPECT_THAT(refused(0, 3, DType::boolean), HasSubstr("randint: dtype bool"));
+  EXPECT_THAT(refused(0, 1000, DType::bf16), HasSubstr("randint: dtype bf16"));
+  EXPECT_THAT(refused(-2049, 0, DType::f16), HasSubstr("up to 2048"));
+  EXPECT_THAT(refused((1 << 25) - 4, 1 << 25, DType::f32), HasSubstr("randint: dtype f32"));
+  EXPECT_THAT(refused(0, 0, DType::i64), HasSubstr("must hold"));
+  EXPECT_THAT(refused(3, -3, DType::i64), HasSubstr("must hold"));
+  EXPECT_THAT(refused(0, (std::int64_t{1} << 48) + 1, DType::i64), HasSubstr("2^48"));
+  EXPECT_THAT(refused(std::numeric_limits<std::int64_t>::min(),
+                      std::numeric_limits<std::int64_t>::max(), DType::i64),
+              HasSubstr("2^48"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, WholeNumbers, ::testing::ValuesIn(testing::places()),
                          testing::place_name);
 
 class Indexing : public OnEveryPlace {};

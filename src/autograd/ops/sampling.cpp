@@ -1,5 +1,6 @@
 #include "lockstep/autograd/ops/sampling.hpp"
 
+#include <cstdint>
 #include <limits>
 
 #include "autograd/ops/common.hpp"
@@ -42,6 +43,28 @@ void check_values(const Tensor& weights, std::int64_t num_samples, bool replacem
                  " weights above 0, as many as must be drawn");
 }
 
+/// The number up to which a floating dtype holds all whole ones.
+std::int64_t largest_counted(DType dtype) {
+  if (dtype == DType::f64) return std::int64_t{1} << 53;
+  if (dtype == DType::f32) return 1 << 24;
+  return dtype == DType::f16 ? 1 << 11 : 1 << 8;
+}
+
+/// Any number between both may be drawn.
+void check_drawn(std::int64_t least, std::int64_t largest, DType dtype) {
+  if (is_floating(dtype)) {
+    const std::int64_t limit = largest_counted(dtype);
+    LOCKSTEP_CHECK(least >= -limit && largest <= limit, InvalidArgument, "randint: dtype ", dtype,
+                   " holds each whole number up to ", limit, ", but not from ", least, " to ",
+                   largest, "; draw i64 and convert that");
+    return;
+  }
+  LOCKSTEP_CHECK(dtype != DType::boolean || (least >= 0 && largest <= 1), InvalidArgument,
+                 "randint: dtype bool holds 0 and 1, but not ", least, " to ", largest);
+  check_holds("randint", dtype, least);
+  check_holds("randint", dtype, largest);
+}
+
 }  // namespace
 
 Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replacement,
@@ -74,10 +97,13 @@ Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options,
                Generator& generator) {
-  const double count = static_cast<double>(high) - static_cast<double>(low);
-  LOCKSTEP_CHECK(count >= 1 && count <= 0x1p48, InvalidArgument, "randint: [", low, ", ", high,
-                 ") must hold from 1 to 2^48 numbers");
+  // The difference may be past i64, but not past 64 bits.
+  const std::uint64_t count = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  LOCKSTEP_CHECK(low < high && count <= std::uint64_t{1} << 48, InvalidArgument, "randint: [", low,
+                 ", ", high, ") must hold from 1 to 2^48 numbers");
+  check_drawn(low, high - 1, options.dtype);
   const NoGradGuard no_recording;
+  // A draw lies 2^-48 below 1, or more: too far for its product to round up to the count.
   const Tensor drawn = fine_uniform(shape, {DType::f64, options.device}, generator) * count;
   return add(floor(drawn).to(DType::i64), low).to(options.dtype);
 }

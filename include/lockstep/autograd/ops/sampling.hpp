@@ -25,7 +25,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replace
 /// @throws InvalidArgument on the CPU for what is not in [0, 1].
 Tensor bernoulli(const Tensor& probabilities, Generator& generator = default_generator());
 /// Whole numbers from `low` up to, but not `high`, each as likely.
-/// @throws InvalidArgument for an empty range, or one of more than 2^48 numbers.
+/// @throws InvalidArgument for an empty range, or one of more than 2^48 numbers, or where the dtype
+/// does not hold each of them: bf16 holds every whole number up to 256, f16 to 2048, f32 to 2^24.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                TensorOptions options = {.dtype = DType::i64},
                Generator& generator = default_generator());
