@@ -36,7 +36,7 @@ ALLOWED = {
     "autograd": TENSOR,
     "comm": LOW | {"kernels"},
     "parallel": AUTOGRAD | {"comm"},
-    "amp": PARALLEL,
+    "amp": PARALLEL | {"optim"},
     "nn": PARALLEL,
     "optim": PARALLEL,
     "data": TENSOR | {"io"},

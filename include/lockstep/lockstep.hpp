@@ -5,6 +5,7 @@
 /// those that extend lockstep also the headers of what they build on, such as autograd/leaf.hpp.
 
 #include "lockstep/amp/autocast.hpp"
+#include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/autograd/grad_check.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/op_call.hpp"

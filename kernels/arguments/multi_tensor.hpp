@@ -4,6 +4,7 @@
 #include <span>
 
 #include "arguments/step_state.hpp"
+#include "functional/loss_scale.hpp"
 #include "functional/optimizer.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -52,6 +53,20 @@ struct ClipArguments {
   double limit = 0.0;
 };
 
+/// Divides every array by a number that is read on the device. @pre its inverse is finite.
+struct DivideArguments {
+  std::span<const ArrayView> arrays = {};
+  ArrayView divisor = {};  ///< one f64 element
+};
+
+/// The loss scale after a step. All arrays are of one element.
+struct LossScaleArguments {
+  ArrayView scale = {};                             ///< f64
+  ArrayView finite_steps = {}, skipped_steps = {};  ///< i64
+  ArrayView found_inf = {};                         ///< f64; not 0: the step was skipped
+  LossScaleRule rule = {};
+};
+
 /// Whole-list updates of one backend. Work runs in the order of the stream.
 struct MultiTensorKernels {
 #define LOCKSTEP_OPTIMIZER(name, Rule) \
@@ -60,6 +75,8 @@ struct MultiTensorKernels {
 #undef LOCKSTEP_OPTIMIZER
   void (*square_sum)(const SquareSumArguments& arguments, StreamRef stream) = nullptr;
   void (*clip)(const ClipArguments& arguments, StreamRef stream) = nullptr;
+  void (*divide)(const DivideArguments& arguments, StreamRef stream) = nullptr;
+  void (*update_loss_scale)(const LossScaleArguments& arguments, StreamRef stream) = nullptr;
 };
 
 }  // namespace lockstep::kernels

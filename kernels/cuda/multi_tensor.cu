@@ -212,14 +212,28 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) *out = sum;
 }
 
-template <class T>
-__global__ void __launch_bounds__(threads) clip_kernel(const __grid_constant__ ChunkTable<1> table,
-                                                       const double* square_sum, double limit) {
+/// What clipping multiplies gradients with. NaN stays: it must not pass for a small norm.
+struct ClipFactor {
+  const double* square_sum;
+  double limit;
+  __device__ double operator()() const {
+    const double factor = limit / (functional::math::sqrt(*square_sum) + 1e-6);
+    return factor >= 1.0 ? 1.0 : factor;
+  }
+};
+
+struct Inverse {
+  const double* number;
+  __device__ double operator()() const { return 1.0 / *number; }
+};
+
+template <class T, class Factor>
+__global__ void __launch_bounds__(threads)
+    scale_kernel(const __grid_constant__ ChunkTable<1> table, Factor factor) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
-  const double factor = limit / (functional::math::sqrt(*square_sum) + 1e-6);
-  if (factor >= 1.0) return;
-  const A scale = static_cast<A>(factor);
+  const A scale = static_cast<A>(factor());
+  if (scale == A(1)) return;
   T* const data = static_cast<T*>(table.array[0][table.tensor[blockIdx.x]]);
   const std::int64_t last = table.last(blockIdx.x);
   const bool aligned = is_wide(data);
@@ -247,6 +261,25 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
     });
     first = last;
   }
+}
+
+template <class Factor>
+void scale_all(std::span<const ArrayView> arrays, const char* op, const Factor& factor,
+               StreamRef stream) {
+  for_each_array_table(arrays, op,
+                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
+                         launch(stream, blocks, threads, 0, scale_kernel<T, Factor>, table, factor);
+                       });
+}
+
+__global__ void update_loss_scale_kernel(double* scale, std::int64_t* finite_steps,
+                                         std::int64_t* skipped_steps, const double* found_inf,
+                                         LossScaleRule rule) {
+  const LossScale next =
+      functional::next_loss_scale(rule, {*scale, *finite_steps, *skipped_steps}, *found_inf != 0);
+  *scale = next.value;
+  *finite_steps = next.finite_steps;
+  *skipped_steps = next.skipped_steps;
 }
 
 }  // namespace
@@ -277,11 +310,18 @@ void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, Str
 }
 
 void clip(const kernels::ClipArguments& arguments, StreamRef stream) {
-  for_each_array_table(arguments.arrays, "clip",
-                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
-                         launch(stream, blocks, threads, 0, clip_kernel<T>, table,
-                                arguments.square_sum.as<double>(), arguments.limit);
-                       });
+  scale_all(arguments.arrays, "clip",
+            ClipFactor{arguments.square_sum.as<double>(), arguments.limit}, stream);
+}
+
+void divide(const kernels::DivideArguments& arguments, StreamRef stream) {
+  scale_all(arguments.arrays, "divide", Inverse{arguments.divisor.as<double>()}, stream);
+}
+
+void update_loss_scale(const kernels::LossScaleArguments& arguments, StreamRef stream) {
+  launch(stream, 1, 1, 0, update_loss_scale_kernel, arguments.scale.as<double>(),
+         arguments.finite_steps.as<std::int64_t>(), arguments.skipped_steps.as<std::int64_t>(),
+         arguments.found_inf.as<double>(), arguments.rule);
 }
 
 }  // namespace lockstep::cuda_kernels

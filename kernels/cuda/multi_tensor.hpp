@@ -21,5 +21,7 @@ LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments);
 void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, StreamRef stream);
 void clip(const kernels::ClipArguments& arguments, StreamRef stream);
+void divide(const kernels::DivideArguments& arguments, StreamRef stream);
+void update_loss_scale(const kernels::LossScaleArguments& arguments, StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

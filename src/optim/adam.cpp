@@ -35,12 +35,12 @@ std::size_t AdamFamily<Options>::states_used(std::size_t group) const {
 
 template <class Options>
 void AdamFamily<Options>::update(std::size_t group, std::span<ParameterState* const> parameters,
-                                 const Tensor& lr) {
+                                 const StepScalars& scalars) {
   const Options& o = this->options(group);
   const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
       .adam({.tensors = tensors,
-             .state = {.lr = lr.data<double>()},
+             .state = state_of(scalars),
              .rule = {.beta1 = o.beta1,
                       .beta2 = o.beta2,
                       .eps = o.eps,

@@ -35,6 +35,15 @@ void check_can_change(const Tensor& parameter) {
                  "; it needs contiguous leaves of floating dtype");
 }
 
+void check_can_read(const GradientScaling& scaling, Device device) {
+  for (const Tensor& scalar : {scaling.scale, scaling.found_inf})
+    LOCKSTEP_CHECK(!scalar.defined() || (scalar.dtype() == DType::f64 && scalar.numel() == 1 &&
+                                         scalar.device() == device),
+                   InvalidArgument, "an optimizer of parameters on ", device,
+                   " was given a gradient scaling of shape ", scalar.shape(), ", ", scalar.dtype(),
+                   " on ", scalar.device(), "; it needs one f64 element there");
+}
+
 /// The master copy of a parameter that somebody else may have written: the former one where it
 /// still rounds to the parameter's value, elsewhere that value.
 Tensor reconciled(const Tensor& master, const Tensor& parameter) {
@@ -87,19 +96,21 @@ std::string Optimizer::describe_next_update() const {
          ")";
 }
 
-void Optimizer::step() {
+void Optimizer::step(const GradientScaling& scaling) {
   const NoGradGuard no_recording;
-  const std::string how = describe_next_update();
+  std::string how = describe_next_update();
+  if (!scaling.how.empty()) how += ", " + scaling.how;
   ++updates_;
   std::vector<ParameterState*> pending;
   for (ParameterState& each : states_) {
     if (!each.parameter.requires_grad() || !each.parameter.grad().defined()) continue;
+    check_can_read(scaling, each.parameter.device());
     prepare(each);
     autograd::leaf_of(each.parameter).announce_update(how);
     pending.push_back(&each);
   }
   const std::vector<ParameterState*> changed = pending;
-  while (!pending.empty()) update_batch(pending);
+  while (!pending.empty()) update_batch(pending, scaling);
   for (ParameterState* each : changed) each->written = each->parameter.impl().value_stamp();
 }
 
@@ -137,14 +148,15 @@ void Optimizer::prepare(ParameterState& each) const {
   }
 }
 
-void Optimizer::update_batch(std::vector<ParameterState*>& pending) {
+void Optimizer::update_batch(std::vector<ParameterState*>& pending,
+                             const GradientScaling& scaling) {
   const auto rest = std::stable_partition(
       pending.begin(), pending.end(),
       [&](const ParameterState* each) { return can_share_a_call(*each, *pending.front()); });
   const std::vector<ParameterState*> batch(pending.begin(), rest);
   pending.erase(pending.begin(), rest);
   const std::size_t group = batch.front()->group;
-  update(group, batch, lr_on(batch.front()->parameter.device(), group));
+  update(group, batch, {.lr = lr_on(batch.front()->parameter.device(), group), .scaling = scaling});
   for (ParameterState* each : batch) each->parameter.impl().storage->bump_version();
 }
 

@@ -22,12 +22,13 @@ SGD::SGD(const Groups& groups) : OptimizerWith(groups, state_names) {}
 
 std::size_t SGD::states_used(std::size_t group) const { return options(group).momentum != 0; }
 
-void SGD::update(std::size_t group, std::span<ParameterState* const> parameters, const Tensor& lr) {
+void SGD::update(std::size_t group, std::span<ParameterState* const> parameters,
+                 const StepScalars& scalars) {
   const SGDOptions& o = options(group);
   const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
       .sgd({.tensors = tensors,
-            .state = {.lr = lr.data<double>()},
+            .state = state_of(scalars),
             .rule = {.momentum = o.momentum,
                      .dampening = o.dampening,
                      .weight_decay = o.weight_decay,

@@ -17,6 +17,16 @@ inline ArrayView view_or_absent(const Tensor& tensor) {
   return tensor.defined() ? tensor.view() : ArrayView{};
 }
 
+/// What kernels read of a step.
+inline kernels::StepState state_of(const StepScalars& scalars) {
+  const auto address = [](const Tensor& scalar) {
+    return scalar.defined() ? scalar.data<double>() : nullptr;
+  };
+  return {.lr = scalars.lr.data<double>(),
+          .loss_scale = address(scalars.scaling.scale),
+          .found_inf = address(scalars.scaling.found_inf)};
+}
+
 /// What the kernels work on.
 inline std::vector<kernels::OptimizerTensors> kernel_operands(
     std::span<ParameterState* const> parameters) {

@@ -244,6 +244,39 @@ TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+TEST_P(MultiTensorContract, DividesAllByANumberInMemory) {
+  const auto a = array({count}).randomize(1), b = array({7}).randomize(2);
+  Values expected_a = a.get(), expected_b = b.get();
+  for (double& value : expected_a) value /= 8;  // no dtype rounds it
+  for (double& value : expected_b) value /= 8;
+  const auto divisor = number(8);
+  const ArrayView arrays[] = {a, b};
+  family().divide({.arrays = arrays, .divisor = divisor}, stream());
+  EXPECT_TRUE(close(a.get(), expected_a, tolerance(0)));
+  EXPECT_TRUE(close(b.get(), expected_b, tolerance(0)));
+}
+
+TEST_P(MultiTensorContract, TheLossScaleGrowsAfterFiniteStepsAndFallsAfterOthers) {
+  const auto scale = number(4), finite = steps_made(0), skipped = steps_made(0);
+  auto found_inf = number(0);
+  const auto step = [&](double found) {
+    found_inf.set({found});
+    family().update_loss_scale({.scale = scale,
+                                .finite_steps = finite,
+                                .skipped_steps = skipped,
+                                .found_inf = found_inf,
+                                .rule = {.growth_interval = 2}},
+                               stream());
+    return Values{scale.get()[0], finite.get()[0], skipped.get()[0]};
+  };
+  EXPECT_EQ(step(0), (Values{4, 1, 0}));
+  EXPECT_EQ(step(0), (Values{8, 0, 0}));
+  EXPECT_EQ(step(0), (Values{8, 1, 0}));
+  EXPECT_EQ(step(1), (Values{4, 0, 1}));
+  EXPECT_EQ(step(1), (Values{2, 0, 2}));
+  EXPECT_EQ(step(0), (Values{2, 1, 0}));
+}
+
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
   const auto a = array({70000}).randomize(1), b = array({33}).randomize(2);
   const auto total = array(DType::f64, {1});

@@ -64,7 +64,7 @@ class AdamFamily : public OptimizerWith<Options> {
  private:
   std::size_t states_used(std::size_t group) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
-              const Tensor& lr) override;
+              const StepScalars& scalars) override;
 };
 
 /// Adam (Kingma and Ba 2015), with AMSGrad (Reddi, Kale and Kumar 2018) where asked for.

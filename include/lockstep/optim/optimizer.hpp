@@ -34,6 +34,21 @@ struct ParameterState {
   std::optional<std::uint64_t> written = {};
 };
 
+/// How the gradients differ from those of the loss: f64 scalars in the memory of their device, so
+/// that nothing waits for them. An undefined one says that they do not.
+struct GradientScaling {
+  Tensor scale;      ///< they are so many times too large
+  Tensor found_inf;  ///< not 0: some are not finite, so that the step changes and counts nothing
+  std::string how;   ///< what all ranks must agree on, for whoever compares their updates
+};
+
+/// What changes from one step to the next: f64 scalars in the memory of the parameters' device, to
+/// be read by kernels when they run, since work that is queued once may run many times.
+struct StepScalars {
+  Tensor lr;                ///< of the group
+  GradientScaling scaling;  ///< of the gradients
+};
+
 /// Changes parameters by their gradients. Parameters without a gradient are left alone, and so is
 /// what is remembered of them. Work is queued on the current stream of the parameters' device.
 ///
@@ -47,7 +62,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// Updates all parameters that have a gradient.
-  void step();
+  /// @param scaling what a loss scaler did to the gradients, and found in them; it must be on their
+  /// device. @throws InvalidArgument if it is not.
+  void step(const GradientScaling& scaling = {});
   /// Clears all gradients, or with `set_to_none = false` fills those present with zeros.
   void zero_grad(bool set_to_none = true);
 
@@ -99,17 +116,15 @@ class Optimizer {
   virtual void set_named_options(const NamedOptions& options, std::size_t group) = 0;
   /// Updates parameters of one group, device and dtype, whose states and master copies are there,
   /// and counts their steps.
-  /// @param lr the group's learning rate, f64, in the memory of their device: to be read by kernels
-  /// when they run, since work that is queued once may run many times.
   virtual void update(std::size_t group, std::span<ParameterState* const> parameters,
-                      const Tensor& lr) = 0;
+                      const StepScalars& scalars) = 0;
 
  private:
   friend class LRScheduler;
 
   void prepare(ParameterState& each) const;
   std::string describe_next_update() const;
-  void update_batch(std::vector<ParameterState*>& pending);
+  void update_batch(std::vector<ParameterState*>& pending, const GradientScaling& scaling);
   const Tensor& lr_on(Device device, std::size_t group);
   std::string key_of(std::size_t parameter) const;
   void check_distinguishable() const;

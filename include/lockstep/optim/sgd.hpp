@@ -45,7 +45,7 @@ class SGD final : public OptimizerWith<SGDOptions> {
  private:
   std::size_t states_used(std::size_t group) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
-              const Tensor& lr) override;
+              const StepScalars& scalars) override;
 };
 
 }  // namespace lockstep::optim

@@ -196,10 +196,8 @@ void square_sum(const kernels::SquareSumArguments& a, StreamRef) {
   *a.out.as<double>() = total;
 }
 
-void clip(const kernels::ClipArguments& a, StreamRef stream) {
-  const double factor = a.limit / (std::sqrt(*a.square_sum.as<double>()) + 1e-6);
-  if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
-  for (const ArrayView& array : a.arrays)
+void scale_all(std::span<const ArrayView> arrays, double factor, StreamRef stream) {
+  for (const ArrayView& array : arrays)
     cpu().elementwise.unary({.op = UnaryOp::affine,
                              .y = array,
                              .x = array,
@@ -207,10 +205,35 @@ void clip(const kernels::ClipArguments& a, StreamRef stream) {
                             stream);
 }
 
+void clip(const kernels::ClipArguments& a, StreamRef stream) {
+  const double factor = a.limit / (std::sqrt(*a.square_sum.as<double>()) + 1e-6);
+  if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
+  scale_all(a.arrays, factor, stream);
+}
+
+void divide(const kernels::DivideArguments& a, StreamRef stream) {
+  const double divisor = *a.divisor.as<double>();
+  if (divisor != 1) scale_all(a.arrays, 1 / divisor, stream);
+}
+
+void update_loss_scale(const kernels::LossScaleArguments& a, StreamRef) {
+  double& scale = *a.scale.as<double>();
+  std::int64_t& finite_steps = *a.finite_steps.as<std::int64_t>();
+  std::int64_t& skipped_steps = *a.skipped_steps.as<std::int64_t>();
+  const LossScale next = functional::next_loss_scale(a.rule, {scale, finite_steps, skipped_steps},
+                                                     *a.found_inf.as<double>() != 0);
+  scale = next.value;
+  finite_steps = next.finite_steps;
+  skipped_steps = next.skipped_steps;
+}
+
 }  // namespace
 
 kernels::MultiTensorKernels cpu_multi_tensor() {
-  kernels::MultiTensorKernels table{.square_sum = square_sum, .clip = clip};
+  kernels::MultiTensorKernels table{.square_sum = square_sum,
+                                    .clip = clip,
+                                    .divide = divide,
+                                    .update_loss_scale = update_loss_scale};
 #define LOCKSTEP_OPTIMIZER(name, Rule) table.name = name;
   LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER

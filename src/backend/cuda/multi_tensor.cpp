@@ -21,7 +21,10 @@ void square_sum(const kernels::SquareSumArguments& arguments, StreamRef stream) 
 }  // namespace
 
 kernels::MultiTensorKernels cuda_families::multi_tensor() {
-  kernels::MultiTensorKernels table{.square_sum = square_sum, .clip = cuda_kernels::clip};
+  kernels::MultiTensorKernels table{.square_sum = square_sum,
+                                    .clip = cuda_kernels::clip,
+                                    .divide = cuda_kernels::divide,
+                                    .update_loss_scale = cuda_kernels::update_loss_scale};
 #define LOCKSTEP_OPTIMIZER(name, Rule) table.name = with_scratch<Rule, cuda_kernels::name>;
   LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER

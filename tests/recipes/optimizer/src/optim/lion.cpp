@@ -20,12 +20,12 @@ void LionOptions::check() const {
 Lion::Lion(const Groups& groups) : OptimizerWith(groups, state_names) {}
 
 void Lion::update(std::size_t group, std::span<ParameterState* const> parameters,
-                  const Tensor& lr) {
+                  const StepScalars& scalars) {
   const LionOptions& o = options(group);
   const auto tensors = kernel_operands(parameters);
   kernels_of(parameters)
       .lion({.tensors = tensors,
-             .state = {.lr = lr.data<double>()},
+             .state = state_of(scalars),
              .rule = {.beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay}},
             stream_of(parameters));
 }

@@ -38,7 +38,7 @@ class Lion final : public OptimizerWith<LionOptions> {
  private:
   std::size_t states_used(std::size_t) const override { return 1; }
   void update(std::size_t group, std::span<ParameterState* const> parameters,
-              const Tensor& lr) override;
+              const StepScalars& scalars) override;
 };
 
 }  // namespace lockstep::optim

@@ -1,0 +1,278 @@
+#include "lockstep/amp/grad_scaler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "backend/backend.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::amp {
+namespace {
+
+// Skipped steps are looked at that often, and only that long after they were asked for, so that the
+// host does not wait for a GPU.
+constexpr std::uint64_t look_every = 8, look_after = 4;
+
+std::vector<ArrayView> views_of(const std::vector<Tensor>& tensors) {
+  std::vector<ArrayView> views;
+  for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+  return views;
+}
+
+bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
+
+}  // namespace
+
+void GradScalerOptions::check() const {
+  LOCKSTEP_CHECK(is_usable_scale(init_scale), InvalidArgument, "GradScaler: init_scale is ",
+                 init_scale, "; it must be finite and above 0");
+  LOCKSTEP_CHECK(growth_factor > 1 && std::isfinite(growth_factor), InvalidArgument,
+                 "GradScaler: growth_factor is ", growth_factor, "; it must be above 1");
+  LOCKSTEP_CHECK(backoff_factor > 0 && backoff_factor < 1, InvalidArgument,
+                 "GradScaler: backoff_factor is ", backoff_factor,
+                 "; it must be above 0 and below 1");
+  LOCKSTEP_CHECK(growth_interval > 0 && max_skipped_steps > 0, InvalidArgument,
+                 "GradScaler: growth_interval ", growth_interval, " and max_skipped_steps ",
+                 max_skipped_steps, " must be above 0");
+}
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
+  options_.check();
+  place(options_.init_scale, 0, 0, cpu);
+}
+
+void GradScaler::place(double scale, std::int64_t finite_steps, std::int64_t skipped_steps,
+                       Device device) {
+  const TensorOptions counter{.dtype = DType::i64, .device = device};
+  scale_ = full({}, scale, {.dtype = DType::f64, .device = device});
+  finite_steps_ = full({}, finite_steps, counter);
+  skipped_steps_ = full({}, skipped_steps, counter);
+}
+
+void GradScaler::move_to(Device device) {
+  if (!std::exchange(placed_, true)) {
+    const NoGradGuard no_recording;
+    place(scale_.item(), finite_steps_.item<std::int64_t>(), skipped_steps_.item<std::int64_t>(),
+          device);
+  }
+  LOCKSTEP_CHECK(scale_.device() == device, InvalidArgument, "GradScaler: a loss on ", device,
+                 " after one on ", scale_.device(), "; use a scaler for each device");
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+  if (!options_.enabled) return loss;
+  LOCKSTEP_CHECK(is_floating(loss.dtype()), InvalidArgument, "GradScaler: a loss of dtype ",
+                 loss.dtype(), "; it must be floating");
+  move_to(loss.device());
+  const DType dtype = loss.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  // A copy of its own: the next update must not change what this backward reads.
+  const Tensor factor =
+      no_grad([&] { return dtype == DType::f64 ? scale_.clone() : scale_.to(dtype); });
+  return loss.to(dtype) * factor;
+}
+
+void GradScaler::check_scaled() const {
+  LOCKSTEP_CHECK(placed_, InvalidArgument,
+                 "GradScaler: no loss was scaled yet; backward from scaler.scale(loss)");
+}
+
+GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {
+  const auto found = std::ranges::find(seen_, &optimizer, &Seen::optimizer);
+  if (found != seen_.end()) return *found;
+  return seen_.emplace_back(Seen{.optimizer = &optimizer, .found_inf = {}});
+}
+
+std::vector<Tensor> GradScaler::gradients_of(const optim::Optimizer& optimizer) const {
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : optimizer.parameters()) {
+    const Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    LOCKSTEP_CHECK(gradient.device() == scale_.device(), InvalidArgument,
+                   "GradScaler: a gradient on ", gradient.device(), " of a loss on ",
+                   scale_.device(), "; use a scaler for each device");
+    gradients.push_back(gradient);
+  }
+  LOCKSTEP_CHECK(!gradients.empty() || options_.group, InvalidArgument,
+                 "GradScaler: the optimizer's parameters have no gradients; call "
+                 "scaler.scale(loss).backward() before");
+  return gradients;
+}
+
+/// Whether any is not finite on any rank of the group: an f64 scalar, 0 or 1.
+Tensor GradScaler::find_inf(const std::vector<Tensor>& gradients) const {
+  const Device device = scale_.device();
+  const TensorOptions options{.dtype = DType::f64, .device = device};
+  Tensor found_inf = zeros({}, options);
+  if (!gradients.empty()) {
+    const Tensor sum = empty({}, options);
+    const std::vector<ArrayView> views = views_of(gradients);
+    backend::of(device).multi_tensor.square_sum({.out = sum.view(), .arrays = views},
+                                                current_stream(device));
+    found_inf = logical_not(isfinite(sum)).to(DType::f64);
+  }
+  if (!options_.group) return found_inf;
+  return parallel::all_reduce_async(found_inf, *options_.group, comm::ReduceOp::max()).wait();
+}
+
+void GradScaler::unscale_(optim::Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  check_scaled();
+  Seen& seen = find(optimizer);
+  LOCKSTEP_CHECK(!seen.unscaled && !seen.stepped, InvalidArgument, "GradScaler: unscale_ ",
+                 seen.stepped ? "after step" : "a second time",
+                 " for an optimizer since the last update()");
+  const NoGradGuard no_recording;
+  const std::vector<Tensor> gradients = gradients_of(optimizer);
+  for (const Tensor& gradient : gradients)
+    LOCKSTEP_CHECK(gradient.dtype() != DType::f16, InvalidArgument,
+                   "GradScaler: unscale_ of f16 gradients, in which small ones would vanish; keep "
+                   "parameters in f32 under amp::Autocast, or leave unscale_ out: step() takes the "
+                   "scale off while it computes in f32");
+  seen.found_inf = find_inf(gradients);
+  const std::vector<ArrayView> views = views_of(gradients);
+  backend::of(scale_.device())
+      .multi_tensor.divide({.arrays = views, .divisor = scale_.view()},
+                           current_stream(scale_.device()));
+  for (const Tensor& gradient : gradients) gradient.impl().storage->bump_version();
+  seen.unscaled = true;
+}
+
+void GradScaler::step(optim::Optimizer& optimizer) {
+  if (!options_.enabled) return optimizer.step();
+  check_scaled();
+  Seen& seen = find(optimizer);
+  LOCKSTEP_CHECK(!seen.stepped, InvalidArgument,
+                 "GradScaler: step a second time for an optimizer since the last update()");
+  const NoGradGuard no_recording;
+  if (!seen.unscaled) seen.found_inf = find_inf(gradients_of(optimizer));
+  optimizer.step(
+      {.scale = seen.unscaled ? Tensor() : scale_, .found_inf = seen.found_inf, .how = describe()});
+  seen.stepped = true;
+}
+
+/// What the ranks must agree on, for whoever compares their updates.
+std::string GradScaler::describe() const {
+  return detail::concat("loss scale from ", options_.init_scale, " by ", options_.growth_factor,
+                        " and ", options_.backoff_factor, " every ", options_.growth_interval,
+                        change_);
+}
+
+void GradScaler::update(std::optional<double> new_scale) {
+  if (!options_.enabled) return;
+  if (new_scale) {
+    LOCKSTEP_CHECK(is_usable_scale(*new_scale), InvalidArgument, "GradScaler: a new scale of ",
+                   *new_scale, "; it must be finite and above 0");
+    no_grad([&] { scale_.fill_(*new_scale); });
+    seen_.clear();
+    note_change("set to", *new_scale);
+    return;
+  }
+  check_scaled();
+  const NoGradGuard no_recording;
+  Tensor found_inf;
+  for (const Seen& seen : seen_) {
+    if (!seen.found_inf.defined()) continue;
+    found_inf = found_inf.defined() ? maximum(found_inf, seen.found_inf) : seen.found_inf;
+  }
+  LOCKSTEP_CHECK(found_inf.defined(), InvalidArgument,
+                 "GradScaler: update() without step(optimizer) since the last one");
+  backend::of(scale_.device())
+      .multi_tensor.update_loss_scale({.scale = scale_.view(),
+                                       .finite_steps = finite_steps_.view(),
+                                       .skipped_steps = skipped_steps_.view(),
+                                       .found_inf = found_inf.view(),
+                                       .rule = {.growth_factor = options_.growth_factor,
+                                                .backoff_factor = options_.backoff_factor,
+                                                .growth_interval = options_.growth_interval}},
+                                      current_stream(scale_.device()));
+  for (const Tensor& changed : {scale_, finite_steps_, skipped_steps_})
+    changed.impl().storage->bump_version();
+  seen_.clear();
+  ++updates_;
+  check_skipped();
+}
+
+/// By the number of updates alone, so that all ranks find it out in the same one.
+void GradScaler::check_skipped() {
+  if (updates_ % look_every == 0) skipped_.emplace(skipped_steps_);
+  if (!skipped_ || updates_ % look_every != look_after) return;
+  const double skipped = skipped_->item();
+  skipped_.reset();
+  LOCKSTEP_CHECK(skipped < static_cast<double>(options_.max_skipped_steps), GradientOverflow,
+                 "the last ", skipped,
+                 " steps were skipped, as their gradients were not finite at "
+                 "any loss scale from ",
+                 options_.init_scale, " down to ", get_scale(),
+                 "; look for the first op that gives inf or NaN, lower the learning rate, or train "
+                 "in bf16 or f32");
+}
+
+double GradScaler::get_scale() const { return options_.enabled ? scale_.item() : 1.0; }
+
+namespace {
+
+/// The options that a checkpoint keeps.
+template <class Options, class Visit>
+void visit_saved(Options& options, const Visit& visit) {
+  visit("growth_factor", options.growth_factor);
+  visit("backoff_factor", options.backoff_factor);
+  visit("growth_interval", options.growth_interval);
+}
+
+}  // namespace
+
+NamedTensors GradScaler::state_dict() const {
+  const NoGradGuard no_recording;
+  NamedTensors state{{"scale", scale_.to(cpu).clone()},
+                     {"growth_tracker", finite_steps_.to(cpu).clone()},
+                     {"skipped_steps", skipped_steps_.to(cpu).clone()}};
+  visit_saved(options_, [&](const char* name, auto value) {
+    state.emplace_back(name, full({}, static_cast<double>(value), {.dtype = DType::f64}));
+  });
+  return state;
+}
+
+void GradScaler::load_state_dict(const NamedTensors& state) {
+  std::map<std::string, double> values;
+  for (const auto& [name, tensor] : state) {
+    LOCKSTEP_CHECK(tensor.numel() == 1, InvalidArgument, "GradScaler: ", name, " has shape ",
+                   tensor.shape(), "; it must be a number");
+    values[name] = tensor.item();
+  }
+  const auto take = [&](const char* name) {
+    const auto found = values.find(name);
+    LOCKSTEP_CHECK(found != values.end(), InvalidArgument, "GradScaler: the state has no ", name);
+    return values.extract(found).mapped();
+  };
+  GradScalerOptions options = options_;
+  const double scale = take("scale");
+  const double finite_steps = take("growth_tracker"), skipped_steps = take("skipped_steps");
+  visit_saved(options,
+              [&]<class T>(const char* name, T& value) { value = static_cast<T>(take(name)); });
+  LOCKSTEP_CHECK(values.empty(), InvalidArgument, "GradScaler: the state has an unknown ",
+                 values.begin()->first);
+  options.check();
+  LOCKSTEP_CHECK(is_usable_scale(scale) && finite_steps >= 0 && skipped_steps >= 0, InvalidArgument,
+                 "GradScaler: a saved scale of ", scale, ", ", finite_steps, " steps made and ",
+                 skipped_steps,
+                 " skipped; the scale must be finite and above 0, the others not negative");
+  place(scale, static_cast<std::int64_t>(finite_steps), static_cast<std::int64_t>(skipped_steps),
+        scale_.device());
+  options_ = options;
+  seen_.clear();
+  skipped_.reset();
+  note_change("loaded as", scale);
+}
+
+void GradScaler::note_change(const char* how, double scale) {
+  change_ = detail::concat(", change ", ++changes_, ": ", how, " ", scale);
+}
+
+}  // namespace lockstep::amp
