@@ -142,6 +142,12 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
                  InvalidArgument, "arange(", start, ", ", end, ", ", step,
                  "): whole numbers past 2^53 are not counted exactly; add the start to arange(n)");
   const double count = std::max(0.0, std::ceil((end - start) / step));
+  LOCKSTEP_CHECK(count <= 0x1p53, InvalidArgument, "arange(", start, ", ", end, ", ", step,
+                 "): more than 2^53 numbers");
+  if (count > 0) {
+    check_holds("arange", options.dtype, std::trunc(start));
+    check_holds("arange", options.dtype, std::trunc(start + (count - 1) * step));
+  }
   Tensor result = empty({static_cast<std::int64_t>(count)}, options);
   backend_of(result).elementwise.arange({.out = result.view(), .start = start, .step = step},
                                         current_stream(options.device));
@@ -149,9 +155,12 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
 }
 
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
-  LOCKSTEP_CHECK(steps >= 0 && std::isfinite(start) && std::isfinite(end), InvalidArgument,
-                 "linspace(", start, ", ", end, ", ", steps,
-                 "): bounds must be finite, and steps not negative");
+  LOCKSTEP_CHECK(
+      steps >= 0 && std::isfinite(start) && std::isfinite(end) && std::isfinite(end - start),
+      InvalidArgument, "linspace(", start, ", ", end, ", ", steps,
+      "): bounds and their distance must be finite, and steps not negative");
+  check_holds("linspace", options.dtype, start);
+  check_holds("linspace", options.dtype, end);
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
   Tensor result = empty({steps}, options);
   backend_of(result).elementwise.arange({.out = result.view(), .start = start, .step = step},

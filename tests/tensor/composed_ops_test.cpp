@@ -40,6 +40,24 @@ TEST(Factories, MakeTensorsLikeOthers) {
   EXPECT_THROW(full_like(arange(2), 0.5), InvalidArgument);
 }
 
+TEST(Factories, RefuseRangesThatTheDtypeCannotHold) {
+  EXPECT_THROW(linspace(-1.7e308, 1.7e308, 3, f64), InvalidArgument);
+  EXPECT_EQ(values(linspace(-8e307, 8e307, 3, f64)), (Numbers{-8e307, 0, 8e307}));
+  const TensorOptions bytes{DType::u8}, whole{DType::i32};
+  EXPECT_THROW(linspace(0, 300, 3, bytes), InvalidArgument);
+  EXPECT_THROW(linspace(-1, 5, 3, bytes), InvalidArgument);
+  EXPECT_THROW(linspace(0.5, 3, 3, whole), InvalidArgument);
+  EXPECT_EQ(values(linspace(0, 255, 4, bytes)), (Numbers{0, 85, 170, 255}));
+  EXPECT_THROW(arange(0.0, 300.0, 1.0, bytes), InvalidArgument);
+  EXPECT_THROW(arange(2.0, -2.0, -1.0, bytes), InvalidArgument);
+  EXPECT_THROW(arange(257, bytes), InvalidArgument);
+  EXPECT_EQ(values(arange(256, bytes)).back(), 255);
+  EXPECT_EQ(values(arange(250.0, 260.0, 5.0, bytes)), (Numbers{250, 255}));
+  EXPECT_EQ(arange(300.0, 300.0, 1.0, bytes).numel(), 0);
+  EXPECT_THROW(arange(-1.7e308, 1.7e308, 1e308, f64), InvalidArgument);
+  EXPECT_THROW(arange(0.0, 1e300, 1.0, f64), InvalidArgument);
+}
+
 TEST(Factories, MakeRangesAndUnitMatrices) {
   EXPECT_EQ(values(linspace(0, 1, 5)), (Numbers{0, 0.25, 0.5, 0.75, 1}));
   EXPECT_EQ(values(linspace(1, 0, 4, f64)).back(), 0.0);

@@ -48,6 +48,7 @@ Tensor full_like(const Tensor& other, Scalar value);
 /// 0, 1, ... n - 1.
 Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 /// start, start + step, ... below end (above it, for a step below 0).
+/// @throws InvalidArgument for numbers past the range of an integer dtype.
 Tensor arange(double start, double end, double step = 1.0, TensorOptions options = {});
 /// The same of whole numbers (i64).
 template <std::integral Start, std::integral End, std::integral Step = int>
@@ -56,6 +57,8 @@ Tensor arange(Start start, End end, Step step = 1) {
                 {.dtype = DType::i64});
 }
 /// `steps` numbers at equal distances, from `start` to `end`, both included.
+/// @throws InvalidArgument for bounds that an integer dtype cannot hold, or so far apart that f64
+/// has no number for their distance.
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
 /// The unit matrix of n rows.
 Tensor eye(std::int64_t n, TensorOptions options = {});
