@@ -1,5 +1,6 @@
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,93 @@ void expect_exact_numbers(Device device) {
 
 TEST(IntegerOps, MeetIntegersExactly) { expect_exact_numbers(cpu); }
 TEST_F(IntegerOpsOnGpu, MeetIntegersExactly) { expect_exact_numbers(device); }
+
+constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+
+/// Sums and products are right modulo the range of their dtype, whatever the number.
+void expect_arithmetic_to_wrap(Device device) {
+  using Whole = std::vector<std::int64_t>;
+  const std::int64_t past_double = (std::int64_t{1} << 53) + 1;
+  const Tensor narrow = full({1}, 5, {DType::i32, device});
+  for (const Scalar number : {Scalar(std::int64_t{3000000000}), Scalar(3e9)}) {
+    EXPECT_EQ((narrow + number).to_vector<std::int64_t>(), Whole{3000000005 - (1LL << 32)});
+    EXPECT_EQ((narrow - number).to_vector<std::int64_t>(), Whole{5 - 3000000000 + (1LL << 32)});
+    EXPECT_EQ((number - narrow).to_vector<std::int64_t>(), Whole{2999999995 - (1LL << 32)});
+  }
+  EXPECT_EQ((narrow + past_double).to_vector<std::int64_t>(), Whole{6});
+  EXPECT_EQ((narrow - past_double).to_vector<std::int64_t>(), Whole{4});
+  EXPECT_EQ((past_double - narrow).to_vector<std::int64_t>(), Whole{-4});
+  EXPECT_EQ((narrow * past_double).to_vector<std::int64_t>(), Whole{5});
+  EXPECT_EQ((narrow * most).to_vector<std::int64_t>(), Whole{-5});
+  EXPECT_EQ(affine(narrow, past_double, most).to_vector<std::int64_t>(), Whole{4});
+  Tensor changed = narrow.clone();
+  changed.add_(past_double).sub_(least).mul_(most);
+  EXPECT_EQ(changed.to_vector<std::int64_t>(), Whole{-6});
+  if (!device.is_cpu()) return;  // GPUs compute with wider integers only
+  const Tensor bytes = full({1}, 5, DType::u8);
+  EXPECT_EQ((bytes + 3e9).to_vector<std::int64_t>(), Whole{3000000005 % 256});
+  EXPECT_EQ((bytes * most).to_vector<std::int64_t>(), Whole{251});
+}
+
+TEST(IntegerOps, WrapAroundWhateverTheNumber) { expect_arithmetic_to_wrap(cpu); }
+TEST_F(IntegerOpsOnGpu, WrapAroundWhateverTheNumber) { expect_arithmetic_to_wrap(device); }
+
+/// The number whose negative is none.
+void expect_the_least_number_subtracted(Device device) {
+  using Whole = std::vector<std::int64_t>;
+  const Tensor x = tensor<std::int64_t>({-1, -7, 3}).to(device);
+  const Whole expected{most, most - 6, least + 3};
+  for (const Scalar number : {Scalar(least), Scalar(-0x1p63)}) {
+    EXPECT_EQ((x - number).to_vector<std::int64_t>(), expected);
+    EXPECT_EQ(x.clone().sub_(number).to_vector<std::int64_t>(), expected);
+    EXPECT_EQ((x + number).to_vector<std::int64_t>(), expected);
+    EXPECT_EQ((number - x).to_vector<std::int64_t>(), (Whole{least + 1, least + 7, most - 2}));
+  }
+}
+
+TEST(IntegerOps, SubtractTheLeastNumberExactly) { expect_the_least_number_subtracted(cpu); }
+TEST_F(IntegerOpsOnGpu, SubtractTheLeastNumberExactly) {
+  expect_the_least_number_subtracted(device);
+}
+
+/// Bounds count by value, also those that the dtype cannot hold.
+void expect_any_bounds(Device device) {
+  using Whole = std::vector<std::int64_t>;
+  for (const DType dtype : {DType::u8, DType::i32, DType::i64}) {
+    if (dtype == DType::u8 && !device.is_cpu()) continue;
+    const Tensor x = tensor<std::int64_t>({3, 0, 200}).to(device).to(dtype);
+    const Whole raised{3, 1, 200}, lowered{3, 0, 5}, same{3, 0, 200};
+    EXPECT_EQ(clamp(x, 1, most).to_vector<std::int64_t>(), raised) << dtype;
+    EXPECT_EQ(clamp(x, 1, 1e18).to_vector<std::int64_t>(), raised) << dtype;
+    EXPECT_EQ(clamp(x, 1, 1e30).to_vector<std::int64_t>(), raised) << dtype;
+    EXPECT_EQ(clamp_min(x, 1).to_vector<std::int64_t>(), raised) << dtype;
+    EXPECT_EQ(clamp(x, least, 5).to_vector<std::int64_t>(), lowered) << dtype;
+    EXPECT_EQ(clamp(x, least + 1, 5).to_vector<std::int64_t>(), lowered) << dtype;
+    EXPECT_EQ(clamp(x, -1e30, 5).to_vector<std::int64_t>(), lowered) << dtype;
+    EXPECT_EQ(clamp(x, least + 1, most).to_vector<std::int64_t>(), same) << dtype;
+  }
+}
+
+TEST(IntegerOps, TakeBoundsThatTheyNeverReach) { expect_any_bounds(cpu); }
+TEST_F(IntegerOpsOnGpu, TakeBoundsThatTheyNeverReach) { expect_any_bounds(device); }
+
+TEST(IntegerOps, RefuseNumbersThatNoneOfTheirResultsCouldBe) {
+  const Tensor narrow = ones({2}, DType::i32), bytes = ones({2}, DType::u8), wide = arange(2);
+  const auto refuses = [&](const char* what, const std::function<Tensor()>& call) {
+    EXPECT_THAT(refusal(call), HasSubstr(what));
+  };
+  refuses("clamp: dtype i32", [&] { return clamp(narrow, 3e9, 4e9); });
+  refuses("clamp: dtype u8", [&] { return clamp_max(bytes, -1); });
+  refuses("clamp: dtype u8", [&] { return clamp_min(bytes, 256); });
+  refuses("clamp: dtype i64", [&] { return clamp_min(wide, 1e19); });
+  refuses("add: dtype i64", [&] { return wide + 1e19; });
+  refuses("sub: dtype i32", [&] { return narrow - 1e19; });
+  refuses("mul: dtype u8", [&] { return bytes * -1e19; });
+  refuses("add_: dtype i64",
+          [&] { return Tensor(wide).add_(std::numeric_limits<double>::infinity()); });
+  refuses("affine: dtype i64", [&] { return affine(wide, 1, ~std::uint64_t{0}); });
+}
 
 TEST(IntegerOps, QuotientsAreFloating) {
   const Tensor right = tensor<std::int64_t>({2, 0, -3}), all = tensor<std::int64_t>({3, 0, 2});

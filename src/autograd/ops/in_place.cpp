@@ -1,4 +1,5 @@
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/numbers.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "tensor/fill.hpp"
@@ -60,21 +61,14 @@ void in_place(BinaryOp op, std::string_view name, const Tensor& self, const Tens
       stream_of(self));
 }
 
-/// this = op(this) with the constants that `value` became.
-void in_place(UnaryOp op, std::string_view name, const Tensor& self, const Scalar& value,
-              OpConstants constants) {
+/// this = op(this).
+void in_place(UnaryOp op, std::string_view name, const Tensor& self, OpConstants constants) {
   LOCKSTEP_CHECK(self.dtype() != DType::boolean, Unsupported, name,
                  ": dtype bool has no arithmetic; convert with to(dtype)");
-  check_whole(name, self.dtype(), value);
   check_written_once(name, self);
   begin_write(name, self);
   backend_of(self).elementwise.unary(
       {.op = op, .y = self.view(), .x = self.view(), .constants = constants}, stream_of(self));
-}
-
-/// True for a number that a kernel's constants would round: it takes part as a tensor.
-bool exceeds_constants(const Tensor& self, const Scalar& value) {
-  return !is_floating(self.dtype()) && !value.fits_double();
 }
 
 void check_quotient(const Tensor& self) {
@@ -143,8 +137,9 @@ Tensor& Tensor::add_(const Tensor& other, double alpha) {
 }
 
 Tensor& Tensor::add_(Scalar value) {
-  if (exceeds_constants(*this, value)) return add_(scalar(value, options()));
-  in_place(UnaryOp::affine, "add_", *this, value, {.alpha = 1.0, .beta = value.to_double()});
+  value = wrapped("add_", dtype(), value);
+  if (exceeds_constants(dtype(), value)) return add_(scalar(value, options()));
+  in_place(UnaryOp::affine, "add_", *this, {.alpha = 1.0, .beta = value.to_double()});
   return *this;
 }
 
@@ -154,8 +149,9 @@ Tensor& Tensor::sub_(const Tensor& other, double alpha) {
 }
 
 Tensor& Tensor::sub_(Scalar value) {
-  if (exceeds_constants(*this, value)) return sub_(scalar(value, options()));
-  in_place(UnaryOp::affine, "sub_", *this, value, {.alpha = 1.0, .beta = -value.to_double()});
+  value = wrapped("sub_", dtype(), value);
+  if (exceeds_constants(dtype(), value)) return sub_(scalar(value, options()));
+  in_place(UnaryOp::affine, "sub_", *this, {.alpha = 1.0, .beta = negative(dtype(), value)});
   return *this;
 }
 
@@ -165,9 +161,10 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::mul_(Scalar value) {
-  if (exceeds_constants(*this, value)) return mul_(scalar(value, options()));
+  value = wrapped("mul_", dtype(), value);
+  if (exceeds_constants(dtype(), value)) return mul_(scalar(value, options()));
   // Adding -0.0 changes nothing; +0.0 would turn -0.0 into +0.0.
-  in_place(UnaryOp::affine, "mul_", *this, value, {.alpha = value.to_double(), .beta = -0.0});
+  in_place(UnaryOp::affine, "mul_", *this, {.alpha = value.to_double(), .beta = -0.0});
   return *this;
 }
 
@@ -179,7 +176,7 @@ Tensor& Tensor::div_(const Tensor& other) {
 
 Tensor& Tensor::div_(Scalar value) {
   check_quotient(*this);
-  in_place(UnaryOp::div_scalar, "div_", *this, value, {.alpha = value.to_double()});
+  in_place(UnaryOp::div_scalar, "div_", *this, {.alpha = value.to_double()});
   return *this;
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/numbers.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 
 namespace lockstep {
@@ -42,15 +43,9 @@ Tensor unary(UnaryOp op, const Tensor& x, OpConstants constants = {}) {
 /// Added to a product it changes nothing; +0.0 would turn -0.0 into +0.0.
 constexpr double no_term = -0.0;
 
-/// True for a number that a kernel's constants would round: it takes part as a tensor.
-bool exceeds_constants(const Tensor& x, const Scalar& value) {
-  return !is_floating(x.dtype()) && !value.fits_double();
-}
-
-/// alpha * x + beta for an op to which the user gave `value`.
-Tensor with_number(BinaryOp op, const Tensor& x, const Scalar& value, OpConstants constants) {
+/// alpha * x + beta for an op to which the user gave a number.
+Tensor with_number(BinaryOp op, const Tensor& x, OpConstants constants) {
   check_operand(traits(op), x);
-  check_whole(traits(op).name, x.dtype(), value);
   return unary(UnaryOp::affine, x, constants, traits(op));
 }
 
@@ -155,8 +150,13 @@ Tensor clamp(const Tensor& x, Scalar low, Scalar high) {
                  low.to_double(), " is above high ", high.to_double());
   check_whole("clamp", x.dtype(), low);
   check_whole("clamp", x.dtype(), high);
-  if (exceeds_constants(x, low)) return clamp_max(maximum(x, scalar(low, x.options())), high);
-  if (exceeds_constants(x, high)) return minimum(clamp_min(x, low), scalar(high, x.options()));
+  // Past its range an integer dtype has no element to limit, or none to give. All ranges hold 0.
+  if (low.to_double() > 0) check_holds("clamp", x.dtype(), low);
+  if (high.to_double() < 0) check_holds("clamp", x.dtype(), high);
+  if (exceeds_constants(x.dtype(), low))
+    return clamp_max(maximum(x, scalar(low, x.options())), high);
+  if (exceeds_constants(x.dtype(), high))
+    return minimum(clamp_min(x, low), scalar(high, x.options()));
   return unary(UnaryOp::clamp, x, {.alpha = low.to_double(), .beta = high.to_double()});
 }
 Tensor clamp_min(const Tensor& x, Scalar low) {
@@ -169,9 +169,10 @@ Tensor pow(const Tensor& x, double exponent) {
   return unary(UnaryOp::pow_scalar, x, {.alpha = exponent}, pow_by_number);
 }
 Tensor affine(const Tensor& x, Scalar alpha, Scalar beta) {
-  if (exceeds_constants(x, alpha) || exceeds_constants(x, beta)) return add(mul(x, alpha), beta);
-  check_whole("affine", x.dtype(), alpha);
-  check_whole("affine", x.dtype(), beta);
+  alpha = wrapped("affine", x.dtype(), alpha);
+  beta = wrapped("affine", x.dtype(), beta);
+  if (exceeds_constants(x.dtype(), alpha) || exceeds_constants(x.dtype(), beta))
+    return add(mul(x, alpha), beta);
   return unary(UnaryOp::affine, x, {.alpha = alpha.to_double(), .beta = beta.to_double()});
 }
 
@@ -182,20 +183,24 @@ Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
   return additive(BinaryOp::sub, a, b, alpha, -1.0);
 }
 Tensor add(const Tensor& x, Scalar value) {
-  if (exceeds_constants(x, value)) return add(x, scalar(value, x.options()));
-  return with_number(BinaryOp::add, x, value, {.alpha = 1.0, .beta = value.to_double()});
+  value = wrapped("add", x.dtype(), value);
+  if (exceeds_constants(x.dtype(), value)) return add(x, scalar(value, x.options()));
+  return with_number(BinaryOp::add, x, {.alpha = 1.0, .beta = value.to_double()});
 }
 Tensor sub(const Tensor& x, Scalar value) {
-  if (exceeds_constants(x, value)) return sub(x, scalar(value, x.options()));
-  return with_number(BinaryOp::sub, x, value, {.alpha = 1.0, .beta = -value.to_double()});
+  value = wrapped("sub", x.dtype(), value);
+  if (exceeds_constants(x.dtype(), value)) return sub(x, scalar(value, x.options()));
+  return with_number(BinaryOp::sub, x, {.alpha = 1.0, .beta = negative(x.dtype(), value)});
 }
 Tensor sub(Scalar value, const Tensor& x) {
-  if (exceeds_constants(x, value)) return sub(scalar(value, x.options()), x);
-  return with_number(BinaryOp::sub, x, value, {.alpha = -1.0, .beta = value.to_double()});
+  value = wrapped("sub", x.dtype(), value);
+  if (exceeds_constants(x.dtype(), value)) return sub(scalar(value, x.options()), x);
+  return with_number(BinaryOp::sub, x, {.alpha = -1.0, .beta = value.to_double()});
 }
 Tensor mul(const Tensor& x, Scalar value) {
-  if (exceeds_constants(x, value)) return mul(x, scalar(value, x.options()));
-  return with_number(BinaryOp::mul, x, value, {.alpha = value.to_double(), .beta = no_term});
+  value = wrapped("mul", x.dtype(), value);
+  if (exceeds_constants(x.dtype(), value)) return mul(x, scalar(value, x.options()));
+  return with_number(BinaryOp::mul, x, {.alpha = value.to_double(), .beta = no_term});
 }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::mul, a, b); }
 

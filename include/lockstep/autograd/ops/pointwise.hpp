@@ -68,7 +68,8 @@ Tensor elu(const Tensor& x, double alpha = 1.0);
 Tensor hardswish(const Tensor& x);
 /// x above 0, else slope * x.
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);
-/// x limited to [low, high]; gradient 0 outside.
+/// x limited to [low, high]; gradient 0 outside. Bounds count by value: one that an integer dtype
+/// cannot hold limits nothing. @throws InvalidArgument if all elements would have to become it.
 Tensor clamp(const Tensor& x, Scalar low, Scalar high);
 /// x, or `low` where that is larger; gradient 0 there.
 Tensor clamp_min(const Tensor& x, Scalar low);
@@ -81,7 +82,9 @@ Tensor affine(const Tensor& x, Scalar alpha, Scalar beta);
 
 /// a + alpha * b.
 Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);
-/// x + value. Integer dtypes take whole numbers only, here as in `sub` and `mul`.
+/// x + value. Integer dtypes count modulo their range, with numbers as with tensors, here as in
+/// `sub`, `mul` and `affine`: i32 + 3e9 wraps around, as in PyTorch.
+/// @throws InvalidArgument there for fractions, and for numbers beyond 64 bits.
 Tensor add(const Tensor& x, Scalar value);
 /// a - alpha * b.
 Tensor sub(const Tensor& a, const Tensor& b, double alpha = 1.0);
