@@ -61,7 +61,7 @@ void GroupRegistry::receive(std::string_view news) {
 void GroupRegistry::fail_all(const std::string& reason) noexcept {
   const std::lock_guard lock(mutex_);
   for (auto& [key, group] : groups_)
-    if (group.member) group.member->group_failed(reason);
+    if (group.member) group.member->job_failed(reason);
 }
 
 // Without the mutex: what is under way may wait for news.

@@ -23,8 +23,10 @@ class GroupMember {
  public:
   /// Another member left. Must not wait.
   virtual void member_left(const Departure& departure) = 0;
-  /// Another member ended the group, or the job failed: ends it here. Must not wait.
+  /// Another member ended the group: ends it here. Must not wait.
   virtual void group_failed(const std::string& reason) noexcept = 0;
+  /// The job failed: ends the group, whatever else this process is stuck in. Must not wait.
+  virtual void job_failed(const std::string& reason) noexcept = 0;
   /// Lets what is under way end, tells the other members that this rank leaves, and refuses later
   /// operations. A second call waits for the first.
   virtual void leave() noexcept = 0;

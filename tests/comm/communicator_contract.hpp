@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
 
 /// @file
@@ -368,6 +369,19 @@ TYPED_TEST_P(CommunicatorContract, SplitFormsGroupsByColorAndKey) {
   });
 }
 
+TYPED_TEST_P(CommunicatorContract, AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther) {
+  this->run([](Communicator& group) {
+    const CommunicatorPtr part = group.split(0, group.rank());
+    EXPECT_EQ(all_reduce_scalar(*part, 1.0), group.size());
+    group.barrier().synchronize();  // it has ended on all ranks
+    if (group.rank() == 0) {
+      part->abort("rank 0 needs it no more");
+      EXPECT_THROW(part->barrier().wait(), PeerFailure);
+    }
+    EXPECT_EQ(all_reduce_scalar(group, 1.0), group.size());
+  });
+}
+
 TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
   this->run([](Communicator& group) {
     std::vector<float> values(8);
@@ -393,6 +407,8 @@ REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySi
                             ReduceScatterTakesUnevenPartsInPlace, AllGatherCollectsUnevenParts,
                             BroadcastReachesAllFromEveryRoot, AllToAllTransposes, SendMeetsReceive,
                             ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
-                            SplitFormsGroupsByColorAndKey, RefusesImpossibleArguments);
+                            SplitFormsGroupsByColorAndKey,
+                            AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther,
+                            RefusesImpossibleArguments);
 
 }  // namespace lockstep::comm

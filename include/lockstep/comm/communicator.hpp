@@ -45,8 +45,8 @@ struct CollectiveOptions {
 struct CommunicatorOptions {
   /// An operation that has not ended after this long fails with Timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// How long the communicator's destruction waits for operations that are still under way before
-  /// it aborts the group.
+  /// How long the communicator's destruction waits for operations that are still under way, on a
+  /// GPU for each from when the device comes to it, before it aborts the group.
   std::chrono::milliseconds leave_timeout = std::chrono::seconds(10);
   /// Compare op, dtype, count, order, label and id of every collective between the ranks first.
   bool check_signatures = true;

@@ -40,6 +40,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
 
   void member_left(const Departure& departure) override;
   void group_failed(const std::string& reason) noexcept override { abort(reason); }
+  void job_failed(const std::string& reason) noexcept override { abort(reason); }
   void leave() noexcept override;
 
   void progress();

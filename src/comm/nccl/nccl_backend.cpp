@@ -8,6 +8,7 @@
 #include "comm/nccl/launch_order.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/nccl/nccl_scaling.hpp"
+#include "comm/nccl/poll_pause.hpp"
 #include "comm/nccl/stream_order.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -56,7 +57,7 @@ void NcclBackend::leave() noexcept {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    stop_.notify_all();
+    wake_.notify_all();
     monitor_.join();
     announce_failure();
     if (name() == "world")
@@ -79,9 +80,12 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   enqueue_all(operations);
   for (const NcclScaling& scaling : scalings) scaling.finish();
   work->finish(stream_);
-  const std::lock_guard lock(mutex_);
-  limit_wait_for_the_gone(*work);
-  in_flight_.push_back(work);
+  {
+    const std::lock_guard lock(mutex_);
+    limit_wait_for_the_gone(*work);
+    in_flight_.push_back(work);
+  }
+  if (group_->has_failed()) work->wait();  // throws: a failure before did not count it as lost
   return Work(work);
 }
 
@@ -136,13 +140,40 @@ std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
 // ------------------------------------------------------------------------------------------
 
 void NcclBackend::abort(const std::string& reason) noexcept {
+  if (has_left_) return;
   group_->note_told();
+  fail_under_way(Failure::from_peer(reason));
+}
+
+// For the monitor to act on: to ask the device what is under way may take a while.
+void NcclBackend::group_failed(const std::string& reason) noexcept {
+  if (has_left_) return;
+  others_know_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    news_ = reason;
+  }
+  wake_.notify_all();
+}
+
+void NcclBackend::job_failed(const std::string& reason) noexcept {
+  if (has_left_) return;
+  others_know_ = true;
   group_->abort(Failure::from_peer(reason));
 }
 
-void NcclBackend::group_failed(const std::string& reason) noexcept {
-  others_know_ = true;
-  group_->abort(Failure::from_peer(reason));
+// With the mutex held, so that what is submitted meanwhile is either counted as lost or finds that
+// the group has failed.
+void NcclBackend::fail_under_way(const Failure& failure) noexcept {
+  try {
+    const CudaDeviceGuard guard(device().index);
+    const std::lock_guard lock(mutex_);
+    if (group_->has_failed()) return;
+    for (const WorkPtr& work : in_flight_) work->note_failure();
+    group_->abort(failure, NcclGroup::Lost::under_way);
+  } catch (...) {  // the device does not tell
+    group_->abort(failure);
+  }
 }
 
 void NcclBackend::announce_failure() {
@@ -178,8 +209,11 @@ void NcclBackend::monitor() noexcept {
 
 void NcclBackend::watch() {
   std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, monitor_period, [&] { return stopping_; })) {
+  while (!stopping_) {
+    wake_.wait_for(lock, monitor_period, [&] { return stopping_ || news_; });
+    if (stopping_) return;
     lock.unlock();
+    obey_news();
     if (comparison_) comparison_->flush();
     group_->poll_background();
     check_in_flight();
@@ -188,8 +222,15 @@ void NcclBackend::watch() {
   }
 }
 
+void NcclBackend::obey_news() {
+  std::unique_lock lock(mutex_);
+  const auto reason = std::exchange(news_, std::nullopt);
+  lock.unlock();
+  if (reason) fail_under_way(Failure::from_peer(*reason));
+}
+
 void NcclBackend::check_in_flight() {
-  if (const auto failure = failure_in_flight()) group_->abort(*failure);
+  if (const auto failure = failure_in_flight()) fail_under_way(*failure);
 }
 
 // The first operation that has not ended is the one under way.
@@ -203,10 +244,11 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   };
   if (const Departure* gone = departures_.before(work.collective()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));
-  if (!work.is_overdue()) return std::nullopt;
+  const auto overdue = work.overdue();
+  if (!overdue) return std::nullopt;
   if (const Departure* gone = departures_.among(work.partners()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));
-  return Failure::timeout(context() + "timed out waiting for the other ranks");
+  return Failure::timeout(context() + *overdue);
 }
 
 // --- members that leave --------------------------------------------------------------------------
@@ -229,24 +271,18 @@ void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
 }
 
 // Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
-// the group they end what is still under way here. What does not end is a failure, though nobody
-// waits for it.
+// the group they end what is still under way here. However much else the device has to do first, it
+// is waited for; what then does not end the monitor makes a failure, though nobody waits for it.
 void NcclBackend::drain() {
   if (std::uncaught_exceptions() > 0) return;
-  const auto under_way = [&]() -> WorkPtr {
+  const auto is_idle = [&] {
     const std::lock_guard lock(mutex_);
-    for (const WorkPtr& work : in_flight_)
-      if (!work->is_completed()) return work;
-    return nullptr;
+    const auto first = std::ranges::find_if_not(in_flight_, &NcclWork::is_completed);
+    if (first == in_flight_.end()) return true;
+    (*first)->limit_run(options().leave_timeout);
+    return false;
   };
-  const auto limit = NcclGroup::Clock::now() + options().leave_timeout;
-  while (under_way() && NcclGroup::Clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  if (const WorkPtr unfinished = under_way())
-    group_->abort(Failure::timeout("rank " + std::to_string(rank()) + " of " + name() + ", in " +
-                                   unfinished->description() + ": did not end within " +
-                                   std::to_string(options().leave_timeout.count()) +
-                                   " ms after this rank had called it last"));
+  for (PollPause polling; !is_idle();) polling.pause();
   if (!group_->has_failed()) membership_.leave({rank(), sequence_});
 }
 

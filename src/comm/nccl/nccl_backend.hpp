@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,6 +43,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
 
   void member_left(const Departure& departure) override;
   void group_failed(const std::string& reason) noexcept override;
+  void job_failed(const std::string& reason) noexcept override;
   void leave() noexcept override;
 
   void wait_for_callers(std::span<const Operation> operations);
@@ -49,8 +51,10 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void tell(const Operation& operation);
   void monitor() noexcept;
   void watch();
+  void obey_news();
   void check_in_flight();
   std::optional<Failure> failure_in_flight();
+  void fail_under_way(const Failure& failure) noexcept;
   void limit_wait_for_the_gone(NcclWork& work);
   void announce_failure();
   void drain();
@@ -63,8 +67,9 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
 
   mutable std::mutex mutex_;
-  std::condition_variable stop_;
+  std::condition_variable wake_;  // of the monitor
   bool stopping_ = false;
+  std::optional<std::string> news_;  // why another member ended the group
   std::once_flag left_;
   std::atomic<bool> has_left_{false};
   std::atomic<bool> others_know_{false};  // of the group's failure

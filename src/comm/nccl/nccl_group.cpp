@@ -52,7 +52,7 @@ NcclGroup::NcclGroup(Device device, ncclComm_t communicator, std::shared_ptr<Ncc
 
 NcclGroup::~NcclGroup() {
   finish();
-  if (kept_ && is_told_) forget_background_failure(kept_);
+  if (kept_ && (is_told_ || *lost_ == 0)) forget_background_failure(kept_);
 }
 
 int NcclGroup::rank() const {
@@ -134,16 +134,16 @@ void NcclGroup::poll_background() {
   abort(failure);
 }
 
-bool NcclGroup::abort(const Failure& failure) noexcept {
+void NcclGroup::abort(const Failure& failure, Lost lost) noexcept {
   {
     const std::lock_guard lock(failure_mutex_);
-    if (failure_) return false;
+    if (failure_) return;
     failure_ = failure;
-    keep(failure);  // before the abort lets kernels return, and their results look good
+    if (lost == Lost::everything) count_lost(1);  // of this one nobody is told
+    if (*lost_ > 0) keep(failure);  // before the abort lets kernels return, and results look good
     has_failed_.store(true, std::memory_order_release);  // ends the polling of a call under way
   }
   endings_->start(device_, [handle = handle_] { abort_communicator(*handle); });
-  return true;
 }
 
 void NcclGroup::abort_communicator(Handle& handle) noexcept {
@@ -153,7 +153,9 @@ void NcclGroup::abort_communicator(Handle& handle) noexcept {
 
 void NcclGroup::keep(const Failure& failure) noexcept {
   try {
-    kept_ = keep_background_failure([failure] { failure.raise(); });
+    kept_ = keep_background_failure([failure, lost = lost_] {
+      if (*lost > 0) failure.raise();
+    });
   } catch (...) {
     // Out of memory for the note; the group's own calls still fail.
   }

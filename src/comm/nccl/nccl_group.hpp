@@ -44,10 +44,18 @@ class NcclGroup : public RefCounted {
 
   /// Looks for errors that NCCL met in the background; records and aborts on one.
   void poll_background();
-  /// Ends the group on this rank, without waiting: kernels under way return, later calls fail.
-  /// Until a caller got the failure and the group is gone, it is kept for those who read results
-  /// (see runtime/background_failure.hpp). @return true if it is the group's first failure.
-  bool abort(const Failure& failure) noexcept;
+  /// What a failure makes doubtful.
+  enum class Lost {
+    everything,  ///< all results of the group
+    under_way    ///< those that were counted by `count_lost` before
+  };
+  /// Ends the group on this rank, without waiting: kernels under way return, later calls fail. As
+  /// long as there are doubtful results of which no caller was told, the failure is kept for those
+  /// who read results (see runtime/background_failure.hpp); no longer once a caller got it and the
+  /// group is gone. Only the group's first failure counts.
+  void abort(const Failure& failure, Lost lost = Lost::everything) noexcept;
+  /// One result more, or with -1 one less, is lost without its caller's knowledge.
+  void count_lost(int results) { *lost_ += results; }
   /// Leaves in good order, without waiting for the other ranks.
   void finish() noexcept;
   /// Waits until this group, and all that belong to the same world and were left or aborted, are
@@ -81,7 +89,9 @@ class NcclGroup : public RefCounted {
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   mutable std::atomic<bool> is_told_{false};  // a caller got the failure
-  std::uint64_t kept_ = 0;                    // number of the failure that is kept; 0: none
+  // Doubtful results whose callers were not told; shared with the failure that is kept.
+  std::shared_ptr<std::atomic<int>> lost_ = std::make_shared<std::atomic<int>>(0);
+  std::uint64_t kept_ = 0;  // number of the failure that is kept; 0: none
 };
 
 }  // namespace lockstep::comm

@@ -31,15 +31,34 @@ void NcclWork::synchronize() {
   raise_if_failed();
 }
 
-bool NcclWork::is_overdue() {
+void NcclWork::limit_run(std::chrono::milliseconds limit) {
+  if (run_limit_ && *run_limit_ <= limit) return;
+  run_limit_ = limit;
+  run_end_.reset();
+}
+
+std::optional<std::string> NcclWork::overdue() {
   const auto now = NcclGroup::Clock::now();
   if (run_limit_ && !run_end_ && started_.query()) run_end_ = now + *run_limit_;
-  return now > deadline_ || (run_end_ && now > *run_end_);
+  if (run_end_ && now > *run_end_)
+    return "did not end within " + std::to_string(run_limit_->count()) +
+           " ms after the device had come to it";
+  if (now > deadline_) return "timed out waiting for the other ranks";
+  return std::nullopt;
+}
+
+void NcclWork::note_failure() {
+  if (!done_.query() && !is_lost_.exchange(true)) group_->count_lost(1);
+}
+
+void NcclWork::note_told() const {
+  if (is_lost_.exchange(false)) group_->count_lost(-1);
 }
 
 void NcclWork::raise_if_failed() {
   if (!group_->has_failed()) return;
   release_memory();
+  note_told();
   group_->raise_if_failed();
 }
 
@@ -56,7 +75,9 @@ bool NcclWork::is_completed() const { return group_->has_failed() || done_.query
 
 std::exception_ptr NcclWork::exception() const {
   const auto failure = group_->failure();
-  return failure ? failure->as_exception() : nullptr;
+  if (!failure) return nullptr;
+  note_told();
+  return failure->as_exception();
 }
 
 // Of a group that failed nothing is known: an abort lets kernels return early.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -36,13 +37,18 @@ class NcclWork final : public WorkState {
   std::optional<std::uint64_t> collective() const { return collective_; }
   /// The ranks at the other end of its sends and receives.
   const std::vector<int>& partners() const { return partners_; }
-  /// Gives it so much time from when the device comes to it, if that is less than it has.
-  void limit_run(std::chrono::milliseconds limit) { run_limit_ = limit; }
-  /// True if it should have ended by now.
-  bool is_overdue();
+  /// Gives it so much time from now on, or from when the device comes to it if that is later; of
+  /// several limits the least.
+  void limit_run(std::chrono::milliseconds limit);
+  /// In what it failed if it should have ended by now: "timed out ...".
+  std::optional<std::string> overdue();
+  /// Its group is about to fail: unless it has ended, its result is lost, and whoever reads results
+  /// gets the failure until its caller was told. @throws CudaError
+  void note_failure();
 
  private:
   void raise_if_failed();
+  void note_told() const;
 
   IntrusivePtr<NcclGroup> group_;
   Event started_, done_;
@@ -54,6 +60,7 @@ class NcclWork final : public WorkState {
   NcclGroup::Clock::time_point deadline_;
   std::optional<std::chrono::milliseconds> run_limit_;
   std::optional<NcclGroup::Clock::time_point> run_end_;  // once the device has come to it
+  mutable std::atomic<bool> is_lost_{false};             // and its caller does not know
 };
 
 }  // namespace lockstep::comm

@@ -39,6 +39,20 @@ TEST_P(MpiFaults, GroupThatOutlivesTheSessionEndsWhatIsUnderWayAndRefusesMore) {
   EXPECT_THAT(result.output, HasSubstr("the Session has ended"));
 }
 
+TEST_P(MpiFaults, FailureOfAPartEndsNobodyWhoHasNothingUnderWayInIt) {
+  for (const std::string mode : {"abort-idle-part", "unwind-idle-part", "time-out-in-part"}) {
+    const auto result = job(2, mode);
+    EXPECT_EQ(result.exit_code, 0) << mode << ": " << result.output;
+    EXPECT_EQ(occurrences(result.output, "went on to 4"), 2u) << mode << ": " << result.output;
+  }
+}
+
+TEST_P(MpiFaults, FailureOfAPartDoesNotReachRanksThatHaveLeftIt) {
+  const auto result = job(2, "give-up-left-part");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("afterwards: rank 0 has left world/0.0"));
+}
+
 TEST(TcpJob, RankThatLeavesEarlyFailsTheOthersCollectives) {
   const auto result = tcp_job(3, "leave");
   expect_quick_failure(result);

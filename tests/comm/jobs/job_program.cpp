@@ -200,6 +200,58 @@ int call_alone_in_part(ls::Session& session) {
   return part ? call_alone(session, *part) : 0;
 }
 
+// Tries what fails, and says so; the program goes on.
+void expect_failure(const std::function<void()>& attempt) {
+  try {
+    attempt();
+    std::printf("nothing failed\n");
+  } catch (const std::exception& error) {
+    std::printf("caught: %s\n", error.what());
+  }
+}
+
+// A part of the job fails on the culprit, while the other ranks have nothing under way in it and go
+// on with the world.
+int go_on_without_a_part(ls::Session& session,
+                         const std::function<void(ls::CommunicatorPtr&)>& fail) {
+  ls::CommunicatorPtr part = session.world()->split(0, session.rank());
+  const Values values(session, 1000);
+  part->all_reduce(values.buffer()).synchronize();
+  session.world()->barrier().synchronize();  // it has ended on all ranks
+  if (session.rank() == culprit(session)) fail(part);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the others hear of it
+  session.world()->all_reduce(values.buffer()).synchronize();
+  std::printf("rank %d went on to %g\n", session.rank(), values.last());
+  return 0;
+}
+
+void receive_in_vain(ls::Communicator& group) {
+  const ls::Tensor x = ls::ones({4}, {.device = group.device()});
+  group
+      .receive({x.data_ptr(), x.numel(), x.dtype()}, 0, {.timeout = std::chrono::milliseconds(300)})
+      .synchronize();
+}
+
+void unwind_through(ls::CommunicatorPtr& group) {
+  const ls::CommunicatorPtr own = std::move(group);
+  throw std::runtime_error("a step that is tried again");
+}
+
+// The culprit gives up a part which the other ranks have left with their sessions, and still own.
+int give_up_a_part_that_others_left(ls::Session& session) {
+  const auto part = session.world()->split(0, session.rank());
+  const Values values(session, 1000);
+  part->all_reduce(values.buffer()).synchronize();
+  if (session.rank() != culprit(session)) {
+    kept_group() = part;
+    return 0;
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  part->abort("rank 1 gave up");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return 0;
+}
+
 // All ranks but one do the same.
 int disagree(ls::Session& session, const std::function<ls::comm::Work(const Values&)>& alone) {
   const Values values(session, 1001);
@@ -251,6 +303,21 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
                                       {.label = "bucket 4"});
        });
      }},
+    {"abort-idle-part",
+     [](ls::Session& s) {
+       return go_on_without_a_part(s, [](auto& part) { part->abort("not needed any more"); });
+     }},
+    {"unwind-idle-part",
+     [](ls::Session& s) {
+       return go_on_without_a_part(
+           s, [](auto& part) { expect_failure([&] { unwind_through(part); }); });
+     }},
+    {"time-out-in-part",
+     [](ls::Session& s) {
+       return go_on_without_a_part(
+           s, [](auto& part) { expect_failure([&] { receive_in_vain(*part); }); });
+     }},
+    {"give-up-left-part", give_up_a_part_that_others_left},
     {"sum", sum_ranks},
     {"throw",
      [](ls::Session& s) {
@@ -329,7 +396,10 @@ int main(int argc, char** argv) {
   options.communicator.timeout = std::chrono::seconds(number_from("JOB_TIMEOUT", 1800));
   const int code = ls::Session::run(argc, argv, found->second, options);
   try {
-    if (kept_group()) kept_group()->barrier();
+    if (kept_group()) {
+      ls::ones({1}, {.device = kept_group()->device()}).item();  // results can be read
+      kept_group()->barrier();
+    }
   } catch (const ls::InvalidArgument& error) {
     std::printf("afterwards: %s\n", error.what());
   }

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <cuda_runtime_api.h>
+
 #include "comm/nccl/stubborn_nccl.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/lockstep.hpp"
@@ -219,6 +221,38 @@ int send_and_leave(ls::Session& session) {
   return 0;
 }
 
+// Gives the GPU something to do, for so many seconds, before what comes next on the stream.
+void keep_busy(ls::StreamRef stream, int seconds) {
+  const auto rest = [](void* time) {
+    sleep(static_cast<double>(reinterpret_cast<std::intptr_t>(time)));
+  };
+  cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle), rest,
+                     reinterpret_cast<void*>(static_cast<std::intptr_t>(seconds)));
+}
+
+// A collective that nobody waits for, of which each rank's GPU is seconds away.
+void call_behind_long_work(ls::Session& session, ls::Communicator& group) {
+  static const ls::Tensor x = ones(session);
+  group.all_reduce(buffer_of(x)).synchronize();
+  keep_busy(ls::current_stream(session.device()), 4);
+  group.all_reduce(buffer_of(x)).wait();
+}
+
+int end_behind_long_work(ls::Session& session) {
+  call_behind_long_work(session, *session.world());
+  return 0;
+}
+
+int drop_behind_long_work(ls::Session& session) {
+  ls::CommunicatorPtr part = session.world()->split(0, session.rank());
+  call_behind_long_work(session, *part);
+  part = nullptr;
+  const ls::Tensor x = ones(session);
+  session.world()->all_reduce(buffer_of(x)).synchronize();
+  std::printf("rank %d went on to %g\n", session.rank(), x.mean().item());
+  return 0;
+}
+
 // A collective that nobody waits for, in a group that is aborted meanwhile.
 int drop_failed_work(ls::Session& session) {
   if (session.rank() == 1) {
@@ -290,6 +324,8 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"two-groups", use_two_groups},
     {"own-device", stay_on_own_device},
     {"send-and-leave", send_and_leave},
+    {"end-behind-long-work", end_behind_long_work},
+    {"drop-behind-long-work", drop_behind_long_work},
     {"drop-failed-work", drop_failed_work},
     {"batch-on-a-stream", batch_on_a_stream},
     {"wrap-after-backward", wrap_after_backward},
@@ -299,5 +335,9 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
 
 int main(int argc, char** argv) {
   const auto found = modes.find(argc > 1 ? argv[1] : "");
-  return found == modes.end() ? 3 : ls::Session::run(argc, argv, found->second);
+  if (found == modes.end()) return 3;
+  ls::SessionOptions options;
+  if (const char* const limit = std::getenv("JOB_LEAVE_TIMEOUT"))
+    options.communicator.leave_timeout = std::chrono::seconds(std::atoi(limit));
+  return ls::Session::run(argc, argv, found->second, options);
 }

@@ -89,6 +89,26 @@ TEST_F(NcclJob, MessageOfARankThatHasLeftIsReceivedBehindLongWork) {
   EXPECT_THAT(result.output, HasSubstr("received behind long work"));
 }
 
+TEST_F(NcclJob, EndsWellThoughItsGpusComeToTheLastCollectiveLate) {
+  const auto result = job("end-behind-long-work", "JOB_LEAVE_TIMEOUT=2");
+  expect_success(result);
+}
+
+TEST_F(NcclJob, GoesOnThoughAPartIsDroppedWhileItsGpusAreBehind) {
+  const auto result = job("drop-behind-long-work", "JOB_LEAVE_TIMEOUT=2");
+  expect_success(result);
+  EXPECT_EQ(occurrences(result.output, "went on to 2"), 2u) << result.output;
+}
+
+TEST_F(NcclJob, LastCollectiveThatNeverEndsIsAFailureOnceItsGpuHasComeToIt) {
+  const auto result =
+      job("end-behind-long-work", "JOB_LEAVE_TIMEOUT=2 LOCKSTEP_SIM_FAULT=hang-collective:2");
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_GT(result.seconds, 6) << result.output;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within 2000 ms")));
+}
+
 // What follows the simulated GPU reports as races.
 
 TEST_F(NcclJob, WorkDroppedAfterItsGroupFailedKeepsItsMemoryUntilTheKernelHasEnded) {
