@@ -36,7 +36,7 @@ struct ConvolutionDataGradientArguments {
   ConvGeometry geometry = {};
 };
 
-/// dweight from dy and x.
+/// dweight from dy and x; of bf16 and f16 it may be f32, in which it is summed.
 struct ConvolutionWeightGradientArguments {
   ArrayView dweight = {}, dy = {}, x = {};
   ConvGeometry geometry = {};

@@ -71,6 +71,56 @@ TEST_P(ProductGradients, OfAMatrixProductAreNotRoundedToThePrecisionOfTheProduct
   EXPECT_TRUE(is_exact(a.grad(), matmul(seen(dy), seen(b).transpose(1, 2))));
 }
 
+TEST_P(ProductGradients, OfAConvolutionAreNotRoundedToThePrecisionOfTheProduct) {
+  const Conv2dOptions options{.padding = 1};
+  for (const bool transposed : {false, true}) {
+    const auto convolve = [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+      return transposed ? conv_transpose2d(x, weight, bias, {.padding = 1})
+                        : conv2d(x, weight, bias, options);
+    };
+    const Tensor x = leaf({4, 16, 9, 9}), weight = leaf({16, 16, 3, 3}), bias = leaf({16});
+    const Tensor dy = randn({4, 16, 9, 9}).to(lower());
+    const Tensor exact_weight = seen(weight).set_requires_grad();
+    convolve(seen(x), exact_weight, {}).backward(seen(dy));
+    const Tensor expected = exact_weight.grad();
+    // cuDNN gives weight gradients in the dtype of the images.
+    const double close = device().is_cuda() ? 1e-2 : 2e-5;
+    ASSERT_FALSE(is_exact(expected.to(lower()), expected)) << "rounding would not be noticed";
+    const FixedSink sink(weight, full({16, 16, 3, 3}, 7.0, weight.options()));
+    for (const double times : {1.0, 2.0}) {  // the second is added to the first
+      {
+        const AutocastModeGuard autocast(device().type, lower());
+        convolve(x, weight, bias).backward(dy.to(device()));
+      }
+      EXPECT_EQ(weight.grad().dtype(), DType::f32);
+      EXPECT_TRUE(
+          allclose(weight.grad().to(cpu).to(DType::f64), expected * times, close, 8 * close))
+          << "transposed " << transposed << ", backward " << times;
+      EXPECT_TRUE(is_exact(bias.grad(), sum(seen(dy), {0, 2, 3}) * times));
+    }
+  }
+}
+
+TEST_P(ProductGradients, OfARecurrentLayerAreNotRoundedToThePrecisionOfTheProduct) {
+  const Tensor x = leaf({5, 4, 12}), state = leaf({4, 8});
+  for (const std::int64_t gates : {4, 3}) {
+    const RecurrentWeights weights{leaf({gates * 8, 12}), leaf({gates * 8, 8}), leaf({gates * 8}),
+                                   leaf({gates * 8})};
+    {
+      const AutocastModeGuard autocast(device().type, lower());
+      const Tensor y =
+          gates == 4 ? lstm_layer(x, state, state, weights).first : gru_layer(x, state, weights);
+      y.backward(randn(y.shape()).to(y.options().dtype).to(device()));
+    }
+    for (const Tensor& weight :
+         {weights.input, weights.hidden, weights.input_bias, weights.hidden_bias}) {
+      const Tensor gradient = weight.grad().to(cpu);
+      EXPECT_NE(gradient.to_vector<float>(), gradient.to(lower()).to_vector<float>())
+          << gates << " gates, weight of shape " << weight.shape();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ProductGradients,
                          ::testing::Values(Target{cpu, DType::bf16}, Target{cpu, DType::f16},
                                            Target{cuda(0), DType::bf16},

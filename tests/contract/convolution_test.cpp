@@ -112,6 +112,15 @@ class ConvolutionContract : public ContractTest {
         {.dweight = dweight, .dy = *y_, .x = *x_, .geometry = c.geometry, .accumulate = false},
         stream());
     EXPECT_TRUE(close(dweight.get(), expected, tolerance(16)));
+    if (dtype() == DType::f64) return;
+    DeviceArray wide = array(DType::f32, c.weight);  // sums of bf16 and f16 products may stay f32
+    for (const double times : {1.0, 2.0}) {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = times * expected[i];
+      family().backward_weight(
+          {.dweight = wide, .dy = *y_, .x = *x_, .geometry = c.geometry, .accumulate = times > 1},
+          stream());
+      EXPECT_TRUE(close(wide.get(), sum, tolerance(16))) << "into f32";
+    }
   }
   const kernels::ConvolutionKernels& family() const { return backend().convolution; }
 

@@ -102,15 +102,17 @@ void write_bias_gradient(InputGradients& inputs, const Tensor& dy) {
 /// The gradient of operand 1, the weight of a convolution from images like `x` to ones like `dy`.
 void write_weight_gradient(InputGradients& inputs, const Tensor& weight, const Tensor& x,
                            const Tensor& dy, const kernels::ConvGeometry& geometry) {
-  inputs.write(1, weight.shape(), dy.options(), [&](const Tensor& dw, bool accumulate) {
-    if (x.numel() == 0 || dy.numel() == 0) return accumulate ? void() : void(Tensor(dw).zero_());
-    backend_of(dy).convolution.backward_weight({.dweight = dw.view(),
-                                                .dy = dy.view(),
-                                                .x = x.view(),
-                                                .geometry = geometry,
-                                                .accumulate = accumulate},
-                                               stream_of(dy));
-  });
+  inputs.write(1, weight.shape(), gradient_options(inputs, 1, dy),
+               [&](const Tensor& dw, bool accumulate) {
+                 if (x.numel() == 0 || dy.numel() == 0)
+                   return accumulate ? void() : void(Tensor(dw).zero_());
+                 backend_of(dy).convolution.backward_weight({.dweight = dw.view(),
+                                                             .dy = dy.view(),
+                                                             .x = x.view(),
+                                                             .geometry = geometry,
+                                                             .accumulate = accumulate},
+                                                            stream_of(dy));
+               });
 }
 
 /// Records a convolution from x to y. A transposed one is, forward and backward, that from y to x.

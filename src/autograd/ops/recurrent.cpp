@@ -134,27 +134,31 @@ void set_gradients(InputGradients& inputs, const Saved& saved, const Tensor& dga
   const Tensor &x = saved.x.get(), &w_ih = saved.w_ih.get(), &w_hh = saved.w_hh.get();
   const Products product(x);
   const auto bias = [&](std::size_t operand, const Tensor& gradient) {
-    inputs.write(operand, {w_hh.size(0)}, x.options(),
+    inputs.write(operand, {w_hh.size(0)}, gradient_options(inputs, operand, x),
                  [&](const Tensor& out, bool accumulate) { sum_rows(out, gradient, accumulate); });
   };
   bias(b_hh_at, drecurrent);
   bias(b_ih_at, dgates);
-  inputs.write(w_hh_at, w_hh.shape(), x.options(), [&](const Tensor& out, bool accumulate) {
-    product(out.view(), transposed(step_of(drecurrent, layer, layer.place(0))),
-            all_rows(saved.h.get()), accumulate);
-    // All later steps at once, each with the state of the one before.
-    const std::int64_t later = (layer.steps - 1) * layer.sequences, one = layer.sequences;
-    const std::int64_t to = layer.reverse ? 0 : one, from = layer.reverse ? one : 0;
-    if (later > 0)
-      product(out.view(), transposed(rows_of(drecurrent, to, later)),
-              rows_of(saved.y.get(), from, later), 1.0);
-  });
-  inputs.write(w_ih_at, w_ih.shape(), x.options(), [&](const Tensor& out, bool accumulate) {
-    product(out.view(), transposed(all_rows(dgates)), all_rows(x), accumulate);
-  });
-  inputs.write(x_at, x.shape(), x.options(), [&](const Tensor& out, bool accumulate) {
-    product(all_rows(out), all_rows(dgates), w_ih.view(), accumulate);
-  });
+  inputs.write(w_hh_at, w_hh.shape(), gradient_options(inputs, w_hh_at, x),
+               [&](const Tensor& out, bool accumulate) {
+                 product(out.view(), transposed(step_of(drecurrent, layer, layer.place(0))),
+                         all_rows(saved.h.get()), accumulate);
+                 // All later steps at once, each with the state of the one before.
+                 const std::int64_t later = (layer.steps - 1) * layer.sequences,
+                                    one = layer.sequences;
+                 const std::int64_t to = layer.reverse ? 0 : one, from = layer.reverse ? one : 0;
+                 if (later > 0)
+                   product(out.view(), transposed(rows_of(drecurrent, to, later)),
+                           rows_of(saved.y.get(), from, later), 1.0);
+               });
+  inputs.write(w_ih_at, w_ih.shape(), gradient_options(inputs, w_ih_at, x),
+               [&](const Tensor& out, bool accumulate) {
+                 product(out.view(), transposed(all_rows(dgates)), all_rows(x), accumulate);
+               });
+  inputs.write(x_at, x.shape(), gradient_options(inputs, x_at, x),
+               [&](const Tensor& out, bool accumulate) {
+                 product(all_rows(out), all_rows(dgates), w_ih.view(), accumulate);
+               });
 }
 
 /// A gradient of the states of all steps as the kernels take it; undefined where none came.

@@ -125,17 +125,34 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
           "conv2d_backward_data", a.dx, a.weight, stream);
 }
 
+std::size_t bytes_of(const ArrayView& view) {
+  return static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
+}
+
+/// out = part, or out + part.
+void put(const ArrayView& out, const ArrayView& part, bool accumulate, StreamRef stream) {
+  if (!accumulate) return cuda_kernels::copy({.out = out, .in = part}, stream);
+  ArrayView converted = part;
+  const Scratch scratch(part.dtype == out.dtype ? 0 : bytes_of(out), stream);
+  if (part.dtype != out.dtype) {
+    converted.dtype = out.dtype;
+    converted.data = scratch.data();
+    cuda_kernels::copy({.out = converted, .in = part}, stream);
+  }
+  cuda_kernels::binary({.op = BinaryOp::add, .out = out, .a = out, .b = converted}, stream);
+}
+
+/// cuDNN gives weight gradients in the dtype of the images.
 void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
   if (a.dweight.numel() == 0) return;
-  const auto bytes = static_cast<std::size_t>(a.dweight.numel()) * size_of(a.dweight.dtype);
-  const Scratch scratch(a.accumulate ? bytes : 0, stream);
+  const bool direct = !a.accumulate && a.dweight.dtype == a.x.dtype;
   ArrayView target = a.dweight;
-  if (a.accumulate) target.data = scratch.data();
+  target.dtype = a.x.dtype;
+  const Scratch scratch(direct ? 0 : bytes_of(target), stream);
+  if (!direct) target.data = scratch.data();
   require(convolve(cudnn::ConvDirection::backward_weight, {a.x, target, a.dy}, a.geometry, stream),
           "conv2d_backward_weight", a.x, a.dweight, stream);
-  if (a.accumulate)
-    cuda_kernels::binary({.op = BinaryOp::add, .out = a.dweight, .a = a.dweight, .b = target},
-                         stream);
+  if (!direct) put(a.dweight, target, a.accumulate, stream);
 }
 
 }  // namespace

@@ -27,16 +27,19 @@ struct Steps {
   }
 };
 
-/// The operands of one call. dx and dy stand where x and y do.
+/// The operands of one call. Gradients stand where what they belong to does.
 struct Call {
   ArrayView x, weight, y, bias;
   ConvGeometry geometry;
+  bool writes_weight = false;
 
   /// False where only the `cpu` backend can run it: other dtypes, orders, or operands that do not
   /// fit.
   bool normalise() {
     if (x.rank() != 4 || weight.rank() != 4 || y.rank() != 4) return false;
-    if (!dnn::trains(x.dtype) || x.dtype != weight.dtype || x.dtype != y.dtype) return false;
+    const bool sums_f32 = writes_weight && weight.dtype == DType::f32;
+    if (!dnn::trains(x.dtype) || x.dtype != y.dtype) return false;
+    if (x.dtype != weight.dtype && !sums_f32) return false;
     if (bias && (!dnn::trains(bias.dtype) || bias.strides[0] != 1)) return false;
     if (x.numel() == 0 || y.numel() == 0 || weight.numel() == 0) return false;
     const bool fit = geometry.groups >= 1 && x.shape[1] == geometry.groups * weight.shape[1] &&
@@ -165,8 +168,10 @@ Plan backward_weight_plan(const Call& call) {
     Call computed = call;
     if (!bf16_weight_gradient_is_right(call))  // in f32: the operands are converted on their way
       for (ArrayView* view : {&computed.x, &computed.weight, &computed.y}) view->dtype = DType::f32;
+    Call hint = computed;
+    hint.weight.dtype = computed.x.dtype;
     const auto desc = dnn::make_backward<dnnl::convolution_backward_weights>(
-        dnn::attributes(), forward_desc(computed), dnnl::algorithm::convolution_direct,
+        dnn::attributes(), forward_desc(hint), dnnl::algorithm::convolution_direct,
         image(computed.x), dnn::describe_any(computed.grouped_weight()), image(computed.y),
         steps.stride, steps.dilation, steps.before, steps.after);
     const auto chosen = desc.diff_weights_desc(), user = dnn::describe(call.grouped_weight());
@@ -226,7 +231,7 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
 }
 
 void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
-  Call call{a.x, a.dweight, a.dy, {}, a.geometry};
+  Call call{a.x, a.dweight, a.dy, {}, a.geometry, true};
   Plan* plan = find_plan(call, 2, backward_weight_plan);
   if (!plan) return cpu().convolution.backward_weight(a, stream);
   void* const in = plan->x.bring_in(a.x.data);
