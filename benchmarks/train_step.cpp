@@ -33,7 +33,7 @@ void measure_case(const benchmark::Report& report, const std::string& name) {
   const auto item = benchmark::train_case(name);
   const bool tiny = item.gflop < 0.1;
   const auto timing = benchmark::measure(item.step, {.seconds = tiny ? 0.5 : 5.0, .at_least = 8});
-  const double rate = product_rate(name.ends_with("bf16") ? DType::bf16 : DType::f32);
+  const double rate = product_rate(name.ends_with("f32") ? DType::f32 : DType::bf16);
   report.add({{"case", name},
               {"threads", num_threads()},
               {"ms_min", timing.minimum * 1e3},
@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
     benchmark::serve(item.step);
     return 0;
   }
-  if (words.empty()) words = {"tiny_f32", "gpt_f32", "gpt_bf16"};
+  if (words.empty()) words = {"tiny_f32", "gpt_f32", "gpt_bf16", "gpt_amp"};
   const benchmark::Report report("train_step", argc, argv);
   for (const std::string& name : words) measure_case(report, name);
   return 0;

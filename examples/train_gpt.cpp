@@ -16,6 +16,7 @@
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
 #include "support/memory_report.hpp"
+#include "support/mixed_precision.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -34,7 +35,7 @@ struct Options {
   std::int64_t layers = 4, heads = 4, channels = 128, context = 128;
   std::int64_t global_batch = 16, micro_batch = 0, steps = 400;
   double lr = 3e-3, weight_decay = 0.1, grad_clip = 1.0;
-  std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32";
+  std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32", amp = "none";
   std::int64_t warmup = 20, sample = 256;
   std::vector<double> betas{0.9, 0.95};
   std::uint64_t seed = 1;
@@ -74,6 +75,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seed", o.seed, "Seed of weights, batches and samples");
   app.add_option("--device", o.device, "auto, cpu or cuda");
   app.add_option("--dtype", o.dtype, "f64 or f32")->check(CLI::IsMember({"f64", "f32"}));
+  examples::add_amp_option(app, o.amp);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
@@ -100,10 +102,11 @@ Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction red
 
 /// Forward and backward of this rank's part of a batch; gradients end up as those of the mean loss
 /// over the global batch. Returns this rank's share of that loss, f64 on the device.
-Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
-                            std::int64_t micro_batch, std::int64_t global_tokens, int ranks) {
+Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch, const Options& o,
+                            std::int64_t global_tokens, int ranks) {
+  const ls::amp::Autocast mixed = examples::autocast(o.amp);  // weights are cast once for all parts
   const std::int64_t rows = batch.tokens.size(0);
-  const std::int64_t step = micro_batch > 0 ? std::min(micro_batch, rows) : rows;
+  const std::int64_t step = o.micro_batch > 0 ? std::min(o.micro_batch, rows) : rows;
   Tensor loss = ls::zeros({}, {.dtype = ls::DType::f64, .device = batch.tokens.device()});
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const auto part = [&](const Tensor& t) {
@@ -172,7 +175,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     memory.before_step(step);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
-    const Tensor own = accumulate_gradients(replica, batch, o.micro_batch, tokens, session.size());
+    const Tensor own = accumulate_gradients(replica, batch, o, tokens, session.size());
     const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
     const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
     const double lr = optimizer.lr();
@@ -189,8 +192,10 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
 }
 
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
-double evaluate(Model& model, const ls::data::TokenDataset& text, const ls::Session& session) {
+double evaluate(Model& model, const ls::data::TokenDataset& text, const Options& o,
+                const ls::Session& session) {
   const ls::NoGradGuard no_grad;
+  const ls::amp::Autocast mixed = examples::autocast(o.amp);
   model.eval();
   const std::int64_t count = std::min<std::int64_t>(text.size(), 64);
   double sum = 0, tokens = 0;
@@ -268,14 +273,15 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   const auto model = loaded ? *loaded : make_model(o);
   model->to(session.device());
   if (session.is_main())
-    std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype << ", "
-              << session.size() << " rank(s) on " << session.device() << std::endl;
+    std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype
+              << (o.amp == "none" ? "" : " with products in " + o.amp) << ", " << session.size()
+              << " rank(s) on " << session.device() << std::endl;
   Replica replica(model, session.world());
   train(replica, batches, o, session);
 
   if (!o.save.empty() && session.is_main()) ls::models::save_hugging_face(*model, o.save);
   if (!batches.held_out()) return 0;
-  const double held_out = evaluate(*model, *batches.held_out(), session);
+  const double held_out = evaluate(*model, *batches.held_out(), o, session);
   if (!session.is_main()) return 0;
   std::cout << "held-out loss " << held_out << " nats/byte\n";
   if (o.sample > 0)
@@ -291,6 +297,8 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a byte-level GPT-2, data-parallel", "train_gpt");
   add_options(app, options);
   examples::parse(app, argc, argv);
+  if (options.amp != "none" && options.dtype != "f32")
+    examples::refuse(app, "--amp " + options.amp + " leaves f64 as it is; give --dtype f32");
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));

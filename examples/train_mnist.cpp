@@ -11,6 +11,7 @@
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
 #include "support/memory_report.hpp"
+#include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
@@ -27,7 +28,7 @@ struct Options {
   std::int64_t epochs = 3, global_batch = 64, steps = 0;
   double lr = 2e-3;
   std::uint64_t seed = 1;
-  std::string device = "auto";
+  std::string device = "auto", amp = "none";
   int threads = 0, workers = 1;
   examples::MemoryOptions memory;
 };
@@ -46,6 +47,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::not_negative());
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--device", o.device, "auto, cpu or cuda");
+  examples::add_amp_option(app, o.amp);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--workers", o.workers, "Threads that prepare batches")
@@ -67,9 +69,17 @@ using Model = ls::models::SmallCnn;
 using Replica = ls::DistributedDataParallel<Model>;
 using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
 
+/// Mean loss over this rank's part of a batch.
+Tensor batch_loss(Replica& replica, const ls::data::ImageBatch& batch, const Options& o) {
+  const ls::amp::Autocast mixed = examples::autocast(o.amp);
+  return ls::cross_entropy(replica(batch.images), batch.labels);
+}
+
 /// Share of the test images that the model names rightly, over all ranks.
-double accuracy(Model& model, const ls::data::ImageDataset& test, const ls::Session& session) {
+double accuracy(Model& model, const ls::data::ImageDataset& test, const Options& o,
+                const ls::Session& session) {
   const ls::NoGradGuard no_grad;
+  const ls::amp::Autocast mixed = examples::autocast(o.amp);
   model.eval();
   Loader loader(test, ls::data::SequentialSampler(test.size()),
                 {.batch_size = 256 * session.size(),
@@ -129,11 +139,10 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     report.restart();
     for (const auto& batch : loader) {
       memory.before_step(step);
-      const Tensor logits = replica(batch.images);
       // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
       const double share = static_cast<double>(batch.labels.numel() * session.size()) /
                            static_cast<double>(o.global_batch);
-      const Tensor loss = ls::cross_entropy(logits, batch.labels) * share;
+      const Tensor loss = batch_loss(replica, batch, o) * share;
       loss.backward();
       const double lr = optimizer.lr();
       optimizer.step();
@@ -148,7 +157,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
       if (++step == steps) break;
     }
     report.flush();
-    const double share = accuracy(*model, data.test, session);
+    const double share = accuracy(*model, data.test, o, session);
     if (!session.is_main()) continue;
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;

@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--mode", choices=["eager", "compiled"], default="eager")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60, help="at most this long a case")
-    parser.add_argument("cases", nargs="*", default=["gpt_f32", "gpt_bf16", "tiny_f32", *LOADER_CASES])
+    parser.add_argument("cases", nargs="*", default=["gpt_f32", "gpt_bf16", "gpt_amp", "tiny_f32", *LOADER_CASES])
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch, safetensors"],
                       stderr=subprocess.DEVNULL, check=False).returncode:

@@ -93,8 +93,9 @@ def main():
     forward = torch.compile(model) if sys.argv[4:] == ["compiled"] else model
 
     def step():
-        logits = forward(inputs)
-        loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=name.endswith("amp")):
+            logits = forward(inputs)
+            loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/simple.hpp"
@@ -30,7 +31,8 @@ inline Tensor random_integers(const Shape& shape, std::int64_t limit) {
 }
 
 /// A GPT-2 with 4 layers of 256 channels and 4 heads, vocabulary 4096, 8 sequences of 256 tokens.
-inline TrainCase gpt_case(DType dtype) {
+/// @param dtype of the parameters. @param autocast forward under autocast to bf16.
+inline TrainCase gpt_case(DType dtype, bool autocast = false) {
   constexpr std::int64_t layers = 4, channels = 256, vocabulary = 4096, time = 256, batch = 8;
   manual_seed(1);
   const auto model = models::gpt2({.layers = layers,
@@ -49,7 +51,10 @@ inline TrainCase gpt_case(DType dtype) {
   const Tensor inputs = tokens.slice(1, 0, time).contiguous();
   const Tensor targets = tokens.slice(1, 1, time + 1).reshape({-1});
   result.step = [=] {
-    const Tensor loss = cross_entropy(model(inputs).reshape({-1, vocabulary}), targets);
+    const Tensor loss = [&] {
+      const amp::Autocast mixed(DType::bf16, {.enabled = autocast});
+      return cross_entropy(model(inputs).reshape({-1, vocabulary}), targets);
+    }();
     loss.backward();
     optimizer->step();
     optimizer->zero_grad();
@@ -85,13 +90,14 @@ inline TrainCase tiny_case() {
   return result;
 }
 
-/// The case of a name: gpt_f32, gpt_bf16, tiny_f32. @throws InvalidArgument for another.
+/// The case of a name: gpt_f32, gpt_bf16, gpt_amp, tiny_f32. @throws InvalidArgument for another.
 inline TrainCase train_case(const std::string& name) {
   if (name == "gpt_f32") return gpt_case(DType::f32);
   if (name == "gpt_bf16") return gpt_case(DType::bf16);
+  if (name == "gpt_amp") return gpt_case(DType::f32, true);
   if (name == "tiny_f32") return tiny_case();
   LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
-                 "'; there are gpt_f32, gpt_bf16 and tiny_f32");
+                 "'; there are gpt_f32, gpt_bf16, gpt_amp and tiny_f32");
 }
 
 }  // namespace lockstep::benchmark

@@ -176,6 +176,27 @@ TEST_P(AutocastOn, CastsTheMaskOfAnAttentionToo) {
   EXPECT_EQ(masked.shape(), plain.shape());
 }
 
+TEST_P(AutocastOn, ComputesACrossEntropyInF32FromLogitsAsTheyAre) {
+  const Tensor logits = leaf({6, 40}).detach().to(DType::bf16);
+  const Tensor targets = arange(6).to(device());
+  std::vector<std::vector<float>> results;
+  for (const bool converted : {true, false}) {
+    const Tensor x = logits.detach().set_requires_grad();
+    const Autocast mixed(DType::bf16);
+    const Tensor loss = cross_entropy(converted ? x.to(DType::f32) : x, targets);
+    EXPECT_EQ(loss.dtype(), DType::f32);
+    loss.backward();
+    EXPECT_EQ(x.grad().dtype(), DType::bf16);
+    results.push_back(loss.to_vector<float>());
+    results.push_back(x.grad().to_vector<float>());
+  }
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_EQ(results[1], results[3]);
+  const Autocast mixed(DType::bf16);
+  EXPECT_EQ(cross_entropy(logits, targets, {.weight = ones({40}, leaf({1}).options())}).dtype(),
+            DType::f32);
+}
+
 TEST_P(AutocastOn, TakesProbabilitiesOfAnotherDTypeThanTheLogits) {
   const Autocast mixed(DType::bf16);
   const Tensor logits = leaf({4, 3}).to(DType::bf16);

@@ -66,6 +66,26 @@ TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
   EXPECT_EQ(many.size(), 1u);
 }
 
+TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
+  const auto losses_on = [&](const std::string& device) {
+    const TemporaryFolder folder;
+    const auto log_path = folder / "log.jsonl";
+    const auto result = run_command(
+        mpirun(ranks) + tiny_gpt("--amp bf16 --micro-batch 1 --steps 12 --lr 1e-2 --device " +
+                                 device + " --log " + log_path.string()),
+        200);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::vector<double> losses;
+    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
+    return losses;
+  };
+  const auto gpu = losses_on("cuda"), cpu = losses_on("cpu");
+  ASSERT_EQ(gpu.size(), 12u);
+  ASSERT_EQ(cpu.size(), 12u);
+  for (std::size_t step = 0; step < gpu.size(); ++step)
+    EXPECT_NEAR(gpu[step], cpu[step], 2e-2) << "step " << step;
+}
+
 TEST_F(ExamplesOnGpus, TrainMnistTakesTheStepsOfTheCpu) {
   const auto data = lockstep::testing::data_dir() / "mnist";
   if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";

@@ -48,9 +48,13 @@ struct RowLosses {
   Tensor loss, weight;
 };
 
+/// Mixed precision need not convert logits alone: kernels compute in f32, and give f32 losses.
+constexpr OpDescriptor unweighted_cross_entropy{.name = ops::cross_entropy.name};
+
 RowLosses row_losses(const Tensor& logits_in, const Tensor& targets_in,
                      const CrossEntropyOptions& options) {
-  const OpCall call(ops::cross_entropy, logits_in, options.weight);
+  const OpCall call(options.weight.defined() ? ops::cross_entropy : unweighted_cross_entropy,
+                    logits_in, options.weight);
   const Tensor logits = call.dense(0), weight = call.dense(1), targets = targets_in.contiguous();
   const TensorOptions statistics{statistics_dtype(logits.dtype()), logits.device()};
   const Shape rows{logits.size(0)};
