@@ -23,6 +23,8 @@ lockstep_add_check(DocumentationScannerCatchesPlantedGaps
                    "${Python3_EXECUTABLE}" "${scripts}/check_docs.py" --self-test)
 lockstep_add_check(MemoryPlotDrawsWhatHappened
                    "${Python3_EXECUTABLE}" "${scripts}/memory_plot.py" --self-test)
+lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
+                   "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
 lockstep_add_check(WordCheckCatchesPlantedWords
                    "${Python3_EXECUTABLE}" "${scripts}/check_words.py" --self-test)
