@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "cpu/loop_nest.hpp"
@@ -53,7 +54,8 @@ inline std::int64_t contiguous_count(const ArrayView& view) {
   std::int64_t step = 1;
   for (int d = view.rank() - 1; d >= 0; --d) {
     const std::int64_t extent = view.shape[d];
-    if (view.strides[d] != step && extent != 1) return view.numel() == 0 ? 0 : -1;
+    if (view.strides[d] != step && extent != 1)
+      return std::ranges::find(view.shape, 0) == view.shape.end() ? -1 : 0;
     step *= extent;
   }
   return step;

@@ -1,9 +1,6 @@
 #include "lockstep/autograd/thread_modes.hpp"
 
-#include "lockstep/autograd/grad_mode.hpp"
-
-namespace lockstep {
-namespace autograd {
+namespace lockstep::autograd {
 
 constinit thread_local ThreadModes thread_modes;
 
@@ -28,12 +25,4 @@ void AutocastModeGuard::set(const std::array<DType, 2>& dtypes) noexcept {
   thread_modes.autocast = dtypes != ThreadModes{}.autocast_dtype;
 }
 
-}  // namespace autograd
-
-GradModeGuard::GradModeGuard(bool enabled) noexcept : previous_(autograd::thread_modes.grad) {
-  autograd::thread_modes.grad = enabled;
-}
-
-GradModeGuard::~GradModeGuard() { autograd::thread_modes.grad = previous_; }
-
-}  // namespace lockstep
+}  // namespace lockstep::autograd

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "lockstep/autograd/thread_modes.hpp"
 
 /// @file
@@ -14,10 +16,11 @@ inline bool grad_enabled() noexcept { return autograd::thread_modes.grad; }
 class GradModeGuard {
  public:
   /// Sets the mode.
-  explicit GradModeGuard(bool enabled) noexcept;
+  explicit GradModeGuard(bool enabled) noexcept
+      : previous_(std::exchange(autograd::thread_modes.grad, enabled)) {}
   GradModeGuard(const GradModeGuard&) = delete;
   GradModeGuard& operator=(const GradModeGuard&) = delete;
-  ~GradModeGuard();
+  ~GradModeGuard() { autograd::thread_modes.grad = previous_; }
 
  private:
   bool previous_;

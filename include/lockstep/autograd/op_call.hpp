@@ -71,11 +71,15 @@ class OpCall {
   /// (unless the descriptor lets them) dtype; Unsupported for a dtype that the op does not take.
   template <class... Operands>
   explicit OpCall(const OpDescriptor& op, const Operands&... operands)
-      : op_(op), range_(op.name), given_{&operands...}, operands_(given_) {
+      : op_(op),
+        range_(op.name),
+        // Both from the arguments: a copy, wide, of what was stored in parts just now would stall.
+        given_{&operands...},
+        operands_{&operands...},
+        recording_(thread_modes.grad && (operands.requires_grad() || ...)) {
     if (thread_modes.autocast) [[unlikely]]
       detail::cast_operands(op, operands_, casts_);
     detail::check_operands(op, operands_);
-    recording_ = thread_modes.grad && (operands.requires_grad() || ...);
   }
   /// The call keeps references: a temporary would be gone before it uses it.
   template <class... Operands>
@@ -133,7 +137,7 @@ class OpCall {
   TraceRange range_;
   std::array<const Tensor*, N> given_, operands_;
   std::array<Tensor, N> casts_;
-  bool recording_ = false;
+  bool recording_;
 };
 
 /// As many operands as are given.
