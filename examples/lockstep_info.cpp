@@ -88,13 +88,15 @@ std::string cpu_model() {
 
 Json processor() {
   const auto instructions = ls::backend::cpu_instructions();
-  return {{"model", cpu_model()},
-          {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"extensions", instructions.machine},
-          {"kernels compiled for", instructions.compiled},
-          {"kernels in use", instructions.used},
-          {"memory", gibibytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                               static_cast<double>(sysconf(_SC_PAGE_SIZE)))}};
+  Json result{{"model", cpu_model()},
+              {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
+              {"extensions", instructions.machine},
+              {"kernels compiled for", instructions.compiled},
+              {"kernels in use", instructions.used},
+              {"memory", gibibytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                                   static_cast<double>(sysconf(_SC_PAGE_SIZE)))}};
+  for (const auto& [dtype, how] : ls::backend::cpu_half_precision()) result[dtype] = how;
+  return result;
 }
 
 Json gpus() {

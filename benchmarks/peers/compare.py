@@ -22,6 +22,8 @@ import time
 from compare_loader import compare_loader
 from stepper import Stepper
 
+TRAIN_CASES = ("gpt_f32", "gpt_bf16", "gpt_amp", "tiny_f32", "resnet18_f32", "resnet18_bf16",
+               "resnet50_f32", "resnet50_bf16")
 LOADER_CASES = ("tokens", "images")
 
 
@@ -67,7 +69,7 @@ def main():
     parser.add_argument("--mode", choices=["eager", "compiled"], default="eager")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60, help="at most this long a case")
-    parser.add_argument("cases", nargs="*", default=["gpt_f32", "gpt_bf16", "gpt_amp", "tiny_f32", *LOADER_CASES])
+    parser.add_argument("cases", nargs="*", default=[*TRAIN_CASES, *LOADER_CASES])
     options = parser.parse_args()
     if subprocess.run([options.python, "-c", "import torch, safetensors"],
                       stderr=subprocess.DEVNULL, check=False).returncode:

@@ -68,9 +68,66 @@ class Mlp(nn.Module):
         return self.layers[-1](x)
 
 
+class ResidualBlock(nn.Module):
+    """A block of two 3 x 3 convolutions, or of 1 x 1, 3 x 3 and 1 x 1, under torchvision's names."""
+
+    def __init__(self, inner, planes, stride, wide):
+        super().__init__()
+        out = planes * 4 if wide else planes
+        shapes = ([(inner, planes, 1, 1), (planes, planes, 3, stride), (planes, out, 1, 1)] if wide
+                  else [(inner, planes, 3, stride), (planes, planes, 3, 1)])
+        self.depth = len(shapes)
+        for i, (channels, width, kernel, step) in enumerate(shapes, 1):
+            self.add_module(f"conv{i}", nn.Conv2d(channels, width, kernel, step, kernel // 2, bias=False))
+            self.add_module(f"bn{i}", nn.BatchNorm2d(width))
+        if stride != 1 or inner != out:
+            self.downsample = nn.Sequential(nn.Conv2d(inner, out, 1, stride, bias=False),
+                                            nn.BatchNorm2d(out))
+        else:
+            self.downsample = None
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.depth + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
+            if i < self.depth:
+                y = functional.relu(y, inplace=True)
+        y += x if self.downsample is None else self.downsample(x)
+        return functional.relu(y, inplace=True)
+
+
+class ResNet(nn.Module):
+    def __init__(self, blocks, wide):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        inner = 64
+        for i, count in enumerate(blocks):
+            planes = 64 << i
+            stage = []
+            for j in range(count):
+                stage.append(ResidualBlock(inner, planes, 2 if i > 0 and j == 0 else 1, wide))
+                inner = planes * 4 if wide else planes
+            self.add_module(f"layer{i + 1}", nn.Sequential(*stage))
+        self.fc = nn.Linear(inner, 1000)
+
+    def forward(self, x):
+        y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = functional.max_pool2d(y, 3, 2, 1)
+        for i in range(1, 5):
+            y = getattr(self, f"layer{i}")(y)
+        return self.fc(torch.flatten(functional.adaptive_avg_pool2d(y, 1), 1))
+
+
 def make_case(name, state):
     """The model, its input and its targets."""
-    if name.startswith("gpt"):
+    if name.startswith("resnet"):
+        inputs, targets = state.pop("x"), state.pop("targets")
+        model = (ResNet([3, 4, 6, 3], wide=True) if name.startswith("resnet50")
+                 else ResNet([2, 2, 2, 2], wide=False))
+        model.to(memory_format=torch.channels_last)
+        inputs = inputs.to(memory_format=torch.channels_last)
+    elif name.startswith("gpt"):
         tokens = state.pop("tokens")
         model = Gpt2(vocabulary=4096, context=256, channels=256, layers=4, heads=4)
         inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
@@ -78,7 +135,7 @@ def make_case(name, state):
         inputs, targets = state.pop("x"), state.pop("targets")
         model = Mlp()
     model.load_state_dict(state)
-    if name.endswith("bf16"):
+    if name.endswith("_bf16"):
         model.to(torch.bfloat16)
         inputs = inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
     return model, inputs, targets
@@ -88,8 +145,11 @@ def main():
     name, path, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(threads)
     model, inputs, targets = make_case(name, safetensors.torch.load_file(path))
-    rate = 1e-4 if name.startswith("gpt") else 1e-3
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    if name.startswith("resnet"):
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    else:
+        rate = 1e-4 if name.startswith("gpt") else 1e-3
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     forward = torch.compile(model) if sys.argv[4:] == ["compiled"] else model
 
     def step():

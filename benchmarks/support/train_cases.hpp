@@ -9,8 +9,10 @@
 #include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/resnet.hpp"
 #include "lockstep/models/simple.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 /// @file
@@ -18,11 +20,11 @@
 
 namespace lockstep::benchmark {
 
-/// One training step, ready to run: forward, loss, backward, AdamW, gradients cleared.
+/// One training step, ready to run: forward, loss, backward, optimizer, gradients cleared.
 struct TrainCase {
   std::function<double()> step;  ///< returns the loss
   NamedTensors state;            ///< weights and batch before the first step, for a peer
-  double gflop = 0;              ///< floating-point work of a step, matrix products only
+  double gflop = 0;  ///< floating-point work of a step, matrix products and convolutions only
 };
 
 /// Whole numbers below `limit`, i64.
@@ -34,7 +36,6 @@ inline Tensor random_integers(const Shape& shape, std::int64_t limit) {
 /// @param dtype of the parameters. @param autocast forward under autocast to bf16.
 inline TrainCase gpt_case(DType dtype, bool autocast = false) {
   constexpr std::int64_t layers = 4, channels = 256, vocabulary = 4096, time = 256, batch = 8;
-  manual_seed(1);
   const auto model = models::gpt2({.layers = layers,
                                    .heads = 4,
                                    .channels = channels,
@@ -69,7 +70,6 @@ inline TrainCase gpt_case(DType dtype, bool autocast = false) {
 
 /// An MLP 64-64-64-10 on 32 rows: what a step costs beside its arithmetic.
 inline TrainCase tiny_case() {
-  manual_seed(1);
   const auto model = models::mlp({.in = 64, .hidden = {64, 64}, .out = 10});
   const Tensor x = randn({32, 64}), targets = random_integers({32}, 10);
   TrainCase result;
@@ -90,14 +90,47 @@ inline TrainCase tiny_case() {
   return result;
 }
 
-/// The case of a name: gpt_f32, gpt_bf16, gpt_amp, tiny_f32. @throws InvalidArgument for another.
+/// A residual network on 16 images of 128 x 128, channels-last, with SGD and momentum.
+/// @param forward_gflop multiplications and additions of the forward, for one image.
+inline TrainCase resnet_case(const nn::ModulePtr<models::ResNet>& model, DType dtype,
+                             double forward_gflop) {
+  constexpr std::int64_t batch = 16;
+  const Tensor x = randn({batch, 3, 128, 128}), targets = random_integers({batch}, 1000);
+  TrainCase result;
+  for (const auto& [name, tensor] : model->state_dict())
+    result.state.emplace_back(name, tensor.clone());
+  result.state.emplace_back("x", x);
+  result.state.emplace_back("targets", targets);
+  model->to(dtype);
+  const auto optimizer = std::make_shared<optim::SGD>(
+      model->parameters(), optim::SGDOptions{.lr = 1e-3, .momentum = 0.9});
+  const Tensor images = x.to(dtype).channels_last();
+  result.step = [=] {
+    const Tensor loss = cross_entropy(model(images), targets);
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss.item();
+  };
+  result.gflop = 3 * batch * forward_gflop;
+  return result;
+}
+
+/// The case of a name. @throws InvalidArgument for one that is not among them.
 inline TrainCase train_case(const std::string& name) {
-  if (name == "gpt_f32") return gpt_case(DType::f32);
-  if (name == "gpt_bf16") return gpt_case(DType::bf16);
+  const DType dtype = name.ends_with("_bf16")  ? DType::bf16
+                      : name.ends_with("_f16") ? DType::f16
+                                               : DType::f32;
+  const std::string model = name.substr(0, name.rfind('_'));
+  manual_seed(1);
   if (name == "gpt_amp") return gpt_case(DType::f32, true);
+  if (model == "gpt") return gpt_case(dtype);
+  if (model == "resnet18") return resnet_case(models::resnet18(), dtype, 1.19);
+  if (model == "resnet50") return resnet_case(models::resnet50(), dtype, 2.69);
   if (name == "tiny_f32") return tiny_case();
-  LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
-                 "'; there are gpt_f32, gpt_bf16, gpt_amp and tiny_f32");
+  LOCKSTEP_THROW(
+      InvalidArgument, "no training case '", name,
+      "'; there are gpt, resnet18 and resnet50 with _f32, _bf16 or _f16, gpt_amp and tiny_f32");
 }
 
 }  // namespace lockstep::benchmark

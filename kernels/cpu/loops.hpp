@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/channel_loops.hpp"
+#include "cpu/pool_loops.hpp"
 #include "cpu/row_loops.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/dtype.hpp"
@@ -97,6 +99,8 @@ struct Loops {
   LoopTable<DrawLoop, 1> uniform, normal;
   LoopTable<DropoutLoop, 1> dropout;
   RowLoops rows;
+  ChannelLoops channels[RowLoops::dtypes] = {};  ///< by floating dtype
+  PoolLoops pool[RowLoops::dtypes] = {};         ///< by floating dtype
 };
 
 /// The loops of the best instruction set that this machine has, or of the one that the environment

@@ -14,6 +14,19 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm(A x, A mean, A scale, A bias) {
   return (x - mean) * scale + bias;
 }
 
+/// Number, mean and sum of squared deviations from it of some values. Two such sets make one (Chan,
+/// Golub and LeVeque 1979), with no cancellation where the mean is far from 0.
+template <class A>
+struct Moments {
+  A count, mean, squares;
+
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE friend Moments operator+(const Moments& a, const Moments& b) {
+    const A count = a.count + b.count;
+    const A delta = b.mean - a.mean, share = count > A(0) ? b.count / count : A(0);
+    return {count, a.mean + delta * share, a.squares + b.squares + delta * delta * a.count * share};
+  }
+};
+
 /// What an element adds to the sums that backward needs of its channel: dy, and dy * xhat.
 template <class A>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormSums<A> batch_norm_terms(A dy, A x,

@@ -74,17 +74,18 @@ LOCKSTEP_HD inline std::int64_t pool_divisor(std::int64_t rows, std::int64_t col
   return rows * columns > 0 ? rows * columns : 1;
 }
 
-/// The first maximum of a window; NaN is larger than all. `T` is the accumulation type.
-template <class T>
+/// The first maximum of a window; NaN is larger than all. `T` is the accumulation type. Without a
+/// branch, so that loops over channels vectorise.
+template <class T, class Index = std::int64_t>
 struct PoolMaximum {
   T value = -T(__builtin_huge_valf());
-  std::int64_t index = -1;  ///< -1: no element yet
+  Index index = -1;  ///< -1: no element yet
 
-  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void take(T candidate, std::int64_t at) {
-    const bool first_nan = candidate != candidate && value == value;
-    if (index >= 0 && !(candidate > value) && !first_nan) return;
-    value = candidate;
-    index = at;
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void take(T candidate, Index at) {
+    const bool first_nan = (candidate != candidate) & (value == value);
+    const bool better = (index < 0) | (candidate > value) | first_nan;
+    value = better ? candidate : value;
+    index = better ? at : index;
   }
 };
 

@@ -1,5 +1,6 @@
 #include "backend/info.hpp"
 
+#include "backend/backend.hpp"
 #include "cpu/loops.hpp"
 #include "lockstep/backend/info.hpp"
 
@@ -41,6 +42,15 @@ CpuInstructions cpu_instructions() {
   CpuInstructions result{{}, host::isa_name(), machine_extensions()};
   for (const char* level : host::compiled_isas()) result.compiled.emplace_back(level);
   return result;
+}
+
+std::vector<HalfPrecision> cpu_half_precision() {
+  const std::string converted = "16 bits in memory, f32 inside, in every op";
+  const bool library = of(Device(DeviceType::cpu)).name != cpu().name;
+  return {{"f16", converted},
+          {"bf16", library ? "products and convolutions by oneDNN, in instructions for bf16 where "
+                             "the machine has them; f32 inside in every other op"
+                           : converted}};
 }
 
 }  // namespace lockstep::backend

@@ -204,6 +204,60 @@ TEST_P(BatchNormContract, GradientsMatchFiniteDifferences) {
     }
 }
 
+/// Images that are worked on in many parts, with numbers of channels that fill no whole vectors.
+TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
+  for (const Shape& shape : {Shape{3, 70, 31, 33}, Shape{2, 300, 9, 20}, Shape{3, 5, 90, 91}})
+    for (const bool channels_last : {true, false}) {
+      const Strides strides =
+          channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+      SCOPED_TRACE(::testing::Message() << shape << strides);
+      const Naive naive(shape);
+      auto x = array(shape, strides).randomize(1, 2, 5), dy = array(shape, strides).randomize(2);
+      auto y = array(shape, strides), dx = array(shape, strides);
+      auto weight = vector(shape[1]).randomize(3, 0.5, 2), bias = vector(shape[1]).randomize(4);
+      auto mean = vector(shape[1]), rstd = vector(shape[1]);
+      auto dweight = vector(shape[1]), dbias = vector(shape[1]);
+      family().train({.y = y,
+                      .save_mean = mean,
+                      .save_rstd = rstd,
+                      .x = x,
+                      .weight = weight,
+                      .bias = bias,
+                      .eps = eps},
+                     stream());
+      family().train_backward({.dx = dx,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = x,
+                               .weight = weight,
+                               .save_mean = mean,
+                               .save_rstd = rstd},
+                              stream());
+      const Values in = x.get(), gradient = dy.get(), w = weight.get();
+      const Values centre = naive.mean(in), var = naive.variance(in);
+      EXPECT_TRUE(close(mean.get(), centre, tight()));
+      EXPECT_TRUE(close(y.get(), naive.normalise(in, centre, var, w, bias.get()), loose()));
+      const Values hat =
+          naive.normalise(in, centre, var, Values(w.size(), 1.0), Values(w.size(), 0.0));
+      Values products = gradient, expected = gradient, sums, product_sums;
+      for (std::size_t i = 0; i < hat.size(); ++i) products[i] *= hat[i];
+      const Values mean_dy = naive.mean(gradient), mean_product = naive.mean(products);
+      for (std::size_t i = 0; i < hat.size(); ++i) {
+        const auto c = naive.channel(i);
+        expected[i] =
+            w[c] / std::sqrt(var[c] + eps) * (gradient[i] - mean_dy[c] - hat[i] * mean_product[c]);
+      }
+      for (std::size_t c = 0; c < w.size(); ++c) {
+        sums.push_back(mean_dy[c] * naive.count());
+        product_sums.push_back(mean_product[c] * naive.count());
+      }
+      EXPECT_TRUE(close(dx.get(), expected, loose()));
+      EXPECT_TRUE(close(dbias.get(), sums, 10 * tight()));
+      EXPECT_TRUE(close(dweight.get(), product_sums, 10 * tight()));
+    }
+}
+
 TEST_P(BatchNormContract, AbsentGradientsAreNotWritten) {
   const Shape shape{4, 3, 2, 2};
   auto x = array(shape).randomize(1), dy = array(shape).randomize(2), dx = array(shape);

@@ -143,6 +143,18 @@ TEST_P(ConvolutionContract, Groups) {
   check({{2, 6, 7, 7}, {9, 2, 3, 3}, {.padding = {1, 1}, .groups = 3}});
   check({{2, 16, 7, 7}, {16, 1, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .groups = 16}});
 }
+/// Narrow bf16 images may be computed side by side: no image may see its neighbour.
+TEST_P(ConvolutionContract, NarrowChannelsLastImages) {
+  check({{12, 8, 4, 4}, {16, 8, 3, 3}, {.padding = {1, 1}}, true});
+  check({{6, 8, 8, 8}, {16, 8, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}, true});
+  check({{6, 8, 5, 5}, {16, 8, 3, 5}, {.stride = {1, 3}, .padding = {0, 2}}, true, true});
+  check({{4, 8, 5, 7}, {16, 8, 1, 1}, {.stride = {2, 2}}, true});
+  check({{4, 8, 3, 3}, {16, 8, 1, 1}, {.padding = {2, 2}}, true});
+}
+TEST_P(ConvolutionContract, PointwiseOverChannelsLastImages) {
+  check({{3, 8, 5, 6}, {16, 8, 1, 1}, {}, true});
+  check({{2, 16, 3, 20}, {8, 16, 1, 1}, {}, true, true});
+}
 TEST_P(ConvolutionContract, ChannelsLast) {
   check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, true, true});
   check({{2, 16, 8, 8}, {16, 16, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}, true, false});

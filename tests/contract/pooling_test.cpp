@@ -25,6 +25,7 @@ const Case cases[] = {
     {{1, 2, 6, 7}, {1, 2, 4, 4}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
     {{2, 5, 6, 6}, {2, 5, 5, 2}, {.kernel = {2, 3}, .stride = {1, 3}}, true},
     {{1, 3, 4, 4}, {1, 3, 1, 1}, {.kernel = {4, 4}, .stride = {4, 4}}, true},
+    {{2, 67, 7, 6}, {2, 67, 4, 3}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, true},
 };
 
 class PoolingContract : public ContractTest {

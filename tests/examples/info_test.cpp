@@ -13,7 +13,8 @@ TEST(LockstepInfo, ReportsBuildAndMachineAsText) {
   const auto result = run_command(command("lockstep_info", ""));
   EXPECT_EQ(result.exit_code, 0);
   for (const char* words : {"lockstep: ", "compiler: ", "zlib: ", "ops on the CPU: ", "cpu",
-                            "kernels in use: ", "memory: ", "GPUs: ", "launcher: none",
+                            "kernels in use: ", "f16: 16 bits in memory, f32 inside, in every op",
+                            "bf16: ", "memory: ", "GPUs: ", "launcher: none",
                             "threads: ", "/dev/shm: ", "rank 0: bound to processors "})
     EXPECT_THAT(result.output, HasSubstr(words));
 }

@@ -30,4 +30,12 @@ struct CpuInstructions {
 /// See CpuInstructions. @throws InvalidArgument if LOCKSTEP_CPU_ISA names none that runs here.
 CpuInstructions cpu_instructions();
 
+/// How the CPU backend in use computes with a 16-bit floating dtype.
+struct HalfPrecision {
+  std::string dtype;
+  std::string how;
+};
+/// Both 16-bit floating dtypes.
+std::vector<HalfPrecision> cpu_half_precision();
+
 }  // namespace lockstep::backend

@@ -15,6 +15,8 @@ void fill_binary(Loops& loops);
 void fill_compare(Loops& loops);
 void fill_reduce(Loops& loops);
 void fill_random(Loops& loops);
+void fill_batch_norm(Loops& loops);
+void fill_pooling(Loops& loops);
 void fill_softmax(RowLoops& loops);
 void fill_norm(RowLoops& loops);
 void fill_recurrent(RowLoops& loops);

@@ -12,6 +12,8 @@ const Loops& table() {
     fill_compare(loops);
     fill_reduce(loops);
     fill_random(loops);
+    fill_batch_norm(loops);
+    fill_pooling(loops);
     fill_softmax(loops.rows);
     fill_norm(loops.rows);
     fill_recurrent(loops.rows);

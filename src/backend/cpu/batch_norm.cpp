@@ -4,17 +4,14 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/cpu/channel_walk.hpp"
 #include "backend/cpu/families.hpp"
-#include "backend/cpu/image.hpp"
 #include "backend/cpu/typed_row.hpp"
+#include "cpu/loops.hpp"
 #include "functional/batch_norm.hpp"
-#include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
 namespace {
-
-using functional::NormStatistics;
-using functional::NormSums;
 
 /// A [C] vector as doubles; `absent` where the view is.
 std::vector<double> load_vector(const ArrayView& view, std::int64_t count, double absent = 0) {
@@ -28,65 +25,99 @@ void store_vector(const ArrayView& view, const std::vector<double>& values) {
     store_row(view, 0, view.strides[0], values.data(), static_cast<std::int64_t>(values.size()));
 }
 
-/// Calls `visit(x, y)` with one element of each of two arrays, for all elements of a channel.
-template <class X, class Y, class Visit>
-void for_each_pair(const Planes& planes_x, X* x, const Planes& planes_y, Y* y, std::int64_t channel,
-                   Visit&& visit) {
-  for (std::int64_t n = 0; n < planes_x.images; ++n) {
-    X* px = x + planes_x.offset(n, channel);
-    Y* py = y + planes_y.offset(n, channel);
-    for (std::int64_t p = 0; p < planes_x.positions; ++p)
-      visit(px[p * planes_x.position_stride], py[p * planes_y.position_stride]);
-  }
+/// The loops of a dtype. @throws Unsupported unless it is floating.
+const host::ChannelLoops& loops_of(DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "batch_norm: dtype ", dtype,
+                 " is not offered on device cpu");
+  return host::loops().channels[static_cast<std::size_t>(dtype)];
 }
 
-/// Mean and biased variance of each channel, in two passes and in double.
+/// Folds partial results, [columns] of each piece, into one a channel, in an order that depends on
+/// the walk alone. `Value` is what pieces leave of a channel; `fill(piece, values)` computes the
+/// [fold * columns] values of one piece.
+template <class Value, class Fill>
+std::vector<Value> reduce_channels(const ChannelWalk& walk, std::int64_t channels, Fill&& fill) {
+  const auto columns = static_cast<std::size_t>(walk.channels_of_piece());
+  std::vector<Value> partial(static_cast<std::size_t>(walk.pieces()) * columns);
+  walk.for_each_piece([&](std::int64_t index) {
+    std::vector<Value> lanes(columns * static_cast<std::size_t>(walk.fold()), Value{});
+    fill(walk.piece(index), lanes);
+    Value* const sums = partial.data() + static_cast<std::size_t>(index) * columns;
+    for (std::size_t i = 0; i < lanes.size(); ++i) sums[i % columns] = sums[i % columns] + lanes[i];
+  });
+  std::vector<Value> total(static_cast<std::size_t>(channels), Value{});
+  for (std::int64_t i = 0; i < walk.pieces(); ++i) {
+    const auto first = static_cast<std::size_t>(walk.piece(i).first_channel);
+    for (std::size_t c = 0; c < columns; ++c)
+      total[first + c] = total[first + c] + partial[static_cast<std::size_t>(i) * columns + c];
+  }
+  return total;
+}
+
+/// Mean and biased variance of each channel.
 struct Statistics {
   std::vector<double> mean, variance;
 };
 
-template <class T>
 Statistics batch_statistics(const ArrayView& x) {
-  const Planes planes(x);
-  const T* data = x.as<const T>();
-  const auto count = static_cast<double>(planes.images * planes.positions);
-  Statistics result{load_vector({}, planes.channels), load_vector({}, planes.channels)};
-  parallel_for(planes.channels, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      double sum = 0, squares = 0;
-      const auto over_channel = [&](auto&& visit) {
-        for_each_pair(planes, data, planes, data, c, [&](const T& value, const T&) {
-          visit(static_cast<double>(static_cast<AccumulateType<T>>(value)));
+  using Moments = functional::Moments<double>;
+  const ChannelWalk walk(x, {}, {});
+  const auto moments = reduce_channels<Moments>(
+      walk, x.shape[1], [&](const ChannelWalk::Piece& piece, std::vector<Moments>& lanes) {
+        std::vector<double> mean(lanes.size()), squares(lanes.size());
+        double rows = 0;
+        walk.for_each_block(piece, [&](const host::ChannelBlock& block) {
+          loops_of(x.dtype).moments(block, mean.data(), squares.data(), rows);
+          for (std::size_t i = 0; i < static_cast<std::size_t>(block.columns); ++i)
+            lanes[i].count += static_cast<double>(block.rows);
+          rows += static_cast<double>(block.rows);
         });
-      };
-      over_channel([&](double value) { sum += value; });
-      const double mean = sum / count;
-      over_channel([&](double value) { squares += (value - mean) * (value - mean); });
-      result.mean[static_cast<std::size_t>(c)] = mean;
-      result.variance[static_cast<std::size_t>(c)] = squares / count;
-    }
-  });
+        for (std::size_t i = 0; i < lanes.size(); ++i)
+          lanes[i] = {lanes[i].count, mean[i], squares[i]};
+      });
+  Statistics result;
+  for (const Moments& channel : moments) {
+    result.mean.push_back(channel.mean);
+    result.variance.push_back(channel.squares / channel.count);
+  }
   return result;
 }
+
+/// Values of channels in a dtype's accumulation type, as the blocks of a walk read them.
+class Spread {
+ public:
+  Spread(const ChannelWalk& walk, DType dtype, const std::vector<double>& channels) {
+    if (dtype == DType::f64)
+      doubles_ = walk.spread<double>(channels);
+    else
+      floats_ = walk.spread<float>(channels);
+  }
+  const void* at(std::int64_t place) const {
+    if (floats_.empty()) return doubles_.data() + place;
+    return floats_.data() + place;
+  }
+
+ private:
+  std::vector<double> doubles_;
+  std::vector<float> floats_;
+};
 
 /// y = (x - mean) * rstd * weight + bias.
 void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>& mean,
                const std::vector<double>& rstd, const ArrayView& weight, const ArrayView& bias) {
-  const auto scale = load_vector(weight, x.shape[1], 1), shift = load_vector(bias, x.shape[1]);
-  const Planes from(x), to(y);
-  dispatch_floating(x.dtype, "batch_norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using Sum = AccumulateType<T>;
-    parallel_for(from.channels, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto at = static_cast<std::size_t>(c);
-        const auto centre = static_cast<Sum>(mean[at]), term = static_cast<Sum>(shift[at]);
-        const auto factor = static_cast<Sum>(rstd[at] * scale[at]);
-        for_each_pair(from, x.as<const T>(), to, y.as<T>(), c, [&](const T& in, T& out) {
-          out = T(functional::batch_norm(static_cast<Sum>(in), centre, factor, term));
-        });
-      }
-    });
+  if (x.numel() == 0) return;
+  auto factor = load_vector(weight, x.shape[1], 1);
+  for (std::size_t c = 0; c < factor.size(); ++c) factor[c] *= rstd[c];
+  const ChannelWalk walk(x, {}, y);
+  const Spread centre(walk, x.dtype, mean), scale(walk, x.dtype, factor),
+      shift(walk, x.dtype, load_vector(bias, x.shape[1]));
+  const auto loop = loops_of(x.dtype).normalise;
+  walk.for_each_piece([&](std::int64_t index) {
+    const auto piece = walk.piece(index);
+    const std::int64_t at = walk.place(piece);
+    const host::ChannelVectors vectors{
+        .mean = centre.at(at), .scale = scale.at(at), .bias = shift.at(at)};
+    walk.for_each_block(piece, [&](const host::ChannelBlock& block) { loop(block, vectors); });
   });
 }
 
@@ -106,65 +137,53 @@ std::vector<double> reciprocal_deviation(const std::vector<double>& variance, do
   return rstd;
 }
 
-/// One channel of a backward call.
-struct Channel {
-  std::int64_t index;
-  NormStatistics<double> statistics;
-  double weight, inverse_count;
-};
-
-/// Sums of dy and of dy * xhat over a channel.
-template <class T>
-NormSums<double> gradient_sums(const ArrayView& dy, const ArrayView& x, const Channel& channel) {
-  NormSums<double> sums{0, 0};
-  for_each_pair(Planes(x), x.as<const T>(), Planes(dy), dy.as<const T>(), channel.index,
-                [&](const T& value, const T& gradient) {
-                  sums = sums + functional::batch_norm_terms<double>(
-                                    static_cast<AccumulateType<T>>(gradient),
-                                    static_cast<AccumulateType<T>>(value), channel.statistics);
-                });
-  return sums;
-}
-
-template <class T>
-void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
-                    const Channel& channel, const NormSums<double>& sums) {
-  using Sum = AccumulateType<T>;
-  const Planes planes_x(x), planes_dy(dy), planes_dx(dx);
-  for (std::int64_t n = 0; n < planes_x.images; ++n) {
-    const T* px = x.as<const T>() + planes_x.offset(n, channel.index);
-    const T* pdy = dy.as<const T>() + planes_dy.offset(n, channel.index);
-    T* pdx = dx.as<T>() + planes_dx.offset(n, channel.index);
-    for (std::int64_t p = 0; p < planes_x.positions; ++p) {
-      const double g = static_cast<Sum>(pdy[p * planes_dy.position_stride]);
-      const double value = static_cast<Sum>(px[p * planes_x.position_stride]);
-      pdx[p * planes_dx.position_stride] = T(static_cast<Sum>(functional::batch_norm_gradient(
-          g, value, channel.statistics, channel.weight, sums, channel.inverse_count)));
-    }
-  }
-}
-
 /// Gradients of both modes, for which the arguments have names of their own.
 template <class Arguments>
 void backward(const Arguments& a, const std::vector<double>& mean, const std::vector<double>& rstd,
               bool training) {
+  using Sums = functional::NormSums<double>;
   const auto channels = a.x.shape[1];
-  const auto count = static_cast<double>(a.x.numel() / std::max<std::int64_t>(channels, 1));
-  const auto weight = load_vector(a.weight, channels, 1);
-  auto dweight = load_vector({}, channels), dbias = load_vector({}, channels);
-  dispatch_floating(a.x.dtype, "batch_norm backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_for(channels, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto at = static_cast<std::size_t>(c);
-        const Channel channel{c, {mean[at], rstd[at]}, weight[at], training ? 1 / count : 0.0};
-        const NormSums<double> sums = gradient_sums<T>(a.dy, a.x, channel);
-        if (a.dx) input_gradient<T>(a.dx, a.dy, a.x, channel, sums);
-        dweight[at] = sums.product;
-        dbias[at] = sums.plain;
-      }
-    });
-  });
+  auto dweight = load_vector({}, channels), dbias = dweight;
+  if (a.x.numel() > 0) {
+    const auto& loops = loops_of(a.x.dtype);
+    const ChannelWalk walk(a.x, a.dy, a.dx);
+    const Spread centre(walk, a.x.dtype, mean), deviation(walk, a.x.dtype, rstd);
+    host::ChannelVectors all{.inverse_count = training ? static_cast<double>(channels) /
+                                                             static_cast<double>(a.x.numel())
+                                                       : 0.0};
+    const auto vectors_of = [&](const ChannelWalk::Piece& piece) {
+      host::ChannelVectors vectors = all;
+      vectors.mean = centre.at(walk.place(piece));
+      vectors.rstd = deviation.at(walk.place(piece));
+      return vectors;
+    };
+    const auto sums = reduce_channels<Sums>(
+        walk, channels, [&](const ChannelWalk::Piece& piece, std::vector<Sums>& lanes) {
+          std::vector<double> plain(lanes.size()), product(lanes.size());
+          const auto vectors = vectors_of(piece);
+          walk.for_each_block(piece, [&](const host::ChannelBlock& block) {
+            loops.gradient_sums(block, vectors, plain.data(), product.data());
+          });
+          for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = {plain[i], product[i]};
+        });
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      dbias[c] = sums[c].plain;
+      dweight[c] = sums[c].product;
+    }
+    if (a.dx) {
+      const Spread weight(walk, a.x.dtype, load_vector(a.weight, channels, 1)),
+          dy_sum(walk, a.x.dtype, dbias), product_sum(walk, a.x.dtype, dweight);
+      walk.for_each_piece([&](std::int64_t index) {
+        const auto piece = walk.piece(index);
+        auto vectors = vectors_of(piece);
+        vectors.weight = weight.at(walk.place(piece));
+        vectors.dy_sum = dy_sum.at(walk.place(piece));
+        vectors.product_sum = product_sum.at(walk.place(piece));
+        walk.for_each_block(
+            piece, [&](const host::ChannelBlock& block) { loops.input_gradient(block, vectors); });
+      });
+    }
+  }
   store_vector(a.dweight, dweight);
   store_vector(a.dbias, dbias);
 }
@@ -178,9 +197,7 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef) {
   check(a.x);
   if (a.x.numel() == 0) return;
   const auto count = static_cast<double>(a.x.numel() / a.x.shape[1]);
-  Statistics batch = dispatch_floating(a.x.dtype, "batch_norm", [&](auto tag) {
-    return batch_statistics<typename decltype(tag)::type>(a.x);
-  });
+  Statistics batch = batch_statistics(a.x);
   const auto rstd = reciprocal_deviation(batch.variance, a.eps);
   normalise(a.y, a.x, batch.mean, rstd, a.weight, a.bias);
   store_vector(a.save_mean, batch.mean);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/cpu/families.hpp"
+#include "backend/cpu/pixel_pooling.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -145,11 +146,13 @@ void mean_backward_as(const ArrayView& dx, const ArrayView& dy, const Grid& cut)
   });
 }
 
-// Plain loops, one channel of one image at a time. Backward scatters where the GPU's gathers: one
-// thread owns the plane.
+// Channels-last images: all channels of a position at once. Others: plain loops, one channel of one
+// image at a time, whose backward scatters where the GPU's gathers, since one thread owns the
+// plane.
 
 void max(const kernels::MaxPoolArguments& a, StreamRef) {
   check(a.y, a.x);
+  if (max_pixels(a)) return;
   const Grid cut(a.geometry, a.y, a.x);
   dispatch_floating(a.x.dtype, "max_pool2d", [&](auto tag) {
     max_forward_as<typename decltype(tag)::type>(a.y, a.index, a.x, cut);
@@ -158,6 +161,7 @@ void max(const kernels::MaxPoolArguments& a, StreamRef) {
 
 void max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef) {
   check(a.dy, a.dx);
+  if (max_pixels_backward(a)) return;
   dispatch_floating(a.dx.dtype, "max_pool2d backward", [&](auto tag) {
     max_backward_as<typename decltype(tag)::type>(a.dx, a.dy, a.index);
   });
@@ -165,6 +169,7 @@ void max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef) {
 
 void average(const kernels::AveragePoolArguments& a, StreamRef) {
   check(a.y, a.x);
+  if (average_pixels(a)) return;
   const Grid cut(a.geometry, a.y, a.x);
   dispatch_floating(a.x.dtype, "avg_pool2d", [&](auto tag) {
     mean_forward_as<typename decltype(tag)::type>(a.y, a.x, cut);
@@ -173,6 +178,7 @@ void average(const kernels::AveragePoolArguments& a, StreamRef) {
 
 void average_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef) {
   check(a.dy, a.dx);
+  if (average_pixels_backward(a)) return;
   const Grid cut(a.geometry, a.dy, a.dx);
   dispatch_floating(a.dx.dtype, "avg_pool2d backward", [&](auto tag) {
     mean_backward_as<typename decltype(tag)::type>(a.dx, a.dy, cut);

@@ -107,7 +107,10 @@ dnn::Runnable* find(const Spec& spec) {
   return runnable ? &runnable : nullptr;
 }
 
-// oneDNN takes f32 and bf16 data with f32 weights and statistics; the rest is the `cpu` backend's.
+// oneDNN takes f32 data, weights and statistics. The rest is the `cpu` backend's, and so are bf16
+// and channels-last images, in which its loops are faster.
+
+bool takes(const ArrayView& x) { return x.dtype == DType::f32 && !dnn::is_channels_last(x); }
 
 /// True for absent vectors and contiguous f32 ones.
 bool plain(std::initializer_list<const ArrayView*> vectors) {
@@ -120,7 +123,7 @@ bool plain(std::initializer_list<const ArrayView*> vectors) {
 dnn::Runnable* find_forward(Spec& spec, const ArrayView& y, const ArrayView& weight,
                             const ArrayView& bias) {
   const ArrayView& x = spec.x;
-  if (!dnn::trains(x.dtype) || y.dtype != x.dtype || x.rank() < 2 || x.numel() == 0) return nullptr;
+  if (!takes(x) || y.dtype != x.dtype || x.rank() < 2 || x.numel() == 0) return nullptr;
   ArrayView out = y;
   if (!normalise(spec.x) || !normalise(out) || !(out.strides == spec.x.strides)) return nullptr;
   spec.scale = static_cast<bool>(weight);
@@ -149,7 +152,7 @@ template <class Arguments>
 bool run_backward(Spec spec, const Arguments& a, void* mean, void* variance) {
   const bool weights = a.dweight || a.dbias;
   if (!a.dx || (weights && !a.weight) || !plain({&a.dweight, &a.dbias, &a.weight})) return false;
-  if (!dnn::trains(a.x.dtype) || a.dy.dtype != a.x.dtype || a.dx.dtype != a.x.dtype) return false;
+  if (!takes(a.x) || a.dy.dtype != a.x.dtype || a.dx.dtype != a.x.dtype) return false;
   if (a.x.rank() < 2 || a.x.numel() == 0) return false;
   ArrayView dx = a.dx, dy = a.dy;
   if (!normalise(spec.x) || !normalise(dx) || !normalise(dy)) return false;
