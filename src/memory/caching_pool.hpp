@@ -182,7 +182,8 @@ class CachingPool final : public MemoryPool {
   Block* allocate_locked(std::size_t size, StreamRef stream) {
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
-    fold(recent_.mine().open(lists));
+    recent_.open_mine(lists);
+    fold(recent_.mine().counts());
     Block* block = take(lists, size, 8);
     if (!block) block = take_hard(lists, size);
     block->set(State::out);

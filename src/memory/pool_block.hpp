@@ -51,6 +51,7 @@ struct StreamLists {
   StreamRef stream;
   FreeLists<PoolBlock> small;
   FreeLists<PoolBlock> large;
+  std::uint32_t open_in = 0;  // the caches that may keep its blocks, by bit
   FreeLists<PoolBlock>& of(const PoolBlock* block) { return block->small ? small : large; }
 };
 

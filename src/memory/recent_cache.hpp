@@ -42,6 +42,7 @@ class alignas(64) RecentCache {
       counts_.live_bytes += static_cast<std::ptrdiff_t>(block->size);
       counts_.peak_live_bytes = std::max(counts_.peak_live_bytes, counts_.live_bytes);
       ++counts_.allocations;
+      is_used_.store(true, std::memory_order_relaxed);
       return block;
     }
     return nullptr;
@@ -56,22 +57,23 @@ class alignas(64) RecentCache {
       if (!kept->recent.keep(block, units)) return false;
       block->set(BlockState::recent);
       counts_.live_bytes -= static_cast<std::ptrdiff_t>(block->size);
+      is_used_.store(true, std::memory_order_relaxed);
       return true;
     }
     return false;
   }
 
-  /// Blocks of the stream may be kept from now on. @return what `counts` does.
-  RecentCounts open(StreamLists& lists) {
+  /// Blocks of the stream may be kept from now on.
+  void open(StreamLists& lists) {
     const std::lock_guard lock(lock_);
-    if (std::ranges::find(kept_, &lists, [](auto& kept) { return kept->lists; }) == kept_.end())
-      kept_.push_back(std::make_unique<Kept>(Kept{&lists, {}}));
-    return std::exchange(counts_, {});
+    kept_.push_back(std::make_unique<Kept>(Kept{&lists, {}}));
   }
 
-  /// What went through since the last call.
+  /// What went through since the last call. Exact for what the calling thread did.
   RecentCounts counts() noexcept {
+    if (!is_used_.load(std::memory_order_relaxed)) return {};
     const std::lock_guard lock(lock_);
+    is_used_.store(false, std::memory_order_relaxed);
     return std::exchange(counts_, {});
   }
 
@@ -99,13 +101,22 @@ class alignas(64) RecentCache {
   SpinLock lock_;
   std::vector<std::unique_ptr<Kept>> kept_;
   RecentCounts counts_;
+  std::atomic<bool> is_used_{false};  // since `counts_` were asked for
 };
 
 /// The caches of a pool.
 class RecentCaches {
  public:
   /// That of the calling thread.
-  RecentCache& mine() noexcept { return caches_[thread_number() % caches_.size()]; }
+  RecentCache& mine() noexcept { return caches_[thread_number() % count]; }
+  /// Lets the calling thread's keep blocks of a stream. The pool's lock is held.
+  void open_mine(StreamLists& lists) {
+    const std::uint32_t bit = std::uint32_t{1} << thread_number() % count;
+    if (lists.open_in & bit) [[likely]]
+      return;
+    mine().open(lists);
+    lists.open_in |= bit;
+  }
   auto begin() noexcept { return caches_.begin(); }
   auto end() noexcept { return caches_.end(); }
 
@@ -118,7 +129,8 @@ class RecentCaches {
     return number;
   }
 
-  std::array<RecentCache, 16> caches_;
+  static constexpr std::uint32_t count = 16;
+  std::array<RecentCache, count> caches_;
 };
 
 }  // namespace lockstep::detail
