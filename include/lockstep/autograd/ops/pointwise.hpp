@@ -103,7 +103,8 @@ Tensor div(const Tensor& x, Scalar value);
 /// value / x.
 Tensor div(Scalar value, const Tensor& x);
 
-/// How a quotient becomes a whole number: towards zero, or down, as `//` of Python.
+/// How a quotient becomes a whole number: towards zero, or down. Of floats it is the quotient as
+/// rounded to their dtype that becomes whole: 1.0 by 0.1 gives 10 (`//` of Python and PyTorch: 9).
 enum class RoundingMode : unsigned char { trunc, floor };
 /// a / b as a whole number, exact and of the same dtype for integers; there a division by 0 gives 0
 /// (trunc). The gradient is 0.
