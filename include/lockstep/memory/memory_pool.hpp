@@ -29,8 +29,8 @@ class MemoryPool : public Allocator {
   /// whose request did that, which may use the pool in it; an empty function ends that. It must not
   /// throw.
   virtual void set_high_water(std::size_t bytes, std::function<void(std::size_t)> reached) = 0;
-  /// Records from now on the last `max_events` events, and who allocates (about 0.3 us an allocation);
-  /// nothing ends that, and drops what was recorded.
+  /// Records from now on the last `max_events` events, and who allocates (about 0.3 us an
+  /// allocation); nothing ends that, and drops what was recorded.
   virtual void record_history(std::optional<std::size_t> max_events) = 0;
   /// What it holds, and the events that were recorded.
   virtual MemorySnapshot snapshot() const = 0;
