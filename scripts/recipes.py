@@ -57,7 +57,7 @@ ALL = [
         ("test_contract", on_both_devices("ReduceContract")),
         ("test_autograd", ["AbsSum.*", "AbsSumOnGpu.*"]),
     ]),
-    Recipe("optimizer", 4, [("test_optim", ["*LionOn.*/cpu", "*LionOn.*/cuda", "Lion.*"])]),
+    Recipe("optimizer", 4, [("test_optim", ["*SignumOn.*/cpu", "*SignumOn.*/cuda", "Signum.*"])]),
     Recipe("kernel_family", 8, [("test_contract", on_both_devices("RowScaleContract"))]),
     Recipe("communicator", 0, [], ctest="^test_comm_shm_np", program="test_comm_shm",
            borrows=("tests/comm/window", "src/comm/shm", {"window": "shm", "Window": "Shm"})),
@@ -267,7 +267,7 @@ def self_test():
         "a file beside the folder": lambda: check_count(borrower, original, after_borrower,
                                                         [*borrowers, "src/comm/other.cpp"]),
         "a stale patch": lambda: carry_out(recipe, moved),
-        "a file that is there": lambda: carry_out(ALL[2], original | {"src/optim/lion.cpp": b""}),
+        "a file that is there": lambda: carry_out(ALL[2], original | {"src/optim/signum.cpp": b""}),
         "code that no source has": lambda: check_document(shown),
     }
     missed = [name for name, action in planted.items() if not refuses(action)]

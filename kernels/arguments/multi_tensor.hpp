@@ -1,44 +1,17 @@
 #pragma once
 
-#include <cstdint>
 #include <span>
 
-#include "arguments/step_state.hpp"
 #include "functional/loss_scale.hpp"
-#include "functional/optimizer.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
 
 /// @file
-/// Updates of whole lists of arrays: one call (on a GPU one launch, or few) for all of them.
+/// Work on whole lists of arrays: one call (on a GPU one launch, or few) for all of them.
 
 namespace lockstep::kernels {
 
-/// What one tensor of an optimizer's step works on. All of one shape and contiguous. The states and
-/// the master copy are f64 for f64 parameters, else f32.
-struct OptimizerTensors {
-  ArrayView parameter = {};
-  ArrayView gradient = {};
-  ArrayView master =
-      {};  ///< what is updated, and the parameter rounded from; absent: the parameter
-  /// What the rule remembers of each element; those that it has no use for may be absent.
-  ArrayView state1 = {}, state2 = {}, state3 = {};
-  /// In the memory of the device: steps made so far. One more afterwards, unless it was skipped.
-  std::int64_t* steps = nullptr;
-};
-
-/// One step on every tensor of the list, by a rule of functional/optimizer.hpp.
-template <class Rule>
-struct OptimizerArguments {
-  std::span<const OptimizerTensors> tensors = {};
-  StepState state = {};
-  Rule rule = {};
-
-  /// Of a tensor's step, counted from 1. Reads the memory of the device.
-  LOCKSTEP_HD typename Rule::Coefficients coefficients(std::int64_t step) const {
-    return rule.coefficients({.lr = *state.lr, .unscaling = state.unscaling(), .number = step});
-  }
-};
+struct OptimizerKernels;  // arguments/optimizer.hpp
 
 /// out (one f64 element) = sum of squares over all arrays.
 struct SquareSumArguments {
@@ -67,12 +40,19 @@ struct LossScaleArguments {
   LossScaleRule rule = {};
 };
 
+/// averages[i] += share * (values[i] - averages[i]), element by element: a moving average, or with
+/// a share of 1 / n the mean of n values. Both arrays of a pair are contiguous; the average is f64
+/// for f64 values, else f32.
+struct AverageArguments {
+  std::span<const ArrayView> averages = {}, values = {};
+  double share = 1.0;
+};
+
 /// Whole-list updates of one backend. Work runs in the order of the stream.
 struct MultiTensorKernels {
-#define LOCKSTEP_OPTIMIZER(name, Rule) \
-  void (*name)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
-  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
-#undef LOCKSTEP_OPTIMIZER
+  /// By pointer, so that only who runs optimizers is compiled anew for a new rule.
+  const OptimizerKernels* optimizers = nullptr;
+  void (*average)(const AverageArguments& arguments, StreamRef stream) = nullptr;
   void (*square_sum)(const SquareSumArguments& arguments, StreamRef stream) = nullptr;
   void (*clip)(const ClipArguments& arguments, StreamRef stream) = nullptr;
   void (*divide)(const DivideArguments& arguments, StreamRef stream) = nullptr;

@@ -4,11 +4,10 @@
 #include <cstdint>
 
 #include "arguments/recurrent.hpp"
-#include "functional/optimizer.hpp"
 
 /// @file
-/// Loops over the rows of contiguous arrays, and over the arrays of an optimizer. All work on rows
-/// or elements [begin, end). Pointers to statistics and weights are in the accumulation type.
+/// Loops over the rows of contiguous arrays. All work on rows or elements [begin, end). Pointers to
+/// statistics and weights are in the accumulation type.
 
 namespace lockstep::host {
 
@@ -55,15 +54,7 @@ struct NormRows {
 
 template <class Arguments>
 using RowLoop = void (*)(const Arguments& arguments, std::int64_t begin, std::int64_t end);
-/// `arrays` are parameter, gradient and states.
-template <class Rule>
-using OptimizerLoop = void (*)(void* const* arrays, std::int64_t n,
-                               const typename Rule::Coefficients& coefficients);
-/// The loops of an optimizer, by accumulation type and number of states.
-template <class Rule>
-struct OptimizerLoops {
-  OptimizerLoop<Rule> loop[2][most_optimizer_states + 1] = {};
-};
+struct OptimizerTable;  // cpu/optimizer_loops.hpp
 
 /// Row loops by floating dtype (f64, f32, bf16, f16), and those of optimizers.
 struct RowLoops {
@@ -76,9 +67,7 @@ struct RowLoops {
   RowLoop<kernels::LstmCellBackwardArguments> lstm_cell_backward[dtypes] = {};
   RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};
   RowLoop<kernels::GruCellBackwardArguments> gru_cell_backward[dtypes] = {};
-#define LOCKSTEP_OPTIMIZER(name, Rule) OptimizerLoops<Rule> name = {};
-  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
-#undef LOCKSTEP_OPTIMIZER
+  const OptimizerTable* optimizers = nullptr;
 };
 
 }  // namespace lockstep::host

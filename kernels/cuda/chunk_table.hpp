@@ -12,67 +12,70 @@ namespace lockstep::cuda_kernels {
 /// Elements that a block works on.
 inline constexpr std::int64_t chunk_elements = 32768;
 
-/// Which chunk of which tensor each block of a launch takes. Kernel arguments end at 4 KiB.
+/// Bytes of a kernel's arguments, from CUDA 12.1 and Volta on, and of those beside a table.
+inline constexpr std::size_t most_argument_bytes = 32764, other_argument_bytes = 256;
+
+/// What the blocks of a launch work on: tensors of `Arrays` arrays each, cut into chunks. A block
+/// finds its tensor by its number.
 template <int Arrays>
 struct ChunkTable {
-  static constexpr int most_tensors = 36;
-  static constexpr int most_chunks = 320;
+  static constexpr int most_tensors =
+      (most_argument_bytes - other_argument_bytes - 16) / (Arrays * sizeof(void*) + 12);
   void* array[Arrays][most_tensors];
-  std::int64_t count[most_tensors];
-  std::int32_t index[most_tensors];  // in the list
-  std::int32_t chunk[most_chunks];
-  std::uint8_t tensor[most_chunks];
+  std::int64_t count[most_tensors];  // elements
+  std::uint32_t first_block[most_tensors + 1];
+  std::int32_t tensors;
+  std::int32_t first_tensor;  // in the list
 
-  /// The elements [first, last) of a block's chunk.
-  LOCKSTEP_HD std::int64_t first(unsigned block) const {
-    return std::int64_t{chunk[block]} * chunk_elements;
+  LOCKSTEP_HD int tensor_of(unsigned block) const {
+    int low = 0, high = tensors;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (first_block[middle] <= block)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
   }
-  LOCKSTEP_HD std::int64_t last(unsigned block) const {
-    const std::int64_t end = first(block) + chunk_elements;
-    const std::int64_t all = count[tensor[block]];
-    return end < all ? end : all;
+  LOCKSTEP_HD unsigned chunks_of(int tensor) const {
+    return first_block[tensor + 1] - first_block[tensor];
+  }
+  /// The elements [first, last) of a block's chunk.
+  LOCKSTEP_HD std::int64_t first(int tensor, unsigned block) const {
+    return std::int64_t{block - first_block[tensor]} * chunk_elements;
+  }
+  LOCKSTEP_HD std::int64_t last(int tensor, unsigned block) const {
+    const std::int64_t end = first(tensor, block) + chunk_elements;
+    return end < count[tensor] ? end : count[tensor];
   }
 };
 
+/// An empty tensor has a chunk too, so that every tensor has a block.
 inline std::int64_t chunks_of(std::int64_t elements) {
-  return (elements + chunk_elements - 1) / chunk_elements;
+  return elements == 0 ? 1 : (elements + chunk_elements - 1) / chunk_elements;
 }
 
 /// Fills tables and calls `launch_table(table, blocks)` for each full one and for the rest.
-/// @param lists K arrays for each tensor: `lists(i, k)` is the k-th of the i-th.
-template <int K, class Lists, class Launch>
-void for_each_table(std::size_t tensors, const Lists& lists, const Launch& launch_table) {
+/// @param arrays `arrays(i, k)` is the k-th array of the i-th tensor, as a pointer.
+/// @param count `count(i)` is the number of elements of the i-th tensor.
+template <int K, class Arrays, class Count, class Launch>
+void for_each_table(std::size_t tensors, const Arrays& arrays, const Count& count,
+                    const Launch& launch_table) {
   using Table = ChunkTable<K>;
-  static_assert(sizeof(Table) + 256 <= 4096);
-  Table table{};
-  int used = 0;
-  int blocks = 0;
-  const auto flush = [&] {
-    if (blocks > 0) launch_table(table, static_cast<unsigned>(blocks));
-    used = 0;
-    blocks = 0;
-  };
-  const auto add_tensor = [&](std::size_t i) {
-    if (used == Table::most_tensors) flush();
-    for (int k = 0; k < K; ++k) table.array[k][used] = lists(i, k).data;
-    table.count[used] = lists(i, 0).numel();
-    table.index[used] = static_cast<std::int32_t>(i);
-    return used++;
-  };
-  for (std::size_t i = 0; i < tensors; ++i) {
-    const std::int64_t chunks = chunks_of(lists(i, 0).numel());
-    if (chunks == 0) continue;
-    int slot = add_tensor(i);
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      if (blocks == Table::most_chunks) {
-        flush();
-        slot = add_tensor(i);
-      }
-      table.chunk[blocks] = static_cast<std::int32_t>(c);
-      table.tensor[blocks++] = static_cast<std::uint8_t>(slot);
+  static_assert(sizeof(Table) + other_argument_bytes <= most_argument_bytes);
+  for (std::size_t first = 0; first < tensors; first += Table::most_tensors) {
+    Table table{};
+    table.first_tensor = static_cast<std::int32_t>(first);
+    for (std::size_t i = first; i < tensors && table.tensors < Table::most_tensors; ++i) {
+      const int at = table.tensors++;
+      for (int k = 0; k < K; ++k) table.array[k][at] = arrays(i, k);
+      table.count[at] = count(i);
+      table.first_block[at + 1] =
+          table.first_block[at] + static_cast<std::uint32_t>(chunks_of(count(i)));
     }
+    launch_table(table, table.first_block[table.tensors]);
   }
-  flush();
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -14,6 +14,14 @@ namespace lockstep::cuda_kernels {
 
 inline constexpr int warp_size = 32;
 
+/// A kernel's parameter of that type, which its threads read where the launch has put it. The
+/// simulated GPU would copy it for each of them.
+#if defined(__CUDACC__)
+#define LOCKSTEP_GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__
+#else
+#define LOCKSTEP_GRID_CONSTANT(...) const __VA_ARGS__&
+#endif
+
 /// A stream, and the line that queues a kernel on it.
 struct LaunchStream {
   StreamRef stream;

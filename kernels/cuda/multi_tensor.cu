@@ -1,201 +1,24 @@
-#include <algorithm>
-#include <utility>
-
 #include "cuda/chunk_table.hpp"
 #include "cuda/multi_tensor.hpp"
 #include "cuda/row_access.hpp"
+#include "functional/math.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
-using kernels::OptimizerTensors;
-
 constexpr int threads = 256;
-
-__device__ bool is_wide(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
-
-/// Where each of some tensors counts its steps.
-struct StepCounts {
-  static constexpr int most = 256;
-  std::int64_t* steps[most];
-  int count;
-};
-
-/// Counts a step of each tensor, and leaves what its elements are to be multiplied with.
-template <class Rule>
-__global__ void __launch_bounds__(StepCounts::most)
-    begin_step_kernel(const __grid_constant__ StepCounts counts,
-                      kernels::OptimizerArguments<Rule> arguments,
-                      typename Rule::Coefficients* coefficients) {
-  const int i = static_cast<int>(threadIdx.x);
-  if (i >= counts.count || arguments.state.skips()) return;
-  const std::int64_t step = *counts.steps[i] + 1;
-  coefficients[i] = arguments.coefficients(step);
-  *counts.steps[i] = step;
-}
-
-template <class Rule>
-void begin_step(kernels::OptimizerArguments<Rule> arguments,
-                typename Rule::Coefficients* coefficients, StreamRef stream) {
-  const auto tensors = std::exchange(arguments.tensors, {});
-  for (std::size_t first = 0; first < tensors.size(); first += StepCounts::most) {
-    StepCounts counts{};
-    counts.count =
-        static_cast<int>(std::min<std::size_t>(StepCounts::most, tensors.size() - first));
-    for (int i = 0; i < counts.count; ++i)
-      counts.steps[i] = tensors[first + static_cast<std::size_t>(i)].steps;
-    launch(stream, 1, StepCounts::most, 0, begin_step_kernel<Rule>, counts, arguments,
-           coefficients + first);
-  }
-}
-
-/// The elements of one chunk: T is the dtype of parameters and gradients; the states, k of them for
-/// k = 0, 1 ..., and master copies are in its accumulation type. What is updated is the master copy
-/// where there is one, and the parameter then gets its rounded value.
-template <class T, class Coefficients, bool has_master, int... k>
-__global__ void __launch_bounds__(threads)
-    update_kernel(const __grid_constant__ ChunkTable<6> table, const Coefficients* coefficients,
-                  kernels::StepState step) {
-  using A = AccumulateType<T>;
-  constexpr int N = lanes_of<T, A>;
-  if (step.skips()) return;
-  const int tensor = table.tensor[blockIdx.x];
-  const Coefficients c = coefficients[table.index[tensor]];
-  T* const parameter = static_cast<T*>(table.array[0][tensor]);
-  const T* const gradient = static_cast<const T*>(table.array[1][tensor]);
-  [[maybe_unused]] A* const state[] = {static_cast<A*>(table.array[2][tensor]),
-                                       static_cast<A*>(table.array[3][tensor]),
-                                       static_cast<A*>(table.array[4][tensor])};
-  A* const master = static_cast<A*>(table.array[5][tensor]);
-  const std::int64_t last = table.last(blockIdx.x);
-  bool aligned = is_wide(parameter) && is_wide(gradient) && (!has_master || is_wide(master));
-  ((aligned = aligned && is_wide(state[k])), ...);
-  for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
-    const bool wide = aligned && at + N <= last;
-    Pack<A, N> p = {};
-    Pack<A, N> m = {};
-    if constexpr (has_master)
-      m = load_row<N>(master, at, last, wide);
-    else
-      p = load_row<N>(parameter, at, last, wide);
-    const auto g = load_row<N>(gradient, at, last, wide);
-    [[maybe_unused]] Pack<A, N> s[most_optimizer_states] = {};
-    ((s[k] = load_row<N>(state[k], at, last, wide)), ...);
-    LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) {
-      A value = has_master ? m[j] : p[j];
-      functional::update<A>(c, value, g[j], s[k][j]...);
-      p[j] = value;
-      m[j] = value;
-    }
-    store_row<N>(parameter, at, last, wide, p);
-    if constexpr (has_master) store_row<N>(master, at, last, wide, m);
-    (store_row<N>(state[k], at, last, wide, s[k]), ...);
-  }
-}
-
-/// The k-th array of a tensor, in the order in which update_kernel takes them.
-const ArrayView& array_of(const OptimizerTensors& tensors, int k) {
-  const ArrayView* const arrays[] = {&tensors.parameter, &tensors.gradient, &tensors.state1,
-                                     &tensors.state2,    &tensors.state3,   &tensors.master};
-  return *arrays[k];
-}
-
-/// Only the states that the rule uses need to fit.
-/// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
-void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
-  const ArrayView& parameter = tensors.parameter;
-  LOCKSTEP_CHECK(tensors.gradient.dtype == parameter.dtype, Unsupported, "optimizer: a ",
-                 tensors.gradient.dtype, " gradient of a ", parameter.dtype,
-                 " parameter on device cuda");
-  for (int k = 0; k < 6; ++k) {
-    const ArrayView& view = array_of(tensors, k);
-    const bool is_state = k >= 2 && k < 5;
-    if (is_state ? k >= 2 + states : !view) continue;
-    LOCKSTEP_CHECK(view, InvalidArgument, "optimizer: state ", k - 1, " of ", states, " is absent");
-    LOCKSTEP_CHECK(k < 2 || view.dtype == wide, InvalidArgument, "optimizer: ", view.dtype,
-                   " state of a ", parameter.dtype, " parameter; it must be ", wide);
-    LOCKSTEP_CHECK(view.is_contiguous() && view.numel() == parameter.numel(), InvalidArgument,
-                   "optimizer: arrays must be contiguous and of one size, got ", view.shape,
-                   " with strides ", view.strides);
-  }
-}
-
-template <class T, class Coefficients, bool has_master, int... k>
-void launch_updates(std::span<const OptimizerTensors> run, const Coefficients* coefficients,
-                    const kernels::StepState& state, StreamRef stream) {
-  for_each_table<6>(
-      run.size(), [&](std::size_t i, int n) -> const ArrayView& { return array_of(run[i], n); },
-      [&](const ChunkTable<6>& table, unsigned blocks) {
-        launch(stream, blocks, threads, 0, update_kernel<T, Coefficients, has_master, k...>, table,
-               coefficients, state);
-      });
-}
-
-/// Calls `use.operator()<0, 1 ...>()` with as many numbers as the rule has states.
-template <class Rule, int states = Rule::least_states, class Use>
-void with_states(const Rule& rule, const Use& use) {
-  if constexpr (states < Rule::most_states)
-    if (rule.states() > states) return with_states<Rule, states + 1>(rule, use);
-  [&]<int... k>(std::integer_sequence<int, k...>) { use.template operator()<k...>(); }
-  (std::make_integer_sequence<int, states>());
-}
-
-/// Calls `use(run, first, TypeTag<T>, has_master)` for neighbours that have one dtype, with master
-/// copies or without.
-template <class Use>
-void for_each_run(std::span<const OptimizerTensors> list, const Use& use) {
-  for (std::size_t first = 0; first < list.size();) {
-    const DType dtype = list[first].parameter.dtype;
-    const bool has_master = static_cast<bool>(list[first].master);
-    std::size_t last = first;
-    while (last < list.size() && list[last].parameter.dtype == dtype &&
-           static_cast<bool>(list[last].master) == has_master)
-      ++last;
-    const auto run = list.subspan(first, last - first);
-    dispatch_floating(dtype, "optimizer",
-                      [&]<class T>(TypeTag<T> tag) { use(run, first, tag, has_master); });
-    first = last;
-  }
-}
-
-/// One step of all tensors.
-template <class Rule>
-void update(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) {
-  using Coefficients = typename Rule::Coefficients;
-  const int states = arguments.rule.states();
-  for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t, TypeTag<T>, bool has_master) {
-    using A = AccumulateType<T>;
-    for (const OptimizerTensors& each : run) check_arrays(each, states, dtype_of<A>);
-    LOCKSTEP_CHECK(!has_master || (!std::is_same_v<T, A>), InvalidArgument, "optimizer: a ",
-                   dtype_of<T>, " parameter needs no master copy");
-  });
-  auto* const coefficients = static_cast<Coefficients*>(scratch);
-  begin_step(arguments, coefficients, stream);
-  with_states(
-      arguments.rule, [&]<int... k>() {
-        for_each_run(arguments.tensors, [&]<class T>(auto run, std::size_t first, TypeTag<T>,
-                                                     bool has_master) {
-          const auto* const own = coefficients + first;
-          if (!has_master)
-            return launch_updates<T, Coefficients, false, k...>(run, own, arguments.state, stream);
-          if constexpr (!std::is_same_v<T, AccumulateType<T>>)
-            launch_updates<T, Coefficients, true, k...>(run, own, arguments.state, stream);
-        });
-      });
-}
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    square_sum_kernel(const __grid_constant__ ChunkTable<1> table, double* partial) {
+    square_sum_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, double* partial) {
   constexpr int N = lanes_of<T>;
-  const T* const data = static_cast<const T*>(table.array[0][table.tensor[blockIdx.x]]);
-  const std::int64_t last = table.last(blockIdx.x);
-  const bool aligned = is_wide(data);
+  const int tensor = table.tensor_of(blockIdx.x);
+  const T* const data = static_cast<const T*>(table.array[0][tensor]);
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  const bool aligned = is_aligned(data);
   AccumulateType<T> sum = 0;
-  for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
+  for (std::int64_t at = table.first(tensor, blockIdx.x) + threadIdx.x * N; at < last;
+       at += threads * N) {
     const auto x = load_row<N>(data, at, last, aligned && at + N <= last);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j) sum += x[j] * x[j];
@@ -229,21 +52,54 @@ struct Inverse {
 
 template <class T, class Factor>
 __global__ void __launch_bounds__(threads)
-    scale_kernel(const __grid_constant__ ChunkTable<1> table, Factor factor) {
+    scale_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, Factor factor) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
   const A scale = static_cast<A>(factor());
   if (scale == A(1)) return;
-  T* const data = static_cast<T*>(table.array[0][table.tensor[blockIdx.x]]);
-  const std::int64_t last = table.last(blockIdx.x);
-  const bool aligned = is_wide(data);
-  for (std::int64_t at = table.first(blockIdx.x) + threadIdx.x * N; at < last; at += threads * N) {
+  const int tensor = table.tensor_of(blockIdx.x);
+  T* const data = static_cast<T*>(table.array[0][tensor]);
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  const bool aligned = is_aligned(data);
+  for (std::int64_t at = table.first(tensor, blockIdx.x) + threadIdx.x * N; at < last;
+       at += threads * N) {
     const bool wide = aligned && at + N <= last;
     auto x = load_row<N>(data, at, last, wide);
     LOCKSTEP_UNROLL
     for (int j = 0; j < N; ++j) x[j] *= scale;
     store_row<N>(data, at, last, wide, x);
   }
+}
+
+/// T is the dtype of the values; averages are in its accumulation type.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    average_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<2>) table, double share) {
+  using A = AccumulateType<T>;
+  constexpr int N = lanes_of<T, A>;
+  const int tensor = table.tensor_of(blockIdx.x);
+  A* const average = static_cast<A*>(table.array[0][tensor]);
+  const T* const value = static_cast<const T*>(table.array[1][tensor]);
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  const bool aligned = is_aligned(average) && is_aligned(value);
+  for (std::int64_t at = table.first(tensor, blockIdx.x) + threadIdx.x * N; at < last;
+       at += threads * N) {
+    const bool wide = aligned && at + N <= last;
+    auto a = load_row<N>(average, at, last, wide);
+    const auto v = load_row<N>(value, at, last, wide);
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < N; ++j) a[j] += static_cast<A>(share) * (v[j] - a[j]);
+    store_row<N>(average, at, last, wide, a);
+  }
+}
+
+/// @throws InvalidArgument unless an average fits its value.
+void check_average(const ArrayView& average, const ArrayView& value) {
+  LOCKSTEP_CHECK(
+      average.dtype == (value.dtype == DType::f64 ? DType::f64 : DType::f32) &&
+          average.is_contiguous() && value.is_contiguous() && average.numel() == value.numel(),
+      InvalidArgument, "average: ", average.dtype, " of shape ", average.shape, " of ", value.dtype,
+      " of shape ", value.shape, "; both must be contiguous, of one size, and the average wide");
 }
 
 /// Calls `launch_table(table, blocks, TypeTag<T>)` for runs of neighbours with one dtype.
@@ -256,7 +112,8 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
     const auto run = arrays.subspan(first, last - first);
     dispatch_floating(run[0].dtype, op, [&]<class T>(TypeTag<T> tag) {
       for_each_table<1>(
-          run.size(), [&](std::size_t i, int) -> const ArrayView& { return run[i]; },
+          run.size(), [&](std::size_t i, int) { return run[i].data; },
+          [&](std::size_t i) { return run[i].numel(); },
           [&](const ChunkTable<1>& table, unsigned blocks) { launch_table(table, blocks, tag); });
     });
     first = last;
@@ -284,13 +141,6 @@ __global__ void update_loss_scale_kernel(double* scale, std::int64_t* finite_ste
 
 }  // namespace
 
-#define LOCKSTEP_OPTIMIZER(name, Rule)                                                             \
-  void name(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) { \
-    update(arguments, scratch, stream);                                                            \
-  }
-LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
-#undef LOCKSTEP_OPTIMIZER
-
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments) {
   std::int64_t chunks = 0;
   for (const ArrayView& array : arguments.arrays) chunks += chunks_of(array.numel());
@@ -307,6 +157,26 @@ void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, Str
                          used += blocks;
                        });
   launch(stream, 1, threads, 0, add_partials_kernel, arguments.out.as<double>(), partial, used);
+}
+
+void average(const kernels::AverageArguments& arguments, StreamRef stream) {
+  const auto averages = arguments.averages, values = arguments.values;
+  for (std::size_t i = 0; i < averages.size(); ++i) check_average(averages[i], values[i]);
+  for (std::size_t first = 0; first < values.size();) {
+    const DType dtype = values[first].dtype;
+    std::size_t last = first;
+    while (last < values.size() && values[last].dtype == dtype) ++last;
+    dispatch_floating(dtype, "average", [&]<class T>(TypeTag<T>) {
+      for_each_table<2>(
+          last - first,
+          [&](std::size_t i, int k) { return (k == 0 ? averages : values)[first + i].data; },
+          [&](std::size_t i) { return values[first + i].numel(); },
+          [&](const ChunkTable<2>& table, unsigned blocks) {
+            launch(stream, blocks, threads, 0, average_kernel<T>, table, arguments.share);
+          });
+    });
+    first = last;
+  }
 }
 
 void clip(const kernels::ClipArguments& arguments, StreamRef stream) {

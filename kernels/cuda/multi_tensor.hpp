@@ -7,19 +7,10 @@
 
 namespace lockstep::cuda_kernels {
 
-/// Bytes of scratch memory that an optimizer's step needs.
-template <class Rule>
-std::size_t optimizer_scratch_bytes(const kernels::OptimizerArguments<Rule>& arguments) {
-  return arguments.tensors.size() * sizeof(typename Rule::Coefficients);
-}
-#define LOCKSTEP_OPTIMIZER(name, Rule) \
-  void name(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream);
-LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
-#undef LOCKSTEP_OPTIMIZER
-
 /// Bytes of scratch memory that `square_sum` needs.
 std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments);
 void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, StreamRef stream);
+void average(const kernels::AverageArguments& arguments, StreamRef stream);
 void clip(const kernels::ClipArguments& arguments, StreamRef stream);
 void divide(const kernels::DivideArguments& arguments, StreamRef stream);
 void update_loss_scale(const kernels::LossScaleArguments& arguments, StreamRef stream);

@@ -28,6 +28,11 @@ __device__ Pack<AccumulateType<T>, N> load_row(const T* row, std::int64_t at, st
   return result;
 }
 
+/// True if wide loads may begin at an address.
+LOCKSTEP_HD inline bool is_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
 /// Writes N neighbours from `at` on, those that are in the row.
 template <int N, class T>
 __device__ void store_row(T* row, std::int64_t at, std::int64_t columns, bool wide,
@@ -52,10 +57,7 @@ __device__ void for_each_vector(const Group& group, std::int64_t columns, const 
 /// True if rows of that many elements from these (contiguous) arrays allow wide loads.
 template <class T, class... Pointers>
 bool rows_are_wide(std::int64_t columns, const Pointers*... arrays) {
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-  };
-  return columns % lanes_of<T> == 0 && (aligned(arrays) && ...);
+  return columns % lanes_of<T> == 0 && (is_aligned(arrays) && ...);
 }
 
 /// Calls `visit(Width<lanes>{})` with the lanes of wide rows, or 1.

@@ -60,6 +60,40 @@ TEST(SimTraining, StepsMakeTheHostWaitForNothing) {
   EXPECT_EQ(findings(), found_before);
 }
 
+/// Launches of a step of an optimizer whose states are there, for a model of many parameters.
+template <class O>
+std::size_t launches_of_a_step(typename O::Options options) {
+  std::vector<Tensor> parameters;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    // One of several blocks among small ones.
+    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = device}).set_requires_grad());
+    parameters.back().set_grad(ones(parameters.back().shape(), {.device = device}));
+  }
+  O optimizer(parameters, options);
+  optimizer.step();
+  const std::size_t before = launches();
+  optimizer.step();
+  return launches() - before;
+}
+
+TEST(SimTraining, AStepOfAnOptimizerIsOneLaunch) {
+  EXPECT_EQ(launches_of_a_step<optim::SGD>({.momentum = 0.9}), 1u);
+  EXPECT_EQ(launches_of_a_step<optim::AdamW>({}), 1u);
+  EXPECT_EQ(launches_of_a_step<optim::NAdam>({}), 1u);
+  // The first pass, and zeros for its sums.
+  EXPECT_LE(launches_of_a_step<optim::LAMB>({}), 3u);
+}
+
+TEST(SimTraining, AnAverageOfTheWeightsIsOneLaunch) {
+  std::vector<Tensor> parameters(300);
+  for (Tensor& parameter : parameters) parameter = zeros({8}, {.device = device});
+  optim::WeightAverage average(parameters);
+  average.update();
+  const std::size_t before = launches();
+  average.update();
+  EXPECT_EQ(launches() - before, 1u);
+}
+
 TEST(SimTraining, ALossThatIsReadAtOnceIsAWait) {
   Training training;
   auto batch = training.loader.begin();

@@ -9,6 +9,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_dtype.hpp"
@@ -98,6 +99,7 @@ std::string Optimizer::describe_next_update() const {
 
 void Optimizer::step(const GradientScaling& scaling) {
   const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard in_the_dtype_of_the_state;
   std::string how = describe_next_update();
   if (!scaling.how.empty()) how += ", " + scaling.how;
   ++updates_;
@@ -120,30 +122,35 @@ void Optimizer::prepare(ParameterState& each) const {
   const Tensor& parameter = each.parameter;
   check_can_change(parameter);
   const TensorOptions options{state_dtype(parameter.dtype()), parameter.device()};
-  const auto follow = [&](Tensor& tensor) {
-    LOCKSTEP_CHECK(tensor.shape() == parameter.shape(), InvalidArgument,
-                   "a parameter has become of shape ", parameter.shape(), "; its optimizer state ",
-                   "has ", tensor.shape(), ". Make a new optimizer for it");
+  const auto follow = [&](Tensor& tensor, const Shape& shape) {
+    LOCKSTEP_CHECK(tensor.shape() == shape, InvalidArgument, "a parameter has become of shape ",
+                   parameter.shape(), "; its optimizer state has ", tensor.shape(),
+                   ". Make a new optimizer for it");
     if (tensor.dtype() != options.dtype || tensor.device() != options.device)
       tensor = tensor.to(options.device, options.dtype);
   };
-  if (!each.steps.defined())
-    each.steps = zeros({}, {.dtype = DType::i64, .device = options.device});
-  else if (each.steps.device() != options.device)
-    each.steps = each.steps.to(options.device);
-  const std::size_t used = states_used(each.group);
-  for (std::size_t k = 0; k < used; ++k) {
+  const auto place = [&](Tensor& tensor, const Shape& shape, DType dtype) {
+    if (!tensor.defined())
+      tensor = zeros(shape, {.dtype = dtype, .device = options.device});
+    else if (tensor.device() != options.device)
+      tensor = tensor.to(options.device);
+  };
+  place(each.counter, {2}, DType::i64);
+  if (!carried_name().empty()) place(each.carried, {}, DType::f64);
+  const StateNames names = state_names(each.group, parameter);
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const Shape shape = state_shape(parameter, names[k]);
     if (each.state[k].defined())
-      follow(each.state[k]);
+      follow(each.state[k], shape);
     else
-      each.state[k] = zeros(parameter.shape(), options);
+      each.state[k] = zeros(shape, options);
   }
   if (options.dtype == parameter.dtype() || !uses_master_weights(each.group)) {
     each.master = {};
   } else if (!each.master.defined()) {
     each.master = parameter.detach().to(options.dtype);
   } else if (each.written != parameter.impl().value_stamp()) {
-    follow(each.master);
+    follow(each.master, parameter.shape());
     each.master = reconciled(each.master, parameter.detach());
   }
 }

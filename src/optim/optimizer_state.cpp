@@ -44,12 +44,14 @@ NamedTensors Optimizer::state_dict() const {
     const std::string key = key_of(i);
     state.emplace_back(key + "group", saved_integer(static_cast<std::int64_t>(each.group)));
     const std::int64_t steps =
-        each.steps.defined() ? static_cast<std::int64_t>(each.steps.item()) : 0;
+        each.counter.defined() ? static_cast<std::int64_t>(each.counter.slice(0, 0, 1).item()) : 0;
     state.emplace_back(key + "step", saved_integer(steps));
     if (steps == 0) continue;
     prepare(each);  // the parameter may have been moved since its last update
-    for (std::size_t k = 0; k < states_used(each.group); ++k)
-      state.emplace_back(key + std::string(state_names_[k]), each.state[k]);
+    const StateNames names = state_names(each.group, each.parameter);
+    for (std::size_t k = 0; k < names.size(); ++k)
+      state.emplace_back(key + std::string(names[k]), each.state[k]);
+    if (each.carried.defined()) state.emplace_back(key + std::string(carried_name()), each.carried);
     if (each.master.defined()) state.emplace_back(key + "master", each.master);
   }
   for (std::size_t group = 0; group < group_count(); ++group) {
@@ -106,20 +108,25 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
                            ParameterState& each) const {
   const Tensor& parameter = each.parameter;
   const DType dtype = state_dtype(parameter.dtype());
-  const auto take = [&](std::string_view name) {
-    const Tensor value = reader.take(key + std::string(name), parameter.shape(), dtype);
+  const auto take = [&](std::string_view name, const Shape& shape, DType type) {
+    const Tensor value = reader.take(key + std::string(name), shape, type);
     return value.defined() ? value.to(parameter.device()).clone() : value;
   };
   const double steps = reader.number(key + "step", DType::i64, 0);
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
-  each.steps = {};
+  each.counter = {};
   each.state = {};
+  each.carried = {};
   each.master = {};
   each.written = {};
   if (steps <= 0) return;
-  each.steps = saved_integer(static_cast<std::int64_t>(steps)).to(parameter.device());
-  for (std::size_t k = 0; k < states_used(each.group); ++k) each.state[k] = take(state_names_[k]);
-  if (dtype != parameter.dtype() && uses_master_weights(each.group)) each.master = take("master");
+  each.counter = tensor<std::int64_t>({static_cast<std::int64_t>(steps), 0}).to(parameter.device());
+  const StateNames names = state_names(each.group, parameter);
+  for (std::size_t k = 0; k < names.size(); ++k)
+    each.state[k] = take(names[k], state_shape(parameter, names[k]), dtype);
+  if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
+  if (dtype != parameter.dtype() && uses_master_weights(each.group))
+    each.master = take("master", parameter.shape(), dtype);
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {

@@ -85,6 +85,15 @@ double OneCycleLR::operator()(double base, std::int64_t step) const {
   return half_cosine(base, first / final_div_factor, end > peak ? (at - peak) / (end - peak) : 0.0);
 }
 
+double SWALR::operator()(double base, std::int64_t step) const {
+  check_length("SWALR", iterations);
+  LOCKSTEP_CHECK(swa_lr >= 0, InvalidArgument, "SWALR: a rate of ", swa_lr,
+                 "; it must not be negative");
+  const double progress = as_double(std::min(step, iterations)) / as_double(iterations);
+  if (linear) return base + (swa_lr - base) * progress;
+  return half_cosine(base, swa_lr, progress);
+}
+
 double SequentialLR::operator()(double base, std::int64_t step) const {
   LOCKSTEP_CHECK(schedules.size() == milestones.size() + 1 &&
                      std::is_sorted(milestones.begin(), milestones.end()),

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <span>
+#include <type_traits>
 #include <vector>
 
-#include "backend/backend.hpp"
+#include "backend/optimizers.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -33,23 +34,31 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
   std::vector<kernels::OptimizerTensors> operands;
   operands.reserve(parameters.size());
   for (const ParameterState* each : parameters)
-    operands.push_back({.parameter = each->parameter.view(),
-                        .gradient = each->parameter.grad().view(),
-                        .master = view_or_absent(each->master),
-                        .state1 = view_or_absent(each->state[0]),
-                        .state2 = view_or_absent(each->state[1]),
-                        .state3 = view_or_absent(each->state[2]),
-                        .steps = each->steps.data<std::int64_t>()});
+    operands.push_back(
+        {.parameter = each->parameter.view(),
+         .gradient = each->parameter.grad().view(),
+         .master = view_or_absent(each->master),
+         .state1 = view_or_absent(each->state[0]),
+         .state2 = view_or_absent(each->state[1]),
+         .state3 = view_or_absent(each->state[2]),
+         .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
+         .carried = each->carried.defined() ? each->carried.data<double>() : nullptr});
   return operands;
 }
 
-/// The kernels and the stream of a list of parameters, which share a device.
-inline const kernels::MultiTensorKernels& kernels_of(std::span<ParameterState* const> parameters) {
-  return backend::of(parameters[0]->parameter.device()).multi_tensor;
-}
-/// @copydoc kernels_of
-inline StreamRef stream_of(std::span<ParameterState* const> parameters) {
-  return current_stream(parameters[0]->parameter.device());
+/// Runs one of the entries of kernels::OptimizerKernels.
+template <class Rule>
+using OptimizerEntry = void (*kernels::OptimizerKernels::*)(
+    const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream);
+
+/// One step of parameters that share a group, a device and a dtype.
+template <class Rule>
+void run_rule(OptimizerEntry<Rule> entry, const std::type_identity_t<Rule>& rule,
+              std::span<ParameterState* const> parameters, const StepScalars& scalars) {
+  const Device device = parameters[0]->parameter.device();
+  const auto tensors = kernel_operands(parameters);
+  (backend::optimizers_of(device).*entry)(
+      {.tensors = tensors, .state = state_of(scalars), .rule = rule}, current_stream(device));
 }
 
 }  // namespace lockstep::optim

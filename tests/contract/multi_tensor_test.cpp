@@ -1,7 +1,6 @@
-#include "arguments/multi_tensor.hpp"
-
 #include <cmath>
 
+#include "arguments/optimizer.hpp"
 #include "contract/backends.hpp"
 
 namespace lockstep::test {
@@ -15,6 +14,7 @@ class MultiTensorContract : public ContractTest {
  protected:
   static constexpr std::int64_t count = 2500;
   const kernels::MultiTensorKernels& family() const { return backend().multi_tensor; }
+  const kernels::OptimizerKernels& optimizers() const { return *family().optimizers; }
   /// State: f64 for f64 parameters, else f32.
   DeviceArray zeros() const { return array(statistics_dtype(), {count}).set(Values(count, 0.0)); }
   /// What a parameter of these values is rounded from; for dtypes that compute in themselves none.
@@ -26,12 +26,12 @@ class MultiTensorContract : public ContractTest {
     return {.parameter = p,
             .gradient = g,
             .state1 = m,
-            .steps = static_cast<std::int64_t*>(steps.view().data)};
+            .counter = static_cast<kernels::StepCounter*>(steps.view().data)};
   }
   /// A number in the memory of the device.
   DeviceArray number(double value) const { return array(DType::f64, {1}).set({value}); }
   DeviceArray steps_made(int steps) const {
-    return array(DType::i64, {1}).set({static_cast<double>(steps)});
+    return array(DType::i64, {2}).set({static_cast<double>(steps), 0});
   }
   static const double* in_memory(const DeviceArray& number) {
     return static_cast<const double*>(number.view().data);
@@ -84,9 +84,9 @@ TEST_P(MultiTensorContract, SgdFollowsPyTorch) {
         sgd_step(expected[i], gradient[i], momentum[i], rule, 0.1, step);
       const OptimizerTensors item = tensors(p, g, m, steps);
       c.tensors = {&item, 1};
-      family().sgd(c, stream());
+      optimizers().sgd(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(2))) << step;
-      EXPECT_EQ(steps.get(), Values{static_cast<double>(step)});
+      EXPECT_EQ(steps.get(), (Values{static_cast<double>(step), 0}));
       if (rule.momentum == 0) continue;
       EXPECT_TRUE(close(m.get(), momentum, tolerance(2))) << step;
     }
@@ -115,7 +115,7 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
       item.state2 = v;
       if (c.rule.amsgrad) item.state3 = top;
       c.tensors = {&item, 1};
-      family().adam(c, stream());
+      optimizers().adam(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(4))) << bits << ' ' << step;
       EXPECT_TRUE(close(m.get(), first, tolerance(4))) << bits << ' ' << step;
       EXPECT_TRUE(close(v.get(), second, tolerance(4))) << bits << ' ' << step;
@@ -144,7 +144,7 @@ TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt)
     items[0].state2 = v;
     items[1].state2 = v2;
     c.tensors = items;
-    family().adam(c, stream());
+    optimizers().adam(c, stream());
     EXPECT_TRUE(close(main.get(), expected, 1e-6)) << step;
     EXPECT_EQ(p.get(), array({count}).set(main.get()).get()) << step;
     EXPECT_EQ(v.get(), v2.get()) << step;
@@ -161,7 +161,7 @@ TEST_P(HalfMultiTensorContract, RefusesStateThatIsNarrowerThanTheArithmetic) {
   AdamArguments c = plain_adam;
   c.state.lr = in_memory(lr);
   c.tensors = {&item, 1};
-  EXPECT_THROW(family().adam(c, stream()), InvalidArgument);
+  EXPECT_THROW(optimizers().adam(c, stream()), InvalidArgument);
 }
 
 TEST_P(MultiTensorContract, RefusesToStepWhereAStateOfTheRuleIsAbsent) {
@@ -171,7 +171,7 @@ TEST_P(MultiTensorContract, RefusesToStepWhereAStateOfTheRuleIsAbsent) {
   AdamArguments c = plain_adam;
   c.state.lr = in_memory(lr);
   c.tensors = {&item, 1};
-  EXPECT_THROW(family().adam(c, stream()), InvalidArgument);
+  EXPECT_THROW(optimizers().adam(c, stream()), InvalidArgument);
 }
 
 // What is queued once may run many times: it finds each step's own rate and count.
@@ -196,12 +196,12 @@ TEST_P(MultiTensorContract, RateAndCountsAreReadFromMemoryForEachTensorOfItsOwn)
       for (std::size_t i = 0; i < gradient.size(); ++i)
         adam_step(expected[k][i], gradient[i], first[k][i], second[k][i], unused, c.rule, rate,
                   run + (k == 1 ? 10 : 0));
-    family().adam(c, stream());
+    optimizers().adam(c, stream());
     EXPECT_TRUE(close(p.get(), expected[0], tolerance(4))) << run;
     EXPECT_TRUE(close(q.get(), expected[1], tolerance(4))) << run;
   }
-  EXPECT_EQ(young.get(), Values{2});
-  EXPECT_EQ(old.get(), Values{12});
+  EXPECT_EQ(young.get(), (Values{2, 0}));
+  EXPECT_EQ(old.get(), (Values{12, 0}));
 }
 
 TEST_P(MultiTensorContract, AStepOnGradientsThatAreNotFiniteChangesAndCountsNothing) {
@@ -214,15 +214,15 @@ TEST_P(MultiTensorContract, AStepOnGradientsThatAreNotFiniteChangesAndCountsNoth
   const kernels::StepState state{.lr = in_memory(lr), .found_inf = in_memory(found_inf)};
   const AdamArguments adam{.tensors = {&item, 1}, .state = state};
   const SgdArguments sgd{.tensors = {&item, 1}, .state = state, .rule = {.momentum = 0.9}};
-  family().adam(adam, stream());
-  family().sgd(sgd, stream());
+  optimizers().adam(adam, stream());
+  optimizers().sgd(sgd, stream());
   EXPECT_EQ(p.get(), before);
   EXPECT_EQ(m.get(), zeros().get());
-  EXPECT_EQ(steps.get(), Values{3});
+  EXPECT_EQ(steps.get(), (Values{3, 0}));
   found_inf.set({0});
-  family().sgd(sgd, stream());
+  optimizers().sgd(sgd, stream());
   EXPECT_NE(p.get(), before);
-  EXPECT_EQ(steps.get(), Values{4});
+  EXPECT_EQ(steps.get(), (Values{4, 0}));
 }
 
 TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
@@ -235,7 +235,7 @@ TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
     const auto p = array({count}).randomize(1), m = zeros(), v = zeros(), steps = steps_made(0);
     OptimizerTensors item = tensors(p, is_scaled ? h : g, m, steps);
     item.state2 = v;
-    family().adam(
+    optimizers().adam(
         {.tensors = {&item, 1},
          .state = {.lr = in_memory(lr), .loss_scale = is_scaled ? in_memory(scale) : nullptr}},
         stream());
@@ -257,7 +257,8 @@ TEST_P(MultiTensorContract, DividesAllByANumberInMemory) {
 }
 
 TEST_P(MultiTensorContract, TheLossScaleGrowsAfterFiniteStepsAndFallsAfterOthers) {
-  const auto scale = number(4), finite = steps_made(0), skipped = steps_made(0);
+  const auto scale = number(4);
+  const auto finite = array(DType::i64, {1}).set({0}), skipped = array(DType::i64, {1}).set({0});
   auto found_inf = number(0);
   const auto step = [&](double found) {
     found_inf.set({found});
@@ -275,6 +276,51 @@ TEST_P(MultiTensorContract, TheLossScaleGrowsAfterFiniteStepsAndFallsAfterOthers
   EXPECT_EQ(step(1), (Values{4, 0, 1}));
   EXPECT_EQ(step(1), (Values{2, 0, 2}));
   EXPECT_EQ(step(0), (Values{2, 1, 0}));
+}
+
+// On a GPU more than one launch takes.
+TEST_P(MultiTensorContract, ListsMayBeOfAnyLength) {
+  constexpr int tensors = 450;
+  const auto lr = number(0.5);
+  std::vector<DeviceArray> parameters, gradients, counters;
+  std::vector<OptimizerTensors> items;
+  for (int i = 0; i < tensors; ++i) {
+    parameters.push_back(array({3}).set({1, 2, 4}));
+    gradients.push_back(array({3}).set({1, 1, i % 2 == 0 ? 2.0 : 4.0}));
+    counters.push_back(steps_made(i));
+    items.push_back({.parameter = parameters.back(),
+                     .gradient = gradients.back(),
+                     .counter = static_cast<kernels::StepCounter*>(counters.back().view().data)});
+  }
+  optimizers().sgd({.tensors = items, .state = {.lr = in_memory(lr)}}, stream());
+  for (int i = 0; i < tensors; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    EXPECT_EQ(parameters[at].get(), (Values{0.5, 1.5, i % 2 == 0 ? 3.0 : 2.0})) << i;
+    EXPECT_EQ(counters[at].get(), (Values{i + 1.0, 0})) << i;
+  }
+}
+
+TEST_P(MultiTensorContract, AveragesMoveTowardsTheirValues) {
+  const std::int64_t sizes[] = {70001, 0, 5};
+  std::vector<DeviceArray> averages, values;
+  for (const std::int64_t size : sizes) {
+    averages.push_back(array(statistics_dtype(), {size}).randomize(1));
+    values.push_back(array({size}).randomize(2));
+  }
+  const std::vector<ArrayView> to(averages.begin(), averages.end());
+  const std::vector<ArrayView> from(values.begin(), values.end());
+  std::vector<Values> expected;
+  for (std::size_t i = 0; i < averages.size(); ++i) {
+    expected.push_back(averages[i].get());
+    const Values towards = values[i].get();
+    for (std::size_t k = 0; k < towards.size(); ++k)
+      expected[i][k] += 0.25 * (towards[k] - expected[i][k]);
+  }
+  family().average({.averages = to, .values = from, .share = 0.25}, stream());
+  for (std::size_t i = 0; i < averages.size(); ++i)
+    EXPECT_TRUE(close(averages[i].get(), expected[i], 1e-6)) << i;
+  EXPECT_THROW(family().average({.averages = {to.data(), 1}, .values = {&from[2], 1}}, stream()),
+               InvalidArgument);
 }
 
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {

@@ -1,43 +1,15 @@
-#include <cmath>
-#include <functional>
-#include <memory>
-
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
-#include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/all_optimizers.hpp"
 #include "support/place.hpp"
 
 namespace lockstep {
 namespace {
 
 using optim::Optimizer;
-using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const Tensor&)>;
-
-struct Rule {
-  std::string_view name;
-  MakeOptimizer make;
-};
-
-template <class O>
-MakeOptimizer maker(typename O::Options options) {
-  return [options](const Tensor& parameter) {
-    return std::make_unique<O>(std::vector{parameter}, options);
-  };
-}
-
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> all = {
-      {"SGD", maker<optim::SGD>({.lr = 1e-3})},
-      {"SGDWithMomentum", maker<optim::SGD>({.lr = 1e-3, .momentum = 0.9, .nesterov = true})},
-      {"Adam", maker<optim::Adam>({.lr = 1e-4})},
-      {"AMSGrad", maker<optim::Adam>({.lr = 1e-4, .amsgrad = true})},
-      {"AdamW", maker<optim::AdamW>({.lr = 1e-4, .weight_decay = 0.1})},
-  };
-  return all;
-}
 
 /// bf16 and f16 parameters on every backend.
 class HalfPrecisionOptimizer : public ::testing::TestWithParam<std::tuple<testing::Place, DType>> {
@@ -70,11 +42,15 @@ class HalfPrecisionOptimizer : public ::testing::TestWithParam<std::tuple<testin
 constexpr std::int64_t length = 4099;
 
 TEST_P(HalfPrecisionOptimizer, TrainsAsMasterWeightsInF32Do) {
-  for (const Rule& rule : rules()) {
+  for (const auto& each : testing::all_optimizers()) {
+    // Steps that are too small for the parameter.
+    auto options = each.options;
+    options["lr"] = each.options["lr"].get<double>() / 500;
     const Tensor start = random({length});
     Tensor narrow = start.clone().set_requires_grad();
     Tensor wide = start.to(DType::f32).set_requires_grad();
-    const auto first = rule.make(narrow), second = rule.make(wide);
+    const auto first = each.make_groups({{std::vector{narrow}, options}});
+    const auto second = each.make_groups({{std::vector{wide}, options}});
     for (int step = 0; step < 25; ++step) {
       const Tensor gradient = random({length});
       narrow.set_grad(gradient);
@@ -82,9 +58,9 @@ TEST_P(HalfPrecisionOptimizer, TrainsAsMasterWeightsInF32Do) {
       first->step();
       second->step();
       ASSERT_TRUE(equal(narrow.detach(), wide.detach().to(dtype)))
-          << rule.name << ", step " << step;
+          << each.name << ", step " << step;
     }
-    EXPECT_FALSE(equal(narrow.detach(), start)) << rule.name;
+    EXPECT_FALSE(equal(narrow.detach(), start)) << each.name;
   }
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -31,9 +33,13 @@ const std::vector<std::pair<std::string, Schedule>>& schedules() {
   return all;
 }
 
-TEST(GoldenSchedules, FollowPytorch) {
+nlohmann::json golden_schedules() {
   std::ifstream in(testing::golden_dir() / "schedules.json");
-  const nlohmann::json golden = nlohmann::json::parse(in);
+  return nlohmann::json::parse(in);
+}
+
+TEST(GoldenSchedules, FollowPytorch) {
+  const nlohmann::json golden = golden_schedules();
   for (const auto& [name, schedule] : schedules()) {
     bool found = false;
     for (const auto& item : golden.at("schedules")) {
@@ -47,6 +53,91 @@ TEST(GoldenSchedules, FollowPytorch) {
     }
     EXPECT_TRUE(found) << name;
   }
+}
+
+TEST(GoldenSchedules, AreAllFollowed) {
+  for (const auto& item : golden_schedules().at("schedules")) {
+    const std::string name = item.at("name");
+    const bool listed =
+        std::ranges::any_of(schedules(), [&](const auto& each) { return each.first == name; });
+    EXPECT_TRUE(listed || name.starts_with("one_cycle") || name.starts_with("plateau")) << name;
+  }
+}
+
+TEST(GoldenSchedules, OneCycleStartsFromItsPeak) {
+  for (const auto& item : golden_schedules().at("schedules")) {
+    if (item.at("name") != "one_cycle(max_lr=1,total=40)") continue;
+    for (std::size_t step = 0; step < 40; ++step)
+      EXPECT_NEAR(OneCycleLR{.iterations = 40}(1.0, static_cast<std::int64_t>(step)),
+                  item.at("lr")[step].get<double>(), 1e-9)
+          << "step " << step;
+  }
+}
+
+TEST(GoldenSchedules, PlateausLowerTheRate) {
+  for (const auto& item : golden_schedules().at("schedules")) {
+    if (item.at("name") != "plateau(factor=0.5,patience=3)") continue;
+    SGD optimizer({ones({1}).set_requires_grad()}, {.lr = item.at("base_lr")});
+    ReduceLROnPlateau plateau(optimizer, {.factor = 0.5, .patience = 3});
+    for (std::size_t step = 0; step < item.at("lr").size(); ++step) {
+      EXPECT_NEAR(optimizer.lr(), item.at("lr")[step].get<double>(), 1e-12) << "step " << step;
+      plateau.step(item.at("metric")[step]);
+    }
+  }
+}
+
+/// The rates before each of some metrics, of groups that begin with 1 and 0.5.
+std::vector<double> rates_of(const ReduceLROnPlateauOptions& options,
+                             const std::vector<double>& metrics) {
+  const Tensor a = ones({1}).set_requires_grad(), b = ones({1}).set_requires_grad();
+  SGD optimizer(SGD::Groups{{{a}, {.lr = 1.0}}, {{b}, {.lr = 0.5}}});
+  ReduceLROnPlateau plateau(optimizer, options);
+  std::vector<double> rates;
+  for (const double metric : metrics) {
+    plateau.step(metric);
+    rates.push_back(optimizer.lr(0));
+    EXPECT_EQ(optimizer.lr(1), std::max(optimizer.lr(0) / 2, options.min_lr));
+  }
+  return rates;
+}
+
+using Rates = std::vector<double>;
+
+TEST(ReduceLROnPlateau, WaitsOutItsCooldown) {
+  EXPECT_EQ(rates_of({.factor = 0.5, .patience = 0, .cooldown = 2}, {1, 1, 1, 1, 1, 1}),
+            (Rates{1, 0.5, 0.5, 0.5, 0.25, 0.25}));
+}
+
+TEST(ReduceLROnPlateau, FollowsMetricsThatShallGrow) {
+  EXPECT_EQ(
+      rates_of(
+          {.maximize = true, .factor = 0.5, .patience = 0, .threshold = 0.5, .relative = false},
+          {1, 2, 2.4, 4}),
+      (Rates{1, 1, 0.5, 0.5}));
+}
+
+TEST(ReduceLROnPlateau, StopsAtTheLeastRate) {
+  EXPECT_EQ(rates_of({.factor = 0.5, .patience = 0, .min_lr = 0.25}, {1, 1, 1, 1}),
+            (Rates{1, 0.5, 0.25, 0.25}));
+}
+
+TEST(ReduceLROnPlateau, GoesOnFromItsState) {
+  SGD optimizer({ones({1}).set_requires_grad()}, {.lr = 1.0});
+  ReduceLROnPlateau first(optimizer, {.patience = 1}), second(optimizer, {.patience = 1});
+  first.step(1.0);
+  first.step(1.0);
+  second.set_state(first.state());
+  second.step(1.0);
+  EXPECT_DOUBLE_EQ(optimizer.lr(), 0.1);
+  EXPECT_EQ(optimizer.base_lr(), 1.0);
+}
+
+TEST(ReduceLROnPlateau, RefusesOptionsAndMetricsThatMakeNoSense) {
+  SGD optimizer({ones({1}).set_requires_grad()}, {.lr = 1.0});
+  EXPECT_THROW(ReduceLROnPlateau(optimizer, {.factor = 1.0}), InvalidArgument);
+  EXPECT_THROW(ReduceLROnPlateau(optimizer, {.patience = -1}), InvalidArgument);
+  ReduceLROnPlateau plateau(optimizer);
+  EXPECT_THROW(plateau.step(std::nan("")), InvalidArgument);
 }
 
 void expect_rates(const Schedule& schedule, double base, const std::vector<double>& expected) {
@@ -83,6 +174,15 @@ TEST(Schedules, OneCycleKeepsItsLastRateAndRefusesWhatIsNoCycle) {
   EXPECT_THROW((OneCycleLR{.iterations = 0}(1.0, 0)), InvalidArgument);
   EXPECT_THROW((OneCycleLR{.iterations = 5, .pct_start = 1.5}(1.0, 0)), InvalidArgument);
   EXPECT_THROW((OneCycleLR{.iterations = 5, .div_factor = 0}(1.0, 0)), InvalidArgument);
+}
+
+// PyTorch 2.15: SWALR(optimizer, swa_lr=0.1, anneal_epochs=4), from a rate of 0.5.
+TEST(Schedules, SwaGoesToItsRateAndStays) {
+  expect_rates(SWALR{.swa_lr = 0.1, .iterations = 4}, 0.5,
+               {0.5, 0.44142135623730951, 0.3, 0.15857864376269049, 0.1, 0.1});
+  expect_rates(SWALR{.swa_lr = 0.1, .iterations = 4, .linear = true}, 0.5,
+               {0.5, 0.4, 0.3, 0.2, 0.1, 0.1});
+  EXPECT_THROW((SWALR{.swa_lr = -1.0}(1.0, 0)), InvalidArgument);
 }
 
 TEST(Schedules, ConstantStaysAtTheBase) {

@@ -4,6 +4,7 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
+#include "parallel/layerwise_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 
 namespace lockstep::parallel::testing {
@@ -17,6 +18,7 @@ struct Threads {
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeshContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ClipContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, LayerwiseContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CollectiveContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ComparedCollectives, ThreadWorlds);
 

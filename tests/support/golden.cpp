@@ -33,9 +33,7 @@ GoldenCase read_case(const io::SafetensorsFile& file, const nlohmann::json& item
 }
 
 io::SafetensorsFile open_golden(std::string_view file) {
-  const std::string name = std::string(file) + ".safetensors";
-  const bool own = !exists(golden_dir() / name);  // made by scripts/make_*references.py
-  return io::SafetensorsFile::open((own ? reference_dir() : golden_dir()) / name);
+  return io::SafetensorsFile::open(golden_file(file));
 }
 
 nlohmann::json list_cases(const io::SafetensorsFile& file) {
@@ -123,6 +121,13 @@ std::filesystem::path golden_dir() {
 }
 
 std::filesystem::path reference_dir() { return LOCKSTEP_PROJECT_DIR "/tests/data/reference"; }
+
+std::filesystem::path golden_file(std::string_view file) {
+  const std::string name = std::string(file) + ".safetensors";
+  const auto golden = golden_dir() / name;
+  if (exists(golden)) return golden;
+  return reference_dir() / name;
+}
 
 std::filesystem::path data_dir() {
   const char* chosen = std::getenv("LOCKSTEP_DATA_DIR");

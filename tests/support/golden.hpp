@@ -58,6 +58,10 @@ std::filesystem::path golden_dir();
 /// tests/data/reference of the source tree (see the README there).
 std::filesystem::path reference_dir();
 
+/// A file of the golden directory, or of tests/data/reference.
+/// @param file name without folder and suffix: "matmul".
+std::filesystem::path golden_file(std::string_view file);
+
 /// Real data for trying and testing: LOCKSTEP_DATA_DIR of the environment, else ../shared/data
 /// beside the source tree. It need not exist; tests that use it then skip.
 std::filesystem::path data_dir();

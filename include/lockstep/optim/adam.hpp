@@ -59,10 +59,10 @@ class AdamFamily : public OptimizerWith<Options> {
   using Groups = typename OptimizerWith<Options>::Groups;
 
  protected:
-  explicit AdamFamily(const Groups& groups);
+  explicit AdamFamily(const Groups& groups) : OptimizerWith<Options>(groups) {}
 
  private:
-  std::size_t states_used(std::size_t group) const override;
+  StateNames state_names(std::size_t group, const Tensor& parameter) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               const StepScalars& scalars) override;
 };

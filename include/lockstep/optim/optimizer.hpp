@@ -21,15 +21,21 @@ class StateReader;
 /// Options under their names, in a fixed order; booleans are 0 or 1.
 using NamedOptions = std::vector<std::pair<std::string_view, double>>;
 
+/// Names of states, in static storage.
+using StateNames = std::span<const std::string_view>;
+
 /// What an optimizer keeps for one parameter. It computes in f32 (f64 for f64 parameters): so its
 /// state has that dtype, and a bf16 or f16 parameter has a master copy that keeps the small steps.
 struct ParameterState {
   std::string name;  ///< empty if unknown
   Tensor parameter;
   std::size_t group = 0;
-  Tensor steps;  ///< updates so far, i64, counted on the device; undefined until the first step
+  /// Updates so far, i64, counted on the device, and a number that its kernels keep beside it;
+  /// undefined until the first step.
+  Tensor counter;
   std::array<Tensor, 3> state;  ///< what the optimizer remembers; undefined until the first step
-  Tensor master;  ///< f32 value that the parameter is rounded from; undefined where it has none
+  Tensor carried;  ///< f64, what it remembers of the whole parameter; undefined where it does not
+  Tensor master;   ///< f32 value that the parameter is rounded from; undefined where it has none
   /// The parameter's value stamp after the last update: others may have written since.
   std::optional<std::uint64_t> written = {};
 };
@@ -97,8 +103,7 @@ class Optimizer {
   void load_state_dict(const NamedTensors& state);
 
  protected:
-  /// @param state_names names of the tensors in ParameterState::state, in static storage.
-  explicit Optimizer(std::span<const std::string_view> state_names) : state_names_(state_names) {}
+  Optimizer() = default;
   /// Adds a group, which may be empty. @throws InvalidArgument for a parameter that is there
   /// already or shares memory with one, a name that is taken, or a tensor that is not a contiguous
   /// leaf of floating dtype.
@@ -106,8 +111,15 @@ class Optimizer {
   /// @throws InvalidArgument if there are no parameters at all.
   void check_not_empty() const;
 
-  /// How many of the named states a group uses: the first ones.
-  virtual std::size_t states_used(std::size_t group) const = 0;
+  /// The names of the states that it keeps for a parameter of a group, in the order of
+  /// ParameterState::state.
+  virtual StateNames state_names(std::size_t group, const Tensor& parameter) const = 0;
+  /// The shape of such a state.
+  virtual Shape state_shape(const Tensor& parameter, std::string_view) const {
+    return parameter.shape();
+  }
+  /// The name of ParameterState::carried; empty where there is none.
+  virtual std::string_view carried_name() const { return {}; }
   /// Whether bf16 and f16 parameters of a group have master copies.
   virtual bool uses_master_weights(std::size_t group) const = 0;
   /// Sets a group's learning rate, but not its base rate.
@@ -121,6 +133,7 @@ class Optimizer {
 
  private:
   friend class LRScheduler;
+  friend class ReduceLROnPlateau;
 
   void prepare(ParameterState& each) const;
   std::string describe_next_update() const;
@@ -132,7 +145,6 @@ class Optimizer {
   std::vector<ParameterState> read_states(StateReader& reader);
   void read_state(StateReader& reader, const std::string& key, ParameterState& each) const;
 
-  std::span<const std::string_view> state_names_;
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;  // of each group
   std::uint64_t updates_ = 0;    // since it was made
@@ -169,8 +181,7 @@ class OptimizerWith : public Optimizer {
   }
 
  protected:
-  OptimizerWith(const Groups& groups, std::span<const std::string_view> state_names)
-      : Optimizer(state_names) {
+  explicit OptimizerWith(const Groups& groups) {
     for (const auto& group : groups) {
       group.options.check();
       add_group(group.parameters, group.options.lr);

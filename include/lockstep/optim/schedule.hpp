@@ -92,6 +92,15 @@ struct OneCycleLR {
   double operator()(double base, std::int64_t step) const;
 };
 
+/// From base to a rate that stays, for stochastic weight averaging (Izmailov et al. 2018).
+struct SWALR {
+  double swa_lr = 0.05;
+  std::int64_t iterations = 10;
+  bool linear = false;  ///< in a straight line instead of half a cosine
+  /// The rate at a step. @throws InvalidArgument for a negative rate.
+  double operator()(double base, std::int64_t step) const;
+};
+
 /// One schedule after another: schedule i + 1 starts, at its own step 0, at milestone i.
 struct SequentialLR {
   std::vector<Schedule> schedules;

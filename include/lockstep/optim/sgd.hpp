@@ -40,10 +40,10 @@ class SGD final : public OptimizerWith<SGDOptions> {
   explicit SGD(ParameterList parameters, const SGDOptions& options = {})
       : SGD(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit SGD(const Groups& groups);
+  explicit SGD(const Groups& groups) : OptimizerWith(groups) {}
 
  private:
-  std::size_t states_used(std::size_t group) const override;
+  StateNames state_names(std::size_t group, const Tensor& parameter) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               const StepScalars& scalars) override;
 };

@@ -58,7 +58,7 @@ void set_launch_location(std::source_location where);
 template <class... Expected, class... Actual>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...),
                                Actual&&... arguments) {
-  const auto enqueue = [config, kernel](std::remove_cv_t<Expected>... copies) {
+  const auto enqueue = [config, kernel](std::remove_cvref_t<Expected>... copies) {
     const auto call = [ kernel, copies... ]() __attribute__((no_sanitize("thread"))) {
       kernel(copies...);
     };

@@ -43,6 +43,9 @@ void take_over(const void* place);
 /// Findings so far.
 std::size_t findings();
 
+/// Kernels that were queued so far, by any thread.
+std::size_t launches();
+
 /// Counts, while it lives, the calls of any thread in which the host waits for a device, or may
 /// have to: synchronisations of streams, events and devices; copies from and to host memory that is
 /// not pinned; freeing device or pinned memory. Asking whether something is done is none.

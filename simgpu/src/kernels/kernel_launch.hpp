@@ -30,6 +30,7 @@ struct KernelLaunch {
   const void* kernel = nullptr;
   LaunchShape shape;
   KernelCall thread;                  ///< runs one CUDA thread
+  std::size_t argument_bytes = 0;     ///< of the copies that it passes on, at most
   std::vector<const void*> pointers;  ///< tracked addresses among the arguments
   std::uint64_t seed = 0;             ///< of the order of the blocks
 };

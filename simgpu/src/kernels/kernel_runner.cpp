@@ -69,8 +69,14 @@ SharedTime KernelRunner::now() {
   return {epoch_, static_cast<std::uint16_t>(thread), collectives_.completed(thread)};
 }
 
+/// Arguments that a kernel takes by reference lie where the launch has copied them.
+bool KernelRunner::is_argument(std::uintptr_t address, SharedAccess kind) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(launch_->thread.arguments.get());
+  return kind == SharedAccess::read && address - begin < launch_->argument_bytes;
+}
+
 void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
-  if (scheduler_.fibers().is_stack(address)) return;
+  if (scheduler_.fibers().is_stack(address) || is_argument(address, kind)) return;
   const WatchScope off(nullptr);
   if (static_watch_.holds(address)) {
     static_watch_.access(address, bytes, kind, now(), block_start_);

@@ -47,6 +47,7 @@ class KernelRunner final : private BlockSource {
   void prepare_watch(const KernelLaunch& launch);
   void start_epoch();
   SharedTime now();
+  bool is_argument(std::uintptr_t address, SharedAccess kind) const;
   void access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind);
   void access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind);
 

@@ -1,6 +1,7 @@
 #include "simgpu/launch.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,11 +16,13 @@
 #include "kernels/argument_scan.hpp"
 #include "kernels/kernel_runner.hpp"
 #include "kernels/limits.hpp"
+#include "simgpu/simgpu.hpp"
 
 namespace simgpu {
 namespace {
 
 thread_local std::optional<std::source_location> launch_location;
+std::atomic<std::uint64_t> launch_count{0};
 
 /// The last parts of a path: enough to find the file.
 std::string short_path(std::string path) {
@@ -40,10 +43,16 @@ std::string launch_name(const void* kernel) {
   return name;
 }
 
+/// What a call that holds the kernel and its arguments takes at most, whatever their alignment.
+std::size_t bytes_of(std::initializer_list<KernelArgument> arguments) {
+  std::size_t bytes = 2 * sizeof(std::max_align_t);
+  for (const KernelArgument& each : arguments) bytes += each.size + alignof(std::max_align_t);
+  return bytes;
+}
+
 /// Launches of a process get different orders of blocks, the same in each run.
 std::uint64_t next_seed() {
-  static std::atomic<std::uint64_t> launches{0};
-  std::uint64_t x = options().seed * 0x9E3779B97F4A7C15u + ++launches;
+  std::uint64_t x = options().seed * 0x9E3779B97F4A7C15u + ++launch_count;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
@@ -65,6 +74,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   }
   ArgumentScan scan = scan_arguments(arguments);
   launch->thread = std::move(thread);
+  launch->argument_bytes = bytes_of(arguments);
   launch->pointers = std::move(scan.pointers);
   launch->seed = next_seed();
   Operation operation;
@@ -90,5 +100,7 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
 }
 
 void set_launch_location(std::source_location where) { launch_location = where; }
+
+std::size_t launches() { return launch_count; }
 
 }  // namespace simgpu

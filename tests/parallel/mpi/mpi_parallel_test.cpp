@@ -1,5 +1,6 @@
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
+#include "parallel/layerwise_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 #include "support/mpi_world.hpp"
 
@@ -13,6 +14,7 @@ struct MpiRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, MeshContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ClipContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LayerwiseContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CollectiveContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ComparedCollectives, MpiRanks);
 

@@ -3,16 +3,15 @@
 #include "lockstep/optim/optimizer.hpp"
 
 /// @file
-/// Lion.
+/// Signum.
 
 namespace lockstep::optim {
 
-/// Options of Lion.
-struct LionOptions {
+/// Options of Signum.
+struct SignumOptions {
   double lr = 1e-4;
-  double beta1 = 0.9;         ///< share of the momentum in an update
-  double beta2 = 0.99;        ///< share of the momentum that stays
-  double weight_decay = 0.0;  ///< of the parameter, apart from the gradient
+  double momentum = 0.9;
+  double weight_decay = 0.0;  ///< times lr: the share of the parameter that each step removes
 
   /// @throws InvalidArgument for options out of range.
   void check() const;
@@ -20,23 +19,22 @@ struct LionOptions {
   template <class Options, class Visitor>
   static void visit(Options& options, Visitor visitor) {
     visitor("lr", options.lr);
-    visitor("beta1", options.beta1);
-    visitor("beta2", options.beta2);
+    visitor("momentum", options.momentum);
     visitor("weight_decay", options.weight_decay);
   }
 };
 
-/// Steps of one size, in the direction of the momentum (Chen et al. 2023).
-class Lion final : public OptimizerWith<LionOptions> {
+/// Steps of one size, by the sign of the momentum (Bernstein et al. 2018).
+class Signum final : public OptimizerWith<SignumOptions> {
  public:
   /// One group. @throws InvalidArgument as SGD's.
-  explicit Lion(ParameterList parameters, const LionOptions& options = {})
-      : Lion(Groups{{std::move(parameters), options}}) {}
+  explicit Signum(ParameterList parameters, const SignumOptions& options = {})
+      : Signum(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit Lion(const Groups& groups);
+  explicit Signum(const Groups& groups) : OptimizerWith(groups) {}
 
  private:
-  std::size_t states_used(std::size_t) const override { return 1; }
+  StateNames state_names(std::size_t group, const Tensor& parameter) const override;
   void update(std::size_t group, std::span<ParameterState* const> parameters,
               const StepScalars& scalars) override;
 };

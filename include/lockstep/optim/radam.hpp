@@ -1,0 +1,54 @@
+#pragma once
+
+#include "lockstep/optim/optimizer.hpp"
+
+/// @file
+/// RAdam.
+
+namespace lockstep::optim {
+
+/// Options of RAdam, as PyTorch's.
+struct RAdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;         ///< decay of the first moment
+  double beta2 = 0.999;       ///< decay of the second moment
+  double eps = 1e-8;          ///< added to the denominator
+  double weight_decay = 0.0;  ///< as in Adam; with decoupled_weight_decay as in AdamW
+  bool decoupled_weight_decay = false;
+  bool maximize = false;
+  bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+
+  /// @throws InvalidArgument for negative options or betas outside [0, 1).
+  void check() const;
+  /// Calls `visitor(name, member)` for all members.
+  template <class Options, class Visitor>
+  static void visit(Options& options, Visitor visitor) {
+    visitor("lr", options.lr);
+    visitor("beta1", options.beta1);
+    visitor("beta2", options.beta2);
+    visitor("eps", options.eps);
+    visitor("weight_decay", options.weight_decay);
+    visitor("decoupled_weight_decay", options.decoupled_weight_decay);
+    visitor("maximize", options.maximize);
+    visitor("master_weights", options.master_weights);
+  }
+};
+
+/// Adam that does without its denominator until that is known well enough: rectified (Liu et al.
+/// 2020).
+class RAdam final : public OptimizerWith<RAdamOptions> {
+ public:
+  /// One group. @throws InvalidArgument for options out of range, no parameters, and as
+  /// `Optimizer::add_group`.
+  explicit RAdam(ParameterList parameters, const RAdamOptions& options = {})
+      : RAdam(Groups{{std::move(parameters), options}}) {}
+  /// Several groups. @throws InvalidArgument as above.
+  explicit RAdam(const Groups& groups) : OptimizerWith(groups) {}
+
+ private:
+  StateNames state_names(std::size_t group, const Tensor& parameter) const override;
+  void update(std::size_t group, std::span<ParameterState* const> parameters,
+              const StepScalars& scalars) override;
+};
+
+}  // namespace lockstep::optim

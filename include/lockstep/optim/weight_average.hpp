@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/optim/parameter_list.hpp"
+
+/// @file
+/// Averages of weights over the steps of training.
+
+namespace lockstep::optim {
+
+/// How a WeightAverage weighs.
+struct WeightAverageOptions {
+  /// Each update leaves so much of the average: an exponential moving average. None: all updates
+  /// count alike, as in stochastic weight averaging (Izmailov et al. 2018).
+  std::optional<double> decay = 0.999;
+};
+
+/// A running average of parameters, in f32 (f64 for f64 parameters), to be evaluated in their
+/// place:
+///
+///     optim::WeightAverage average(model->named_parameters(), {.decay = 0.999});
+///     ... optimizer.step(); average.update();
+///     {
+///       const auto averaged = average.swap_in();
+///       evaluate(*model);
+///     }  // the trained weights are back
+///
+/// The first update takes over the parameters as they are. On a GPU an update is one launch for all
+/// parameters of a dtype, and waits for nothing. In data parallelism every rank does the same.
+/// Buffers that a model needs averaged too (the statistics of batch norm) may be among the
+/// parameters; otherwise they stay as they are.
+class WeightAverage {
+ public:
+  /// @param parameters contiguous, of floating dtype. @throws InvalidArgument for others, none at
+  /// all, or a decay outside [0, 1].
+  explicit WeightAverage(const ParameterList& parameters, const WeightAverageOptions& options = {});
+
+  /// Takes in the parameters as they are. @throws InvalidArgument while the averages are swapped
+  /// in, and for a parameter that has moved to another device or dtype.
+  void update();
+  /// How many updates the average has seen.
+  std::int64_t updates() const noexcept { return updates_; }
+
+  /// Puts the averages into the parameters until the end of its life, or `swap_out`.
+  class [[nodiscard]] Swapped {
+   public:
+    /// The averages are in the parameters already.
+    explicit Swapped(WeightAverage& average) : average_(&average) {}
+    Swapped(Swapped&& other) noexcept : average_(std::exchange(other.average_, nullptr)) {}
+    Swapped& operator=(Swapped&&) = delete;
+    ~Swapped();
+
+   private:
+    WeightAverage* average_;
+  };
+  /// Keeps the parameters' values aside and lets them have the averages, rounded to their dtype.
+  /// @throws InvalidArgument if they have them already, or there was no update.
+  Swapped swap_in();
+  /// Gives the parameters back what they held. Does nothing where they hold it.
+  void swap_out();
+
+  /// The averages by the parameters' names: "fc.weight" (positions where there are none), in wide
+  /// dtype; and "n_averaged", i64. Shares memory.
+  NamedTensors state_dict() const;
+  /// Takes over what `state_dict` gave. Changes nothing if it throws. @throws InvalidArgument
+  /// naming a key that is missing or unexpected, or a shape or dtype that does not fit.
+  void load_state_dict(const NamedTensors& state);
+
+ private:
+  std::string key_of(std::size_t parameter) const;
+
+  NamedTensors parameters_;
+  std::vector<Tensor> averages_, aside_;
+  WeightAverageOptions options_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "arguments/multi_tensor.hpp"
+#include "arguments/step_state.hpp"
+#include "functional/optimizer.hpp"
+
+/// @file
+/// Steps of optimizers over whole lists of tensors: one call for all of them, on a GPU one launch.
+
+namespace lockstep::kernels {
+
+/// A tensor's steps, in the memory of the device.
+struct StepCounter {
+  std::int64_t steps;           ///< made so far
+  unsigned long long arrivals;  ///< of blocks in the launch that runs; else 0
+};
+
+/// What one tensor of an optimizer's step works on. All of one shape and contiguous. The states and
+/// the master copy are f64 for f64 parameters, else f32.
+struct OptimizerTensors {
+  ArrayView parameter = {};
+  ArrayView gradient = {};
+  ArrayView master =
+      {};  ///< what is updated, and the parameter rounded from; absent: the parameter
+  /// What the rule remembers of each element; those that it has no use for may be absent.
+  ArrayView state1 = {}, state2 = {}, state3 = {};
+  /// One step more afterwards, unless it was skipped.
+  StepCounter* counter = nullptr;
+  /// In the memory of the device: what the rule's coefficients carry from step to step, if any.
+  double* carried = nullptr;
+};
+
+/// One step on every tensor of the list, by a rule of functional/optimizer.hpp.
+template <class Rule>
+struct OptimizerArguments {
+  std::span<const OptimizerTensors> tensors = {};
+  StepState state = {};
+  Rule rule = {};
+  /// For rules by layer, in the memory of the device: two sums of squares for each tensor. Written
+  /// by `measure`, read by the update.
+  double* squares = nullptr;
+
+  /// Of a tensor's step, counted from 1. Reads the memory of the device.
+  LOCKSTEP_HD typename Rule::Coefficients coefficients(std::int64_t step, const double* carried,
+                                                       std::int64_t tensor) const {
+    OptimizerStep now{.lr = *state.lr, .unscaling = state.unscaling(), .number = step};
+    if constexpr (requires(typename Rule::Coefficients c) { c.carried; }) now.carried = *carried;
+    if (squares) {
+      now.parameter_square = squares[2 * tensor];
+      now.update_square = squares[2 * tensor + 1];
+    }
+    return rule.coefficients(now);
+  }
+};
+
+/// The optimizers of one backend. Work runs in the order of the stream.
+struct OptimizerKernels {
+#define LOCKSTEP_OPTIMIZER(name, Rule) \
+  void (*name)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
+  LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+  // Before the update, `measure` of every element; its sums go to `squares`.
+#define LOCKSTEP_OPTIMIZER(name, Rule) \
+  void (*name##_measure)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
+  LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,31 @@
+#include "backend/cuda/optimizers.hpp"
+
+#include "backend/cuda/scratch.hpp"
+#include "cuda/optimizer.hpp"
+
+namespace lockstep::backend {
+namespace {
+
+/// The first pass of an optimizer by layer, with its scratch memory.
+template <class Rule, void (*measure)(const kernels::OptimizerArguments<Rule>&, void*, StreamRef)>
+void with_scratch(const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream) {
+  const Scratch scratch(cuda_kernels::measure_scratch_bytes(arguments.tensors), stream);
+  measure(arguments, scratch.data(), stream);
+}
+
+}  // namespace
+
+const kernels::OptimizerKernels& cuda_optimizers() {
+  static constexpr kernels::OptimizerKernels table{
+#define LOCKSTEP_OPTIMIZER(name, Rule) .name = cuda_kernels::name,
+      LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+#define LOCKSTEP_OPTIMIZER(name, Rule) \
+  .name##_measure = with_scratch<Rule, cuda_kernels::name##_measure>,
+          LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+  };
+  return table;
+}
+
+}  // namespace lockstep::backend

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+
+/// @file
+/// Checks of options that optimizers share.
+
+namespace lockstep::optim {
+
+using NamedNumbers = std::initializer_list<std::pair<std::string_view, double>>;
+
+/// @throws InvalidArgument for a number below 0, or NaN.
+inline void check_not_negative(std::string_view optimizer, NamedNumbers options) {
+  for (const auto& [name, value] : options)
+    LOCKSTEP_CHECK(value >= 0, InvalidArgument, optimizer, ": ", name, " is ", value,
+                   "; it must not be negative");
+}
+
+/// @throws InvalidArgument for a rate of decay that would forget nothing, or diverge.
+inline void check_decay_rates(std::string_view optimizer, NamedNumbers options) {
+  for (const auto& [name, value] : options)
+    LOCKSTEP_CHECK(value >= 0 && value < 1, InvalidArgument, optimizer, ": ", name, " is ", value,
+                   "; it must be in [0, 1)");
+}
+
+}  // namespace lockstep::optim

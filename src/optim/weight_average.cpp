@@ -1,0 +1,111 @@
+#include "lockstep/optim/weight_average.hpp"
+
+#include <string>
+
+#include "backend/backend.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "optim/state_dtype.hpp"
+#include "optim/state_reader.hpp"
+
+namespace lockstep::optim {
+
+WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverageOptions& options)
+    : parameters_(parameters.entries()), options_(options) {
+  const NoGradGuard no_recording;
+  LOCKSTEP_CHECK(!parameters_.empty(), InvalidArgument, "a WeightAverage was given no parameters");
+  if (options.decay)
+    LOCKSTEP_CHECK(*options.decay >= 0 && *options.decay <= 1, InvalidArgument,
+                   "WeightAverage: a decay of ", *options.decay, "; it must be in [0, 1]");
+  for (const auto& [name, parameter] : parameters_) {
+    LOCKSTEP_CHECK(is_floating(parameter.dtype()) && parameter.is_contiguous(), InvalidArgument,
+                   "WeightAverage: \"", name, "\" is ", parameter.dtype(), " of shape ",
+                   parameter.shape(), " and strides ", parameter.strides(),
+                   "; it must be contiguous and floating");
+    averages_.push_back(zeros(parameter.shape(), {.dtype = state_dtype(parameter.dtype()),
+                                                  .device = parameter.device()}));
+  }
+}
+
+void WeightAverage::update() {
+  LOCKSTEP_CHECK(aside_.empty(), InvalidArgument,
+                 "WeightAverage: the parameters hold their averages; swap_out() first");
+  const double nth = 1.0 / static_cast<double>(updates_ + 1);
+  const double share = updates_ == 0 ? 1.0 : options_.decay ? 1.0 - *options_.decay : nth;
+  std::vector<bool> done(parameters_.size());
+  for (std::size_t first = 0; first < parameters_.size(); ++first) {
+    if (done[first]) continue;
+    const Device device = averages_[first].device();
+    std::vector<ArrayView> averages, values;
+    for (std::size_t i = first; i < parameters_.size(); ++i) {
+      const auto& [name, parameter] = parameters_[i];
+      LOCKSTEP_CHECK(parameter.device() == averages_[i].device() &&
+                         state_dtype(parameter.dtype()) == averages_[i].dtype(),
+                     InvalidArgument, "WeightAverage: \"", name, "\" has become ",
+                     parameter.dtype(), " on ", parameter.device(), "; its average is ",
+                     averages_[i].dtype(), " on ", averages_[i].device(), ". Make a new one");
+      if (parameter.device() != device) continue;
+      done[i] = true;
+      averages.push_back(averages_[i].view());
+      values.push_back(parameter.view());
+    }
+    backend::of(device).multi_tensor.average(
+        {.averages = averages, .values = values, .share = share}, current_stream(device));
+  }
+  ++updates_;
+}
+
+WeightAverage::Swapped WeightAverage::swap_in() {
+  LOCKSTEP_CHECK(aside_.empty(), InvalidArgument,
+                 "WeightAverage: the parameters hold their averages already");
+  LOCKSTEP_CHECK(updates_ > 0, InvalidArgument,
+                 "WeightAverage: there is no average before the first update()");
+  const NoGradGuard no_recording;
+  for (const auto& [name, parameter] : parameters_) aside_.push_back(parameter.detach().clone());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    Tensor(parameters_[i].second).copy_(averages_[i]);
+  return Swapped(*this);
+}
+
+void WeightAverage::swap_out() {
+  const NoGradGuard no_recording;
+  for (std::size_t i = 0; i < aside_.size(); ++i) Tensor(parameters_[i].second).copy_(aside_[i]);
+  aside_.clear();
+}
+
+WeightAverage::Swapped::~Swapped() {
+  if (!average_) return;
+  try {
+    average_->swap_out();
+  } catch (const std::exception&) {  // the device has failed, and says so to whoever uses it next
+  }
+}
+
+std::string WeightAverage::key_of(std::size_t parameter) const {
+  const std::string& name = parameters_[parameter].first;
+  return name.empty() ? std::to_string(parameter) : name;
+}
+
+NamedTensors WeightAverage::state_dict() const {
+  NamedTensors state;
+  for (std::size_t i = 0; i < averages_.size(); ++i) state.emplace_back(key_of(i), averages_[i]);
+  state.emplace_back("n_averaged", tensor(updates_));
+  return state;
+}
+
+void WeightAverage::load_state_dict(const NamedTensors& state) {
+  const NoGradGuard no_recording;
+  StateReader reader(state);
+  std::vector<Tensor> loaded;
+  for (std::size_t i = 0; i < averages_.size(); ++i)
+    loaded.push_back(reader.take(key_of(i), averages_[i].shape(), averages_[i].dtype()));
+  const auto updates = static_cast<std::int64_t>(reader.number("n_averaged", DType::i64, 0));
+  if (updates < 0) reader.fault() << "n_averaged: " << updates << "; must not be negative";
+  reader.finish();
+  for (std::size_t i = 0; i < averages_.size(); ++i)
+    averages_[i] = loaded[i].to(averages_[i].device()).clone();
+  updates_ = updates;
+}
+
+}  // namespace lockstep::optim
