@@ -17,6 +17,7 @@
 #include "support/late_report.hpp"
 #include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
+#include "support/optimizers.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -34,10 +35,10 @@ struct Options {
   std::vector<fs::path> data;
   std::int64_t layers = 4, heads = 4, channels = 128, context = 128;
   std::int64_t global_batch = 16, micro_batch = 0, steps = 400;
-  double lr = 3e-3, weight_decay = 0.1, grad_clip = 1.0;
+  examples::OptimizerChoice optimizer{.lr = 3e-3, .betas = {0.9, 0.95}};
+  double grad_clip = 1.0;
   std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32", amp = "none";
   std::int64_t warmup = 20, sample = 256;
-  std::vector<double> betas{0.9, 0.95};
   std::uint64_t seed = 1;
   int threads = 0;
   bool deterministic = false;
@@ -59,15 +60,18 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--micro-batch", o.micro_batch, "Sequences at once on a rank; 0: its whole part")
       ->check(count);
   app.add_option("--steps", o.steps, "Optimizer steps")->check(positive);
-  app.add_option("--lr", o.lr, "Peak learning rate")->check(not_negative);
+  add_optimizer_options(app, o.optimizer);
+  app.add_option("--lr", o.optimizer.lr, "Peak learning rate")->check(not_negative);
   app.add_option("--schedule", o.schedule, "constant or cosine (down to a tenth)")
       ->check(CLI::IsMember({"constant", "cosine"}));
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(count);
-  app.add_option("--betas", o.betas, "AdamW's decay rates, B1,B2")
+  app.add_option("--betas", o.optimizer.betas, "Decay rates of two moments, B1,B2")
       ->delimiter(',')
       ->expected(2)
       ->check(examples::below_one());
-  app.add_option("--weight-decay", o.weight_decay, "AdamW's weight decay")->check(not_negative);
+  app.add_option("--weight-decay", o.optimizer.weight_decay,
+                 "Weight decay; default: 0.1 with adamw, else the optimizer's own")
+      ->check(not_negative);
   app.add_option("--decay", o.decay, "What decays: all parameters, or only matrices")
       ->check(CLI::IsMember({"all", "matrices"}));
   app.add_option("--grad-clip", o.grad_clip, "Largest gradient norm; 0: no limit")
@@ -124,16 +128,12 @@ Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
   return loss;
 }
 
-ls::optim::AdamW::Groups parameter_groups(const ls::NamedTensors& parameters, const Options& o) {
-  const ls::optim::AdamWOptions decayed{
-      .lr = o.lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .weight_decay = o.weight_decay};
-  if (o.decay == "all") return {{parameters, decayed}};
-  ls::optim::AdamWOptions plain = decayed;
-  plain.weight_decay = 0;
-  ls::NamedTensors matrices, others;
-  for (const auto& [name, parameter] : parameters)
-    (parameter.dim() >= 2 ? matrices : others).emplace_back(name, parameter);
-  return {{matrices, decayed}, {others, plain}};
+/// What the command line says, with what training of a GPT adds to it.
+examples::OptimizerChoice optimizer_of(const Options& o) {
+  examples::OptimizerChoice choice = o.optimizer;
+  if (choice.name == "adamw" && !choice.weight_decay) choice.weight_decay = 0.1;
+  choice.decay_all = o.decay == "all";
+  return choice;
 }
 
 /// Linear warm-up, then constant or half a cosine down to a tenth.
@@ -141,18 +141,19 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
   ls::optim::Schedule main = ls::optim::ConstantLR{};
   if (o.schedule == "cosine")
     main = ls::optim::CosineAnnealingLR{.iterations = std::max<std::int64_t>(1, steps - o.warmup),
-                                        .min_lr = 0.1 * o.lr};
+                                        .min_lr = 0.1 * o.optimizer.lr};
   if (o.warmup == 0) return main;
   const ls::optim::LinearLR warmup{.start_factor = 1.0 / static_cast<double>(o.warmup + 1),
                                    .iterations = o.warmup};
   return ls::optim::SequentialLR{{warmup, main}, {o.warmup}};
 }
 
+/// @param average of the weights, if there is one: takes in every step.
 void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
-           const ls::Session& session) {
+           const ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
   const std::int64_t steps = batches.steps(o.steps);
-  ls::optim::AdamW optimizer(parameter_groups(replica.named_parameters(), o));
-  ls::optim::LRScheduler scheduler(optimizer, schedule_of(o, steps));
+  const auto optimizer = examples::make_optimizer(replica.named_parameters(), optimizer_of(o));
+  ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
@@ -178,9 +179,10 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     const Tensor own = accumulate_gradients(replica, batch, o, tokens, session.size());
     const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
     const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
-    const double lr = optimizer.lr();
-    optimizer.step();
-    optimizer.zero_grad();
+    const double lr = optimizer->lr();
+    optimizer->step();
+    if (average) average->update();
+    optimizer->zero_grad();
     scheduler.step();
     const Tensor loss = ls::parallel::all_reduce_async(own, *session.world()).wait();
     report.add(
@@ -277,7 +279,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
               << (o.amp == "none" ? "" : " with products in " + o.amp) << ", " << session.size()
               << " rank(s) on " << session.device() << std::endl;
   Replica replica(model, session.world());
-  train(replica, batches, o, session);
+  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
+  train(replica, batches, o, session, average);
+  std::optional<ls::optim::WeightAverage::Swapped> averaged;
+  if (average) averaged.emplace(average->swap_in());
 
   if (!o.save.empty() && session.is_main()) ls::models::save_hugging_face(*model, o.save);
   if (!batches.held_out()) return 0;

@@ -5,6 +5,7 @@
 // Where only the 10,000 test images are there, the first 8,000 train and the others test.
 
 #include <iostream>
+#include <optional>
 
 #include <lockstep/lockstep.hpp>
 
@@ -13,6 +14,7 @@
 #include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
+#include "support/optimizers.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
@@ -26,7 +28,7 @@ namespace {
 struct Options {
   fs::path data, log, save;
   std::int64_t epochs = 3, global_batch = 64, steps = 0;
-  double lr = 2e-3;
+  examples::OptimizerChoice optimizer{.lr = 2e-3};
   std::uint64_t seed = 1;
   std::string device = "auto", amp = "none";
   int threads = 0, workers = 1;
@@ -43,7 +45,8 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::whole_number(0));
   app.add_option("--global-batch", o.global_batch, "Images a step, over all ranks")
       ->check(positive);
-  app.add_option("--lr", o.lr, "Peak learning rate; half a cosine takes it to 0")
+  add_optimizer_options(app, o.optimizer);
+  app.add_option("--lr", o.optimizer.lr, "Peak learning rate; half a cosine takes it to 0")
       ->check(examples::not_negative());
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--device", o.device, "auto, cpu or cuda");
@@ -106,7 +109,8 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   auto model = ls::models::small_cnn();
   model->to(session.device());
   Replica replica(model, session.world());
-  ls::optim::AdamW optimizer(replica.named_parameters(), {.lr = o.lr});
+  const auto optimizer = examples::make_optimizer(replica.named_parameters(), o.optimizer);
+  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
   Loader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
                 {.batch_size = o.global_batch,
                  .drop_last = true,
@@ -116,7 +120,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                  .device = session.device()});
   const std::int64_t all = o.epochs * loader.size();
   const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
-  ls::optim::LRScheduler scheduler(optimizer, ls::optim::CosineAnnealingLR{.iterations = steps});
+  ls::optim::LRScheduler scheduler(*optimizer, ls::optim::CosineAnnealingLR{.iterations = steps});
   if (session.is_main())
     std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
               << session.size() << " rank(s) on " << session.device() << std::endl;
@@ -144,9 +148,10 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                            static_cast<double>(o.global_batch);
       const Tensor loss = batch_loss(replica, batch, o) * share;
       loss.backward();
-      const double lr = optimizer.lr();
-      optimizer.step();
-      optimizer.zero_grad();
+      const double lr = optimizer->lr();
+      optimizer->step();
+      if (average) average->update();
+      optimizer->zero_grad();
       scheduler.step();
       const Tensor mean =
           ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64), *session.world(),
@@ -157,12 +162,16 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
       if (++step == steps) break;
     }
     report.flush();
+    std::optional<ls::optim::WeightAverage::Swapped> averaged;
+    if (average) averaged.emplace(average->swap_in());
     const double share = accuracy(*model, data.test, o, session);
     if (!session.is_main()) continue;
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
   }
   if (session.is_main() && !o.save.empty()) {
+    std::optional<ls::optim::WeightAverage::Swapped> averaged;
+    if (average) averaged.emplace(average->swap_in());
     if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
     ls::io::save_safetensors(o.save, model->state_dict());
   }

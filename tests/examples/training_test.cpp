@@ -52,6 +52,30 @@ std::vector<double> losses_of(const std::string& start, const std::string& argum
   return losses;
 }
 
+// Names in the program's list, and rates at which a tiny model learns.
+TEST(TrainGpt, LearnsWithEveryOptimizerAndSavesAverages) {
+  for (const char* choice :
+       {"adafactor --lr 5e-2", "adagrad --lr 2e-2", "adam --lr 1e-2", "adamax --lr 1e-2",
+        "lamb --lr 2e-2", "lars --lr 10", "lion --lr 2e-3", "muon --lr 1e-2", "nadam --lr 1e-2",
+        "radam --lr 1e-2", "rmsprop --lr 3e-3", "sgd --lr 0.5"}) {
+    const auto result =
+        run_command(tiny_gpt(std::string("--steps 40 --ema 0.5 --optimizer ") + choice), 100);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_LT(held_out_loss(result.output), 5.0) << choice;  // begins at 5.5
+  }
+}
+
+TEST(TrainGpt, EvaluatesAndSavesTheAverageOfItsWeights) {
+  const TemporaryFolder folder;
+  const std::string saved = (folder / "model").string();
+  const auto first = run_command(tiny_gpt("--steps 40 --lr 1e-2 --ema 0.9 --save " + saved), 100);
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  const auto plain = run_command(tiny_gpt("--steps 40 --lr 1e-2"), 100);
+  EXPECT_NE(held_out_loss(first.output), held_out_loss(plain.output));
+  const auto second = run_command(tiny_gpt("--steps 1 --lr 0 --init-from " + saved), 100);
+  EXPECT_EQ(held_out_loss(second.output), held_out_loss(first.output));
+}
+
 TEST(TrainGpt, RepeatsBitForBitFromTheSameSeed) {
   const auto first = losses_of("", "--deterministic --seed 5");
   EXPECT_EQ(losses_of("", "--deterministic --seed 5"), first);

@@ -1,0 +1,82 @@
+#include "support/optimizers.hpp"
+
+#include <functional>
+#include <utility>
+
+namespace examples {
+namespace {
+
+namespace optim = lockstep::optim;
+using lockstep::NamedTensors;
+
+template <class O>
+std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
+                                       const OptimizerChoice& choice) {
+  typename O::Options options;
+  options.lr = choice.lr;
+  if (choice.weight_decay) options.weight_decay = *choice.weight_decay;
+  if constexpr (requires { options.beta2; }) {
+    if (choice.betas.size() == 2) {
+      options.beta1 = choice.betas[0];
+      options.beta2 = choice.betas[1];
+    }
+  }
+  if constexpr (requires { options.adamw; }) {
+    auto aside = options;
+    aside.adamw = true;
+    auto split = optim::split_parameters(parameters, optim::with_name({"wte", "wpe", "embed"}));
+    auto groups = choice.decay_all ? typename O::Groups{{split.others, options}}
+                                   : optim::decay_groups(split.others, options);
+    groups.push_back({split.chosen, aside});
+    return std::make_unique<O>(groups);
+  }
+  if (choice.decay_all) return std::make_unique<O>(parameters, options);
+  return std::make_unique<O>(optim::decay_groups(parameters, options));
+}
+
+using Maker = std::unique_ptr<optim::Optimizer> (*)(const NamedTensors&, const OptimizerChoice&);
+
+const std::vector<std::pair<std::string, Maker>>& makers() {
+  static const std::vector<std::pair<std::string, Maker>> all = {
+      {"adafactor", make<optim::Adafactor>},
+      {"adagrad", make<optim::Adagrad>},
+      {"adam", make<optim::Adam>},
+      {"adamax", make<optim::Adamax>},
+      {"adamw", make<optim::AdamW>},
+      {"lamb", make<optim::LAMB>},
+      {"lars", make<optim::LARS>},
+      {"lion", make<optim::Lion>},
+      {"muon", make<optim::Muon>},
+      {"nadam", make<optim::NAdam>},
+      {"radam", make<optim::RAdam>},
+      {"rmsprop", make<optim::RMSprop>},
+      {"sgd", make<optim::SGD>}};
+  return all;
+}
+
+}  // namespace
+
+void add_optimizer_options(CLI::App& app, OptimizerChoice& choice) {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : makers()) names.push_back(name);
+  app.add_option("--optimizer", choice.name, "adamw or another; give it a --lr that suits it")
+      ->check(CLI::IsMember(names));
+  app.add_option("--ema", choice.ema,
+                 "Evaluate and save an average of the weights with this decay; 0: none")
+      ->check(below_one());
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const NamedTensors& parameters,
+                                                 const OptimizerChoice& choice) {
+  for (const auto& [name, maker] : makers())
+    if (name == choice.name) return maker(parameters, choice);
+  LOCKSTEP_THROW(lockstep::InvalidArgument, "no optimizer is called \"", choice.name, "\"");
+}
+
+std::optional<optim::WeightAverage> make_average(const NamedTensors& parameters,
+                                                 const OptimizerChoice& choice) {
+  if (choice.ema == 0) return std::nullopt;
+  return optim::WeightAverage(parameters, {.decay = choice.ema});
+}
+
+}  // namespace examples

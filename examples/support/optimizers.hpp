@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/optim/optim.hpp>
+
+#include "support/command_line.hpp"
+
+/// @file
+/// The optimizers that the training programs offer by name.
+
+namespace examples {
+
+/// What a command line says of the optimizer and of averages of the weights.
+struct OptimizerChoice {
+  std::string name = "adamw";
+  double lr = 1e-3;
+  std::optional<double> weight_decay = {};  ///< none: the optimizer's default
+  std::vector<double> betas = {};           ///< two, or none: the optimizer's defaults
+  bool decay_all = true;                    ///< false: matrices alone
+  double ema = 0.0;                         ///< decay of an average of the weights; 0: none
+};
+
+/// Adds --optimizer and --ema.
+void add_optimizer_options(CLI::App& app, OptimizerChoice& choice);
+
+/// Makes the optimizer. Muon leaves embeddings, and all that is no matrix, to AdamW.
+std::unique_ptr<lockstep::optim::Optimizer> make_optimizer(const lockstep::NamedTensors& parameters,
+                                                           const OptimizerChoice& choice);
+
+/// The average of the weights that --ema asks for, if it does.
+std::optional<lockstep::optim::WeightAverage> make_average(const lockstep::NamedTensors& parameters,
+                                                           const OptimizerChoice& choice);
+
+}  // namespace examples
