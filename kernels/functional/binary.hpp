@@ -53,6 +53,33 @@ struct Div : Constants<T> {
   LOCKSTEP_HD T gradient_b(T dy, T a, T b) const { return -dy * (a / b / b); }
 };
 
+/// a / b rounded down, as `//` of Python and `div_floor` of PyTorch: a quotient that rounds up to a
+/// whole number is not taken for it. Integers give 0 for division by 0. The gradient is 0.
+template <class T>
+struct FloorDivide : Constants<T> {
+  using Constants<T>::Constants;
+  LOCKSTEP_HD T forward(T a, T b) const {
+    if constexpr (is_integer<T>) {
+      const T quotient = Div<T>(OpConstants{}).forward(a, b);
+      // Modulo 2^64, as the product may overflow; by 0 all of a would be left.
+      const T rest = static_cast<T>(static_cast<unsigned long long>(a) -
+                                    static_cast<unsigned long long>(quotient) *
+                                        static_cast<unsigned long long>(b));
+      return b != 0 && rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
+    } else {
+      if (b == 0) return a / b;
+      const T rest = math::fmod(a, b);
+      T quotient = (a - rest) / b;  // whole, but for its rounding
+      if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+      if (quotient == 0) return T(0) * (a / b);  // a zero of the right sign
+      const T whole = math::floor(quotient);
+      return quotient - whole > T(0.5) ? whole + 1 : whole;
+    }
+  }
+  LOCKSTEP_HD T gradient_a(T, T, T) const { return T(0); }
+  LOCKSTEP_HD T gradient_b(T, T, T) const { return T(0); }
+};
+
 /// The larger one; NaN where either is. Equal operands share the gradient.
 template <class T>
 struct Maximum : Constants<T> {

@@ -175,6 +175,10 @@ LOCKSTEP_MATH double abs(double x) { return ::fabs(x); }
 LOCKSTEP_MATH float pow(float x, float y) { return ::powf(x, y); }
 LOCKSTEP_MATH double pow(double x, double y) { return ::pow(x, y); }
 
+/// What is left of x when y is taken away as often as it fits, with the sign of x; exact.
+LOCKSTEP_MATH float fmod(float x, float y) { return ::fmodf(x, y); }
+LOCKSTEP_MATH double fmod(double x, double y) { return ::fmod(x, y); }
+
 /// 1 / (1 + e^-x)
 template <class T>
 LOCKSTEP_MATH T sigmoid(T x) {

@@ -142,6 +142,49 @@ TEST_P(OpNumerics, DivisionOfIntegersByANumberIsFloating) {
   }
 }
 
+/// a // b of Python, by pairs: where the quotient rounds up to a whole number, infinities, zeros.
+TEST_P(OpNumerics, FloorDivisionIsThatOfPython) {
+  const double tenth[] = {9, 9, 9, 10};  // 0.1 as f64, f32 and bf16 is above it, as f16 below
+  int next = 0;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    const std::vector<double> as{1.0, -1.0, 7,  -7, 7,    -7, 6,  -6,       -5,        5,
+                                 -5,  5,    -5, 0,  -0.0, 1,  -1, infinity, -infinity, 0};
+    const std::vector<double> bs{0.1,       -0.1,      2,  2,  -2, -2, 3, 3, infinity, infinity,
+                                 -infinity, -infinity, -7, -2, 2,  0,  0, 1, 1,        0};
+    const double at_a_tenth = tenth[next++];
+    const std::vector<double> expected{at_a_tenth, at_a_tenth, 3,         -4,  -4,  3,  2,
+                                       -2,         -1,         0,         0,   -1,  0,  -0.0,
+                                       -0.0,       infinity,   -infinity, NAN, NAN, NAN};
+    const Tensor a = tensor(as).to(GetParam().device).to(dtype);
+    const Tensor b = tensor(bs).to(GetParam().device).to(dtype);
+    const Tensor quotient = div(a, b, RoundingMode::floor);
+    EXPECT_EQ(quotient.dtype(), dtype);
+    const std::vector<double> found = quotient.to_vector<double>();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto pair = ::testing::Message() << as[i] << " // " << bs[i] << " in " << dtype;
+      if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(found[i])) << pair;
+        continue;
+      }
+      EXPECT_EQ(found[i], expected[i]) << pair;
+      EXPECT_EQ(std::signbit(found[i]), std::signbit(expected[i])) << pair;
+    }
+  }
+}
+
+TEST_P(OpNumerics, FloorDivisionOfIntegersRoundsDown) {
+  using Whole = std::vector<std::int64_t>;
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  const Tensor a = values<std::int64_t>({7, -7, 7, -7, 6, -6, 5, -5, least, least, least + 1});
+  const Tensor b = values<std::int64_t>({2, 2, -2, -2, 3, 3, 0, 0, -1, 1, 2});
+  EXPECT_EQ(div(a, b, RoundingMode::floor).to_vector<std::int64_t>(),
+            (Whole{3, -4, -4, 3, 2, -2, 0, 0, least, least, least / 2}));
+  const Tensor bytes = values<std::int64_t>({200, 255, 3, 0}).to(DType::u8);
+  const Tensor divisors = values<std::int64_t>({7, 255, 0, 5}).to(DType::u8);
+  EXPECT_EQ(div(bytes, divisors, RoundingMode::floor).to_vector<std::int64_t>(),
+            (Whole{28, 1, 0, 0}));
+}
+
 TEST_P(OpNumerics, EmptyTensorsAreContiguousHoweverTheyWereMade) {
   const Tensor x = zeros({0, 3, 4}, in(DType::f32)).transpose(1, 2);
   EXPECT_TRUE(x.is_contiguous());

@@ -81,8 +81,9 @@ class RandomBinary : public RandomCases {
       // Where a slope is 0, differences still round.
       da.magnitudes[static_cast<std::size_t>(at_a)] += std::abs(at(dy.values, i));
       db.magnitudes[static_cast<std::size_t>(at_b)] += std::abs(at(dy.values, i));
-      // Between two that are closer than the steps of the differences may lie a kink.
-      if (left != right && std::abs(left - right) < 1e-5)
+      // Between two that are closer than the steps of the differences may lie a kink, at two that
+      // are equal a step of their quotient.
+      if ((left != right || op == BinaryOp::floor_divide) && std::abs(left - right) < 1e-5)
         da.magnitudes[static_cast<std::size_t>(at_a)] =
             db.magnitudes[static_cast<std::size_t>(at_b)] = std::numeric_limits<double>::infinity();
     }

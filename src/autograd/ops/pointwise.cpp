@@ -217,12 +217,12 @@ Tensor div(Scalar value, const Tensor& x) {
   return binary(BinaryOp::div, scalar(value, divisor.options()), divisor);
 }
 Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding) {
-  const bool down = rounding == RoundingMode::floor;
-  if (is_floating(a.dtype())) return down ? floor(div(a, b)) : trunc(div(a, b));
+  if (rounding == RoundingMode::floor) return floor_divide(a, b);
   const Tensor quotient = binary(BinaryOp::div, a, b);  // that of integers is cut off
-  if (!down) return quotient;
-  const Tensor rest = a - quotient * b;
-  return quotient - logical_and(rest != 0, (rest < 0) != (b < 0)).to(a.dtype());
+  return is_floating(a.dtype()) ? trunc(quotient) : quotient;
+}
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  return binary(BinaryOp::floor_divide, a, b);
 }
 
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
