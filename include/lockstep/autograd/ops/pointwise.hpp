@@ -103,13 +103,14 @@ Tensor div(const Tensor& x, Scalar value);
 /// value / x.
 Tensor div(Scalar value, const Tensor& x);
 
-/// How a quotient becomes a whole number: towards zero, or down. Of floats it is the quotient as
-/// rounded to their dtype that becomes whole: 1.0 by 0.1 gives 10 (`//` of Python and PyTorch: 9).
+/// How a quotient becomes a whole number: cut off towards zero, or down as floor_divide.
 enum class RoundingMode : unsigned char { trunc, floor };
 /// a / b as a whole number, exact and of the same dtype for integers; there a division by 0 gives
-/// 0. The gradient is 0.
+/// 0. Of floats, trunc cuts the quotient as rounded to their dtype. The gradient is 0.
 Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding);
-/// The same, rounded down: 1.0 by 0.1 gives 9, for the f64 next to 0.1 lies above it.
+/// a / b rounded down, as `//` of Python and PyTorch: a quotient of floats that rounds up to a whole
+/// number is not taken for it (1.0 by 0.1 gives 9, for the f64 next to 0.1 lies above it). Integers
+/// give 0 for division by 0. The gradient is 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
