@@ -108,9 +108,9 @@ enum class RoundingMode : unsigned char { trunc, floor };
 /// a / b as a whole number, exact and of the same dtype for integers; there a division by 0 gives
 /// 0. Of floats, trunc cuts the quotient as rounded to their dtype. The gradient is 0.
 Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding);
-/// a / b rounded down, as `//` of Python and PyTorch: a quotient of floats that rounds up to a whole
-/// number is not taken for it (1.0 by 0.1 gives 9, for the f64 next to 0.1 lies above it). Integers
-/// give 0 for division by 0. The gradient is 0.
+/// a / b rounded down, as `//` of Python and PyTorch: a quotient of floats that rounds up to a
+/// whole number is not taken for it (1.0 by 0.1 gives 9, for the f64 next to 0.1 lies above it).
+/// Integers give 0 for division by 0. The gradient is 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 /// The larger; at ties each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
