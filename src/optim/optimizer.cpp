@@ -45,6 +45,8 @@ void check_can_read(const GradientScaling& scaling, Device device) {
                    " on ", scalar.device(), "; it needs one f64 element there");
 }
 
+std::string short_hash(std::uint64_t hash) { return "#" + std::to_string(hash % 1'000'000'000); }
+
 /// The master copy of a parameter that somebody else may have written: the former one where it
 /// still rounds to the parameter's value, elsewhere that value.
 Tensor reconciled(const Tensor& master, const Tensor& parameter) {
@@ -77,24 +79,24 @@ void Optimizer::check_not_empty() const {
   LOCKSTEP_CHECK(!states_.empty(), InvalidArgument, "an optimizer was given no parameters");
 }
 
-/// Whoever reduces the gradients compares it between the ranks: all options the first time, then
-/// learning rates and a hash of the others, which may be loaded at any time; and how often a state
-/// was loaded, since one that a single rank has loaded would part it from the others.
+/// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
+/// the learning rates, then all other options, from the second update on a hash of them, for they
+/// may be loaded at any time; and which state was loaded last, for one that a single rank has
+/// loaded would part it from the others.
 std::string Optimizer::describe_next_update() const {
   std::string text = "update " + std::to_string(updates_ + 1), others;
-  if (loads_ > 0) text += " after " + std::to_string(loads_) + " load_state_dict";
+  if (loaded_) text += " from loaded state " + short_hash(*loaded_);
   text += " with";
   for (std::size_t group = 0; group < group_count(); ++group) {
     for (const auto& [name, value] : named_options(group)) {
       char digits[32];
       const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-      std::string& told = updates_ == 0 || name == "lr" ? text : others;
-      told.append(" ").append(name).append(" ").append(digits, end);
+      (name == "lr" ? text : others).append(" ").append(name).append(" ").append(digits, end);
     }
   }
   if (others.empty()) return text;
-  return text + " (options #" + std::to_string(std::hash<std::string>{}(others) % 1'000'000'000) +
-         ")";
+  if (updates_ == 0) return text + others;
+  return text + " (options " + short_hash(std::hash<std::string>{}(others)) + ")";
 }
 
 void Optimizer::step(const GradientScaling& scaling) {

@@ -15,17 +15,24 @@ std::string range(std::size_t first, std::size_t last) {
   return first == last ? std::to_string(first) : detail::concat(first, "-", last);
 }
 
+void shorten(std::string& text) {
+  if (text.size() > longest) text = detail::concat("#", std::hash<std::string>{}(text), ", ");
+}
+
 }  // namespace
 
 void UpdateLog::note(std::size_t parameter, std::string_view how) {
   if (std::exchange(taken_, false)) {
-    earlier_.clear();
+    earlier_ = {};
     how_.clear();
   }
   if (how_ != how) {
-    if (!how_.empty()) earlier_ = text() + ", ";
-    if (earlier_.size() > longest)
-      earlier_ = detail::concat("updates #", std::hash<std::string>{}(earlier_), ", ");
+    if (!how_.empty()) {
+      earlier_.how += how_ + ", ";
+      earlier_.parameters += ranges() + ", ";
+      shorten(earlier_.how);
+      shorten(earlier_.parameters);
+    }
     how_ = how;
     ranges_.clear();
     first_ = parameter;
@@ -36,13 +43,13 @@ void UpdateLog::note(std::size_t parameter, std::string_view how) {
   last_ = parameter;
 }
 
-std::string UpdateLog::text() const {
-  return detail::concat(earlier_, ranges_, range(first_, last_), " after ", how_);
-}
+std::string UpdateLog::ranges() const { return ranges_ + range(first_, last_); }
 
 std::string UpdateLog::take() {
   taken_ = true;
-  return how_.empty() ? std::string() : "parameters " + text();
+  if (how_.empty()) return {};
+  return detail::concat("after ", earlier_.how, how_, " of parameters ", earlier_.parameters,
+                        ranges());
 }
 
 }  // namespace lockstep::parallel

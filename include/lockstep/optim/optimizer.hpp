@@ -146,9 +146,9 @@ class Optimizer {
   void read_state(StateReader& reader, const std::string& key, ParameterState& each) const;
 
   std::vector<ParameterState> states_;
-  std::vector<double> base_lr_;  // of each group
-  std::uint64_t updates_ = 0;    // since it was made
-  std::uint64_t loads_ = 0;      // states loaded since then
+  std::vector<double> base_lr_;          // of each group
+  std::uint64_t updates_ = 0;            // since it was made
+  std::optional<std::uint64_t> loaded_;  // what tells the state that was loaded last from others
   // Learning rates in the memory of each device that has parameters, and what they were last set
   // to.
   struct DeviceRates {

@@ -10,7 +10,8 @@
 namespace lockstep::parallel {
 
 /// Notes the updates of parameters, by any number of optimizers, in the words that are compared
-/// between the ranks: "parameters 0-7 after update 3 with lr 0.1, 8-9 after update 3 with lr 0.2".
+/// between the ranks: "after update 3 with lr 0.1, update 3 with lr 0.2 of parameters 0-7, 8-9".
+/// What was done comes first, for messages show only the beginning.
 class UpdateLog {
  public:
   /// A parameter is updated. @param how what its optimizer says of the update.
@@ -20,12 +21,15 @@ class UpdateLog {
   std::string take();
 
  private:
-  std::string text() const;
+  std::string ranges() const;
 
+  struct Updates {
+    std::string how, parameters;
+  };
   bool taken_ = false;
-  std::string earlier_;  // updates before the last
-  std::string how_;      // the last update
-  std::string ranges_;   // its parameters, but for the last range of them
+  Updates earlier_;     // those before the last
+  std::string how_;     // the last one
+  std::string ranges_;  // its parameters, but for the last range of them
   std::size_t first_ = 0, last_ = 0;
 };
 
