@@ -28,19 +28,25 @@ void UpdateLog::note(std::size_t parameter, std::string_view how) {
   }
   if (how_ != how) {
     if (!how_.empty()) {
-      earlier_.how += how_ + ", ";
+      earlier_.how += last_update() + ", ";
       earlier_.parameters += ranges() + ", ";
       shorten(earlier_.how);
       shorten(earlier_.parameters);
     }
     how_ = how;
     ranges_.clear();
+    count_ = 0;
     first_ = parameter;
   } else if (parameter != last_ + 1) {
     ranges_ += range(first_, last_) + ' ';
     first_ = parameter;
   }
   last_ = parameter;
+  ++count_;
+}
+
+std::string UpdateLog::last_update() const {
+  return detail::concat(count_, " parameters after ", how_);
 }
 
 std::string UpdateLog::ranges() const { return ranges_ + range(first_, last_); }
@@ -48,8 +54,7 @@ std::string UpdateLog::ranges() const { return ranges_ + range(first_, last_); }
 std::string UpdateLog::take() {
   taken_ = true;
   if (how_.empty()) return {};
-  return detail::concat("after ", earlier_.how, how_, " of parameters ", earlier_.parameters,
-                        ranges());
+  return detail::concat(earlier_.how, last_update(), " (", earlier_.parameters, ranges(), ")");
 }
 
 }  // namespace lockstep::parallel

@@ -11,11 +11,12 @@ TEST(UpdateLog, TellsOfEachUpdateAndItsParameters) {
   for (const std::size_t parameter : {0, 1, 2, 5}) log.note(parameter, "update 1 with lr 0.1");
   for (const std::size_t parameter : {3, 4}) log.note(parameter, "update 1 with lr 0.2");
   const std::string both =
-      "after update 1 with lr 0.1, update 1 with lr 0.2 of parameters 0-2 5, 3-4";
+      "4 parameters after update 1 with lr 0.1, 2 parameters after update 1 with lr 0.2 "
+      "(0-2 5, 3-4)";
   EXPECT_EQ(log.take(), both);
   EXPECT_EQ(log.take(), both);
   log.note(0, "update 2 with lr 0.1");
-  EXPECT_EQ(log.take(), "after update 2 with lr 0.1 of parameters 0");
+  EXPECT_EQ(log.take(), "1 parameters after update 2 with lr 0.1 (0)");
 }
 
 TEST(UpdateLog, StaysShortHoweverManyUpdatesThereAre) {

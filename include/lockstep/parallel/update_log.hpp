@@ -10,8 +10,8 @@
 namespace lockstep::parallel {
 
 /// Notes the updates of parameters, by any number of optimizers, in the words that are compared
-/// between the ranks: "after update 3 with lr 0.1, update 3 with lr 0.2 of parameters 0-7, 8-9".
-/// What was done comes first, for messages show only the beginning.
+/// between the ranks: "8 parameters after update 3 with lr 0.1, 2 parameters after update 3 with lr
+/// 0.2 (0-7, 8-9)". Which they are comes last, for messages show only the beginning.
 class UpdateLog {
  public:
   /// A parameter is updated. @param how what its optimizer says of the update.
@@ -21,6 +21,7 @@ class UpdateLog {
   std::string take();
 
  private:
+  std::string last_update() const;
   std::string ranges() const;
 
   struct Updates {
@@ -30,7 +31,7 @@ class UpdateLog {
   Updates earlier_;     // those before the last
   std::string how_;     // the last one
   std::string ranges_;  // its parameters, but for the last range of them
-  std::size_t first_ = 0, last_ = 0;
+  std::size_t first_ = 0, last_ = 0, count_ = 0;
 };
 
 }  // namespace lockstep::parallel
