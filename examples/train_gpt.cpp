@@ -105,8 +105,10 @@ Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction red
 }
 
 /// Forward and backward of this rank's part of a batch; gradients end up as those of the mean loss
-/// over the global batch. Returns this rank's share of that loss, f64 on the device.
-Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch, const Options& o,
+/// over the global batch, times the scaler's scale. Returns this rank's share of that loss, f64 on
+/// the device.
+Tensor accumulate_gradients(Replica& replica, ls::amp::GradScaler& scaler,
+                            const ls::data::TokenBatch& batch, const Options& o,
                             std::int64_t global_tokens, int ranks) {
   const ls::amp::Autocast mixed = examples::autocast(o.amp);  // weights are cast once for all parts
   const std::int64_t rows = batch.tokens.size(0);
@@ -122,7 +124,8 @@ Tensor accumulate_gradients(Replica& replica, const ls::data::TokenBatch& batch,
     const Tensor sum =
         token_loss(replica(part(batch.tokens)), part(batch.targets), ls::Reduction::sum);
     // The replicas average over ranks; the batch's mean divides by its tokens.
-    (sum * (static_cast<double>(ranks) / static_cast<double>(global_tokens))).backward();
+    const double share = static_cast<double>(ranks) / static_cast<double>(global_tokens);
+    scaler.scale(sum * share).backward();
     loss.add_(sum.detach().to(ls::DType::f64) / static_cast<double>(global_tokens));
   }
   return loss;
@@ -154,6 +157,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   const std::int64_t steps = batches.steps(o.steps);
   const auto optimizer = examples::make_optimizer(replica.named_parameters(), optimizer_of(o));
   ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
@@ -162,8 +166,9 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   std::int64_t tokens = 0;
   examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
     const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;
-    LOCKSTEP_CHECK(std::isfinite(loss), Error, "the loss became ", loss, " at step ",
-                   step.number + 1, "; lower --lr or raise --warmup");
+    // A scaler skips what overflows in f16, and ends a training that does nothing else.
+    LOCKSTEP_CHECK(std::isfinite(loss) || scaler.is_enabled(), Error, "the loss became ", loss,
+                   " at step ", step.number + 1, "; lower --lr or raise --warmup");
     log.write({{"step", static_cast<double>(step.number)},
                {"loss", loss},
                {"grad_norm", step.grad_norm->item()},
@@ -176,11 +181,13 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     memory.before_step(step);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
-    const Tensor own = accumulate_gradients(replica, batch, o, tokens, session.size());
+    const Tensor own = accumulate_gradients(replica, scaler, batch, o, tokens, session.size());
+    scaler.unscale_(*optimizer);
     const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
     const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
     const double lr = optimizer->lr();
-    optimizer->step();
+    scaler.step(*optimizer);
+    scaler.update();
     if (average) average->update();
     optimizer->zero_grad();
     scheduler.step();

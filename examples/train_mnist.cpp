@@ -110,6 +110,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   model->to(session.device());
   Replica replica(model, session.world());
   const auto optimizer = examples::make_optimizer(replica.named_parameters(), o.optimizer);
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
   auto average = examples::make_average(replica.named_parameters(), o.optimizer);
   Loader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
                 {.batch_size = o.global_batch,
@@ -147,9 +148,10 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
       const double share = static_cast<double>(batch.labels.numel() * session.size()) /
                            static_cast<double>(o.global_batch);
       const Tensor loss = batch_loss(replica, batch, o) * share;
-      loss.backward();
+      scaler.scale(loss).backward();
       const double lr = optimizer->lr();
-      optimizer->step();
+      scaler.step(*optimizer);
+      scaler.update();
       if (average) average->update();
       optimizer->zero_grad();
       scheduler.step();

@@ -3,18 +3,19 @@
 namespace examples {
 
 void add_amp_option(CLI::App& app, std::string& amp) {
-  const auto check = [](const std::string& given) -> std::string {
-    if (given == "none" || given == "bf16") return {};
-    if (given == "f16")
-      return "f16 needs a gradient scaler, which this program does not use; bf16 does without";
-    return "must be none or bf16, not " + given;
-  };
-  app.add_option("--amp", amp, "Mixed precision: none, or products in bf16 (parameters stay f32)")
-      ->check(CLI::Validator(check, "none|bf16"));
+  app.add_option("--amp", amp,
+                 "Mixed precision: none, or products in bf16 or f16 (parameters stay f32)")
+      ->check(CLI::IsMember({"none", "bf16", "f16"}));
 }
 
 lockstep::amp::Autocast autocast(const std::string& amp) {
-  return lockstep::amp::Autocast(lockstep::DType::bf16, {.enabled = amp == "bf16"});
+  using lockstep::DType;
+  return lockstep::amp::Autocast(amp == "f16" ? DType::f16 : DType::bf16,
+                                 {.enabled = amp != "none"});
+}
+
+lockstep::amp::GradScaler make_scaler(const std::string& amp) {
+  return lockstep::amp::GradScaler({.enabled = amp == "f16"});
 }
 
 }  // namespace examples

@@ -3,6 +3,7 @@
 #include <string>
 
 #include <lockstep/amp/autocast.hpp>
+#include <lockstep/amp/grad_scaler.hpp>
 
 #include "support/command_line.hpp"
 
@@ -11,10 +12,13 @@
 
 namespace examples {
 
-/// Adds --amp, the dtype of products under autocast: none or bf16. f16 is refused with a reason.
+/// Adds --amp, the dtype of products under autocast: none, bf16 or f16.
 void add_amp_option(CLI::App& app, std::string& amp);
 
 /// The scope of a forward as --amp asks for it.
 lockstep::amp::Autocast autocast(const std::string& amp);
+
+/// The scaler of the loss. Only f16 needs one: else everything passes it unchanged.
+lockstep::amp::GradScaler make_scaler(const std::string& amp);
 
 }  // namespace examples

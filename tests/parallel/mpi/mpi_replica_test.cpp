@@ -1,4 +1,5 @@
 #include "parallel/bucket_reduction_contract.hpp"
+#include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "support/mpi_world.hpp"
@@ -14,6 +15,7 @@ struct MpiRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ReplicaContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UseContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

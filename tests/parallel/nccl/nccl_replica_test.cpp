@@ -1,6 +1,7 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
+#include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "support/gpu_ranks.hpp"
@@ -22,6 +23,7 @@ struct NcclRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <limits>
+
+#include "lockstep/amp/autocast.hpp"
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// What replicas that train in f16 must do on the ranks of any group.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class LossScaleContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(LossScaleContract);
+
+TYPED_TEST_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf) {
+  TypeParam::run([](Communicator& group) {
+    manual_seed(1);
+    const auto model =
+        models::gpt2({.layers = 1, .heads = 2, .channels = 16, .context = 8, .vocabulary = 11});
+    model->to(device_of_rank);
+    DistributedDataParallel<models::Gpt2> replica(model, share(group));
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 0.01});
+    amp::GradScaler scaler;
+    const Tensor tokens = (arange(8).reshape({1, 8}) + group.rank()).to(device_of_rank);
+    for (int step = 0; step < 4; ++step) {
+      const bool skips = step == 2;
+      const bool finds_inf = skips && group.rank() == group.size() - 1;
+      const amp::Autocast mixed(DType::f16);
+      const std::size_t before = hash_of(*model);
+      const Tensor loss = cross_entropy(replica(tokens).reshape({8, 11}), tokens.reshape({8}));
+      const double spoiled = finds_inf ? std::numeric_limits<double>::infinity() : 1.0;
+      scaler.scale(loss * spoiled).backward();
+      scaler.unscale_(optimizer);
+      optim::clip_grad_norm_(replica.parameters(), 0.5);
+      scaler.step(optimizer);
+      scaler.update();
+      optimizer.zero_grad();
+      EXPECT_EQ(hash_of(*model) == before, skips) << "step " << step;
+      expect_equal_replicas(group, *model);
+    }
+    EXPECT_EQ(scaler.get_scale(), 32768);
+    for (const auto& [name, value] : optimizer.state_dict())
+      if (name.ends_with(".step")) {
+        EXPECT_EQ(value.item(), 3) << name;
+      }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf);
+
+}  // namespace lockstep::parallel::testing
