@@ -1,21 +1,21 @@
 # The library target.
 #
 # Every .cpp below src/ is compiled (the CPU engine's: LockstepCpuKernels), with one rule for optional
-# backends: the code of backend X lives in folders named X, its stand-in in files named no_X*.cpp, and
-# one of the two is chosen.
+# backends: the code of backend X lives in folders named X, its stand-in in src/no_X.cpp, and one of
+# the two is chosen.
 
 file(GLOB_RECURSE lockstep_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*.cpp")
 foreach(backend IN ITEMS cuda cudnn mpi nccl onednn)
   string(TOUPPER "LOCKSTEP_WITH_${backend}" with)
   if(${with})
-    list(FILTER lockstep_sources EXCLUDE REGEX "/no_${backend}[^/]*\\.cpp$")
+    list(FILTER lockstep_sources EXCLUDE REGEX "/src/no_${backend}\\.cpp$")
   else()
     list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/${backend}/")
   endif()
 endforeach()
 list(FILTER lockstep_sources EXCLUDE REGEX "/src/.*/cudnn/")  # a target of LockstepCudaKernels
 if(LOCKSTEP_WITH_SIMGPU)  # has its own stand-in for cuDNN
-  list(FILTER lockstep_sources EXCLUDE REGEX "/no_cudnn[^/]*\\.cpp$")
+  list(FILTER lockstep_sources EXCLUDE REGEX "/src/no_cudnn\\.cpp$")
 endif()
 
 # Ways in which ranks exchange data, in the order of preference: folders of src/comm, each of which

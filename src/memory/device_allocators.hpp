@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-/// The pool of a CUDA device, or null in a build without CUDA (`no_cuda_allocator.cpp`).
+/// The pool of a CUDA device, or null in a build without CUDA (`no_cuda.cpp`).
 MemoryPool* cuda_allocator(int index);
 
-/// The pool of page-locked host memory, or null in a build without CUDA (`no_cuda_allocator.cpp`).
+/// The pool of page-locked host memory, or null in a build without CUDA (`no_cuda.cpp`).
 Allocator* cuda_pinned_allocator();
 
 /// The choice of `set_pool` or LOCKSTEP_POOL, for a pool that is about to be made: it is final from

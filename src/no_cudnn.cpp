@@ -1,6 +1,13 @@
 #include "backend/cuda/cudnn_ops.hpp"
+#include "backend/info.hpp"
 
-namespace lockstep::backend::cudnn {
+// A build without cuDNN.
+
+namespace lockstep::backend {
+
+std::string cudnn_version() { return {}; }
+
+namespace cudnn {
 
 std::string_view missing() {
   return "this lockstep was built without cuDNN: install cuDNN 9, run "
@@ -11,4 +18,5 @@ bool convolution(ConvDirection, const ConvArrays&, const ConvGeometry&, StreamRe
 bool attention_forward(const AttentionArrays&, AttentionOptions, StreamRef) { return false; }
 bool attention_backward(const AttentionArrays&, AttentionOptions, StreamRef) { return false; }
 
-}  // namespace lockstep::backend::cudnn
+}  // namespace cudnn
+}  // namespace lockstep::backend

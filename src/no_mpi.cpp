@@ -1,6 +1,11 @@
 #include "comm/bootstrap/bootstraps.hpp"
+#include "comm/info.hpp"
+
+// A build without MPI.
 
 namespace lockstep::comm {
+
+std::string mpi_version() { return {}; }
 
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch) {
   LOCKSTEP_CHECK(launch.size == 1, Unsupported, launch.launcher, " started ", launch.size,

@@ -1,7 +1,12 @@
+#include "backend/backend.hpp"
+#include "backend/info.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/info.hpp"
+#include "memory/device_allocators.hpp"
 #include "runtime/device_identity.hpp"
 #include "runtime/runtimes.hpp"
+
+// A build without CUDA.
 
 namespace lockstep {
 
@@ -17,4 +22,13 @@ void set_home_cuda_device(int) {
 
 std::vector<Component> runtime_components() { return {}; }
 
+MemoryPool* cuda_allocator(int) { return nullptr; }
+Allocator* cuda_pinned_allocator() { return nullptr; }
+
+namespace backend {
+
+const Backend* cuda() { return nullptr; }
+std::string cublaslt_version() { return {}; }
+
+}  // namespace backend
 }  // namespace lockstep

@@ -1,7 +1,0 @@
-#include "backend/backend.hpp"
-
-namespace lockstep::backend {
-
-const Backend* cuda() { return nullptr; }
-
-}  // namespace lockstep::backend

@@ -1,7 +1,0 @@
-#include "backend/info.hpp"
-
-namespace lockstep::backend {
-
-std::string cublaslt_version() { return {}; }
-
-}  // namespace lockstep::backend
