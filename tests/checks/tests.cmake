@@ -12,6 +12,9 @@ set(scripts "${PROJECT_SOURCE_DIR}/scripts")
 lockstep_add_check(IncludesFollowTheLayers "${Python3_EXECUTABLE}" "${scripts}/check_layering.py")
 lockstep_add_check(LayeringCatchesPlantedViolations
                    "${Python3_EXECUTABLE}" "${scripts}/check_layering.py" --self-test)
+lockstep_add_check(UmbrellaBringsWhatProgramsCall "${Python3_EXECUTABLE}" "${scripts}/check_umbrella.py")
+lockstep_add_check(UmbrellaCheckCatchesPlantedHeaders
+                   "${Python3_EXECUTABLE}" "${scripts}/check_umbrella.py" --self-test)
 lockstep_add_check(SourceDoesNotKnowTheSimulation "${scripts}/check_simulation.sh")
 lockstep_add_check(SimulationScannerCatchesPlantedConditionals
                    "${scripts}/check_simulation.sh" --self-test)
