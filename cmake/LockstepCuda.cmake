@@ -17,7 +17,7 @@ if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
   set(LOCKSTEP_WITH_NCCL ON)
   set(LOCKSTEP_WITH_SIMGPU ON)
   # Reports name functions and lines, whatever the build type says of debug information.
-  add_compile_options(-g1 -fno-optimize-sibling-calls)
+  string(APPEND CMAKE_CXX_FLAGS " -g1 -fno-optimize-sibling-calls")
   return()
 endif()
 

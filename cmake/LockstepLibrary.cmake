@@ -42,7 +42,11 @@ target_include_directories(lockstep
   PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
 target_link_libraries(lockstep PUBLIC Threads::Threads PRIVATE ZLIB::ZLIB)
 if(OpenMP_CXX_FOUND)
-  target_link_libraries(lockstep PRIVATE OpenMP::OpenMP_CXX)
+  # One file alone has OpenMP's directives; the others compile as in a build without OpenMP.
+  target_link_libraries(lockstep PRIVATE $<LINK_ONLY:OpenMP::OpenMP_CXX>)
+  separate_arguments(openmp_flags NATIVE_COMMAND "${OpenMP_CXX_FLAGS}")
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/parallel.cpp" PROPERTIES
+                              COMPILE_OPTIONS "${openmp_flags}")
 endif()
 if(LOCKSTEP_WITH_MPI)
   target_link_libraries(lockstep PRIVATE MPI::MPI_CXX)

@@ -13,6 +13,12 @@ option(LOCKSTEP_WARNINGS_AS_ERRORS "Treat warnings of lockstep's own code as err
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, such as address,undefined")
 set(LOCKSTEP_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for")
 
+# Headers that many files of tests and examples include are precompiled, but not beside ccache, which
+# would keep no object of them.
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
+
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()

@@ -13,7 +13,7 @@ endfunction()
 
 set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_BUILD_TYPE=Release"
             "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
-            "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
+            -DCMAKE_CXX_FLAGS_RELEASE=)
 file(REMOVE_RECURSE "${WORK}")
 if(WAY STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${LOCKSTEP_BUILD}" --prefix "${WORK}/prefix")
@@ -24,7 +24,8 @@ else()
   # The library is compiled once more here, so with every optional backend and instruction set off:
   # that this configuration builds and runs is checked by the same stroke.
   list(APPEND options -DCONSUMER_USES=subproject -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_MPI=OFF
-                      -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF -DLOCKSTEP_CPU_ISAS=baseline)
+                      -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF -DLOCKSTEP_CPU_ISAS=baseline
+                      -DLOCKSTEP_WARNINGS_AS_ERRORS=${WARNINGS_AS_ERRORS})
 endif()
 
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" ${options})

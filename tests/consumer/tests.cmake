@@ -1,12 +1,16 @@
-# Registers one test for each way to use lockstep from another project.
+# Registers one test for each way to use lockstep from another project, which is compiled as this
+# build is.
 
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+set(consumer_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}}")
 function(lockstep_add_consumer_test way)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS")
   add_test(NAME Consumer.${way}
     COMMAND "${CMAKE_COMMAND}" -D WAY=${way} -D "LOCKSTEP_BUILD=${PROJECT_BINARY_DIR}"
             -D "WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer/${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
             -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
-            -D "FLAGS=${CMAKE_CXX_FLAGS}" -D JOBS=${processors}
+            -D "FLAGS=${consumer_flags}" -D JOBS=${processors}
+            -D WARNINGS_AS_ERRORS=${LOCKSTEP_WARNINGS_AS_ERRORS}
             -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
   set_tests_properties(Consumer.${way} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${test_timeout})
 endfunction()

@@ -12,13 +12,12 @@ target_compile_definitions(test_examples PRIVATE
   LOCKSTEP_TEXT="${PROJECT_SOURCE_DIR}/LICENSE"
   LOCKSTEP_GOLDEN="${PROJECT_SOURCE_DIR}/tests/data/golden")
 add_dependencies(test_examples train_gpt train_mnist mnist dcgan benchmark_allreduce lockstep_info)
-set(filter "-*OnGpus*")
-if(NOT LOCKSTEP_WITH_MPI)
-  set(filter "-*OnGpus*:*Mpi*")
-endif()
-gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 120
-  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT ${lockstep_without_gpu})
+gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "-*OnGpus*:*Mpi*" DISCOVERY_TIMEOUT 120
+  PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)
+  gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "*Mpi*-*OnGpus*"
+    TEST_LIST test_examples_mpi DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS mpi TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT ${lockstep_without_gpu})
   gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "*OnGpus*"
     TEST_LIST test_examples_gpu DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS gpu TIMEOUT ${test_timeout} PROCESSORS 2 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)

@@ -60,7 +60,7 @@ lockstep_plant(planted_faults src/runtime/stream.cpp
 
 # The table and a few seeds with each landing; the seeds of the release on demand.
 add_test(NAME planted_faults COMMAND planted_faults --seeds 3)
-set_tests_properties(planted_faults PROPERTIES LABELS sim TIMEOUT ${test_timeout} PROCESSORS 2
+set_tests_properties(planted_faults PROPERTIES LABELS sim TIMEOUT ${test_timeout}
                      ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_test(NAME planted_faults_without_keys COMMAND planted_faults --only host-reads-too-early)
 set_tests_properties(planted_faults_without_keys PROPERTIES LABELS sim TIMEOUT ${test_timeout}

@@ -1,0 +1,1 @@
+// A file for the target that precompiles googletest's headers for all tests.
