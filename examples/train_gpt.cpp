@@ -207,17 +207,15 @@ double evaluate(Model& model, const ls::data::TokenDataset& text, const Options&
   const ls::amp::Autocast mixed = examples::autocast(o.amp);
   model.eval();
   const std::int64_t count = std::min<std::int64_t>(text.size(), 64);
-  double sum = 0, tokens = 0;
+  ls::parallel::MeanMetric loss(session.device());
   for (std::int64_t i = session.rank(); i < count; i += session.size()) {
     const std::int64_t index = i * text.size() / count;
     const auto batch = text.fetch({&index, 1});
-    sum += token_loss(model.forward(batch.tokens.to(session.device())),
-                      batch.targets.to(session.device()), ls::Reduction::sum)
-               .item();
-    tokens += static_cast<double>(batch.targets.numel());
+    loss.add(token_loss(model.forward(batch.tokens.to(session.device())),
+                        batch.targets.to(session.device()), ls::Reduction::sum),
+             static_cast<double>(batch.targets.numel()));
   }
-  return ls::comm::all_reduce_scalar(*session.world(), sum) /
-         ls::comm::all_reduce_scalar(*session.world(), tokens);
+  return loss.value(*session.world());
 }
 
 /// Continues the prompt byte by byte, drawing from the model's distribution.

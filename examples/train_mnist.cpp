@@ -89,14 +89,13 @@ double accuracy(Model& model, const ls::data::ImageDataset& test, const Options&
                  .rank = session.rank(),
                  .world_size = session.size(),
                  .device = session.device()});
-  Tensor right = ls::zeros({}, {.dtype = ls::DType::f64, .device = session.device()});
+  ls::parallel::MeanMetric right(session.device());
   for (const auto& batch : loader) {
     const Tensor hits = ls::eq(ls::argmax(model.forward(batch.images), 1), batch.labels);
-    right.add_(hits.to(ls::DType::f64).sum());
+    right.add(hits.to(ls::DType::f64).sum(), static_cast<double>(hits.numel()));
   }
   model.train();
-  return ls::parallel::all_reduce_async(right, *session.world()).wait().item() /
-         static_cast<double>(test.size());
+  return right.value(*session.world());
 }
 
 int run(ls::Session& session, CLI::App& app, const Options& o) {

@@ -79,6 +79,7 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/parallel/collectives.hpp"
+#include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/parallel/mesh.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/parallel/trace.hpp"

@@ -1,6 +1,7 @@
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
+#include "parallel/mean_metric_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 #include "support/mpi_world.hpp"
 
@@ -15,6 +16,7 @@ struct MpiRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, MeshContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ClipContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LayerwiseContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, MeanMetricContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CollectiveContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ComparedCollectives, MpiRanks);
 

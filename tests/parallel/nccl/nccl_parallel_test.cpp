@@ -3,6 +3,7 @@
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
+#include "parallel/mean_metric_contract.hpp"
 #include "parallel/mesh_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
@@ -21,6 +22,7 @@ struct NcclRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeshContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ClipContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LayerwiseContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeanMetricContract, NcclRanks);
 // Labels are compared by the job's Session, which these ranks do not have.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ComparedCollectives);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CollectiveContract, NcclRanks);
