@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "comm/communicator_backend.hpp"
-#include "comm/control/signature_comparison.hpp"
 #include "comm/group_registry.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
@@ -14,16 +13,13 @@
 
 namespace lockstep::comm {
 
-/// Where a communicator tells what it calls, if its backend does not compare that; null: nowhere.
-using ComparisonPtr = IntrusivePtr<control::SignatureComparison>;
-
 /// A group that is to be made of all ranks of a job.
 struct WorldPlan {
   Bootstrap& bootstrap;  ///< for exchanges while it is made, and as long as it lives
   Device device;
   const CommunicatorOptions& options;
   GroupMembership membership;  ///< made before anything is exchanged; the backend's to keep
-  ComparisonPtr comparison;
+  ComparisonPtr comparison;    ///< for backends that do not compare by themselves
 };
 
 /// What a backend's folder defines, as `const BackendFactory& NAME_backend()`.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,12 @@ class CommunicatorBackend {
   /// Makes the backend of this rank's part of the group; null if the plan has no members. Called
   /// once nothing is under way on this rank, by every rank.
   virtual std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) = 0;
+
+  /// Lets the job compare how the members end what they began alike, such as the training of a
+  /// model: no operation follows that could. It waits for nobody. A difference ends the job with a
+  /// message that shows both; without a Session, or `run_ranks`, nothing is compared.
+  /// @param subject tells such declarations apart; each member makes one, in any order.
+  virtual void declare(std::uint64_t subject, const std::string& end) = 0;
 
   /// See Communicator::abort; from any thread.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -45,6 +45,16 @@ void GroupRegistry::announce(const std::string& news) {
   if (announcer_) announcer_(news);
 }
 
+void GroupRegistry::set_comparison(ComparisonPtr comparison) {
+  const std::lock_guard lock(announcer_mutex_);
+  comparison_ = std::move(comparison);
+}
+
+ComparisonPtr GroupRegistry::comparison() {
+  const std::lock_guard lock(announcer_mutex_);
+  return comparison_;
+}
+
 void GroupRegistry::receive(std::string_view news) {
   std::string_view words = news;
   const std::string_view kind = next_word(words);
@@ -125,6 +135,13 @@ void GroupMembership::leave(const Departure& own) {
 
 void GroupMembership::fail(const std::string& reason) {
   if (registry_) registry_->announce(std::string(failed) + ' ' + key_ + ' ' + reason);
+}
+
+void GroupMembership::declare(const std::string& group, int rank, int size, std::uint64_t subject,
+                              const std::string& end) {
+  if (!registry_) return;
+  if (const ComparisonPtr comparison = registry_->comparison())
+    comparison->declare(group, rank, size, subject, end);
 }
 
 }  // namespace lockstep::comm

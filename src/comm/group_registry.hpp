@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/signature_comparison.hpp"
+
 namespace lockstep::comm {
 
 /// A rank that left its group in good order: whatever the others call beyond, it never joins.
@@ -45,6 +47,8 @@ class GroupRegistry {
   /// Where news of this process go; null for nowhere. Returns once no call of the former is under
   /// way.
   void set_announcer(Announcer announcer);
+  /// Where the groups compare how their members end; null for nowhere.
+  void set_comparison(ComparisonPtr comparison);
   /// Another process' news, as its announcer was given it. News of groups unknown here are ignored.
   void receive(std::string_view news);
   /// Ends all groups here; the other ranks hear of it otherwise.
@@ -61,9 +65,11 @@ class GroupRegistry {
   };
   std::string next_key();
   void announce(const std::string& news);
+  ComparisonPtr comparison();
 
   std::mutex announcer_mutex_;
   Announcer announcer_;
+  ComparisonPtr comparison_;  // guarded by the announcer's mutex
   std::mutex mutex_;  // held while a member hears of news, so that none hears of it too late
   std::condition_variable no_call_;
   std::map<std::string, Group> groups_;
@@ -91,6 +97,9 @@ class GroupMembership {
   void leave(const Departure& own);
   /// Tells the other members that this rank ended the group.
   void fail(const std::string& reason);
+  /// See CommunicatorBackend::declare. @param group its name in messages.
+  void declare(const std::string& group, int rank, int size, std::uint64_t subject,
+               const std::string& end);
 
  private:
   GroupMembership(std::shared_ptr<GroupRegistry> registry, std::string key);

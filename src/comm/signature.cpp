@@ -99,12 +99,15 @@ std::string Signature::describe() const {
   if (kind != OperationKind::barrier) out << " of " << count << ' ' << dtype;
   if (reduces(kind)) out << " (" << reduction << ')';
   if (has_root(kind)) out << " from rank " << peer;
-  if (label_size > 0)
-    out << " '" << std::string_view(label, std::min<std::size_t>(label_size, sizeof(label)))
-        << '\'';
+  if (label_size > 0) out << ' ' << quoted_label();
   if (id != CollectiveId{})
     out << " [owner " << id.owner << ", step " << id.step << ", part " << id.part << ']';
   return out.str();
+}
+
+std::string Signature::quoted_label() const {
+  return detail::concat(
+      '\'', std::string_view(label, std::min<std::size_t>(label_size, sizeof(label))), '\'');
 }
 
 std::string describe(const Signature& first, std::size_t operations) {

@@ -36,6 +36,8 @@ struct Signature {
   bool pairs_with(const Signature& other) const;
   /// "all_reduce #12 of 1024 f32 (sum) 'bucket 3'".
   std::string describe() const;
+  /// "'bucket 3'", as much as there is of it.
+  std::string quoted_label() const;
 };
 
 /// What operations that start as one are: the first, and how many follow.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/communicator_backend.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -74,6 +75,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
 
 Reducer::~Reducer() {
   if (running_) fail_backward("its DistributedDataParallel ended inside it");
+  declare_last_updates();
   for (BucketState& bucket : buckets_) {
     try {
       bucket.work.synchronize();
@@ -89,6 +91,19 @@ Reducer::~Reducer() {
           "backward goes through a forward of a DistributedDataParallel that has ended, so that "
           "nothing would average its gradients over the ranks; keep the wrapper until the "
           "backwards of its forwards are done");
+  } catch (...) {
+    // No host memory is left: whoever needs some next says so.
+  }
+}
+
+// No bucket carries them to the other ranks. One that unwinds ends otherwise, or does not end yet.
+void Reducer::declare_last_updates() noexcept {
+  comm::CommunicatorBackend& group = group_->implementation();
+  if (group.size() == 1 || !group.options().check_signatures) return;
+  if (!failure_.empty() || std::uncaught_exceptions() > 0) return;
+  try {
+    const std::string updates = updates_.take();
+    group.declare(number_, updates.empty() ? "no parameter updated" : updates);
   } catch (...) {
     // No host memory is left: whoever needs some next says so.
   }

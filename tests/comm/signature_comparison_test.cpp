@@ -1,11 +1,11 @@
-#include "comm/control/signature_comparison.hpp"
+#include "comm/signature_comparison.hpp"
 
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep::comm::control {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -39,6 +39,12 @@ class Ranks : public ::testing::Test {
     SignatureComparison& own = rank == 0 ? *hub_ : *sender;
     own.note_message("world", rank, 3, signature, number);
     own.flush();
+  }
+
+  void end(int rank, std::uint64_t subject, const std::string& how) {
+    const auto sender = make_intrusive<SignatureComparison>(
+        [this](const std::string& batch) { hub_->take(batch); }, [](const std::string&) {});
+    (rank == 0 ? *hub_ : *sender).declare("world", rank, 3, subject, how);
   }
 
   std::vector<std::string> reports_;
@@ -112,5 +118,18 @@ TEST_F(SignatureComparisonOfThreeRanks, ComparesTheEndsOfAMessage) {
                                      "rank 1 called send to rank 2 #0 of 7 f32"));
 }
 
+TEST_F(SignatureComparisonOfThreeRanks, ComparesHowTheyEnd) {
+  end(1, 7, "after update 3");
+  end(2, 8, "after update 5");  // of another subject
+  end(2, 7, "after update 3");
+  end(0, 8, "after update 5");
+  end(1, 8, "after update 5");
+  EXPECT_TRUE(reports_.empty());
+  end(0, 7, "after update 2");
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0], AllOf(HasSubstr("the ranks of world end differently: rank 0 with 'after "
+                                           "update 2', ranks 1, 2 with 'after update 3'")));
+}
+
 }  // namespace
-}  // namespace lockstep::comm::control
+}  // namespace lockstep::comm

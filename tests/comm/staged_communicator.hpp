@@ -47,6 +47,9 @@ class StagedBackend final : public CommunicatorBackend {
     auto part = device_.split(plan);
     return part ? std::make_unique<StagedBackend>(std::move(part)) : nullptr;
   }
+  void declare(std::uint64_t subject, const std::string& end) override {
+    device_.declare(subject, end);
+  }
   void abort(const std::string& reason) noexcept override { device_.abort(reason); }
   std::string describe_progress() const override { return device_.describe_progress(); }
 

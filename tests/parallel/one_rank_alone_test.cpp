@@ -253,6 +253,55 @@ TEST(OneRankAlone, IsToldWhichRatesDifferHoweverItsGroupsInterleave) {
     EXPECT_THAT(message, AllOf(HasSubstr("lr 0.25 lr 0.25"), HasSubstr("lr 0.25 lr 0.5")));
 }
 
+/// Trains to the end, where the ranks must be found to differ. Returns the message.
+std::string message_of_the_end(const Update& update) {
+  return message_of([&] {
+    comm::run_ranks(2, [&](Communicator& group) { train(group, update); }, {.timeout = 10s});
+  });
+}
+
+TEST(OneRankAlone, WithAnotherLearningRateInTheLastUpdateIsRefused) {
+  const std::string message = message_of_the_end([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 1 && step == 4) optimizer.set_lr(0.5);
+    optimizer.step();
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("rank 0 with '8 parameters after update 4 with lr 0.25"),
+                             HasSubstr("rank 1 with '8 parameters after update 4 with lr 0.5")));
+}
+
+TEST(OneRankAlone, ThatLeavesOutTheLastUpdateIsRefused) {
+  const std::string message = message_of_the_end([](optim::AdamW& optimizer, int rank, int step) {
+    if (rank == 1 || step < 4) optimizer.step();
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("after update 3"), HasSubstr("after update 4")));
+}
+
+TEST(OneRankAlone, ThatNeverUpdatesIsRefused) {
+  const std::string message = message_of([] {
+    comm::run_ranks(2, [](Communicator& group) {
+      Replica replica(make_net(1), share(group));
+      optim::AdamW optimizer(replica.parameters(), {.lr = 0.25});
+      const Batch batch = Batch::of_step(1);
+      loss_of(replica(batch.x), batch).backward();
+      if (group.rank() == 0) optimizer.step();
+    });
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("no parameter updated")));
+}
+
+TEST(OneRankAlone, ThatGivesUpAWrapperInAnExceptionDoesNotCountAsDifferent) {
+  comm::run_ranks(2, [](Communicator& group) {
+    try {
+      train(group, [&](optim::AdamW& optimizer, int rank, int step) {
+        if (rank == 1 && step == 4) throw std::runtime_error("enough");
+        optimizer.step();
+      });
+    } catch (const std::runtime_error&) {
+    }
+    group.barrier().wait();
+  });
+}
+
 /// A backward fails on rank 1, in a hook that `add_hook` adds; rank 1 catches that and goes on. The
 /// other rank must not wait meanwhile.
 void expect_to_end_the_others(

@@ -16,7 +16,7 @@ std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOpti
 
 /// Runs `body` once per rank, each on its own thread, and waits for all. A rank that throws aborts
 /// the group, so that the others' collectives fail with PeerFailure.
-/// @throws the first rank's exception.
+/// @throws the first rank's exception, or a Mismatch if models were trained to different ends.
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
                const CommunicatorOptions& options = {});
 

@@ -50,7 +50,9 @@ struct ReducerOptions {
 ///
 /// The first collective of a step also carries what optimizers said of their updates since the step
 /// before: which parameters, and which update it is, with which learning rates and options, must be
-/// the same on all ranks. What comes after the last step of a job is compared by nobody.
+/// the same on all ranks. When the reducer ends, each rank declares its last ones; a Session ends
+/// the job where they differ. A rank on which an exception unwinds through the reducer declares
+/// nothing.
 ///
 /// A backward to reduce that throws, at whatever point, fails the group: the other ranks would wait
 /// for buckets that do not come. One that is refused before it begins (its graph was freed) does
@@ -118,6 +120,7 @@ class Reducer final : private autograd::GradientSink {
   void gather_averages();
   void keep_own_parts();
   void use_on_current_stream(const Tensor& array) const;
+  void declare_last_updates() noexcept;
   void give_back() noexcept;
   void rebuild_in_measured_order();
   void begin_backward();

@@ -93,6 +93,10 @@ std::unique_ptr<CommunicatorBackend> HostBackend::split(const SplitPlan& plan) {
                                        std::move(membership));
 }
 
+void HostBackend::declare(std::uint64_t subject, const std::string& end) {
+  membership_.declare(name(), rank(), size(), subject, end);
+}
+
 void HostBackend::abort(const std::string& reason) noexcept {
   const Failure failure = Failure::from_peer(reason);
   failure.note_told();

@@ -136,6 +136,10 @@ std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
                                        std::move(membership));
 }
 
+void NcclBackend::declare(std::uint64_t subject, const std::string& end) {
+  membership_.declare(name(), rank(), size(), subject, end);
+}
+
 // --- failures
 // ------------------------------------------------------------------------------------------
 

@@ -24,10 +24,10 @@
 namespace lockstep {
 namespace {
 
+using comm::SignatureComparison;
 using comm::control::ControlChannel;
 using comm::control::JobFailure;
 using comm::control::MessageType;
-using comm::control::SignatureComparison;
 using comm::control::TerminationNotice;
 
 std::string wanted_device(int argc, const char* const* argv, const SessionOptions& options) {
@@ -144,6 +144,8 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
                       .on_departure = [&groups](const std::string& news) { groups.receive(news); },
                       .on_signatures = [this](std::string_view batch) { comparison->take(batch); }},
                   heartbeat_timeout);
+  static_assert(SignatureComparison::max_batch <= comm::control::max_text);
+  groups.set_comparison(comparison);
   groups.set_announcer([this](const std::string& news) { control->announce_departure(news); });
 }
 

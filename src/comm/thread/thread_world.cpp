@@ -8,6 +8,7 @@
 #include "comm/group_registry.hpp"
 #include "comm/host/message_executor.hpp"
 #include "comm/thread/thread_transport.hpp"
+#include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -15,9 +16,10 @@ namespace {
 using Registries = std::vector<std::shared_ptr<GroupRegistry>>;
 
 // A registry for each thread; what one announces is told to the others at once.
-Registries make_registries(int ranks) {
+Registries make_registries(int ranks, const ComparisonPtr& comparison) {
   Registries registries;
-  for (int rank = 0; rank < ranks; ++rank) registries.push_back(std::make_shared<GroupRegistry>());
+  for (int rank = 0; rank < ranks; ++rank)
+    registries.emplace_back(std::make_shared<GroupRegistry>())->set_comparison(comparison);
   const std::vector<std::weak_ptr<GroupRegistry>> all(registries.begin(), registries.end());
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     registries[rank]->set_announcer([all, rank](const std::string& news) {
@@ -28,12 +30,11 @@ Registries make_registries(int ranks) {
   return registries;
 }
 
-}  // namespace
-
-std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options) {
+std::vector<CommunicatorPtr> make_group(int ranks, const CommunicatorOptions& options,
+                                        const ComparisonPtr& comparison) {
   LOCKSTEP_CHECK(ranks >= 1, InvalidArgument, "a group needs at least one rank, got ", ranks);
   const auto hub = std::make_shared<ThreadHub>(ranks);
-  const Registries registries = make_registries(ranks);
+  const Registries registries = make_registries(ranks, comparison);
   std::vector<CommunicatorPtr> group;
   for (int rank = 0; rank < ranks; ++rank)
     group.push_back(make_intrusive<Communicator>(
@@ -42,11 +43,22 @@ std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOpti
   return group;
 }
 
+}  // namespace
+
+std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options) {
+  return make_group(ranks, options, nullptr);
+}
+
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
                const CommunicatorOptions& options) {
-  std::vector<CommunicatorPtr> group = make_thread_group(ranks, options);
   std::mutex mutex;
   std::exception_ptr first;
+  const auto comparison = make_intrusive<SignatureComparison>(
+      SignatureComparison::Send{}, [&](const std::string& difference) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::make_exception_ptr(Mismatch(difference));
+      });
+  std::vector<CommunicatorPtr> group = make_group(ranks, options, comparison);
   const auto play = [&](Communicator& communicator) {
     try {
       body(communicator);
@@ -64,6 +76,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
   for (CommunicatorPtr& communicator : group)
     threads.emplace_back([&play, own = std::move(communicator)] { play(*own); });
   for (std::thread& thread : threads) thread.join();
+  comparison->close();
   if (first) std::rethrow_exception(first);
 }
 

@@ -63,6 +63,7 @@ TEST_P(MpiFaults, ExceptionInAThreadEndsAll) {
 TEST_P(MpiFaults, RanksThatCallAnotherCollectiveAreNamedWithIt) {
   const std::map<std::string, std::string> called_by_mode{
       {"other-count", "rank 1 called all_reduce #0 of 1001 f32 (sum)"},
+      {"other-dtype", "rank 1 called all_reduce #0 of 1000 i32 (sum)"},
       {"other-collective", "rank 1 called barrier #0"},
       {"other-label", "rank 1 called all_reduce #0 of 1000 f32 (sum) 'bucket 4'"}};
   for (const auto& [mode, called] : called_by_mode) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/jobs/training.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
@@ -292,6 +293,12 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
      [](ls::Session& s) {
        return disagree(s, [&](const Values& v) { return s.world()->all_reduce(v.buffer()); });
      }},
+    {"other-dtype",
+     [](ls::Session& s) {
+       return disagree(s, [&](const Values& v) {
+         return s.world()->all_reduce({v.buffer().data, 1000, ls::DType::i32});
+       });
+     }},
     {"other-collective",
      [](ls::Session& s) {
        return disagree(s, [&](const Values&) { return s.world()->barrier(); });
@@ -337,6 +344,12 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"throw-alone",
      [](ls::Session& s) {
        return compute_alone(s, [](auto&) { throw std::runtime_error("lonely"); });
+     }},
+    {"command-alone",
+     [](ls::Session& s) {
+       return compute_alone(s, [](auto&) {
+         if (std::system(std::getenv("JOB_COMMAND")) != 0) std::abort();
+       });
      }},
     {"thread",
      [](ls::Session& s) {
@@ -390,8 +403,11 @@ int main(int argc, char** argv) {
     return train(session, [](auto&) { throw std::runtime_error("nobody catches this"); });
   }
   if (mode == "vanish") return vanish_while_joining();
-  const auto found = modes.find(mode);
-  if (found == modes.end()) return 3;
+  auto all_modes = modes;
+  for (const auto& [name, body] : ls::testing::training_modes())
+    all_modes[name] = [body](ls::Session& s) { return body(s, culprit(s)); };
+  const auto found = all_modes.find(mode);
+  if (found == all_modes.end()) return 3;
   ls::SessionOptions options;
   options.communicator.timeout = std::chrono::seconds(number_from("JOB_TIMEOUT", 1800));
   const int code = ls::Session::run(argc, argv, found->second, options);

@@ -14,17 +14,20 @@
 #include "lockstep/core/intrusive_ptr.hpp"
 
 /// @file
-/// Finds ranks that call different collectives where the backend does not look for them.
+/// Finds ranks that call different collectives where the backend does not look for them, or that
+/// end differently where no collective follows.
 
-namespace lockstep::comm::control {
+namespace lockstep::comm {
 
 /// Compares what the ranks of each group call, beside the collectives and not before them: NCCL
 /// compares nothing, and ranks that mean different things hang or get wrong numbers. Every rank
-/// notes its calls; another thread sends them to rank 0 in batches, which compares those of one
-/// group and number. Any thread may call it.
+/// notes its calls, and declares how it ends what it has trained; another thread sends them to rank
+/// 0 in batches, which compares those of one group and number. Any thread may call it.
 class SignatureComparison : public RefCounted {
  public:
   using Clock = std::chrono::steady_clock;
+  /// Longest batch.
+  static constexpr std::size_t max_batch = 8192;
   /// Brings a batch to rank 0, whose `take` gets it; empty on rank 0 itself.
   using Send = std::function<void(std::string)>;
   /// Called once, on rank 0, with a message that names the ranks and shows what each called.
@@ -40,6 +43,10 @@ class SignatureComparison : public RefCounted {
   /// @param number how many messages the one rank has sent the other before.
   void note_message(const std::string& group, int rank, int size, const Signature& signature,
                     std::uint64_t number);
+  /// How this rank ends what all ranks of the group began alike; it is sent at once.
+  /// @param subject a number that tells such declarations of the group apart, one by each rank.
+  void declare(const std::string& group, int rank, int size, std::uint64_t subject,
+               const std::string& end);
   /// Sends what was noted; on rank 0 also reports a disagreement some of whose ranks are late.
   void flush();
   /// What a rank sent. Reports what no rank sends, too.
@@ -57,12 +64,13 @@ class SignatureComparison : public RefCounted {
     bool disagrees = false;
     Clock::time_point first_call;
   };
+  enum class Kind : std::int32_t { collective, message, declaration };
   struct Key {
     std::string group;
-    std::int32_t from = -1, to = -1;  // of a message
-    std::uint64_t number = 0;         // of the collective, or of the message on its way
+    Kind kind = Kind::collective;
+    std::int32_t from = 0, to = 0;  // of a message
+    std::uint64_t number = 0;       // of the collective, the message on its way, or the subject
     auto operator<=>(const Key&) const = default;
-    bool is_message() const { return from >= 0; }
   };
 
   void append_entry(const Key& key, int rank, int size, const Signature& signature);
@@ -85,4 +93,7 @@ class SignatureComparison : public RefCounted {
   std::map<Key, Collective> pending_;  // rank 0: not all ranks have called these
 };
 
-}  // namespace lockstep::comm::control
+/// Where a rank tells what it calls; null: nowhere.
+using ComparisonPtr = IntrusivePtr<SignatureComparison>;
+
+}  // namespace lockstep::comm

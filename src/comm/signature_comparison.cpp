@@ -1,14 +1,13 @@
-#include "comm/control/signature_comparison.hpp"
+#include "comm/signature_comparison.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <utility>
 
-#include "comm/control/control_message.hpp"
 #include "lockstep/core/error.hpp"
 
-namespace lockstep::comm::control {
+namespace lockstep::comm {
 namespace {
 
 // A message should show all ranks; but one may hang elsewhere and never call.
@@ -18,7 +17,8 @@ constexpr int largest_group = 1 << 20;
 // What precedes a group's name and a signature in a batch.
 struct EntryHeader {
   std::int32_t rank = 0, size = 0;
-  std::int32_t from = -1, to = -1;
+  std::int32_t kind = 0, reserved = 0;
+  std::int32_t from = 0, to = 0;
   std::uint64_t number = 0;
   std::uint64_t name_length = 0;
 };
@@ -74,17 +74,30 @@ void SignatureComparison::note(const std::string& group, int rank, int size,
 void SignatureComparison::note_message(const std::string& group, int rank, int size,
                                        const Signature& signature, std::uint64_t number) {
   const bool is_sender = signature.kind == OperationKind::send;
-  append_entry(
-      {group, is_sender ? rank : signature.peer, is_sender ? signature.peer : rank, number}, rank,
-      size, signature);
+  append_entry({group, Kind::message, is_sender ? rank : signature.peer,
+                is_sender ? signature.peer : rank, number},
+               rank, size, signature);
+}
+
+void SignatureComparison::declare(const std::string& group, int rank, int size,
+                                  std::uint64_t subject, const std::string& end) {
+  append_entry({.group = group, .kind = Kind::declaration, .number = subject}, rank, size,
+               Signature({.kind = OperationKind::barrier, .label = end}));
+  flush();
 }
 
 void SignatureComparison::append_entry(const Key& key, int rank, int size,
                                        const Signature& signature) {
-  const EntryHeader header{rank, size, key.from, key.to, key.number, key.group.size()};
+  const EntryHeader header{.rank = rank,
+                           .size = size,
+                           .kind = static_cast<std::int32_t>(key.kind),
+                           .from = key.from,
+                           .to = key.to,
+                           .number = key.number,
+                           .name_length = key.group.size()};
   const std::size_t length = sizeof header + key.group.size() + sizeof signature;
   const std::lock_guard lock(noted_mutex_);
-  if (noted_.empty() || noted_.back().size() + length > max_text) noted_.emplace_back();
+  if (noted_.empty() || noted_.back().size() + length > max_batch) noted_.emplace_back();
   std::string& batch = noted_.back();
   append(batch, header);
   batch += key.group;
@@ -131,13 +144,13 @@ void SignatureComparison::read(std::string_view batch) {
     const std::string group(reader.bytes(header.name_length));
     const auto signature = reader.value<Signature>();
     const auto is_member = [&](int rank) { return rank >= 0 && rank < header.size; };
-    const bool is_message = header.from >= 0;
-    LOCKSTEP_CHECK(header.size <= largest_group && is_member(header.rank) &&
-                       (!is_message || (is_member(header.from) && is_member(header.to))),
-                   CorruptData, "a signature of rank ", header.rank, " in a group of ",
-                   header.size);
-    add({group, header.from, header.to, header.number}, is_message ? 2 : header.size,
-        {header.rank, signature});
+    const auto kind = static_cast<Kind>(header.kind);
+    LOCKSTEP_CHECK(
+        header.size <= largest_group && is_member(header.rank) && is_member(header.from) &&
+            is_member(header.to) && header.kind >= 0 && kind <= Kind::declaration,
+        CorruptData, "a signature of rank ", header.rank, " in a group of ", header.size);
+    add({group, kind, header.from, header.to, header.number},
+        kind == Kind::message ? 2 : header.size, {header.rank, signature});
   }
 }
 
@@ -153,8 +166,8 @@ void SignatureComparison::add(const Key& key, int size, const Call& call) {
     calls.push_back(call);
     const Signature& first = calls.front().signature;
     if (calls.size() > 1)
-      collective.disagrees |=
-          key.is_message() ? !first.pairs_with(call.signature) : !first.agrees_with(call.signature);
+      collective.disagrees |= key.kind == Kind::message ? !first.pairs_with(call.signature)
+                                                        : !first.agrees_with(call.signature);
     // Labels count where both ranks give one: the first call to compare with is one that has.
     if (calls.front().signature.label_hash == 0) std::swap(calls.front(), calls.back());
     if (collective.calls.size() < static_cast<std::size_t>(size)) return;
@@ -176,7 +189,7 @@ void SignatureComparison::report_late() {
 }
 
 std::string SignatureComparison::describe(const Key& key, const Collective& collective) {
-  if (key.is_message()) {
+  if (key.kind == Kind::message) {
     const bool is_receive_first = collective.calls[0].signature.kind == OperationKind::receive;
     const Call& receive = collective.calls[is_receive_first ? 0 : 1];
     const Call& send = collective.calls[is_receive_first ? 1 : 0];
@@ -192,14 +205,19 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
     else
       party->second.push_back(call.rank);
   }
+  const bool is_end = key.kind == Kind::declaration;
   std::ostringstream text;
-  text << "the ranks of " << key.group << " disagree on their next collective: ";
+  text << "the ranks of " << key.group
+       << (is_end ? " end differently: " : " disagree on their next collective: ");
   for (auto& [signature, ranks] : parties) std::ranges::sort(ranks);
   std::ranges::sort(parties, {}, [](const auto& party) { return party.second.front(); });
-  for (std::size_t i = 0; i < parties.size(); ++i)
-    text << (i ? ", " : "") << list_of(parties[i].second) << " called "
-         << parties[i].first->describe();
-  text << "; all ranks must make the same calls in the same order";
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    const auto& [signature, ranks] = parties[i];
+    text << (i ? ", " : "") << list_of(ranks) << (is_end ? " with " : " called ")
+         << (is_end ? signature->quoted_label() : signature->describe());
+  }
+  text << (is_end ? "; all ranks must do the same"
+                  : "; all ranks must make the same calls in the same order");
   return text.str();
 }
 
@@ -208,4 +226,4 @@ void SignatureComparison::report(const std::string& message) {
   if (const Report report = std::exchange(report_, nullptr)) report(message);
 }
 
-}  // namespace lockstep::comm::control
+}  // namespace lockstep::comm

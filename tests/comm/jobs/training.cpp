@@ -1,0 +1,96 @@
+#include "comm/jobs/training.hpp"
+
+#include <cstdio>
+#include <memory>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/clip.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+using Replica = DistributedDataParallel<nn::Linear>;
+constexpr int steps = 4;
+
+nn::ModulePtr<nn::Linear> make_model(const Session& session) {
+  auto model = nn::make<nn::Linear>(3, 2);
+  model->to(session.device());
+  return model;
+}
+
+Tensor loss_of(Replica& replica, const Session& session) {
+  return sum(square(replica(full({2, 3}, 1.0 + session.rank(), {.device = session.device()}))));
+}
+
+int say_the_end(const Session& session, const nn::Linear& model) {
+  std::printf("rank %d ends with %g\n", session.rank(), model.weight.detach().mean().item());
+  return 0;
+}
+
+// One rank takes another learning rate from a step on.
+int train_at_another_rate(Session& session, int culprit, int odd_step) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 0.125});
+  for (int step = 1; step <= steps; ++step) {
+    loss_of(replica, session).backward();
+    if (session.rank() == culprit && step == odd_step) optimizer.set_lr(0.25);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return say_the_end(session, *model);
+}
+
+// One rank clips over the group, alone.
+int clip_alone(Session& session, int culprit) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  for (int step = 1; step <= steps; ++step) {
+    loss_of(replica, session).backward();
+    if (session.rank() == culprit && step == 2)
+      optim::clip_grad_norm_(model->parameters(), 1e-3, {.group = session.world()});
+  }
+  return say_the_end(session, *model);
+}
+
+// One rank leaves out a backward.
+int skip_a_backward(Session& session, int culprit) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  for (int step = 1; step <= steps; ++step) {
+    const Tensor loss = loss_of(replica, session);
+    if (session.rank() != culprit || step != 2) loss.backward();
+  }
+  return say_the_end(session, *model);
+}
+
+// All ranks wrap the model anew after every other update.
+int wrap_again_and_again(Session& session) {
+  const auto model = make_model(session);
+  optim::SGD optimizer(model->named_parameters(), {.lr = 0.125});
+  for (int step = 1; step <= steps; ++step) {
+    const auto replica = std::make_unique<Replica>(model, session.world());
+    for (int part = 0; part < 2; ++part) {
+      loss_of(*replica, session).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  }
+  return say_the_end(session, *model);
+}
+
+}  // namespace
+
+std::map<std::string, std::function<int(Session&, int culprit)>> training_modes() {
+  return {{"other-rate", [](Session& s, int c) { return train_at_another_rate(s, c, 2); }},
+          {"other-last-rate", [](Session& s, int c) { return train_at_another_rate(s, c, steps); }},
+          {"clip-alone", clip_alone},
+          {"skip-backward", skip_a_backward},
+          {"wrap-again", [](Session& s, int) { return wrap_again_and_again(s); }}};
+}
+
+}  // namespace lockstep::testing
