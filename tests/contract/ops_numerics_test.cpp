@@ -211,6 +211,19 @@ TEST_P(OpNumerics, SoftmaxAndExtremesOfNothingHaveShapes) {
   EXPECT_THROW(amax(zeros({0}, in(DType::f32))), InvalidArgument);
 }
 
+TEST_P(OpNumerics, PoolingRefusesImagesWithoutAPixel) {
+  // Padding alone has no largest element and no mean; no images at all have no windows.
+  for (const Shape& shape : {Shape{1, 2, 0, 3}, Shape{1, 2, 3, 0}}) {
+    const Tensor x = zeros(shape, in(DType::f32));
+    EXPECT_THROW(max_pool2d(x, {.kernel = 2, .padding = 1}), InvalidArgument);
+    EXPECT_THROW(avg_pool2d(x, {.kernel = 2, .padding = 1}), InvalidArgument);
+    EXPECT_THROW(adaptive_avg_pool2d(x, 1), InvalidArgument);
+  }
+  const Tensor none = zeros({0, 2, 3, 3}, in(DType::f32));
+  EXPECT_EQ(max_pool2d(none, {.kernel = 2}).shape(), (Shape{0, 2, 1, 1}));
+  EXPECT_EQ(adaptive_avg_pool2d(none, 1).shape(), (Shape{0, 2, 1, 1}));
+}
+
 TEST_P(OpNumerics, BatchNormTakesParametersOfDifferentDtypes) {
   const Tensor x = randn({2, 3, 4, 4}, in(DType::f32)).to(DType::bf16);
   for (const bool training : {true, false}) {

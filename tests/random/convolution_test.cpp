@@ -18,14 +18,16 @@ Conv2dOptions draw(RandomCase& c, Sizes& s) {
   };
   Conv2dOptions options{.stride = both(1, c.chance(0.5) ? 1 : 3),
                         .dilation = both(1, c.chance(0.85) ? 1 : 2)};
-  s.images = c.integer(1, 3);
+  s.images = c.chance(0.03) ? 0 : c.integer(1, 3);
   s.groups = options.groups = c.chance(0.75) ? 1 : c.integer(2, 4);
-  s.in = c.extent(s.groups > 1 ? 6 : 20, false);
-  s.out = c.extent(s.groups > 1 ? 6 : 20, false);
+  s.in = c.extent(s.groups > 1 ? 6 : 20);
+  s.out = c.extent(s.groups > 1 ? 6 : 20);
   s.kernel = c.chance(0.5) ? Size2d(c.choose<std::int64_t>({1, 3})) : both(1, 4);
   options.padding = c.chance(0.6) ? Size2d(s.kernel.height / 2, s.kernel.width / 2) : both(0, 2);
   const auto extent = [&](std::int64_t taps, std::int64_t dilation, std::int64_t padding) {
-    const std::int64_t least = std::max<std::int64_t>(dilation * (taps - 1) + 1 - 2 * padding, 1);
+    const std::int64_t fits = dilation * (taps - 1) + 1 - 2 * padding;
+    if (fits <= 0 && c.chance(0.05)) return std::int64_t{0};  // nothing but padding
+    const std::int64_t least = std::max<std::int64_t>(fits, 1);
     return std::max(least, c.chance(0.5) ? c.integer(1, 4) : c.integer(1, 14));
   };
   s.image = {extent(s.kernel.height, options.dilation.height, options.padding.height),

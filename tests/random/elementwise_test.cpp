@@ -168,10 +168,30 @@ class RandomChoice : public RandomCases {
     }
     if (auto r = agrees(call(op, a, b), both, exactly(truth), 0); !r) return r;
     if (auto r = check_number(c, a); !r) return r << ": with a number";
+    if (auto r = check_kinds(a); !r) return r;
     if (auto r = agrees(where(condition, a, b), all, exactly(chosen), 0); !r) return r << ": where";
     if (auto r = agrees(a.tensor.clone(), a.shape(), exactly(a.values), 0); !r)
       return r << ": clone";
     return check_conversion(c, a);
+  }
+  /// Which elements are 0, finite, infinite or NaN.
+  static AssertionResult check_kinds(const RandomTensor& x) {
+    const bool real = is_floating(x.tensor.dtype());
+    const Tensor whole = real ? trunc(x.tensor) : x.tensor;
+    const Tensor below = real ? whole - 1.0 : whole;
+    const Tensor odd = real ? below / (whole * below) : whole;  // 0 becomes infinite, 1 NaN
+    Values zero, nan, infinite, finite;
+    for (const double value : x.values) {
+      const double w = std::trunc(value), element = real ? (w - 1) / (w * (w - 1)) : w;
+      zero.push_back(w == 0);
+      nan.push_back(std::isnan(element));
+      infinite.push_back(std::isinf(element));
+      finite.push_back(std::isfinite(element));
+    }
+    if (auto r = agrees(logical_not(whole), x.shape(), exactly(zero), 0); !r) return r << ": not";
+    if (auto r = agrees(isnan(odd), x.shape(), exactly(nan), 0); !r) return r << ": isnan";
+    if (auto r = agrees(isinf(odd), x.shape(), exactly(infinite), 0); !r) return r << ": isinf";
+    return agrees(isfinite(odd), x.shape(), exactly(finite), 0) << ": isfinite";
   }
   /// Numbers that are elements, lie between integers, and are no value of the dtype.
   static AssertionResult check_number(RandomCase& c, const RandomTensor& x) {

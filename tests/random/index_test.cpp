@@ -2,6 +2,7 @@
 
 #include "lockstep/autograd/ops/indexing.hpp"
 #include "lockstep/autograd/ops/norm.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 #include "random/naive.hpp"
 
@@ -153,9 +154,130 @@ class RandomIndex : public RandomCases {
     return agrees(changed.masked_fill_(mask, 3.0), shape, exactly(y), 0) << ": in place";
   }
 
+  static AssertionResult check_index_add(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 4)), 20, 400);
+    const auto d = static_cast<int>(c.integer(0, shape.size() - 1));
+    Shape of_source = shape;
+    of_source[d] = shape[d] == 0 ? 0 : c.extent(20);
+    // A factor that no dtype rounds.
+    const double alpha = c.chance(0.5) ? 1 : 2;
+    c.note("index_add along ", d, " alpha ", alpha);
+    const RandomTensor x = c.tensor(shape, {0, 4}), source = c.tensor(of_source, {0, 4});
+    const RandomTensor index = indices(c, {of_source[d]}, std::max<std::int64_t>(shape[d], 1));
+    Expected y(numel(shape));
+    for (std::size_t i = 0; i < x.values.size(); ++i)
+      y.add(static_cast<std::int64_t>(i), x.values[i]);
+    std::vector<std::int64_t> to;
+    for (std::int64_t i = 0; i < numel(of_source); ++i) {
+      Dims target = index_of(i, of_source);
+      target[d] = static_cast<std::int64_t>(at(index.values, target[d]));
+      to.push_back(position_of(target, shape));
+      y.add(to.back(), alpha * at(source.values, i));
+    }
+    const DType dtype = c.setting().dtype;
+    if (dtype == DType::u8)
+      for (double& value : y.values) value = std::fmod(value, 256);
+    if (!is_floating(dtype)) return agrees(index_add(x, d, index, source, alpha), shape, y, 0);
+    const double allowed = sum_tolerance(dtype, static_cast<double>(numel(of_source)));
+    const Tensor input = leaf(x), added = leaf(source);
+    const Tensor output = index_add(input, d, index, added, alpha);
+    if (auto r = agrees(output, shape, y, allowed); !r) return r;
+    const RandomTensor dy = c.tensor(shape);
+    Values dsource;
+    for (const auto position : to) dsource.push_back(alpha * at(dy.values, position));
+    output.backward(dy);
+    if (auto r = agrees(input.grad(), shape, exactly(dy.values), 0); !r) return r << ": gradient";
+    return agrees(added.grad(), of_source, exactly(dsource), 0) << ": gradient of the source";
+  }
+
+  static AssertionResult check_scatter(RandomCase& c) {
+    const Shape shape = c.shape(static_cast<int>(c.integer(1, 4)), 20, 400);
+    Shape of_index = shape;
+    const auto d = static_cast<int>(c.integer(0, shape.size() - 1));
+    for (int i = 0; i < shape.size(); ++i)
+      of_index[i] = i == d ? c.extent(20) : c.integer(0, shape[i]);
+    if (shape[d] == 0) of_index[d] = 0;
+    c.note("scatter along ", d);
+    const RandomTensor x = c.tensor(shape, {0, 100});
+    const RandomTensor index = indices(c, of_index, std::max<std::int64_t>(shape[d], 1));
+    Values y = x.values;
+    std::vector<bool> written(y.size());
+    for (std::int64_t i = 0; i < numel(of_index); ++i) {
+      Dims target = index_of(i, of_index);
+      target[d] = static_cast<std::int64_t>(at(index.values, i));
+      const auto to = static_cast<std::size_t>(position_of(target, shape));
+      y[to] = 3;
+      written[to] = true;
+    }
+    const bool recorded = is_floating(c.setting().dtype);
+    const Tensor input = recorded ? leaf(x) : x.tensor, output = scatter(input, d, index, 3);
+    if (auto r = agrees(output, shape, exactly(y), 0); !r || !recorded) return r;
+    const RandomTensor dy = c.tensor(shape);
+    Values dx = dy.values;
+    for (std::size_t i = 0; i < dx.size(); ++i)
+      if (written[i]) dx[i] = 0;
+    output.backward(dy);
+    return agrees(input.grad(), shape, exactly(dx), 0) << ": the gradient";
+  }
+
+  /// masked_select and nonzero.
+  static AssertionResult check_chosen(RandomCase& c) {
+    const Shape most = c.shape(static_cast<int>(c.integer(0, 4)), 20, 600);
+    const RandomTensor x = c.tensor(c.broadcastable(most), {0, 100});
+    const RandomTensor mask = c.tensor(c.broadcastable(most), DType::boolean, {0, 1});
+    const Shape shape = broadcast_shapes(x.shape(), mask.shape());
+    c.note("masked_select and nonzero");
+    std::vector<std::int64_t> source;
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      const Dims index = index_of(i, shape);
+      if (at(mask.values, broadcast_position(index, mask.shape())) != 0)
+        source.push_back(broadcast_position(index, x.shape()));
+    }
+    const Tensor input = is_floating(c.setting().dtype) ? leaf(x) : x.tensor;
+    const Tensor output = masked_select(input, mask);
+    if (auto r =
+            check_moved(c, x, input, output, {static_cast<std::int64_t>(source.size())}, source);
+        !r)
+      return r << ": masked_select";
+    const RandomTensor few = c.tensor(most, {0, 2});
+    const Tensor whole = is_floating(c.setting().dtype) ? trunc(few.tensor) : few.tensor;
+    Values places;
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < numel(most); ++i) {
+      if (std::trunc(at(few.values, i)) == 0) continue;
+      ++count;
+      for (const auto each : index_of(i, most)) places.push_back(static_cast<double>(each));
+    }
+    return agrees(nonzero(whole), {count, most.size()}, exactly(places), 0) << ": nonzero";
+  }
+
+  /// one_hot and bincount: of i64 alone.
+  static AssertionResult check_classes(RandomCase& c) {
+    const std::int64_t classes = c.extent(12, false);
+    const Shape shape = c.shape(static_cast<int>(c.integer(0, 3)), 10, 60);
+    const RandomTensor index = indices(c, shape, classes);
+    Shape to = shape;
+    to.push_back(classes);
+    c.note("one_hot and bincount");
+    Values y(static_cast<std::size_t>(numel(to))), counts(static_cast<std::size_t>(classes));
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      const auto hit = static_cast<std::int64_t>(at(index.values, i));
+      y[static_cast<std::size_t>(i * classes + hit)] = 1;
+      counts[static_cast<std::size_t>(hit)] += 1;
+    }
+    if (auto r = agrees(one_hot(index, classes), to, exactly(y), 0); !r) return r << ": one_hot";
+    return agrees(bincount(index.tensor.reshape({-1}), classes), {classes}, exactly(counts), 0)
+           << ": bincount";
+  }
+
   static AssertionResult check_case(RandomCase& c) {
     const DType dtype = c.setting().dtype;
-    switch (c.integer(0, 4)) {
+    const bool numeric = dtype != DType::boolean;
+    switch (c.integer(0, 8)) {
+      case 5: return numeric ? check_index_add(c) : check_chosen(c);
+      case 6: return numeric ? check_scatter(c) : check_chosen(c);
+      case 7: return check_chosen(c);
+      case 8: return dtype == DType::i64 ? check_classes(c) : check_chosen(c);
       case 0: return check_gather(c);
       case 1: return check_select(c);
       case 2: return check_masked_fill(c);
@@ -165,7 +287,7 @@ class RandomIndex : public RandomCases {
   }
 };
 
-TEST_P(RandomIndex, AgreesWithLoops) { run_cases(100, check_case); }
+TEST_P(RandomIndex, AgreesWithLoops) { run_cases(180, check_case); }
 TEST_P(RandomIndex, SlowAgreesWithLoops) { run_cases(10000, check_case); }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RandomIndex,

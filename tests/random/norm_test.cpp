@@ -117,13 +117,35 @@ class RandomNorm : public RandomCases {
                      return batch_norm(x, {}, {}, w, b, {.training = true, .eps = 1e-2});
                    });
   }
+
+  static ::testing::AssertionResult check_group_norm(RandomCase& c) {
+    const std::int64_t parts = c.integer(1, 4), width = c.integer(1, 5);
+    Shape shape{c.integer(1, 4), parts * width};
+    for (auto left = c.integer(0, 2); left > 0; --left) shape.push_back(c.integer(1, 6));
+    const std::int64_t channels = shape[1], positions = numel(shape) / shape[0] / channels;
+    if (width * positions == 1) return ::testing::AssertionSuccess();  // alone, and so all 0
+    c.note(parts, " groups");
+    const Operands o{c.tensor(shape), c.tensor({channels}), c.tensor({channels}), c.tensor(shape)};
+    std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(shape[0] * parts));
+    for (std::int64_t i = 0; i < numel(shape); ++i)
+      groups[static_cast<std::size_t>(i / (width * positions))].push_back(i);
+    const Normalised expected(
+        groups, [&](std::int64_t i) { return i / positions % channels; }, o.x.values,
+        o.weight.values, o.bias.values, o.dy.values, 1e-2);
+    return compare(c, o, expected, width * positions + shape[0],
+                   [&](const Tensor& x, const Tensor& w, const Tensor& b) {
+                     return group_norm(x, parts, w, b, 1e-2);
+                   });
+  }
 };
 
+TEST_P(RandomNorm, NormalisesGroupsAsLoopsDo) { run_cases(60, check_group_norm); }
 TEST_P(RandomNorm, NormalisesLayersAsLoopsDo) { run_cases(80, check_layer_norm); }
 TEST_P(RandomNorm, NormalisesBatchesAsLoopsDo) { run_cases(80, check_batch_norm); }
 TEST_P(RandomNorm, SlowNormalisesAsLoopsDo) {
   run_cases(20000, check_layer_norm);
   run_cases(20000, check_batch_norm);
+  run_cases(20000, check_group_norm);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/sort.hpp"
 #include "random/naive.hpp"
 
@@ -101,6 +102,13 @@ constexpr NaiveReduction reductions[] = {
        return 2 * (x[i] - mean_of(x)) / (static_cast<double>(x.size()) - 1);
      },
      true},
+    {"std", [](const Tensor& x, const Dims& dims, bool keep) { return std(x, dims, 1, keep); },
+     [](const Values& x) { return std::sqrt(variance_of(x)); },
+     [](const Values& x) { return std::sqrt(variance_of(x)) + 1; },
+     [](const Values& x, std::size_t i) {
+       return (x[i] - mean_of(x)) / (static_cast<double>(x.size() - 1) * std::sqrt(variance_of(x)));
+     },
+     true},
     {"logsumexp", logsumexp, logsumexp_of, [](const Values& x) { return 2 + logsumexp_of(x); },
      [](const Values& x, std::size_t i) { return std::exp(x[i] - logsumexp_of(x)); }, false},
     {"amax", amax, largest_of, [](const Values&) { return 0.0; },
@@ -128,15 +136,17 @@ class RandomReduce : public RandomCases {
     const auto n = static_cast<std::int64_t>(groups.members.size());
     const bool nothing = n > 0 && groups.members[0].empty();
     if (nothing && !op.of_nothing) return refuses(op, x, dims, keepdim);
-    // A variance of one element is 0 / 0, and its gradient depends on the order of operations.
-    const bool alone = std::string_view("sum") != op.name && groups.largest() == 1 &&
-                       std::string_view("var") == op.name;
+    // A variance of one element is 0 / 0, and its gradient depends on the order of operations; the
+    // root's slope is infinite where all elements are equal.
+    const bool is_std = std::string_view("std") == op.name;
+    bool alone = (is_std || std::string_view("var") == op.name) && groups.largest() == 1;
     const RandomTensor dy = c.tensor(groups.shape);
     Expected y(n), dx(numel(from));
     for (std::size_t i = 0; i < groups.members.size(); ++i) {
       const Values members = pick(x.values, groups.members[i]);
       y.values[i] = op.value(members);
       y.magnitudes[i] = op.magnitude(members);
+      alone |= is_std && y.values[i] < 0.1;
       for (std::size_t k = 0; k < members.size(); ++k) {
         const auto to = static_cast<std::size_t>(groups.members[i][k]);
         dx.values[to] = dy.values[i] * op.slope(members, k);
@@ -177,6 +187,24 @@ constexpr auto numeric = {DType::f64, DType::f32, DType::bf16, DType::f16,
 INSTANTIATE_TEST_SUITE_P(Backends, RandomReduce, ::testing::ValuesIn(settings(floating)),
                          setting_name);
 
+/// Whether any element of each group, and whether all, differ from 0; any dtype.
+AssertionResult check_truth(RandomCase& c, const Shape& from, const Dims& dims, bool keepdim) {
+  RandomTensor x = c.tensor(from, {0, c.chance(0.5) ? 1.2 : 9.0});
+  if (is_floating(c.setting().dtype)) x.tensor = trunc(x.tensor);
+  for (double& value : x.values) value = std::trunc(value);
+  const Groups groups(from, dims, keepdim);
+  Values some, every;
+  for (const auto& group : groups.members) {
+    const Values members = pick(x.values, group);
+    const auto zeros = std::ranges::count(members, 0.0);
+    some.push_back(zeros < static_cast<std::ptrdiff_t>(members.size()));
+    every.push_back(zeros == 0);
+  }
+  if (auto r = agrees(any(x, dims, keepdim), groups.shape, exactly(some), 0); !r)
+    return r << ": any";
+  return agrees(all(x, dims, keepdim), groups.shape, exactly(every), 0) << ": all";
+}
+
 /// Sums of integers, of any dtype and of bool.
 class RandomCount : public RandomCases {
  protected:
@@ -192,7 +220,8 @@ class RandomCount : public RandomCases {
     for (const auto& group : groups.members) y.push_back(sum_of(pick(x.values, group)));
     const Tensor total = sum(x, dims, keepdim);
     if (total.dtype() != DType::i64) return AssertionFailure() << "a sum in " << total.dtype();
-    return agrees(total, groups.shape, exactly(y), 0);
+    if (auto r = agrees(total, groups.shape, exactly(y), 0); !r) return r;
+    return check_truth(c, from, dims, keepdim);
   }
 };
 
@@ -215,7 +244,9 @@ class RandomLines : public RandomCases {
     const RandomTensor x = c.tensor(shape, c.chance(0.5) ? Range{0, 4} : Range{0, 100});
     const Groups lines(shape, {dim}, true);
     if (auto r = check_cumsum(c, x, dim, lines); !r) return r << ": cumsum";
+    if (auto r = check_truth(c, shape, {dim}, c.chance(0.5)); !r) return r;
     if (shape[static_cast<int>(dim)] == 0) return AssertionSuccess();
+    if (auto r = check_search(c, x, dim); !r) return r << ": searchsorted";
     return check_order(c, x, dim, lines);
   }
 
@@ -233,6 +264,30 @@ class RandomLines : public RandomCases {
       return AssertionFailure() << "running sums in " << sums.dtype();
     const double terms = static_cast<double>(lines.largest());
     return agrees(sums, x.shape(), y, is_floating(dtype) ? sum_tolerance(dtype, terms) : 0);
+  }
+  /// Looks values up in sorted lines, or in the first of them.
+  static AssertionResult check_search(RandomCase& c, const RandomTensor& x, std::int64_t dim) {
+    Tensor sorted = sort(x.tensor.transpose(dim, -1), -1).first;
+    const std::int64_t length = sorted.size(-1);
+    Shape lines = sorted.shape(), shape = lines;
+    lines.back() = 1;
+    const bool single = numel(lines) > 0 && c.chance(0.3);
+    if (single) sorted = sorted.reshape({numel(lines), length})[0];
+    shape.back() = c.extent(20);
+    const bool right = c.chance(0.5);
+    const RandomTensor values = c.tensor(shape, {0, 100});
+    const Values all = sorted.to(cpu).to(DType::f64).contiguous().to_vector<double>();
+    Values places;
+    for (std::int64_t i = 0; i < numel(shape); ++i) {
+      Dims index = index_of(i, shape);
+      index.back() = 0;
+      const auto line = all.begin() + (single ? 0 : position_of(index, lines) * length);
+      const double value = at(values.values, i);
+      const auto place = right ? std::upper_bound(line, line + length, value)
+                               : std::lower_bound(line, line + length, value);
+      places.push_back(static_cast<double>(place - line));
+    }
+    return agrees(searchsorted(sorted, values, right), shape, exactly(places), 0);
   }
   static AssertionResult check_sort(RandomCase& c, const RandomTensor& x, std::int64_t dim,
                                     const Groups& lines) {
@@ -283,7 +338,13 @@ class RandomLines : public RandomCases {
       return r << ": argmax";
     if (auto r = agrees(max(x, dim, true).second, lines.kept, exactly(first_largest), 0); !r)
       return r << ": position of max";
+    if (auto r = agrees(min(x, dim, true).second, lines.kept, exactly(first_smallest), 0); !r)
+      return r << ": position of min";
     if (auto r = check_sort(c, x, dim, lines); !r) return r;
+    if (auto r = agrees(argsort(x, dim, true).narrow(static_cast<int>(dim), 0, k), best,
+                        exactly(places), 0);
+        !r)
+      return r << ": argsort";
     if (auto r = agrees(argmin(x, dim, true), lines.kept, exactly(first_smallest), 0); !r)
       return r << ": argmin";
     const auto [top, indices] = topk(x, k, dim);

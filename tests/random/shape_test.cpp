@@ -213,12 +213,56 @@ Pair stacked(RandomCase& c, const Pair& x) {
           })};
 }
 
+Pair repeated(RandomCase& c, const Pair& x) {
+  Dims times;
+  Shape to = x.origin.shape;
+  if (to.size() < 6 && c.chance(0.3)) to.insert(0, 1);
+  for (int d = 0; d < to.size(); ++d) {
+    times.push_back(c.chance(0.05) ? 0 : c.integer(1, 3));
+    to[d] *= times[d];
+  }
+  if (numel(to) > 2000) return x;
+  c.note("repeat ", times);
+  const int lead = to.size() - x.origin.shape.size();
+  return {repeat(x.tensor, times), x.origin.taken(to, [&](const Dims& index) {
+            Dims source = x.origin.shape;
+            for (int d = 0; d < source.size(); ++d) source[d] = index[lead + d] % x.origin.shape[d];
+            return x.origin.at(source);
+          })};
+}
+
+Pair diagonal(RandomCase& c, const Pair& x) {
+  if (x.origin.shape.size() < 2) return x;
+  const std::int64_t offset = c.integer(-3, 3);
+  Shape to = x.origin.shape;
+  const std::int64_t rows = to[0], columns = to[1];
+  const std::int64_t first = std::max<std::int64_t>(-offset, 0);
+  to.erase(1);
+  to.erase(0);
+  to.push_back(std::max<std::int64_t>(0, std::min(rows - first, columns - first - offset)));
+  c.note("diagonal ", offset);
+  return {x.tensor.diagonal(offset, 0, 1), x.origin.taken(to, [&](Dims index) {
+            const std::int64_t row = first + index.back();
+            index.erase(index.size() - 1);
+            index.insert(0, row + offset);
+            index.insert(0, row);
+            return x.origin.at(index);
+          })};
+}
+
+Pair recopied(RandomCase& c, const Pair& x) {
+  if (x.origin.shape.size() != 4) return x;
+  c.note("channels_last");
+  return {x.tensor.channels_last(), x.origin};
+}
+
 class RandomShape : public RandomCases {
  protected:
   static AssertionResult check_case(RandomCase& c) {
     using Step = Pair (*)(RandomCase&, const Pair&);
-    constexpr Step steps[] = {permuted, reshaped, sliced, selected,   expanded, flipped,
-                              rolled,   padded,   joined, triangular, swapped,  stacked};
+    constexpr Step steps[] = {permuted, reshaped, sliced,   selected, expanded,
+                              flipped,  rolled,   padded,   joined,   triangular,
+                              swapped,  stacked,  repeated, diagonal, recopied};
     const RandomTensor x = c.tensor(c.shape(static_cast<int>(c.integer(0, 4)), 12, 300), {0, 100});
     const bool recorded = is_floating(c.setting().dtype);
     const Tensor source = recorded ? leaf(x) : x.tensor;
@@ -249,7 +293,7 @@ class RandomShape : public RandomCases {
   }
 };
 
-TEST_P(RandomShape, AgreesWithIndexing) { run_cases(150, check_case); }
+TEST_P(RandomShape, AgreesWithIndexing) { run_cases(190, check_case); }
 TEST_P(RandomShape, SlowAgreesWithIndexing) { run_cases(15000, check_case); }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RandomShape,

@@ -115,6 +115,30 @@ void write_weight_gradient(InputGradients& inputs, const Tensor& weight, const T
                });
 }
 
+/// Convolutions along and against their direction, which write `out`. Without a channel on the
+/// other side no term is added up: 0, which not every library writes.
+void run_forward(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const kernels::ConvGeometry& geometry) {
+  if (x.numel() == 0 || weight.numel() == 0) {
+    Tensor(out).zero_();
+    if (bias.defined()) add_bias(out, bias);
+    return;
+  }
+  backend_of(x).convolution.forward({.y = out.view(),
+                                     .x = x.view(),
+                                     .weight = weight.view(),
+                                     .bias = view_or_absent(bias),
+                                     .geometry = geometry},
+                                    stream_of(x));
+}
+void run_backward(const Tensor& out, const Tensor& dy, const Tensor& weight,
+                  const kernels::ConvGeometry& geometry) {
+  if (dy.numel() == 0 || weight.numel() == 0) return void(Tensor(out).zero_());
+  backend_of(dy).convolution.backward_data(
+      {.dx = out.view(), .dy = dy.view(), .weight = weight.view(), .geometry = geometry},
+      stream_of(dy));
+}
+
 /// Records a convolution from x to y. A transposed one is, forward and backward, that from y to x.
 Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, const Tensor& weight,
                           const kernels::ConvGeometry& geometry, bool is_transposed) {
@@ -128,15 +152,10 @@ Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, cons
                           geometry);
     if (!inputs.wanted(0)) return;
     Tensor dx = empty_like(input);
-    const kernels::ConvolutionKernels& convolution = backend_of(dy).convolution;
     if (is_transposed)
-      convolution.forward(
-          {.y = dx.view(), .x = dy.view(), .weight = kernel.view(), .geometry = geometry},
-          stream_of(dy));
+      run_forward(dx, dy, kernel, {}, geometry);
     else
-      convolution.backward_data(
-          {.dx = dx.view(), .dy = dy.view(), .weight = kernel.view(), .geometry = geometry},
-          stream_of(dy));
+      run_backward(dx, dy, kernel, geometry);
     inputs.set(0, std::move(dx));
   });
 }
@@ -168,12 +187,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  backend_of(x).convolution.forward({.y = y.view(),
-                                     .x = x.view(),
-                                     .weight = weight.view(),
-                                     .bias = view_or_absent(bias),
-                                     .geometry = geometry},
-                                    stream_of(x));
+  run_forward(y, x, weight, bias, geometry);
   if (!call.recording()) return y;
   return record_convolution(call, std::move(y), x, weight, geometry, false);
 }
@@ -195,9 +209,7 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  backend_of(x).convolution.backward_data(
-      {.dx = y.view(), .dy = x.view(), .weight = weight.view(), .geometry = geometry},
-      stream_of(x));
+  run_backward(y, x, weight, geometry);
   if (call[2].defined()) add_bias(y, call[2]);
   if (!call.recording()) return y;
   return record_convolution(call, std::move(y), x, weight, geometry, true);

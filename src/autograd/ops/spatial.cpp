@@ -21,13 +21,20 @@ std::int64_t pooled_extent(std::int64_t in, std::int64_t kernel, std::int64_t st
   return out;
 }
 
+/// @throws InvalidArgument for what is no image, or one without a pixel: no windows lie in it.
+void check_pixels(std::string_view op, const Tensor& x) {
+  check_image(op, x);
+  LOCKSTEP_CHECK(x.size(2) > 0 && x.size(3) > 0, InvalidArgument, op, ": images of shape ",
+                 x.shape(), " have no pixel to pool");
+}
+
 struct Pooling {
   kernels::PoolGeometry geometry;
   Shape shape;
 };
 
 Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& options) {
-  check_image(op, x);
+  check_pixels(op, x);
   const Size2d k = options.kernel, p = options.padding;
   const Size2d s{options.stride.height ? options.stride.height : k.height,
                  options.stride.width ? options.stride.width : k.width};
@@ -93,7 +100,7 @@ Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output) {
   const OpCall call(ops::adaptive_avg_pool2d, x);
-  check_image("adaptive_avg_pool2d", x);
+  check_pixels("adaptive_avg_pool2d", x);
   LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument,
                  "adaptive_avg_pool2d: output size ", output.height, " x ", output.width,
                  " must be positive");
