@@ -159,14 +159,15 @@ void LeafNode::finish() {
     if (hooks()) hooks()->run({&collected_, 1});
     add(std::exchange(collected_, Tensor()));
   }
-  if (gradient_.defined())
-    complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   // A hook may remove itself or add others, so it is copied, and found again by its number.
   for (std::size_t i = 0; i < hooks_.size();) {
     const auto [id, hook] = hooks_[i];
     hook(*this);
     while (i < hooks_.size() && hooks_[i].first <= id) ++i;
   }
+  // Not before: hooks may overwrite what the backward has computed.
+  if (gradient_.defined())
+    complete_memory(gradient_.data_ptr(), gradient_.nbytes(), gradient_.device());
   if (sink_) sink_->on_final(sink_key_);
 }
 

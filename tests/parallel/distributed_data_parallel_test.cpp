@@ -1,7 +1,9 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/replica_contract.hpp"
+#include "parallel/rewrapping_contract.hpp"
 #include "parallel/use_contract.hpp"
+#include "parallel/user_hook_contract.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -14,6 +16,8 @@ struct Threads {
 using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ReplicaContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UserHookContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, RewrappingContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 
 }  // namespace

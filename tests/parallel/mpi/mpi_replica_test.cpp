@@ -1,7 +1,9 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
+#include "parallel/rewrapping_contract.hpp"
 #include "parallel/use_contract.hpp"
+#include "parallel/user_hook_contract.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::parallel::testing {
@@ -14,6 +16,8 @@ struct MpiRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ReplicaContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UseContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UserHookContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, RewrappingContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 

@@ -3,7 +3,9 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
+#include "parallel/rewrapping_contract.hpp"
 #include "parallel/use_contract.hpp"
+#include "parallel/user_hook_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
@@ -22,6 +24,8 @@ struct NcclRanks {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UserHookContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, RewrappingContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 

@@ -1,16 +1,22 @@
+#pragma once
+
 #include <chrono>
 #include <thread>
 
-#include "lockstep/comm/thread_world.hpp"
 #include "parallel/replicas.hpp"
 
-// Hooks that the user puts on parameters of a wrapped module.
+/// @file
+/// Hooks that the user puts on parameters of a wrapped module. A World has `static void run(body)`:
+/// it runs the body once on each rank.
 
 namespace lockstep::parallel::testing {
-namespace {
+
+template <class World>
+class UserHookContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(UserHookContract);
 
 /// Makes each rank's gradients the rank's number, and takes its time.
-void add_hooks(const nn::Module& module, int rank) {
+inline void add_hooks(const nn::Module& module, int rank) {
   for (const Tensor& parameter : module.parameters())
     autograd::leaf_of(parameter).add_hook([rank](autograd::LeafNode& leaf) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -18,21 +24,28 @@ void add_hooks(const nn::Module& module, int rank) {
     });
 }
 
-TEST(UserHook, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
-  for (const bool before_wrapping : {true, false})
-    comm::run_ranks(2, [&](Communicator& group) {
+inline double mean_rank(const Communicator& group) { return (group.size() - 1) / 2.0; }
+
+inline void expect_gradients(const nn::Module& module, double expected) {
+  for (const double value : gradients_of(module)) ASSERT_NEAR(value, expected, 1e-12);
+}
+
+TYPED_TEST_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool before_wrapping : {true, false}) {
       const auto net = make_net(1);
       if (before_wrapping) add_hooks(*net, group.rank());
       Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
       if (!before_wrapping) add_hooks(*net, group.rank());
       const Batch batch = Batch::of_step(0);
       loss_of(replica(batch.x), batch).backward();
-      for (const double value : gradients_of(*net)) ASSERT_EQ(value, 0.5);
-    });
+      expect_gradients(*net, mean_rank(group));
+    }
+  });
 }
 
-TEST(UserHook, MayReplaceTheGradientOrClearIt) {
-  comm::run_ranks(2, [](Communicator& group) {
+TYPED_TEST_P(UserHookContract, MayReplaceTheGradientOrClearIt) {
+  TypeParam::run([](Communicator& group) {
     const auto net = make_net(1);
     Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
     for (const Tensor& parameter : net->parameters())
@@ -43,13 +56,13 @@ TEST(UserHook, MayReplaceTheGradientOrClearIt) {
       });
     const Batch batch = Batch::of_step(0);
     loss_of(replica(batch.x), batch).backward();
-    for (const double value : gradients_of(*net)) ASSERT_EQ(value, 1.5);
+    expect_gradients(*net, 3.0 * (group.size() - 1) / group.size());
   });
 }
 
-TEST(UserHook, OfATensorChangesWhatItsRankAdds) {
-  for (const bool before_wrapping : {true, false})
-    comm::run_ranks(2, [&](Communicator& group) {
+TYPED_TEST_P(UserHookContract, OfATensorChangesWhatItsRankAdds) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool before_wrapping : {true, false}) {
       const auto net = make_net(1);
       const auto add = [&] {
         for (const Tensor& parameter : net->parameters())
@@ -64,10 +77,13 @@ TEST(UserHook, OfATensorChangesWhatItsRankAdds) {
         for (const Tensor& parameter : net->parameters()) Tensor(parameter).set_grad({});
         const Batch batch = Batch::of_step(step);
         loss_of(replica(batch.x), batch).backward();
-        for (const double value : gradients_of(*net)) ASSERT_EQ(value, 0.5);
+        expect_gradients(*net, mean_rank(group));
       }
-    });
+    }
+  });
 }
 
-}  // namespace
+REGISTER_TYPED_TEST_SUITE_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded,
+                            MayReplaceTheGradientOrClearIt, OfATensorChangesWhatItsRankAdds);
+
 }  // namespace lockstep::parallel::testing
