@@ -21,9 +21,11 @@ BEGIN, END = "<!-- made by scripts/autocast_table.py -->\n", "<!-- end -->\n"
 # The place of the policy among the arguments of a line, by macro.
 POLICY_AT = {"UNARY_OP": 3, "BINARY_OP": 3, "COMPARE_OP": 1, "OP": 2}
 LINE = re.compile(r"^LOCKSTEP_(UNARY_OP|BINARY_OP|COMPARE_OP|OP)\((.*)", re.MULTILINE)
-# Kernels behind other ops' names, or ops that no dtype concerns.
-UNLISTED = {"affine", "div_scalar", "pow_scalar", "to", "argmax", "argmin", "argsort", "bernoulli",
-            "multinomial"}
+# Kernels behind other ops' names, ops that no dtype concerns, and ops whose parts decide. Ops in place, which are
+# not listed either, keep the dtype of what they change.
+UNLISTED = {"affine", "div_scalar", "pow_scalar", "to", "argmax", "argmin", "argsort", "bernoulli", "multinomial",
+            "all", "any", "bincount", "einsum", "isfinite", "isinf", "isnan", "logical_not", "nonzero", "one_hot",
+            "randint", "randperm"}
 POLICIES = {
     "lower_precision": "in the dtype of the scope",
     "f32": "in f32",
@@ -39,7 +41,7 @@ def policies(*texts):
         for macro, rest in LINE.findall(text):
             arguments = [each.strip() for each in rest.split(",")]
             found[arguments[0]] = arguments[POLICY_AT[macro]].rstrip(")")
-    return {name: policy for name, policy in found.items() if name not in UNLISTED}
+    return {name: policy for name, policy in found.items() if name not in UNLISTED and not name.endswith("_")}
 
 
 def names(ops):

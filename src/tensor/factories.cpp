@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/backend.hpp"
+#include "lockstep/observe/trace_range.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "tensor/fill.hpp"
 #include "tensor/random_draw.hpp"
@@ -111,6 +112,7 @@ Tensor empty_like(const Tensor& other) {
 }
 
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  const TraceRange range("full");
   check_holds("full", options.dtype, value);
   Tensor result = empty(shape, options);
   fill_view(result, value);
@@ -124,6 +126,7 @@ Tensor scalar(Scalar value, TensorOptions options) { return full({}, value, opti
 Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
 Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
 Tensor full_like(const Tensor& other, Scalar value) {
+  const TraceRange range("full_like");
   check_holds("full_like", other.dtype(), value);
   Tensor result = empty_like(other);
   fill_view(result, value);
@@ -135,6 +138,7 @@ Tensor arange(std::int64_t n, TensorOptions options) {
 }
 
 Tensor arange(double start, double end, double step, TensorOptions options) {
+  const TraceRange range("arange");
   LOCKSTEP_CHECK(step != 0 && std::isfinite(start) && std::isfinite(end) && std::isfinite(step),
                  InvalidArgument, "arange(", start, ", ", end, ", ", step,
                  "): bounds must be finite and the step not 0");
@@ -155,6 +159,7 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
 }
 
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
+  const TraceRange range("linspace");
   LOCKSTEP_CHECK(
       steps >= 0 && std::isfinite(start) && std::isfinite(end) && std::isfinite(end - start),
       InvalidArgument, "linspace(", start, ", ", end, ", ", steps,
@@ -174,6 +179,7 @@ Tensor linspace(double start, double end, std::int64_t steps, TensorOptions opti
 }
 
 Tensor eye(std::int64_t n, TensorOptions options) {
+  const TraceRange range("eye");
   Tensor result = zeros({n, n}, options);
   if (n > 0) fill_view(make_view(result, result.data_ptr(), {n}, {n + 1}), 1);
   return result;
@@ -183,6 +189,7 @@ Tensor rand_like(const Tensor& other) { return rand(other.shape(), other.options
 Tensor randn_like(const Tensor& other) { return randn(other.shape(), other.options()); }
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
+  const TraceRange range("rand");
   Tensor result = empty(shape, options);
   const StreamRef stream = current_stream(options.device);
   const RandomDraw draw(generator, stream);
@@ -192,6 +199,7 @@ Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
+  const TraceRange range("randn");
   Tensor result = empty(shape, options);
   const StreamRef stream = current_stream(options.device);
   const RandomDraw draw(generator, stream);

@@ -261,8 +261,8 @@ TEST(OpCall, OpensATraceRangeForEachOpAndEachNode) {
 }
 
 TEST(Descriptors, AreListedOnceInOrder) {
-  EXPECT_TRUE(std::ranges::is_sorted(ops::all, {}, &OpDescriptor::name));
-  for (const OpDescriptor& op : ops::all) {
+  EXPECT_TRUE(std::ranges::is_sorted(ops::descriptors, {}, &OpDescriptor::name));
+  for (const OpDescriptor& op : ops::descriptors) {
     EXPECT_FALSE(std::ranges::any_of(unary_ops, [&](const auto& u) { return u.name == op.name; }));
     EXPECT_FALSE(std::ranges::any_of(binary_ops, [&](const auto& b) { return b.name == op.name; }));
   }

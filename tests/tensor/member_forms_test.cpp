@@ -9,6 +9,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/place.hpp"
 
 // Tensors written as libtorch's users write them.
 
@@ -115,8 +116,32 @@ TEST(Factories, TakeADTypeOrADeviceAfterTheShape) {
   EXPECT_EQ(zeros({2}, {}).dtype(), DType::f32);
 }
 
-TEST(Members, AreTheFunctionsOfTheirNames) {
-  const Tensor x = tensor<double>({-1.5, 0.5, 2.0, 0.25}).reshape({2, 2});
+/// The same on the CPU and on the GPU.
+class OnDevices : public ::testing::TestWithParam<testing::Place> {
+ protected:
+  void SetUp() override {
+    if (is_missing(GetParam())) GTEST_SKIP() << "no CUDA device on this machine";
+  }
+  static Tensor here(const Tensor& x) { return x.to(GetParam().device); }
+};
+class Members : public OnDevices {};
+class Comparisons : public OnDevices {};
+class Logic : public OnDevices {};
+class InPlaceOperators : public OnDevices {};
+
+std::vector<testing::Place> devices() {
+  std::vector<testing::Place> all = testing::gpu_places();
+  all.push_back({"cpu"});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Devices, Members, ::testing::ValuesIn(devices()), testing::place_name);
+INSTANTIATE_TEST_SUITE_P(Devices, Comparisons, ::testing::ValuesIn(devices()), testing::place_name);
+INSTANTIATE_TEST_SUITE_P(Devices, Logic, ::testing::ValuesIn(devices()), testing::place_name);
+INSTANTIATE_TEST_SUITE_P(Devices, InPlaceOperators, ::testing::ValuesIn(devices()),
+                         testing::place_name);
+
+TEST_P(Members, AreTheFunctionsOfTheirNames) {
+  const Tensor x = here(tensor<double>({-1.5, 0.5, 2.0, 0.25})).reshape({2, 2});
   EXPECT_TRUE(equal(x.relu(), relu(x)));
   EXPECT_TRUE(equal(x.clamp(-1, 1), clamp(x, -1, 1)));
   EXPECT_TRUE(equal(x.pow(2), square(x)));
@@ -131,8 +156,8 @@ TEST(Members, AreTheFunctionsOfTheirNames) {
   EXPECT_TRUE(equal(x.masked_fill(x > 1.0, 0.0), where(x > 1.0, zeros_like(x), x)));
 }
 
-TEST(Comparisons, AreOperators) {
-  const Tensor x = tensor<float>({-1, 0.5F, 2}), y = tensor<float>({0, 0.5F, 1});
+TEST_P(Comparisons, AreOperators) {
+  const Tensor x = here(tensor<float>({-1, 0.5F, 2})), y = here(tensor<float>({0, 0.5F, 1}));
   using Truth = std::vector<bool>;
   EXPECT_EQ((x > 0.5).to_vector<bool>(), (Truth{false, false, true}));
   EXPECT_EQ((0.5 > x).to_vector<bool>(), (Truth{true, false, false}));
@@ -146,9 +171,9 @@ TEST(Comparisons, AreOperators) {
   EXPECT_EQ((!(x == y)).to_vector<bool>(), (Truth{true, false, true}));
 }
 
-TEST(Comparisons, OfIntegersWithNumbersAreExact) {
+TEST_P(Comparisons, OfIntegersWithNumbersAreExact) {
   const std::int64_t large = std::numeric_limits<std::int64_t>::max();
-  const Tensor x = tensor<std::int64_t>({0, 1, large});
+  const Tensor x = here(tensor<std::int64_t>({0, 1, large}));
   using Truth = std::vector<bool>;
   EXPECT_EQ((x > 0.5).to_vector<bool>(), (Truth{false, true, true}));
   EXPECT_EQ((x <= 0.5).to_vector<bool>(), (Truth{true, false, false}));
@@ -156,17 +181,17 @@ TEST(Comparisons, OfIntegersWithNumbersAreExact) {
   EXPECT_EQ((x >= 0x1p63).to_vector<bool>(), (Truth{false, false, false}));
   EXPECT_EQ((x < 1e300).to_vector<bool>(), (Truth{true, true, true}));
   EXPECT_EQ((x != NAN).to_vector<bool>(), (Truth{true, true, true}));
-  const Tensor bytes = tensor<std::uint8_t>({0, 255});
+  const Tensor bytes = here(tensor<std::uint8_t>({0, 255}));
   EXPECT_EQ((bytes > -1).to_vector<bool>(), (Truth{true, true}));
   EXPECT_EQ((bytes == 256).to_vector<bool>(), (Truth{false, false}));
-  const Tensor truth = tensor<bool>({false, true});
+  const Tensor truth = here(tensor<bool>({false, true}));
   EXPECT_EQ((truth == 1).to_vector<bool>(), (Truth{false, true}));
   EXPECT_EQ((truth == 2).to_vector<bool>(), (Truth{false, false}));
   EXPECT_EQ((truth > 0.5).to_vector<bool>(), (Truth{false, true}));
 }
 
-TEST(Logic, CountsEverythingButZeroAsTrue) {
-  const Tensor x = tensor<float>({0, NAN, -2}), y = tensor<std::int64_t>({1, 0, 3});
+TEST_P(Logic, CountsEverythingButZeroAsTrue) {
+  const Tensor x = here(tensor<float>({0, NAN, -2})), y = here(tensor<std::int64_t>({1, 0, 3}));
   using Truth = std::vector<bool>;
   EXPECT_EQ(logical_and(x, y).to_vector<bool>(), (Truth{false, false, true}));
   EXPECT_EQ(logical_or(x, y).to_vector<bool>(), (Truth{true, true, true}));
@@ -174,46 +199,46 @@ TEST(Logic, CountsEverythingButZeroAsTrue) {
   EXPECT_EQ(logical_not(x).to_vector<bool>(), (Truth{true, false, false}));
   EXPECT_TRUE(x.any().item<bool>());
   EXPECT_FALSE(x.all().item<bool>());
-  EXPECT_TRUE(zeros({0}).all().item<bool>());
-  EXPECT_FALSE(zeros({0}).any().item<bool>());
+  EXPECT_TRUE(here(zeros({0})).all().item<bool>());
+  EXPECT_FALSE(here(zeros({0})).any().item<bool>());
 }
 
-TEST(InPlaceOperators, ChangeTheTensor) {
-  Tensor x = tensor<float>({1, 2, 3});
+TEST_P(InPlaceOperators, ChangeTheTensor) {
+  Tensor x = here(tensor<float>({1, 2, 3}));
   const Tensor alias = x;
   x *= 2;
   x += 1.5;
   x -= 0.5;
   x /= 2;
   EXPECT_THAT(alias.to_vector<float>(), ElementsAre(1.5F, 2.5F, 3.5F));
-  x += ones({1});
-  x -= tensor<float>({0.5F, 0.5F, 1});
+  x += here(ones({1}));
+  x -= here(tensor<float>({0.5F, 0.5F, 1}));
   x *= x;
-  x /= full({3}, 2.0);
+  x /= here(full({3}, 2.0));
   EXPECT_THAT(alias.to_vector<float>(), ElementsAre(2.0F, 4.5F, 6.125F));
-  x.sub_(ones({3}), 2.0);
+  x.sub_(here(ones({3})), 2.0);
   EXPECT_THAT(alias.to_vector<float>(), ElementsAre(0.0F, 2.5F, 4.125F));
   x.masked_fill_(x > 1, -1);
   EXPECT_THAT(alias.to_vector<float>(), ElementsAre(0, -1, -1));
 }
 
-TEST(InPlaceOperators, RefuseWhatTheDTypeOrTheTapeCannotHold) {
-  Tensor whole = arange(3);
+TEST_P(InPlaceOperators, RefuseWhatTheDTypeOrTheTapeCannotHold) {
+  Tensor whole = here(arange(3));
   EXPECT_THAT(refusal<InvalidArgument>([&] { whole *= 0.5; }), HasSubstr("mul_"));
   EXPECT_THAT(refusal<Unsupported>([&] { whole /= 2; }), HasSubstr("div_"));
-  Tensor truth = tensor<bool>({true});
+  Tensor truth = here(tensor<bool>({true}));
   EXPECT_THAT(refusal<Unsupported>([&] { truth += 1; }), HasSubstr("add_"));
-  Tensor x = ones({2}).set_requires_grad();
+  Tensor x = here(ones({2})).detach().set_requires_grad();
   EXPECT_THAT(refusal<InvalidArgument>([&] { x -= 1; }), HasSubstr("sub_"));
   EXPECT_THAT(refusal<InvalidArgument>([&] { whole.masked_fill_(whole, 1); }), HasSubstr("bool"));
   EXPECT_THAT(refusal<InvalidArgument>([&] {
-                whole.masked_fill_(ones({2, 3}) > 0, 1);
+                whole.masked_fill_(here(ones({2, 3})) > 0, 1);
               }),
               HasSubstr("does not fit"));
 }
 
-TEST(InPlaceOperators, DrawRandomNumbersIntoAnyLayout) {
-  Tensor x = zeros({40, 50});
+TEST_P(InPlaceOperators, DrawRandomNumbersIntoAnyLayout) {
+  Tensor x = here(zeros({40, 50}));
   x.transpose(0, 1).uniform_(2.0, 3.0);
   EXPECT_GE(x.min().item(), 2.0);
   EXPECT_LT(x.max().item(), 3.0);
@@ -222,7 +247,7 @@ TEST(InPlaceOperators, DrawRandomNumbersIntoAnyLayout) {
   EXPECT_NEAR(x.slice(0, 0, 40, 2).mean().item(), 10.0, 0.3);
   EXPECT_LT(x.slice(0, 1, 40, 2).max().item(), 3.0);
   EXPECT_THROW(x.uniform_(1.0, 0.0), InvalidArgument);
-  EXPECT_THROW(arange(3).normal_(), Unsupported);
+  EXPECT_THROW(here(arange(3)).normal_(), Unsupported);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <ranges>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -99,6 +100,8 @@ class OpCall {
   }
   /// True if the result must be recorded.
   bool recording() const noexcept { return recording_; }
+  /// What users call the op.
+  std::string_view name() const noexcept { return op_.name; }
 
   /// Records the result. One that is an operand, or was recorded before, stays what it is: the
   /// recorded one then is an alias of it.
@@ -163,6 +166,8 @@ class OpListCall {
   const Tensor& operator[](std::size_t i) const noexcept { return *operands_[i]; }
   /// True if the result must be recorded.
   bool recording() const noexcept { return recording_; }
+  /// What users call the op.
+  std::string_view name() const noexcept { return op_.name; }
   /// Records the result, as OpCall::record.
   template <class Backward>
   Tensor record(Tensor output, Backward&& backward) const {

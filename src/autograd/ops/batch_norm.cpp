@@ -8,19 +8,20 @@ using namespace autograd;
 
 void check_batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                       const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
-  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, "batch_norm: needs a shape [N, C, ...], got ",
-                 x.shape());
+  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, ops::batch_norm.name,
+                 ": needs a shape [N, C, ...], got ", x.shape());
   for (const Tensor& parameter : {running_mean, running_var, weight, bias}) {
     LOCKSTEP_CHECK(!parameter.defined() || parameter.shape() == Shape{x.size(1)}, InvalidArgument,
-                   "batch_norm: a parameter has shape ", parameter.shape(), ", expected [",
-                   x.size(1), "], one a channel");
+                   ops::batch_norm.name, ": a parameter has shape ", parameter.shape(),
+                   ", expected [", x.size(1), "], one a channel");
     LOCKSTEP_CHECK(!parameter.defined() || parameter.device() == x.device(), InvalidArgument,
-                   "batch_norm: input is on ", x.device(), ", a parameter elsewhere");
+                   ops::batch_norm.name, ": input is on ", x.device(), ", a parameter elsewhere");
   }
   LOCKSTEP_CHECK(options.training || (running_mean.defined() && running_var.defined()),
-                 InvalidArgument, "batch_norm: evaluation needs running_mean and running_var");
-  LOCKSTEP_CHECK(!options.training || x.numel() > x.size(1), InvalidArgument,
-                 "batch_norm: training needs more than one value a channel, got shape ", x.shape());
+                 InvalidArgument, ops::batch_norm.name,
+                 ": evaluation needs running_mean and running_var");
+  LOCKSTEP_CHECK(!options.training || x.numel() > x.size(1), InvalidArgument, ops::batch_norm.name,
+                 ": training needs more than one value a channel, got shape ", x.shape());
 }
 
 Tensor image_of(const OpCall<3>& call) {
@@ -42,7 +43,7 @@ Tensor train(const OpCall<3>& call, const Tensor& running_mean, const Tensor& ru
   const Tensor mean = empty({x.size(1)}, statistics), rstd = empty({x.size(1)}, statistics);
   Tensor y = empty_like(x);
   for (const Tensor& running : {running_mean, running_var})
-    if (running.defined()) begin_write("batch_norm", running);
+    if (running.defined()) begin_write(ops::batch_norm.name, running);
   backend_of(x).batch_norm.train({.y = y.view(),
                                   .save_mean = mean.view(),
                                   .save_rstd = rstd.view(),

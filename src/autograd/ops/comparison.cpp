@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 
 namespace lockstep {
@@ -70,12 +71,17 @@ Tensor le(const Tensor& x, Scalar value) { return compare(CompareOp::le, x, valu
 Tensor gt(const Tensor& x, Scalar value) { return compare(CompareOp::gt, x, value); }
 Tensor ge(const Tensor& x, Scalar value) { return compare(CompareOp::ge, x, value); }
 
-Tensor isnan(const Tensor& x) { return ne(x, x); }
+Tensor isnan(const Tensor& x) {
+  const ComposedOp call(ops::isnan, x);
+  return ne(x, x);
+}
 Tensor isinf(const Tensor& x) {
+  const ComposedOp call(ops::isinf, x);
   if (!is_floating(x.dtype())) return zeros(x.shape(), {DType::boolean, x.device()});
   return eq(abs(x.detach()), std::numeric_limits<double>::infinity());
 }
 Tensor isfinite(const Tensor& x) {
+  const ComposedOp call(ops::isfinite, x);
   if (!is_floating(x.dtype())) return ones(x.shape(), {DType::boolean, x.device()});
   return lt(abs(x.detach()), std::numeric_limits<double>::infinity());
 }
@@ -84,6 +90,7 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return logic(CompareOp::l
 Tensor logical_or(const Tensor& a, const Tensor& b) { return logic(CompareOp::logical_or, a, b); }
 Tensor logical_xor(const Tensor& a, const Tensor& b) { return logic(CompareOp::logical_xor, a, b); }
 Tensor logical_not(const Tensor& x) {
+  const ComposedOp call(ops::logical_not, x);
   const Tensor truth = x.detach().to(DType::boolean);
   return compare(CompareOp::eq, truth, scalar(0.0, truth.options()));
 }

@@ -1,3 +1,4 @@
+#include "autograd/ops/composed.hpp"
 #include "autograd/ops/images.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
@@ -10,21 +11,23 @@ namespace {
 using namespace autograd;
 
 Shape conv_shape(const Tensor& x, const Tensor& weight, const Conv2dOptions& options) {
-  check_image("conv2d", x);
-  LOCKSTEP_CHECK(
-      weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(1) * options.groups &&
-          weight.size(0) % options.groups == 0,
-      InvalidArgument, "conv2d: input of shape ", x.shape(), " does not fit a weight of shape ",
-      weight.shape(), " (out, in / groups, h, w) in ", options.groups, " groups");
+  check_image(ops::conv2d.name, x);
+  LOCKSTEP_CHECK(weight.dim() == 4 && options.groups > 0 &&
+                     x.size(1) == weight.size(1) * options.groups &&
+                     weight.size(0) % options.groups == 0,
+                 InvalidArgument, ops::conv2d.name, ": input of shape ", x.shape(),
+                 " does not fit a weight of shape ", weight.shape(),
+                 " (out, in / groups, h, w) in ", options.groups, " groups");
   const auto extent = [&](int dim, std::int64_t stride, std::int64_t padding,
                           std::int64_t dilation) {
-    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0, InvalidArgument, "conv2d: stride ",
-                   stride, ", padding ", padding, ", dilation ", dilation,
+    LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0, InvalidArgument, ops::conv2d.name,
+                   ": stride ", stride, ", padding ", padding, ", dilation ", dilation,
                    ": stride and dilation must be positive, padding not negative");
     const std::int64_t span = dilation * (weight.size(dim) - 1) + 1;
     const std::int64_t room = x.size(dim) + 2 * padding - span;
-    LOCKSTEP_CHECK(room >= 0, InvalidArgument, "conv2d: a kernel of shape ", weight.shape(),
-                   " does not fit an image of shape ", x.shape(), " with padding ", padding);
+    LOCKSTEP_CHECK(room >= 0, InvalidArgument, ops::conv2d.name, ": a kernel of shape ",
+                   weight.shape(), " does not fit an image of shape ", x.shape(), " with padding ",
+                   padding);
     return room / stride + 1;
   };
   return {x.size(0), weight.size(0),
@@ -39,8 +42,8 @@ struct TransposedAxis {
   std::int64_t out() const {
     LOCKSTEP_CHECK(stride > 0 && padding >= 0 && dilation > 0 && output_padding >= 0 &&
                        output_padding < std::max(stride, dilation),
-                   InvalidArgument, "conv_transpose2d: stride ", stride, ", padding ", padding,
-                   ", output padding ", output_padding, ", dilation ", dilation,
+                   InvalidArgument, ops::conv_transpose2d.name, ": stride ", stride, ", padding ",
+                   padding, ", output padding ", output_padding, ", dilation ", dilation,
                    ": stride and dilation must be positive, the paddings not negative, and the "
                    "output padding below stride or dilation");
     return (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1;
@@ -59,19 +62,19 @@ std::array<TransposedAxis, 2> axes_of(const Tensor& x, const Tensor& weight,
 
 Shape transposed_shape(const Tensor& x, const Tensor& weight, const Tensor& bias,
                        const ConvTranspose2dOptions& options) {
-  check_image("conv_transpose2d", x);
+  check_image(ops::conv_transpose2d.name, x);
   LOCKSTEP_CHECK(weight.dim() == 4 && options.groups > 0 && x.size(1) == weight.size(0) &&
                      x.size(1) % options.groups == 0,
-                 InvalidArgument, "conv_transpose2d: input of shape ", x.shape(),
+                 InvalidArgument, ops::conv_transpose2d.name, ": input of shape ", x.shape(),
                  " does not fit a weight of shape ", weight.shape(),
                  " (in, out / groups, h, w) in ", options.groups, " groups");
   const std::int64_t channels = weight.size(1) * options.groups;
   LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{channels}, InvalidArgument,
-                 "conv_transpose2d: bias of shape ", bias.shape(), " does not fit ", channels,
-                 " output channels");
+                 ops::conv_transpose2d.name, ": bias of shape ", bias.shape(), " does not fit ",
+                 channels, " output channels");
   const auto [height, width] = axes_of(x, weight, options);
   LOCKSTEP_CHECK(height.in > 0 && width.in > 0 && height.out() > 0 && width.out() > 0,
-                 InvalidArgument, "conv_transpose2d: an image of shape ", x.shape(),
+                 InvalidArgument, ops::conv_transpose2d.name, ": an image of shape ", x.shape(),
                  " with a kernel of shape ", weight.shape(), " gives no position (", height.out(),
                  " x ", width.out(), ")");
   return {x.size(0), channels, height.out(), width.out()};
@@ -164,8 +167,10 @@ Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, cons
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv1dOptions& options) {
-  LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument,
-                 "conv1d: needs sequences [N, C, L] and weights [out, C / groups, K], got shapes ",
+  const ComposedOp call(ops::conv1d);
+  check_operand(ops::conv1d, x);
+  LOCKSTEP_CHECK(x.dim() == 3 && weight.dim() == 3, InvalidArgument, call.name(),
+                 ": needs sequences [N, C, L] and weights [out, C / groups, K], got shapes ",
                  x.shape(), " and ", weight.shape());
   return conv2d(x.unsqueeze(2), weight.unsqueeze(2), bias,
                 {.stride = {1, options.stride},
@@ -181,7 +186,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Shape shape = conv_shape(x_in, weight_in, options);
   const Tensor& bias = call[2];
   LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight_in.size(0)}, InvalidArgument,
-                 "conv2d: bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
+                 call.name(), ": bias of shape ", bias.shape(), " does not fit ", weight_in.size(0),
                  " output channels");
   const kernels::ConvGeometry geometry = geometry_of(options);
   const Tensor x = image_of(call, 0), weight = image_of(call, 1);

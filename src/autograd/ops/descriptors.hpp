@@ -13,7 +13,7 @@ namespace lockstep::ops {
 #include "autograd/ops/descriptors.def"
 
 /// All of them, in alphabetical order.
-inline constexpr OpDescriptor all[] = {
+inline constexpr OpDescriptor descriptors[] = {
 #define LOCKSTEP_OP(name, ...) name,
 #include "autograd/ops/descriptors.def"
 };

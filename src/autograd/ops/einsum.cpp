@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "autograd/ops/composed.hpp"
+#include "autograd/ops/descriptors.hpp"
 #include "autograd/ops/einsum_equation.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -33,8 +35,8 @@ Labelled without_repeats(Labelled x) {
                                   x.labels.end(), x.labels[i]);
     if (second == x.labels.end()) continue;
     const auto a = static_cast<int>(i), b = static_cast<int>(second - x.labels.begin());
-    LOCKSTEP_CHECK(x.tensor.shape()[a] == x.tensor.shape()[b], InvalidArgument,
-                   "einsum: a letter stands for extents ", x.tensor.shape()[a], " and ",
+    LOCKSTEP_CHECK(x.tensor.shape()[a] == x.tensor.shape()[b], InvalidArgument, ops::einsum.name,
+                   ": a letter stands for extents ", x.tensor.shape()[a], " and ",
                    x.tensor.shape()[b], " of shape ", x.tensor.shape());
     const Label label = x.labels[i];
     x.tensor = x.tensor.diagonal(0, a, b);
@@ -101,9 +103,9 @@ void broadcast_shared(Labelled& a, Labelled& b) {
   };
   for (const Label label : a.labels) {
     if (!b.has(label) || a.extent(label) == b.extent(label)) continue;
-    LOCKSTEP_CHECK(a.extent(label) == 1 || b.extent(label) == 1, InvalidArgument,
-                   "einsum: one letter stands for extents ", a.extent(label), " and ",
-                   b.extent(label), " of shapes ", a.tensor.shape(), " and ", b.tensor.shape());
+    LOCKSTEP_CHECK(a.extent(label) == 1 || b.extent(label) == 1, InvalidArgument, ops::einsum.name,
+                   ": one letter stands for extents ", a.extent(label), " and ", b.extent(label),
+                   " of shapes ", a.tensor.shape(), " and ", b.tensor.shape());
     if (a.extent(label) == 1)
       repeat(a, label, b.extent(label));
     else
@@ -152,7 +154,9 @@ Labelled contract(Labelled a, Labelled b, const Keep& keep) {
 }  // namespace
 
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
-  LOCKSTEP_CHECK(!operands.empty(), InvalidArgument, "einsum: no operands for \"", equation, "\"");
+  const ComposedOp call(ops::einsum);
+  LOCKSTEP_CHECK(!operands.empty(), InvalidArgument, call.name(), ": no operands for \"", equation,
+                 "\"");
   const EinsumEquation parsed = parse_einsum(equation, operands);
   Labelled result = without_repeats({operands[0], parsed.operands[0]});
   for (std::size_t i = 1; i < operands.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -44,12 +45,12 @@ Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
                    const Tensor& source_in) {
   const OpCall call(ops::scatter_add, x_in, source_in);
   const Tensor &x = call[0], &source = call[1];
-  check_index("scatter_add", x, index);
+  check_index(call.name(), x, index);
   const int d = wrap_dim(dim, x.dim());
   bool fits = index.dim() == x.dim() && source.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i)
     fits = index.shape()[i] <= source.shape()[i] && (i == d || index.shape()[i] <= x.shape()[i]);
-  LOCKSTEP_CHECK(fits, InvalidArgument, "scatter_add: an index of shape ", index.shape(),
+  LOCKSTEP_CHECK(fits, InvalidArgument, call.name(), ": an index of shape ", index.shape(),
                  " does not fit a source of ", source.shape(), " and a tensor of ", x.shape(),
                  " along dimension ", d);
   const NoGradGuard no_recording;
@@ -74,32 +75,35 @@ Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
 
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
                  double alpha) {
-  check_index("index_add", x, index);
+  const ComposedOp call(ops::index_add, x, source);
+  check_index(call.name(), x, index);
   const int d = wrap_dim(dim, x.dim());
   Shape wanted = x.shape(), along = Dims::filled(x.dim(), 1);
   wanted[d] = along[d] = index.numel();
-  LOCKSTEP_CHECK(index.dim() == 1 && source.shape() == wanted, InvalidArgument,
-                 "index_add: an index of shape ", index.shape(), " into ", x.shape(),
-                 " along dimension ", d, " needs one dimension and a source of shape ", wanted,
-                 ", got ", source.shape());
-  const Tensor terms = alpha == 1.0 ? source : mul(source, alpha);
-  return scatter_add(x, d, index.reshape(along).expand(wanted), terms);
+  LOCKSTEP_CHECK(index.dim() == 1 && source.shape() == wanted, InvalidArgument, call.name(),
+                 ": an index of shape ", index.shape(), " into ", x.shape(), " along dimension ", d,
+                 " needs one dimension and a source of shape ", wanted, ", got ", source.shape());
+  const Tensor terms = alpha == 1.0 ? call[1] : mul(call[1], alpha);
+  return scatter_add(call[0], d, index.reshape(along).expand(wanted), terms);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
-  check_mask("masked_fill", x, mask);
-  check_holds("masked_fill", x.dtype(), value);
+  const ComposedOp call(ops::masked_fill, x);
+  check_mask(call.name(), x, mask);
+  check_holds(call.name(), x.dtype(), value);
   return where(mask, scalar(value, x.options()), x);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
-  check_mask("masked_fill", x, mask);
-  LOCKSTEP_CHECK(value.dim() == 0, InvalidArgument, "masked_fill: the value has shape ",
+  const ComposedOp call(ops::masked_fill, x, value);
+  check_mask(call.name(), x, mask);
+  LOCKSTEP_CHECK(value.dim() == 0, InvalidArgument, call.name(), ": the value has shape ",
                  value.shape(), ", it must have no dimensions");
-  return where(mask, value, x);
+  return where(mask, call[1], call[0]);
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar value) {
+  const ComposedOp call(ops::scatter, x);
   const TensorOptions counts{DType::i32, x.device()};
   const Tensor hits =
       scatter_add(zeros(x.shape(), counts), dim, index, ones(index.shape(), counts));
@@ -107,6 +111,7 @@ Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, Scalar va
 }
 
 Tensor nonzero(const Tensor& x) {
+  const ComposedOp call(ops::nonzero, x);
   Tensor rest = flat_nonzero(x);
   std::vector<Tensor> columns(static_cast<std::size_t>(x.dim()));
   for (int d = x.dim() - 1; d >= 0; --d) {
@@ -119,14 +124,16 @@ Tensor nonzero(const Tensor& x) {
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  check_mask("masked_select", x, mask);
+  const ComposedOp call(ops::masked_select, x);
+  check_mask(call.name(), x, mask);
   const Shape shape = broadcast_shapes(x.shape(), mask.shape());
   return index_select(x.expand(shape).reshape({-1}), 0, flat_nonzero(mask.expand(shape)));
 }
 
 Tensor bincount(const Tensor& x, std::int64_t min_length) {
+  const ComposedOp call(ops::bincount, x);
   LOCKSTEP_CHECK(x.dtype() == DType::i64 && x.dim() == 1 && min_length >= 0, InvalidArgument,
-                 "bincount: ", x.dtype(), " of shape ", x.shape(), ", at least ", min_length,
+                 call.name(), ": ", x.dtype(), " of shape ", x.shape(), ", at least ", min_length,
                  " places; it counts i64 of one dimension in 0 or more places");
   const std::int64_t last = x.numel() > 0 ? max(x).item<std::int64_t>() : -1;
   const Tensor places = zeros({std::max(min_length, last + 1)}, x.options());
@@ -134,18 +141,19 @@ Tensor bincount(const Tensor& x, std::int64_t min_length) {
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
-  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, "one_hot: the index has dtype ",
-                 index.dtype(), ", it must be i64");
+  const ComposedOp call(ops::one_hot, index);
+  LOCKSTEP_CHECK(index.dtype() == DType::i64, InvalidArgument, call.name(),
+                 ": the index has dtype ", index.dtype(), ", it must be i64");
   const bool some = index.numel() > 0;
-  LOCKSTEP_CHECK(num_classes >= (some ? -1 : 0), InvalidArgument, "one_hot: ", num_classes,
+  LOCKSTEP_CHECK(num_classes >= (some ? -1 : 0), InvalidArgument, call.name(), ": ", num_classes,
                  " classes for an index of shape ", index.shape(),
                  "; give their number, or -1 where there is an index to find it by");
   if (num_classes < 0) num_classes = max(index).item<std::int64_t>() + 1;
   if (some && index.device().is_cpu()) {
     const auto smallest = min(index).item<std::int64_t>(),
                largest = max(index).item<std::int64_t>();
-    LOCKSTEP_CHECK(smallest >= 0 && largest < num_classes, InvalidArgument,
-                   "one_hot: indices from ", smallest, " to ", largest, " are not all in [0, ",
+    LOCKSTEP_CHECK(smallest >= 0 && largest < num_classes, InvalidArgument, call.name(),
+                   ": indices from ", smallest, " to ", largest, " are not all in [0, ",
                    num_classes, ")");
   }
   const Tensor classes = arange(num_classes, index.options());

@@ -14,7 +14,7 @@ InterpolationAxis axis_of(std::int64_t in, std::int64_t size, double factor,
       scaled
           ? static_cast<std::int64_t>(std::floor(static_cast<double>(in) * std::max(factor, 0.0)))
           : size;
-  LOCKSTEP_CHECK(in > 0 && out > 0, InvalidArgument, "interpolate: an extent of ", in,
+  LOCKSTEP_CHECK(in > 0 && out > 0, InvalidArgument, ops::interpolate.name, ": an extent of ", in,
                  " cannot become ", out, " (size ", size, ", scale factor ", factor,
                  "); both must be at least 1");
   // Where the factor gives the extent exactly, it is the quotient of both, which does not round.
@@ -29,17 +29,18 @@ InterpolationAxis axis_of(std::int64_t in, std::int64_t size, double factor,
 void check_options(const InterpolateOptions& options) {
   const bool sized = options.size.height != 0 || options.size.width != 0;
   const bool scaled = options.scale_factor.height != 0 || options.scale_factor.width != 0;
-  LOCKSTEP_CHECK(sized != scaled, InvalidArgument, "interpolate: give either size or scale_factor",
-                 sized ? ", not both" : "");
+  LOCKSTEP_CHECK(sized != scaled, InvalidArgument, ops::interpolate.name,
+                 ": give either size or scale_factor", sized ? ", not both" : "");
   LOCKSTEP_CHECK(!options.align_corners || options.mode == InterpolationMode::bilinear,
-                 InvalidArgument, "interpolate: align_corners belongs to the mode bilinear");
+                 InvalidArgument, ops::interpolate.name,
+                 ": align_corners belongs to the mode bilinear");
 }
 
 }  // namespace
 
 Tensor interpolate(const Tensor& x_in, const InterpolateOptions& options) {
   const OpCall call(ops::interpolate, x_in);
-  check_image("interpolate", x_in);
+  check_image(call.name(), x_in);
   check_options(options);
   const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();

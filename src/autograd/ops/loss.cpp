@@ -40,33 +40,33 @@ void check_broadcasts(std::string_view loss, std::string_view what, const Tensor
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, Reduction reduction) {
+  const ComposedOp call(ops::nll_loss, log_probabilities);
   bool fits = log_probabilities.dim() >= 2 && targets.dim() == log_probabilities.dim() - 1;
   for (int i = 0; fits && i < targets.dim(); ++i)
     fits = targets.size(i) == log_probabilities.size(i == 0 ? 0 : i + 1);
-  LOCKSTEP_CHECK(fits, InvalidArgument, "nll_loss: log-probabilities of shape ",
+  LOCKSTEP_CHECK(fits, InvalidArgument, call.name(), ": log-probabilities of shape ",
                  log_probabilities.shape(), " and targets of shape ", targets.shape(),
                  "; expected [N, C, d...] and [N, d...]");
-  const ComposedOp call(ops::nll_loss, log_probabilities);
   const Tensor picked = gather(call[0], 1, targets.unsqueeze(1));
   return reduced(neg(picked.squeeze(1)), reduction);
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  check_same_shape("mse_loss", input, target);
   const ComposedOp call(ops::mse_loss, input, target);
+  check_same_shape(call.name(), input, target);
   return reduced(square(call[0] - call[1]), reduction);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  check_same_shape("l1_loss", input, target);
   const ComposedOp call(ops::l1_loss, input, target);
+  check_same_shape(call.name(), input, target);
   return reduced(abs(call[0] - call[1]), reduction);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduction reduction) {
-  check_same_shape("huber_loss", input, target);
-  LOCKSTEP_CHECK(delta > 0, InvalidArgument, "huber_loss: delta must be positive, got ", delta);
   const ComposedOp call(ops::huber_loss, input, target);
+  check_same_shape(call.name(), input, target);
+  LOCKSTEP_CHECK(delta > 0, InvalidArgument, call.name(), ": delta must be positive, got ", delta);
   const Tensor distance = abs(call[0] - call[1]);
   // With near = min(d, delta), both branches are near * (d - near / 2).
   const Tensor near = clamp(distance, 0.0, delta);
@@ -74,14 +74,15 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, double delta, Reduc
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {
-  check_same_shape("smooth_l1_loss", input, target);
-  return huber_loss(input, target, beta, reduction) / beta;
+  const ComposedOp call(ops::smooth_l1_loss, input, target);
+  check_same_shape(call.name(), input, target);
+  return huber_loss(call[0], call[1], beta, reduction) / beta;
 }
 
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
                             const Tensor& weight, Reduction reduction) {
-  check_same_shape("binary_cross_entropy", probabilities, targets);
-  check_broadcasts("binary_cross_entropy", "a weight", weight, probabilities);
+  check_same_shape(traits(BinaryOp::binary_cross_entropy).name, probabilities, targets);
+  check_broadcasts(traits(BinaryOp::binary_cross_entropy).name, "a weight", weight, probabilities);
   const Tensor losses = autograd::binary(BinaryOp::binary_cross_entropy, probabilities, targets);
   return reduced(weight.defined() ? losses * weight : losses, reduction);
 }
@@ -89,10 +90,10 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& targets,
 Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& targets_in,
                                         const Tensor& weight, const Tensor& pos_weight,
                                         Reduction reduction) {
-  check_same_shape("binary_cross_entropy_with_logits", logits_in, targets_in);
-  check_broadcasts("binary_cross_entropy_with_logits", "a weight", weight, logits_in);
-  check_broadcasts("binary_cross_entropy_with_logits", "a positive weight", pos_weight, logits_in);
   const ComposedOp call(ops::binary_cross_entropy_with_logits, logits_in, targets_in);
+  check_same_shape(call.name(), logits_in, targets_in);
+  check_broadcasts(call.name(), "a weight", weight, logits_in);
+  check_broadcasts(call.name(), "a positive weight", pos_weight, logits_in);
   const Tensor &logits = call[0], &targets = call[1];
   // -p t log(s(x)) - (1 - t) log(1 - s(x)), with log(s(x)) = -softplus(-x).
   const Tensor miss = (1.0 - targets) * logits;
@@ -103,8 +104,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits_in, const Tensor& t
 }
 
 Tensor kl_div(const Tensor& input_in, const Tensor& target_in, Reduction reduction) {
-  check_same_shape("kl_div", input_in, target_in);
   const ComposedOp call(ops::kl_div, input_in, target_in);
+  check_same_shape(call.name(), input_in, target_in);
   const Tensor &input = call[0], &target = call[1];
   const Tensor safe = where(target > 0.0, target, 1.0);
   return reduced(target * (log(safe) - input), reduction);

@@ -99,12 +99,13 @@ Tensor broadcast_product(const Tensor& a, const Tensor& b) {
 }
 
 void check_inner(const Tensor& a, const Tensor& b) {
-  LOCKSTEP_CHECK(a.dim() > 0 && b.dim() > 0, InvalidArgument,
-                 "matmul: operands need at least one dimension, got shapes ", a.shape(), " and ",
+  LOCKSTEP_CHECK(a.dim() > 0 && b.dim() > 0, InvalidArgument, ops::matmul.name,
+                 ": operands need at least one dimension, got shapes ", a.shape(), " and ",
                  b.shape());
   const std::int64_t inner = b.dim() == 1 ? b.size(0) : b.size(-2);
-  LOCKSTEP_CHECK(a.size(-1) == inner, InvalidArgument, "matmul: shapes ", a.shape(), " and ",
-                 b.shape(), " do not fit: inner extents ", a.size(-1), " and ", inner, " differ");
+  LOCKSTEP_CHECK(a.size(-1) == inner, InvalidArgument, ops::matmul.name, ": shapes ", a.shape(),
+                 " and ", b.shape(), " do not fit: inner extents ", a.size(-1), " and ", inner,
+                 " differ");
 }
 
 /// The same elements as [rows, columns of the last dimension].
@@ -135,11 +136,11 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const OpCall call(ops::linear, x_in, weight_in, bias_in);
   const Tensor& x = call[0];
   LOCKSTEP_CHECK(weight_in.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight_in.size(1),
-                 InvalidArgument, "linear: input of shape ", x.shape(),
+                 InvalidArgument, call.name(), ": input of shape ", x.shape(),
                  " does not fit a weight of shape ", weight_in.shape(), " (out, in)");
   const Tensor weight = dense_operand(call, 1), bias = call.dense(2);
   LOCKSTEP_CHECK(!bias.defined() || bias.shape() == Shape{weight.size(0)}, InvalidArgument,
-                 "linear: bias of shape ", bias.shape(), " does not fit ", weight.size(0),
+                 call.name(), ": bias of shape ", bias.shape(), " does not fit ", weight.size(0),
                  " outputs");
   Shape shape = x.shape();
   shape.back() = weight.size(0);

@@ -46,7 +46,7 @@ ArrayView flat_view(const Tensor& parameter) {
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
                   const Tensor& bias_in, double eps) {
   const OpCall call(ops::layer_norm, x_in, weight_in, bias_in);
-  check_normalized("layer_norm", x_in, normalized_shape, weight_in, bias_in);
+  check_normalized(call.name(), x_in, normalized_shape, weight_in, bias_in);
   const std::int64_t columns = numel(normalized_shape);
   const Tensor x = call.dense(0), weight = call.dense(1), bias = call.dense(2);
   const Tensor rows = as_rows(x, columns);
@@ -88,7 +88,7 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
                 double eps) {
   const OpCall call(ops::rms_norm, x_in, weight_in);
-  check_normalized("rms_norm", x_in, normalized_shape, weight_in, {});
+  check_normalized(call.name(), x_in, normalized_shape, weight_in, {});
   const std::int64_t columns = numel(normalized_shape);
   const Tensor x = call.dense(0), weight = call.dense(1);
   const Tensor rows = as_rows(x, columns);
@@ -128,7 +128,7 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
 Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_in,
                   const Tensor& bias_in, double eps) {
   LOCKSTEP_CHECK(x_in.dim() >= 2 && groups > 0 && x_in.size(1) % groups == 0, InvalidArgument,
-                 "group_norm: ", groups, " groups do not divide the channels of shape ",
+                 ops::group_norm.name, ": ", groups, " groups do not divide the channels of shape ",
                  x_in.shape());
   const ComposedOp call(ops::group_norm, x_in, weight_in, bias_in);
   const Tensor &x = call[0], &weight = call[1], &bias = call[2];
@@ -152,13 +152,12 @@ Tensor as_table(const Tensor& x, std::int64_t rows) {
 Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t padding_index) {
   const OpCall call(ops::embedding, table_in);
   const Tensor& table = call[0];
-  LOCKSTEP_CHECK(index_in.dtype() == DType::i64, InvalidArgument, "embedding: the index has dtype ",
-                 index_in.dtype(), ", it must be i64");
-  LOCKSTEP_CHECK(table.dim() == 2, InvalidArgument, "embedding: the table has shape ",
+  LOCKSTEP_CHECK(index_in.dtype() == DType::i64, InvalidArgument, call.name(),
+                 ": the index has dtype ", index_in.dtype(), ", it must be i64");
+  LOCKSTEP_CHECK(table.dim() == 2, InvalidArgument, call.name(), ": the table has shape ",
                  table.shape(), ", it must have two dimensions");
-  LOCKSTEP_CHECK(index_in.device() == table.device(), InvalidArgument,
-                 "embedding: the index is on ", index_in.device(), ", the table on ",
-                 table.device());
+  LOCKSTEP_CHECK(index_in.device() == table.device(), InvalidArgument, call.name(),
+                 ": the index is on ", index_in.device(), ", the table on ", table.device());
   const Tensor index = index_in.contiguous().reshape({index_in.numel()});
   const Tensor rows = call.dense(0);
   Shape shape = index_in.shape();
@@ -183,7 +182,7 @@ Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t pa
 }
 
 Tensor dropout(const Tensor& x_in, double p, bool training) {
-  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout: probability ", p,
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, ops::dropout.name, ": probability ", p,
                  " is outside [0, 1]");
   const OpCall call(ops::dropout, x_in);
   if (!training || p == 0) return x_in;
@@ -203,9 +202,10 @@ Tensor dropout(const Tensor& x_in, double p, bool training) {
 }
 
 Tensor dropout2d(const Tensor& x, double p, bool training) {
-  LOCKSTEP_CHECK(x.dim() >= 3, InvalidArgument, "dropout2d: needs channels [N, C, ...], got shape ",
-                 x.shape());
-  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, "dropout2d: probability ", p,
+  const ComposedOp call(ops::dropout2d, x);
+  LOCKSTEP_CHECK(x.dim() >= 3, InvalidArgument, call.name(),
+                 ": needs channels [N, C, ...], got shape ", x.shape());
+  LOCKSTEP_CHECK(p >= 0 && p <= 1, InvalidArgument, call.name(), ": probability ", p,
                  " is outside [0, 1]");
   if (!training || p == 0) return x;
   Shape channels = Dims::filled(x.dim(), 1);

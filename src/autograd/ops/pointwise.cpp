@@ -232,9 +232,9 @@ Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b
 Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
   const OpCall call(ops::where, a_in, b_in);
   const Tensor &a = call[0], &b = call[1];
-  check_same_device("where", a, condition);
-  LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument,
-                 "where: the condition has dtype ", condition.dtype(), ", it must be bool");
+  check_same_device(call.name(), a, condition);
+  LOCKSTEP_CHECK(condition.dtype() == DType::boolean, InvalidArgument, call.name(),
+                 ": the condition has dtype ", condition.dtype(), ", it must be bool");
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
   Tensor out = empty(shape, a.options());
   backend_of(a).elementwise.where({.out = out.view(),
@@ -256,11 +256,11 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
-  check_holds("where", a.dtype(), b);
+  check_holds(ops::where.name, a.dtype(), b);
   return where(condition, a, scalar(b, a.options()));
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
-  check_holds("where", b.dtype(), a);
+  check_holds(ops::where.name, b.dtype(), a);
   return where(condition, scalar(a, b.options()), b);
 }
 

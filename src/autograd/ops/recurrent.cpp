@@ -170,7 +170,7 @@ std::pair<Tensor, Tensor> lstm_layer(const Tensor& x_in, const Tensor& h_in, con
                                      const RecurrentWeights& weights, bool reverse) {
   const OpCall call(ops::lstm, x_in, weights.input, weights.hidden, weights.input_bias,
                     weights.hidden_bias, h_in, c_in);
-  const Layer layer = layer_of("lstm", 4, x_in, h_in, c_in, weights, reverse);
+  const Layer layer = layer_of(call.name(), 4, x_in, h_in, c_in, weights, reverse);
   const Tensor x = call.dense(x_at), w_ih = call.dense(w_ih_at), w_hh = call.dense(w_hh_at);
   const TensorOptions state_options{statistics_dtype(x.dtype()), x.device()};
   const auto [h, c, bias] = no_grad([&] {
@@ -239,7 +239,7 @@ Tensor gru_layer(const Tensor& x_in, const Tensor& h_in, const RecurrentWeights&
                  bool reverse) {
   const OpCall call(ops::gru, x_in, weights.input, weights.hidden, weights.input_bias,
                     weights.hidden_bias, h_in);
-  const Layer layer = layer_of("gru", 3, x_in, h_in, {}, weights, reverse);
+  const Layer layer = layer_of(call.name(), 3, x_in, h_in, {}, weights, reverse);
   const Tensor x = call.dense(x_at), w_ih = call.dense(w_ih_at), w_hh = call.dense(w_hh_at);
   const Tensor h = no_grad([&] { return state_or_zero(call[h_at], layer, x.options()); });
   const Tensor b_ih = call.dense(b_ih_at), b_hh = call.dense(b_hh_at);

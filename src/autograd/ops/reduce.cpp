@@ -165,7 +165,6 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const ComposedOp call(ops::logsumexp, x_in);
-  check_operand(ops::logsumexp, call[0]);
   const Tensor x = call[0].to(statistics_dtype(call[0].dtype()));
   // The shift by the maximum is constant for the gradient; infinite maxima shift by 0.
   Tensor shift = no_grad([&] { return amax(x, dims, true); });
@@ -177,7 +176,7 @@ Tensor logsumexp(const Tensor& x_in, const Dims& dims, bool keepdim) {
 }
 
 Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool keepdim) {
-  check_operand(ops::var, x_in);
+  const ComposedOp call(ops::var, x_in);
   const Tensor x = x_in.to(statistics_dtype(x_in.dtype()));
   const double kept = static_cast<double>(numel(kept_shape(x.shape(), dims)));
   const double count = static_cast<double>(x.numel()) / std::max(kept, 1.0);
@@ -187,6 +186,7 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
 }
 
 Tensor std(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
+  const ComposedOp call(ops::std, x);
   return sqrt(var(x, dims, correction, keepdim));
 }
 
@@ -230,9 +230,11 @@ std::pair<Tensor, Tensor> min(const Tensor& x, std::int64_t dim, bool keepdim) {
 }
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  const ComposedOp call(ops::any, x);
   return sum(x.detach().to(DType::boolean), dims, keepdim) > 0.0;
 }
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  const ComposedOp call(ops::all, x);
   return sum(logical_not(x.detach()), dims, keepdim) == 0.0;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -21,25 +22,25 @@ Tensor fine_uniform(const Shape& shape, TensorOptions options, Generator& genera
 }
 
 void check_shape(const Tensor& weights, std::int64_t num_samples, bool replacement) {
-  LOCKSTEP_CHECK(weights.dim() == 1 || weights.dim() == 2, InvalidArgument,
-                 "multinomial: weights of shape ", weights.shape(),
+  LOCKSTEP_CHECK(weights.dim() == 1 || weights.dim() == 2, InvalidArgument, ops::multinomial.name,
+                 ": weights of shape ", weights.shape(),
                  "; they need one dimension, or two for rows");
   const std::int64_t categories = weights.size(-1);
   LOCKSTEP_CHECK(num_samples > 0 && categories > 0 && (replacement || num_samples <= categories),
-                 InvalidArgument, "multinomial: ", num_samples, " draws ",
+                 InvalidArgument, ops::multinomial.name, ": ", num_samples, " draws ",
                  replacement ? "with" : "without", " replacement from ", categories, " categories");
 }
 
 void check_values(const Tensor& weights, std::int64_t num_samples, bool replacement) {
   const double infinity = std::numeric_limits<double>::infinity();
   LOCKSTEP_CHECK(all(logical_and(weights >= 0.0, weights < infinity)).item<bool>(), InvalidArgument,
-                 "multinomial: a weight is negative, infinite or NaN");
-  LOCKSTEP_CHECK(
-      all(sum(weights, -1) < infinity).item<bool>(), InvalidArgument,
-      "multinomial: the weights of a row add up to more than f64 holds; scale them down");
+                 ops::multinomial.name, ": a weight is negative, infinite or NaN");
+  LOCKSTEP_CHECK(all(sum(weights, -1) < infinity).item<bool>(), InvalidArgument,
+                 ops::multinomial.name,
+                 ": the weights of a row add up to more than f64 holds; scale them down");
   const std::int64_t needed = replacement ? 1 : num_samples;
   LOCKSTEP_CHECK(all(sum(weights > 0.0, {-1}) >= static_cast<double>(needed)).item<bool>(),
-                 InvalidArgument, "multinomial: a row has fewer than ", needed,
+                 InvalidArgument, ops::multinomial.name, ": a row has fewer than ", needed,
                  " weights above 0, as many as must be drawn");
 }
 
@@ -54,15 +55,15 @@ std::int64_t largest_counted(DType dtype) {
 void check_drawn(std::int64_t least, std::int64_t largest, DType dtype) {
   if (is_floating(dtype)) {
     const std::int64_t limit = largest_counted(dtype);
-    LOCKSTEP_CHECK(least >= -limit && largest <= limit, InvalidArgument, "randint: dtype ", dtype,
-                   " holds each whole number up to ", limit, ", but not from ", least, " to ",
-                   largest, "; draw i64 and convert that");
+    LOCKSTEP_CHECK(least >= -limit && largest <= limit, InvalidArgument, ops::randint.name,
+                   ": dtype ", dtype, " holds each whole number up to ", limit, ", but not from ",
+                   least, " to ", largest, "; draw i64 and convert that");
     return;
   }
   LOCKSTEP_CHECK(dtype != DType::boolean || (least >= 0 && largest <= 1), InvalidArgument,
-                 "randint: dtype bool holds 0 and 1, but not ", least, " to ", largest);
-  check_holds("randint", dtype, least);
-  check_holds("randint", dtype, largest);
+                 ops::randint.name, ": dtype bool holds 0 and 1, but not ", least, " to ", largest);
+  check_holds(ops::randint.name, dtype, least);
+  check_holds(ops::randint.name, dtype, largest);
 }
 
 }  // namespace
@@ -87,20 +88,21 @@ Tensor multinomial(const Tensor& weights, std::int64_t num_samples, bool replace
 }
 
 Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
-  check_operand(ops::bernoulli, probabilities);
+  const ComposedOp call(ops::bernoulli, probabilities);
   const NoGradGuard no_recording;
   const Tensor p = probabilities.to(statistics_dtype(probabilities.dtype()));
   LOCKSTEP_CHECK(!p.device().is_cpu() || all(logical_and(p >= 0, p <= 1)).item<bool>(),
-                 InvalidArgument, "bernoulli: a probability is not in [0, 1]");
+                 InvalidArgument, call.name(), ": a probability is not in [0, 1]");
   return (rand(p.shape(), p.options(), generator) < p).to(probabilities.dtype());
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options,
                Generator& generator) {
+  const ComposedOp call(ops::randint);
   // The difference may be past i64, but not past 64 bits.
   const std::uint64_t count = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
-  LOCKSTEP_CHECK(low < high && count <= std::uint64_t{1} << 48, InvalidArgument, "randint: [", low,
-                 ", ", high, ") must hold from 1 to 2^48 numbers");
+  LOCKSTEP_CHECK(low < high && count <= std::uint64_t{1} << 48, InvalidArgument, call.name(), ": [",
+                 low, ", ", high, ") must hold from 1 to 2^48 numbers");
   check_drawn(low, high - 1, options.dtype);
   const NoGradGuard no_recording;
   // A draw lies 2^-48 below 1, or more: too far for its product to round up to the count.
@@ -109,6 +111,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
 }
 
 Tensor randperm(std::int64_t n, Device device, Generator& generator) {
+  const ComposedOp call(ops::randperm);
   return argsort(fine_uniform({n}, {DType::f64, device}, generator));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 
 namespace lockstep {
 namespace {
@@ -62,8 +63,8 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
   shape[d] = 0;
   for (const Tensor& part : tensors) {
     Shape rest = part.shape();
-    LOCKSTEP_CHECK(rest.size() == shape.size(), InvalidArgument, "cat: shapes ", tensors[0].shape(),
-                   " and ", part.shape(), " differ in rank");
+    LOCKSTEP_CHECK(rest.size() == shape.size(), InvalidArgument, call.name(), ": shapes ",
+                   tensors[0].shape(), " and ", part.shape(), " differ in rank");
     const std::int64_t total = shape[d] + rest[d];
     rest[d] = shape[d];
     LOCKSTEP_CHECK(rest == shape, InvalidArgument, "cat along dimension ", d, ": shapes ",
@@ -92,12 +93,13 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
 }
 
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
-  LOCKSTEP_CHECK(!tensors.empty(), InvalidArgument, "stack: the list of tensors is empty");
+  const ComposedOp call(ops::stack);
+  LOCKSTEP_CHECK(!tensors.empty(), InvalidArgument, call.name(), ": the list of tensors is empty");
   const int d = wrap_dim(dim, tensors[0].dim() + 1);
   std::vector<Tensor> rows;
   rows.reserve(tensors.size());
   for (const Tensor& tensor : tensors) {
-    LOCKSTEP_CHECK(tensor.shape() == tensors[0].shape(), InvalidArgument, "stack: shapes ",
+    LOCKSTEP_CHECK(tensor.shape() == tensors[0].shape(), InvalidArgument, call.name(), ": shapes ",
                    tensors[0].shape(), " and ", tensor.shape(), " differ");
     rows.push_back(tensor.unsqueeze(d));
   }
@@ -113,12 +115,12 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   {
     const NoGradGuard no_recording;
     for (const auto size : sizes) {
-      LOCKSTEP_CHECK(size >= 0, InvalidArgument, "split: negative size ", size);
+      LOCKSTEP_CHECK(size >= 0, InvalidArgument, call.name(), ": negative size ", size);
       parts.push_back(x.slice(d, at, at + size));
       at += size;
     }
   }
-  LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, "split: the sizes add up to ", at,
+  LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, call.name(), ": the sizes add up to ", at,
                  ", the dimension has extent ", x.shape()[d]);
   if (!call.recording()) return parts;
   call.record_outputs(parts,
@@ -146,7 +148,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
-  LOCKSTEP_CHECK(size > 0, InvalidArgument, "split: parts of extent ", size,
+  LOCKSTEP_CHECK(size > 0, InvalidArgument, ops::split.name, ": parts of extent ", size,
                  "; it must be above 0");
   const std::int64_t extent = x.size(dim);
   std::vector<std::int64_t> sizes;
@@ -162,13 +164,15 @@ std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {
 }
 
 Tensor repeat(const Tensor& x, const Dims& times) {
-  LOCKSTEP_CHECK(times.size() >= x.dim(), InvalidArgument, "repeat: ", times, " for shape ",
+  const ComposedOp call(ops::repeat, x);
+  LOCKSTEP_CHECK(times.size() >= x.dim(), InvalidArgument, call.name(), ": ", times, " for shape ",
                  x.shape(), "; it needs a number for each dimension");
   Shape with_ones = Dims::filled(times.size() - x.dim(), 1);
   for (const auto extent : x.shape()) with_ones.push_back(extent);
   Tensor y = x.reshape(with_ones);
   for (int d = 0; d < times.size(); ++d) {
-    LOCKSTEP_CHECK(times[d] >= 0, InvalidArgument, "repeat: ", times, " has a negative number");
+    LOCKSTEP_CHECK(times[d] >= 0, InvalidArgument, call.name(), ": ", times,
+                   " has a negative number");
     y = times[d] == 0 ? y.narrow(d, 0, 0)
                       : cat(std::vector(static_cast<std::size_t>(times[d]), y), d);
   }
@@ -182,8 +186,8 @@ Tensor flip(const Tensor& x, const Dims& dims) {
   Dims wrapped, seen = Dims::filled(x.dim(), 0);
   for (const auto dim : dims) {
     wrapped.push_back(wrap_dim(dim, x.dim()));
-    LOCKSTEP_CHECK(seen[static_cast<int>(wrapped.back())]++ == 0, InvalidArgument,
-                   "flip: dimensions ", dims, " of shape ", x.shape(), " name one twice");
+    LOCKSTEP_CHECK(seen[static_cast<int>(wrapped.back())]++ == 0, InvalidArgument, call.name(),
+                   ": dimensions ", dims, " of shape ", x.shape(), " name one twice");
   }
   Tensor y = empty(x.shape(), x.options());
   if (x.numel() > 0)
@@ -195,6 +199,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
+  const ComposedOp call(ops::roll, x);
   const std::int64_t extent = x.size(dim);
   if (extent == 0) return x.clone();
   const std::int64_t cut = extent - ((shift % extent) + extent) % extent;
@@ -202,16 +207,16 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t dim) {
 }
 
 Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value) {
-  check_holds("pad", x.dtype(), value);
+  check_holds(ops::pad.name, x.dtype(), value);
   const OpCall call(ops::pad, x);
   LOCKSTEP_CHECK(padding.size() % 2 == 0 && static_cast<int>(padding.size()) / 2 <= x.dim(),
-                 InvalidArgument, "pad: ", padding.size(), " numbers for ", x.dim(),
+                 InvalidArgument, call.name(), ": ", padding.size(), " numbers for ", x.dim(),
                  " dimensions; give (before, after) pairs from the last dimension on");
   Shape shape = x.shape();
   Dims before = Dims::filled(x.dim(), 0);
   for (std::size_t i = 0; i < padding.size(); i += 2) {
-    LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument,
-                   "pad: negative padding ", padding[i], ", ", padding[i + 1]);
+    LOCKSTEP_CHECK(padding[i] >= 0 && padding[i + 1] >= 0, InvalidArgument, call.name(),
+                   ": negative padding ", padding[i], ", ", padding[i + 1]);
     const int d = x.dim() - 1 - static_cast<int>(i / 2);
     before[d] = padding[i];
     shape[d] += padding[i] + padding[i + 1];
@@ -235,20 +240,21 @@ Tensor triu(const Tensor& x, std::int64_t diagonal) {
 }
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  check_index("gather", x, index);
+  check_index(ops::gather.name, x, index);
   const int d = wrap_dim(dim, x.dim());
-  LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, "gather: the index has shape ",
-                 index.shape(), ", it needs ", x.dim(), " dimensions like ", x.shape());
+  LOCKSTEP_CHECK(index.dim() == x.dim(), InvalidArgument, ops::gather.name,
+                 ": the index has shape ", index.shape(), ", it needs ", x.dim(),
+                 " dimensions like ", x.shape());
   for (int i = 0; i < x.dim(); ++i)
-    LOCKSTEP_CHECK(i == d || index.shape()[i] <= x.shape()[i], InvalidArgument,
-                   "gather: the index of shape ", index.shape(), " exceeds ", x.shape());
+    LOCKSTEP_CHECK(i == d || index.shape()[i] <= x.shape()[i], InvalidArgument, ops::gather.name,
+                   ": the index of shape ", index.shape(), " exceeds ", x.shape());
   return gathered(ops::gather, x, d, index);
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  check_index("index_select", x, index);
-  LOCKSTEP_CHECK(index.dim() == 1, InvalidArgument, "index_select: the index has shape ",
-                 index.shape(), ", it must have one dimension");
+  check_index(ops::index_select.name, x, index);
+  LOCKSTEP_CHECK(index.dim() == 1, InvalidArgument, ops::index_select.name,
+                 ": the index has shape ", index.shape(), ", it must have one dimension");
   const int d = wrap_dim(dim, x.dim());
   Shape along = Dims::filled(x.dim(), 1), wanted = x.shape();
   along[d] = wanted[d] = index.numel();

@@ -110,26 +110,27 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
 void check_cross_entropy(const Tensor& logits, const Tensor& targets,
                          const CrossEntropyOptions& options) {
   check_operand(ops::cross_entropy, logits);
-  LOCKSTEP_CHECK(logits.dim() >= 1, InvalidArgument,
-                 "cross_entropy: logits need a class dimension");
+  LOCKSTEP_CHECK(logits.dim() >= 1, InvalidArgument, ops::cross_entropy.name,
+                 ": logits need a class dimension");
   LOCKSTEP_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, InvalidArgument,
-                 "cross_entropy: label_smoothing ", options.label_smoothing, " is outside [0, 1]");
+                 ops::cross_entropy.name, ": label_smoothing ", options.label_smoothing,
+                 " is outside [0, 1]");
   const std::int64_t classes = logits.size(logits.dim() == 1 ? 0 : 1);
   if (options.weight.defined()) {
     LOCKSTEP_CHECK(options.weight.shape() == Shape{classes}, InvalidArgument,
-                   "cross_entropy: weight of shape ", options.weight.shape(), " for ", classes,
-                   " classes");
+                   ops::cross_entropy.name, ": weight of shape ", options.weight.shape(), " for ",
+                   classes, " classes");
   }
   Shape expected = logits.shape();
   expected.erase(logits.dim() == 1 ? 0 : 1);
-  LOCKSTEP_CHECK(targets.dtype() == DType::i64, InvalidArgument,
-                 "cross_entropy: targets have dtype ", targets.dtype(),
+  LOCKSTEP_CHECK(targets.dtype() == DType::i64, InvalidArgument, ops::cross_entropy.name,
+                 ": targets have dtype ", targets.dtype(),
                  "; class numbers are i64, probabilities have the shape and dtype of the logits");
-  LOCKSTEP_CHECK(targets.shape() == expected, InvalidArgument, "cross_entropy: logits of shape ",
-                 logits.shape(), " need targets of shape ", expected, ", got ", targets.shape());
-  LOCKSTEP_CHECK(targets.device() == logits.device(), InvalidArgument,
-                 "cross_entropy: logits are on ", logits.device(), ", targets on ",
-                 targets.device());
+  LOCKSTEP_CHECK(targets.shape() == expected, InvalidArgument, ops::cross_entropy.name,
+                 ": logits of shape ", logits.shape(), " need targets of shape ", expected,
+                 ", got ", targets.shape());
+  LOCKSTEP_CHECK(targets.device() == logits.device(), InvalidArgument, ops::cross_entropy.name,
+                 ": logits are on ", logits.device(), ", targets on ", targets.device());
 }
 
 }  // namespace
@@ -144,7 +145,8 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim) {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   LOCKSTEP_CHECK(options.reduction != Reduction::batch_mean, InvalidArgument,
-                 "cross_entropy: reduction batch_mean; its mean is over the counted targets");
+                 ops::cross_entropy.name,
+                 ": reduction batch_mean; its mean is over the counted targets");
   if (is_floating(targets.dtype()) && targets.shape() == logits.shape()) {
     const ComposedOp call(ops::cross_entropy, logits, targets);
     if (call[0].dtype() == call[1].dtype()) return soft_cross_entropy(call[0], call[1], options);

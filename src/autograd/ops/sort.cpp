@@ -1,6 +1,7 @@
 #include "lockstep/autograd/ops/sort.hpp"
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
@@ -33,15 +34,16 @@ Tensor argsort(const Tensor& x_in, std::int64_t dim, bool descending) {
 }
 
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descending) {
+  const ComposedOp call(ops::sort, x);
   const Tensor positions = argsort(x, dim, descending);
   return {gather(x, dim, positions), positions};
 }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
-  check_operand(ops::topk, x);
+  const ComposedOp call(ops::topk, x);
   const int d = wrap_dim(dim, x.dim());
-  LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, "topk: k = ", k, " is outside [0, ",
-                 x.shape()[d], "], the dimension's extent");
+  LOCKSTEP_CHECK(k >= 0 && k <= x.shape()[d], InvalidArgument, call.name(), ": k = ", k,
+                 " is outside [0, ", x.shape()[d], "], the dimension's extent");
   Tensor positions;
   if (largest) {
     const Tensor rows = x.detach().transpose(d, -1).contiguous();
@@ -59,8 +61,8 @@ Tensor searchsorted(const Tensor& sorted_in, const Tensor& values_in, bool right
   const Tensor& values = call[1];
   Shape lines = values.shape();
   if (sorted.dim() > 0) lines.back() = sorted.size(-1);
-  LOCKSTEP_CHECK(sorted.dim() == 1 || sorted.shape() == lines, InvalidArgument,
-                 "searchsorted: sorted lines of shape ", sorted.shape(), " do not fit values of ",
+  LOCKSTEP_CHECK(sorted.dim() == 1 || sorted.shape() == lines, InvalidArgument, call.name(),
+                 ": sorted lines of shape ", sorted.shape(), " do not fit values of ",
                  values.shape(), "; they need one dimension, or equal leading ones");
   Tensor out = empty(values.shape(), {DType::i64, values.device()});
   backend_of(values).order.search({.out = out.view(),

@@ -51,7 +51,7 @@ Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& optio
 
 Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
   const OpCall call(ops::max_pool2d, x_in);
-  const auto [geometry, shape] = pooling("max_pool2d", x_in, options);
+  const auto [geometry, shape] = pooling(call.name(), x_in, options);
   const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
@@ -94,16 +94,15 @@ Tensor average_pool(const OpCall<1>& call, const kernels::PoolGeometry& geometry
 
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
   const OpCall call(ops::avg_pool2d, x);
-  const auto [geometry, shape] = pooling("avg_pool2d", x, options);
+  const auto [geometry, shape] = pooling(call.name(), x, options);
   return average_pool(call, geometry, shape);
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output) {
   const OpCall call(ops::adaptive_avg_pool2d, x);
-  check_pixels("adaptive_avg_pool2d", x);
-  LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument,
-                 "adaptive_avg_pool2d: output size ", output.height, " x ", output.width,
-                 " must be positive");
+  check_pixels(call.name(), x);
+  LOCKSTEP_CHECK(output.height > 0 && output.width > 0, InvalidArgument, call.name(),
+                 ": output size ", output.height, " x ", output.width, " must be positive");
   return average_pool(call, {.adaptive = true},
                       {x.size(0), x.size(1), output.height, output.width});
 }

@@ -94,7 +94,7 @@ Tensor reshaped_view(const Tensor& x, const Shape& target) {
 }  // namespace
 
 Tensor Tensor::reshape(Shape wanted) const {
-  const Shape target = infer_extent("reshape", wanted, numel());
+  const Shape target = infer_extent(ops::reshape.name, wanted, numel());
   if (target == shape()) return *this;
   if (Tensor seen = reshaped_view(*this, target); seen.defined()) return seen;
   return contiguous().reshape(target);
@@ -127,14 +127,14 @@ Tensor Tensor::flatten(std::int64_t start, std::int64_t end) const {
 }
 
 Tensor Tensor::permute(const Dims& order) const {
-  LOCKSTEP_CHECK(order.size() == dim(), InvalidArgument, "permute: order ", order,
+  LOCKSTEP_CHECK(order.size() == dim(), InvalidArgument, ops::permute.name, ": order ", order,
                  " must name each of ", dim(), " dimensions");
   Shape new_shape = shape();
   Strides new_strides = strides();
   Dims inverse = Dims::filled(dim(), -1);
   for (int i = 0; i < dim(); ++i) {
     const int from = wrap_dim(order[i], dim());
-    LOCKSTEP_CHECK(inverse[from] < 0, InvalidArgument, "permute: dimension ", from,
+    LOCKSTEP_CHECK(inverse[from] < 0, InvalidArgument, ops::permute.name, ": dimension ", from,
                    " appears twice in ", order);
     inverse[from] = i;
     new_shape[i] = shape()[from];
@@ -154,7 +154,8 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
                      std::int64_t step) const {
   const int d = wrap_dim(dim, this->dim());
-  LOCKSTEP_CHECK(step > 0, InvalidArgument, "slice: the step must be positive, got ", step);
+  LOCKSTEP_CHECK(step > 0, InvalidArgument, ops::slice.name, ": the step must be positive, got ",
+                 step);
   const std::int64_t extent = shape()[d];
   const auto clip = [extent](std::int64_t at) {
     return std::clamp<std::int64_t>(at < 0 ? at + extent : at, 0, extent);
@@ -195,8 +196,8 @@ Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length)
 
 Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
   const int d1 = wrap_dim(dim1, dim()), d2 = wrap_dim(dim2, dim());
-  LOCKSTEP_CHECK(d1 != d2, InvalidArgument, "diagonal: dimension ", d1, " of shape ", shape(),
-                 " is named twice");
+  LOCKSTEP_CHECK(d1 != d2, InvalidArgument, ops::diagonal.name, ": dimension ", d1, " of shape ",
+                 shape(), " is named twice");
   const std::int64_t first1 = std::max<std::int64_t>(-offset, 0);
   const std::int64_t first2 = std::max<std::int64_t>(offset, 0);
   const std::int64_t length =
