@@ -46,7 +46,10 @@ function(lockstep_add_mpi_test name)
 endfunction()
 
 lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
-  SOURCES comm/mpi/mpi_communicator_test.cpp)
+  SOURCES comm/mpi/mpi_communicator_test.cpp comm/mpi/mpi_transport_test.cpp)
+if(LOCKSTEP_WITH_MPI)
+  target_link_libraries(test_comm_mpi PRIVATE MPI::MPI_CXX)
+endif()
 lockstep_add_mpi_test(test_comm_window NP 1 2 3 4
   SOURCES comm/window/window.cpp comm/window/window_executor.cpp comm/window/window_backend.cpp
           comm/window/window_test.cpp)

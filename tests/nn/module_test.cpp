@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <type_traits>
@@ -409,6 +410,16 @@ TEST(StateDict, TakesASharedTensorUnderAnyOfItsNames) {
   EXPECT_TRUE(equal(tied->output, full({5, 3}, 2.0)));
   state.emplace_back("output", full({5, 3}, 3.0));
   EXPECT_THROW(tied->load_state_dict(state), InvalidArgument);
+}
+
+TEST(StateDict, TakesASharedTensorThatHoldsNaNUnderAllOfItsNames) {
+  const auto tied = nn::make<Tied>();
+  NamedTensors state = tied->state_dict();
+  const Tensor diverged = full({5, 3}, std::numeric_limits<double>::quiet_NaN());
+  state[0] = {"output", diverged};
+  state.emplace_back("table.weight", diverged.clone());
+  tied->load_state_dict(state);
+  EXPECT_TRUE(equal(tied->output, diverged, true));
 }
 
 TEST(Sequential, RunsModulesOfDifferentTypesInOrder) {

@@ -1,12 +1,15 @@
 // Jobs of which a rank is silent, busy or slow.
 
+#include <fstream>
+
 #include "comm/jobs/jobs.hpp"
 
 namespace lockstep::testing {
 namespace {
 
-TEST(MpiJob, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
-  const auto result = mpi_job(3, "stop --device cpu", "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
+TEST_P(MpiFaults, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
+  const auto result =
+      mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
   expect_quick_failure(result);
   EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "),
                                    HasSubstr("silent for 3 s; its process is stopped"),
@@ -25,6 +28,39 @@ TEST(TcpJob, StoppedRankIsLost) {
   EXPECT_NE(result.exit_code, 0);
   EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << result.output;
   EXPECT_THAT(result.output, HasSubstr("its process is stopped"));
+}
+
+// A command that runs two others on hosts of their own, as far as the network goes, with a cable
+// between them. It ends as the first does.
+std::string on_two_hosts(const std::string& here, const std::string& there) {
+  const std::string script = ::testing::TempDir() + "two_hosts.sh";
+  std::ofstream(script) << R"sh(
+give_address="ip link set lo up && ip link set e0 up && ip addr add dev e0"
+unshare -n sleep 60 & host=$!
+until test "$(readlink /proc/$host/ns/net)" != "$(readlink /proc/$$/ns/net)"; do sleep 0.1; done
+on_host="nsenter -t $host -n"
+ip link add e0 type veth peer name e0 netns $host && sh -c "$give_address 10.98.0.1/24" &&
+  $on_host sh -c "$give_address 10.98.0.2/24" || exit 1
+$on_host env )sh" << there
+                        << " &\nenv " << here << "\ncode=$?\nkill $host\nwait\nexit $code\n";
+  return "unshare -Urn sh " + script;
+}
+
+TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
+  if (run_command(on_two_hosts("true", "true"), 20).exit_code != 0)
+    GTEST_SKIP() << "no namespaces for networks here";
+  const auto rank = [](int number) {
+    return "LOCKSTEP_HEARTBEAT_TIMEOUT=3 JOB_CULPRIT=0 JOB_COMMAND=\"ip link set e0 down\" RANK=" +
+           std::to_string(number) +
+           " WORLD_SIZE=2 MASTER_ADDR=10.98.0.1 MASTER_PORT=29500 LOCKSTEP_JOB_TOKEN=secret " +
+           program + " command-alone --device cpu";
+  };
+  const auto result = run_command(on_two_hosts(rank(0), rank(1)));
+  expect_quick_failure(result);
+  for (const std::string lost : {"[rank 0] error: rank 1 (host ", "[rank 1] error: rank 0 (host "})
+    EXPECT_THAT(result.output, HasSubstr(lost));
+  EXPECT_EQ(occurrences(result.output, "its host does not acknowledge what is sent there"), 2u)
+      << result.output;
 }
 
 TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {

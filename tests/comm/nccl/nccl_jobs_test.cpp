@@ -109,6 +109,18 @@ TEST_F(NcclJob, LastCollectiveThatNeverEndsIsAFailureOnceItsGpuHasComeToIt) {
               AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within 2000 ms")));
 }
 
+TEST_F(NcclJob, RankThatAloneGetsNoCommunicatorEndsAll) {
+  const std::string rank = program + " drop-behind-long-work --device cuda";
+  const auto result =
+      run_command("timeout 100 " LOCKSTEP_MPIEXEC " --bind-to none -np 1 " + rank +
+                  " : -np 1 env LOCKSTEP_SIM_FAULT=ncclCommInitRankConfig:1:2 " + rank);
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 30 * timeout_multiplier) << result.output;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("[rank 1] error: NCCL: ncclCommInitRankConfig failed with status 2"),
+                    Not(HasSubstr("went on"))));
+}
+
 // What follows the simulated GPU reports as races.
 
 TEST_F(NcclJob, WorkDroppedAfterItsGroupFailedKeepsItsMemoryUntilTheKernelHasEnded) {

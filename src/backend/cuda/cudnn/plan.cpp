@@ -2,6 +2,7 @@
 
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/log_once.hpp"
+#include "backend/cuda/plan_failure.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -35,25 +36,22 @@ frontend::DataType_t data_type(DType dtype) {
   }
 }
 
-// What cuDNN says where it has no engine for a problem that is described rightly. By value, as its
-// getters are not const.
-bool says_unsupported(frontend::error_t status) {
+PlanFailure failure_of(frontend::error_code_t code) {
   using Code = frontend::error_code_t;
-  switch (status.get_code()) {
-    case Code::GRAPH_NOT_SUPPORTED:
-    case Code::HEURISTIC_QUERY_FAILED:                             // no engine at all
-    case Code::GRAPH_EXECUTION_PLAN_CREATION_FAILED: return true;  // none that meets the wishes
-    case Code::CUDNN_BACKEND_API_FAILED:
-      return status.get_message().find("CUDNN_STATUS_NOT_SUPPORTED") != std::string::npos;
-    default: return false;
+  switch (code) {
+    case Code::GRAPH_NOT_SUPPORTED: return PlanFailure::graph;
+    case Code::HEURISTIC_QUERY_FAILED: return PlanFailure::engines;
+    case Code::GRAPH_EXECUTION_PLAN_CREATION_FAILED: return PlanFailure::plans;
+    case Code::CUDNN_BACKEND_API_FAILED: return PlanFailure::call;
+    default: return PlanFailure::other;
   }
 }
 
 // False where cuDNN lacks an engine; what else is wrong is an error of ours, and must not send
-// callers another way in silence.
+// callers another way in silence. By value, as the status' getters are not const.
 bool succeeded(frontend::error_t status) {
   if (status.is_good()) return true;
-  if (!says_unsupported(status))
+  if (!lacks_engine(failure_of(status.get_code()), status.get_message()))
     throw CudnnError("to plan a graph", static_cast<int>(status.get_code()), status.get_message());
   log_once("cuDNN has no engine for a problem: ", status.get_message());
   return false;
