@@ -78,7 +78,7 @@ TEST_F(NcclProcesses, MeetInSharedMemoryByFour) {
 TEST_F(NcclProcesses, MeetOverIpv6) {
   std::ostringstream addresses;
   addresses << std::ifstream("/proc/net/if_inet6").rdbuf();
-  if (addresses.str().find(std::string(31, '0') + "1 ") == std::string::npos)
+  if (addresses.str().find(std::string(31, '0').append("1 ")) == std::string::npos)
     GTEST_SKIP() << "no IPv6 loopback on this machine";
   EXPECT_THAT(run("work", 3, {"LOCKSTEP_SIM_NCCL_TRANSPORT=tcp", "LOCKSTEP_ADDRESS=::1"}), Each(0))
       << output(0) << output(1) << output(2);
