@@ -18,12 +18,13 @@ Tensor saved_integer(std::int64_t value) {
   return from_span<std::int64_t>(std::span<const std::int64_t>(&value, 1), {});
 }
 
-/// Tells states apart by names, shapes and values, of large tensors those at both ends; in whatever
-/// order they stand.
+/// Tells states apart by names, shapes and values, of large tensors those at both ends, whatever
+/// order they stand in.
 std::uint64_t fingerprint(const NamedTensors& state) {
   constexpr std::int64_t longest_end = 1024;
   std::uint64_t sum = 0;
   for (const auto& [name, value] : state) {
+    if (!value.defined()) continue;  // refused by whoever reads it
     std::string text = detail::concat(name, ' ', value.dtype(), ' ', value.shape());
     const Tensor flat = value.reshape({-1});
     const std::int64_t count = flat.numel(), end = std::min(count, longest_end);
@@ -154,15 +155,16 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   std::vector<NamedOptions> before;
   for (std::size_t group = 0; group < group_count(); ++group)
     before.push_back(named_options(group));
+  const std::uint64_t loaded = fingerprint(state);
   StateReader reader(state);
   try {
     states_ = read_states(reader);
-    loaded_ = fingerprint(state);
   } catch (...) {
     for (std::size_t group = 0; group < group_count(); ++group)
       set_named_options(before[group], group);
     throw;
   }
+  loaded_ = loaded;
 }
 
 }  // namespace lockstep::optim
