@@ -2,7 +2,7 @@
 """Compares what tests reached on the simulated GPU with what the library has; see sim_coverage.sh.
 
 usage: sim_coverage.py LIBRARY.a RECORDED   (from the root of the checkout)
-       sim_coverage.py --write-plans RECORDED: puts the problems for cuDNN into tests/data
+       sim_coverage.py --add-plans RECORDED: adds the problems for cuDNN to those in tests/data
        sim_coverage.py --self-test
 """
 import re
@@ -124,9 +124,10 @@ def plans_on_file():
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def write_plans(plans):
-    head = "# What the tests ask of cuDNN: scripts/sim_coverage.py --write-plans makes this file.\n"
-    PLANS.write_text(head + "".join(f"{plan}\n" for plan in sorted(plans)))
+def add_plans(plans):
+    """Takes none away: other machines ask for others (made images where there are no real ones)."""
+    head = "# What the tests ask of cuDNN: scripts/sim_coverage.py --add-plans makes this file.\n"
+    PLANS.write_text(head + "".join(f"{plan}\n" for plan in sorted(plans | plans_on_file())))
 
 
 def report_plans(plans):
@@ -136,7 +137,7 @@ def report_plans(plans):
         print(f"not in {PLANS}: {plan}")
     print(f"problems for cuDNN on file: {percent(len(plans) - len(missing), len(plans))}")
     if missing:
-        print("put them there: scripts/sim_coverage.py --write-plans RECORDED")
+        print("put them there: scripts/sim_coverage.py --add-plans RECORDED")
     return not missing
 
 
@@ -170,8 +171,8 @@ def main(arguments):
         return 2
     with open(arguments[1], encoding="utf-8") as file:
         reached = read_recorded(file)
-    if arguments[0] == "--write-plans":
-        write_plans(reached["plan"])
+    if arguments[0] == "--add-plans":
+        add_plans(reached["plan"])
         return 0
     symbols = symbols_of_library(arguments[0])
     kernels = instantiations(symbols, kernels_of_sources(Path("kernels/cuda")))
