@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/session/device_choice.hpp"
+#include "comm/agreed_error.hpp"
 
 namespace lockstep::comm {
 

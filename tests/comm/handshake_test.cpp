@@ -178,17 +178,6 @@ TEST(Handshake, RefusesALongToken) {
                InvalidArgument);
 }
 
-TEST(Token, IsLongAndNeverTheSame) {
-  EXPECT_EQ(make_token().size(), 64u);
-  EXPECT_NE(make_token(), make_token());
-}
-
-TEST(Token, ComparesWholeTexts) {
-  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
-  EXPECT_FALSE(equal_in_constant_time("abc", "ab"));
-}
-
 TEST(Endpoint, RefusesWhatIsNone) {
   EXPECT_EQ(Endpoint::parse("10.0.0.1 80").port, 80);
   for (const char* text : {"", "10.0.0.1", "a b", "a 0", "a 65536", "a 8x"})

@@ -5,8 +5,8 @@
 #include "comm/host/message_executor.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
-#include "comm/tcp/handshake.hpp"
 #include "comm/tcp/tcp_transport.hpp"
+#include "comm/token.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -16,7 +16,7 @@ template <int ranks>
 struct Sockets {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const std::string token = tcp::make_token();
+    const std::string token = make_token();
     std::vector<std::string> endpoints(ranks);
     std::barrier arrived(ranks);
     const auto play = [&](int rank) {

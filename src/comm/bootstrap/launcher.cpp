@@ -4,6 +4,7 @@
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/tcp/socket.hpp"
+#include "lockstep/comm/info.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -74,6 +75,12 @@ std::optional<Launch> detect_mpi_launcher() {
   if (const auto size = environment(step_size); size && (has_pmi || !has_variables))
     return Launch{"Slurm's srun", parse_number(step_size, *size, 1, max_ranks)};
   return std::nullopt;
+}
+
+std::string launcher_name() {
+  if (const auto launch = detect_mpi_launcher()) return launch->launcher;
+  if (environment("TORCHELASTIC_RUN_ID")) return "torchrun";
+  return environment("WORLD_SIZE") ? "the environment (RANK, WORLD_SIZE)" : "";
 }
 
 int launch_rank() {

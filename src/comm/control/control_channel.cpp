@@ -10,6 +10,7 @@
 
 #include "comm/control/heartbeat.hpp"
 #include "comm/tcp/handshake.hpp"
+#include "comm/token.hpp"
 
 namespace lockstep::comm::control {
 namespace {
@@ -70,7 +71,7 @@ void ControlChannel::connect() {
   std::string invitation;
   if (bootstrap_.rank() == 0) {
     listener = tcp::listen_on({bootstrap_.address(), 0});
-    invitation = tcp::local_endpoint(listener).to_string() + "\n" + tcp::make_token();
+    invitation = tcp::local_endpoint(listener).to_string() + "\n" + make_token();
   }
   invitation = bootstrap_.broadcast_bytes(invitation, 0, "address of the control channel");
   const std::size_t separator = invitation.find('\n');

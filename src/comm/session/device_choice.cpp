@@ -10,28 +10,13 @@
 #include <sstream>
 #include <vector>
 
+#include "comm/agreed_error.hpp"
 #include "lockstep/observe/log.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "runtime/device_identity.hpp"
 
 namespace lockstep::comm {
 namespace {
-
-// First letter of an outcome on the wire: what to throw on every rank.
-enum Outcome : char { fine = '.', argument = 'a', unsupported = 'u', other = 'o' };
-
-std::string outcome_of(FunctionRef<void()> choose) {
-  try {
-    choose();
-    return {fine};
-  } catch (const InvalidArgument& error) {
-    return std::string{argument} + error.what();
-  } catch (const Unsupported& error) {
-    return std::string{unsupported} + error.what();
-  } catch (const std::exception& error) {
-    return std::string{other} + error.what();
-  }
-}
 
 std::optional<int> index_of(const std::string& wanted) {
   if (wanted == "cuda") return std::nullopt;
@@ -143,18 +128,6 @@ void check_same_kind(Bootstrap& bootstrap, const std::string& wanted) {
 }
 
 }  // namespace
-
-void agree_on_errors(Bootstrap& bootstrap, std::string_view what, FunctionRef<void()> choose) {
-  for (const std::string& outcome : bootstrap.all_gather_bytes(outcome_of(choose), what)) {
-    const std::string text = outcome.substr(std::min<std::size_t>(1, outcome.size()));
-    switch (outcome.empty() ? char{other} : outcome[0]) {
-      case fine: break;
-      case argument: throw Agreed<InvalidArgument>(text);
-      case unsupported: throw Agreed<Unsupported>(text);
-      default: throw Agreed<Error>(text);
-    }
-  }
-}
 
 Device choose_device(Bootstrap& bootstrap, const std::string& wanted) {
   std::vector<int> indices;

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "comm/agreed_error.hpp"
 #include "comm/backends.hpp"
 #include "comm/control/control_channel.hpp"
 #include "comm/control/heartbeat.hpp"

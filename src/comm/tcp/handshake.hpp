@@ -12,12 +12,6 @@ namespace lockstep::comm::tcp {
 /// What a connection is for; a peer that means another is turned away.
 enum class Purpose : std::uint32_t { rendezvous = 1, data = 2, control = 3 };
 
-/// A random token of 64 hexadecimal digits. @throws Error without a source of randomness
-std::string make_token();
-
-/// Compares in a time that depends on neither's content.
-bool equal_in_constant_time(std::string_view a, std::string_view b);
-
 /// Who may connect to whom.
 struct Handshake {
   Purpose purpose;

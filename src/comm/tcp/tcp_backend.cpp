@@ -2,8 +2,8 @@
 
 #include "comm/backends.hpp"
 #include "comm/host/message_executor.hpp"
-#include "comm/tcp/handshake.hpp"
 #include "comm/tcp/tcp_transport.hpp"
+#include "comm/token.hpp"
 
 // The backend of sockets: serves any job on host memory, however its ranks found each other.
 
@@ -17,8 +17,8 @@ std::string refusal(const Bootstrap&, Device device) {
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
   Bootstrap& bootstrap = plan.bootstrap;
   // A token of its own for each mesh: connections of two meshes cannot be mixed up.
-  const std::string token = bootstrap.broadcast_bytes(
-      bootstrap.rank() == 0 ? tcp::make_token() : "", 0, "token of a mesh");
+  const std::string token =
+      bootstrap.broadcast_bytes(bootstrap.rank() == 0 ? make_token() : "", 0, "token of a mesh");
   const tcp::MeshPlan mesh{bootstrap.rank(), bootstrap.size(), bootstrap.address(), token,
                            bootstrap.timeout()};
   auto transport = std::make_unique<tcp::TcpTransport>(

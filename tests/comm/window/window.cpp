@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/tcp/handshake.hpp"
+#include "comm/token.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::window {
@@ -38,7 +38,7 @@ std::size_t Window::bytes() const {
 }
 
 // Memory of a new file is zero, which is what the constructors of its parts leave too.
-Window::Window(int ranks) : ranks_(ranks), name_("/lockstep-" + tcp::make_token()) {
+Window::Window(int ranks) : ranks_(ranks), name_("/lockstep-" + make_token()) {
   const int file = shm_open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR, S_IRUSR | S_IWUSR);
   check(file >= 0, "shm_open");
   check(ftruncate(file, static_cast<off_t>(bytes())) == 0, "ftruncate");
