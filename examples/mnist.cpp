@@ -97,7 +97,7 @@ int run(ls::Session& session, const Options& o) {
   const ls::Device device = session.device();
   auto model = ls::nn::make<Net>();
   model->to(device);
-  const examples::MnistFiles files = examples::read_mnist(o.data);
+  const examples::ImageSets files = examples::read_mnist(o.data);
   Loader train_loader(files.train, ls::data::RandomSampler(files.train.size(), o.seed),
                       {.batch_size = o.batch});
   Loader test_loader(files.test, ls::data::SequentialSampler(files.test.size()),

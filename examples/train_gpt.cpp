@@ -145,10 +145,7 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
   if (o.schedule == "cosine")
     main = ls::optim::CosineAnnealingLR{.iterations = std::max<std::int64_t>(1, steps - o.warmup),
                                         .min_lr = 0.1 * o.optimizer.lr};
-  if (o.warmup == 0) return main;
-  const ls::optim::LinearLR warmup{.start_factor = 1.0 / static_cast<double>(o.warmup + 1),
-                                   .iterations = o.warmup};
-  return ls::optim::SequentialLR{{warmup, main}, {o.warmup}};
+  return examples::after_warmup(main, o.warmup);
 }
 
 /// @param average of the weights, if there is one: takes in every step.

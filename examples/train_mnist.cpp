@@ -10,6 +10,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "support/command_line.hpp"
+#include "support/image_sets.hpp"
 #include "support/late_report.hpp"
 #include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
@@ -61,13 +62,6 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_memory_options(app, o.memory);
 }
 
-void check_same_data(ls::Communicator& world, const examples::MnistFiles& data) {
-  const std::vector<std::pair<std::string, std::string>> sizes{
-      {"the number of training images", std::to_string(data.train.size())},
-      {"the number of test images", std::to_string(data.test.size())}};
-  ls::parallel::check_same_settings(world, sizes);
-}
-
 using Model = ls::models::SmallCnn;
 using Replica = ls::DistributedDataParallel<Model>;
 using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
@@ -78,32 +72,12 @@ Tensor batch_loss(Replica& replica, const ls::data::ImageBatch& batch, const Opt
   return ls::cross_entropy(replica(batch.images), batch.labels);
 }
 
-/// Share of the test images that the model names rightly, over all ranks.
-double accuracy(Model& model, const ls::data::ImageDataset& test, const Options& o,
-                const ls::Session& session) {
-  const ls::NoGradGuard no_grad;
-  const ls::amp::Autocast mixed = examples::autocast(o.amp);
-  model.eval();
-  Loader loader(test, ls::data::SequentialSampler(test.size()),
-                {.batch_size = 256 * session.size(),
-                 .rank = session.rank(),
-                 .world_size = session.size(),
-                 .device = session.device()});
-  ls::parallel::MeanMetric right(session.device());
-  for (const auto& batch : loader) {
-    const Tensor hits = ls::eq(ls::argmax(model.forward(batch.images), 1), batch.labels);
-    right.add(hits.to(ls::DType::f64).sum(), static_cast<double>(hits.numel()));
-  }
-  model.train();
-  return right.value(*session.world());
-}
-
 int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::check_same_options(*session.world(), app,
                                {.own = {"--data", "--device", "--threads", "--workers", "--save",
                                         "--log", "--pool", "--memory-snapshot"}});
-  const examples::MnistFiles data = examples::read_mnist(o.data);
-  check_same_data(*session.world(), data);
+  const examples::ImageSets data = examples::read_mnist(o.data);
+  examples::check_same_images(*session.world(), data);
   ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
   auto model = ls::models::small_cnn();
   model->to(session.device());
@@ -165,7 +139,8 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     report.flush();
     std::optional<ls::optim::WeightAverage::Swapped> averaged;
     if (average) averaged.emplace(average->swap_in());
-    const double share = accuracy(*model, data.test, o, session);
+    const ls::amp::Autocast mixed = examples::autocast(o.amp);
+    const double share = examples::accuracy(*model, data.test, session);
     if (!session.is_main()) continue;
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;

@@ -14,7 +14,7 @@ fs::path find(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-MnistFiles read_mnist(const fs::path& folder, lockstep::data::ImageDataset::Options options) {
+ImageSets read_mnist(const fs::path& folder, lockstep::data::ImageDataset::Options options) {
   const auto read = [&](const std::string& kind) {
     const fs::path images = find(folder, kind + "-images-idx3-ubyte");
     const fs::path labels = find(folder, kind + "-labels-idx1-ubyte");

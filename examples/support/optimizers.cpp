@@ -15,6 +15,8 @@ std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
   typename O::Options options;
   options.lr = choice.lr;
   if (choice.weight_decay) options.weight_decay = *choice.weight_decay;
+  if constexpr (requires { options.momentum; })
+    if (choice.momentum) options.momentum = *choice.momentum;
   if constexpr (requires { options.beta2; }) {
     if (choice.betas.size() == 2) {
       options.beta1 = choice.betas[0];
@@ -64,6 +66,13 @@ void add_optimizer_options(CLI::App& app, OptimizerChoice& choice) {
   app.add_option("--ema", choice.ema,
                  "Evaluate and save an average of the weights with this decay; 0: none")
       ->check(below_one());
+}
+
+optim::Schedule after_warmup(optim::Schedule schedule, std::int64_t steps) {
+  if (steps == 0) return schedule;
+  const optim::LinearLR warmup{.start_factor = 1.0 / static_cast<double>(steps + 1),
+                               .iterations = steps};
+  return optim::SequentialLR{{warmup, std::move(schedule)}, {steps}};
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const NamedTensors& parameters,

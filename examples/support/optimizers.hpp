@@ -19,6 +19,7 @@ struct OptimizerChoice {
   std::string name = "adamw";
   double lr = 1e-3;
   std::optional<double> weight_decay = {};  ///< none: the optimizer's default
+  std::optional<double> momentum = {};      ///< none: the optimizer's default, if it has one
   std::vector<double> betas = {};           ///< two, or none: the optimizer's defaults
   bool decay_all = true;                    ///< false: matrices alone
   double ema = 0.0;                         ///< decay of an average of the weights; 0: none
@@ -26,6 +27,9 @@ struct OptimizerChoice {
 
 /// Adds --optimizer and --ema.
 void add_optimizer_options(CLI::App& app, OptimizerChoice& choice);
+
+/// A linear rise to the full rate before a schedule begins.
+lockstep::optim::Schedule after_warmup(lockstep::optim::Schedule schedule, std::int64_t steps);
 
 /// Makes the optimizer. Muon leaves embeddings, and all that is no matrix, to AdamW.
 std::unique_ptr<lockstep::optim::Optimizer> make_optimizer(const lockstep::NamedTensors& parameters,

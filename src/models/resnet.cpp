@@ -51,14 +51,14 @@ nn::ModulePtr<Stage> stage(std::int64_t count, ResidualBlockOptions options) {
 }
 
 /// Stage `i` (from 0) of a network.
-nn::ModulePtr<Stage> stage_of(ResNet::Depth depth, int i, TensorOptions tensor) {
+nn::ModulePtr<Stage> stage_of(ResNet::Depth depth, int i, const ResNetOptions& o) {
   constexpr std::array<std::int64_t, 4> blocks18 = {2, 2, 2, 2}, blocks34 = {3, 4, 6, 3};
   const auto at = static_cast<std::size_t>(i);
   const bool wide = depth == ResNet::Depth::d50;
-  const std::int64_t planes = std::int64_t{64} << i, before = i == 0 ? 64 : planes / 2;
+  const std::int64_t planes = o.width << i, before = i == 0 ? o.width : planes / 2;
   const std::int64_t in = wide && i > 0 ? before * Bottleneck::expansion : before;
   const ResidualBlockOptions options{
-      .in = in, .planes = planes, .stride = i == 0 ? 1 : 2, .tensor = tensor};
+      .in = in, .planes = planes, .stride = i == 0 ? 1 : 2, .tensor = o.tensor};
   if (wide) return stage<Bottleneck>(blocks34[at], options);
   return stage<BasicBlock>((depth == ResNet::Depth::d18 ? blocks18 : blocks34)[at], options);
 }
@@ -99,14 +99,14 @@ Tensor Bottleneck::forward(const Tensor& x) {
 }
 
 ResNet::ResNet(Depth depth, const ResNetOptions& options)
-    : conv1(this, "conv1", conv(options.in_channels, 64, 7, 2, options.tensor)),
-      bn1(this, "bn1", norm(64, options.tensor)),
-      layer1(this, "layer1", stage_of(depth, 0, options.tensor)),
-      layer2(this, "layer2", stage_of(depth, 1, options.tensor)),
-      layer3(this, "layer3", stage_of(depth, 2, options.tensor)),
-      layer4(this, "layer4", stage_of(depth, 3, options.tensor)),
-      fc(this, "fc", depth == Depth::d50 ? 512 * Bottleneck::expansion : 512, options.num_classes,
-         options.tensor) {
+    : conv1(this, "conv1", conv(options.in_channels, options.width, 7, 2, options.tensor)),
+      bn1(this, "bn1", norm(options.width, options.tensor)),
+      layer1(this, "layer1", stage_of(depth, 0, options)),
+      layer2(this, "layer2", stage_of(depth, 1, options)),
+      layer3(this, "layer3", stage_of(depth, 2, options)),
+      layer4(this, "layer4", stage_of(depth, 3, options)),
+      fc(this, "fc", 8 * options.width * (depth == Depth::d50 ? Bottleneck::expansion : 1),
+         options.num_classes, options.tensor) {
   for (auto& [name, parameter] : named_parameters())
     if (parameter.dim() == 4)
       nn::init::kaiming_normal_(parameter, {.mode = nn::init::FanMode::out});

@@ -41,8 +41,8 @@ TEST_P(Example, RefusesUnknownOptionsOnceInAJobOfTwoMpi) {
   EXPECT_LT(result.seconds, 10 * lockstep::testing::timeout_multiplier);
 }
 INSTANTIATE_TEST_SUITE_P(Programs, Example,
-                         ::testing::Values("train_gpt", "train_mnist", "benchmark_allreduce",
-                                           "lockstep_info"),
+                         ::testing::Values("train_gpt", "train_mnist", "train_resnet",
+                                           "benchmark_allreduce", "lockstep_info"),
                          [](const auto& program) { return std::string(program.param); });
 
 TEST(Examples, RefuseADeviceThatIsNotThere) {
@@ -105,6 +105,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"train_mnist", "--data .", "lacks t10k-images-idx3-ubyte"},
         BadOption{"train_mnist", "--data . --epochs 0", "--epochs"},
         BadOption{"train_mnist", "--data . --lr inf", "--lr: must be a number from 0 on"},
+        BadOption{"train_resnet", "--depth 19", "--depth"},
+        BadOption{"train_resnet", "--data . --classes 3", "--data excludes --classes"},
+        BadOption{"train_resnet", "--data .", "lacks t10k-images-idx3-ubyte"},
         BadOption{"benchmark_allreduce", "--min-bytes 0", "--min-bytes"},
         BadOption{"benchmark_allreduce", "--max-bytes lots", "--max-bytes"},
         BadOption{"benchmark_allreduce", "--factor 1", "--factor"},

@@ -18,6 +18,7 @@ namespace lockstep::models {
 struct ResNetOptions {
   std::int64_t num_classes = 1000;
   std::int64_t in_channels = 3;
+  std::int64_t width = 64;    ///< channels of the first stage; each further one has twice as many
   TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
 
