@@ -1,0 +1,107 @@
+#include "comm/session/session_state.hpp"
+
+#include "comm/agreed_error.hpp"
+#include "comm/backends.hpp"
+#include "comm/control/heartbeat.hpp"
+#include "comm/group_registry.hpp"
+#include "comm/session/device_choice.hpp"
+#include "lockstep/observe/log.hpp"
+#include "runtime/background_failure.hpp"
+#include "runtime/device_identity.hpp"
+
+// How a session joins its job and leaves it.
+
+namespace lockstep {
+
+using comm::SignatureComparison;
+
+std::atomic<Session::State*> Session::State::current{nullptr};
+
+Session::State::State(const SessionOptions& session_options)
+    : options(session_options), bootstrap(comm::make_bootstrap(options.bootstrap)) {
+  set_log_rank(bootstrap->rank(), bootstrap->size());
+}
+
+// An error of this rank alone leaves the control channel to tell the others of it.
+void Session::State::join(const std::string& wanted) {
+  try {
+    configure(wanted);
+  } catch (const comm::AgreedError&) {
+    control_.reset();
+    throw;
+  }
+}
+
+void Session::State::configure(const std::string& wanted) {
+  std::chrono::milliseconds heartbeat_timeout{};
+  comm::agree_on_errors(*bootstrap, "options of the session", [&] {
+    if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
+    heartbeat_timeout = comm::control::heartbeat_timeout(options.heartbeat_timeout);
+    State* none = nullptr;
+    LOCKSTEP_CHECK(current.compare_exchange_strong(none, this), InvalidArgument,
+                   "this process has a Session already; there can be one at a time");
+    LOCKSTEP_CHECK(options.threads >= 0, InvalidArgument,
+                   "the number of threads must not be negative, got ", options.threads);
+  });
+  previous_handler_ = std::set_terminate(&State::on_terminate);
+  connect(heartbeat_timeout);
+  device = comm::choose_device(*bootstrap, wanted);
+  if (device.is_cuda()) set_home_cuda_device(device.index);
+  comm::choose_threads(*bootstrap, options.threads);
+  world = comm::make_communicator(*bootstrap, device, options.communicator, comparison_);
+  const std::lock_guard lock(abort_mutex_);
+  abortable_ = world.get();
+}
+
+void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
+  comm::GroupRegistry& groups = *bootstrap->groups();
+  const auto send = [this](const std::string& batch) { control_->send_signatures(batch); };
+  comparison_ = make_intrusive<SignatureComparison>(
+      bootstrap->rank() == 0 ? SignatureComparison::Send{} : send,
+      [this](const std::string& message) { control_->fail_job({"error: " + message}); });
+  control_.emplace(
+      *bootstrap,
+      comm::control::ControlHandlers{
+          .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
+          .on_departure = [&groups](const std::string& news) { groups.receive(news); },
+          .on_signatures = [this](std::string_view batch) { comparison_->take(batch); }},
+      heartbeat_timeout);
+  static_assert(SignatureComparison::max_batch <= comm::control::max_text);
+  groups.set_comparison(comparison_);
+  groups.set_announcer([this](const std::string& news) { control_->announce_departure(news); });
+}
+
+Session::State::~State() {
+  State* self = this;
+  if (current.compare_exchange_strong(self, nullptr)) std::set_terminate(previous_handler_);
+  {
+    const std::lock_guard lock(abort_mutex_);
+    abortable_ = nullptr;
+  }
+  bootstrap->groups()->leave_all();
+  world.reset();
+  bootstrap->groups()->set_announcer(nullptr);
+  // What the ranks called last, rank 0 compares while they say goodbye.
+  if (control_) control_->leave();
+  if (comparison_) comparison_->close();
+  control_.reset();
+}
+
+// A failure that nobody waited for, such as that of the last collective, must not pass for success.
+void Session::State::leave() noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    if (comparison_) comparison_->flush();
+    {
+      const std::lock_guard lock(abort_mutex_);
+      abortable_ = nullptr;
+    }
+    bootstrap->groups()->leave_all();  // waits for what is under way
+    world.reset();
+    raise_background_failure();
+  } catch (...) {
+    fail(comm::describe_current_exception());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/control/control_channel.hpp"
+#include "comm/signature_comparison.hpp"
+#include "lockstep/comm/session.hpp"
+
+namespace lockstep {
+
+/// What a session holds, and what it does when the job fails.
+struct Session::State {
+  using JobFailure = comm::control::JobFailure;
+
+  /// Meets the other ranks.
+  explicit State(const SessionOptions& session_options);
+  ~State();
+
+  /// Joins the job on a device: "auto", "cpu", "cuda" or "cuda:N".
+  void join(const std::string& wanted);
+  /// Leaves in good order, unless an exception is on its way out.
+  void leave() noexcept;
+  /// Reports a failure of this rank to the job, and ends it.
+  [[noreturn]] void fail(const JobFailure& failure) noexcept;
+
+  SessionOptions options;
+  std::unique_ptr<comm::Bootstrap> bootstrap;
+  Device device = cpu;
+  CommunicatorPtr world;
+
+ private:
+  void configure(const std::string& wanted);
+  void connect(std::chrono::milliseconds heartbeat_timeout);
+  void on_job_failure(const JobFailure& failure);
+  void end_groups(const JobFailure& failure);
+  void print_progress() const;
+  [[noreturn]] static void on_terminate();
+
+  mutable std::mutex abort_mutex_;  // guards `abortable_`, which the control thread uses
+  Communicator* abortable_ = nullptr;
+  comm::ComparisonPtr comparison_;
+  std::optional<comm::control::ControlChannel> control_;
+  std::terminate_handler previous_handler_ = nullptr;
+
+  static std::atomic<State*> current;
+};
+
+namespace comm {
+
+/// What the exception in flight says, and the program's exit code for it.
+control::JobFailure describe_current_exception();
+
+/// Prints a line to stderr.
+void print_error(const std::string& text);
+
+}  // namespace comm
+}  // namespace lockstep
