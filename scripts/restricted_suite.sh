@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The suite as a lesser machine would run it, in a build that is there: LOCKSTEP_SIM_BUILD_DIR,
-# build-sim by default. Some minutes each.
+# The suite as a lesser machine would run it, the simulated GPU's tests and all, in a build that is
+# there: LOCKSTEP_SIM_BUILD_DIR, build-sim by default. Only slow tests are left out, and checks of the
+# source tree, which no processor changes: each takes as long as the suite, on one core far longer.
 #
 #   scripts/restricted_suite.sh              all of these
 #   scripts/restricted_suite.sh baseline     CPU code of x86-64 alone, oneDNN's of SSE 4.1
 #   scripts/restricted_suite.sh avx2         CPU code and oneDNN's of AVX2
 #   scripts/restricted_suite.sh no-amx       oneDNN without AMX
 #   scripts/restricted_suite.sh one-core     one core
+#   scripts/restricted_suite.sh avx2 -R Gpu  what follows is ctest's
 #
 # What the machine has not got is said and ends with code 77: ctest shows it as skipped.
 source "$(dirname "$0")/lib.sh"
@@ -18,12 +20,13 @@ skip() {
 }
 
 test_dir=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}
+ctest_options=("${@:2}")
 
 run_suite() {
   say "$1"
   shift
   env "$@" ctest --test-dir "$test_dir" --parallel "${cores:-$(nproc)}" --output-on-failure \
-    --no-tests=error -LE '^(slow|check|gpu|sim)$'
+    --no-tests=error -LE '^(slow|check)$' "${ctest_options[@]}"
 }
 
 # Versions of oneDNN differ in which name they read.
@@ -50,7 +53,7 @@ run_restricted() {
 # The first core that this process may use.
 first_core() { taskset -cp $$ | sed 's/.*: *//; s/[,-].*//'; }
 
-if [ $# = 1 ]; then
+if [ $# -ge 1 ]; then
   run_restricted "$1"
   exit
 fi
