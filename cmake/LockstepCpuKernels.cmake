@@ -23,7 +23,7 @@ foreach(isa IN LISTS LOCKSTEP_CPU_ISAS)
   target_compile_features(${objects} PRIVATE cxx_std_20)
   set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${objects} PRIVATE
-    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/kernels")
+    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/kernels")
   target_compile_definitions(${objects} PRIVATE LOCKSTEP_ISA=${isa})
   # Optimised in every configuration: at -O0 helpers of the standard library would be emitted as
   # shared symbols that carry this level's instructions.

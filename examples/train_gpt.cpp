@@ -13,6 +13,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
 #include "support/memory_report.hpp"
@@ -41,7 +42,7 @@ struct Options {
   std::int64_t warmup = 20, sample = 256;
   std::uint64_t seed = 1;
   int threads = 0;
-  bool deterministic = false;
+  bool deterministic = false, capture = false;
   fs::path init_from, tokens, save, log;
   examples::MemoryOptions memory;
 };
@@ -80,6 +81,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--device", o.device, "auto, cpu or cuda");
   app.add_option("--dtype", o.dtype, "f64 or f32")->check(CLI::IsMember({"f64", "f32"}));
   examples::add_amp_option(app, o.amp);
+  examples::add_capture_option(app, o.capture);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
@@ -174,27 +176,36 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
                {"ms", seconds * 1e3}});
     progress.show(step.number + 1, loss, rate, "tokens");
   });
+  const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
+  examples::Steps make_step(
+      [&](std::span<const Tensor> in) {
+        const Tensor own =
+            accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens, session.size());
+        scaler.unscale_(*optimizer);
+        const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
+        scaler.step(*optimizer);
+        scaler.update();
+        if (average) average->update();
+        optimizer->zero_grad();
+        return std::vector{ls::parallel::all_reduce_async(own, *session.world()).wait(), norm};
+      },
+      o.capture, session);
   for (std::int64_t step = 0; step < steps; ++step) {
     memory.before_step(step);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
-    const Tensor own = accumulate_gradients(replica, scaler, batch, o, tokens, session.size());
-    scaler.unscale_(*optimizer);
-    const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
-    const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
     const double lr = optimizer->lr();
-    scaler.step(*optimizer);
-    scaler.update();
-    if (average) average->update();
-    optimizer->zero_grad();
+    const auto results = make_step({batch.tokens, batch.targets});
     scheduler.step();
-    const Tensor loss = ls::parallel::all_reduce_async(own, *session.world()).wait();
-    report.add(
-        {.number = step, .lr = lr, .loss = ls::HostCopy(loss), .grad_norm = ls::HostCopy(norm)});
+    report.add({.number = step,
+                .lr = lr,
+                .loss = ls::HostCopy(results[0]),
+                .grad_norm = ls::HostCopy(results[1])});
     memory.after_step(step);
   }
   report.flush();
   progress.finish();
+  make_step.tell();
 }
 
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.

@@ -9,6 +9,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
 #include "support/late_report.hpp"
@@ -33,6 +34,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string device = "auto", amp = "none";
   int threads = 0, workers = 1;
+  bool capture = false;
   examples::MemoryOptions memory;
 };
 
@@ -52,6 +54,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seed", o.seed, "Seed of weights, order and dropout");
   app.add_option("--device", o.device, "auto, cpu or cuda");
   examples::add_amp_option(app, o.amp);
+  examples::add_capture_option(app, o.capture);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--workers", o.workers, "Threads that prepare batches")
@@ -112,26 +115,31 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     progress.show(done.number + 1, mean, rate, "images");
   });
   examples::MemoryReport memory(o.memory, session, steps);
+  examples::Steps make_step(
+      [&](std::span<const Tensor> in) {
+        // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
+        const double share = static_cast<double>(in[1].numel() * session.size()) /
+                             static_cast<double>(o.global_batch);
+        const Tensor loss = batch_loss(replica, {in[0], in[1]}, o) * share;
+        scaler.scale(loss).backward();
+        scaler.step(*optimizer);
+        scaler.update();
+        if (average) average->update();
+        optimizer->zero_grad();
+        return std::vector{ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64),
+                                                          *session.world(),
+                                                          ls::comm::ReduceOp::average())
+                               .wait()};
+      },
+      o.capture, session);
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < o.epochs && step < steps; ++epoch) {
     report.restart();
     for (const auto& batch : loader) {
       memory.before_step(step);
-      // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
-      const double share = static_cast<double>(batch.labels.numel() * session.size()) /
-                           static_cast<double>(o.global_batch);
-      const Tensor loss = batch_loss(replica, batch, o) * share;
-      scaler.scale(loss).backward();
       const double lr = optimizer->lr();
-      scaler.step(*optimizer);
-      scaler.update();
-      if (average) average->update();
-      optimizer->zero_grad();
+      const Tensor mean = make_step({batch.images, batch.labels})[0];
       scheduler.step();
-      const Tensor mean =
-          ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64), *session.world(),
-                                         ls::comm::ReduceOp::average())
-              .wait();
       report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
       memory.after_step(step);
       if (++step == steps) break;
@@ -145,6 +153,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
   }
+  make_step.tell();
   if (session.is_main() && !o.save.empty()) {
     std::optional<ls::optim::WeightAverage::Swapped> averaged;
     if (average) averaged.emplace(average->swap_in());

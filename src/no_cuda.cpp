@@ -23,6 +23,7 @@ void set_home_cuda_device(int) {
 std::vector<Component> runtime_components() { return {}; }
 
 MemoryPool* cuda_allocator(int) { return nullptr; }
+std::unique_ptr<MemoryPool> new_cuda_pool(int) { return nullptr; }
 Allocator* cuda_pinned_allocator() { return nullptr; }
 
 namespace backend {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/step_graph.hpp"
 
 /// @file
 /// The training steps that are measured: models, batches and optimizers of fixed sizes.
@@ -69,7 +72,8 @@ inline TrainCase gpt_case(DType dtype, bool autocast = false) {
 }
 
 /// An MLP 64-64-64-10 on 32 rows: what a step costs beside its arithmetic.
-inline TrainCase tiny_case() {
+/// @param capture the step is replayed by a StepGraph.
+inline TrainCase tiny_case(bool capture) {
   const auto model = models::mlp({.in = 64, .hidden = {64, 64}, .out = 10});
   const Tensor x = randn({32, 64}), targets = random_integers({32}, 10);
   TrainCase result;
@@ -79,12 +83,16 @@ inline TrainCase tiny_case() {
   result.state.emplace_back("targets", targets);
   const auto optimizer =
       std::make_shared<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = 1e-3});
-  result.step = [=] {
-    const Tensor loss = cross_entropy(model(x), targets);
+  const StepGraph::Step step = [=](std::span<const Tensor> in) {
+    const Tensor loss = cross_entropy(model(in[0]), in[1]);
     loss.backward();
     optimizer->step();
     optimizer->zero_grad();
-    return loss.item();
+    return std::vector{loss};
+  };
+  const auto graph = std::make_shared<StepGraph>(step);
+  result.step = [=] {
+    return capture ? (*graph)({x, targets})[0].item() : step(std::array{x, targets})[0].item();
   };
   result.gflop = 6e-9 * 32 * (64 * 64 * 2 + 64 * 10);
   return result;
@@ -127,10 +135,11 @@ inline TrainCase train_case(const std::string& name) {
   if (model == "gpt") return gpt_case(dtype);
   if (model == "resnet18") return resnet_case(models::resnet18(), dtype, 1.19);
   if (model == "resnet50") return resnet_case(models::resnet50(), dtype, 2.69);
-  if (name == "tiny_f32") return tiny_case();
-  LOCKSTEP_THROW(
-      InvalidArgument, "no training case '", name,
-      "'; there are gpt, resnet18 and resnet50 with _f32, _bf16 or _f16, gpt_amp and tiny_f32");
+  if (name == "tiny_f32") return tiny_case(false);
+  if (name == "tiny_captured_f32") return tiny_case(true);
+  LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
+                 "'; there are gpt, resnet18 and resnet50 with _f32, _bf16 or _f16, gpt_amp, "
+                 "tiny_f32 and tiny_captured_f32");
 }
 
 }  // namespace lockstep::benchmark

@@ -92,3 +92,4 @@
 #include "lockstep/tensor/host_copy.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/tensor.hpp"
+#include "lockstep/train/step_graph.hpp"

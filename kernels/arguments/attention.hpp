@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Scaled dot-product attention, softmax(scale * q k^T + mask) v (Vaswani et al. 2017).
@@ -38,8 +38,8 @@ struct AttentionBackwardArguments {
 
 /// Attention of one backend. Work runs in the order of the stream.
 struct AttentionKernels {
-  void (*forward)(const AttentionArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward)(const AttentionBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<AttentionArguments> forward = {};
+  Kernel<AttentionBackwardArguments> backward = {};
 };
 
 }  // namespace lockstep::kernels

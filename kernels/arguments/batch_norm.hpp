@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Batch normalisation over dimension 1 of [N, C, ...] (Ioffe and Szegedy 2015). Statistics,
@@ -50,12 +50,10 @@ struct BatchNormEvalBackwardArguments {
 
 /// Batch normalisation of one backend. Work runs in the order of the stream.
 struct BatchNormKernels {
-  void (*train)(const BatchNormTrainArguments& arguments, StreamRef stream) = nullptr;
-  void (*eval)(const BatchNormEvalArguments& arguments, StreamRef stream) = nullptr;
-  void (*train_backward)(const BatchNormTrainBackwardArguments& arguments,
-                         StreamRef stream) = nullptr;
-  void (*eval_backward)(const BatchNormEvalBackwardArguments& arguments,
-                        StreamRef stream) = nullptr;
+  Kernel<BatchNormTrainArguments> train = {};
+  Kernel<BatchNormEvalArguments> eval = {};
+  Kernel<BatchNormTrainBackwardArguments> train_backward = {};
+  Kernel<BatchNormEvalBackwardArguments> eval_backward = {};
 };
 
 }  // namespace lockstep::kernels

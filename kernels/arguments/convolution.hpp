@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// 2-D convolution (cross-correlation, as every framework means it). Images are [N, C, H, W],
@@ -45,11 +45,9 @@ struct ConvolutionWeightGradientArguments {
 
 /// Convolution of one backend. Work runs in the order of the stream.
 struct ConvolutionKernels {
-  void (*forward)(const ConvolutionArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward_data)(const ConvolutionDataGradientArguments& arguments,
-                        StreamRef stream) = nullptr;
-  void (*backward_weight)(const ConvolutionWeightGradientArguments& arguments,
-                          StreamRef stream) = nullptr;
+  Kernel<ConvolutionArguments> forward = {};
+  Kernel<ConvolutionDataGradientArguments> backward_data = {};
+  Kernel<ConvolutionWeightGradientArguments> backward_weight = {};
 };
 
 }  // namespace lockstep::kernels

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Cross-entropy of contiguous logits [n, classes] against class numbers. Statistics are f32, or
@@ -40,8 +40,8 @@ struct CrossEntropyBackwardArguments {
 
 /// Cross-entropy of one backend. Work runs in the order of the stream.
 struct CrossEntropyKernels {
-  void (*forward)(const CrossEntropyArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward)(const CrossEntropyBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<CrossEntropyArguments> forward = {};
+  Kernel<CrossEntropyBackwardArguments> backward = {};
 };
 
 }  // namespace lockstep::kernels

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Elementwise maths, copies and fills. All operands of a call are already broadcast to the
@@ -82,16 +82,16 @@ struct TriangleArguments {
 
 /// Elementwise kernels of one backend. Work runs in the order of the stream.
 struct ElementwiseKernels {
-  void (*unary)(const UnaryArguments& arguments, StreamRef stream) = nullptr;
-  void (*unary_backward)(const UnaryBackwardArguments& arguments, StreamRef stream) = nullptr;
-  void (*binary)(const BinaryArguments& arguments, StreamRef stream) = nullptr;
-  void (*binary_backward)(const BinaryBackwardArguments& arguments, StreamRef stream) = nullptr;
-  void (*compare)(const CompareArguments& arguments, StreamRef stream) = nullptr;
-  void (*where)(const WhereArguments& arguments, StreamRef stream) = nullptr;
-  void (*copy)(const CopyArguments& arguments, StreamRef stream) = nullptr;
-  void (*fill)(const FillArguments& arguments, StreamRef stream) = nullptr;
-  void (*arange)(const ArangeArguments& arguments, StreamRef stream) = nullptr;
-  void (*triangle)(const TriangleArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<UnaryArguments> unary = {};
+  Kernel<UnaryBackwardArguments> unary_backward = {};
+  Kernel<BinaryArguments> binary = {};
+  Kernel<BinaryBackwardArguments> binary_backward = {};
+  Kernel<CompareArguments> compare = {};
+  Kernel<WhereArguments> where = {};
+  Kernel<CopyArguments> copy = {};
+  Kernel<FillArguments> fill = {};
+  Kernel<ArangeArguments> arange = {};
+  Kernel<TriangleArguments> triangle = {};
 };
 
 }  // namespace lockstep::kernels

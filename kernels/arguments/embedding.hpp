@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Embedding look-up in a contiguous table [entries, columns].
@@ -28,8 +28,8 @@ struct EmbeddingBackwardArguments {
 
 /// Embedding of one backend. Work runs in the order of the stream.
 struct EmbeddingKernels {
-  void (*forward)(const EmbeddingArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward)(const EmbeddingBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<EmbeddingArguments> forward = {};
+  Kernel<EmbeddingBackwardArguments> backward = {};
 };
 
 }  // namespace lockstep::kernels

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Matrix products.
@@ -32,7 +32,7 @@ struct GemmArguments {
 /// Products of one backend. Work runs in the order of the stream.
 struct GemmKernels {
   /// @throws Unsupported for a dtype that the backend lacks.
-  void (*multiply)(const GemmArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<GemmArguments> multiply = {};
 };
 
 }  // namespace lockstep::kernels

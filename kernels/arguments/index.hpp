@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Reading and adding at positions that an index array names, along one dimension.
@@ -26,8 +26,8 @@ struct ScatterAddArguments {
 
 /// Indexed access of one backend. Work runs in the order of the stream.
 struct IndexKernels {
-  void (*gather)(const GatherArguments& arguments, StreamRef stream) = nullptr;
-  void (*scatter_add)(const ScatterAddArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<GatherArguments> gather = {};
+  Kernel<ScatterAddArguments> scatter_add = {};
 };
 
 }  // namespace lockstep::kernels

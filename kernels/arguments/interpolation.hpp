@@ -1,8 +1,8 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "functional/interpolation.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Resizing of images [N, C, H, W], each contiguous or channels-last.
@@ -23,8 +23,8 @@ struct InterpolationBackwardArguments {
 
 /// Interpolation of one backend. Work runs in the order of the stream.
 struct InterpolationKernels {
-  void (*forward)(const InterpolationArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward)(const InterpolationBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<InterpolationArguments> forward = {};
+  Kernel<InterpolationBackwardArguments> backward = {};
 };
 
 }  // namespace lockstep::kernels

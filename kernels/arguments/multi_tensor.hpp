@@ -1,10 +1,11 @@
 #pragma once
 
 #include <span>
+#include <tuple>
 
+#include "arguments/kernel.hpp"
 #include "functional/loss_scale.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Work on whole lists of arrays: one call (on a GPU one launch, or few) for all of them.
@@ -17,6 +18,7 @@ struct OptimizerKernels;  // arguments/optimizer.hpp
 struct SquareSumArguments {
   ArrayView out = {};
   std::span<const ArrayView> arrays = {};
+  auto lists() { return std::tuple(&arrays); }
 };
 
 /// Multiplies every array by min(1, limit / (sqrt(square_sum) + 1e-6)), read on the device.
@@ -24,12 +26,14 @@ struct ClipArguments {
   std::span<const ArrayView> arrays = {};
   ArrayView square_sum = {};  ///< one f64 element
   double limit = 0.0;
+  auto lists() { return std::tuple(&arrays); }
 };
 
 /// Divides every array by a number that is read on the device. @pre its inverse is finite.
 struct DivideArguments {
   std::span<const ArrayView> arrays = {};
   ArrayView divisor = {};  ///< one f64 element
+  auto lists() { return std::tuple(&arrays); }
 };
 
 /// The loss scale after a step. All arrays are of one element.
@@ -46,17 +50,18 @@ struct LossScaleArguments {
 struct AverageArguments {
   std::span<const ArrayView> averages = {}, values = {};
   double share = 1.0;
+  auto lists() { return std::tuple(&averages, &values); }
 };
 
 /// Whole-list updates of one backend. Work runs in the order of the stream.
 struct MultiTensorKernels {
   /// By pointer, so that only who runs optimizers is compiled anew for a new rule.
   const OptimizerKernels* optimizers = nullptr;
-  void (*average)(const AverageArguments& arguments, StreamRef stream) = nullptr;
-  void (*square_sum)(const SquareSumArguments& arguments, StreamRef stream) = nullptr;
-  void (*clip)(const ClipArguments& arguments, StreamRef stream) = nullptr;
-  void (*divide)(const DivideArguments& arguments, StreamRef stream) = nullptr;
-  void (*update_loss_scale)(const LossScaleArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<AverageArguments> average = {};
+  Kernel<SquareSumArguments> square_sum = {};
+  Kernel<ClipArguments> clip = {};
+  Kernel<DivideArguments> divide = {};
+  Kernel<LossScaleArguments> update_loss_scale = {};
 };
 
 }  // namespace lockstep::kernels

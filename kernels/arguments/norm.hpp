@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Layer norm and RMS norm over the rows of contiguous arrays [n, columns]. Statistics are f32, or
@@ -43,11 +43,10 @@ struct RmsNormBackwardArguments {
 
 /// Row norms of one backend. Work runs in the order of the stream.
 struct NormKernels {
-  void (*layer_norm)(const LayerNormArguments& arguments, StreamRef stream) = nullptr;
-  void (*layer_norm_backward)(const LayerNormBackwardArguments& arguments,
-                              StreamRef stream) = nullptr;
-  void (*rms_norm)(const RmsNormArguments& arguments, StreamRef stream) = nullptr;
-  void (*rms_norm_backward)(const RmsNormBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<LayerNormArguments> layer_norm = {};
+  Kernel<LayerNormBackwardArguments> layer_norm_backward = {};
+  Kernel<RmsNormArguments> rms_norm = {};
+  Kernel<RmsNormBackwardArguments> rms_norm_backward = {};
 };
 
 }  // namespace lockstep::kernels

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 
+#include "arguments/kernel.hpp"
 #include "arguments/multi_tensor.hpp"
 #include "arguments/step_state.hpp"
 #include "functional/optimizer.hpp"
@@ -44,6 +46,8 @@ struct OptimizerArguments {
   /// by `measure`, read by the update.
   double* squares = nullptr;
 
+  auto lists() { return std::tuple(&tensors); }
+
   /// Of a tensor's step, counted from 1. Reads the memory of the device.
   LOCKSTEP_HD typename Rule::Coefficients coefficients(std::int64_t step, const double* carried,
                                                        std::int64_t tensor) const {
@@ -59,13 +63,11 @@ struct OptimizerArguments {
 
 /// The optimizers of one backend. Work runs in the order of the stream.
 struct OptimizerKernels {
-#define LOCKSTEP_OPTIMIZER(name, Rule) \
-  void (*name)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
+#define LOCKSTEP_OPTIMIZER(name, Rule) Kernel<OptimizerArguments<Rule>> name = {};
   LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
   // Before the update, `measure` of every element; its sums go to `squares`.
-#define LOCKSTEP_OPTIMIZER(name, Rule) \
-  void (*name##_measure)(const OptimizerArguments<Rule>& arguments, StreamRef stream) = nullptr;
+#define LOCKSTEP_OPTIMIZER(name, Rule) Kernel<OptimizerArguments<Rule>> name##_measure = {};
   LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
 };

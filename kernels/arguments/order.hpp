@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Sorting lines of arrays, and finding places in sorted ones. NaN counts as larger than all.
@@ -26,8 +26,8 @@ struct SearchArguments {
 
 /// Kernels of order of one backend. Work runs in the order of the stream.
 struct OrderKernels {
-  void (*argsort)(const ArgsortArguments& arguments, StreamRef stream) = nullptr;
-  void (*search)(const SearchArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<ArgsortArguments> argsort = {};
+  Kernel<SearchArguments> search = {};
 };
 
 }  // namespace lockstep::kernels

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "functional/pooling.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Pooling over images [N, C, H, W], each contiguous or channels-last. The output's shape is the
@@ -67,11 +67,10 @@ struct AveragePoolBackwardArguments {
 
 /// Pooling of one backend. Work runs in the order of the stream.
 struct PoolingKernels {
-  void (*max)(const MaxPoolArguments& arguments, StreamRef stream) = nullptr;
-  void (*max_backward)(const MaxPoolBackwardArguments& arguments, StreamRef stream) = nullptr;
-  void (*average)(const AveragePoolArguments& arguments, StreamRef stream) = nullptr;
-  void (*average_backward)(const AveragePoolBackwardArguments& arguments,
-                           StreamRef stream) = nullptr;
+  Kernel<MaxPoolArguments> max = {};
+  Kernel<MaxPoolBackwardArguments> max_backward = {};
+  Kernel<AveragePoolArguments> average = {};
+  Kernel<AveragePoolBackwardArguments> average_backward = {};
 };
 
 }  // namespace lockstep::kernels

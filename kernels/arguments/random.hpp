@@ -1,8 +1,8 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "arguments/random_place.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Random numbers, floating dtypes. Which random words an element uses depends on its position
@@ -40,10 +40,10 @@ struct SetPlaceArguments {
 
 /// Random kernels of one backend. Work runs in the order of the stream.
 struct RandomKernels {
-  void (*uniform)(const UniformArguments& arguments, StreamRef stream) = nullptr;
-  void (*normal)(const NormalArguments& arguments, StreamRef stream) = nullptr;
-  void (*dropout)(const DropoutArguments& arguments, StreamRef stream) = nullptr;
-  void (*set_place)(const SetPlaceArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<UniformArguments> uniform = {};
+  Kernel<NormalArguments> normal = {};
+  Kernel<DropoutArguments> dropout = {};
+  Kernel<SetPlaceArguments> set_place = {};
 };
 
 }  // namespace lockstep::kernels

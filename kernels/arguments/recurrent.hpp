@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// The elementwise part of one step of recurrent layers: n sequences of h features. All arrays are
@@ -46,11 +46,10 @@ struct GruCellBackwardArguments {
 
 /// Recurrent cells of one backend. Work runs in the order of the stream.
 struct RecurrentKernels {
-  void (*lstm_cell)(const LstmCellArguments& arguments, StreamRef stream) = nullptr;
-  void (*lstm_cell_backward)(const LstmCellBackwardArguments& arguments,
-                             StreamRef stream) = nullptr;
-  void (*gru_cell)(const GruCellArguments& arguments, StreamRef stream) = nullptr;
-  void (*gru_cell_backward)(const GruCellBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<LstmCellArguments> lstm_cell = {};
+  Kernel<LstmCellBackwardArguments> lstm_cell_backward = {};
+  Kernel<GruCellArguments> gru_cell = {};
+  Kernel<GruCellBackwardArguments> gru_cell_backward = {};
 };
 
 }  // namespace lockstep::kernels

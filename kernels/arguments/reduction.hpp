@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "arguments/kernel.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Reductions, running sums and extremes along dimensions of strided arrays. bf16 and f16
@@ -46,10 +46,10 @@ struct TopkArguments {
 
 /// Reductions of one backend. Work runs in the order of the stream.
 struct ReductionKernels {
-  void (*reduce)(const ReduceArguments& arguments, StreamRef stream) = nullptr;
-  void (*arg_extreme)(const ArgExtremeArguments& arguments, StreamRef stream) = nullptr;
-  void (*cumsum)(const CumsumArguments& arguments, StreamRef stream) = nullptr;
-  void (*topk)(const TopkArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<ReduceArguments> reduce = {};
+  Kernel<ArgExtremeArguments> arg_extreme = {};
+  Kernel<CumsumArguments> cumsum = {};
+  Kernel<TopkArguments> topk = {};
 };
 
 }  // namespace lockstep::kernels

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Softmax over the rows (last dimension) of contiguous arrays.
@@ -22,8 +22,8 @@ struct SoftmaxBackwardArguments {
 
 /// Softmax of one backend. Work runs in the order of the stream.
 struct SoftmaxKernels {
-  void (*forward)(const SoftmaxArguments& arguments, StreamRef stream) = nullptr;
-  void (*backward)(const SoftmaxBackwardArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<SoftmaxArguments> forward = {};
+  Kernel<SoftmaxBackwardArguments> backward = {};
 };
 
 }  // namespace lockstep::kernels

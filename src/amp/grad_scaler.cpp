@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "backend/backend.hpp"
@@ -12,6 +13,7 @@
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::amp {
 namespace {
@@ -83,7 +85,24 @@ void GradScaler::check_scaled() const {
                  "GradScaler: no loss was scaled yet; backward from scaler.scale(loss)");
 }
 
+/// In a step that is captured, each launch finds and leaves what the capture did.
+void GradScaler::join_recording() {
+  StepRecording* const recording = StepRecording::on(scale_.device());
+  if (!recording || !recording->meets(this)) [[likely]]
+    return;
+  const auto seen = std::make_shared<std::vector<Seen>>(seen_);
+  recording->when_abandoned([this, seen] { seen_ = *seen; });
+  recording->when_captured([this, seen] { *seen = seen_; });
+  recording->after_launch([this, seen] { seen_ = *seen; });
+  recording->require(
+      [this, how = describe(), place = scale_.data_ptr(), before = seen_.size()]() -> std::string {
+        if (how == describe() && place == scale_.data_ptr() && before == seen_.size()) return {};
+        return "a loss scaler was changed since the step was captured";
+      });
+}
+
 GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {
+  join_recording();
   const auto found = std::ranges::find(seen_, &optimizer, &Seen::optimizer);
   if (found != seen_.end()) return *found;
   return seen_.emplace_back(Seen{.optimizer = &optimizer, .found_inf = {}});
@@ -167,6 +186,7 @@ std::string GradScaler::describe() const {
 void GradScaler::update(std::optional<double> new_scale) {
   if (!options_.enabled) return;
   if (new_scale) {
+    refuse_in_captured_step("GradScaler::update to a given scale", "call it between steps");
     LOCKSTEP_CHECK(is_usable_scale(*new_scale), InvalidArgument, "GradScaler: a new scale of ",
                    *new_scale, "; it must be finite and above 0");
     no_grad([&] { scale_.fill_(*new_scale); });
@@ -195,6 +215,13 @@ void GradScaler::update(std::optional<double> new_scale) {
   for (const Tensor& changed : {scale_, finite_steps_, skipped_steps_})
     changed.impl().storage->bump_version();
   seen_.clear();
+  if (StepRecording* recording = StepRecording::on(scale_.device()))
+    recording->after_launch([this] { count_update(); });
+  else
+    count_update();
+}
+
+void GradScaler::count_update() {
   ++updates_;
   check_skipped();
 }

@@ -7,9 +7,16 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/node.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::autograd {
 namespace {
+
+/// What is cast while a step is captured is there in its launches alone.
+std::uint64_t recording_of_thread() noexcept {
+  const StepRecording* const recording = StepRecording::current();
+  return recording ? recording->number() : 0;
+}
 
 /// The cast of a leaf, and what both were like when it was made.
 struct CachedCast {
@@ -17,10 +24,12 @@ struct CachedCast {
   Tensor cast;
   std::uint64_t leaf_stamp = 0, cast_stamp = 0;
   StreamRef stream;
+  std::uint64_t recording = 0;
 
   bool serves(DType dtype, StreamRef current) const {
     return cast.defined() && cast.dtype() == dtype && stream == current &&
-           leaf.impl().value_stamp() == leaf_stamp && cast.impl().value_stamp() == cast_stamp;
+           recording == recording_of_thread() && leaf.impl().value_stamp() == leaf_stamp &&
+           cast.impl().value_stamp() == cast_stamp;
   }
 };
 
@@ -61,7 +70,8 @@ Tensor cast_operand(const Tensor& operand, DType dtype) {
     cached = {};  // its memory may serve the next one
     Tensor cast = operand.to(dtype);
     const std::uint64_t made = cast.impl().value_stamp();
-    cached = {operand, std::move(cast), operand.impl().value_stamp(), made, stream};
+    cached = {operand, std::move(cast), operand.impl().value_stamp(),
+              made,    stream,          recording_of_thread()};
   }
   // An alias: what an op makes of its operand must not change what the next one is given.
   return cached.cast.detach();

@@ -1,12 +1,15 @@
 #include "lockstep/autograd/leaf.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::autograd {
 
@@ -36,7 +39,35 @@ Tensor LeafNode::memory_of(GradientSink& sink, std::size_t key) const {
   return memory;
 }
 
+/// A captured step finds the gradient in the same place with each launch, and leaves what the
+/// capture left. @param matters what is there is read or added to, not only replaced.
+void LeafNode::join_recording(bool matters) {
+  StepRecording* const recording = StepRecording::on(options_.device);
+  if (!recording || !recording->meets(this)) [[likely]]
+    return;
+  struct Gradients {
+    Tensor before, after;
+  };
+  const auto seen = std::make_shared<Gradients>(Gradients{gradient_, {}});
+  const IntrusivePtr<LeafNode> self(this);
+  const auto address = [](const Tensor& t) { return t.defined() ? t.data_ptr() : nullptr; };
+  recording->when_abandoned([=] { self->gradient_ = seen->before; });
+  recording->when_captured([=] { *seen = {{}, self->gradient_}; });
+  recording->after_launch([=] {
+    if (address(self->gradient_) != address(seen->after)) self->gradient_ = seen->after;
+    if (seen->after.defined()) seen->after.impl().storage->bump_version();
+  });
+  if (!matters) return;
+  recording->require([=, there = address(gradient_)]() -> std::string {
+    if (address(self->gradient_) == there) return {};
+    return there ? "a gradient lies at another address than when the step was captured"
+                 : "there is a gradient that was not there when the step was captured; begin or "
+                   "end each step with zero_grad()";
+  });
+}
+
 void LeafNode::set_gradient(const Tensor& gradient) {
+  join_recording(false);
   if (!gradient.defined()) return clear_gradient();
   check_fits(gradient, "gradient");
   if (!sink_) {
@@ -57,6 +88,7 @@ void LeafNode::hold(Tensor gradient) noexcept {
 }
 
 void LeafNode::clear_gradient() noexcept {
+  join_recording(false);
   const Tensor present = std::exchange(gradient_, Tensor());
   if (sink_ && present.defined())
     discard_memory(present.data_ptr(), present.nbytes(), present.device());
@@ -121,6 +153,7 @@ void LeafNode::accumulate(Tensor contribution) {
 }
 
 void LeafNode::add(Tensor contribution) {
+  join_recording(true);
   if (gradient_.defined()) {
     gradient_.add_(contribution);
   } else if (sink_) {
@@ -137,6 +170,7 @@ void LeafNode::add(Tensor contribution) {
 
 GradientTarget LeafNode::target(const Shape& shape, TensorOptions options) {
   check_fits(shape, options, "gradient");
+  join_recording(true);
   if (frozen_ || collects()) return {empty(shape_, options_), false};
   if (gradient_.defined()) return {gradient_, true};
   return {sink_ ? memory_of(*sink_, sink_key_) : empty(shape_, options_), false};

@@ -31,7 +31,9 @@ bool Tensor::is_leaf() const { return !requires_grad() || node_of(*this)->is_lea
 
 Tensor Tensor::grad() const {
   if (!requires_grad()) return {};
-  return leaf_of(*this).gradient();
+  LeafNode& leaf = leaf_of(*this);
+  leaf.note_use();
+  return leaf.gradient();
 }
 
 void Tensor::set_grad(const Tensor& grad) {

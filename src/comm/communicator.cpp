@@ -32,6 +32,7 @@ CommunicatorPtr Communicator::split(int color, int key) {
 Work Communicator::start(Operation operation, const CollectiveOptions& options) {
   operation.label = options.label;
   operation.id = options.id;
+  operation.renew = options.renew;
   operation.timeout = options.timeout.value_or(backend_->options().timeout);
   if (batch_) {
     operation.stream = current_stream(device());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,10 @@ struct Operation {
   CollectiveId id = {};
   std::chrono::milliseconds timeout{};
   std::uint64_t sequence = 0;
+  /// Launched with the graph of a captured step: on all ranks, or on none.
+  bool captured = false;
+  /// Label and id of such a launch; see CollectiveOptions.
+  std::function<void(std::string&, CollectiveId&)> renew = nullptr;
   /// Of one in a batch: the stream on which it was called; it begins after what that held.
   std::optional<StreamRef> stream = std::nullopt;
 

@@ -64,13 +64,14 @@ Signature::Signature(const Operation& operation)
       kind(operation.kind),
       dtype(operation.dtype),
       reduction(operation.reduction.kind),
-      label_size(static_cast<std::uint8_t>(std::min(operation.label.size(), sizeof(label)))) {
+      label_size(static_cast<std::uint8_t>(std::min(operation.label.size(), sizeof(label)))),
+      captured(operation.captured) {
   std::memcpy(label, operation.label.data(), label_size);
 }
 
 bool Signature::agrees_with(const Signature& other) const {
   if (magic != other.magic || kind != other.kind || sequence != other.sequence) return false;
-  if (id != other.id) return false;
+  if (id != other.id || captured != other.captured) return false;
   if (count != other.count || dtype != other.dtype || counts_hash != other.counts_hash)
     return false;
   if (reduces(kind) && reduction != other.reduction) return false;
@@ -99,6 +100,7 @@ std::string Signature::describe() const {
   if (kind != OperationKind::barrier) out << " of " << count << ' ' << dtype;
   if (reduces(kind)) out << " (" << reduction << ')';
   if (has_root(kind)) out << " from rank " << peer;
+  if (captured) out << " in a captured step";
   if (label_size > 0) out << ' ' << quoted_label();
   if (id != CollectiveId{})
     out << " [owner " << id.owner << ", step " << id.step << ", part " << id.part << ']';

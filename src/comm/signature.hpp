@@ -23,7 +23,8 @@ struct Signature {
   DType dtype = DType::u8;
   ReduceKind reduction = ReduceKind::sum;
   std::uint8_t label_size = 0;
-  char label[120] = {};  ///< the beginning of it, for the other ranks' messages
+  bool captured = false;  ///< launched with a graph, which NCCL wants on all ranks alike
+  char label[119] = {};   ///< the beginning of it, for the other ranks' messages
 
   static constexpr std::uint64_t expected_magic = 0x6C6F636B73746570;  // "lockstep"
 

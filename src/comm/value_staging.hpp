@@ -4,6 +4,7 @@
 
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {
 
@@ -11,8 +12,7 @@ namespace lockstep::comm {
 class ValueStaging {
  public:
   ValueStaging(Device device, std::size_t bytes)
-      : stream_(current_stream(device)),
-        block_(device_allocator(device).allocate(bytes, stream_)) {}
+      : stream_(not_captured(device)), block_(device_allocator(device).allocate(bytes, stream_)) {}
   ValueStaging(const ValueStaging&) = delete;
   ValueStaging& operator=(const ValueStaging&) = delete;
   ~ValueStaging() { device_allocator(stream_.device).deallocate(block_); }
@@ -32,6 +32,11 @@ class ValueStaging {
   }
 
  private:
+  static StreamRef not_captured(Device device) {
+    refuse_in_captured_step("values of the host go to other ranks",
+                            "exchange them before the step");
+    return current_stream(device);
+  }
   DeviceRuntime& runtime() const { return device_runtime(stream_.device.type); }
 
   StreamRef stream_;

@@ -21,6 +21,7 @@
 #include "memory/recent_cache.hpp"
 #include "memory/segment_store.hpp"
 #include "memory/waiting_blocks.hpp"
+#include "runtime/step_recording.hpp"
 
 /// @file
 /// A caching, stream-ordered memory pool over any upstream.
@@ -78,6 +79,7 @@ class CachingPool final : public MemoryPool {
     if (!memory) return;
     auto* block = static_cast<Block*>(memory);
     if (block->other_streams.empty() && !is_watched() && keep_recent(block)) return;
+    if (is_for_later(block)) return;
     const std::lock_guard lock(mutex_);
     if (!block->other_streams.empty() && put_to_wait(block)) return;
     tell_freed(block);
@@ -223,6 +225,9 @@ class CachingPool final : public MemoryPool {
     release_recent(&lists);
     if (Block* block = again()) return block;
     if (store_.grow(lists, size)) return again();
+    if (!device_.is_cpu())
+      refuse_in_captured_step("memory is short",
+                              "the limit of the pool, or the device, is reached");
     ++out_of_memory_retries_;
     release(0);
     if (Block* block = again()) return block;
@@ -251,6 +256,17 @@ class CachingPool final : public MemoryPool {
 
   bool keep_recent(Block* block) noexcept {
     return recent_.mine().keep(block, block->size >> unit_bits_);
+  }
+
+  /// While the thread captures a step, it records no event that somebody would ask later, and what
+  /// was allocated before the step goes back outside of the graph.
+  bool is_for_later(Block* block) noexcept {
+    StepRecording* const recording = StepRecording::current();
+    if (!recording || device_.is_cpu()) [[likely]]
+      return false;
+    if (&recording->memory() == this && block->other_streams.empty()) return false;
+    recording->at_end([this, block] { deallocate(block); });
+    return true;
   }
 
   /// True if the block has to wait for other streams.

@@ -5,6 +5,7 @@
 #include "memory/device_allocators.hpp"
 #include "memory/direct_pool.hpp"
 #include "memory/paged_upstream.hpp"
+#include "memory/private_pool.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,18 +25,26 @@ using GrowableHostPool = CachingPool<HostPages>;
 /// Each segment has addresses for as much as the machine has memory.
 HostPages pages() { return {{}, device_runtime(DeviceType::cpu).memory_info(0).second}; }
 
+/// Null where the chosen kind keeps no memory.
+std::unique_ptr<MemoryPool> new_host_pool() {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cpu);
+  const PoolOptions options{.granularity = 64};
+  switch (final_pool_kind()) {
+    case PoolKind::async:  // work of the CPU is done when the call returns
+    case PoolKind::none: return nullptr;
+    case PoolKind::growable:
+      return std::make_unique<GrowableHostPool>(pages(), runtime, cpu, options);
+    case PoolKind::caching: break;
+  }
+  return std::make_unique<CachingPool<HostUpstream>>(HostUpstream(), runtime, cpu, options);
+}
+
 // Never destroyed: tensors in static storage may outlive any order of destruction.
 MemoryPool& host_allocator() {
-  static MemoryPool& allocator = *[]() -> MemoryPool* {
-    DeviceRuntime& runtime = device_runtime(DeviceType::cpu);
-    const PoolOptions options{.granularity = 64};
-    switch (final_pool_kind()) {
-      case PoolKind::async:  // work of the CPU is done when the call returns
-      case PoolKind::none: return new AlignedHostPool({}, cpu);
-      case PoolKind::growable: return new GrowableHostPool(pages(), runtime, cpu, options);
-      case PoolKind::caching: break;
-    }
-    return new CachingPool<HostUpstream>({}, runtime, cpu, options);
+  static MemoryPool& allocator = *[] {
+    std::unique_ptr<MemoryPool> pool = new_host_pool();
+    if (!pool) pool = std::make_unique<AlignedHostPool>(AlignedHostMemory(), cpu);
+    return pool.release();
   }();
   return allocator;
 }
@@ -49,7 +58,15 @@ MemoryPool& memory_pool(Device device) {
   return *allocator;
 }
 
-Allocator& device_allocator(Device device) { return memory_pool(device); }
+Allocator& device_allocator(Device device) {
+  if (PrivatePool* const pool = PrivatePool::used_for(device)) [[unlikely]]
+    return *pool;
+  return memory_pool(device);
+}
+
+std::unique_ptr<MemoryPool> new_memory_pool(Device device) {
+  return device.is_cpu() ? new_host_pool() : new_cuda_pool(device.index);
+}
 
 Allocator& pinned_allocator() {
   Allocator* allocator = cuda_pinned_allocator();

@@ -22,13 +22,11 @@ void run_layerwise(OptimizerEntry<Rule> measure, OptimizerEntry<Rule> entry,
   const auto tensors = kernel_operands(parameters);
   const kernels::OptimizerKernels& kernels = backend::optimizers_of(device);
   Tensor squares = zeros({static_cast<std::int64_t>(tensors.size()), 2}, {DType::f64, device});
-  kernels::OptimizerArguments<Rule> arguments{.tensors = tensors,
-                                              .state = state_of(scalars),
-                                              .rule = rule,
-                                              .squares = squares.data<double>()};
+  kernels::OptimizerArguments<Rule> arguments{
+      .tensors = tensors, .state = state_of(scalars), .rule = rule, .squares = number_in(squares)};
   (kernels.*measure)(arguments, current_stream(device));
   if (shards) squares = parallel::all_reduce_async(squares, *shards).wait();
-  arguments.squares = squares.data<double>();
+  arguments.squares = number_in(squares);
   (kernels.*entry)(arguments, current_stream(device));
 }
 

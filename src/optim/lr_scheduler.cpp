@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/step_recording.hpp"
+
 namespace lockstep::optim {
 
 LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
@@ -9,6 +11,13 @@ LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
   for (std::size_t group = 0; group < optimizer.group_count(); ++group)
     base_.push_back(optimizer.base_lr(group));
   set_steps(0);
+}
+
+void LRScheduler::step() {
+  if (StepRecording* recording = StepRecording::current())
+    recording->before_launch([this] { set_steps(steps_ + 1); });
+  else
+    set_steps(steps_ + 1);
 }
 
 void LRScheduler::set_steps(std::int64_t steps) {

@@ -13,6 +13,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_dtype.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -102,19 +103,34 @@ std::string Optimizer::describe_next_update() const {
 void Optimizer::step(const GradientScaling& scaling) {
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard in_the_dtype_of_the_state;
-  std::string how = describe_next_update();
-  if (!scaling.how.empty()) how += ", " + scaling.how;
-  ++updates_;
-  std::vector<ParameterState*> pending;
+  Changed pending;
   for (ParameterState& each : states_) {
     if (!each.parameter.requires_grad() || !each.parameter.grad().defined()) continue;
     check_can_read(scaling, each.parameter.device());
-    prepare(each);
-    autograd::leaf_of(each.parameter).announce_update(how);
     pending.push_back(&each);
   }
-  const std::vector<ParameterState*> changed = pending;
+  const Changed changed = pending;
+  if (StepRecording::current()) [[unlikely]]
+    join_recording(changed, scaling.how);
+  else
+    begin_update(changed, scaling.how);
   while (!pending.empty()) update_batch(pending, scaling);
+  end_update(changed);
+}
+
+/// The host's part of an update, before its work is queued.
+/// @param scaling what a loss scaler says of the gradients
+void Optimizer::begin_update(const Changed& changed, const std::string& scaling) {
+  std::string how = describe_next_update();
+  if (!scaling.empty()) how += ", " + scaling;
+  ++updates_;
+  for (ParameterState* each : changed) {
+    prepare(*each);
+    autograd::leaf_of(each->parameter).announce_update(how);
+  }
+}
+
+void Optimizer::end_update(const Changed& changed) {
   for (ParameterState* each : changed) each->written = each->parameter.impl().value_stamp();
 }
 
@@ -153,7 +169,8 @@ void Optimizer::prepare(ParameterState& each) const {
     each.master = parameter.detach().to(options.dtype);
   } else if (each.written != parameter.impl().value_stamp()) {
     follow(each.master, parameter.shape());
-    each.master = reconciled(each.master, parameter.detach());
+    each.master.copy_(
+        reconciled(each.master, parameter.detach()));  // captured steps know its place
   }
 }
 
@@ -179,7 +196,8 @@ const Tensor& Optimizer::lr_on(Device device, std::size_t group) {
   }
   Tensor& memory = rates->of_group[group];
   const double value = lr(group);
-  if (memory.defined() && rates->written[group] == value) return memory;
+  if (memory.defined() && (rates->written[group] == value || StepRecording::current()))
+    return memory;  // a captured step finds there what is written before each launch
   // The value travels in the arguments of a kernel: nothing to wait for, and nothing to keep.
   if (memory.defined())
     memory.fill_(value);

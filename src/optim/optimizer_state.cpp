@@ -159,6 +159,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   StateReader reader(state);
   try {
     states_ = read_states(reader);
+    ++loads_;
   } catch (...) {
     for (std::size_t group = 0; group < group_count(); ++group)
       set_named_options(before[group], group);

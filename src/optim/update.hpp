@@ -18,14 +18,16 @@ inline ArrayView view_or_absent(const Tensor& tensor) {
   return tensor.defined() ? tensor.view() : ArrayView{};
 }
 
+/// Where kernels find an f64 scalar; null for an undefined one.
+inline double* number_in(const Tensor& scalar) {
+  return scalar.defined() ? static_cast<double*>(scalar.data_ptr()) : nullptr;
+}
+
 /// What kernels read of a step.
 inline kernels::StepState state_of(const StepScalars& scalars) {
-  const auto address = [](const Tensor& scalar) {
-    return scalar.defined() ? scalar.data<double>() : nullptr;
-  };
-  return {.lr = scalars.lr.data<double>(),
-          .loss_scale = address(scalars.scaling.scale),
-          .found_inf = address(scalars.scaling.found_inf)};
+  return {.lr = number_in(scalars.lr),
+          .loss_scale = number_in(scalars.scaling.scale),
+          .found_inf = number_in(scalars.scaling.found_inf)};
 }
 
 /// What the kernels work on.
@@ -34,22 +36,21 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
   std::vector<kernels::OptimizerTensors> operands;
   operands.reserve(parameters.size());
   for (const ParameterState* each : parameters)
-    operands.push_back(
-        {.parameter = each->parameter.view(),
-         .gradient = each->parameter.grad().view(),
-         .master = view_or_absent(each->master),
-         .state1 = view_or_absent(each->state[0]),
-         .state2 = view_or_absent(each->state[1]),
-         .state3 = view_or_absent(each->state[2]),
-         .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
-         .carried = each->carried.defined() ? each->carried.data<double>() : nullptr});
+    operands.push_back({.parameter = each->parameter.view(),
+                        .gradient = each->parameter.grad().view(),
+                        .master = view_or_absent(each->master),
+                        .state1 = view_or_absent(each->state[0]),
+                        .state2 = view_or_absent(each->state[1]),
+                        .state3 = view_or_absent(each->state[2]),
+                        .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
+                        .carried = number_in(each->carried)});
   return operands;
 }
 
 /// Runs one of the entries of kernels::OptimizerKernels.
 template <class Rule>
-using OptimizerEntry = void (*kernels::OptimizerKernels::*)(
-    const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream);
+using OptimizerEntry =
+    kernels::Kernel<kernels::OptimizerArguments<Rule>> kernels::OptimizerKernels::*;
 
 /// One step of parameters that share a group, a device and a dtype.
 template <class Rule>

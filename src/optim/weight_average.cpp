@@ -8,6 +8,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_dtype.hpp"
 #include "optim/state_reader.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::optim {
 
@@ -28,9 +29,34 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
   }
 }
 
-void WeightAverage::update() {
+void WeightAverage::check_not_swapped() const {
   LOCKSTEP_CHECK(aside_.empty(), InvalidArgument,
                  "WeightAverage: the parameters hold their averages; swap_out() first");
+}
+
+/// The share of a value in an average that decays is the same with each launch.
+void WeightAverage::join_recording(StepRecording& recording) {
+  if (updates_ == 0 || !options_.decay)
+    refuse_in_captured_step("a WeightAverage whose updates differ",
+                            "make the first update before; without decay, update after the step");
+  std::vector<const void*> places;
+  for (const Tensor& average : averages_) places.push_back(average.data_ptr());
+  recording.require([this, places]() -> std::string {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (averages_[i].data_ptr() != places[i])
+        return "averages of weights were loaded since the step was captured";
+    return {};
+  });
+  recording.before_launch([this] {
+    check_not_swapped();
+    ++updates_;
+  });
+}
+
+void WeightAverage::update() {
+  check_not_swapped();
+  StepRecording* const recording = StepRecording::current();
+  if (recording) join_recording(*recording);
   const double nth = 1.0 / static_cast<double>(updates_ + 1);
   const double share = updates_ == 0 ? 1.0 : options_.decay ? 1.0 - *options_.decay : nth;
   std::vector<bool> done(parameters_.size());
@@ -53,7 +79,7 @@ void WeightAverage::update() {
     backend::of(device).multi_tensor.average(
         {.averages = averages, .values = values, .share = share}, current_stream(device));
   }
-  ++updates_;
+  if (!recording) ++updates_;
 }
 
 WeightAverage::Swapped WeightAverage::swap_in() {

@@ -7,6 +7,7 @@
 #include "lockstep/comm/work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/storage.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
 
@@ -30,6 +31,7 @@ class HeldMemory {
 
   /// Frees what is not in use any more.
   void sweep() {
+    if (StepRecording::current()) return;  // a captured step asks no events
     const std::lock_guard lock(mutex_);
     std::erase_if(kept_, [](const auto& entry) {
       if (!entry.first.is_completed()) return false;

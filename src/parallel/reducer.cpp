@@ -14,6 +14,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
 
@@ -157,7 +158,17 @@ void Reducer::check_usable() const {
 autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
   if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
-  if (grad_enabled() && forwards_++ == 0) {
+  if (is_captured()) {
+    if (options_.find_unused_parameters || !rebuilt_)
+      refuse_in_captured_step(
+          "a reducer reads on the host which parameters were used",
+          "find_unused_parameters is not for captured steps, and neither is a first backward");
+    if (grad_enabled())
+      StepRecording::current()->before_launch([this] {
+        check_usable();
+        ++forwards_;
+      });
+  } else if (grad_enabled() && forwards_++ == 0) {
     const std::weak_ptr<Reducer*> self = self_;
     autograd::on_backward_through(reduce_tag_, [self] {
       if (const auto reducer = self.lock()) (*reducer)->begin_backward();
@@ -222,13 +233,29 @@ void Reducer::launch(std::size_t number) {
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   recorder_.launch(bucket.label, bucket.array.nbytes());
-  const std::string updates = number == 0 ? updates_.take() : std::string();
-  bucket.work = options_.reduction->start(
-      *group_, bucket.array, bucket.averages,
-      {.label = updates.empty() ? bucket.label : detail::concat(updates, ": ", bucket.label),
-       .id = id_of(number)});
+  comm::CollectiveOptions options;
+  std::string label;
+  if (is_captured())
+    options.renew = [this, number](std::string& name, comm::CollectiveId& id) {
+      name = label_of(number);
+      id = id_of(number);
+    };
+  else
+    label = label_of(number);
+  options.label = label;
+  options.id = id_of(number);
+  bucket.work = options_.reduction->start(*group_, bucket.array, bucket.averages, options);
   recorder_.launched(bucket.work);
 }
+
+/// What a bucket's collective says to the other ranks; the first one takes the updates along.
+std::string Reducer::label_of(std::size_t bucket) {
+  const std::string updates = bucket == 0 ? updates_.take() : std::string();
+  const std::string& label = buckets_[bucket].label;
+  return updates.empty() ? label : detail::concat(updates, ": ", label);
+}
+
+bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }
 
 comm::CollectiveId Reducer::id_of(std::size_t part) const {
   return {.owner = number_, .step = forwards_, .part = part};
@@ -262,9 +289,11 @@ void Reducer::wait_for_buckets() {
   recorder_.synchronize();
 }
 
-/// The other ranks may be waiting for buckets that this one will not send.
+/// The other ranks may be waiting for buckets that this one will not send; not while a step is
+/// captured, when nothing runs.
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
+  if (is_captured()) return;
   failure_ = reason;
   if (group_->size() > 1)
     group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
@@ -283,7 +312,7 @@ void Reducer::check_all_ready() {
         " If that is intended, construct DistributedDataParallel with find_unused_parameters = "
         "true; "
         "otherwise let the loss use them or exclude them with set_requires_grad(false)";
-  group_->abort(message);
+  if (!is_captured()) group_->abort(message);
   throw InvalidArgument(message);
 }
 

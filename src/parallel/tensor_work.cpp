@@ -51,7 +51,7 @@ Tensor TensorWork::wait() {
 void TensorWork::hold_until_done() noexcept {
   if (held_.empty()) return;
   try {
-    if (work_.is_completed())
+    if (!StepRecording::current() && work_.is_completed())
       HeldMemory::order_release(work_, held_);
     else
       HeldMemory::instance().keep(work_, held_);

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/trace_recorder.hpp"
 
+#include "runtime/step_recording.hpp"
+
 namespace lockstep::parallel {
 
 TraceMoment::TraceMoment(Device device) : on_host_(TraceClock::now()) {
@@ -18,10 +20,26 @@ void TraceRecorder::begin() {
   launches_.clear();
   backward_end_.reset();
   synchronized_.reset();
-  first_gradient_.emplace(device_);
+  first_gradient_.reset();
+  if (!is_captured()) first_gradient_.emplace(device_);
+}
+
+bool TraceRecorder::is_captured() const { return StepRecording::on(device_) != nullptr; }
+
+void TraceRecorder::launched(const comm::Work& work) {
+  if (!is_captured()) launches_.back().work = work;
+}
+
+void TraceRecorder::end_backward() {
+  if (!is_captured()) backward_end_.emplace(device_);
+}
+
+void TraceRecorder::synchronize() {
+  if (!is_captured()) synchronized_.emplace(device_);
 }
 
 void TraceRecorder::launch(const std::string& label, std::size_t bytes) {
+  if (is_captured()) return;
   launches_.push_back({label, bytes, TraceMoment(device_), {}});
 }
 

@@ -8,6 +8,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/info.hpp"
+#include "runtime/host_graph.hpp"
 #include "runtime/runtimes.hpp"
 
 namespace lockstep {
@@ -43,11 +44,28 @@ class CpuRuntime final : public DeviceRuntime {
     return std::chrono::duration<float, std::milli>(*time_of(to) - *time_of(from)).count();
   }
 
-  void copy(void* to, const void* from, std::size_t bytes, StreamRef) override {
-    if (bytes) std::memcpy(to, from, bytes);
+  void begin_capture(StreamRef) override { HostGraph::record(new HostGraph()); }
+  void* end_capture(StreamRef) override {
+    HostGraph* const graph = HostGraph::recording();
+    HostGraph::record(nullptr);
+    return graph;
   }
-  void fill_bytes(void* to, int value, std::size_t bytes, StreamRef) override {
-    if (bytes) std::memset(to, value, bytes);
+  void launch_graph(void* graph, StreamRef) override { static_cast<HostGraph*>(graph)->run(); }
+  void destroy_graph(Device, void* graph) noexcept override {
+    delete static_cast<HostGraph*>(graph);
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, StreamRef stream) override {
+    if (bytes == 0) return;
+    if (HostGraph* const graph = HostGraph::recording()) [[unlikely]]
+      return graph->add([=, this] { copy(to, from, bytes, stream); });
+    std::memcpy(to, from, bytes);
+  }
+  void fill_bytes(void* to, int value, std::size_t bytes, StreamRef stream) override {
+    if (bytes == 0) return;
+    if (HostGraph* const graph = HostGraph::recording()) [[unlikely]]
+      return graph->add([=, this] { fill_bytes(to, value, bytes, stream); });
+    std::memset(to, value, bytes);
   }
 
  private:
@@ -59,7 +77,15 @@ std::atomic<DeviceRuntime*>& replacement(DeviceType type) {
   return type == DeviceType::cpu ? for_cpu : for_cuda;
 }
 
+[[noreturn]] void refuse_graphs(StreamRef stream) {
+  LOCKSTEP_THROW(Unsupported, "this runtime captures no work on ", stream.device);
+}
+
 }  // namespace
+
+void DeviceRuntime::begin_capture(StreamRef stream) { refuse_graphs(stream); }
+void* DeviceRuntime::end_capture(StreamRef stream) { refuse_graphs(stream); }
+void DeviceRuntime::launch_graph(void*, StreamRef stream) { refuse_graphs(stream); }
 
 DeviceRuntime* replace_device_runtime(DeviceType type, DeviceRuntime* runtime) {
   return replacement(type).exchange(runtime);

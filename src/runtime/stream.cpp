@@ -6,6 +6,7 @@
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "runtime/background_failure.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 namespace {
@@ -58,8 +59,12 @@ StreamGuard::~StreamGuard() {
   if (previous_.device.is_cuda()) choice_of(previous_.device) = {previous_.handle, was_chosen_};
 }
 
+constexpr const char* read_later =
+    "return the tensor, and read it after the step (HostCopy without waiting)";
+
 // What the host waits for it goes on to read: not after a collective failed that nobody waited for.
 void synchronize(StreamRef stream) {
+  refuse_in_captured_step("the host waits for a device", read_later);
   device_runtime(stream.device.type).synchronize(stream);
   if (stream.device.is_cuda()) raise_background_failure();
 }
@@ -82,10 +87,12 @@ void Event::wait(StreamRef stream) const {
 }
 
 bool Event::query() const {
+  refuse_in_captured_step("an event is queried", read_later);
   return !recorded_ || device_runtime(device_.type).query_event(handle_);
 }
 
 void Event::synchronize() const {
+  refuse_in_captured_step("the host waits for an event", read_later);
   if (recorded_) device_runtime(device_.type).synchronize_event(handle_);
   if (device_.is_cuda()) raise_background_failure();
 }

@@ -5,6 +5,7 @@
 #include "backend/backend.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/step_recording.hpp"
 #include "tensor/fill.hpp"
 #include "tensor/random_draw.hpp"
 
@@ -220,6 +221,8 @@ template <class T>
 Tensor from_span(std::span<const T> values, const Shape& shape, Device device) {
   LOCKSTEP_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), InvalidArgument,
                  values.size(), " values do not fill shape ", shape);
+  refuse_in_captured_step("a tensor is made of values of the host", "make it before the step",
+                          device);
   Tensor result = empty(shape, {dtype_of<T>, device});
   const StreamRef stream = current_stream(device);
   device_runtime(device.type).copy(result.data_ptr(), values.data(), values.size_bytes(), stream);

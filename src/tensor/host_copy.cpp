@@ -3,11 +3,13 @@
 #include "backend/backend.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 
 HostCopy::HostCopy(const Tensor& x) {
   const Device device = x.device();
+  refuse_in_captured_step("HostCopy", "return the tensor, and copy it after the step", device);
   const StreamRef stream = current_stream(device);
   const Tensor packed = empty(x.shape(), x.options());
   backend::of(device).elementwise.copy({.out = packed.view(), .in = x.view()}, stream);

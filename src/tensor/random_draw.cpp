@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/step_recording.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -40,10 +42,21 @@ class SeedMemory {
 
 }  // namespace
 
-RandomDraw::RandomDraw(Generator& generator, StreamRef stream) : state_(generator.next()) {
+RandomDraw::RandomDraw(Generator& generator, StreamRef stream) {
+  StepRecording* const recording = StepRecording::on(stream.device);
+  if (recording) [[unlikely]] {
+    if (&generator != &default_generator())
+      refuse_in_captured_step("a draw from another generator than default_generator()",
+                              "only that one's place moves on with each launch");
+    base_ = recording->random();
+    state_.offset = recording->next_draw();
+    return;
+  }
+  state_ = generator.next();
   if (stream.device.is_cpu()) return;
   thread_local SeedMemory seeds;
   memory_ = seeds.of(state_.seed, stream);
+  base_ = static_cast<const PhiloxState*>(memory_->data());
 }
 
 }  // namespace lockstep

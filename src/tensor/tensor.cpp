@@ -5,6 +5,7 @@
 #include "backend/backend.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 
@@ -13,7 +14,17 @@ void Tensor::throw_undefined() {
                  "the tensor is undefined; create it with empty(), zeros(), tensor() or an op");
 }
 
+namespace {
+
+void refuse_to_read(Device device) {
+  refuse_in_captured_step("values are read on the host", "return the tensor, and read it later",
+                          device);
+}
+
+}  // namespace
+
 void Tensor::check_type(DType wanted) const {
+  if (device().is_cpu()) refuse_to_read(device());
   LOCKSTEP_CHECK(dtype() == wanted, InvalidArgument, "data<", wanted, ">() of a tensor of dtype ",
                  dtype());
 }
@@ -36,6 +47,7 @@ namespace {
 /// A contiguous copy on the host, of another dtype if asked; ready when the call returns.
 Tensor host_copy(const Tensor& from, DType dtype) {
   const Device device = from.device();
+  refuse_to_read(device);
   const StreamRef stream = current_stream(device);
   const Tensor packed = empty(from.shape(), {dtype, device});
   backend::of(device).elementwise.copy({.out = packed.view(), .in = from.view()}, stream);

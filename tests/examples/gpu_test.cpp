@@ -66,6 +66,24 @@ TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
   EXPECT_EQ(many.size(), 1u);
 }
 
+TEST_F(ExamplesOnGpus, TrainGptCapturesItsStepsAndTakesTheSame) {
+  const auto losses_with = [](const std::string& option) {
+    const TemporaryFolder folder;
+    const auto log_path = folder / "log.jsonl";
+    const auto result =
+        run_command(mpirun(ranks) + tiny_gpt("--device cuda --amp bf16 --micro-batch 1 --steps 8 "
+                                             "--lr 1e-2 --log " +
+                                             log_path.string() + option),
+                    200);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(result.output.find("steps ran eagerly"), std::string::npos) << result.output;
+    std::vector<double> losses;
+    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
+    return losses;
+  };
+  EXPECT_EQ(losses_with(" --capture"), losses_with(""));
+}
+
 TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
   const auto losses_on = [&](const std::string& device) {
     const TemporaryFolder folder;

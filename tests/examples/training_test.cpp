@@ -8,6 +8,7 @@ namespace examples::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(TrainGpt, LogsEveryStepAndEndsWithHeldOutLossAndSample) {
@@ -47,6 +48,7 @@ std::vector<double> losses_of(const std::string& start, const std::string& argum
   const auto result =
       run_command(start + tiny_gpt("--steps 12 --log " + log_path.string() + " " + arguments), 100);
   EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("steps ran eagerly")));  // where --capture is given
   std::vector<double> losses;
   for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
   return losses;
@@ -91,6 +93,16 @@ TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
       ASSERT_EQ(losses.size(), expected.size());
       for (std::size_t i = 0; i < losses.size(); ++i)
         EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << ranks << " ranks, step " << i;
+    }
+}
+
+TEST(TrainGpt, TakesTheSameStepsCapturedMpi) {
+  for (const int ranks : {1, 2})
+    for (const char* precision : {"", "--amp f16"}) {
+      const std::string job = ranks == 1 ? "" : mpirun(ranks);
+      const std::string options = std::string("--lr 1e-2 --micro-batch 1 ") + precision;
+      EXPECT_EQ(losses_of(job, options + " --capture"), losses_of(job, options))
+          << ranks << " ranks " << precision;
     }
 }
 

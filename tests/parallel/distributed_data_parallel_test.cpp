@@ -2,6 +2,7 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
+#include "parallel/step_graph_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 
@@ -18,6 +19,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ReplicaContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UserHookContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, RewrappingContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 
 }  // namespace

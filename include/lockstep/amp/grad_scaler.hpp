@@ -109,6 +109,8 @@ class GradScaler {
   void check_scaled() const;
   std::vector<Tensor> gradients_of(const optim::Optimizer& optimizer) const;
   Tensor find_inf(const std::vector<Tensor>& gradients) const;
+  void join_recording();
+  void count_update();
   void check_skipped();
   std::string describe() const;
   void note_change(const char* how, double scale);

@@ -104,6 +104,9 @@ class LeafNode final : public Node {
   /// Where an op may write its contribution of this form; it must call `commit` afterwards.
   /// @throws InvalidArgument if the leaf has another form since the op was recorded.
   GradientTarget target(const Shape& shape, TensorOptions options);
+  /// For whoever reads the gradient to work with it: in a step that is captured, launches need it
+  /// where it lies now.
+  void note_use() { join_recording(true); }
   /// Takes what was written into `target`.
   void commit(const Tensor& written);
   /// Fires the hooks, then tells the sink.
@@ -130,6 +133,7 @@ class LeafNode final : public Node {
   void collect(Tensor contribution);
   void add(Tensor contribution);
   void hold(Tensor gradient) noexcept;
+  void join_recording(bool matters);
 
   Shape shape_;
   TensorOptions options_;

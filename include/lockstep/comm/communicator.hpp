@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,8 @@ struct CollectiveOptions {
   std::string_view label = {};
   /// Compared between the ranks: equal on all, or a Mismatch on all.
   CollectiveId id = {};
+  /// In a step that is captured (StepGraph): gives the label and id that each launch has.
+  std::function<void(std::string& label, CollectiveId& id)> renew = nullptr;
   /// Overrides the communicator's timeout for this operation.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };

@@ -26,7 +26,7 @@ class LRScheduler {
   LRScheduler(Optimizer& optimizer, Schedule schedule);
 
   /// Moves on by one step.
-  void step() { set_steps(steps_ + 1); }
+  void step();
   /// Steps taken: all that a checkpoint must keep.
   std::int64_t steps() const noexcept { return steps_; }
   /// Goes to a number of steps. @throws InvalidArgument for a negative one.

@@ -135,7 +135,15 @@ class Optimizer {
   friend class LRScheduler;
   friend class ReduceLROnPlateau;
 
+  using Changed = std::vector<ParameterState*>;
   void prepare(ParameterState& each) const;
+  void begin_update(const Changed& changed, const std::string& scaling);
+  static void end_update(const Changed& changed);
+  void join_recording(const Changed& changed, const std::string& scaling);
+  void check_prepared(const ParameterState& each) const;
+  std::string why_not_as_captured(const Changed& changed, std::uint64_t loads,
+                                  const std::string& options) const;
+  std::string other_options() const;
   std::string describe_next_update() const;
   void update_batch(std::vector<ParameterState*>& pending, const GradientScaling& scaling);
   const Tensor& lr_on(Device device, std::size_t group);
@@ -148,6 +156,7 @@ class Optimizer {
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;          // of each group
   std::uint64_t updates_ = 0;            // since it was made
+  std::uint64_t loads_ = 0;              // states loaded since then
   std::optional<std::uint64_t> loaded_;  // what tells the state that was loaded last from others
   // Learning rates in the memory of each device that has parameters, and what they were last set
   // to.

@@ -10,6 +10,10 @@
 /// @file
 /// Averages of weights over the steps of training.
 
+namespace lockstep {
+class StepRecording;
+}
+
 namespace lockstep::optim {
 
 /// How a WeightAverage weighs.
@@ -71,6 +75,8 @@ class WeightAverage {
   void load_state_dict(const NamedTensors& state);
 
  private:
+  void check_not_swapped() const;
+  void join_recording(StepRecording& recording);
   std::string key_of(std::size_t parameter) const;
 
   NamedTensors parameters_;

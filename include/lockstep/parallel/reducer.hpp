@@ -54,6 +54,8 @@ struct ReducerOptions {
 /// the job where they differ. A rank on which an exception unwinds through the reducer declares
 /// nothing.
 ///
+/// In a step that is captured, each launch counts as its forwards, and names its collectives anew.
+///
 /// A backward to reduce that throws, at whatever point, fails the group: the other ranks would wait
 /// for buckets that do not come. One that is refused before it begins (its graph was freed) does
 /// not.
@@ -127,6 +129,8 @@ class Reducer final : private autograd::GradientSink {
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
+  std::string label_of(std::size_t bucket);
+  bool is_captured() const;
   void finish_backward();
   void wait_for_buckets();
   void fail_backward(const std::string& reason) noexcept;

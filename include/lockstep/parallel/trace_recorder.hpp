@@ -28,7 +28,8 @@ class TraceMoment {
   std::optional<Event> on_gpu_;
 };
 
-/// Records one backward at a time, and tells its times once it is asked.
+/// Records one backward at a time, and tells its times once it is asked. Of one that is captured,
+/// and runs with each launch of its graph, there are none.
 class TraceRecorder {
  public:
   /// For backwards on a device.
@@ -39,11 +40,11 @@ class TraceRecorder {
   /// The gradients of a bucket are complete: its all-reduce comes next.
   void launch(const std::string& label, std::size_t bytes);
   /// The all-reduce of the last launch.
-  void launched(const comm::Work& work) { launches_.back().work = work; }
+  void launched(const comm::Work& work);
   /// The last op's backward has returned.
-  void end_backward() { backward_end_.emplace(device_); }
+  void end_backward();
   /// All results are complete.
-  void synchronize() { synchronized_.emplace(device_); }
+  void synchronize();
 
   /// The times of what was recorded, as far as it got; waits for the device to get there.
   ReducerTrace trace() const;
@@ -55,6 +56,8 @@ class TraceRecorder {
     TraceMoment moment;
     comm::Work work;
   };
+
+  bool is_captured() const;
 
   Device device_;
   std::optional<TraceMoment> first_gradient_, backward_end_, synchronized_;

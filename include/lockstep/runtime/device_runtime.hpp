@@ -55,6 +55,17 @@ class DeviceRuntime {
   /// Milliseconds between two recorded timing events.
   virtual float elapsed_ms(void* from, void* to) = 0;
 
+  /// From now on the work that the calling thread queues on the stream, and on those that come to
+  /// wait for it, becomes a graph instead of running. @throws Unsupported where there are none.
+  virtual void begin_capture(StreamRef stream);
+  /// Ends that. @return the graph, ready to be launched, for the caller to destroy.
+  /// @throws the library's error, with which the capture has ended too.
+  virtual void* end_capture(StreamRef stream);
+  /// Queues the work of a graph.
+  virtual void launch_graph(void* graph, StreamRef stream);
+  /// Destroys a graph; launches already queued still run.
+  virtual void destroy_graph(Device /*device*/, void* /*graph*/) noexcept {}
+
   /// Gives back to the driver what is kept for reuse and idle: events.
   virtual void release_cached() {}
 

@@ -46,6 +46,9 @@ std::size_t findings();
 /// Kernels that were queued so far, by any thread.
 std::size_t launches();
 
+/// Graphs that were launched so far, by any thread.
+std::size_t graph_launches();
+
 /// Counts, while it lives, the calls of any thread in which the host waits for a device, or may
 /// have to: synchronisations of streams, events and devices; copies from and to host memory that is
 /// not pinned; freeing device or pinned memory. Asking whether something is done is none.

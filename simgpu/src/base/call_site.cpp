@@ -48,10 +48,11 @@ bool is_plumbing(const Symbol& symbol) {
   if (symbol.function == "lockstep::Tensor::~Tensor") return true;
   if (is_of_simulation(symbol)) return true;
   if (!symbol.file.empty())
-    return is_in_one_of(symbol, {"src/runtime/", "lockstep/runtime/", "src/memory/",
-                                 "lockstep/memory/", "src/tensor/storage.cpp",
-                                 "lockstep/tensor/storage.hpp", "lockstep/tensor/tensor_impl.hpp",
-                                 "lockstep/core/", "kernels/cuda/launch.hpp", "include/c++/"});
+    return is_in_one_of(
+        symbol,
+        {"src/runtime/", "lockstep/runtime/", "src/memory/", "lockstep/memory/",
+         "src/tensor/storage.cpp", "lockstep/tensor/storage.hpp", "lockstep/tensor/tensor_impl.hpp",
+         "lockstep/core/", "arguments/kernel.hpp", "kernels/cuda/launch.hpp", "include/c++/"});
   return starts_with_one_of(symbol.function, {"simgpu::", "cuda", "nccl", "cublasLt", "std::"});
 }
 

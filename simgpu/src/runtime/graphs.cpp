@@ -1,8 +1,11 @@
+#include <atomic>
+
 #include "base/leaks.hpp"
 #include "engine/capture.hpp"
 #include "engine/entry.hpp"
 #include "engine/graph.hpp"
 #include "engine/host.hpp"
+#include "simgpu/simgpu.hpp"
 
 namespace simgpu {
 namespace {
@@ -22,6 +25,8 @@ cudaError_t instantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long lo
   return cudaSuccess;
 }
 
+std::atomic<std::size_t> launched{0};
+
 cudaError_t launch(CUgraphExec_st& executable, cudaStream_t handle) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
@@ -34,6 +39,7 @@ cudaError_t launch(CUgraphExec_st& executable, cudaStream_t handle) {
   }
   if (const cudaError_t refused = check_implicit_capture(*stream); refused != cudaSuccess)
     return refused;
+  ++launched;
   const std::vector<TaskPtr> tasks = queue_graph(machine, executable, *stream, lock);
   lock.unlock();
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -77,6 +83,9 @@ cudaError_t nodes_of(const CUgraph_st& graph, cudaGraphNode_t* nodes, std::size_
 }
 
 }  // namespace
+
+std::size_t graph_launches() { return launched; }
+
 }  // namespace simgpu
 
 using simgpu::Allowed;

@@ -1,7 +1,9 @@
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/step_graph.hpp"
 #include "planted/graph.hpp"
 #include "planted/programs.hpp"
 #include "planted/streams.hpp"
@@ -44,6 +46,65 @@ void allocation_during_capture() {
   } catch (const CudaError&) {
     if (!planted) throw;
   }
+}
+
+namespace {
+
+// --- The gradient of a leaf lies in memory that is there before, as in a bucket. The step was
+// captured when there was no gradient: its launches overwrite. LeafNode makes it a condition of
+// launches that there is none; the planted fault leaves the condition out.
+
+struct StaticGradient final : autograd::GradientSink {
+  Tensor memory = empty({64}, f32);
+  Tensor memory_for(std::size_t) override { return memory; }
+  void on_final(std::size_t) override {}
+  void on_taken(std::size_t) noexcept override {}
+};
+
+void accumulate_twice(StepGraph& step, const Tensor& x) {
+  step({x});
+  step({x});
+}
+
+}  // namespace
+
+void stale_static_gradient() {
+  StaticGradient sink;
+  name_memory(sink.memory.data_ptr(), sink.memory.nbytes(), "static gradient of weight");
+  Tensor weight = ones({64}, f32);
+  const Tensor x = ones({64}, f32);
+  weight.set_requires_grad();
+  autograd::leaf_of(weight).set_sink(sink, 0);
+  {
+    StepGraph step(
+        [&](std::span<const Tensor> in) {
+          (in[0] * weight).sum().backward();
+          return std::vector<Tensor>();
+        },
+        {.num_warmup_iters = 1});
+    for (int i = 0; i < 2; ++i) {
+      step({x});
+      weight.set_grad({});
+    }
+    accumulate_twice(step, x);
+    const auto gradient = weight.grad().to_vector<float>();
+    weight.set_grad({});
+  }
+  autograd::leaf_of(weight).release_sink(sink);
+}
+
+// --- A graph reads a tensor of the program's, which the program replaces by another.
+
+void block_freed_while_graph_lives() {
+  Tensor mask = ones({64}, f32);
+  name_memory(mask.data_ptr(), mask.nbytes(), "mask");
+  const Tensor x = ones({64}, f32);
+  StepGraph step([&](std::span<const Tensor> in) { return std::vector{in[0] * mask}; },
+                 {.num_warmup_iters = 1});
+  for (int i = 0; i < 3; ++i) step({x});
+  if (is_planted("block-freed-while-graph-lives")) mask = Tensor();
+  step({x});
+  synchronize(current_stream(cuda(0)));
 }
 
 namespace {

@@ -21,6 +21,8 @@ void freed_without_record_stream();
 void uninitialized_read();
 void host_reads_too_early();
 void allocation_during_capture();
+void stale_static_gradient();
+void block_freed_while_graph_lives();
 
 // Kernels.
 void missing_syncthreads();

@@ -3,6 +3,7 @@
 #include "autograd/ops/numbers.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "runtime/step_recording.hpp"
 #include "tensor/fill.hpp"
 #include "tensor/random_draw.hpp"
 
@@ -71,6 +72,8 @@ void copy_between_gpus(const Tensor& to, const Tensor& from) {
 
 /// To or from the host, in the order of the GPU's stream.
 void copy_with_host(const Tensor& to, const Tensor& from, bool non_blocking) {
+  refuse_in_captured_step("a copy between the host and a device",
+                          "give the step what it needs as inputs on the device");
   const Tensor& on_host = to.device().is_cpu() ? to : from;
   const StreamRef stream = current_stream(to.device().is_cpu() ? from.device() : to.device());
   if (non_blocking && !on_host.is_pinned() && from.device().is_cpu())

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "comm/signature.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm::host {
 
@@ -63,6 +64,9 @@ void HostBackend::drain() {
 // -----------------------------------------------------------------------------
 
 Work HostBackend::submit(std::span<Operation> operations) {
+  if (StepRecording* const recording = StepRecording::on(cpu)) [[unlikely]]
+    return capture(operations, *recording);
+  refuse_in_captured_step("a collective of the host", "call it before or after the step");
   auto work = make_intrusive<HostWork>(operations);
   {
     const std::lock_guard lock(mutex_);

@@ -14,6 +14,10 @@
 #include "comm/host/executor.hpp"
 #include "comm/host/host_work.hpp"
 
+namespace lockstep {
+class StepRecording;
+}
+
 namespace lockstep::comm::host {
 
 /// A backend on host memory, over any Executor. Operations queue up and run on a progress thread of
@@ -44,6 +48,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   void job_failed(const std::string& reason) noexcept override { abort(reason); }
   void leave() noexcept override;
 
+  Work capture(std::span<Operation> operations, StepRecording& recording);
   void progress();
   WorkPtr next();
   void execute(HostWork& work);

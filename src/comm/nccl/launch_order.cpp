@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include "comm/nccl/stream_order.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -40,9 +41,18 @@ LaunchOrder& LaunchOrder::of(Device device) {
 void LaunchOrder::take_turn(StreamRef stream) {
   static const bool is_kept_by_nccl = nccl_keeps_order();
   if (is_kept_by_nccl) return;
+  const StepRecording* const step = StepRecording::current();
+  const std::uint64_t recording = step ? step->number() : 0;
   const std::lock_guard lock(mutex_);
-  if (last_ && *last_ != stream) order_after(*last_, stream);
+  // What is inside a graph, and what is outside, is ordered by the graph's launch.
+  if (last_ && *last_ != stream && recording == recording_) order_after(*last_, stream);
   last_ = stream;
+  recording_ = recording;
+}
+
+void LaunchOrder::order_before(StreamRef stream) {
+  const std::lock_guard lock(mutex_);
+  if (last_ && recording_ == 0) order_after(*last_, stream);
 }
 
 }  // namespace lockstep::comm

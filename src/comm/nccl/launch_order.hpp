@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <optional>
 
@@ -20,9 +21,13 @@ class LaunchOrder {
   /// What comes on a communicator's stream from now on begins after what the other communicators
   /// were given.
   void take_turn(StreamRef stream);
+  /// What comes on a stream that launches a graph with operations in it begins after what the
+  /// communicators were given.
+  void order_before(StreamRef stream);
 
  private:
   std::mutex mutex_;
+  std::uint64_t recording_ = 0;    // of the step in which the last turn was captured
   std::optional<StreamRef> last_;  // streams come from a reserve and never go away
 };
 

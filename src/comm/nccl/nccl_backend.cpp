@@ -70,8 +70,21 @@ void NcclBackend::leave() noexcept {
 
 Work NcclBackend::submit(std::span<Operation> operations) {
   if (has_left_) refuse_after_leaving();
+  if (StepRecording* recording = StepRecording::current()) [[unlikely]]
+    return capture(operations, *recording);
   number(operations, sequence_);
   for (const Operation& operation : operations) tell(operation);
+  const WorkPtr work = queue(operations);
+  {
+    const std::lock_guard lock(mutex_);
+    limit_wait_for_the_gone(*work);
+    in_flight_.push_back(work);
+  }
+  if (group_->has_failed()) work->wait();  // throws: a failure before did not count it as lost
+  return Work(work);
+}
+
+NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations) {
   wait_for_callers(operations);
   LaunchOrder::of(device()).take_turn(stream_);
   auto work = make_intrusive<NcclWork>(group_, stream_, operations);
@@ -80,13 +93,7 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   enqueue_all(operations);
   for (const NcclScaling& scaling : scalings) scaling.finish();
   work->finish(stream_);
-  {
-    const std::lock_guard lock(mutex_);
-    limit_wait_for_the_gone(*work);
-    in_flight_.push_back(work);
-  }
-  if (group_->has_failed()) work->wait();  // throws: a failure before did not count it as lost
-  return Work(work);
+  return work;
 }
 
 // The streams on which the operations were called: those of a batch may differ.
@@ -220,7 +227,7 @@ void NcclBackend::watch() {
     obey_news();
     if (comparison_) comparison_->flush();
     group_->poll_background();
-    check_in_flight();
+    if (!StepRecording::is_any_open()) check_in_flight();  // a moment, and then again
     announce_failure();
     lock.lock();
   }

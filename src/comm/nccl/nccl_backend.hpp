@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "comm/nccl/nccl_work.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {
 
@@ -47,6 +49,13 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void job_failed(const std::string& reason) noexcept override;
   void leave() noexcept override;
 
+  /// The operations of this backend in a captured step.
+  struct Captured;
+  Work capture(std::span<Operation> operations, StepRecording& recording);
+  void begin_launch(Captured& captured);
+  void end_launch(Captured& captured);
+  WorkPtr queue(std::span<Operation> operations);
+
   void wait_for_callers(std::span<const Operation> operations);
   void enqueue_all(std::span<const Operation> operations);
   void tell(const Operation& operation);
@@ -66,6 +75,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   MemoryBlock* barrier_block_;
   std::uint64_t sequence_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
+  std::shared_ptr<Captured> captured_;                     // of the step that is being captured
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // of the monitor

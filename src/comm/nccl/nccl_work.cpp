@@ -1,12 +1,22 @@
 #include "comm/nccl/nccl_work.hpp"
 
 #include "comm/nccl/poll_pause.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {
+namespace {
+
+std::uint64_t recording_of_thread() {
+  const StepRecording* const recording = StepRecording::current();
+  return recording ? recording->number() : 0;
+}
+
+}  // namespace
 
 NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
                    std::span<const Operation> operations)
     : group_(std::move(group)),
+      recording_(recording_of_thread()),
       started_(group_->device(), true),
       done_(group_->device(), true),
       first_(operations.front()),
@@ -15,18 +25,28 @@ NcclWork::NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream,
       partners_(partners_of(operations)),
       submitted_(WorkTimes::Clock::now()),
       deadline_(submitted_ + timeout_of(operations)) {
-  started_.record(stream);
+  if (!is_captured()) started_.record(stream);
 }
 
 std::string NcclWork::description() const { return describe(first_, operations_); }
 
 void NcclWork::wait() {
   raise_if_failed();
-  done_.wait(current_stream(group_->device()));
+  wait_on_current_stream();
+}
+
+// In a graph, only for what is in it.
+void NcclWork::wait_on_current_stream() const {
+  const std::uint64_t recording = recording_of_thread();
+  if (recording == recording_) return done_.wait(current_stream(group_->device()));
+  if (recording != 0)
+    refuse_in_captured_step("a collective from before it is waited for", "wait before the step");
 }
 
 // Polls: a host that blocks in the driver could not be woken by an abort.
 void NcclWork::synchronize() {
+  refuse_in_captured_step("the host waits for a collective", "let the stream wait()");
+  if (is_captured()) return raise_if_failed();
   for (PollPause polling; !done_.query(); polling.pause()) raise_if_failed();
   raise_if_failed();
 }
@@ -65,13 +85,15 @@ void NcclWork::raise_if_failed() {
 // An aborted kernel may touch the memory until it ends.
 void NcclWork::release_memory() noexcept {
   try {
-    done_.wait(current_stream(group_->device()));
+    wait_on_current_stream();
   } catch (...) {
     // The device has failed: nothing runs on it any more.
   }
 }
 
-bool NcclWork::is_completed() const { return group_->has_failed() || done_.query(); }
+bool NcclWork::is_completed() const {
+  return group_->has_failed() || is_captured() || done_.query();
+}
 
 std::exception_ptr NcclWork::exception() const {
   const auto failure = group_->failure();
@@ -82,7 +104,7 @@ std::exception_ptr NcclWork::exception() const {
 
 // Of a group that failed nothing is known: an abort lets kernels return early.
 std::optional<WorkTimes> NcclWork::times() const {
-  if (group_->has_failed() || !done_.query()) return std::nullopt;
+  if (group_->has_failed() || is_captured() || !done_.query()) return std::nullopt;
   return WorkTimes{submitted_, started_.reached_at(), done_.reached_at()};
 }
 

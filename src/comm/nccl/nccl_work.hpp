@@ -17,7 +17,8 @@ namespace lockstep::comm {
 /// An operation, or a batch, on the communication stream, complete when its last event is reached.
 class NcclWork final : public WorkState {
  public:
-  /// Marks the present end of `stream` as its beginning.
+  /// Marks the present end of `stream` as its beginning. One that is captured runs with each
+  /// launch of its graph: outside of the captured step there is nothing to wait for or to ask.
   /// @param operations, of which the first is named in messages.
   NcclWork(IntrusivePtr<NcclGroup> group, StreamRef stream, std::span<const Operation> operations);
 
@@ -49,8 +50,11 @@ class NcclWork final : public WorkState {
  private:
   void raise_if_failed();
   void note_told() const;
+  bool is_captured() const { return recording_ != 0; }
+  void wait_on_current_stream() const;
 
   IntrusivePtr<NcclGroup> group_;
+  std::uint64_t recording_;  // of the step that captures it; 0: none
   Event started_, done_;
   Signature first_;
   std::size_t operations_;

@@ -65,6 +65,13 @@ MemoryPool* cuda_allocator(int index) {
   return &pools.of(index);
 }
 
+std::unique_ptr<MemoryPool> new_cuda_pool(int index) {
+  const PoolKind kind = final_pool_kind();
+  if (kind == PoolKind::none || kind == PoolKind::async) return nullptr;
+  return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
+                                    cuda(index));
+}
+
 Allocator* cuda_pinned_allocator() {
   static Allocator& pool = *make_pinned().release();
   return &pool;

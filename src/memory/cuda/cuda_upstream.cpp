@@ -3,6 +3,7 @@
 #include "memory/upstream.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 namespace {
@@ -13,6 +14,13 @@ void* allocated_or_null(const char* call, cudaError_t status, void* data) {
   if (status != cudaErrorMemoryAllocation) detail::throw_cuda_error(call, status);
   static_cast<void>(cudaGetLastError());
   return nullptr;
+}
+
+void refuse_while_capturing() {
+  if (StepRecording* recording = StepRecording::current()) [[unlikely]] {
+    recording->suggest_another_try();
+    refuse_in_captured_step("memory is wanted of the driver", "the pool must have enough before");
+  }
 }
 
 // @param device none: any will do
@@ -29,6 +37,7 @@ void free_on(std::optional<int> device, Call call) noexcept {
 }  // namespace
 
 void* CudaUpstream::allocate(std::size_t bytes) {
+  refuse_while_capturing();
   const CudaDeviceGuard guard(device_);
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
@@ -40,6 +49,7 @@ void CudaUpstream::deallocate(void* data, std::size_t) noexcept {
 }
 
 void* PinnedUpstream::allocate(std::size_t bytes) {
+  refuse_while_capturing();
   const CudaDeviceGuard guard(CudaDeviceGuard::any_device());
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);

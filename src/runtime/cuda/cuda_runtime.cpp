@@ -114,6 +114,37 @@ class CudaRuntime final : public DeviceRuntime {
     return milliseconds;
   }
 
+  // Of this thread alone: others may allocate, and ask events, meanwhile.
+  void begin_capture(StreamRef stream) override {
+    const CudaDeviceGuard guard(stream.device.index);
+    LOCKSTEP_CUDA_CALL(cudaStreamBeginCapture, native(stream), cudaStreamCaptureModeThreadLocal);
+  }
+
+  void* end_capture(StreamRef stream) override {
+    const CudaDeviceGuard guard(stream.device.index);
+    cudaGraph_t graph = nullptr;
+    LOCKSTEP_CUDA_CALL(cudaStreamEndCapture, native(stream), &graph);
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    static_cast<void>(cudaGraphDestroy(graph));
+    if (status != cudaSuccess) detail::throw_cuda_error("cudaGraphInstantiate", status);
+    return executable;
+  }
+
+  void launch_graph(void* graph, StreamRef stream) override {
+    const CudaDeviceGuard guard(stream.device.index);
+    LOCKSTEP_CUDA_CALL(cudaGraphLaunch, static_cast<cudaGraphExec_t>(graph), native(stream));
+  }
+
+  void destroy_graph(Device device, void* graph) noexcept override {
+    try {
+      const CudaDeviceGuard guard(device.index);
+      static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+    } catch (const CudaError&) {
+      // The device has failed, and the graph went with it.
+    }
+  }
+
   void copy(void* to, const void* from, std::size_t bytes, StreamRef stream) override {
     if (bytes == 0) return;
     const CudaDeviceGuard guard(stream.device.index);

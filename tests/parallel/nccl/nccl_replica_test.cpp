@@ -4,6 +4,7 @@
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
+#include "parallel/step_graph_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "support/gpu_ranks.hpp"
@@ -26,6 +27,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UserHookContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, RewrappingContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "arguments/kernel.hpp"
 #include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
 
 /// @file
 /// Scaling rows to a largest magnitude of 1.
@@ -16,7 +16,7 @@ struct RowScaleArguments {
 
 /// Row scaling of one backend. Work runs in the order of the stream.
 struct RowScaleKernels {
-  void (*forward)(const RowScaleArguments& arguments, StreamRef stream) = nullptr;
+  Kernel<RowScaleArguments> forward = {};
 };
 
 }  // namespace lockstep::kernels

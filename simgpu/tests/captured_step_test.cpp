@@ -1,0 +1,200 @@
+#include <gtest/gtest.h>
+
+#include "lockstep/lockstep.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
+#include "simgpu/simgpu.hpp"
+
+// A step of training as one launch.
+
+namespace simgpu {
+namespace {
+
+using namespace lockstep;
+
+constexpr Device device = cuda(0);
+const TensorOptions f32{.dtype = DType::f32, .device = device};
+
+std::vector<double> numbers(const Tensor& x) { return x.to_vector<double>(); }
+
+/// A small GPT, trained in bf16.
+struct Training {
+  nn::ModulePtr<models::Gpt2> model = models::gpt2(
+      {.layers = 2, .heads = 2, .channels = 32, .context = 16, .vocabulary = 64, .dropout = 0.1});
+  optim::AdamW optimizer;
+  optim::LRScheduler scheduler;
+
+  Training()
+      : optimizer((model->to(device), model->named_parameters())),
+        scheduler(optimizer, optim::LinearLR{.iterations = 100}) {}
+
+  std::vector<Tensor> step(std::span<const Tensor> in) {
+    const amp::Autocast mixed(DType::bf16);
+    const Tensor logits = model->forward(in[0]);
+    const Tensor loss = cross_entropy(logits.reshape({-1, 64}), in[1].reshape({-1}));
+    loss.backward();
+    optim::clip_grad_norm_(model->parameters(), 1.0);
+    optimizer.step();
+    optimizer.zero_grad();
+    return {loss};
+  }
+};
+
+Tensor tokens(std::int64_t rows, int seed) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows) * 16);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = (i * i + i * seed + seed) % 64;
+  return from_span<std::int64_t>(ids, {rows, 16}, device);
+}
+
+class SimCapturedStep : public ::testing::Test {
+ protected:
+  ~SimCapturedStep() override {
+    synchronize(current_stream(device));
+    EXPECT_EQ(findings(), found_before_);
+  }
+  const std::size_t found_before_ = findings();
+};
+
+TEST_F(SimCapturedStep, IsOneGraphLaunchAndNoWait) {
+  manual_seed(1);
+  Training training;
+  StepGraph graph([&](std::span<const Tensor> in) { return training.step(in); });
+  const Tensor x = tokens(2, 1), y = tokens(2, 2);
+  for (int i = 0; i < 4; ++i) {
+    graph({x, y});
+    training.scheduler.step();
+  }
+  ASSERT_TRUE(graph.replayed()) << graph.fallback_reason();
+  const HostWaits waits;
+  const std::size_t before = launches(), graphs_before = graph_launches();
+  for (int i = 0; i < 3; ++i) {
+    graph({x, y});
+    training.scheduler.step();
+  }
+  EXPECT_EQ(waits.count(), 0u) << waits.describe();
+  EXPECT_EQ(graph_launches() - graphs_before, 3u);
+  // Two inputs are copied; the place of the draws and the learning rate are written.
+  EXPECT_EQ(launches() - before, 3u * 4u);
+}
+
+TEST_F(SimCapturedStep, KeepsAGraphForEachShapeUpToABound) {
+  const Tensor weight = ones({4}, f32);
+  StepGraph graph([&](std::span<const Tensor> in) { return std::vector{in[0] * weight}; },
+                  {.num_warmup_iters = 1, .max_shapes = 2});
+  for (int round = 0; round < 3; ++round)
+    for (std::int64_t rows = 1; rows <= 3; ++rows) {
+      const Tensor x = full({rows, 4}, static_cast<double>(10 * round + rows), f32);
+      EXPECT_EQ(numbers(graph({x})[0]), numbers(x));
+      EXPECT_EQ(graph.replayed(), round > 0 && rows <= 2);
+      if (rows == 3) {
+        EXPECT_NE(graph.fallback_reason().find("max_shapes"), std::string::npos);
+      }
+    }
+}
+
+TEST_F(SimCapturedStep, RunsEagerlyAndSaysWhy) {
+  const auto reason_of = [](const StepGraph::Step& step) {
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    const Tensor x = ones({4}, f32);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(graph({x})[0]), numbers(x));
+    EXPECT_FALSE(graph.replayed());
+    return graph.fallback_reason();
+  };
+  using In = std::span<const Tensor>;
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(reason_of([](In in) {
+        in[0].sum().item();
+        return std::vector{in[0]};
+      }),
+      "read on the host");
+  has(reason_of([](In in) {
+        const HostCopy copy(in[0]);
+        return std::vector{in[0]};
+      }),
+      "HostCopy");
+  has(reason_of([](In in) { return std::vector{in[0] * tensor({1.0F}, device)}; }),
+      "made of values of the host");
+  has(reason_of([](In in) {
+        synchronize(current_stream(device));
+        return std::vector{in[0]};
+      }),
+      "the host waits");
+  has(reason_of([](In in) {
+        Generator own(1);
+        rand({2}, f32, own);
+        return std::vector{in[0]};
+      }),
+      "default_generator()");
+  EXPECT_THROW(reason_of([](In) -> std::vector<Tensor> { LOCKSTEP_THROW(Error, "the user's"); }),
+               Error);
+}
+
+TEST_F(SimCapturedStep, FollowsGradientsThatOthersLeft) {
+  // Without zero_grad a replay would overwrite what an eager step adds to.
+  Tensor weight = ones({4}, f32);
+  weight.set_requires_grad();
+  StepGraph graph(
+      [&](std::span<const Tensor> in) {
+        (in[0] * weight).sum().backward();
+        return std::vector{in[0]};
+      },
+      {.num_warmup_iters = 1});
+  const Tensor x = ones({4}, f32);
+  for (int i = 1; i <= 8; ++i) {
+    graph({x});
+    EXPECT_EQ(numbers(weight.grad())[0], i);
+  }
+  weight.set_grad({});
+  graph({x});
+  EXPECT_EQ(numbers(weight.grad())[0], 1);
+}
+
+TEST_F(SimCapturedStep, SeesParametersThatWereWrittenOrOptionsThatChanged) {
+  const auto train = [](bool capture) {
+    Tensor weight = full({4}, 2.0, {.dtype = DType::bf16, .device = device});
+    weight.set_requires_grad();
+    optim::SGD optimizer(std::vector{weight}, {.lr = 0.25, .momentum = 0.5});
+    const StepGraph::Step step = [&](std::span<const Tensor> in) {
+      const Tensor loss = (in[0] * weight * weight).sum();
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector{loss};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 2});
+    std::vector<double> all;
+    const Tensor x = full({4}, 0.125, {.dtype = DType::bf16, .device = device});
+    for (int i = 0; i < 10; ++i) {
+      if (i == 5) no_grad([&] { weight.fill_(3.0); });
+      if (i == 6) optimizer.set_lr(0.125);
+      if (i == 8) optimizer.load_state_dict(optimizer.state_dict());
+      const auto result = capture ? graph({x}) : step(std::vector{x});
+      all.push_back(numbers(result[0])[0]);
+    }
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    for (const double value : numbers(weight)) all.push_back(value);
+    return all;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST_F(SimCapturedStep, LeavesItsMemoryToTheNextWhenItEnds) {
+  const auto reserved_after = [](int graphs) {
+    for (int i = 0; i < graphs; ++i) {
+      StepGraph graph([](std::span<const Tensor> in) { return std::vector{in[0] + 1.0}; },
+                      {.num_warmup_iters = 1});
+      const Tensor x = ones({(1 << 18) + 1}, f32);
+      for (int call = 0; call < 3; ++call) graph({x});
+    }
+    empty_cache(device);
+    std::size_t free_bytes = 0, total = 0;
+    std::tie(free_bytes, total) = device_runtime(DeviceType::cuda).memory_info(0);
+    return total - free_bytes;
+  };
+  const std::size_t once = reserved_after(1);
+  EXPECT_EQ(reserved_after(3), once);
+}
+
+}  // namespace
+}  // namespace simgpu

@@ -1,0 +1,62 @@
+#include <vector>
+
+#include "comm/nccl/launch_order.hpp"
+#include "comm/nccl/nccl_backend.hpp"
+#include "comm/nccl/stream_order.hpp"
+
+// Operations in a step that is captured once and launched many times. Nothing runs while it is
+// captured; each launch counts, is told to the other ranks and has its deadline as a whole.
+
+namespace lockstep::comm {
+
+struct NcclBackend::Captured {
+  std::vector<Operation> operations;  // as the caller gave them, in order
+  WorkPtr work;                       // of the launch that is being queued
+};
+
+Work NcclBackend::capture(std::span<Operation> operations, StepRecording& recording) {
+  LOCKSTEP_CHECK(recording.stream().device == device(), Unsupported, "a collective on ", device(),
+                 " in a step that is captured on ", recording.stream().device);
+  if (recording.meets(this)) {
+    if (size() > 1) recording.note_group(name());
+    captured_ = std::make_shared<Captured>();
+    recording.before_launch([this, captured = captured_] { begin_launch(*captured); });
+    recording.after_launch([this, captured = captured_] { end_launch(*captured); });
+  }
+  std::vector<Operation>& all = captured_->operations;
+  const std::size_t first = all.size();
+  all.insert(all.end(), operations.begin(), operations.end());
+  for (std::size_t i = first; i < all.size(); ++i) all[i].captured = true;
+  recording.before_launch([this, captured = captured_, first, end = all.size()] {
+    for (std::size_t i = first; i < end; ++i) {
+      Operation& operation = captured->operations[i];
+      if (operation.renew) operation.renew(operation.label, operation.id);
+      tell(operation);
+    }
+  });
+  recording.fork(stream_);
+  return Work(queue(operations));
+}
+
+void NcclBackend::begin_launch(Captured& captured) {
+  if (has_left_) refuse_after_leaving();
+  group_->raise_if_failed();
+  number(captured.operations, sequence_);
+  const StreamRef current = current_stream(device());
+  order_after(stream_, current);
+  LaunchOrder::of(device()).order_before(current);
+  captured.work = make_intrusive<NcclWork>(group_, current, captured.operations);
+}
+
+void NcclBackend::end_launch(Captured& captured) {
+  const WorkPtr work = std::exchange(captured.work, {});
+  work->finish(current_stream(device()));
+  {
+    const std::lock_guard lock(mutex_);
+    limit_wait_for_the_gone(*work);
+    in_flight_.push_back(work);
+  }
+  if (group_->has_failed()) work->wait();
+}
+
+}  // namespace lockstep::comm

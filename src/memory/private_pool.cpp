@@ -1,0 +1,47 @@
+#include "memory/private_pool.hpp"
+
+#include "lockstep/core/error.hpp"
+#include "memory/device_allocators.hpp"
+
+namespace lockstep {
+namespace {
+
+std::mutex pools_mutex;
+
+}  // namespace
+
+PrivatePool& PrivatePool::borrow(Device device) {
+  static auto& all = *new std::vector<std::unique_ptr<PrivatePool>>;
+  const std::lock_guard lock(pools_mutex);
+  for (const auto& pool : all)
+    if (pool->device_ == device && pool->take()) return *pool;
+  auto memory = new_memory_pool(device);
+  LOCKSTEP_CHECK(memory, Unsupported,
+                 "a step is captured with memory of its own, which the chosen pool (set_pool, "
+                 "LOCKSTEP_POOL) does not keep; choose \"caching\"");
+  all.push_back(std::unique_ptr<PrivatePool>(new PrivatePool(device, std::move(memory))));
+  return *all.back();
+}
+
+bool PrivatePool::take() {
+  const std::lock_guard lock(mutex_);
+  return !std::exchange(is_taken_, true);
+}
+
+void PrivatePool::give_back() {
+  const std::lock_guard lock(mutex_);
+  for (MemoryBlock* block : std::exchange(aside_, {})) pool_->deallocate(block);
+  pool_->release_cached();
+  is_taken_ = false;
+}
+
+void PrivatePool::deallocate(MemoryBlock* block) noexcept {
+  if (used_ == this) return pool_->deallocate(block);
+  const std::lock_guard lock(mutex_);
+  if (is_taken_)
+    aside_.push_back(block);
+  else
+    pool_->deallocate(block);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "lockstep/memory/memory_pool.hpp"
+
+/// @file
+/// Memory of captured steps.
+
+namespace lockstep {
+
+/// The memory that captured graphs write to: apart from the device's pool, so that an address that
+/// is in a graph belongs to nobody else as long as the graph lives. Graphs that run one after the
+/// other share one.
+///
+/// What the step itself returns while it is captured may be given out again within it. What is
+/// returned later (a result that the program drops) stays aside until the pool is given back,
+/// because launches go on writing there.
+class PrivatePool final : public Allocator {
+ public:
+  /// One that nobody uses. It is never destroyed, since tensors may outlive whoever used it.
+  /// @throws Unsupported where the device's pool keeps no memory (LOCKSTEP_POOL).
+  static PrivatePool& borrow(Device device);
+  /// No graph is left, and the device has done what was queued.
+  void give_back();
+
+  /// The pool behind it.
+  MemoryPool& memory() noexcept { return *pool_; }
+
+  /// Serves from it what the calling thread allocates on the device, until the end of the scope.
+  class Use;
+  /// The pool that the calling thread uses for a GPU in the place of the device's, or null.
+  static PrivatePool* used_for(Device device) noexcept {
+    return used_ && used_->device_ == device ? used_ : nullptr;
+  }
+
+  MemoryBlock* allocate(std::size_t bytes, StreamRef stream) override {
+    return pool_->allocate(bytes, stream);
+  }
+  void deallocate(MemoryBlock* block) noexcept override;
+  void record_stream(MemoryBlock* block, StreamRef stream) override {
+    pool_->record_stream(block, stream);
+  }
+  void release_cached() override { pool_->release_cached(); }
+  PoolStatistics statistics() const override { return pool_->statistics(); }
+
+ private:
+  PrivatePool(Device device, std::unique_ptr<MemoryPool> pool)
+      : device_(device), pool_(std::move(pool)) {}
+  /// False if somebody uses it.
+  bool take();
+
+  Device device_;
+  std::unique_ptr<MemoryPool> pool_;
+  bool is_taken_ = true;
+  std::mutex mutex_;
+  std::vector<MemoryBlock*> aside_;
+
+  static inline constinit thread_local PrivatePool* used_ = nullptr;
+};
+
+class PrivatePool::Use {
+ public:
+  explicit Use(PrivatePool& pool) : previous_(std::exchange(used_, &pool)) {}
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() { used_ = previous_; }
+
+ private:
+  PrivatePool* previous_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include "runtime/step_recording.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <ranges>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+namespace {
+
+std::atomic<std::uint64_t> recordings{0};
+std::atomic<int> open{0};
+
+}  // namespace
+
+bool StepRecording::is_any_open() noexcept { return open.load(std::memory_order_relaxed) > 0; }
+
+StepRecording::StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random)
+    : stream_(stream), memory_(memory), random_(random), number_(++recordings) {}
+
+void StepRecording::fork(StreamRef stream) {
+  if (std::ranges::find(forks_, stream) == forks_.end()) forks_.push_back(stream);
+}
+
+std::string StepRecording::unmet_condition() const {
+  for (const Condition& condition : conditions_)
+    if (std::string reason = condition(); !reason.empty()) return reason;
+  return {};
+}
+
+void StepRecording::run_before() const {
+  for (const Action& action : before_) action();
+}
+
+void StepRecording::run_after() const {
+  for (const Action& action : after_) action();
+}
+
+void StepRecording::run_failed(const std::string& reason) const {
+  for (const auto& action : when_launch_fails_) action(reason);
+}
+
+void StepRecording::finish(bool captured) {
+  for (const Action& action : std::exchange(at_end_, {})) action();
+  if (captured) {
+    for (const Action& action : when_captured_) action();
+  } else {
+    for (const Action& action : std::views::reverse(when_abandoned_)) action();
+  }
+  when_captured_.clear();
+  when_abandoned_.clear();
+}
+
+StepRecording::Scope::Scope(StepRecording& recording) {
+  LOCKSTEP_CHECK(!current_, InvalidArgument,
+                 "a captured step within another: call the inner one's function instead");
+  current_ = &recording;
+  ++open;
+}
+
+StepRecording::Scope::~Scope() {
+  current_ = nullptr;
+  --open;
+}
+
+void refuse_in_captured_step(std::string_view what, std::string_view instead) {
+  LOCKSTEP_CHECK(!StepRecording::current(), Unsupported, what,
+                 " in a step that is being captured, where nothing runs: ", instead);
+}
+
+void refuse_in_captured_step(std::string_view what, std::string_view instead, Device device) {
+  if (StepRecording::on(device)) refuse_in_captured_step(what, instead);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/core/philox.hpp"
+#include "lockstep/runtime/stream.hpp"
+
+/// @file
+/// A step that a stream captures, for whoever has a part in it on the host.
+
+namespace lockstep {
+
+class Allocator;
+
+/// What the host has to do for a step that a device captures once and replays. Code that changes
+/// something on the host when it queues work asks for the recording of its thread: while there is
+/// one, nothing that it queues runs, and what it does on the host is wanted again in each launch of
+/// the graph. So it changes nothing then, but says here what each launch shall do.
+///
+/// Graphs are launched on one thread, one after the other.
+class StepRecording {
+ public:
+  using Action = std::function<void()>;
+  /// Tells why a launch would not do what the step does now; empty if it would.
+  using Condition = std::function<std::string()>;
+
+  /// What the calling thread captures, or null.
+  static StepRecording* current() noexcept { return current_; }
+  /// What the calling thread captures of such a device's work, or null.
+  static StepRecording* on(Device device) noexcept {
+    return current_ && current_->stream_.device.type == device.type ? current_ : nullptr;
+  }
+  /// True while any thread of the process captures.
+  static bool is_any_open() noexcept;
+
+  /// @param stream captures. @param memory serves what is allocated on the device meanwhile.
+  /// @param random where draws find their place: written before each launch.
+  StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random);
+  StepRecording(const StepRecording&) = delete;
+  StepRecording& operator=(const StepRecording&) = delete;
+
+  /// Begins and ends to be the current one; the stream captures in between.
+  class Scope;
+
+  /// A number that no other recording has.
+  std::uint64_t number() const noexcept { return number_; }
+  StreamRef stream() const noexcept { return stream_; }
+  Allocator& memory() const noexcept { return memory_; }
+
+  /// To be done before each launch, in the order in which the step asked for it.
+  void before_launch(Action action) { before_.push_back(std::move(action)); }
+  /// To be done after each launch, in that order.
+  void after_launch(Action action) { after_.push_back(std::move(action)); }
+  /// To be done if a launch throws, which only the CPU's do midway. @param action is told why.
+  void when_launch_fails(std::function<void(const std::string&)> action) {
+    when_launch_fails_.push_back(std::move(action));
+  }
+  /// What must hold for a launch; asked before anything of it is done.
+  void require(Condition condition) { conditions_.push_back(std::move(condition)); }
+  /// To be done once the stream has ended to capture, whether well or not.
+  void at_end(Action action) { at_end_.push_back(std::move(action)); }
+  /// To be done once if the capture has succeeded.
+  void when_captured(Action action) { when_captured_.push_back(std::move(action)); }
+  /// To be done once if it has not: brings back what was before, in reverse order.
+  void when_abandoned(Action action) { when_abandoned_.push_back(std::move(action)); }
+  /// True if the recording is told of this object for the first time.
+  bool meets(const void* object) { return met_.insert(object).second; }
+  /// Another stream takes part from now on, and has to be joined at the end.
+  void fork(StreamRef stream);
+
+  /// Where the next draw of the calling thread's generator finds the place before it.
+  const PhiloxState* random() const noexcept { return random_; }
+  /// How many draws the step has made before this one.
+  std::uint64_t next_draw() noexcept { return draws_++; }
+  std::uint64_t draws() const noexcept { return draws_; }
+
+  /// Says that what is missing may be there after one more eager step: memory, states.
+  void suggest_another_try() noexcept { another_try_ = true; }
+  bool wants_another_try() const noexcept { return another_try_; }
+  /// A group of several ranks takes part, which must capture alike.
+  void note_group(std::string_view name) { group_ = name; }
+  const std::string& group() const noexcept { return group_; }
+
+  const std::vector<StreamRef>& forks() const noexcept { return forks_; }
+  std::string unmet_condition() const;
+  void run_before() const;
+  void run_after() const;
+  void run_failed(const std::string& reason) const;
+  /// The capture has ended. What was kept for that is done.
+  void finish(bool captured);
+
+ private:
+  StreamRef stream_;
+  Allocator& memory_;
+  PhiloxState* random_;
+  std::uint64_t number_, draws_ = 0;
+  bool another_try_ = false;
+  std::string group_;
+  std::vector<StreamRef> forks_;
+  std::set<const void*> met_;
+  std::vector<Action> before_, after_, at_end_, when_captured_, when_abandoned_;
+  std::vector<std::function<void(const std::string&)>> when_launch_fails_;
+  std::vector<Condition> conditions_;
+
+  static inline constinit thread_local StepRecording* current_ = nullptr;
+};
+
+class StepRecording::Scope {
+ public:
+  explicit Scope(StepRecording& recording);
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope();
+};
+
+/// Refuses what a captured step cannot do: it would happen once, and never again.
+/// @param what was called. @param instead what to do in its place.
+/// @throws Unsupported while the calling thread captures.
+void refuse_in_captured_step(std::string_view what, std::string_view instead);
+/// @throws Unsupported while the calling thread captures work of such a device.
+void refuse_in_captured_step(std::string_view what, std::string_view instead, Device device);
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "lockstep/train/step_graph.hpp"
+
+#include <utility>
+
+#include "lockstep/observe/log.hpp"
+#include "train/captured_step.hpp"
+
+namespace lockstep {
+
+using train::CapturedStep;
+using train::StepInputs;
+
+struct StepGraph::State {
+  Step step;
+  StepGraphOptions options;
+  std::unique_ptr<train::StepDevice> device;  // none before the first call, nor on the CPU
+  std::vector<std::unique_ptr<CapturedStep>> shapes;
+  int calls = 0;
+  bool replayed = false;
+  std::string reason;
+
+  Device device_of(std::span<const Tensor> inputs) const {
+    if (options.device) return *options.device;
+    return inputs.empty() || !inputs[0].defined() ? cpu : inputs[0].device();
+  }
+
+  std::vector<Tensor> fall_back(std::span<const Tensor> inputs, const std::string& why) {
+    if (reason != why) LOCKSTEP_LOG(info, "a step runs eagerly: ", why);
+    reason = why;
+    return train::detached(step(inputs));
+  }
+
+  /// The shape of the inputs, or null for one too many.
+  CapturedStep* find(std::span<const Tensor> inputs) {
+    StepInputs form(inputs);
+    for (const auto& shape : shapes)
+      if (shape->inputs() == form) return shape.get();
+    if (shapes.size() >= options.max_shapes) return nullptr;
+    const int warm_up = shapes.empty() && calls == 0 ? options.num_warmup_iters : 1;
+    shapes.push_back(std::make_unique<CapturedStep>(*device, step, std::move(form), warm_up,
+                                                    options.group.get()));
+    return shapes.back().get();
+  }
+
+  std::vector<Tensor> call(std::span<const Tensor> inputs) {
+    replayed = false;
+    if (StepRecording::current()) return train::detached(step(inputs));  // a part of another
+    const Device where = device_of(inputs);
+    if (const std::string refusal = train::refusal_of(inputs, where); !refusal.empty())
+      return fall_back(inputs, refusal);
+    try {
+      if (!device) device = std::make_unique<train::StepDevice>(where);
+    } catch (const Unsupported& refusal) {
+      return fall_back(inputs, refusal.what());
+    }
+    CapturedStep* const shape = find(inputs);
+    ++calls;
+    if (!shape)
+      return fall_back(inputs, "graphs are kept for " + std::to_string(shapes.size()) +
+                                   " shapes of inputs already; raise max_shapes");
+    auto results = shape->call(inputs);
+    replayed = shape->replayed();
+    if (!shape->reason().empty() && shape->reason() != reason)
+      LOCKSTEP_LOG(warning, "a step runs eagerly: ", shape->reason());
+    reason = shape->reason();
+    return results;
+  }
+};
+
+StepGraph::StepGraph(Step step, const StepGraphOptions& options)
+    : state_(std::make_unique<State>()) {
+  LOCKSTEP_CHECK(step, InvalidArgument, "StepGraph: there is no step");
+  LOCKSTEP_CHECK(options.num_warmup_iters >= 1, InvalidArgument, "StepGraph: num_warmup_iters is ",
+                 options.num_warmup_iters, "; it must be at least 1");
+  state_->step = std::move(step);
+  state_->options = options;
+}
+
+StepGraph::~StepGraph() = default;
+
+std::vector<Tensor> StepGraph::operator()(std::span<const Tensor> inputs) {
+  return state_->call(inputs);
+}
+
+bool StepGraph::replayed() const noexcept { return state_->replayed; }
+const std::string& StepGraph::fallback_reason() const noexcept { return state_->reason; }
+
+void StepGraph::reset() {
+  state_->shapes.clear();
+  state_->reason.clear();
+  state_->replayed = false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "lockstep/amp/autocast.hpp"
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/ranks.hpp"
+
+/// @file
+/// Captured steps of several ranks. A World has `static void run(body)`: it runs the body once on
+/// each rank.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class StepGraphContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(StepGraphContract);
+
+struct CapturedNet : nn::Module {
+  nn::Child<nn::Linear> first{this, "first", 16, 32};
+  nn::Child<nn::Dropout> dropout{this, "dropout", 0.2};
+  nn::Child<nn::Linear> last{this, "last", 32, 8};
+  Tensor forward(const Tensor& x) { return last(dropout(gelu(first(x)))); }
+};
+
+/// Two micro-batches in f16 with loss scaling, clipping and a schedule.
+struct CapturedTraining {
+  nn::ModulePtr<CapturedNet> net;
+  DistributedDataParallel<CapturedNet> replica;
+  optim::AdamW optimizer;
+  optim::LRScheduler scheduler;
+  amp::GradScaler scaler = amp::GradScaler({.init_scale = 65536.0 * 64, .growth_interval = 6});
+
+  explicit CapturedTraining(const CommunicatorPtr& group)
+      : net(on_device(group->device())),
+        replica(net, group, {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8}),
+        optimizer(replica.named_parameters(), {.lr = 1e-2}),
+        scheduler(optimizer, optim::CosineAnnealingLR{.iterations = 60}) {}
+
+  static nn::ModulePtr<CapturedNet> on_device(Device device) {
+    auto net = nn::make<CapturedNet>();
+    net->to(device);
+    return net;
+  }
+
+  std::vector<Tensor> step(std::span<const Tensor> in) {
+    Tensor total = zeros({}, {.device = in[0].device()});
+    {
+      const amp::Autocast mixed(DType::f16);
+      for (int part = 0; part < 2; ++part) {
+        std::optional<DistributedDataParallel<CapturedNet>::NoSync> local;
+        if (part == 0) local.emplace(replica.no_sync());
+        const auto half = [&](const Tensor& t) { return t.slice(0, 4 * part, 4 * part + 4); };
+        const Tensor loss = mse_loss(replica(half(in[0])), half(in[1])) * 0.5;
+        scaler.scale(loss).backward();
+        total.add_(loss.detach());
+      }
+    }
+    scaler.unscale_(optimizer);
+    const Tensor norm = optim::clip_grad_norm_(replica.parameters(), 1.0);
+    scaler.step(optimizer);
+    scaler.update();
+    optimizer.zero_grad();
+    return {total, norm};
+  }
+};
+
+/// What a training leaves, bit by bit.
+struct StepTrace {
+  std::vector<double> numbers;
+  int replays = 0;
+  std::string reason;
+};
+
+inline StepTrace train_steps(const CommunicatorPtr& group, int steps, bool capture) {
+  manual_seed(3 + static_cast<std::uint64_t>(group->rank()));
+  CapturedTraining training(group);
+  const StepGraph::Step step = [&](std::span<const Tensor> in) { return training.step(in); };
+  StepGraph graph(step, {.group = group});
+  StepTrace trace;
+  const auto note = [&](const Tensor& t) {
+    for (const double value : t.to_vector<double>()) trace.numbers.push_back(value);
+  };
+  for (int i = 0; i < steps; ++i) {
+    const std::vector<Tensor> in{values({8, 16}, i + 100 * group->rank()).to(DType::f32),
+                                 values({8, 8}, i + 7).to(DType::f32)};
+    for (const Tensor& result : capture ? graph(in) : step(in)) note(result);
+    trace.numbers.push_back(training.scaler.get_scale());
+    trace.replays += graph.replayed();
+    if (capture && i >= 4) trace.reason = graph.fallback_reason();
+    training.scheduler.step();
+    note(rand({2}, {.device = group->device()}));  // draws go on behind those of the step
+  }
+  for (const Tensor& parameter : training.replica.parameters()) note(parameter);
+  return trace;
+}
+
+TYPED_TEST_P(StepGraphContract, GiveTheBitsOfEagerOnes) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    constexpr int steps = 50;
+    const StepTrace eager = train_steps(group, steps, false);
+    const StepTrace captured = train_steps(group, steps, true);
+    EXPECT_EQ(captured.reason, "");
+    EXPECT_EQ(captured.replays, steps - 3);
+    ASSERT_EQ(eager.numbers.size(), captured.numbers.size());
+    for (std::size_t i = 0; i < eager.numbers.size(); ++i)  // norms of skipped steps are NaN
+      ASSERT_EQ(std::bit_cast<std::uint64_t>(eager.numbers[i]),
+                std::bit_cast<std::uint64_t>(captured.numbers[i]))
+          << "number " << i;
+    // Some steps were skipped: the scale went up and down.
+    const double first = eager.numbers[2];
+    EXPECT_LT(eager.numbers[5 * 5 + 2], first);
+  });
+}
+
+// NCCL wants a step captured on all ranks or on none; on hosts one may be eager alone.
+TYPED_TEST_P(StepGraphContract, GoOnWhereOneRankCannotCapture) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const bool is_last = group->rank() == group->size() - 1;
+    const auto net = CapturedTraining::on_device(group->device());
+    DistributedDataParallel replica(net, group);
+    StepGraph graph(
+        [&](std::span<const Tensor> in) {
+          const Tensor loss = replica(in[0]).sum();
+          loss.backward();
+          if (is_last) loss.item();
+          for (const Tensor& parameter : replica.parameters()) Tensor(parameter).set_grad({});
+          return std::vector{loss};
+        },
+        {.num_warmup_iters = 2, .group = group});
+    const Tensor x = values({8, 16}, 1).to(DType::f32);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(graph({x}).size(), 1u);
+    const bool stands_alone = group->device().is_cpu() && !is_last;
+    EXPECT_EQ(graph.replayed(), stands_alone) << graph.fallback_reason();
+    if (!stands_alone) {
+      EXPECT_NE(graph.fallback_reason().find("values are read on the host"), std::string::npos)
+          << graph.fallback_reason();
+    }
+  });
+}
+
+TYPED_TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    StepGraph graph(
+        [&](std::span<const Tensor> in) {
+          return std::vector{all_reduce_async(in[0], *group).wait() * 2};
+        },
+        {.num_warmup_iters = 1, .group = group});
+    for (int i = 0; i < 5; ++i) {
+      Tensor sum = zeros({4}, {DType::f64, group->device()});
+      for (int rank = 0; rank < group->size(); ++rank) sum.add_(values({4}, 10 * i + rank));
+      expect_close(graph({values({4}, 10 * i + group->rank())})[0], sum * 2);
+    }
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  });
+}
+
+TYPED_TEST_P(StepGraphContract, AreToldTheirGroupWhereAllMustCapture) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    StepGraph graph([&](std::span<const Tensor> in) {
+      return std::vector{all_reduce_async(in[0], *group).wait()};
+    });
+    const Tensor x = values({4}, 1);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(graph({x}).size(), 1u);
+    const bool may_stand_alone = group->size() == 1 || group->device().is_cpu();
+    EXPECT_EQ(graph.replayed(), may_stand_alone);
+    if (!may_stand_alone) {
+      EXPECT_NE(graph.fallback_reason().find("StepGraphOptions::group"), std::string::npos);
+    }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(StepGraphContract, GiveTheBitsOfEagerOnes,
+                            GoOnWhereOneRankCannotCapture, ReduceAnewInEachLaunch,
+                            AreToldTheirGroupWhereAllMustCapture);
+
+}  // namespace lockstep::parallel::testing

@@ -1,0 +1,120 @@
+#include "lockstep/train/step_graph.hpp"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/memory/memory_stats.hpp"
+#include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/tensor/host_copy.hpp"
+#include "parallel/ranks.hpp"
+
+namespace lockstep::parallel::testing {
+namespace {
+
+constexpr int steps = 8;
+
+/// A model with dropout, trained eagerly or captured.
+std::vector<double> train(bool capture) {
+  manual_seed(1);
+  const auto layer = nn::make<nn::Linear>(6, 3);
+  optim::AdamW optimizer(layer->named_parameters(), {.lr = 0.1});
+  optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = steps});
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor loss = dropout(layer(in[0]), 0.3, true).square().mean();
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss};
+  };
+  StepGraph graph(step);
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    const Tensor x = values({4, 6}, i).to(DType::f32);
+    const Tensor loss = (capture ? graph({x}) : step(std::vector{x}))[0];
+    losses.push_back(loss.item());
+    EXPECT_EQ(loss.requires_grad(), !capture);
+    scheduler.step();
+  }
+  EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+  for (const double value : layer->parameters()[0].to_vector<double>()) losses.push_back(value);
+  return losses;
+}
+
+TEST(StepGraph, GivesTheBitsOfTheEagerStep) { EXPECT_EQ(train(true), train(false)); }
+
+TEST(StepGraph, AllocatesNothingInAReplay) {
+  const auto layer = nn::make<nn::Linear>(64, 64);
+  optim::AdamW optimizer(layer->named_parameters());
+  StepGraph graph([&](std::span<const Tensor> in) {
+    const Tensor loss = layer(in[0]).square().mean();
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss};
+  });
+  const Tensor x = values({32, 64}, 1).to(DType::f32);
+  for (int i = 0; i < 5; ++i) graph({x});
+  ASSERT_TRUE(graph.replayed()) << graph.fallback_reason();
+  const auto before = memory_stats(cpu).allocations;
+  graph({x});
+  EXPECT_EQ(memory_stats(cpu).allocations, before);
+}
+
+TEST(StepGraph, RunsEagerlyWhatReadsValuesAndSaysSo) {
+  const auto reason_of = [](const StepGraph::Step& step) {
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    const Tensor x = values({4}, 1);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(graph({x})[0].to_vector<double>(), x.to_vector<double>());
+    EXPECT_FALSE(graph.replayed());
+    return graph.fallback_reason();
+  };
+  using In = std::span<const Tensor>;
+  const auto read = ::testing::HasSubstr("values are read on the host");
+  EXPECT_THAT(reason_of([](In in) {
+                static_cast<void>(in[0].sum().item());
+                return std::vector{in[0]};
+              }),
+              read);
+  EXPECT_THAT(reason_of([](In in) {
+                static_cast<void>(in[0].data<double>());
+                return std::vector{in[0]};
+              }),
+              read);
+  EXPECT_THAT(reason_of([](In in) {
+                const HostCopy copy(in[0]);
+                return std::vector{in[0]};
+              }),
+              ::testing::HasSubstr("HostCopy"));
+  EXPECT_THAT(reason_of([](In in) { return std::vector{in[0] * tensor({1.0})}; }),
+              ::testing::HasSubstr("made of values of the host"));
+}
+
+TEST(StepGraph, PassesOnWhatAKernelThrowsInAReplay) {
+  const Tensor table = values({3, 2}, 1);
+  StepGraph graph([&](std::span<const Tensor> in) { return std::vector{embedding(in[0], table)}; },
+                  {.num_warmup_iters = 1});
+  const Tensor good = tensor(std::vector<std::int64_t>{2, 0});
+  for (int i = 0; i < 3; ++i) graph({good});
+  ASSERT_TRUE(graph.replayed()) << graph.fallback_reason();
+  EXPECT_THROW(graph({tensor(std::vector<std::int64_t>{2, 7})}), InvalidArgument);
+  EXPECT_EQ(graph({good})[0].to_vector<double>(), embedding(good, table).to_vector<double>());
+}
+
+TEST(StepGraph, RefusesAStepThatIsMissingAndNoWarmUp) {
+  EXPECT_THROW(StepGraph(nullptr), InvalidArgument);
+  const auto step = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
+  const auto message =
+      message_of<InvalidArgument>([&] { StepGraph(step, {.num_warmup_iters = 0}); });
+  EXPECT_NE(message.find("num_warmup_iters is 0"), std::string::npos) << message;
+}
+
+TEST(StepGraph, PassesOnWhatTheStepThrows) {
+  StepGraph graph([](std::span<const Tensor>) -> std::vector<Tensor> {
+    LOCKSTEP_THROW(InvalidArgument, "the step's own");
+  });
+  EXPECT_EQ(message_of<InvalidArgument>([&] { graph({}); }), "the step's own");
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::testing
