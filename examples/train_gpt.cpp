@@ -181,9 +181,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
       [&](std::span<const Tensor> in) {
         const Tensor own =
             accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens, session.size());
-        scaler.unscale_(*optimizer);
-        const Tensor norm = ls::optim::clip_grad_norm_(replica.parameters(), limit);
-        scaler.step(*optimizer);
+        const Tensor norm = scaler.clip_and_step(*optimizer, limit);
         scaler.update();
         if (average) average->update();
         optimizer->zero_grad();

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <limits>
 #include <span>
 #include <tuple>
 
 #include "arguments/kernel.hpp"
+#include "functional/gradient_scaling.hpp"
 #include "functional/loss_scale.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -14,17 +16,18 @@ namespace lockstep::kernels {
 
 struct OptimizerKernels;  // arguments/optimizer.hpp
 
-/// out (one f64 element) = sum of squares over all arrays.
+/// out (one f64 element) = sum of squares over all arrays. It is finite exactly if all elements
+/// are.
 struct SquareSumArguments {
   ArrayView out = {};
   std::span<const ArrayView> arrays = {};
   auto lists() { return std::tuple(&arrays); }
 };
 
-/// Multiplies every array by min(1, limit / (sqrt(square_sum) + 1e-6)), read on the device.
+/// Multiplies every array by min(1, limit / (norm + 1e-6)), read on the device.
 struct ClipArguments {
   std::span<const ArrayView> arrays = {};
-  ArrayView square_sum = {};  ///< one f64 element
+  ArrayView norm = {};  ///< one f64 element
   double limit = 0.0;
   auto lists() { return std::tuple(&arrays); }
 };
@@ -32,8 +35,20 @@ struct ClipArguments {
 /// Divides every array by a number that is read on the device. @pre its inverse is finite.
 struct DivideArguments {
   std::span<const ArrayView> arrays = {};
-  ArrayView divisor = {};  ///< one f64 element
+  ArrayView divisor = {};     ///< one f64 element
+  ArrayView square_sum = {};  ///< of the quotients, as of SquareSumArguments
   auto lists() { return std::tuple(&arrays); }
+};
+
+/// What an optimizer's step is told of gradients that `square_sum` was taken of. All arrays are of
+/// one f64 element.
+struct GradientScalingArguments {
+  ArrayView square_sum = {};
+  ArrayView loss_scale = {};  ///< that is in the gradients; absent: none
+  double limit = std::numeric_limits<double>::infinity();  ///< of their norm without it
+  ArrayView norm = {};       ///< written: the norm without the loss scale, before it is limited
+  ArrayView divisor = {};    ///< written: takes the loss scale off and limits the norm
+  ArrayView found_inf = {};  ///< written: 1 if the sum is not finite, else 0
 };
 
 /// The loss scale after a step. All arrays are of one element.
@@ -61,6 +76,7 @@ struct MultiTensorKernels {
   Kernel<SquareSumArguments> square_sum = {};
   Kernel<ClipArguments> clip = {};
   Kernel<DivideArguments> divide = {};
+  Kernel<GradientScalingArguments> gradient_scaling = {};
   Kernel<LossScaleArguments> update_loss_scale = {};
 };
 

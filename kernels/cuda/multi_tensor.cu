@@ -8,22 +8,48 @@ namespace {
 
 constexpr int threads = 256;
 
-template <class T>
+/// What elements are multiplied with before they are squared.
+struct Unchanged {};
+
+struct Inverse {
+  const double* number;
+  __device__ double operator()() const { return 1.0 / *number; }
+};
+
+/// Sums of squares of chunks, each finite exactly if its elements are.
+template <class T, class Factor>
 __global__ void __launch_bounds__(threads)
-    square_sum_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, double* partial) {
+    square_sum_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, double* partial, Factor factor) {
+  using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
+  constexpr bool changes = !std::is_same_v<Factor, Unchanged>;
   const int tensor = table.tensor_of(blockIdx.x);
-  const T* const data = static_cast<const T*>(table.array[0][tensor]);
+  T* const data = static_cast<T*>(table.array[0][tensor]);
+  const std::int64_t first = table.first(tensor, blockIdx.x) + threadIdx.x * N;
   const std::int64_t last = table.last(tensor, blockIdx.x);
   const bool aligned = is_aligned(data);
-  AccumulateType<T> sum = 0;
-  for (std::int64_t at = table.first(tensor, blockIdx.x) + threadIdx.x * N; at < last;
-       at += threads * N) {
-    const auto x = load_row<N>(data, at, last, aligned && at + N <= last);
+  [[maybe_unused]] A scale = 1;
+  if constexpr (changes) scale = static_cast<A>(factor());
+  A sum = 0;
+  for (std::int64_t at = first; at < last; at += threads * N) {
+    const bool wide = aligned && at + N <= last;
+    auto x = load_row<N>(data, at, last, wide);
     LOCKSTEP_UNROLL
-    for (int j = 0; j < N; ++j) sum += x[j] * x[j];
+    for (int j = 0; j < N; ++j) {
+      if constexpr (changes) x[j] *= scale;
+      sum += x[j] * x[j];
+    }
+    if constexpr (changes) store_row<N>(data, at, last, wide, x);
   }
-  const double total = BlockGroup{}.reduce(static_cast<double>(sum), Sum{});
+  double total = BlockGroup{}.reduce(static_cast<double>(sum), Sum{});
+  if (functional::is_unbounded(total)) {  // so rare that a second look costs nothing
+    double bounded = 0;
+    for (std::int64_t at = first; at < last; at += threads * N) {
+      const auto x = load_row<N>(data, at, last, aligned && at + N <= last);
+      for (int j = 0; j < N; ++j) bounded += functional::bounded_square(static_cast<double>(x[j]));
+    }
+    total = BlockGroup{}.reduce(bounded, Sum{});
+  }
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
@@ -35,27 +61,12 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) *out = sum;
 }
 
-/// What clipping multiplies gradients with. NaN stays: it must not pass for a small norm.
-struct ClipFactor {
-  const double* square_sum;
-  double limit;
-  __device__ double operator()() const {
-    const double factor = limit / (functional::math::sqrt(*square_sum) + 1e-6);
-    return factor >= 1.0 ? 1.0 : factor;
-  }
-};
-
-struct Inverse {
-  const double* number;
-  __device__ double operator()() const { return 1.0 / *number; }
-};
-
-template <class T, class Factor>
+template <class T>
 __global__ void __launch_bounds__(threads)
-    scale_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, Factor factor) {
+    clip_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, const double* norm, double limit) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
-  const A scale = static_cast<A>(factor());
+  const A scale = static_cast<A>(functional::clip_factor(*norm, limit));
   if (scale == A(1)) return;
   const int tensor = table.tensor_of(blockIdx.x);
   T* const data = static_cast<T*>(table.array[0][tensor]);
@@ -120,13 +131,30 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
   }
 }
 
+/// out = sum of squares over all arrays, each element times a factor, which is kept.
 template <class Factor>
-void scale_all(std::span<const ArrayView> arrays, const char* op, const Factor& factor,
-               StreamRef stream) {
+void square_sum_of(std::span<const ArrayView> arrays, const char* op, const Factor& factor,
+                   const ArrayView& out, void* scratch, StreamRef stream) {
+  auto* const partial = static_cast<double*>(scratch);
+  std::int64_t used = 0;
   for_each_array_table(arrays, op,
                        [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
-                         launch(stream, blocks, threads, 0, scale_kernel<T, Factor>, table, factor);
+                         launch(stream, blocks, threads, 0, square_sum_kernel<T, Factor>, table,
+                                partial + used, factor);
+                         used += blocks;
                        });
+  launch(stream, 1, threads, 0, add_partials_kernel, out.as<double>(), partial, used);
+}
+
+/// @param loss_scale may be null.
+__global__ void gradient_scaling_kernel(const double* square_sum, const double* loss_scale,
+                                        double limit, double* norm, double* divisor,
+                                        double* found_inf) {
+  const auto scaling =
+      functional::measure_gradients(*square_sum, loss_scale ? *loss_scale : 1.0, limit);
+  *norm = scaling.norm;
+  *divisor = scaling.divisor;
+  *found_inf = scaling.found_inf;
 }
 
 __global__ void update_loss_scale_kernel(double* scale, std::int64_t* finite_steps,
@@ -141,22 +169,14 @@ __global__ void update_loss_scale_kernel(double* scale, std::int64_t* finite_ste
 
 }  // namespace
 
-std::size_t square_sum_scratch_bytes(const kernels::SquareSumArguments& arguments) {
+std::size_t square_sum_scratch_bytes(std::span<const ArrayView> arrays) {
   std::int64_t chunks = 0;
-  for (const ArrayView& array : arguments.arrays) chunks += chunks_of(array.numel());
+  for (const ArrayView& array : arrays) chunks += chunks_of(array.numel());
   return static_cast<std::size_t>(chunks) * sizeof(double);
 }
 
 void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, StreamRef stream) {
-  auto* const partial = static_cast<double*>(scratch);
-  std::int64_t used = 0;
-  for_each_array_table(arguments.arrays, "square_sum",
-                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
-                         launch(stream, blocks, threads, 0, square_sum_kernel<T>, table,
-                                partial + used);
-                         used += blocks;
-                       });
-  launch(stream, 1, threads, 0, add_partials_kernel, arguments.out.as<double>(), partial, used);
+  square_sum_of(arguments.arrays, "square_sum", Unchanged{}, arguments.out, scratch, stream);
 }
 
 void average(const kernels::AverageArguments& arguments, StreamRef stream) {
@@ -180,12 +200,22 @@ void average(const kernels::AverageArguments& arguments, StreamRef stream) {
 }
 
 void clip(const kernels::ClipArguments& arguments, StreamRef stream) {
-  scale_all(arguments.arrays, "clip",
-            ClipFactor{arguments.square_sum.as<double>(), arguments.limit}, stream);
+  for_each_array_table(arguments.arrays, "clip",
+                       [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
+                         launch(stream, blocks, threads, 0, clip_kernel<T>, table,
+                                arguments.norm.as<const double>(), arguments.limit);
+                       });
 }
 
-void divide(const kernels::DivideArguments& arguments, StreamRef stream) {
-  scale_all(arguments.arrays, "divide", Inverse{arguments.divisor.as<double>()}, stream);
+void divide(const kernels::DivideArguments& arguments, void* scratch, StreamRef stream) {
+  square_sum_of(arguments.arrays, "divide", Inverse{arguments.divisor.as<double>()},
+                arguments.square_sum, scratch, stream);
+}
+
+void gradient_scaling(const kernels::GradientScalingArguments& arguments, StreamRef stream) {
+  launch(stream, 1, 1, 0, gradient_scaling_kernel, arguments.square_sum.as<const double>(),
+         arguments.loss_scale.as<const double>(), arguments.limit, arguments.norm.as<double>(),
+         arguments.divisor.as<double>(), arguments.found_inf.as<double>());
 }
 
 void update_loss_scale(const kernels::LossScaleArguments& arguments, StreamRef stream) {

@@ -84,6 +84,42 @@ TEST(SimTraining, AStepOfAnOptimizerIsOneLaunch) {
   EXPECT_LE(launches_of_a_step<optim::LAMB>({}), 3u);
 }
 
+/// Launches of a step by scaled gradients, from the end of backward on.
+std::size_t launches_of_a_scaled_step(void (*step)(amp::GradScaler&, optim::AdamW&)) {
+  std::vector<Tensor> parameters;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    parameters.push_back(zeros({i == 7 ? 100'000 : 8}, {.device = device}).set_requires_grad());
+    parameters.back().set_grad(ones(parameters.back().shape(), {.device = device}));
+  }
+  optim::AdamW optimizer(parameters, {});
+  amp::GradScaler scaler;
+  scaler.scale(ones({}, {.device = device}));
+  std::size_t count = 0;
+  for (int warm_up = 0; warm_up < 2; ++warm_up) {
+    const std::size_t before = launches();
+    step(scaler, optimizer);
+    scaler.update();
+    count = launches() - before;
+  }
+  return count;
+}
+
+TEST(SimTraining, AScaledStepReadsGradientsInOnePass) {
+  // The sum of squares and its last sum, what they mean, the step, the next scale.
+  EXPECT_EQ(
+      launches_of_a_scaled_step([](auto& scaler, auto& optimizer) { scaler.step(optimizer); }), 5u);
+  EXPECT_EQ(launches_of_a_scaled_step(
+                [](auto& scaler, auto& optimizer) { scaler.clip_and_step(optimizer, 1.0); }),
+            5u);
+  // Clipping writes to the gradients.
+  EXPECT_EQ(launches_of_a_scaled_step([](auto& scaler, auto& optimizer) {
+              const Tensor norm = scaler.unscale_(optimizer);
+              optim::clip_grad_norm_(optimizer.parameters(), 1.0, {.norm = norm});
+              scaler.step(optimizer);
+            }),
+            6u);
+}
+
 TEST(SimTraining, AnAverageOfTheWeightsIsOneLaunch) {
   std::vector<Tensor> parameters(300);
   for (Tensor& parameter : parameters) parameter = zeros({8}, {.device = device});

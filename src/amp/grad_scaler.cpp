@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -10,9 +11,9 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
-#include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "optim/gradients.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::amp {
@@ -22,11 +23,7 @@ namespace {
 // host does not wait for a GPU.
 constexpr std::uint64_t look_every = 8, look_after = 4;
 
-std::vector<ArrayView> views_of(const std::vector<Tensor>& tensors) {
-  std::vector<ArrayView> views;
-  for (const Tensor& tensor : tensors) views.push_back(tensor.view());
-  return views;
-}
+constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
 
@@ -108,79 +105,86 @@ GradScaler::Seen& GradScaler::find(const optim::Optimizer& optimizer) {
   return seen_.emplace_back(Seen{.optimizer = &optimizer, .found_inf = {}});
 }
 
-std::vector<Tensor> GradScaler::gradients_of(const optim::Optimizer& optimizer) const {
-  std::vector<Tensor> gradients;
-  for (const Tensor& parameter : optimizer.parameters()) {
-    const Tensor gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    LOCKSTEP_CHECK(gradient.device() == scale_.device(), InvalidArgument,
-                   "GradScaler: a gradient on ", gradient.device(), " of a loss on ",
-                   scale_.device(), "; use a scaler for each device");
-    gradients.push_back(gradient);
-  }
-  LOCKSTEP_CHECK(!gradients.empty() || options_.group, InvalidArgument,
+void GradScaler::check_gradients(const optim::Gradients& gradients) const {
+  LOCKSTEP_CHECK(!gradients.empty(), InvalidArgument,
                  "GradScaler: the optimizer's parameters have no gradients; call "
                  "scaler.scale(loss).backward() before");
-  return gradients;
+  LOCKSTEP_CHECK(gradients.device() == scale_.device(), InvalidArgument,
+                 "GradScaler: gradients on ", gradients.device(), " of a loss on ", scale_.device(),
+                 "; use a scaler for each device");
 }
 
-/// Whether any is not finite on any rank of the group: an f64 scalar, 0 or 1.
-Tensor GradScaler::find_inf(const std::vector<Tensor>& gradients) const {
-  const Device device = scale_.device();
-  const TensorOptions options{.dtype = DType::f64, .device = device};
-  Tensor found_inf = zeros({}, options);
-  if (!gradients.empty()) {
-    const Tensor sum = empty({}, options);
-    const std::vector<ArrayView> views = views_of(gradients);
-    backend::of(device).multi_tensor.square_sum({.out = sum.view(), .arrays = views},
-                                                current_stream(device));
-    found_inf = logical_not(isfinite(sum)).to(DType::f64);
-  }
-  if (!options_.group) return found_inf;
-  return parallel::all_reduce_async(found_inf, *options_.group, comm::ReduceOp::max()).wait();
-}
-
-void GradScaler::unscale_(optim::Optimizer& optimizer) {
-  if (!options_.enabled) return;
+Tensor GradScaler::unscale_(optim::Optimizer& optimizer) {
+  if (!options_.enabled) return {};
   check_scaled();
   Seen& seen = find(optimizer);
   LOCKSTEP_CHECK(!seen.unscaled && !seen.stepped, InvalidArgument, "GradScaler: unscale_ ",
                  seen.stepped ? "after step" : "a second time",
                  " for an optimizer since the last update()");
   const NoGradGuard no_recording;
-  const std::vector<Tensor> gradients = gradients_of(optimizer);
-  for (const Tensor& gradient : gradients)
+  const optim::Gradients gradients("GradScaler", optimizer.parameters(), {options_.group, {}});
+  check_gradients(gradients);
+  for (const Tensor& gradient : gradients.tensors())
     LOCKSTEP_CHECK(gradient.dtype() != DType::f16, InvalidArgument,
                    "GradScaler: unscale_ of f16 gradients, in which small ones would vanish; keep "
                    "parameters in f32 under amp::Autocast, or leave unscale_ out: step() takes the "
                    "scale off while it computes in f32");
-  seen.found_inf = find_inf(gradients);
-  const std::vector<ArrayView> views = views_of(gradients);
-  backend::of(scale_.device())
-      .multi_tensor.divide({.arrays = views, .divisor = scale_.view()},
-                           current_stream(scale_.device()));
-  for (const Tensor& gradient : gradients) gradient.impl().storage->bump_version();
+  const auto measured = optim::measure(gradients.divide(scale_), {}, no_limit);
+  seen.found_inf = measured.found_inf;
   seen.unscaled = true;
+  return measured.norm;
 }
 
 void GradScaler::step(optim::Optimizer& optimizer) {
   if (!options_.enabled) return optimizer.step();
-  check_scaled();
-  Seen& seen = find(optimizer);
+  take_step(optimizer, std::nullopt, {});
+}
+
+Tensor GradScaler::clip_and_step(optim::Optimizer& optimizer, double max_norm,
+                                 std::span<const Tensor> replicated) {
+  LOCKSTEP_CHECK(max_norm >= 0, InvalidArgument, "GradScaler: a largest norm of ", max_norm,
+                 "; it must not be negative");
+  return take_step(optimizer, max_norm, replicated);
+}
+
+/// Without a limit, gradients that were measured already are not again.
+Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> limit,
+                             std::span<const Tensor> replicated) {
+  const bool enabled = options_.enabled;
+  if (enabled) check_scaled();
+  Seen passed{.optimizer = &optimizer, .found_inf = {}};
+  Seen& seen = enabled ? find(optimizer) : passed;
   LOCKSTEP_CHECK(!seen.stepped, InvalidArgument,
                  "GradScaler: step a second time for an optimizer since the last update()");
   const NoGradGuard no_recording;
-  if (!seen.unscaled) seen.found_inf = find_inf(gradients_of(optimizer));
-  optimizer.step(
-      {.scale = seen.unscaled ? Tensor() : scale_, .found_inf = seen.found_inf, .how = describe()});
+  optim::MeasuredGradients measured;
+  if (!seen.unscaled || limit) {
+    const optim::Gradients gradients("GradScaler", optimizer.parameters(),
+                                     {options_.group, replicated});
+    if (enabled) check_gradients(gradients);
+    if (gradients.empty()) {
+      optimizer.step();
+      return zeros({}, {.dtype = DType::f64});
+    }
+    const bool is_scaled = enabled && !seen.unscaled;
+    measured = optim::measure(gradients.square_sum(), is_scaled ? scale_ : Tensor(),
+                              limit.value_or(no_limit));
+  }
+  if (enabled && !seen.unscaled) seen.found_inf = measured.found_inf;
+  optimizer.step({.scale = measured.divisor, .found_inf = seen.found_inf, .how = describe(limit)});
   seen.stepped = true;
+  return measured.norm;
 }
 
 /// What the ranks must agree on, for whoever compares their updates.
-std::string GradScaler::describe() const {
-  return detail::concat("loss scale from ", options_.init_scale, " by ", options_.growth_factor,
-                        " and ", options_.backoff_factor, " every ", options_.growth_interval,
-                        change_);
+std::string GradScaler::describe(std::optional<double> limit) const {
+  std::string how;
+  if (options_.enabled)
+    how = detail::concat("loss scale from ", options_.init_scale, " by ", options_.growth_factor,
+                         " and ", options_.backoff_factor, " every ", options_.growth_interval,
+                         change_);
+  if (limit) how += detail::concat(how.empty() ? "" : ", ", "norm up to ", *limit);
+  return how;
 }
 
 void GradScaler::update(std::optional<double> new_scale) {

@@ -90,9 +90,9 @@ TEST_P(GradScalerOn, AStepWithScaledGradientsIsThatWithout) {
       scaler.scale(sum(x * x)).backward();
       sum(y * y).backward();
       if (unscales) {
-        scaler.unscale_(scaled);
+        const Tensor known = scaler.unscale_(scaled);
         EXPECT_TRUE(equal(x.grad(), y.grad()));
-        const double norm = optim::clip_grad_norm_(std::vector{x}, 1.0).item();
+        const double norm = optim::clip_grad_norm_(std::vector{x}, 1.0, {.norm = known}).item();
         EXPECT_DOUBLE_EQ(norm, optim::clip_grad_norm_(std::vector{y}, 1.0).item());
       }
       scaler.step(scaled);
@@ -100,6 +100,44 @@ TEST_P(GradScalerOn, AStepWithScaledGradientsIsThatWithout) {
       scaler.update();
       EXPECT_TRUE(equal(x.detach(), y.detach())) << step;
     }
+  }
+}
+
+TEST_P(GradScalerOn, AStepThatClipsIsThatOfClippedGradients) {
+  for (const bool enabled : {false, true})
+    for (const bool unscales : {false, true}) {
+      Tensor x = parameter({1, -2, 3}), y = parameter({1, -2, 3});
+      optim::AdamW clips({x}, {.lr = 0.1}), plain({y}, {.lr = 0.1});
+      GradScaler scaler({.enabled = enabled});
+      for (const double max_norm : {1.0, 1e3, 2.0}) {
+        clips.zero_grad();
+        plain.zero_grad();
+        scaler.scale(sum(x * x)).backward();
+        sum(y * y).backward();
+        if (unscales) scaler.unscale_(clips);
+        const Tensor before = x.grad().clone();
+        const double norm = scaler.clip_and_step(clips, max_norm).item();
+        EXPECT_TRUE(equal(x.grad(), before));
+        scaler.update();
+        EXPECT_DOUBLE_EQ(norm, optim::clip_grad_norm_(std::vector{y}, max_norm).item());
+        plain.step();
+        const auto stepped = x.to_vector<double>(), expected = y.to_vector<double>();
+        for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(stepped[i], expected[i], 1e-6);
+      }
+    }
+}
+
+TEST_P(GradScalerOn, LargeGradientsAreNoInf) {
+  for (const bool unscales : {false, true}) {
+    Tensor x = parameter({1, 2});
+    optim::SGD optimizer({x}, {.lr = 1});
+    GradScaler scaler;
+    backward(scaler, x, 0x1p70);  // 2^86 with its scale: its square is beyond f32
+    if (unscales) scaler.unscale_(optimizer);
+    scaler.step(optimizer);
+    scaler.update();
+    EXPECT_EQ(scaler.get_scale(), 65536);
+    EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{-0x1p70, -0x1p70}));
   }
 }
 
@@ -248,6 +286,8 @@ TEST_P(GradScalerOn, RefusesCallsOutOfOrder) {
   scaler.step(optimizer);
   EXPECT_THROW(scaler.unscale_(optimizer), InvalidArgument);
   EXPECT_THROW(scaler.step(optimizer), InvalidArgument);
+  EXPECT_THROW(scaler.clip_and_step(optimizer, 1), InvalidArgument);
+  EXPECT_THROW(scaler.clip_and_step(optimizer, -1), InvalidArgument);
   scaler.update();
   scaler.unscale_(optimizer);
 }
@@ -329,6 +369,21 @@ TEST(GradScalerOnRanks, AGroupThatSharesOutTheGradientsSkipsTogether) {
       EXPECT_EQ(x.item(), bad == infinity ? 1 : 0.5);
     }
     EXPECT_EQ(scaler.get_scale(), 32768);
+  });
+}
+
+TEST(GradScalerOnRanks, AGroupThatSharesOutTheGradientsClipsByTheNormOfAll) {
+  comm::run_ranks(2, [](comm::Communicator& group) {
+    Tensor own = tensor<double>({0}).set_requires_grad(),
+           same = zeros_like(own).set_requires_grad();
+    optim::SGD optimizer({own, same}, {.lr = 1});
+    GradScaler scaler({.init_scale = 4, .group = parallel::testing::share(group)});
+    scaler.scale(ones({}, {.dtype = DType::f64}));
+    own.set_grad(tensor<double>({group.rank() == 0 ? 4.0 : 12.0}));  // 1 and 3
+    same.set_grad(tensor<double>({12.0 * 4}));
+    const Tensor norm = scaler.clip_and_step(optimizer, 1.0, {&same, 1});
+    EXPECT_DOUBLE_EQ(norm.item(), std::sqrt(1 + 9 + 144));
+    EXPECT_NEAR(same.item(), -12 / norm.item(), 1e-6);
   });
 }
 

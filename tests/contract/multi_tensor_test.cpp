@@ -244,16 +244,20 @@ TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-TEST_P(MultiTensorContract, DividesAllByANumberInMemory) {
+TEST_P(MultiTensorContract, DividesAllByANumberInMemoryAndSumsTheSquaresOfThat) {
   const auto a = array({count}).randomize(1), b = array({7}).randomize(2);
   Values expected_a = a.get(), expected_b = b.get();
   for (double& value : expected_a) value /= 8;  // no dtype rounds it
   for (double& value : expected_b) value /= 8;
-  const auto divisor = number(8);
+  double square_sum = 0;
+  for (const Values* each : {&expected_a, &expected_b})
+    for (const double value : *each) square_sum += value * value;
+  const auto divisor = number(8), total = number(0);
   const ArrayView arrays[] = {a, b};
-  family().divide({.arrays = arrays, .divisor = divisor}, stream());
+  family().divide({.arrays = arrays, .divisor = divisor, .square_sum = total}, stream());
   EXPECT_TRUE(close(a.get(), expected_a, tolerance(0)));
   EXPECT_TRUE(close(b.get(), expected_b, tolerance(0)));
+  EXPECT_NEAR(total.get()[0], square_sum, 1e-6 * square_sum);
 }
 
 TEST_P(MultiTensorContract, TheLossScaleGrowsAfterFiniteStepsAndFallsAfterOthers) {
@@ -333,12 +337,58 @@ TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
     for (const double value : each->get()) expected += value * value;
   family().square_sum({.out = total, .arrays = arrays}, stream());
   EXPECT_NEAR(total.get()[0], expected, 1e-6 * expected);
-  family().clip({.arrays = arrays, .square_sum = total, .limit = 1e9}, stream());
+  const auto norm = array(DType::f64, {1}).set({std::sqrt(expected)});
+  family().clip({.arrays = arrays, .norm = norm, .limit = 1e9}, stream());
   EXPECT_EQ(a.get(), before);
-  family().clip({.arrays = arrays, .square_sum = total, .limit = 2.0}, stream());
+  family().clip({.arrays = arrays, .norm = norm, .limit = 2.0}, stream());
   Values scaled = before;
   for (double& value : scaled) value *= 2.0 / (std::sqrt(expected) + 1e-6);
   EXPECT_TRUE(close(a.get(), scaled, tolerance(1024)));
+}
+
+TEST_P(MultiTensorContract, ASumOfSquaresIsFiniteExactlyIfAllElementsAre) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double large = GetParam().dtype == DType::f16 ? 65504 : std::ldexp(1.0, 120);
+  auto a = array({70000}).randomize(1);
+  const auto b = array({3}).set({large, -large, 1});
+  const auto total = array(DType::f64, {1});
+  const std::vector<ArrayView> arrays{a, b};
+  family().square_sum({.out = total, .arrays = arrays}, stream());
+  EXPECT_NEAR(total.get()[0] / (2 * large * large), 1, 1e-3);
+  if (GetParam().dtype == DType::f64) {  // squares that are finite one by one, not together
+    const auto most = array({1}).set({1e154});
+    family().square_sum({.out = total, .arrays = std::vector<ArrayView>(4, most)}, stream());
+    EXPECT_TRUE(std::isfinite(total.get()[0]));
+  }
+  for (const double bad : {infinity, -infinity, std::nan("")}) {
+    Values values = a.get();
+    values[69999] = bad;
+    a.set(values);
+    family().square_sum({.out = total, .arrays = arrays}, stream());
+    EXPECT_FALSE(std::isfinite(total.get()[0])) << bad;
+  }
+}
+
+TEST_P(MultiTensorContract, GradientScalingTakesTheLossScaleOffAndLimitsTheNorm) {
+  const auto norm = array(DType::f64, {1}), divisor = array(DType::f64, {1}),
+             found_inf = array(DType::f64, {1}), scale = array(DType::f64, {1}).set({8});
+  const auto measure = [&](double square_sum, const ArrayView& loss_scale, double limit) {
+    const auto sum = array(DType::f64, {1}).set({square_sum});
+    family().gradient_scaling({.square_sum = sum,
+                               .loss_scale = loss_scale,
+                               .limit = limit,
+                               .norm = norm,
+                               .divisor = divisor,
+                               .found_inf = found_inf},
+                              stream());
+    return Values{norm.get()[0], divisor.get()[0], found_inf.get()[0]};
+  };
+  EXPECT_EQ(measure(256, scale, 3), (Values{2, 8, 0}));
+  EXPECT_EQ(measure(256, {}, 1e9), (Values{16, 1, 0}));
+  EXPECT_NEAR(measure(256, scale, 0.5)[1], 32, 1e-4);
+  EXPECT_EQ(measure(256, scale, 0)[1], std::numeric_limits<double>::infinity());
+  EXPECT_EQ(measure(std::nan(""), scale, 3)[2], 1);
+  EXPECT_EQ(measure(std::numeric_limits<double>::infinity(), {}, 3)[2], 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@
 
 /// @file
 /// Loss scaling (Micikevicius et al. 2018): keeps small f16 gradients from vanishing.
+
+namespace lockstep::optim {
+class Gradients;
+}
 
 namespace lockstep::amp {
 
@@ -50,9 +55,7 @@ struct GradScalerOptions {
 ///     amp::GradScaler scaler;
 ///     ...
 ///     scaler.scale(loss).backward();
-///     scaler.unscale_(optimizer);                     // only if somebody looks at gradients:
-///     optim::clip_grad_norm_(parameters, 1.0);        // here
-///     scaler.step(optimizer);
+///     scaler.step(optimizer);                         // or clip_and_step(optimizer, 1.0)
 ///     scaler.update();
 ///
 /// Scale, counters and what was found live on the device of the loss, and nothing waits for them. A
@@ -66,16 +69,25 @@ class GradScaler {
   /// @param loss any shape, of floating dtype, always on the same device.
   Tensor scale(const Tensor& loss);
   /// Divides the gradients of an optimizer's parameters by the scale, for whoever looks at them
-  /// before `step`, such as `optim::clip_grad_norm_`. At most once for each step; needless
-  /// otherwise.
+  /// before `step`. At most once for each step; needless otherwise.
+  /// @return their norm then, over all ranks of the group, each of which holds others, for
+  /// `optim::ClipGradNormOptions::norm`; undefined if not enabled.
   /// @throws InvalidArgument a second time, before any `scale`, if there are no gradients, and for
   /// f16 gradients: divided, small ones would vanish in that dtype.
-  void unscale_(optim::Optimizer& optimizer);
-  /// `optimizer.step()`, with the scale taken off, unless a gradient is not finite. The squares of
-  /// f32 gradients are summed up to find that out: above 1e19, scaled, they count as not finite.
-  /// With a group all its ranks must call this, and so `unscale_`, alike.
-  /// @throws InvalidArgument a second time without `update`, and as `unscale_`.
+  Tensor unscale_(optim::Optimizer& optimizer);
+  /// `optimizer.step()`, with the scale taken off, unless a gradient is not finite. Reads the
+  /// gradients once for that, and leaves them as they are. With a group all its ranks must call
+  /// this, and so `unscale_`, alike.
+  /// @throws InvalidArgument a second time without `update`, and if there are no gradients.
   void step(optim::Optimizer& optimizer);
+  /// The same by gradients that are clipped as `optim::clip_grad_norm_` would, the joint norm being
+  /// that of all of the optimizer's parameters. One pass over them finds norm and inf; scale and
+  /// clipping are applied as the optimizer reads them. If not enabled, it clips and steps alike.
+  /// @param replicated those of the parameters that all ranks of the group hold alike.
+  /// @return the norm before clipping, without the scale: an f64 scalar on the device.
+  /// @throws InvalidArgument as `step`, and as `optim::clip_grad_norm_`.
+  Tensor clip_and_step(optim::Optimizer& optimizer, double max_norm,
+                       std::span<const Tensor> replicated = {});
   /// Sets the next step's scale, by what was found for all optimizers since the last time.
   /// @param new_scale to be used in the place of that.
   /// @throws GradientOverflow after too many skipped steps, which is known a few steps late, on all
@@ -107,12 +119,13 @@ class GradScaler {
   void place(double scale, std::int64_t finite_steps, std::int64_t skipped_steps, Device device);
   Seen& find(const optim::Optimizer& optimizer);
   void check_scaled() const;
-  std::vector<Tensor> gradients_of(const optim::Optimizer& optimizer) const;
-  Tensor find_inf(const std::vector<Tensor>& gradients) const;
+  void check_gradients(const optim::Gradients& gradients) const;
+  Tensor take_step(optim::Optimizer& optimizer, std::optional<double> limit,
+                   std::span<const Tensor> replicated);
   void join_recording();
   void count_update();
   void check_skipped();
-  std::string describe() const;
+  std::string describe(std::optional<double> limit = std::nullopt) const;
   void note_change(const char* how, double scale);
 
   GradScalerOptions options_;

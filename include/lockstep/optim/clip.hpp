@@ -11,13 +11,16 @@
 
 namespace lockstep::optim {
 
-/// How a model is spread over ranks, for its norm.
+/// How a model is spread over ranks, for its norm, and what is known of it.
 struct ClipGradNormOptions {
   /// The ranks that hold different parts of the gradients: those that share out a layer's weights,
   /// or the layers. Null: each rank has all of them, as in data parallelism after backward.
   CommunicatorPtr group = nullptr;
   /// Those of the parameters that all ranks of `group` hold alike, such as norms: counted once.
   std::span<const Tensor> replicated = {};
+  /// The norm where it is known, as from amp::GradScaler::unscale_: gradients are not read for it
+  /// then. One f64 element on their device. Undefined: it is taken here.
+  Tensor norm = {};
 };
 
 /// Scales all gradients by one factor so that their joint Euclidean norm is at most `max_norm`
@@ -28,8 +31,8 @@ struct ClipGradNormOptions {
 /// as a weight that two modules share, has one gradient: it counts and is scaled once (PyTorch
 /// counts and scales it twice).
 /// @return the norm before clipping, over all ranks: an f64 scalar on that device.
-/// @throws InvalidArgument for a negative limit, parameters on several devices, or a replicated
-/// tensor that is not among the parameters.
+/// @throws InvalidArgument for a negative limit, parameters on several devices, a replicated tensor
+/// that is not among the parameters, or a known norm of another kind or beside a group.
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
                        const ClipGradNormOptions& options = {});
 /// The same for a vector.

@@ -15,6 +15,15 @@ namespace {
 
 using host::tile_elements;
 
+/// Finite exactly if all elements are.
+double bounded_square_sum(const void* x, std::int64_t n, bool in_f64) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    sum += functional::bounded_square(in_f64 ? static_cast<const double*>(x)[i]
+                                             : double{static_cast<const float*>(x)[i]});
+  return sum;
+}
+
 /// Sum of squares of one array: chunks of fixed size, added in their order.
 double square_sum_of(const ArrayView& array) {
   const std::int64_t n = host::contiguous_count(array);
@@ -30,15 +39,24 @@ double square_sum_of(const ArrayView& array) {
   parallel_for(
       static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         std::array<float, tile_elements> tile;
-        for (std::int64_t c = begin; c < end; ++c) {
+        const auto for_each_piece = [&](std::int64_t c, const auto& visit) {
           const std::int64_t last = std::min(n, (c + 1) * chunk);
           const std::int64_t step = direct ? chunk : tile_elements;
           for (std::int64_t i = c * chunk; i < last; i += step) {
             const void* from = array.as<char>() + i * size;
             const std::int64_t count = std::min(step, last - i);
             if (!direct) load(tile.data(), from, 1, count);
-            loop(&partials[static_cast<std::size_t>(c)], direct ? from : tile.data(), count);
+            visit(direct ? from : tile.data(), count);
           }
+        };
+        for (std::int64_t c = begin; c < end; ++c) {
+          double& sum = partials[static_cast<std::size_t>(c)];
+          for_each_piece(c, [&](const void* x, std::int64_t count) { loop(&sum, x, count); });
+          if (!functional::is_unbounded(sum)) continue;
+          sum = 0;  // so rare that a second look costs nothing
+          for_each_piece(c, [&](const void* x, std::int64_t count) {
+            sum += bounded_square_sum(x, count, array.dtype == DType::f64);
+          });
         }
       });
   double total = 0;
@@ -99,14 +117,22 @@ void scale_all(std::span<const ArrayView> arrays, double factor, StreamRef strea
 }
 
 void clip(const kernels::ClipArguments& a, StreamRef stream) {
-  const double factor = a.limit / (std::sqrt(*a.square_sum.as<double>()) + 1e-6);
-  if (factor >= 1) return;  // NaN goes on: it must not pass for a small norm
-  scale_all(a.arrays, factor, stream);
+  const double factor = functional::clip_factor(*a.norm.as<double>(), a.limit);
+  if (factor != 1) scale_all(a.arrays, factor, stream);
 }
 
 void divide(const kernels::DivideArguments& a, StreamRef stream) {
   const double divisor = *a.divisor.as<double>();
   if (divisor != 1) scale_all(a.arrays, 1 / divisor, stream);
+  square_sum({.out = a.square_sum, .arrays = a.arrays}, stream);
+}
+
+void gradient_scaling(const kernels::GradientScalingArguments& a, StreamRef) {
+  const auto measured = functional::measure_gradients(
+      *a.square_sum.as<double>(), a.loss_scale ? *a.loss_scale.as<double>() : 1.0, a.limit);
+  *a.norm.as<double>() = measured.norm;
+  *a.divisor.as<double>() = measured.divisor;
+  *a.found_inf.as<double>() = measured.found_inf;
 }
 
 void update_loss_scale(const kernels::LossScaleArguments& a, StreamRef) {
@@ -128,6 +154,7 @@ kernels::MultiTensorKernels cpu_multi_tensor() {
           .square_sum = square_sum,
           .clip = clip,
           .divide = divide,
+          .gradient_scaling = gradient_scaling,
           .update_loss_scale = update_loss_scale};
 }
 

@@ -8,8 +8,13 @@ namespace lockstep::backend {
 namespace {
 
 void square_sum(const kernels::SquareSumArguments& arguments, StreamRef stream) {
-  const Scratch scratch(cuda_kernels::square_sum_scratch_bytes(arguments), stream);
+  const Scratch scratch(cuda_kernels::square_sum_scratch_bytes(arguments.arrays), stream);
   cuda_kernels::square_sum(arguments, scratch.data(), stream);
+}
+
+void divide(const kernels::DivideArguments& arguments, StreamRef stream) {
+  const Scratch scratch(cuda_kernels::square_sum_scratch_bytes(arguments.arrays), stream);
+  cuda_kernels::divide(arguments, scratch.data(), stream);
 }
 
 }  // namespace
@@ -19,7 +24,8 @@ kernels::MultiTensorKernels cuda_families::multi_tensor() {
           .average = cuda_kernels::average,
           .square_sum = square_sum,
           .clip = cuda_kernels::clip,
-          .divide = cuda_kernels::divide,
+          .divide = divide,
+          .gradient_scaling = cuda_kernels::gradient_scaling,
           .update_loss_scale = cuda_kernels::update_loss_scale};
 }
 

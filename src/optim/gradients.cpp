@@ -1,0 +1,94 @@
+#include "optim/gradients.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "backend/backend.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+const kernels::MultiTensorKernels& kernels_of(Device device) {
+  return backend::of(device).multi_tensor;
+}
+
+TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = device}; }
+
+}  // namespace
+
+Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const Spread& spread)
+    : group_(spread.group) {
+  const auto is_replicated = [&](const Tensor& parameter) {
+    return std::ranges::any_of(spread.replicated,
+                               [&](const Tensor& other) { return other.is_same(parameter); });
+  };
+  std::vector<Tensor> replicated;
+  std::unordered_set<const TensorImpl*> seen;
+  std::size_t found = 0;
+  for (const Tensor& parameter : parameters) {
+    if (!seen.insert(&parameter.impl()).second) continue;
+    const bool alike = is_replicated(parameter);
+    if (alike) ++found;
+    if (const Tensor gradient = parameter.grad(); gradient.defined())
+      (alike && group_ ? replicated : tensors_).push_back(gradient);
+  }
+  LOCKSTEP_CHECK(found == spread.replicated.size(), InvalidArgument, user, ": ",
+                 spread.replicated.size(), " tensors are said to be replicated, but ", found,
+                 " of them are among the parameters; give parameters of the same list");
+  counted_on_each_rank_ = tensors_.size();
+  tensors_.insert(tensors_.end(), replicated.begin(), replicated.end());
+  for (const Tensor& gradient : tensors_) {
+    LOCKSTEP_CHECK(gradient.device() == device(), InvalidArgument, user, ": gradients are on ",
+                   gradient.device(), " and ", device(), "; give each device's on their own");
+    views_.push_back(gradient.view());
+  }
+}
+
+Tensor Gradients::local_square_sum(std::span<const ArrayView> views) const {
+  if (views.empty()) return zeros({}, f64_on(device()));
+  const Tensor sum = lockstep::empty({}, f64_on(device()));
+  kernels_of(device()).square_sum({.out = sum.view(), .arrays = views}, current_stream(device()));
+  return sum;
+}
+
+Tensor Gradients::square_sum() const {
+  Tensor sum = local_square_sum(views().first(counted_on_each_rank_));
+  if (group_) sum = parallel::all_reduce_async(sum, *group_).wait();
+  if (counted_on_each_rank_ < views_.size())
+    sum.add_(local_square_sum(views().subspan(counted_on_each_rank_)));
+  return sum;
+}
+
+Tensor Gradients::divide(const Tensor& divisor) const {
+  if (views_.empty()) return square_sum();
+  const Tensor sum = lockstep::empty({}, f64_on(device()));
+  kernels_of(device()).divide(
+      {.arrays = views_, .divisor = divisor.view(), .square_sum = sum.view()},
+      current_stream(device()));
+  note_write();
+  return group_ ? parallel::all_reduce_async(sum, *group_).wait() : sum;
+}
+
+void Gradients::note_write() const {
+  for (const Tensor& gradient : tensors_) gradient.impl().storage->bump_version();
+}
+
+MeasuredGradients measure(const Tensor& square_sum, const Tensor& loss_scale, double limit) {
+  const Device device = square_sum.device();
+  const Tensor all = empty({3}, f64_on(device));
+  const MeasuredGradients measured{all.select(0, 0), all.select(0, 1), all.select(0, 2)};
+  kernels_of(device).gradient_scaling(
+      {.square_sum = square_sum.view(),
+       .loss_scale = loss_scale.defined() ? loss_scale.view() : ArrayView{},
+       .limit = limit,
+       .norm = measured.norm.view(),
+       .divisor = measured.divisor.view(),
+       .found_inf = measured.found_inf.view()},
+      current_stream(device));
+  return measured;
+}
+
+}  // namespace lockstep::optim

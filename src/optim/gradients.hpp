@@ -1,0 +1,60 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// The gradients of a list of parameters as a whole.
+
+namespace lockstep::optim {
+
+/// How a list of parameters is spread over ranks; see ClipGradNormOptions.
+struct Spread {
+  CommunicatorPtr group = nullptr;
+  std::span<const Tensor> replicated = {};
+};
+
+/// The gradients that there are, each once, on one device.
+class Gradients {
+ public:
+  /// @param user the function that is blamed in messages.
+  /// @throws InvalidArgument for several devices, or a replicated tensor that is no parameter.
+  Gradients(const char* user, std::span<const Tensor> parameters, const Spread& spread);
+
+  /// True if there are none here, nor other ranks that might have some.
+  bool empty() const { return tensors_.empty() && !group_; }
+  /// @pre not empty
+  Device device() const { return group_ ? group_->device() : tensors_[0].device(); }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  std::span<const ArrayView> views() const { return views_; }
+  /// Sum of squares over all ranks: an f64 scalar, finite exactly if all elements are.
+  Tensor square_sum() const;
+  /// Divides them by an f64 scalar of their device. @return as square_sum, of the quotients.
+  Tensor divide(const Tensor& divisor) const;
+  /// To be called once a kernel has written to them.
+  void note_write() const;
+
+ private:
+  Tensor local_square_sum(std::span<const ArrayView> views) const;
+
+  std::vector<Tensor> tensors_;  // those that count on each rank, then those that count once
+  std::vector<ArrayView> views_;
+  std::size_t counted_on_each_rank_ = 0;
+  CommunicatorPtr group_;
+};
+
+/// What an optimizer's step is told of gradients: f64 scalars on their device.
+struct MeasuredGradients {
+  Tensor norm;       ///< without the loss scale, before it is limited
+  Tensor divisor;    ///< takes the loss scale off and limits the norm
+  Tensor found_inf;  ///< 1 if not all are finite, else 0
+};
+
+/// @param square_sum as Gradients give it. @param loss_scale that is in them, or undefined.
+MeasuredGradients measure(const Tensor& square_sum, const Tensor& loss_scale, double limit);
+
+}  // namespace lockstep::optim
