@@ -1,6 +1,8 @@
 // The examples on GPUs, one a rank.
 
+#include <cstdio>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "examples/jobs.hpp"
@@ -40,30 +42,72 @@ TEST_F(ExamplesOnGpus, TrainGptLearnsAndSavesWhatTheCpuCanUse) {
   EXPECT_NEAR(held_out_loss(continued.output), held_out_loss(trained.output), 2e-3);
 }
 
-TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
-  const auto waits_in = [](int steps) {
-    const auto result =
-        run_command("LOCKSTEP_SIM_HOST_WAITS=1 " +
-                        tiny_gpt("--device cuda --micro-batch 2 --steps " + std::to_string(steps)),
-                    200);
+/// What the simulated GPUs of a training tell at its end, summed over the ranks.
+struct Told {
+  std::map<std::string, int> waits;  // by place
+  int kernels = 0, graphs = 0;
+
+  static std::optional<Told> of(const std::string& training) {
+    const auto result = run_command("LOCKSTEP_SIM_HOST_WAITS=1 " + training, 200);
     EXPECT_EQ(result.exit_code, 0) << result.output;
-    return result.output;
+    std::optional<Told> told;
+    std::istringstream lines(result.output);
+    for (std::string line; std::getline(lines, line);) {
+      const auto begin = line.find("==== simulated GPU"), place = line.find(" x cuda");
+      int waits = 0, kernels = 0, graphs = 0;
+      if (begin != std::string::npos &&
+          std::sscanf(line.c_str() + begin,
+                      "==== simulated GPU: %d host waits, %d kernels and %d graphs", &waits,
+                      &kernels, &graphs) == 3) {
+        if (!told) told.emplace();
+        told->kernels += kernels;
+        told->graphs += graphs;
+      } else if (place != std::string::npos && told &&
+                 std::sscanf(line.c_str(), " %d x", &waits) == 1) {
+        told->waits[line.substr(place)] += waits;
+      }
+    }
+    return told;
+  }
+};
+
+/// What four more steps of a GPT add.
+std::optional<Told> told_of_four_steps(int of_ranks, const std::string& options) {
+  const auto after = [&](int steps) {
+    return Told::of(
+        (of_ranks > 1 ? mpirun(of_ranks) : "") +
+        tiny_gpt("--device cuda --micro-batch 1 " + options + " --steps " + std::to_string(steps)));
   };
-  const auto places = [](const std::string& output) {
-    std::map<std::string, int> counts;
-    std::istringstream lines(output);
-    for (std::string line; std::getline(lines, line);)
-      if (const auto at = line.find(" x cuda"); at != std::string::npos)
-        counts[line.substr(at)] += std::stoi(line);
-    return counts;
-  };
-  const std::string output = waits_in(8);
-  if (output.find("==== simulated GPU") == std::string::npos)
-    GTEST_SKIP() << "only the simulated GPU counts waits";
-  auto few = places(output), many = places(waits_in(12));
-  std::erase_if(many, [&](const auto& each) { return few[each.first] == each.second; });
-  for (const auto& [place, count] : many) EXPECT_THAT(place, HasSubstr("HostCopy::wait"));
-  EXPECT_EQ(many.size(), 1u);
+  auto few = after(8), many = after(12);
+  if (!few || !many) return std::nullopt;
+  std::erase_if(many->waits,
+                [&](const auto& each) { return few->waits[each.first] == each.second; });
+  many->kernels -= few->kernels;
+  many->graphs -= few->graphs;
+  return many;
+}
+
+TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
+  for (const int of_ranks : {1, ranks}) {
+    const auto told = told_of_four_steps(of_ranks, "");
+    if (!told) GTEST_SKIP() << "only the simulated GPU counts waits";
+    for (const auto& [place, count] : told->waits) EXPECT_THAT(place, HasSubstr("HostCopy::wait"));
+    EXPECT_EQ(told->waits.size(), 1u);
+    EXPECT_EQ(told->graphs, 0);
+  }
+}
+
+TEST_F(ExamplesOnGpus, TrainGptLaunchesACapturedStepAtOnceAndDoesNotWait) {
+  for (const int of_ranks : {1, ranks}) {
+    const auto told = told_of_four_steps(of_ranks, "--amp bf16 --capture");
+    if (!told) GTEST_SKIP() << "only the simulated GPU counts launches";
+    for (const auto& [place, count] : told->waits) EXPECT_THAT(place, HasSubstr("HostCopy::wait"));
+    EXPECT_EQ(told->waits.size(), 1u);
+    EXPECT_EQ(told->graphs, 4 * of_ranks);
+    // Beside the graph: two inputs, the learning rates of the weights that decay and of those that
+    // do not, and the two results that are read late.
+    EXPECT_EQ(told->kernels, 4 * 6 * of_ranks);
+  }
 }
 
 TEST_F(ExamplesOnGpus, TrainGptCapturesItsStepsAndTakesTheSame) {

@@ -87,8 +87,9 @@ void begin_host_waits() {
 
 void report_host_waits() {
   if (!of_process) return;
-  std::fprintf(stderr, "==== simulated GPU: %zu host waits\n%s====\n", of_process->count(),
-               of_process->describe().c_str());
+  std::fprintf(stderr,
+               "==== simulated GPU: %zu host waits, %zu kernels and %zu graphs launched\n%s====\n",
+               of_process->count(), launches(), graph_launches(), of_process->describe().c_str());
 }
 
 }  // namespace simgpu
