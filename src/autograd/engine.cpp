@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "autograd/name_place.hpp"
-#include "autograd/running_place.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/gradient_memory.hpp"
+#include "lockstep/autograd/place.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -195,7 +195,7 @@ void Engine::process(Node& node) {
       std::ranges::any_of(gradients, [](const Tensor& gradient) { return gradient.defined(); });
   if (any) {
     const TraceRange range(node.name(), TracePhase::backward);
-    const RunningPlace place(node.place());
+    const PlaceGuard place(node.place());
     running_node_ = &node;
     InputGradients inputs(*this, node.edges());
     node.backward(inputs);

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "autograd/running_place.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/macros.hpp"
@@ -107,15 +106,9 @@ TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag,
 
 TagGuard::~TagGuard() { current_tag = previous_; }
 
-PlaceGuard::PlaceGuard(const Place& place) noexcept
-    : previous_(std::exchange(current_place, place.id())) {}
+PlaceGuard::PlaceGuard(PlaceId place) noexcept : previous_(std::exchange(current_place, place)) {}
 
 PlaceGuard::~PlaceGuard() { current_place = previous_; }
-
-RunningPlace::RunningPlace(PlaceId place) noexcept
-    : previous_(std::exchange(current_place, place)) {}
-
-RunningPlace::~RunningPlace() { current_place = previous_; }
 
 void Node::destroy() noexcept {
   // Deleting a node, or dropping what its hooks hold, drops other nodes, which come back here:

@@ -33,11 +33,13 @@ class Place {
 std::string path_of(PlaceId place);
 
 /// Notes that the calling thread runs a part of a model, until the end of scope. Ops that are
-/// recorded meanwhile keep the number of the innermost.
+/// recorded meanwhile keep the number of the innermost, and memory that is allocated is its.
 class PlaceGuard {
  public:
   /// Enters the place.
-  explicit PlaceGuard(const Place& place) noexcept;
+  explicit PlaceGuard(const Place& place) noexcept : PlaceGuard(place.id()) {}
+  /// Enters the place of that number: where what runs now was recorded.
+  explicit PlaceGuard(PlaceId place) noexcept;
   PlaceGuard(const PlaceGuard&) = delete;
   PlaceGuard& operator=(const PlaceGuard&) = delete;
   ~PlaceGuard();

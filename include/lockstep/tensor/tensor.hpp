@@ -92,7 +92,7 @@ class Tensor {
   /// (or is pinned): it is not given out again before that work is done.
   void record_stream(StreamRef stream) const { impl().storage->record_stream(stream); }
 
-  /// First element, untyped.
+  /// First element, untyped; a write through it is not noted (see parallel::writable_buffer).
   void* data_ptr() const { return impl().data; }
   /// What kernels see.
   ArrayView view() const { return {impl().data, dtype(), shape(), strides()}; }
