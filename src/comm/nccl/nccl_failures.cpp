@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "comm/nccl/nccl_backend.hpp"
+#include "comm/nccl/poll_pause.hpp"
+#include "runtime/cuda/device_guard.hpp"
+
+// What a group over NCCL does about failures, its own and others', and about members that leave.
+
+namespace lockstep::comm {
+namespace {
+
+constexpr auto monitor_period = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void NcclBackend::abort(const std::string& reason) noexcept {
+  if (has_left_) return;
+  group_->note_told();
+  fail_under_way(Failure::from_peer(reason));
+}
+
+// For the monitor to act on: to ask the device what is under way may take a while.
+void NcclBackend::group_failed(const std::string& reason) noexcept {
+  if (has_left_) return;
+  others_know_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    news_ = reason;
+  }
+  wake_.notify_all();
+}
+
+void NcclBackend::job_failed(const std::string& reason) noexcept {
+  if (has_left_) return;
+  others_know_ = true;
+  group_->abort(Failure::from_peer(reason));
+}
+
+// With the mutex held, so that what is submitted meanwhile is either counted as lost or finds that
+// the group has failed.
+void NcclBackend::fail_under_way(const Failure& failure) noexcept {
+  try {
+    const CudaDeviceGuard guard(device().index);
+    const std::lock_guard lock(mutex_);
+    if (group_->has_failed()) return;
+    for (const WorkPtr& work : in_flight_) work->note_failure();
+    group_->abort(failure, NcclGroup::Lost::under_way);
+  } catch (...) {  // the device does not tell
+    group_->abort(failure);
+  }
+}
+
+void NcclBackend::announce_failure() {
+  const auto failure = group_->failure();
+  if (failure && !others_know_.exchange(true)) membership_.fail(failure->message());
+}
+
+std::string NcclBackend::describe_progress() const {
+  const std::lock_guard lock(mutex_);
+  std::ostringstream out;
+  out << "rank " << rank() << " of " << name() << ": ";
+  if (in_flight_.empty())
+    out << "idle";
+  else
+    out << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
+        << " more queued";
+  if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
+  return out.str();
+}
+
+// Whatever it meets is the group's failure, for whoever waits next: not the end of the process.
+void NcclBackend::monitor() noexcept {
+  try {
+    // Events are asked on a thread that has chosen no device; the driver would set up the first.
+    const CudaDeviceGuard guard(device().index);
+    watch();
+  } catch (...) {
+    Failure failure = Failure::from_current();
+    failure.add_context(describe_progress());
+    group_->abort(failure);
+  }
+}
+
+void NcclBackend::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    wake_.wait_for(lock, monitor_period, [&] { return stopping_ || news_; });
+    if (stopping_) return;
+    lock.unlock();
+    obey_news();
+    if (comparison_) comparison_->flush();
+    group_->poll_background();
+    if (!StepRecording::is_any_open()) check_in_flight();  // a moment, and then again
+    announce_failure();
+    lock.lock();
+  }
+}
+
+void NcclBackend::obey_news() {
+  std::unique_lock lock(mutex_);
+  const auto reason = std::exchange(news_, std::nullopt);
+  lock.unlock();
+  if (reason) fail_under_way(Failure::from_peer(*reason));
+}
+
+void NcclBackend::check_in_flight() {
+  if (const auto failure = failure_in_flight()) fail_under_way(*failure);
+}
+
+// The first operation that has not ended is the one under way.
+std::optional<Failure> NcclBackend::failure_in_flight() {
+  const std::lock_guard lock(mutex_);
+  while (!in_flight_.empty() && in_flight_.front()->is_completed()) in_flight_.pop_front();
+  if (in_flight_.empty()) return std::nullopt;
+  NcclWork& work = *in_flight_.front();
+  const auto context = [&] {
+    return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
+  };
+  if (const Departure* gone = departures_.before(work.collective()))
+    return Failure::from_peer(context() + comm::describe(*gone, name()));
+  const auto overdue = work.overdue();
+  if (!overdue) return std::nullopt;
+  if (const Departure* gone = departures_.among(work.partners()))
+    return Failure::from_peer(context() + comm::describe(*gone, name()));
+  return Failure::timeout(context() + *overdue);
+}
+
+// The monitor acts on it, once what the others did join has ended.
+void NcclBackend::member_left(const Departure& departure) {
+  const std::lock_guard lock(mutex_);
+  departures_.add(departure);
+  for (const WorkPtr& work : in_flight_) limit_wait_for_the_gone(*work);
+}
+
+// What a rank sent before it left is on its way, and taken out once this rank's device comes to it.
+// Which messages of a group have come, NCCL does not say: as long as one of its ranks is there, all
+// of it may be waiting for that one.
+void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
+  constexpr auto wait_for_the_gone = std::chrono::milliseconds(500);
+  const auto is_gone = [&](int rank) { return departures_.among({&rank, 1}) != nullptr; };
+  if (!work.partners().empty() && std::ranges::all_of(work.partners(), is_gone))
+    work.limit_run(wait_for_the_gone);
+}
+
+// Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
+// the group they end what is still under way here. However much else the device has to do first, it
+// is waited for; what then does not end the monitor makes a failure, though nobody waits for it.
+void NcclBackend::drain() {
+  if (std::uncaught_exceptions() > 0) return;
+  const auto is_idle = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto first = std::ranges::find_if_not(in_flight_, &NcclWork::is_completed);
+    if (first == in_flight_.end()) return true;
+    (*first)->limit_run(options().leave_timeout);
+    return false;
+  };
+  for (PollPause polling; !is_idle();) polling.pause();
+  if (!group_->has_failed()) membership_.leave({rank(), sequence_});
+}
+
+}  // namespace lockstep::comm
