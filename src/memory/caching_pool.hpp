@@ -17,6 +17,8 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/memory_pool.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "memory/high_water.hpp"
+#include "memory/pool_counts.hpp"
 #include "memory/pool_report.hpp"
 #include "memory/recent_cache.hpp"
 #include "memory/segment_store.hpp"
@@ -71,7 +73,7 @@ class CachingPool final : public MemoryPool {
     if (Block* block = recent_.mine().take(stream, units)) return block;
     std::unique_lock lock(mutex_);
     Block* const block = allocate_locked(units << unit_bits_, stream);
-    tell_high_water(lock);
+    high_water_.tell(store_.reserved(), lock);
     return block;
   }
 
@@ -84,8 +86,8 @@ class CachingPool final : public MemoryPool {
     if (!block->other_streams.empty() && put_to_wait(block)) return;
     tell_freed(block);
     if (keep_recent(block)) return;
-    fold(recent_.mine().counts());
-    live_bytes_ -= static_cast<std::ptrdiff_t>(block->size);
+    counts_.add(recent_.mine().counts());
+    counts_.freed(block->size);
     detail::make_free(block);
   }
 
@@ -122,16 +124,14 @@ class CachingPool final : public MemoryPool {
 
   void reset_peak() override {
     const std::lock_guard lock(mutex_);
-    fold_all();
-    peak_live_bytes_ = live_bytes_;
+    count_recent();
+    counts_.peak_live_bytes = counts_.live_bytes;
     store_.reset_peak();
   }
 
   void set_high_water(std::size_t bytes, std::function<void(std::size_t)> reached) override {
     const std::lock_guard lock(mutex_);
-    high_water_ = bytes;
-    reached_ = std::move(reached);
-    is_above_ = store_.reserved() > bytes;
+    high_water_.set(bytes, std::move(reached), store_.reserved());
   }
 
   void record_history(std::optional<std::size_t> max_events) override {
@@ -177,7 +177,7 @@ class CachingPool final : public MemoryPool {
     if (!block) block = allocate_locked(units << unit_bits_, stream);
     if (observer) observer->allocated(*block, bytes, stream);
     if (history_) history_->allocated(*block, bytes, stream);
-    tell_high_water(lock);
+    high_water_.tell(store_.reserved(), lock);
     return block;
   }
 
@@ -185,13 +185,11 @@ class CachingPool final : public MemoryPool {
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
     recent_.open_mine(lists);
-    fold(recent_.mine().counts());
+    counts_.add(recent_.mine().counts());
     Block* block = take(lists, size, 8);
     if (!block) block = take_hard(lists, size);
     block->set(State::out);
-    ++allocations_;
-    live_bytes_ += static_cast<std::ptrdiff_t>(block->size);
-    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
+    counts_.allocated(block->size);
     return block;
   }
 
@@ -271,13 +269,13 @@ class CachingPool final : public MemoryPool {
 
   /// True if the block has to wait for other streams.
   bool put_to_wait(Block* block) noexcept {
-    fold(recent_.mine().counts());
+    counts_.add(recent_.mine().counts());
     block->set(State::waiting);
     if (waiting_.add(block, std::exchange(block->other_streams, {}))) {
       block->set(State::out);
       return false;
     }
-    live_bytes_ -= static_cast<std::ptrdiff_t>(block->size);
+    counts_.freed(block->size);
     if (history_) history_->free_requested(*block, block->lists->stream);
     return true;
   }
@@ -307,38 +305,20 @@ class CachingPool final : public MemoryPool {
     reclaim_finished();
     release_recent(nullptr);
     store_.release(keep);
-    is_above_ = store_.reserved() > high_water_;
+    high_water_.fall_to(store_.reserved());
   }
 
-  /// Calls the user, without the lock, if the pool has grown over the mark.
-  void tell_high_water(std::unique_lock<std::mutex>& lock) {
-    if (is_above_ || store_.reserved() <= high_water_) [[likely]]
-      return;
-    is_above_ = true;
-    const auto reached = reached_;
-    const std::size_t reserved = store_.reserved();
-    lock.unlock();
-    if (reached) reached(reserved);
-  }
-
-  /// Peaks are exact where one thread allocates; several at once may each count up to what a
-  /// RecentCache keeps as used that is not.
-  void fold(const detail::RecentCounts& counts) const noexcept {
-    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_ + counts.peak_live_bytes);
-    live_bytes_ += counts.live_bytes;
-    allocations_ += counts.allocations;
-  }
-  void fold_all() const noexcept {
-    for (detail::RecentCache& cache : recent_) fold(cache.counts());
+  void count_recent() const noexcept {
+    for (detail::RecentCache& cache : recent_) counts_.add(cache.counts());
   }
 
   PoolStatistics count() const {
-    fold_all();
-    return {.live_bytes = static_cast<std::size_t>(live_bytes_),
-            .peak_live_bytes = static_cast<std::size_t>(peak_live_bytes_),
+    count_recent();
+    return {.live_bytes = static_cast<std::size_t>(counts_.live_bytes),
+            .peak_live_bytes = static_cast<std::size_t>(counts_.peak_live_bytes),
             .reserved_bytes = store_.reserved(),
             .peak_reserved_bytes = store_.peak_reserved(),
-            .allocations = allocations_,
+            .allocations = counts_.allocations,
             .upstream_allocations = store_.allocations(),
             .upstream_frees = store_.frees(),
             .out_of_memory_retries = out_of_memory_retries_};
@@ -352,13 +332,9 @@ class CachingPool final : public MemoryPool {
   detail::SegmentStore<U> store_;
   detail::WaitingBlocks<Block> waiting_;
   mutable detail::RecentCaches recent_;
-  // Without what went through the caches since they were asked last.
-  mutable std::ptrdiff_t live_bytes_ = 0, peak_live_bytes_ = 0;
-  mutable std::uint64_t allocations_ = 0;
+  mutable detail::PoolCounts counts_;
   std::uint64_t out_of_memory_retries_ = 0;
-  std::size_t high_water_ = ~std::size_t{0};
-  std::function<void(std::size_t)> reached_;
-  bool is_above_ = false;
+  detail::HighWater high_water_;
   std::atomic<bool> records_{false};
   std::unique_ptr<detail::AllocationHistory> history_;
 };
