@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include "lockstep/lockstep.hpp"
@@ -89,6 +91,44 @@ TEST_F(SimCapturedStep, KeepsAGraphForEachShapeUpToABound) {
         EXPECT_NE(graph.fallback_reason().find("max_shapes"), std::string::npos);
       }
     }
+}
+
+TEST_F(SimCapturedStep, MayReturnMuch) {
+  StepGraph graph([](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; });
+  const Tensor x = ones({1 << 18}, f32);
+  for (int i = 0; i < 5; ++i) graph({x});
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+TEST_F(SimCapturedStep, GivesBackMemoryWhenItIsReset) {
+  StepGraph graph([](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; });
+  const Tensor x = ones({1 << 18}, f32);
+  const auto free_after = [&](int resets) {
+    for (int i = 0; i < resets; ++i) {
+      for (int k = 0; k < 3; ++k) graph({x});
+      graph.reset();
+    }
+    return device_runtime(DeviceType::cuda).memory_info(0).first;
+  };
+  const std::size_t few = free_after(2);  // the first calls only warm up
+  EXPECT_EQ(free_after(3), few);
+}
+
+// Whoever ends it need not know on which stream it was launched.
+TEST_F(SimCapturedStep, WaitsForItsLaunchesOnOtherStreams) {
+  const Tensor x = ones({1 << 16}, f32);
+  const Stream side(device);
+  synchronize(current_stream(device));
+  std::optional<StepGraph> graph;
+  graph.emplace([](std::span<const Tensor> in) { return std::vector{in[0].sum() * 2.0}; });
+  {
+    const StreamGuard guard(side);
+    for (int i = 0; i < 6; ++i) (*graph)({x});
+  }
+  EXPECT_TRUE(graph->replayed()) << graph->fallback_reason();
+  graph.reset();
+  full({1 << 16}, 3.0, f32);  // may get its memory
+  side.synchronize();
 }
 
 TEST_F(SimCapturedStep, RunsEagerlyAndSaysWhy) {

@@ -57,6 +57,10 @@ void LeafNode::join_recording(bool matters) {
     if (address(self->gradient_) != address(seen->after)) self->gradient_ = seen->after;
     if (seen->after.defined()) seen->after.impl().storage->bump_version();
   });
+  recording->require([self, sink = sink_, hooks = hooks_.size()]() -> std::string {
+    if (self->sink_ == sink && self->hooks_.size() == hooks) return {};
+    return "hooks of a gradient, or who reduces it, have changed since the step was captured";
+  });
   if (!matters) return;
   recording->require([=, there = address(gradient_)]() -> std::string {
     if (address(self->gradient_) == there) return {};

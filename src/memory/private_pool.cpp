@@ -29,10 +29,15 @@ bool PrivatePool::take() {
 }
 
 void PrivatePool::give_back() {
+  release_aside();
+  const std::lock_guard lock(mutex_);
+  is_taken_ = false;
+}
+
+void PrivatePool::release_aside() {
   const std::lock_guard lock(mutex_);
   for (MemoryBlock* block : std::exchange(aside_, {})) pool_->deallocate(block);
   pool_->release_cached();
-  is_taken_ = false;
 }
 
 void PrivatePool::deallocate(MemoryBlock* block) noexcept {

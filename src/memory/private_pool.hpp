@@ -26,6 +26,8 @@ class PrivatePool final : public Allocator {
   static PrivatePool& borrow(Device device);
   /// No graph is left, and the device has done what was queued.
   void give_back();
+  /// The same, of one that is used further.
+  void release_aside();
 
   /// The pool behind it.
   MemoryPool& memory() noexcept { return *pool_; }
@@ -65,6 +67,8 @@ class PrivatePool final : public Allocator {
 class PrivatePool::Use {
  public:
   explicit Use(PrivatePool& pool) : previous_(std::exchange(used_, &pool)) {}
+  /// Serves from the device's pool again.
+  Use() : previous_(std::exchange(used_, nullptr)) {}
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
   ~Use() { used_ = previous_; }

@@ -49,6 +49,10 @@ std::string Optimizer::why_not_as_captured(const Changed& changed, std::uint64_t
 
 void Optimizer::join_recording(const Changed& changed, const std::string& scaling) {
   StepRecording& recording = *StepRecording::current();
+  if (recording.has_met(&base_lr_))
+    refuse_in_captured_step("an optimizer makes two updates, with a schedule's step in between,",
+                            "launches know one learning rate");
+  recording.meets(this);
   std::vector<const void*> places;
   for (const ParameterState* each : changed) {
     LOCKSTEP_CHECK(each->parameter.device() == recording.stream().device, Unsupported,

@@ -14,10 +14,10 @@ LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
 }
 
 void LRScheduler::step() {
-  if (StepRecording* recording = StepRecording::current())
-    recording->before_launch([this] { set_steps(steps_ + 1); });
-  else
-    set_steps(steps_ + 1);
+  StepRecording* const recording = StepRecording::current();
+  if (!recording) return set_steps(steps_ + 1);
+  recording->before_launch([this] { set_steps(steps_ + 1); });
+  if (recording->has_met(&optimizer_)) recording->meets(&optimizer_.base_lr_);
 }
 
 void LRScheduler::set_steps(std::int64_t steps) {

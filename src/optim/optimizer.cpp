@@ -225,6 +225,7 @@ std::vector<Tensor> Optimizer::parameters() const {
 }
 
 void Optimizer::set_lr(double lr, std::size_t group) {
+  refuse_in_captured_step("a learning rate is set", "step an LRScheduler, or set it between steps");
   schedule_lr(lr, group);
   base_lr_[group] = lr;
 }

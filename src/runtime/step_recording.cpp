@@ -42,8 +42,11 @@ void StepRecording::run_failed(const std::string& reason) const {
   for (const auto& action : when_launch_fails_) action(reason);
 }
 
-void StepRecording::finish(bool captured) {
+void StepRecording::end() {
   for (const Action& action : std::exchange(at_end_, {})) action();
+}
+
+void StepRecording::conclude(bool captured) {
   if (captured) {
     for (const Action& action : when_captured_) action();
   } else {

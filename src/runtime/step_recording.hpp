@@ -70,6 +70,7 @@ class StepRecording {
   void when_abandoned(Action action) { when_abandoned_.push_back(std::move(action)); }
   /// True if the recording is told of this object for the first time.
   bool meets(const void* object) { return met_.insert(object).second; }
+  bool has_met(const void* object) const { return met_.contains(object); }
   /// Another stream takes part from now on, and has to be joined at the end.
   void fork(StreamRef stream);
 
@@ -91,8 +92,10 @@ class StepRecording {
   void run_before() const;
   void run_after() const;
   void run_failed(const std::string& reason) const;
-  /// The capture has ended. What was kept for that is done.
-  void finish(bool captured);
+  /// The stream has ended to capture. What was kept for that is done.
+  void end();
+  /// Whether launches will follow is known. What was kept for that is done.
+  void conclude(bool captured);
 
  private:
   StreamRef stream_;

@@ -211,6 +211,8 @@ Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
 
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                  IntrusivePtr<RefCounted> owner) {
+  refuse_in_captured_step("memory of the program becomes a tensor", "make it before the step",
+                          options.device);
   auto impl = make_contiguous_impl(shape, options.dtype);
   impl->storage = Storage::borrow(data, bytes_of(*impl), options.device, std::move(owner));
   impl->data = data;

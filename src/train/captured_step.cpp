@@ -40,7 +40,8 @@ std::string current_message() {
 
 StepInputs::StepInputs(std::span<const Tensor> inputs)
     : grad_(grad_enabled()), autocast_(autograd::thread_modes.autocast_dtype) {
-  for (const Tensor& input : inputs) forms_.emplace_back(input.shape(), input.dtype());
+  for (const Tensor& input : inputs)
+    forms_.push_back({input.shape(), input.dtype(), input.is_channels_last()});
 }
 
 std::string refusal_of(std::span<const Tensor> inputs, Device device) {
@@ -62,10 +63,15 @@ std::vector<Tensor> detached(std::vector<Tensor> tensors) {
   return tensors;
 }
 
+void StepDevice::wait() const {
+  launched.synchronize();
+  synchronize(current_stream(device));
+  stream.synchronize();
+}
+
 StepDevice::~StepDevice() {
   try {
-    synchronize(current_stream(device));
-    stream.synchronize();
+    wait();
     pool.give_back();
   } catch (...) {
     // The device has failed: its memory stays with the pool, which nobody borrows again.
@@ -102,7 +108,7 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
 std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   const PrivatePool::Use memory(device_.pool);
   if (inputs_.empty())
-    for (const Tensor& input : inputs) inputs_.push_back(empty(input.shape(), input.options()));
+    for (const Tensor& input : inputs) inputs_.push_back(empty_like(input));
   take_in(inputs);
   struct OnStream {
     StreamRef outer, inner;
@@ -119,8 +125,18 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
       }
     }
   };
-  const OnStream on_stream(device_.stream);
-  return detached(step_(inputs_));
+  std::vector<Tensor> results, copies;
+  {
+    const OnStream on_stream(device_.stream);
+    results = detached(step_(inputs_));
+  }
+  // The caller may keep what it gets for longer than the capture can wait for its memory.
+  const PrivatePool::Use usual_memory;
+  for (const Tensor& result : results) {
+    copies.push_back(result.defined() ? result.clone() : result);
+    if (result.defined()) result.record_stream(current_stream(result.device()));
+  }
+  return copies;
 }
 
 std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
@@ -132,6 +148,7 @@ std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
   if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
   bool try_again = false;
   const std::string failure = agree(record(), try_again);
+  recording_->conclude(failure.empty());
   if (failure.empty()) return launch();
   drop_graph();
   if (try_again && ++tries_ < most_tries) return rehearse(inputs);
@@ -156,7 +173,7 @@ std::string CapturedStep::record() {
     } catch (...) {
       if (failure.empty()) failure = current_message();
     }
-    recording_->finish(failure.empty());
+    recording_->end();
   }
   order(device_.stream, outer);
   if (failure.empty() && !recording_->group().empty() && !group_)
@@ -168,10 +185,16 @@ std::string CapturedStep::record() {
 std::string CapturedStep::run_captured() {
   const StepRecording::Scope scope(*recording_);
   std::string failure;
+  const PhiloxState place = default_generator().state();
   try {
     results_ = detached(step_(inputs_));
   } catch (...) {
     failure = current_message();
+  }
+  if (const PhiloxState now = default_generator().state();
+      now.seed != place.seed || now.offset != place.offset) {
+    if (failure.empty()) failure = "it seeds the generator, which a launch would not do";
+    default_generator().set_state(place);
   }
   try {
     for (const StreamRef stream : recording_->forks()) order(stream, device_.stream);
@@ -196,10 +219,17 @@ std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
   return failure;
 }
 
+/// What was returned before may be an input again, and lie where an input is written to.
 void CapturedStep::take_in(std::span<const Tensor> inputs) {
   const NoGradGuard no_recording;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs_[i].is_same(inputs[i])) inputs_[i].copy_(inputs[i]);
+  std::vector<Tensor> values(inputs.begin(), inputs.end());
+  for (Tensor& value : values)
+    for (const Tensor& place : inputs_)
+      if (value.impl().storage.get() == place.impl().storage.get()) {
+        value = value.clone();
+        break;
+      }
+  for (std::size_t i = 0; i < values.size(); ++i) inputs_[i].copy_(values[i]);
 }
 
 std::vector<Tensor> CapturedStep::launch() {
@@ -221,8 +251,9 @@ std::vector<Tensor> CapturedStep::launch() {
     throw;
   }
   replayed_ = true;
+  device_.launched.record(stream);
   recording_->run_after();
-  return results_;
+  return detached(results_);
 }
 
 void CapturedStep::drop_graph() noexcept {

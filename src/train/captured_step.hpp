@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/core/philox.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "memory/private_pool.hpp"
 #include "runtime/step_recording.hpp"
@@ -26,7 +27,13 @@ class StepInputs {
   bool operator==(const StepInputs&) const = default;
 
  private:
-  std::vector<std::pair<Shape, DType>> forms_;
+  struct Form {
+    Shape shape;
+    DType dtype;
+    bool channels_last;
+    bool operator==(const Form&) const = default;
+  };
+  std::vector<Form> forms_;
   bool grad_ = true;
   std::array<DType, 2> autocast_{};
 };
@@ -47,9 +54,13 @@ class StepDevice {
   /// Waits for the device. No graph may be left.
   ~StepDevice();
 
+  /// For launches on any stream, and what came before on the current one.
+  void wait() const;
+
   const Device device;
   const Stream stream;
   PrivatePool& pool;
+  Event launched{device};  // the last launch
 };
 
 /// A step for inputs of one form: runs it until it is warm, captures it, and replays it.

@@ -87,6 +87,10 @@ const std::string& StepGraph::fallback_reason() const noexcept { return state_->
 
 void StepGraph::reset() {
   state_->shapes.clear();
+  if (state_->device) {
+    state_->device->wait();
+    state_->device->pool.release_aside();
+  }
   state_->reason.clear();
   state_->replayed = false;
 }

@@ -1,9 +1,10 @@
 // The examples on GPUs, one a rank.
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "examples/jobs.hpp"
 #include "lockstep/runtime/info.hpp"
@@ -47,11 +48,24 @@ struct Told {
   std::map<std::string, int> waits;  // by place
   int kernels = 0, graphs = 0;
 
-  static std::optional<Told> of(const std::string& training) {
-    const auto result = run_command("LOCKSTEP_SIM_HOST_WAITS=1 " + training, 200);
+  static std::optional<Told> of(int of_ranks, const std::string& training) {
+    const TemporaryFolder folder;  // a file a rank, so that no line is torn
+    const auto result =
+        run_command("LOCKSTEP_SIM_HOST_WAITS=1 " + mpirun(of_ranks) + "--output-filename " +
+                        (folder / "told").string() + " " + training,
+                    200);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     std::optional<Told> told;
-    std::istringstream lines(result.output);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "told")) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream lines(entry.path());
+      read(lines, told);
+    }
+    return told;
+  }
+
+ private:
+  static void read(std::istream& lines, std::optional<Told>& told) {
     for (std::string line; std::getline(lines, line);) {
       const auto begin = line.find("==== simulated GPU"), place = line.find(" x cuda");
       int waits = 0, kernels = 0, graphs = 0;
@@ -67,16 +81,14 @@ struct Told {
         told->waits[line.substr(place)] += waits;
       }
     }
-    return told;
   }
 };
 
 /// What four more steps of a GPT add.
 std::optional<Told> told_of_four_steps(int of_ranks, const std::string& options) {
   const auto after = [&](int steps) {
-    return Told::of(
-        (of_ranks > 1 ? mpirun(of_ranks) : "") +
-        tiny_gpt("--device cuda --micro-batch 1 " + options + " --steps " + std::to_string(steps)));
+    return Told::of(of_ranks, tiny_gpt("--device cuda --micro-batch 1 " + options + " --steps " +
+                                       std::to_string(steps)));
   };
   auto few = after(8), many = after(12);
   if (!few || !many) return std::nullopt;

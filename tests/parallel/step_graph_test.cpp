@@ -1,7 +1,10 @@
 #include "lockstep/train/step_graph.hpp"
 
+#include <array>
+
 #include <gmock/gmock.h>
 
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/nn/nn.hpp"
@@ -88,6 +91,84 @@ TEST(StepGraph, RunsEagerlyWhatReadsValuesAndSaysSo) {
               ::testing::HasSubstr("HostCopy"));
   EXPECT_THAT(reason_of([](In in) { return std::vector{in[0] * tensor({1.0})}; }),
               ::testing::HasSubstr("made of values of the host"));
+  double value = 1;
+  EXPECT_THAT(reason_of([&](In in) {
+                return std::vector{in[0] * from_blob(&value, {}, {.dtype = DType::f64})};
+              }),
+              ::testing::HasSubstr("memory of the program"));
+  EXPECT_THAT(reason_of([](In in) {
+                manual_seed(4);
+                return std::vector{in[0] + 0.0 * rand({4}, {.dtype = DType::f64})};
+              }),
+              ::testing::HasSubstr("seeds the generator"));
+}
+
+TEST(StepGraph, RunsEagerlyWhereUpdatesOfAStepHaveDifferentRates) {
+  for (const bool by_schedule : {true, false}) {
+    const auto train_twice = [&](bool capture) {
+      Tensor weight = ones({3}).set_requires_grad();
+      optim::SGD optimizer({weight}, {.lr = 0.1});
+      optim::LRScheduler scheduler(optimizer, optim::ExponentialLR{.gamma = 0.5});
+      const auto update = [&](const Tensor& x) {
+        (x * weight).square().sum().backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        update(in[0]);
+        by_schedule ? scheduler.step() : optimizer.set_lr(optimizer.lr() * 0.5);
+        update(in[0]);
+        return std::vector<Tensor>{};
+      };
+      StepGraph graph(step, {.num_warmup_iters = 1});
+      for (int i = 0; i < 4; ++i) {
+        const Tensor x = values({3}, i).to(DType::f32);
+        capture ? graph({x}) : step(std::array{x});
+      }
+      EXPECT_FALSE(graph.replayed());
+      return weight.to_vector<double>();
+    };
+    EXPECT_EQ(train_twice(true), train_twice(false)) << by_schedule;
+  }
+}
+
+TEST(StepGraph, TakesItsResultsAsTheNextInputs) {
+  const StepGraph::Step step = [](std::span<const Tensor> in) {
+    return std::vector{in[0] * 0.5 + in[1], in[0]};  // the second is the input itself
+  };
+  StepGraph graph(step, {.num_warmup_iters = 1});
+  std::vector<Tensor> eager{values({4}, 1), values({4}, 2)}, captured = eager;
+  for (int i = 0; i < 6; ++i) {
+    eager = step(eager);
+    captured = graph(captured);
+    for (std::size_t k = 0; k < 2; ++k)
+      EXPECT_EQ(eager[k].to_vector<double>(), captured[k].to_vector<double>()) << i;
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+TEST(StepGraph, IsCapturedAnewForAHookThatWasAddedSince) {
+  const auto weights_with = [](bool capture) {
+    Tensor weight = ones({3}).set_requires_grad();
+    optim::SGD optimizer({weight}, {.lr = 0.1});
+    const StepGraph::Step step = [&](std::span<const Tensor> in) {
+      (in[0] * weight).sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    for (int i = 0; i < 8; ++i) {
+      if (i == 4)
+        autograd::leaf_of(weight).add_hook(
+            [](autograd::LeafNode& leaf) { leaf.set_gradient(leaf.gradient() * 3.0); });
+      const Tensor x = values({3}, i).to(DType::f32);
+      capture ? graph({x}) : step(std::array{x});
+    }
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    return weight.to_vector<double>();
+  };
+  EXPECT_EQ(weights_with(true), weights_with(false));
 }
 
 TEST(StepGraph, PassesOnWhatAKernelThrowsInAReplay) {

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "runtime/background_failure.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::comm::host {
 
@@ -25,6 +26,7 @@ void HostWork::finish(std::optional<Failure> failure) {
 }
 
 void HostWork::wait() {
+  refuse_in_captured_step("a collective from before it is waited for", "wait before the step");
   // Small collectives end within microseconds: a few yields are cheaper than a sleep, and leave the
   // core to the progress thread where it shares ours.
   constexpr int yields_before_sleep = 20;
