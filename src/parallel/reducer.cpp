@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/communicator_backend.hpp"
+#include "core/current_message.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -31,17 +32,6 @@ std::uint64_t agree_on_number(comm::Communicator& group) {
                  "the number of a reducer arrived in ", agreed.size(), " bytes");
   std::memcpy(&number, agreed.data(), sizeof number);
   return number;
-}
-
-/// What the exception says that is being handled.
-std::string current_message() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an unknown exception";
-  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/backend.hpp"
+#include "core/current_message.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -23,17 +24,6 @@ void order(StreamRef earlier, StreamRef later) {
   Event mark(earlier.device);
   mark.record(earlier);
   mark.wait(later);
-}
-
-/// What the exception says that is being handled.
-std::string current_message() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an unknown exception";
-  }
 }
 
 }  // namespace
@@ -147,7 +137,14 @@ std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
   take_in(inputs);
   if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
   bool try_again = false;
-  const std::string failure = agree(record(), try_again);
+  std::string failure = record();
+  try {
+    failure = agree(failure, try_again);
+  } catch (...) {
+    recording_->conclude(false);
+    drop_graph();
+    throw;
+  }
   recording_->conclude(failure.empty());
   if (failure.empty()) return launch();
   drop_graph();
