@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the table of docs/mixed-precision.md: what autocast does with each op.
 
-Policies come from the ops' descriptors (kernels/functional/ops.def, src/autograd/ops/descriptors.def), what
+Policies come from the ops' descriptors (kernels/functional/ops.def, src/autograd/ops), what
 PyTorch does otherwise from tests/data/reference/autocast.json.
 
     autocast_table.py            fails if the document is not current
@@ -77,8 +77,8 @@ def renewed(document, generated):
 
 def current():
     """The document as it should be."""
-    ops = policies(*((ROOT / path).read_text() for path in
-                     ("kernels/functional/ops.def", "src/autograd/ops/descriptors.def")))
+    sources = [ROOT / "kernels/functional/ops.def", *sorted((ROOT / "src/autograd/ops").glob("*.cpp"))]
+    ops = policies(*(source.read_text() for source in sources))
     record = json.loads((ROOT / "tests/data/reference/autocast.json").read_text())
     return renewed(DOCUMENT.read_text(), table(ops, record))
 

@@ -32,7 +32,7 @@ ALLOWED = {
     "runtime": {"core"},
     "memory": {"core", "runtime"},
     "functional": {"core"},
-    "kernels": {"core", "runtime", "functional"},
+    "kernels": LOW | {"functional"},
     "backend": LOW | {"functional", "kernels"},
     "tensor": TENSOR,
     "io": TENSOR,

@@ -53,12 +53,16 @@ ALL = [
         ("test_autograd", ["*UnaryGradients*/softsign", "ElementwiseGradientsOnGpu.OfEveryUnary*"]),
         ("test_random", ["*RandomUnary.Agrees*cpu*", "*RandomUnary.Agrees*cuda*"]),
     ], edits_tests=False, op="softsign"),
-    Recipe("reduction", 5, [
+    Recipe("reduction", 4, [
         ("test_contract", on_both_devices("ReduceContract")),
         ("test_autograd", ["AbsSum.*", "AbsSumOnGpu.*"]),
     ]),
     Recipe("optimizer", 4, [("test_optim", ["*SignumOn.*/cpu", "*SignumOn.*/cuda", "Signum.*"])]),
-    Recipe("kernel_family", 8, [("test_contract", on_both_devices("RowScaleContract"))]),
+    Recipe("kernel", 5, [
+        ("test_contract", on_both_devices("DiscountedSumContract")),
+        ("test_autograd", ["DiscountedSum.*", "DiscountedSumOnGpu.*"]),
+    ]),
+    Recipe("kernel_family", 4, [("test_contract", on_both_devices("RowScaleContract"))]),
     Recipe("communicator", 0, [], ctest="^test_comm_shm_np", program="test_comm_shm",
            borrows=("tests/comm/window", "src/comm/shm", {"window": "shm", "Window": "Shm"})),
 ]
@@ -261,13 +265,14 @@ def self_test():
     borrower = next(recipe for recipe in ALL if recipe.borrows)
     after_borrower, borrowers = carry_out(borrower, original)
     own_test = [*touched, "tests/contract/softsign_test.cpp"]
+    optimizer = next(recipe for recipe in ALL if recipe.name == "optimizer")
     planted = {
         "a file too many": lambda: check_count(too_few, original, after, touched),
         "a test of its own": lambda: check_count(recipe, original, after, own_test),
         "a file beside the folder": lambda: check_count(borrower, original, after_borrower,
                                                         [*borrowers, "src/comm/other.cpp"]),
         "a stale patch": lambda: carry_out(recipe, moved),
-        "a file that is there": lambda: carry_out(ALL[2], original | {"src/optim/signum.cpp": b""}),
+        "a file that is there": lambda: carry_out(optimizer, original | {"src/optim/signum.cpp": b""}),
         "code that no source has": lambda: check_document(shown),
     }
     missed = [name for name, action in planted.items() if not refuses(action)]

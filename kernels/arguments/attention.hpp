@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -36,10 +36,10 @@ struct AttentionBackwardArguments {
   AttentionOptions options = {};
 };
 
-/// Attention of one backend. Work runs in the order of the stream.
-struct AttentionKernels {
-  Kernel<AttentionArguments> forward = {};
-  Kernel<AttentionBackwardArguments> backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Attention of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_ATTENTION_KERNELS(KERNEL) \
+  KERNEL(forward, AttentionArguments)      \
+  KERNEL(backward, AttentionBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(attention, AttentionKernels, LOCKSTEP_ATTENTION_KERNELS)

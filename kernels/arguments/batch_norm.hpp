@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -48,12 +48,12 @@ struct BatchNormEvalBackwardArguments {
   double eps = 1e-5;
 };
 
-/// Batch normalisation of one backend. Work runs in the order of the stream.
-struct BatchNormKernels {
-  Kernel<BatchNormTrainArguments> train = {};
-  Kernel<BatchNormEvalArguments> eval = {};
-  Kernel<BatchNormTrainBackwardArguments> train_backward = {};
-  Kernel<BatchNormEvalBackwardArguments> eval_backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Batch normalisation of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_BATCH_NORM_KERNELS(KERNEL)               \
+  KERNEL(train, BatchNormTrainArguments)                  \
+  KERNEL(eval, BatchNormEvalArguments)                    \
+  KERNEL(train_backward, BatchNormTrainBackwardArguments) \
+  KERNEL(eval_backward, BatchNormEvalBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(batch_norm, BatchNormKernels, LOCKSTEP_BATCH_NORM_KERNELS)

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -43,11 +43,11 @@ struct ConvolutionWeightGradientArguments {
   bool accumulate = false;  ///< added to what dweight holds
 };
 
-/// Convolution of one backend. Work runs in the order of the stream.
-struct ConvolutionKernels {
-  Kernel<ConvolutionArguments> forward = {};
-  Kernel<ConvolutionDataGradientArguments> backward_data = {};
-  Kernel<ConvolutionWeightGradientArguments> backward_weight = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Convolution of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_CONVOLUTION_KERNELS(KERNEL)              \
+  KERNEL(forward, ConvolutionArguments)                   \
+  KERNEL(backward_data, ConvolutionDataGradientArguments) \
+  KERNEL(backward_weight, ConvolutionWeightGradientArguments)
+LOCKSTEP_KERNEL_FAMILY(convolution, ConvolutionKernels, LOCKSTEP_CONVOLUTION_KERNELS)

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -38,10 +38,10 @@ struct CrossEntropyBackwardArguments {
   CrossEntropyOptions options = {};
 };
 
-/// Cross-entropy of one backend. Work runs in the order of the stream.
-struct CrossEntropyKernels {
-  Kernel<CrossEntropyArguments> forward = {};
-  Kernel<CrossEntropyBackwardArguments> backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Cross-entropy of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_CROSS_ENTROPY_KERNELS(KERNEL) \
+  KERNEL(forward, CrossEntropyArguments)       \
+  KERNEL(backward, CrossEntropyBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(cross_entropy, CrossEntropyKernels, LOCKSTEP_CROSS_ENTROPY_KERNELS)

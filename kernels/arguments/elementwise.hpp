@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -80,18 +80,18 @@ struct TriangleArguments {
   std::int64_t diagonal = 0;
 };
 
-/// Elementwise kernels of one backend. Work runs in the order of the stream.
-struct ElementwiseKernels {
-  Kernel<UnaryArguments> unary = {};
-  Kernel<UnaryBackwardArguments> unary_backward = {};
-  Kernel<BinaryArguments> binary = {};
-  Kernel<BinaryBackwardArguments> binary_backward = {};
-  Kernel<CompareArguments> compare = {};
-  Kernel<WhereArguments> where = {};
-  Kernel<CopyArguments> copy = {};
-  Kernel<FillArguments> fill = {};
-  Kernel<ArangeArguments> arange = {};
-  Kernel<TriangleArguments> triangle = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Elementwise kernels of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_ELEMENTWISE_KERNELS(KERNEL)       \
+  KERNEL(unary, UnaryArguments)                    \
+  KERNEL(unary_backward, UnaryBackwardArguments)   \
+  KERNEL(binary, BinaryArguments)                  \
+  KERNEL(binary_backward, BinaryBackwardArguments) \
+  KERNEL(compare, CompareArguments)                \
+  KERNEL(where, WhereArguments)                    \
+  KERNEL(copy, CopyArguments)                      \
+  KERNEL(fill, FillArguments)                      \
+  KERNEL(arange, ArangeArguments)                  \
+  KERNEL(triangle, TriangleArguments)
+LOCKSTEP_KERNEL_FAMILY(elementwise, ElementwiseKernels, LOCKSTEP_ELEMENTWISE_KERNELS)

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -26,10 +26,10 @@ struct EmbeddingBackwardArguments {
   bool accumulate = false;  ///< else dtable is zeroed first
 };
 
-/// Embedding of one backend. Work runs in the order of the stream.
-struct EmbeddingKernels {
-  Kernel<EmbeddingArguments> forward = {};
-  Kernel<EmbeddingBackwardArguments> backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Embedding of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_EMBEDDING_KERNELS(KERNEL) \
+  KERNEL(forward, EmbeddingArguments)      \
+  KERNEL(backward, EmbeddingBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(embedding, EmbeddingKernels, LOCKSTEP_EMBEDDING_KERNELS)

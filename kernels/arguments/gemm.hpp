@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -29,10 +29,8 @@ struct GemmArguments {
   ArrayView aux = {};   ///< [batch, rows, columns] contiguous: written by gelu_bias, read by dgelu
 };
 
-/// Products of one backend. Work runs in the order of the stream.
-struct GemmKernels {
-  /// @throws Unsupported for a dtype that the backend lacks.
-  Kernel<GemmArguments> multiply = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Products of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_GEMM_KERNELS(KERNEL) KERNEL(multiply, GemmArguments)
+LOCKSTEP_KERNEL_FAMILY(gemm, GemmKernels, LOCKSTEP_GEMM_KERNELS)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -24,10 +24,10 @@ struct ScatterAddArguments {
   int dim = 0;
 };
 
-/// Indexed access of one backend. Work runs in the order of the stream.
-struct IndexKernels {
-  Kernel<GatherArguments> gather = {};
-  Kernel<ScatterAddArguments> scatter_add = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Indexed access of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_INDEX_KERNELS(KERNEL) \
+  KERNEL(gather, GatherArguments)      \
+  KERNEL(scatter_add, ScatterAddArguments)
+LOCKSTEP_KERNEL_FAMILY(index, IndexKernels, LOCKSTEP_INDEX_KERNELS)

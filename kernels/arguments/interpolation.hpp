@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "functional/interpolation.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -21,10 +21,10 @@ struct InterpolationBackwardArguments {
   InterpolationAxis height = {}, width = {};
 };
 
-/// Interpolation of one backend. Work runs in the order of the stream.
-struct InterpolationKernels {
-  Kernel<InterpolationArguments> forward = {};
-  Kernel<InterpolationBackwardArguments> backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Interpolation of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_INTERPOLATION_KERNELS(KERNEL) \
+  KERNEL(forward, InterpolationArguments)      \
+  KERNEL(backward, InterpolationBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(interpolation, InterpolationKernels, LOCKSTEP_INTERPOLATION_KERNELS)

@@ -4,7 +4,7 @@
 #include <span>
 #include <tuple>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "functional/gradient_scaling.hpp"
 #include "functional/loss_scale.hpp"
 #include "lockstep/core/array_view.hpp"
@@ -13,8 +13,6 @@
 /// Work on whole lists of arrays: one call (on a GPU one launch, or few) for all of them.
 
 namespace lockstep::kernels {
-
-struct OptimizerKernels;  // arguments/optimizer.hpp
 
 /// out (one f64 element) = sum of squares over all arrays. It is finite exactly if all elements
 /// are.
@@ -68,16 +66,14 @@ struct AverageArguments {
   auto lists() { return std::tuple(&averages, &values); }
 };
 
-/// Whole-list updates of one backend. Work runs in the order of the stream.
-struct MultiTensorKernels {
-  /// By pointer, so that only who runs optimizers is compiled anew for a new rule.
-  const OptimizerKernels* optimizers = nullptr;
-  Kernel<AverageArguments> average = {};
-  Kernel<SquareSumArguments> square_sum = {};
-  Kernel<ClipArguments> clip = {};
-  Kernel<DivideArguments> divide = {};
-  Kernel<GradientScalingArguments> gradient_scaling = {};
-  Kernel<LossScaleArguments> update_loss_scale = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Whole-list updates of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_MULTI_TENSOR_KERNELS(KERNEL)        \
+  KERNEL(average, AverageArguments)                  \
+  KERNEL(square_sum, SquareSumArguments)             \
+  KERNEL(clip, ClipArguments)                        \
+  KERNEL(divide, DivideArguments)                    \
+  KERNEL(gradient_scaling, GradientScalingArguments) \
+  KERNEL(update_loss_scale, LossScaleArguments)
+LOCKSTEP_KERNEL_FAMILY(multi_tensor, MultiTensorKernels, LOCKSTEP_MULTI_TENSOR_KERNELS)

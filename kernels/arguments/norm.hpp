@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -41,12 +41,12 @@ struct RmsNormBackwardArguments {
   bool accumulate = false;  ///< dweight is added to
 };
 
-/// Row norms of one backend. Work runs in the order of the stream.
-struct NormKernels {
-  Kernel<LayerNormArguments> layer_norm = {};
-  Kernel<LayerNormBackwardArguments> layer_norm_backward = {};
-  Kernel<RmsNormArguments> rms_norm = {};
-  Kernel<RmsNormBackwardArguments> rms_norm_backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Row norms of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_NORM_KERNELS(KERNEL)                     \
+  KERNEL(layer_norm, LayerNormArguments)                  \
+  KERNEL(layer_norm_backward, LayerNormBackwardArguments) \
+  KERNEL(rms_norm, RmsNormArguments)                      \
+  KERNEL(rms_norm_backward, RmsNormBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(norm, NormKernels, LOCKSTEP_NORM_KERNELS)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -24,10 +24,10 @@ struct SearchArguments {
   bool right = false;     ///< equal elements stand before the value too
 };
 
-/// Kernels of order of one backend. Work runs in the order of the stream.
-struct OrderKernels {
-  Kernel<ArgsortArguments> argsort = {};
-  Kernel<SearchArguments> search = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Kernels of order of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_ORDER_KERNELS(KERNEL) \
+  KERNEL(argsort, ArgsortArguments)    \
+  KERNEL(search, SearchArguments)
+LOCKSTEP_KERNEL_FAMILY(order, OrderKernels, LOCKSTEP_ORDER_KERNELS)

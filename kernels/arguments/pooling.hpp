@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "functional/pooling.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -65,12 +65,12 @@ struct AveragePoolBackwardArguments {
   PoolGeometry geometry = {};
 };
 
-/// Pooling of one backend. Work runs in the order of the stream.
-struct PoolingKernels {
-  Kernel<MaxPoolArguments> max = {};
-  Kernel<MaxPoolBackwardArguments> max_backward = {};
-  Kernel<AveragePoolArguments> average = {};
-  Kernel<AveragePoolBackwardArguments> average_backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Pooling of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_POOLING_KERNELS(KERNEL)         \
+  KERNEL(max, MaxPoolArguments)                  \
+  KERNEL(max_backward, MaxPoolBackwardArguments) \
+  KERNEL(average, AveragePoolArguments)          \
+  KERNEL(average_backward, AveragePoolBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(pooling, PoolingKernels, LOCKSTEP_POOLING_KERNELS)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "arguments/random_place.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -38,12 +38,12 @@ struct SetPlaceArguments {
   PhiloxState place = {};
 };
 
-/// Random kernels of one backend. Work runs in the order of the stream.
-struct RandomKernels {
-  Kernel<UniformArguments> uniform = {};
-  Kernel<NormalArguments> normal = {};
-  Kernel<DropoutArguments> dropout = {};
-  Kernel<SetPlaceArguments> set_place = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Random kernels of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_RANDOM_KERNELS(KERNEL) \
+  KERNEL(uniform, UniformArguments)     \
+  KERNEL(normal, NormalArguments)       \
+  KERNEL(dropout, DropoutArguments)     \
+  KERNEL(set_place, SetPlaceArguments)
+LOCKSTEP_KERNEL_FAMILY(random, RandomKernels, LOCKSTEP_RANDOM_KERNELS)

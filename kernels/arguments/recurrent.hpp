@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -44,12 +44,12 @@ struct GruCellBackwardArguments {
   ArrayView candidate = {}, h_before = {};
 };
 
-/// Recurrent cells of one backend. Work runs in the order of the stream.
-struct RecurrentKernels {
-  Kernel<LstmCellArguments> lstm_cell = {};
-  Kernel<LstmCellBackwardArguments> lstm_cell_backward = {};
-  Kernel<GruCellArguments> gru_cell = {};
-  Kernel<GruCellBackwardArguments> gru_cell_backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Recurrent cells of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_RECURRENT_KERNELS(KERNEL)              \
+  KERNEL(lstm_cell, LstmCellArguments)                  \
+  KERNEL(lstm_cell_backward, LstmCellBackwardArguments) \
+  KERNEL(gru_cell, GruCellArguments)                    \
+  KERNEL(gru_cell_backward, GruCellBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(recurrent, RecurrentKernels, LOCKSTEP_RECURRENT_KERNELS)

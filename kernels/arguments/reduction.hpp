@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -44,12 +44,12 @@ struct TopkArguments {
   std::int64_t k = 0;
 };
 
-/// Reductions of one backend. Work runs in the order of the stream.
-struct ReductionKernels {
-  Kernel<ReduceArguments> reduce = {};
-  Kernel<ArgExtremeArguments> arg_extreme = {};
-  Kernel<CumsumArguments> cumsum = {};
-  Kernel<TopkArguments> topk = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Reductions of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_REDUCTION_KERNELS(KERNEL) \
+  KERNEL(reduce, ReduceArguments)          \
+  KERNEL(arg_extreme, ArgExtremeArguments) \
+  KERNEL(cumsum, CumsumArguments)          \
+  KERNEL(topk, TopkArguments)
+LOCKSTEP_KERNEL_FAMILY(reduction, ReductionKernels, LOCKSTEP_REDUCTION_KERNELS)

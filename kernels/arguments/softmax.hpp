@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -20,10 +20,10 @@ struct SoftmaxBackwardArguments {
   bool log = false;
 };
 
-/// Softmax of one backend. Work runs in the order of the stream.
-struct SoftmaxKernels {
-  Kernel<SoftmaxArguments> forward = {};
-  Kernel<SoftmaxBackwardArguments> backward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Softmax of one backend. Work runs in the order of the stream.
+#define LOCKSTEP_SOFTMAX_KERNELS(KERNEL) \
+  KERNEL(forward, SoftmaxArguments)      \
+  KERNEL(backward, SoftmaxBackwardArguments)
+LOCKSTEP_KERNEL_FAMILY(softmax, SoftmaxKernels, LOCKSTEP_SOFTMAX_KERNELS)

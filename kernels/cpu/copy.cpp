@@ -1,10 +1,9 @@
-#include "cpu/copy.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
+#include "arguments/elementwise.hpp"
 #include "cpu/raw.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -103,7 +102,7 @@ void zero_span(const ArrayView& out, std::int64_t row, std::int64_t from, std::i
 
 }  // namespace
 
-void copy(const kernels::CopyArguments& arguments, StreamRef) {
+void elementwise::copy(const kernels::CopyArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const LoopNest nest = make_loop_nest(out.shape, {&out.strides, &in.strides});
   if (nest.total == 0) return;
@@ -113,7 +112,7 @@ void copy(const kernels::CopyArguments& arguments, StreamRef) {
     copy_converting(out, in, nest);
 }
 
-void fill(const kernels::FillArguments& arguments, StreamRef stream) {
+void elementwise::fill(const kernels::FillArguments& arguments, StreamRef stream) {
   const ArrayView& out = arguments.out;
   std::uint64_t element = 0;
   // Integers of 2^53 and more are beyond a double, so conversion from it loses nothing.
@@ -121,7 +120,7 @@ void fill(const kernels::FillArguments& arguments, StreamRef stream) {
   copy({.out = out, .in = {&element, out.dtype, out.shape, Dims::filled(out.rank(), 0)}}, stream);
 }
 
-void arange(const kernels::ArangeArguments& arguments, StreamRef) {
+void elementwise::arange(const kernels::ArangeArguments& arguments, StreamRef) {
   const ArrayView& out = arguments.out;
   dispatch_numeric(out.dtype, "arange", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -138,7 +137,7 @@ void arange(const kernels::ArangeArguments& arguments, StreamRef) {
   });
 }
 
-void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
+void elementwise::triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const bool upper = arguments.upper;
   LOCKSTEP_CHECK(out.rank() >= 2, InvalidArgument, "triangle needs two dimensions or more, got ",

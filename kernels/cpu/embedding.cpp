@@ -1,11 +1,12 @@
-#include "cpu/embedding.hpp"
+#include "arguments/embedding.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
-#include "cpu/copy.hpp"
+#include "arguments/elementwise.hpp"
+#include "cpu/rows.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -67,7 +68,8 @@ void add_rows(const ArrayView& dtable, std::int64_t row, const ArrayView& dy,
 
 }  // namespace
 
-void embedding(const kernels::EmbeddingArguments& a) {
+void embedding::forward(const kernels::EmbeddingArguments& a, StreamRef) {
+  require_rows("embedding", {&a.table, &a.out});
   const auto& [out, table, index] = a;
   check_index(index, table.shape[0], "embedding");
   const std::int64_t columns = table.shape.back();
@@ -82,11 +84,13 @@ void embedding(const kernels::EmbeddingArguments& a) {
                });
 }
 
-void embedding_backward(const kernels::EmbeddingBackwardArguments& a) {
+// Each row's gradients are added in the order of the index.
+void embedding::backward(const kernels::EmbeddingBackwardArguments& a, StreamRef stream) {
+  require_rows("embedding_backward", {&a.dtable, &a.dy});
   const auto& [dtable, dy, index, padding_index, accumulate] = a;
   const std::int64_t rows = dtable.shape[0];
   check_index(index, rows, "embedding_backward");
-  if (!accumulate) fill({.out = dtable, .value = 0.0}, StreamRef{});
+  if (!accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
   const Occurrences found = find_occurrences(index, rows);
   parallel_for(
       rows, std::max<std::int64_t>(1, rows / 16), [&](std::int64_t begin, std::int64_t end) {

@@ -1,9 +1,8 @@
-#include "cpu/extremes.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "arguments/reduction.hpp"
 #include "cpu/lines.hpp"
 
 namespace lockstep::host {
@@ -17,7 +16,7 @@ bool precedes(T a, T b) {
 
 }  // namespace
 
-void arg_extreme(const kernels::ArgExtremeArguments& arguments, StreamRef) {
+void reduction::arg_extreme(const kernels::ArgExtremeArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const int dim = arguments.dim;
   const bool largest = arguments.largest;
@@ -38,7 +37,7 @@ void arg_extreme(const kernels::ArgExtremeArguments& arguments, StreamRef) {
   });
 }
 
-void cumsum(const kernels::CumsumArguments& arguments, StreamRef) {
+void reduction::cumsum(const kernels::CumsumArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const int dim = arguments.dim;
   const std::int64_t length = in.shape[dim];
@@ -60,7 +59,7 @@ void cumsum(const kernels::CumsumArguments& arguments, StreamRef) {
   });
 }
 
-void topk(const kernels::TopkArguments& arguments, StreamRef) {
+void reduction::topk(const kernels::TopkArguments& arguments, StreamRef) {
   const ArrayView &values = arguments.values, &indices = arguments.indices, &in = arguments.in;
   const std::int64_t k = arguments.k;
   const int dim = in.rank() - 1;

@@ -1,4 +1,4 @@
-#include "cpu/index.hpp"
+#include "arguments/index.hpp"
 
 #include <cstring>
 
@@ -15,7 +15,7 @@ std::int64_t checked(std::int64_t index, std::int64_t extent, std::string_view o
 
 }  // namespace
 
-void gather(const kernels::GatherArguments& arguments, StreamRef) {
+void index::gather(const kernels::GatherArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in, &index = arguments.index;
   const int dim = arguments.dim;
   const std::int64_t extent = in.shape[dim], length = out.shape[dim];
@@ -33,7 +33,7 @@ void gather(const kernels::GatherArguments& arguments, StreamRef) {
                 });
 }
 
-void scatter_add(const kernels::ScatterAddArguments& arguments, StreamRef) {
+void index::scatter_add(const kernels::ScatterAddArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in, &index = arguments.index;
   const int dim = arguments.dim;
   const std::int64_t extent = out.shape[dim], length = in.shape[dim];

@@ -1,14 +1,20 @@
-#include "cpu/norm.hpp"
+#include "arguments/norm.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "cpu/copy.hpp"
-#include "cpu/tiles.hpp"
+#include "cpu/rows.hpp"
+#include "cpu/widened.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::host {
 namespace {
+
+/// Where the sums over all rows go; each array may be absent.
+struct WeightGradients {
+  ArrayView dweight = {}, dbias = {};
+  bool accumulate = false;
+};
 
 /// Sums chunks of partial sums, in their order, into a parameter's gradient.
 template <class A>
@@ -62,25 +68,74 @@ void norm_backward_typed(RowLoop<NormRows> loop, const NormRows& arrays, std::in
   combine_partials(dbias, bias_sums, columns, accumulate);
 }
 
-}  // namespace
-
-Widened::Widened(const ArrayView& view, Accumulate type) {
-  if (!view) return;
-  data_ = view.data;
-  if (is_accumulate_type(view.dtype) && accumulate_of(view.dtype) == type) return;
-  storage_.resize(static_cast<std::size_t>(view.numel()));
-  data_ = storage_.data();
-  const DType dtype = type == Accumulate::f64 ? DType::f64 : DType::f32;
-  copy({.out = {storage_.data(), dtype, view.shape, contiguous_strides(view.shape)}, .in = view},
-       StreamRef{});
-}
-
+/// Layer norm's backward, or RMS norm's without `mean`, in parts whose sums are added in one order.
 void norm_backward(RowLoop<NormRows> loop, const NormRows& arrays, std::int64_t rows,
                    Accumulate type, const WeightGradients& gradients) {
   if (type == Accumulate::f64)
     norm_backward_typed<double>(loop, arrays, rows, gradients);
   else
     norm_backward_typed<float>(loop, arrays, rows, gradients);
+}
+
+}  // namespace
+
+void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef) {
+  const auto dtype = require_rows("layer_norm", {&a.x, &a.y});
+  const Accumulate type = accumulate_of(a.x.dtype);
+  const Widened weight(a.weight, type), bias(a.bias, type);
+  run_rows(loops().rows.layer_norm[dtype],
+           {.y = a.y.data,
+            .mean = a.mean.data,
+            .rstd = a.rstd.data,
+            .x = a.x.data,
+            .weight = weight.data(),
+            .bias = bias.data(),
+            .columns = columns_of(a.x),
+            .eps = a.eps},
+           a.x);
+}
+
+void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef) {
+  const auto dtype = require_rows("layer_norm_backward", {&a.x, &a.dy});
+  const Accumulate type = accumulate_of(a.x.dtype);
+  const Widened weight(a.weight, type);
+  norm_backward(loops().rows.layer_norm_backward[dtype],
+                {.mean = a.mean.data,
+                 .rstd = a.rstd.data,
+                 .x = a.x.data,
+                 .weight = weight.data(),
+                 .dy = a.dy.data,
+                 .dx = a.dx.data,
+                 .columns = columns_of(a.x)},
+                rows_of(a.x), type,
+                {.dweight = a.dweight, .dbias = a.dbias, .accumulate = a.accumulate});
+}
+
+void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef) {
+  const auto dtype = require_rows("rms_norm", {&a.x, &a.y});
+  const Widened weight(a.weight, accumulate_of(a.x.dtype));
+  run_rows(loops().rows.rms_norm[dtype],
+           {.y = a.y.data,
+            .rstd = a.rstd.data,
+            .x = a.x.data,
+            .weight = weight.data(),
+            .columns = columns_of(a.x),
+            .eps = a.eps},
+           a.x);
+}
+
+void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamRef) {
+  const auto dtype = require_rows("rms_norm_backward", {&a.x, &a.dy});
+  const Accumulate type = accumulate_of(a.x.dtype);
+  const Widened weight(a.weight, type);
+  norm_backward(loops().rows.rms_norm_backward[dtype],
+                {.rstd = a.rstd.data,
+                 .x = a.x.data,
+                 .weight = weight.data(),
+                 .dy = a.dy.data,
+                 .dx = a.dx.data,
+                 .columns = columns_of(a.x)},
+                rows_of(a.x), type, {.dweight = a.dweight, .accumulate = a.accumulate});
 }
 
 }  // namespace lockstep::host

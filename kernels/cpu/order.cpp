@@ -1,4 +1,4 @@
-#include "cpu/order.hpp"
+#include "arguments/order.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -32,7 +32,7 @@ std::int64_t places_before(const T* line, std::int64_t stride, std::int64_t leng
 
 }  // namespace
 
-void argsort(const kernels::ArgsortArguments& arguments, StreamRef) {
+void order::argsort(const kernels::ArgsortArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const int dim = arguments.dim;
   const std::int64_t length = in.shape[dim], step = in.strides[dim];
@@ -53,7 +53,7 @@ void argsort(const kernels::ArgsortArguments& arguments, StreamRef) {
   });
 }
 
-void search(const kernels::SearchArguments& arguments, StreamRef) {
+void order::search(const kernels::SearchArguments& arguments, StreamRef) {
   const ArrayView &out = arguments.out, &sorted = arguments.sorted, &values = arguments.values;
   const int dim = out.rank() - 1;
   dispatch_numeric(values.dtype, "searchsorted", [&](auto tag) {

@@ -1,4 +1,4 @@
-#include "cpu/random.hpp"
+#include "arguments/random.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,16 +53,16 @@ void draw(const ArrayView& out, std::string_view op, double a, double b, PhiloxS
 
 }  // namespace
 
-void uniform(const kernels::UniformArguments& a, StreamRef) {
+void random::uniform(const kernels::UniformArguments& a, StreamRef) {
   draw(a.out, "uniform", a.low, a.high, a.random.get(), loops().uniform,
        functional::last_of_uniform(a.low, a.high, a.out.dtype));
 }
 
-void normal(const kernels::NormalArguments& a, StreamRef) {
+void random::normal(const kernels::NormalArguments& a, StreamRef) {
   draw(a.out, "normal", a.mean, a.deviation, a.random.get(), loops().normal);
 }
 
-void dropout(const kernels::DropoutArguments& a, StreamRef) {
+void random::dropout(const kernels::DropoutArguments& a, StreamRef) {
   const ArrayView &out = a.out, &x = a.x;
   const double p = a.p;
   const PhiloxState random = a.random.get();
@@ -78,6 +78,6 @@ void dropout(const kernels::DropoutArguments& a, StreamRef) {
   });
 }
 
-void set_place(const kernels::SetPlaceArguments& a, StreamRef) { *a.memory = a.place; }
+void random::set_place(const kernels::SetPlaceArguments& a, StreamRef) { *a.memory = a.place; }
 
 }  // namespace lockstep::host

@@ -1,5 +1,4 @@
-#include "cpu/reduce.hpp"
-
+#include "arguments/reduction.hpp"
 #include "cpu/reduce_columns.hpp"
 #include "cpu/reduce_rows.hpp"
 
@@ -59,7 +58,9 @@ void check(const kernels::ReduceArguments& arguments) {
 
 }  // namespace
 
-void reduce(const kernels::ReduceArguments& arguments, StreamRef) {
+// Work is split by the size of the operands, never by the number of threads, so the result has the
+// same bits at any thread count.
+void reduction::reduce(const kernels::ReduceArguments& arguments, StreamRef) {
   check(arguments);
   const ReducePlan plan = make_plan(arguments);
   if (plan.kept.total == 0) return;

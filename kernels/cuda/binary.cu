@@ -1,4 +1,4 @@
-#include "cuda/maths.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/maths_common.hpp"
 #include "functional/binary.hpp"
 
@@ -60,7 +60,7 @@ void run_backward(std::string_view name, const kernels::BinaryBackwardArguments&
 
 }  // namespace
 
-void binary(const kernels::BinaryArguments& arguments, StreamRef stream) {
+void elementwise::binary(const kernels::BinaryArguments& arguments, StreamRef stream) {
   switch (arguments.op) {
 #define LOCKSTEP_BINARY_OP(name, Functor, ...) \
   case BinaryOp::name:                         \
@@ -69,7 +69,8 @@ void binary(const kernels::BinaryArguments& arguments, StreamRef stream) {
   }
 }
 
-void binary_backward(const kernels::BinaryBackwardArguments& arguments, StreamRef stream) {
+void elementwise::binary_backward(const kernels::BinaryBackwardArguments& arguments,
+                                  StreamRef stream) {
   switch (arguments.op) {
 #define LOCKSTEP_BINARY_OP(name, Functor, saves, ...)                                 \
   case BinaryOp::name:                                                                \

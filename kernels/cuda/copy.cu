@@ -1,4 +1,4 @@
-#include "cuda/move.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/pointwise.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -39,7 +39,7 @@ void copy_same(const ArrayView& out, const ArrayView& in, StreamRef stream) {
 
 }  // namespace
 
-void copy(const kernels::CopyArguments& arguments, StreamRef stream) {
+void elementwise::copy(const kernels::CopyArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   if (out.dtype == in.dtype) return copy_same(out, in, stream);
   dispatch_all(out.dtype, "copy", [&]<class To>(TypeTag<To>) {
@@ -50,7 +50,7 @@ void copy(const kernels::CopyArguments& arguments, StreamRef stream) {
   });
 }
 
-void fill(const kernels::FillArguments& arguments, StreamRef stream) {
+void elementwise::fill(const kernels::FillArguments& arguments, StreamRef stream) {
   const ArrayView& out = arguments.out;
   const double value = arguments.value;
   dispatch_all(out.dtype, "fill", [&]<class T>(TypeTag<T>) {

@@ -1,5 +1,7 @@
+#include "arguments/cross_entropy.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/row_access.hpp"
-#include "cuda/softmax.hpp"
+#include "cuda/scratch.hpp"
 #include "functional/cross_entropy.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -61,25 +63,44 @@ __global__ void __launch_bounds__(row_threads)
 }
 
 template <class T, class Arguments>
-LogitRows<T> logit_rows(const Arguments& arguments) {
+LogitRows<T> logit_rows(const Arguments& arguments, const ArrayView& weight) {
   using A = AccumulateType<T>;
-  return {arguments.logits.template as<T>(),
-          arguments.weight ? arguments.weight.template as<A>() : nullptr,
+  return {arguments.logits.template as<T>(), weight ? weight.as<A>() : nullptr,
           arguments.targets.template as<std::int64_t>(), arguments.options.ignore_index,
           static_cast<A>(arguments.options.label_smoothing)};
 }
 
+/// Class weights in the statistics dtype: the array itself, or a converted copy.
+class ClassWeights {
+ public:
+  ClassWeights(const ArrayView& given, StreamRef stream)
+      : converted_(given && given.dtype != DType::f64 && given.dtype != DType::f32),
+        scratch_(converted_ ? static_cast<std::size_t>(given.numel()) * sizeof(float) : 0, stream),
+        view_(given) {
+    if (!converted_) return;
+    view_ = {scratch_.data(), DType::f32, given.shape, contiguous_strides(given.shape)};
+    elementwise::copy({.out = view_, .in = given}, stream);
+  }
+  const ArrayView& view() const { return view_; }
+
+ private:
+  bool converted_;
+  Scratch scratch_;
+  ArrayView view_;
+};
+
 }  // namespace
 
-void cross_entropy(const kernels::CrossEntropyArguments& arguments, StreamRef stream) {
+void cross_entropy::forward(const kernels::CrossEntropyArguments& arguments, StreamRef stream) {
   const std::int64_t rows = arguments.logits.shape[0];
   const std::int64_t classes = arguments.logits.shape[1];
+  const ClassWeights weight(arguments.weight, stream);
   dispatch_floating(arguments.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
     const LossRows<T> losses{arguments.loss.as<A>(),
                              arguments.statistics.as<functional::SoftmaxStatistics<A>>(),
                              arguments.row_weight.as<A>()};
-    const auto logits = logit_rows<T>(arguments);
+    const auto logits = logit_rows<T>(arguments, weight.view());
     with_lanes<T>(rows_are_wide<T>(classes, arguments.logits.data), [&](auto lanes) {
       launch_rows(stream, rows, classes, cross_entropy_kernel<WideGroup<WarpGroup, lanes>, T>,
                   cross_entropy_kernel<WideGroup<BlockGroup, lanes>, T>, losses, logits);
@@ -87,15 +108,16 @@ void cross_entropy(const kernels::CrossEntropyArguments& arguments, StreamRef st
   });
 }
 
-void cross_entropy_backward(const kernels::CrossEntropyBackwardArguments& arguments,
-                            StreamRef stream) {
+void cross_entropy::backward(const kernels::CrossEntropyBackwardArguments& arguments,
+                             StreamRef stream) {
   const std::int64_t rows = arguments.logits.shape[0];
   const std::int64_t classes = arguments.logits.shape[1];
+  const ClassWeights weight(arguments.weight, stream);
   dispatch_floating(arguments.logits.dtype, "cross_entropy_backward", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
     const LossGradient<T> given{arguments.dloss.as<A>(), arguments.dloss.strides[0],
                                 arguments.statistics.as<functional::SoftmaxStatistics<A>>()};
-    const auto logits = logit_rows<T>(arguments);
+    const auto logits = logit_rows<T>(arguments, weight.view());
     const bool wide = rows_are_wide<T>(classes, arguments.dlogits.data, arguments.logits.data);
     with_lanes<T>(wide, [&](auto lanes) {
       launch_rows(stream, rows, classes,

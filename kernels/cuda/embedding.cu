@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "cuda/embedding.hpp"
+#include "arguments/elementwise.hpp"
+#include "arguments/embedding.hpp"
 #include "cuda/radix_sort.hpp"
 #include "cuda/row_access.hpp"
 
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(row_threads)
 
 }  // namespace
 
-void embedding(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
+void embedding::forward(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &table = arguments.table, &index = arguments.index;
   const std::int64_t columns = table.shape[1];
   dispatch_floating(out.dtype, "embedding", [&]<class T>(TypeTag<T>) {
@@ -82,18 +83,16 @@ void embedding(const kernels::EmbeddingArguments& arguments, StreamRef stream) {
   });
 }
 
-std::size_t embedding_scratch_bytes(std::int64_t n) { return sort_scratch_bytes<KeyAt>(n); }
-
-void embedding_backward(const kernels::EmbeddingBackwardArguments& arguments, void* scratch,
-                        StreamRef stream) {
+void embedding::backward(const kernels::EmbeddingBackwardArguments& arguments, StreamRef stream) {
   const ArrayView &dtable = arguments.dtable, &dy = arguments.dy, &index = arguments.index;
   const std::int64_t n = index.numel();
   const std::int64_t entries = dtable.shape[0];
   const std::int64_t columns = dtable.shape[1];
+  if (!arguments.accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
   if (n == 0 || columns == 0) return;
   LOCKSTEP_CHECK(n < INT32_MAX && entries < INT32_MAX, Unsupported, "embedding_backward: ", n,
                  " indices into ", entries, " entries; both must be below 2^31 on device cuda");
-  RadixSort<KeyAt> sort(stream, scratch, n);
+  RadixSort<KeyAt> sort(stream, n);
   launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, sort.entries(),
          index.as<std::int64_t>(), n, entries, arguments.padding_index);
   sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));

@@ -1,6 +1,6 @@
+#include "arguments/reduction.hpp"
 #include "cuda/group.hpp"
 #include "cuda/lines.hpp"
-#include "cuda/reduce.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void arg_extreme(const kernels::ArgExtremeArguments& a, StreamRef stream) {
+void reduction::arg_extreme(const kernels::ArgExtremeArguments& a, StreamRef stream) {
   if (a.out.numel() == 0) return;
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, "arg_extreme", [&]<class T>(TypeTag<T>) {
@@ -108,7 +108,7 @@ void arg_extreme(const kernels::ArgExtremeArguments& a, StreamRef stream) {
   });
 }
 
-void topk(const kernels::TopkArguments& a, StreamRef stream) {
+void reduction::topk(const kernels::TopkArguments& a, StreamRef stream) {
   if (a.values.numel() == 0 || a.k == 0) return;
   const auto lines = lines_along<3>(a.in.rank() - 1, {&a.values, &a.indices, &a.in});
   dispatch_numeric(a.in.dtype, "topk", [&]<class T>(TypeTag<T>) {
@@ -117,7 +117,7 @@ void topk(const kernels::TopkArguments& a, StreamRef stream) {
   });
 }
 
-void cumsum(const kernels::CumsumArguments& a, StreamRef stream) {
+void reduction::cumsum(const kernels::CumsumArguments& a, StreamRef stream) {
   if (a.out.numel() == 0) return;
   const auto lines = lines_along<2>(a.dim, {&a.out, &a.in});
   dispatch_numeric(a.in.dtype, "cumsum", [&]<class T>(TypeTag<T>) {

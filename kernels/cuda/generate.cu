@@ -1,4 +1,5 @@
-#include "cuda/generate.hpp"
+#include "arguments/elementwise.hpp"
+#include "arguments/random.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/layout.hpp"
 #include "cuda/vector.hpp"
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void arange(const kernels::ArangeArguments& a, StreamRef stream) {
+void elementwise::arange(const kernels::ArangeArguments& a, StreamRef stream) {
   const std::int64_t count = a.out.numel();
   if (count == 0) return;
   dispatch_numeric(a.out.dtype, "arange", [&]<class T>(TypeTag<T>) {
@@ -132,16 +133,16 @@ void arange(const kernels::ArangeArguments& a, StreamRef stream) {
   });
 }
 
-void uniform(const kernels::UniformArguments& a, StreamRef stream) {
+void random::uniform(const kernels::UniformArguments& a, StreamRef stream) {
   const double last = functional::last_of_uniform(a.low, a.high, a.out.dtype);
   fill_from(Uniform{a.low, a.high, last}, "uniform", a.out, a.random, stream);
 }
 
-void normal(const kernels::NormalArguments& a, StreamRef stream) {
+void random::normal(const kernels::NormalArguments& a, StreamRef stream) {
   fill_from(Normal{a.mean, a.deviation}, "normal", a.out, a.random, stream);
 }
 
-void dropout(const kernels::DropoutArguments& arguments, StreamRef stream) {
+void random::dropout(const kernels::DropoutArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &x = arguments.x;
   const double p = arguments.p;
   dispatch_floating(out.dtype, "dropout", [&]<class T>(TypeTag<T>) {
@@ -159,11 +160,11 @@ void dropout(const kernels::DropoutArguments& arguments, StreamRef stream) {
   });
 }
 
-void set_place(const kernels::SetPlaceArguments& a, StreamRef stream) {
+void random::set_place(const kernels::SetPlaceArguments& a, StreamRef stream) {
   launch(stream, 1, 1, 0, set_place_kernel, a.memory, a.place);
 }
 
-void triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
+void elementwise::triangle(const kernels::TriangleArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const std::int64_t rows = out.shape[out.rank() - 2];
   const std::int64_t columns = out.shape[out.rank() - 1];

@@ -1,4 +1,4 @@
-#include "cuda/index.hpp"
+#include "arguments/index.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/lines.hpp"
 #include "cuda/vector.hpp"
@@ -53,7 +53,7 @@ void dispatch_size(DType dtype, Visitor&& visit) {
 
 }  // namespace
 
-void gather(const kernels::GatherArguments& a, StreamRef stream) {
+void index::gather(const kernels::GatherArguments& a, StreamRef stream) {
   if (a.out.numel() == 0) return;
   const auto lines = lines_along<3>(a.dim, {&a.out, &a.in, &a.index});
   dispatch_size(a.in.dtype, [&]<class T>(TypeTag<T>) {
@@ -62,7 +62,7 @@ void gather(const kernels::GatherArguments& a, StreamRef stream) {
   });
 }
 
-void scatter_add(const kernels::ScatterAddArguments& a, StreamRef stream) {
+void index::scatter_add(const kernels::ScatterAddArguments& a, StreamRef stream) {
   if (a.in.numel() == 0) return;
   const auto lines = lines_along<3>(a.dim, {&a.in, &a.out, &a.index});
   dispatch_numeric(a.in.dtype, "scatter_add", [&]<class T>(TypeTag<T>) {

@@ -1,5 +1,5 @@
+#include "arguments/interpolation.hpp"
 #include "cuda/image.hpp"
-#include "cuda/interpolation.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -43,13 +43,13 @@ struct InterpolateBackward {
 
 }  // namespace
 
-void interpolate(const kernels::InterpolationArguments& a, StreamRef stream) {
+void interpolation::forward(const kernels::InterpolationArguments& a, StreamRef stream) {
   dispatch_floating(a.y.dtype, "interpolate", [&]<class T>(TypeTag<T>) {
     launch_gather<T>(a.y, Interpolate<T>{a.height, a.width, Image(a.x), a.x.as<T>()}, stream);
   });
 }
 
-void interpolate_backward(const kernels::InterpolationBackwardArguments& a, StreamRef stream) {
+void interpolation::backward(const kernels::InterpolationBackwardArguments& a, StreamRef stream) {
   dispatch_floating(a.dx.dtype, "interpolate_backward", [&]<class T>(TypeTag<T>) {
     launch_gather<T>(a.dx, InterpolateBackward<T>{a.height, a.width, Image(a.dy), a.dy.as<T>()},
                      stream);

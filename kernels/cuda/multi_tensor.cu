@@ -1,6 +1,7 @@
+#include "arguments/multi_tensor.hpp"
 #include "cuda/chunk_table.hpp"
-#include "cuda/multi_tensor.hpp"
 #include "cuda/row_access.hpp"
+#include "cuda/scratch.hpp"
 #include "functional/math.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -134,8 +135,11 @@ void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
 /// out = sum of squares over all arrays, each element times a factor, which is kept.
 template <class Factor>
 void square_sum_of(std::span<const ArrayView> arrays, const char* op, const Factor& factor,
-                   const ArrayView& out, void* scratch, StreamRef stream) {
-  auto* const partial = static_cast<double*>(scratch);
+                   const ArrayView& out, StreamRef stream) {
+  std::int64_t chunks = 0;
+  for (const ArrayView& array : arrays) chunks += chunks_of(array.numel());
+  const Scratch scratch(static_cast<std::size_t>(chunks) * sizeof(double), stream);
+  auto* const partial = static_cast<double*>(scratch.data());
   std::int64_t used = 0;
   for_each_array_table(arrays, op,
                        [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
@@ -169,17 +173,11 @@ __global__ void update_loss_scale_kernel(double* scale, std::int64_t* finite_ste
 
 }  // namespace
 
-std::size_t square_sum_scratch_bytes(std::span<const ArrayView> arrays) {
-  std::int64_t chunks = 0;
-  for (const ArrayView& array : arrays) chunks += chunks_of(array.numel());
-  return static_cast<std::size_t>(chunks) * sizeof(double);
+void multi_tensor::square_sum(const kernels::SquareSumArguments& arguments, StreamRef stream) {
+  square_sum_of(arguments.arrays, "square_sum", Unchanged{}, arguments.out, stream);
 }
 
-void square_sum(const kernels::SquareSumArguments& arguments, void* scratch, StreamRef stream) {
-  square_sum_of(arguments.arrays, "square_sum", Unchanged{}, arguments.out, scratch, stream);
-}
-
-void average(const kernels::AverageArguments& arguments, StreamRef stream) {
+void multi_tensor::average(const kernels::AverageArguments& arguments, StreamRef stream) {
   const auto averages = arguments.averages, values = arguments.values;
   for (std::size_t i = 0; i < averages.size(); ++i) check_average(averages[i], values[i]);
   for (std::size_t first = 0; first < values.size();) {
@@ -199,7 +197,7 @@ void average(const kernels::AverageArguments& arguments, StreamRef stream) {
   }
 }
 
-void clip(const kernels::ClipArguments& arguments, StreamRef stream) {
+void multi_tensor::clip(const kernels::ClipArguments& arguments, StreamRef stream) {
   for_each_array_table(arguments.arrays, "clip",
                        [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
                          launch(stream, blocks, threads, 0, clip_kernel<T>, table,
@@ -207,18 +205,20 @@ void clip(const kernels::ClipArguments& arguments, StreamRef stream) {
                        });
 }
 
-void divide(const kernels::DivideArguments& arguments, void* scratch, StreamRef stream) {
+void multi_tensor::divide(const kernels::DivideArguments& arguments, StreamRef stream) {
   square_sum_of(arguments.arrays, "divide", Inverse{arguments.divisor.as<double>()},
-                arguments.square_sum, scratch, stream);
+                arguments.square_sum, stream);
 }
 
-void gradient_scaling(const kernels::GradientScalingArguments& arguments, StreamRef stream) {
+void multi_tensor::gradient_scaling(const kernels::GradientScalingArguments& arguments,
+                                    StreamRef stream) {
   launch(stream, 1, 1, 0, gradient_scaling_kernel, arguments.square_sum.as<const double>(),
          arguments.loss_scale.as<const double>(), arguments.limit, arguments.norm.as<double>(),
          arguments.divisor.as<double>(), arguments.found_inf.as<double>());
 }
 
-void update_loss_scale(const kernels::LossScaleArguments& arguments, StreamRef stream) {
+void multi_tensor::update_loss_scale(const kernels::LossScaleArguments& arguments,
+                                     StreamRef stream) {
   launch(stream, 1, 1, 0, update_loss_scale_kernel, arguments.scale.as<double>(),
          arguments.finite_steps.as<std::int64_t>(), arguments.skipped_steps.as<std::int64_t>(),
          arguments.found_inf.as<double>(), arguments.rule);

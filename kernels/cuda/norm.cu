@@ -1,6 +1,7 @@
+#include "arguments/norm.hpp"
 #include "cuda/columns.hpp"
-#include "cuda/norm.hpp"
 #include "cuda/row_access.hpp"
+#include "cuda/scratch.hpp"
 #include "functional/norm.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -125,40 +126,62 @@ void norm_backward_rows(const kernels::LayerNormBackwardArguments& a, StreamRef 
 }
 
 template <class T>
-void norm_backward_typed(const kernels::LayerNormBackwardArguments& arguments, void* scratch,
-                         StreamRef stream) {
+void norm_backward_typed(const kernels::LayerNormBackwardArguments& arguments, StreamRef stream) {
   using A = AccumulateType<T>;
   if (arguments.dx && arguments.mean)
     norm_backward_rows<true, T>(arguments, stream);
   else if (arguments.dx)
     norm_backward_rows<false, T>(arguments, stream);
   if (!arguments.dweight && !arguments.dbias) return;
+  const std::int64_t rows = arguments.x.shape[0], columns = arguments.x.shape[1];
+  const Scratch scratch(column_scratch<NormSums<A>>(rows, columns), stream);
   reduce_columns<NormSums<A>>(
-      stream, arguments.x.shape[0], arguments.x.shape[1], static_cast<NormSums<A>*>(scratch),
+      stream, rows, columns, static_cast<NormSums<A>*>(scratch.data()),
       WeightTerms<T>{arguments.dy.as<T>(), arguments.x.as<T>(), arguments.mean.as<A>(),
                      arguments.rstd.as<A>(), arguments.x.shape[1]},
       StoreWeightGradients<T>{arguments.dweight.as<T>(), arguments.dbias.as<T>(),
                               arguments.accumulate});
 }
 
-}  // namespace
-
-void layer_norm(const kernels::LayerNormArguments& arguments, StreamRef stream) {
-  dispatch_floating(arguments.x.dtype, "layer_norm", [&]<class T>(TypeTag<T>) {
+/// Layer norm where `mean` is given, else RMS norm.
+void normalise(const kernels::LayerNormArguments& arguments, const char* op, StreamRef stream) {
+  dispatch_floating(arguments.x.dtype, op, [&]<class T>(TypeTag<T>) {
     arguments.mean ? norm_rows<true, T>(arguments, stream) : norm_rows<false, T>(arguments, stream);
   });
 }
 
-std::size_t norm_scratch_bytes(const kernels::LayerNormBackwardArguments& arguments) {
-  if (!arguments.dweight && !arguments.dbias) return 0;
-  return column_scratch<NormSums<double>>(arguments.x.shape[0], arguments.x.shape[1]);
+/// Gradients of layer norm where `mean` is given, else of RMS norm.
+void normalise_backward(const kernels::LayerNormBackwardArguments& arguments, const char* op,
+                        StreamRef stream) {
+  dispatch_floating(arguments.x.dtype, op,
+                    [&]<class T>(TypeTag<T>) { norm_backward_typed<T>(arguments, stream); });
 }
 
-void layer_norm_backward(const kernels::LayerNormBackwardArguments& arguments, void* scratch,
-                         StreamRef stream) {
-  dispatch_floating(arguments.x.dtype, "layer_norm_backward", [&]<class T>(TypeTag<T>) {
-    norm_backward_typed<T>(arguments, scratch, stream);
-  });
+}  // namespace
+
+void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef stream) {
+  normalise(a, "layer_norm", stream);
+}
+
+void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
+  normalise_backward(a, "layer_norm_backward", stream);
+}
+
+// RMS norm is layer norm without mean and bias, and so are its kernels.
+void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef stream) {
+  normalise({.y = a.y, .rstd = a.rstd, .x = a.x, .weight = a.weight, .eps = a.eps}, "rms_norm",
+            stream);
+}
+
+void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamRef stream) {
+  normalise_backward({.dx = a.dx,
+                      .dweight = a.dweight,
+                      .dy = a.dy,
+                      .x = a.x,
+                      .weight = a.weight,
+                      .rstd = a.rstd,
+                      .accumulate = a.accumulate},
+                     "rms_norm_backward", stream);
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -1,9 +1,9 @@
 #include <bit>
 #include <type_traits>
 
+#include "arguments/order.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/lines.hpp"
-#include "cuda/order.hpp"
 #include "cuda/radix_sort.hpp"
 #include "cuda/vector.hpp"
 
@@ -97,13 +97,7 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-std::size_t argsort_scratch_bytes(const kernels::ArgsortArguments& arguments) {
-  const std::int64_t n = arguments.in.numel();
-  return size_of(arguments.in.dtype) == 8 ? sort_scratch_bytes<Keyed<std::uint64_t>>(n)
-                                          : sort_scratch_bytes<Keyed<std::uint32_t>>(n);
-}
-
-void argsort(const kernels::ArgsortArguments& arguments, void* scratch, StreamRef stream) {
+void order::argsort(const kernels::ArgsortArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &in = arguments.in;
   const std::int64_t n = in.numel();
   if (n == 0) return;
@@ -113,7 +107,7 @@ void argsort(const kernels::ArgsortArguments& arguments, void* scratch, StreamRe
   const auto length = static_cast<std::uint32_t>(in.shape[arguments.dim]);
   dispatch_all(in.dtype, "argsort", [&]<class T>(TypeTag<T>) {
     using Entry = Keyed<KeyOf<T>>;
-    RadixSort<Entry> sort(stream, scratch, n);
+    RadixSort<Entry> sort(stream, n);
     launch(stream, grid_for(n, threads), threads, 0, line_key_kernel<T>, lines, sort.entries(),
            in.as<T>(), arguments.descending);
     // The line last: the sort is stable, so each keeps the order of its keys.
@@ -124,7 +118,7 @@ void argsort(const kernels::ArgsortArguments& arguments, void* scratch, StreamRe
   });
 }
 
-void search(const kernels::SearchArguments& arguments, StreamRef stream) {
+void order::search(const kernels::SearchArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &sorted = arguments.sorted, &values = arguments.values;
   if (out.numel() == 0) return;
   const auto lines = lines_along<3>(out.rank() - 1, {&out, &sorted, &values});

@@ -1,5 +1,5 @@
+#include "arguments/pooling.hpp"
 #include "cuda/image.hpp"
-#include "cuda/pooling.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
@@ -99,7 +99,7 @@ struct AveragePoolBackward {
 
 }  // namespace
 
-void max_pool(const kernels::MaxPoolArguments& a, StreamRef stream) {
+void pooling::max(const kernels::MaxPoolArguments& a, StreamRef stream) {
   const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
   dispatch_floating(a.y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
     launch(stream, grid_for(a.y.numel(), image_threads), image_threads, 0, max_pool_kernel<T>,
@@ -107,7 +107,7 @@ void max_pool(const kernels::MaxPoolArguments& a, StreamRef stream) {
   });
 }
 
-void max_pool_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef stream) {
+void pooling::max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef stream) {
   dispatch_floating(a.dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
     launch_gather<T>(a.dx,
                      MaxPoolBackward<T>{.windows = windows_of(a.geometry, a.dy, a.dx),
@@ -119,14 +119,14 @@ void max_pool_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef str
   });
 }
 
-void average_pool(const kernels::AveragePoolArguments& a, StreamRef stream) {
+void pooling::average(const kernels::AveragePoolArguments& a, StreamRef stream) {
   const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
   dispatch_floating(a.y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
     launch_gather<T>(a.y, AveragePool<T>{windows, Image(a.x), a.x.as<T>()}, stream);
   });
 }
 
-void average_pool_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef stream) {
+void pooling::average_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef stream) {
   const PoolWindows windows = windows_of(a.geometry, a.dy, a.dx);
   dispatch_floating(a.dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
     launch_gather<T>(a.dx, AveragePoolBackward<T>{windows, Image(a.dy), a.dy.as<T>()}, stream);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cuda/launch.hpp"
+#include "cuda/scratch.hpp"
 
 /// @file
 /// A stable sort of small integer keys with their positions: least significant digit first, each
@@ -106,14 +107,15 @@ __global__ void scatter_digits_kernel(Entry* out, const Entry* in, std::int64_t 
     out[counts[digit(in[i], shift)][threadIdx.x]++] = in[i];
 }
 
-/// A list of entries that is sorted, in scratch memory of `sort_scratch_bytes`.
+/// A list of entries that is sorted, in memory of its own.
 template <class Entry>
 class RadixSort {
  public:
-  RadixSort(StreamRef stream, void* scratch, std::int64_t n)
+  RadixSort(StreamRef stream, std::int64_t n)
       : stream_(stream),
         n_(n),
-        entries_(static_cast<Entry*>(scratch)),
+        scratch_(sort_scratch_bytes<Entry>(n), stream),
+        entries_(static_cast<Entry*>(scratch_.data())),
         other_(entries_ + n),
         counts_(reinterpret_cast<std::uint32_t*>(other_ + n)) {}
 
@@ -138,6 +140,7 @@ class RadixSort {
  private:
   StreamRef stream_;
   std::int64_t n_;
+  Scratch scratch_;
   Entry* entries_;
   Entry* other_;
   std::uint32_t* counts_;

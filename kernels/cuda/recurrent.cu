@@ -1,5 +1,5 @@
+#include "arguments/recurrent.hpp"
 #include "cuda/launch.hpp"
-#include "cuda/recurrent.hpp"
 #include "functional/recurrent.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -27,19 +27,19 @@ void run(const Arguments& arguments, DType dtype, const ArrayView& like, StreamR
 
 }  // namespace
 
-void lstm_cell(const kernels::LstmCellArguments& a, StreamRef stream) {
+void recurrent::lstm_cell(const kernels::LstmCellArguments& a, StreamRef stream) {
   run<functional::LstmCell>(a, a.h.dtype, a.h, stream);
 }
 
-void lstm_cell_backward(const kernels::LstmCellBackwardArguments& a, StreamRef stream) {
+void recurrent::lstm_cell_backward(const kernels::LstmCellBackwardArguments& a, StreamRef stream) {
   run<functional::LstmCellBackward>(a, a.gates.dtype, a.c, stream);
 }
 
-void gru_cell(const kernels::GruCellArguments& a, StreamRef stream) {
+void recurrent::gru_cell(const kernels::GruCellArguments& a, StreamRef stream) {
   run<functional::GruCell>(a, a.h.dtype, a.h, stream);
 }
 
-void gru_cell_backward(const kernels::GruCellBackwardArguments& a, StreamRef stream) {
+void recurrent::gru_cell_backward(const kernels::GruCellBackwardArguments& a, StreamRef stream) {
   run<functional::GruCellBackward>(a, a.gates.dtype, a.h_before, stream);
 }
 

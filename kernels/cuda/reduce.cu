@@ -1,6 +1,8 @@
+#include "arguments/elementwise.hpp"
+#include "arguments/reduction.hpp"
 #include "cuda/group.hpp"
-#include "cuda/reduce.hpp"
 #include "cuda/reduce_plan.hpp"
+#include "cuda/scratch.hpp"
 #include "functional/reduction.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -124,14 +126,16 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <ReduceOp op, class T, class Out>
-void run(const kernels::ReduceArguments& arguments, void* scratch, StreamRef stream) {
+void run(const kernels::ReduceArguments& arguments, StreamRef stream) {
   using A = AccumulateType<T>;
   ReducePlan plan = plan_reduce(arguments.out, arguments.in);
   // No share of the terms may be empty: it would have no partial result.
   const std::uint32_t each = (plan.reduced.count + plan.splits - 1) / plan.splits;
   if (each > 0) plan.splits = (plan.reduced.count + each - 1) / each;
-  Ends<op, T, Out> ends{arguments.out.as<Out>(), arguments.in.as<T>(),
-                        plan.splits > 1 ? static_cast<A*>(scratch) : nullptr,
+  const bool split = plan.splits > 1;
+  const Scratch scratch(split ? sizeof(A) * plan.splits * plan.kept.count : 0, stream);
+  const auto partial = static_cast<A*>(scratch.data());
+  Ends<op, T, Out> ends{arguments.out.as<Out>(), arguments.in.as<T>(), partial,
                         static_cast<A>(plan.reduced.count), arguments.accumulate};
   const std::uint32_t outputs = plan.kept.count;
   if (plan.along_rows)
@@ -140,25 +144,24 @@ void run(const kernels::ReduceArguments& arguments, void* scratch, StreamRef str
   else
     launch(stream, dim3(grid_for(outputs, block_width), plan.splits),
            dim3(block_width, block_height), 0, reduce_columns_kernel<op, T, Out>, plan, ends);
-  if (plan.splits == 1) return;
+  if (!split) return;
   ends.partial = nullptr;
   launch(stream, dim3(grid_for(outputs, block_threads)), dim3(block_threads), 0,
-         finish_kernel<op, T, Out>, plan, ends, static_cast<const A*>(scratch));
+         finish_kernel<op, T, Out>, plan, ends, static_cast<const A*>(partial));
 }
 
 template <ReduceOp op>
-void run_op(const char* name, const kernels::ReduceArguments& arguments, void* scratch,
-            StreamRef stream) {
+void run_op(const char* name, const kernels::ReduceArguments& arguments, StreamRef stream) {
   constexpr bool integers = traits(op).integers, widens = traits(op).widens;
   const DType out = arguments.out.dtype, in = arguments.in.dtype;
   const auto typed = [&]<class T>(TypeTag<T>) {
     if constexpr (widens)
       if (out != in && out == dtype_of<AccumulateType<T>>)
-        return run<op, T, AccumulateType<T>>(arguments, scratch, stream);
+        return run<op, T, AccumulateType<T>>(arguments, stream);
     LOCKSTEP_CHECK(out == in, Unsupported, name, ": dtype ", in, " into ", out,
                    " is not offered on device ", stream.device);
     // Bytes and bool are counted in i64 only.
-    if constexpr (sizeof(T) > 1) run<op, T, T>(arguments, scratch, stream);
+    if constexpr (sizeof(T) > 1) run<op, T, T>(arguments, stream);
   };
   if constexpr (integers) {
     if (in == DType::i64) return typed(TypeTag<std::int64_t>{});
@@ -172,22 +175,23 @@ void run_op(const char* name, const kernels::ReduceArguments& arguments, void* s
   dispatch_floating(in, name, typed);
 }
 
-}  // namespace
-
-std::size_t reduce_scratch_bytes(const kernels::ReduceArguments& arguments) {
-  if (arguments.out.numel() == 0 || arguments.in.numel() == 0) return 0;
-  const ReducePlan plan = plan_reduce(arguments.out, arguments.in);
-  return plan.splits > 1 ? std::size_t{8} * plan.splits * plan.kept.count : 0;
+/// What a reduction over no elements gives.
+void reduce_nothing(const kernels::ReduceArguments& a, StreamRef stream) {
+  const double value = traits(a.op).of_nothing(a.in.shape);
+  if (!a.accumulate) elementwise::fill({.out = a.out, .value = value}, stream);
 }
 
-void reduce(const kernels::ReduceArguments& arguments, void* scratch, StreamRef stream) {
+}  // namespace
+
+// Where nothing is reduced no grid runs.
+void reduction::reduce(const kernels::ReduceArguments& arguments, StreamRef stream) {
   if (arguments.out.numel() == 0) return;
+  if (arguments.in.numel() == 0) return reduce_nothing(arguments, stream);
   switch (arguments.op) {
 #define LOCKSTEP_REDUCE_OP(name, ...) \
   case ReduceOp::name:                \
-    return run_op<ReduceOp::name>(#name, arguments, scratch, stream);
+    return run_op<ReduceOp::name>(#name, arguments, stream);
 #include "functional/ops.def"
   }
 }
-
 }  // namespace lockstep::cuda_kernels

@@ -1,4 +1,4 @@
-#include "cuda/move.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/pointwise.hpp"
 #include "functional/compare.hpp"
 
@@ -27,14 +27,14 @@ void compare_with(const ArrayView& out, const ArrayView& a, const ArrayView& b, 
 
 }  // namespace
 
-void where(const kernels::WhereArguments& arguments, StreamRef stream) {
+void elementwise::where(const kernels::WhereArguments& arguments, StreamRef stream) {
   dispatch_all(arguments.out.dtype, "where", [&]<class T>(TypeTag<T>) {
     pointwise<T, bool, T, T>(stream, Select<T>{}, arguments.out, arguments.condition, arguments.a,
                              arguments.b);
   });
 }
 
-void compare(const kernels::CompareArguments& arguments, StreamRef stream) {
+void elementwise::compare(const kernels::CompareArguments& arguments, StreamRef stream) {
   const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
   switch (arguments.op) {
 #define LOCKSTEP_COMPARE_OP(name, ...) \

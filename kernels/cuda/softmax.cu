@@ -1,5 +1,5 @@
+#include "arguments/softmax.hpp"
 #include "cuda/row_access.hpp"
-#include "cuda/softmax.hpp"
 #include "functional/softmax.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -57,11 +57,11 @@ void softmax_backward_with(const kernels::SoftmaxBackwardArguments& arguments, S
 
 }  // namespace
 
-void softmax(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
+void softmax::forward(const kernels::SoftmaxArguments& arguments, StreamRef stream) {
   arguments.log ? softmax_with<true>(arguments, stream) : softmax_with<false>(arguments, stream);
 }
 
-void softmax_backward(const kernels::SoftmaxBackwardArguments& arguments, StreamRef stream) {
+void softmax::backward(const kernels::SoftmaxBackwardArguments& arguments, StreamRef stream) {
   arguments.log ? softmax_backward_with<true>(arguments, stream)
                 : softmax_backward_with<false>(arguments, stream);
 }

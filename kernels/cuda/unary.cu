@@ -1,4 +1,4 @@
-#include "cuda/maths.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/maths_common.hpp"
 #include "functional/unary.hpp"
 
@@ -24,7 +24,7 @@ void run(std::string_view name, const kernels::UnaryArguments& a, StreamRef stre
 
 }  // namespace
 
-void unary(const kernels::UnaryArguments& arguments, StreamRef stream) {
+void elementwise::unary(const kernels::UnaryArguments& arguments, StreamRef stream) {
   switch (arguments.op) {
 #define LOCKSTEP_UNARY_OP(name, Functor, ...) \
   case UnaryOp::name:                         \

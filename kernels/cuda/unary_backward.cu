@@ -1,4 +1,4 @@
-#include "cuda/maths.hpp"
+#include "arguments/elementwise.hpp"
 #include "cuda/maths_common.hpp"
 #include "functional/unary.hpp"
 
@@ -35,7 +35,8 @@ void run(std::string_view name, const kernels::UnaryBackwardArguments& a, Stream
 
 }  // namespace
 
-void unary_backward(const kernels::UnaryBackwardArguments& arguments, StreamRef stream) {
+void elementwise::unary_backward(const kernels::UnaryBackwardArguments& arguments,
+                                 StreamRef stream) {
   switch (arguments.op) {
 #define LOCKSTEP_UNARY_OP(name, Functor, saves, ...) \
   case UnaryOp::name:                                \

@@ -62,6 +62,7 @@ const Backend& complete(const Backend& backend) {
 #define LOCKSTEP_FAMILY(name, Table) require(backend.name, #name);
   LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
 #undef LOCKSTEP_FAMILY
+  if (!backend.optimizers) missing.append(missing.empty() ? "" : ", ").append("optimizers");
   LOCKSTEP_CHECK(missing.empty(), Unsupported, "backend \"", backend.name,
                  "\" has no kernels of the families: ", missing,
                  "; a backend starts from another one's table and replaces what it has");

@@ -10,6 +10,10 @@
 /// The seam between ops and the code that computes them. A backend is a table of kernel families;
 /// it fills in those it has and takes the rest from the complete backend of its device.
 
+namespace lockstep::kernels {
+struct OptimizerKernels;  // arguments/optimizer.hpp
+}
+
 namespace lockstep::backend {
 
 /// The kernels of one backend, family by family.
@@ -18,6 +22,8 @@ struct Backend {
 #define LOCKSTEP_FAMILY(name, Table) kernels::Table name = {};
   LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
 #undef LOCKSTEP_FAMILY
+  /// By pointer, so that only who runs optimizers is compiled anew for a new rule.
+  const kernels::OptimizerKernels* optimizers = nullptr;
 };
 
 /// The backend itself, once all its families are set. Whatever ops run on has passed through here,

@@ -7,7 +7,7 @@ namespace lockstep::backend {
 
 /// The optimizers of the backend that runs ops on a device.
 inline const kernels::OptimizerKernels& optimizers_of(Device device) {
-  return *of(device).multi_tensor.optimizers;
+  return *of(device).optimizers;
 }
 
 }  // namespace lockstep::backend

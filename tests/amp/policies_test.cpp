@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "autograd/ops/descriptors.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/ops.hpp"

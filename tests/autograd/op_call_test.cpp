@@ -10,12 +10,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "autograd/ops/descriptors.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/described_ops.hpp"
 
 namespace lockstep::autograd {
 namespace {
@@ -260,11 +260,12 @@ TEST(OpCall, OpensATraceRangeForEachOpAndEachNode) {
   EXPECT_EQ(ranges.depth, 0U);
 }
 
-TEST(Descriptors, AreListedOnceInOrder) {
-  EXPECT_TRUE(std::ranges::is_sorted(ops::descriptors, {}, &OpDescriptor::name));
-  for (const OpDescriptor& op : ops::descriptors) {
-    EXPECT_FALSE(std::ranges::any_of(unary_ops, [&](const auto& u) { return u.name == op.name; }));
-    EXPECT_FALSE(std::ranges::any_of(binary_ops, [&](const auto& b) { return b.name == op.name; }));
+TEST(Descriptors, DescribeEachOpOnce) {
+  const auto ops = testing::described_ops();
+  EXPECT_EQ(std::ranges::adjacent_find(ops), ops.end());
+  for (const std::string& op : ops) {
+    EXPECT_FALSE(std::ranges::any_of(unary_ops, [&](const auto& u) { return u.name == op; }));
+    EXPECT_FALSE(std::ranges::any_of(binary_ops, [&](const auto& b) { return b.name == op; }));
   }
 }
 

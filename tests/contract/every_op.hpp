@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "autograd/ops/descriptors.hpp"
 #include "contract/formulas.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -92,7 +91,7 @@ inline std::vector<Op> pointwise_ops() {
   return ops;
 }
 
-/// The ops of descriptors.def that take tensors of more dtypes than i64.
+/// The ops described in src/autograd/ops that take tensors of more dtypes than i64.
 inline std::vector<Op> other_ops() {
   return {
       {"adaptive_avg_pool2d",

@@ -14,7 +14,7 @@ class MultiTensorContract : public ContractTest {
  protected:
   static constexpr std::int64_t count = 2500;
   const kernels::MultiTensorKernels& family() const { return backend().multi_tensor; }
-  const kernels::OptimizerKernels& optimizers() const { return *family().optimizers; }
+  const kernels::OptimizerKernels& optimizers() const { return *backend().optimizers; }
   /// State: f64 for f64 parameters, else f32.
   DeviceArray zeros() const { return array(statistics_dtype(), {count}).set(Values(count, 0.0)); }
   /// What a parameter of these values is rounded from; for dtypes that compute in themselves none.

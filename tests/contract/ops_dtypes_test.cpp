@@ -9,6 +9,7 @@
 
 #include "contract/every_op.hpp"
 #include "lockstep/observe/trace_range.hpp"
+#include "support/described_ops.hpp"
 #include "support/place.hpp"
 
 // What ops say to dtypes they do not take: an error that names the op, the dtype and the device.
@@ -124,10 +125,10 @@ TEST(Ops, AreAllCalledByTheTestsOfAllOps) {
   // Of i64 alone, or of no tensor.
   constexpr std::string_view others[] = {"bincount", "one_hot", "randint", "randperm"};
   const std::vector<Op> listed = other_ops();
-  for (const OpDescriptor& op : ops::descriptors) {
-    const bool found = std::ranges::find(listed, op.name, &Op::name) != listed.end() ||
-                       std::ranges::find(others, op.name) != std::end(others);
-    EXPECT_TRUE(found) << op.name << " is missing in tests/contract/every_op.hpp";
+  for (const std::string& op : testing::described_ops()) {
+    const bool found = std::ranges::find(listed, op, &Op::name) != listed.end() ||
+                       std::ranges::find(others, op) != std::end(others);
+    EXPECT_TRUE(found) << op << " is missing in tests/contract/every_op.hpp";
   }
 }
 

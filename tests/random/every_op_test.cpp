@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "autograd/ops/descriptors.hpp"
 #include "functional/op_list.hpp"
 #include "lockstep/observe/trace_range.hpp"
+#include "support/described_ops.hpp"
 
 // Whether every op has random cases. The test of that, `random_cases_of_every_op`, runs this
 // program with LOCKSTEP_RANDOM_EVERY_OP set: whatever cases run then must have called each op
@@ -56,7 +56,7 @@ class EveryOp final : public ::testing::Environment {
     for (const auto& op : unary_ops) expect(op.name);
     for (const auto& op : binary_ops) expect(op.name);
     for (const auto& op : compare_ops) expect(op.name);
-    for (const auto& op : ops::descriptors) expect(op.name);
+    for (const auto& op : described_ops()) expect(op);
   }
 
  private:

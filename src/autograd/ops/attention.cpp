@@ -5,6 +5,9 @@
 #include "autograd/ops/common.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(scaled_dot_product_attention, floating, lower_precision, same)
+
 namespace {
 
 using namespace autograd;

@@ -2,6 +2,9 @@
 #include "lockstep/autograd/ops/norm.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(batch_norm, floating, follow, own)
+
 namespace {
 
 using namespace autograd;

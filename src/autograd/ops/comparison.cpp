@@ -8,6 +8,12 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(isfinite, any, follow, same)
+LOCKSTEP_OP(isinf, any, follow, same)
+LOCKSTEP_OP(isnan, any, follow, same)
+LOCKSTEP_OP(logical_not, any, follow, same)
+
 namespace {
 
 using namespace autograd;

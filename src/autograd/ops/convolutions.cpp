@@ -6,6 +6,11 @@
 // gradient of the input exchanged.
 
 namespace lockstep {
+
+LOCKSTEP_OP(conv1d, floating, lower_precision, same)
+LOCKSTEP_OP(conv2d, floating, lower_precision, same)
+LOCKSTEP_OP(conv_transpose2d, floating, lower_precision, same)
+
 namespace {
 
 using namespace autograd;

@@ -2,6 +2,11 @@
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(channels_last, any, follow, same)
+LOCKSTEP_OP(clone, any, follow, same)
+LOCKSTEP_OP(to, any, follow, same)
+
 namespace {
 
 using namespace autograd;

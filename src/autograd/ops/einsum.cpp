@@ -10,6 +10,9 @@
 #include "lockstep/autograd/ops/reduce.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(einsum, any, follow, same)
+
 namespace {
 
 using namespace autograd;

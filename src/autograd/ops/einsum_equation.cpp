@@ -4,8 +4,6 @@
 #include <cctype>
 #include <string>
 
-#include "autograd/ops/descriptors.hpp"
-
 namespace lockstep::autograd {
 namespace {
 
@@ -19,15 +17,14 @@ Labels parse_term(std::string_view equation, std::string_view term) {
   Labels labels;
   for (std::size_t i = 0; i < term.size(); ++i) {
     if (term.substr(i, 3) == "...") {
-      LOCKSTEP_CHECK(!std::ranges::count(labels, ellipsis), InvalidArgument, ops::einsum.name,
-                     ": \"", equation, "\" has two ellipses in one term");
+      LOCKSTEP_CHECK(!std::ranges::count(labels, ellipsis), InvalidArgument, "einsum: \"", equation,
+                     "\" has two ellipses in one term");
       labels.push_back(ellipsis);
       i += 2;
       continue;
     }
-    LOCKSTEP_CHECK(std::isalpha(static_cast<unsigned char>(term[i])), InvalidArgument,
-                   ops::einsum.name, ": '", term[i], "' in \"", equation,
-                   "\"; dimensions are named by letters");
+    LOCKSTEP_CHECK(std::isalpha(static_cast<unsigned char>(term[i])), InvalidArgument, "einsum",
+                   ": '", term[i], "' in \"", equation, "\"; dimensions are named by letters");
     labels.push_back(label_of(term[i]));
   }
   return labels;
@@ -68,7 +65,7 @@ void check_result(std::string_view equation, const EinsumEquation& parsed) {
     const bool known = std::ranges::any_of(
         parsed.operands, [&](const Labels& each) { return std::ranges::count(each, label) > 0; });
     LOCKSTEP_CHECK(known && std::ranges::count(parsed.result, label) == 1, InvalidArgument,
-                   ops::einsum.name, ": the result of \"", equation,
+                   "einsum: the result of \"", equation,
                    "\" must name each of its dimensions once, and only those of operands");
   }
 }
@@ -80,18 +77,17 @@ EinsumEquation parse_einsum(std::string_view equation, const std::vector<Tensor>
   std::erase(text, ' ');
   const std::size_t arrow = text.find("->");
   EinsumEquation parsed{parse_operands(equation, std::string_view(text).substr(0, arrow)), {}};
-  LOCKSTEP_CHECK(parsed.operands.size() == operands.size(), InvalidArgument, ops::einsum.name,
-                 ": \"", equation, "\" is for ", parsed.operands.size(), " operands, got ",
-                 operands.size());
+  LOCKSTEP_CHECK(parsed.operands.size() == operands.size(), InvalidArgument, "einsum: \"", equation,
+                 "\" is for ", parsed.operands.size(), " operands, got ", operands.size());
   Label most = 0;
   std::vector<Label> counts;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Labels& labels = parsed.operands[i];
     const bool open = std::ranges::count(labels, ellipsis) > 0;
     const Label hidden = operands[i].dim() - static_cast<Label>(labels.size()) + (open ? 1 : 0);
-    LOCKSTEP_CHECK(open ? hidden >= 0 : hidden == 0, InvalidArgument, ops::einsum.name,
-                   ": operand ", i, " of \"", equation, "\" has shape ", operands[i].shape(),
-                   " and ", labels.size() - (open ? 1 : 0), " letters");
+    LOCKSTEP_CHECK(open ? hidden >= 0 : hidden == 0, InvalidArgument, "einsum: operand ", i,
+                   " of \"", equation, "\" has shape ", operands[i].shape(), " and ",
+                   labels.size() - (open ? 1 : 0), " letters");
     counts.push_back(open ? hidden : 0);
     most = std::max(most, counts.back());
   }

@@ -8,6 +8,17 @@
 #include "tensor/random_draw.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(add_, numeric, follow, same)
+LOCKSTEP_OP(copy_, any, follow, own)
+LOCKSTEP_OP(div_, floating, follow, same)
+LOCKSTEP_OP(fill_, any, follow, same)
+LOCKSTEP_OP(masked_fill_, any, follow, own)
+LOCKSTEP_OP(mul_, numeric, follow, same)
+LOCKSTEP_OP(normal_, floating, follow, same)
+LOCKSTEP_OP(sub_, numeric, follow, same)
+LOCKSTEP_OP(uniform_, floating, follow, same)
+
 namespace autograd {
 
 namespace {

@@ -12,6 +12,16 @@
 #include "lockstep/autograd/ops/sort.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(bincount, any, follow, same)
+LOCKSTEP_OP(index_add, numeric, widest, same)
+LOCKSTEP_OP(masked_fill, any, widest, same)
+LOCKSTEP_OP(masked_select, any, follow, same)
+LOCKSTEP_OP(nonzero, any, follow, same)
+LOCKSTEP_OP(one_hot, any, follow, same)
+LOCKSTEP_OP(scatter, any, follow, same)
+LOCKSTEP_OP(scatter_add, numeric, widest, same)
+
 namespace {
 
 using namespace autograd;

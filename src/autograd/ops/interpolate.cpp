@@ -3,6 +3,9 @@
 #include "autograd/ops/images.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(interpolate, floating, f32, same)
+
 namespace {
 
 using namespace autograd;

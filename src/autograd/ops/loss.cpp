@@ -8,6 +8,15 @@
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(binary_cross_entropy_with_logits, floating, f32, same)
+LOCKSTEP_OP(huber_loss, floating, f32, same)
+LOCKSTEP_OP(kl_div, floating, f32, same)
+LOCKSTEP_OP(l1_loss, floating, f32, same)
+LOCKSTEP_OP(mse_loss, floating, f32, same)
+LOCKSTEP_OP(nll_loss, floating, f32, same)
+LOCKSTEP_OP(smooth_l1_loss, floating, f32, same)
+
 namespace {
 
 using autograd::ComposedOp;

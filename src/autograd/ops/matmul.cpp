@@ -4,6 +4,10 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(linear, floating, lower_precision, same)
+LOCKSTEP_OP(matmul, floating, lower_precision, same)
+
 namespace {
 
 using namespace autograd;

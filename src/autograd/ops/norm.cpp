@@ -7,6 +7,14 @@
 #include "tensor/random_draw.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(dropout, floating, follow, same)
+LOCKSTEP_OP(dropout2d, floating, follow, same)
+LOCKSTEP_OP(embedding, floating, follow, same)
+LOCKSTEP_OP(group_norm, floating, f32, same)
+LOCKSTEP_OP(layer_norm, floating, f32, same)
+LOCKSTEP_OP(rms_norm, floating, f32, same)
+
 namespace {
 
 using namespace autograd;

@@ -7,6 +7,9 @@
 #include "lockstep/autograd/ops/comparison.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(where, any, widest, same)
+
 namespace {
 
 using namespace autograd;

@@ -7,6 +7,10 @@
 // kernel, and the gradients of the weights are one product each over all steps.
 
 namespace lockstep {
+
+LOCKSTEP_OP(gru, floating, lower_precision, same)
+LOCKSTEP_OP(lstm, floating, lower_precision, same)
+
 namespace {
 
 using namespace autograd;

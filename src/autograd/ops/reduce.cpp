@@ -10,6 +10,24 @@
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(all, any, follow, same)
+LOCKSTEP_OP(amax, numeric, follow, same)
+LOCKSTEP_OP(amin, numeric, follow, same)
+LOCKSTEP_OP(any, any, follow, same)
+LOCKSTEP_OP(argmax, numeric, follow, same)
+LOCKSTEP_OP(argmin, numeric, follow, same)
+LOCKSTEP_OP(cumsum, any, f32, same)
+LOCKSTEP_OP(logsumexp, floating, f32, same)
+LOCKSTEP_OP(max, numeric, follow, same)
+LOCKSTEP_OP(mean, floating, follow, same)
+LOCKSTEP_OP(min, numeric, follow, same)
+LOCKSTEP_OP(norm, floating, f32, same)
+LOCKSTEP_OP(prod, any, f32, same)
+LOCKSTEP_OP(std, floating, follow, same)
+LOCKSTEP_OP(sum, any, f32, same)
+LOCKSTEP_OP(var, floating, follow, same)
+
 namespace {
 
 using namespace autograd;

@@ -11,6 +11,12 @@
 #include "lockstep/autograd/ops/sort.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(bernoulli, floating, follow, same)
+LOCKSTEP_OP(multinomial, floating, follow, same)
+LOCKSTEP_OP(randint, any, follow, same)
+LOCKSTEP_OP(randperm, any, follow, same)
+
 namespace {
 
 using namespace autograd;

@@ -6,6 +6,19 @@
 #include "autograd/ops/composed.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(cat, any, widest, same)
+LOCKSTEP_OP(flip, any, follow, same)
+LOCKSTEP_OP(gather, any, follow, same)
+LOCKSTEP_OP(index_select, any, follow, same)
+LOCKSTEP_OP(pad, any, follow, same)
+LOCKSTEP_OP(repeat, any, follow, same)
+LOCKSTEP_OP(roll, any, follow, same)
+LOCKSTEP_OP(split, any, follow, same)
+LOCKSTEP_OP(stack, any, widest, same)
+LOCKSTEP_OP(tril, any, follow, same)
+LOCKSTEP_OP(triu, any, follow, same)
+
 namespace {
 
 using namespace autograd;

@@ -5,6 +5,11 @@
 #include "lockstep/autograd/ops/reduce.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(cross_entropy, floating, f32, same)
+LOCKSTEP_OP(log_softmax, floating, f32, same)
+LOCKSTEP_OP(softmax, floating, f32, same)
+
 namespace {
 
 using namespace autograd;

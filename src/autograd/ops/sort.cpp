@@ -5,6 +5,12 @@
 #include "lockstep/autograd/ops/shape.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(argsort, any, follow, same)
+LOCKSTEP_OP(searchsorted, numeric, widest, same)
+LOCKSTEP_OP(sort, any, follow, same)
+LOCKSTEP_OP(topk, numeric, follow, same)
+
 namespace {
 
 using namespace autograd;

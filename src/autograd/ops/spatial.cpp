@@ -3,6 +3,11 @@
 #include "autograd/ops/images.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(adaptive_avg_pool2d, floating, follow, same)
+LOCKSTEP_OP(avg_pool2d, floating, follow, same)
+LOCKSTEP_OP(max_pool2d, floating, follow, same)
+
 namespace {
 
 using namespace autograd;

@@ -4,6 +4,13 @@
 #include "autograd/ops/common.hpp"
 
 namespace lockstep {
+
+LOCKSTEP_OP(diagonal, any, follow, same)
+LOCKSTEP_OP(expand, any, follow, same)
+LOCKSTEP_OP(permute, any, follow, same)
+LOCKSTEP_OP(reshape, any, follow, same)
+LOCKSTEP_OP(slice, any, follow, same)
+
 namespace {
 
 using namespace autograd;

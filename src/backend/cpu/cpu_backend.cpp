@@ -1,14 +1,14 @@
 #include "backend/backend.hpp"
-#include "backend/cpu/families.hpp"
+#include "backend/cpu/optimizers.hpp"
 
 namespace lockstep::backend {
 
 const Backend& cpu() {
   static const Backend table = {.name = "cpu",
-#define LOCKSTEP_FAMILY(name, Table) .name = cpu_##name(),
+#define LOCKSTEP_FAMILY(name, Table) .name = host::name::table(),
                                 LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
 #undef LOCKSTEP_FAMILY
-  };
+                                    .optimizers = &cpu_optimizers()};
   return table;
 }
 

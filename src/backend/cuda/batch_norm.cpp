@@ -3,11 +3,10 @@
 #include <limits>
 
 #include "arguments/batch_norm.hpp"
-#include "backend/cuda/families.hpp"
-#include "backend/cuda/scratch.hpp"
-#include "cuda/move.hpp"
+#include "arguments/elementwise.hpp"
+#include "cuda/scratch.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 namespace {
 
 /// An array [C] of the accumulation type that lives for one call.
@@ -37,11 +36,11 @@ class Parameter {
   Parameter(const ArrayView& given, double absent, const ArrayView& x, StreamRef stream)
       : copy_(x, stream), view_(copy_.view()) {
     if (!given)
-      cuda_kernels::fill({.out = view_, .value = absent}, stream);
+      elementwise::fill({.out = view_, .value = absent}, stream);
     else if (given.dtype == view_.dtype)
       view_ = given;
     else
-      cuda_kernels::copy({.out = view_, .in = given}, stream);
+      elementwise::copy({.out = view_, .in = given}, stream);
   }
   const ArrayView& view() const { return view_; }
 
@@ -67,8 +66,8 @@ void apply(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const 
            const ArrayView& weight, const ArrayView& bias, StreamRef stream) {
   const Parameter scale(weight, 1.0, x, stream);
   const Parameter offset(bias, 0.0, x, stream);
-  cuda_kernels::normalise(y, x, over(mean, x), over(rstd, x), over(scale.view(), x),
-                          over(offset.view(), x), stream);
+  normalise(y, x, over(mean, x), over(rstd, x), over(scale.view(), x), over(offset.view(), x),
+            stream);
 }
 
 /// Gradients of both modes, with mean and rstd as [C] and the `count` of values behind them.
@@ -76,75 +75,67 @@ template <class Arguments>
 void backward(const Arguments& a, const ArrayView& mean, const ArrayView& rstd, double count,
               StreamRef stream) {
   const ArrayView& x = a.x;
-  const Scratch scratch(cuda_kernels::channel_scratch_bytes(x), stream);
+  const Scratch scratch(channel_scratch_bytes(x), stream);
   const ChannelArray sums(x, stream, 2);
-  cuda_kernels::channel_gradient_sums(sums.view(), a.dy, x, mean, rstd, scratch.data(), stream);
-  if (a.dbias) cuda_kernels::copy({.out = a.dbias, .in = sums.view(0)}, stream);
-  if (a.dweight) cuda_kernels::copy({.out = a.dweight, .in = sums.view(1)}, stream);
+  channel_gradient_sums(sums.view(), a.dy, x, mean, rstd, scratch.data(), stream);
+  if (a.dbias) elementwise::copy({.out = a.dbias, .in = sums.view(0)}, stream);
+  if (a.dweight) elementwise::copy({.out = a.dweight, .in = sums.view(1)}, stream);
   if (!a.dx) return;
   const Parameter scale(a.weight, 1.0, x, stream);
-  cuda_kernels::normalise_backward({.dx = a.dx,
-                                    .dy = a.dy,
-                                    .x = x,
-                                    .mean = over(mean, x),
-                                    .rstd = over(rstd, x),
-                                    .weight = over(scale.view(), x),
-                                    .sum = over(sums.view(0), x),
-                                    .product_sum = over(sums.view(1), x),
-                                    .count = count},
-                                   stream);
+  normalise_backward({.dx = a.dx,
+                      .dy = a.dy,
+                      .x = x,
+                      .mean = over(mean, x),
+                      .rstd = over(rstd, x),
+                      .weight = over(scale.view(), x),
+                      .sum = over(sums.view(0), x),
+                      .product_sum = over(sums.view(1), x),
+                      .count = count},
+                     stream);
 }
 
-void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
+}  // namespace
+
+void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
   const ArrayView& x = a.x;
-  const Scratch scratch(cuda_kernels::channel_scratch_bytes(x), stream);
+  const Scratch scratch(channel_scratch_bytes(x), stream);
   const ChannelArray mean(x, stream);
   const ChannelArray variance(x, stream);
   const ChannelArray rstd(x, stream);
-  cuda_kernels::channel_mean(mean.view(), x, scratch.data(), stream);
-  cuda_kernels::channel_variance(variance.view(), mean.view(), x, scratch.data(), stream);
-  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  channel_mean(mean.view(), x, scratch.data(), stream);
+  channel_variance(variance.view(), mean.view(), x, scratch.data(), stream);
+  inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
   const double count = count_of(x);
-  if (a.running_mean)
-    cuda_kernels::move_running(a.running_mean, mean.view(), a.momentum, 1.0, stream);
+  if (a.running_mean) move_running(a.running_mean, mean.view(), a.momentum, 1.0, stream);
   if (a.running_var)
-    cuda_kernels::move_running(a.running_var, variance.view(), a.momentum, count / (count - 1.0),
-                               stream);
-  cuda_kernels::copy({.out = a.save_mean, .in = mean.view()}, stream);
-  cuda_kernels::copy({.out = a.save_rstd, .in = rstd.view()}, stream);
+    move_running(a.running_var, variance.view(), a.momentum, count / (count - 1.0), stream);
+  elementwise::copy({.out = a.save_mean, .in = mean.view()}, stream);
+  elementwise::copy({.out = a.save_rstd, .in = rstd.view()}, stream);
   apply(a.y, x, mean.view(), rstd.view(), a.weight, a.bias, stream);
 }
 
-void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
+void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
   const Parameter mean(a.running_mean, 0.0, a.x, stream);
   const Parameter variance(a.running_var, 1.0, a.x, stream);
   const ChannelArray rstd(a.x, stream);
-  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
   apply(a.y, a.x, mean.view(), rstd.view(), a.weight, a.bias, stream);
 }
 
-void train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef stream) {
+void batch_norm::train_backward(const kernels::BatchNormTrainBackwardArguments& a,
+                                StreamRef stream) {
   const Parameter mean(a.save_mean, 0.0, a.x, stream);
   const Parameter rstd(a.save_rstd, 1.0, a.x, stream);
   backward(a, mean.view(), rstd.view(), count_of(a.x), stream);
 }
 
-void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef stream) {
+void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef stream) {
   const Parameter mean(a.running_mean, 0.0, a.x, stream);
   const Parameter variance(a.running_var, 1.0, a.x, stream);
   const ChannelArray rstd(a.x, stream);
-  cuda_kernels::inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
+  inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
   // Fixed statistics pass nothing back: as if a channel had infinitely many elements.
   backward(a, mean.view(), rstd.view(), std::numeric_limits<double>::infinity(), stream);
 }
 
-}  // namespace
-
-kernels::BatchNormKernels cuda_families::batch_norm() {
-  return {.train = train,
-          .eval = eval,
-          .train_backward = train_backward,
-          .eval_backward = eval_backward};
-}
-
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

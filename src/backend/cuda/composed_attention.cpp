@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "backend/cuda/families.hpp"
-#include "backend/cuda/scratch.hpp"
+#include "arguments/elementwise.hpp"
+#include "arguments/gemm.hpp"
 #include "cuda/attention.hpp"
-#include "cuda/move.hpp"
+#include "cuda/scratch.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 namespace {
 
 using kernels::AttentionOptions;
@@ -31,12 +31,12 @@ class Wide {
   }
   /// Brings the operand's values in.
   const Wide& loaded(StreamRef stream) const {
-    if (copied_) cuda_kernels::copy({.out = view_, .in = given_}, stream);
+    if (copied_) elementwise::copy({.out = view_, .in = given_}, stream);
     return *this;
   }
   /// Brings the results back.
   void store(StreamRef stream) const {
-    if (copied_) cuda_kernels::copy({.out = given_, .in = view_}, stream);
+    if (copied_) elementwise::copy({.out = given_, .in = view_}, stream);
   }
   /// Batch entry n: [heads, rows, columns].
   ArrayView entry(std::int64_t n) const {
@@ -79,7 +79,7 @@ ArrayView transposed(ArrayView view) {
 
 void multiply(const ArrayView& out, const ArrayView& a, const ArrayView& b, double beta,
               StreamRef stream) {
-  cuda()->gemm.multiply({.out = out, .a = a, .b = b, .beta = beta}, stream);
+  gemm::multiply({.out = out, .a = a, .b = b, .beta = beta}, stream);
 }
 
 /// out[h] = a[h] b[h's group], for every head.
@@ -106,7 +106,7 @@ void multiply_summed(const ArrayView& out, const ArrayView& a, const ArrayView& 
 /// The scores of one batch entry and their way to probabilities.
 class EntryScores {
  public:
-  EntryScores(const cudnn::AttentionArrays& arrays, StreamRef stream)
+  EntryScores(const backend::cudnn::AttentionArrays& arrays, StreamRef stream)
       : arrays_(arrays),
         shape_{arrays.q.shape[1], arrays.q.shape[2], arrays.k.shape[2]},
         dtype_(score_dtype(arrays.q.dtype)),
@@ -123,13 +123,13 @@ class EntryScores {
                   dtype_,
                   {shape_[0], shape_[1]},
                   {shape_[1], 1}};
-    cuda_kernels::attention_probabilities({.scores = view(),
-                                           .lse = lse,
-                                           .mask = mask(n),
-                                           .scale = options.scale,
-                                           .causal = options.causal,
-                                           .given_lse = given_lse},
-                                          stream);
+    attention_probabilities({.scores = view(),
+                             .lse = lse,
+                             .mask = mask(n),
+                             .scale = options.scale,
+                             .causal = options.causal,
+                             .given_lse = given_lse},
+                            stream);
   }
 
  private:
@@ -143,7 +143,7 @@ class EntryScores {
             {all.strides[1], all.strides[2], all.strides[3]}};
   }
 
-  const cudnn::AttentionArrays& arrays_;
+  const backend::cudnn::AttentionArrays& arrays_;
   Shape shape_;
   DType dtype_;
   Scratch scratch_;
@@ -151,8 +151,8 @@ class EntryScores {
 
 }  // namespace
 
-void composed_attention(const cudnn::AttentionArrays& arrays, const AttentionOptions& options,
-                        StreamRef stream) {
+void composed_attention(const backend::cudnn::AttentionArrays& arrays,
+                        const AttentionOptions& options, StreamRef stream) {
   const Wide q(arrays.q, stream), k(arrays.k, stream), v(arrays.v, stream), out(arrays.out, stream);
   for (const Wide* operand : {&q, &k, &v}) operand->loaded(stream);
   const EntryScores scores(arrays, stream);
@@ -163,7 +163,7 @@ void composed_attention(const cudnn::AttentionArrays& arrays, const AttentionOpt
   out.store(stream);
 }
 
-void composed_attention_backward(const cudnn::AttentionArrays& arrays,
+void composed_attention_backward(const backend::cudnn::AttentionArrays& arrays,
                                  const AttentionOptions& options, StreamRef stream) {
   const Wide q(arrays.q, stream), k(arrays.k, stream), v(arrays.v, stream),
       dout(arrays.dout, stream);
@@ -174,11 +174,11 @@ void composed_attention_backward(const cudnn::AttentionArrays& arrays,
     scores.compute(n, q, k, options, true, stream);
     multiply_summed(dv.entry(n), transposed(scores.view()), dout.entry(n), stream);
     multiply_shared(gradients.view(), dout.entry(n), transposed(v.entry(n)), stream);
-    cuda_kernels::attention_score_gradient(gradients.view(), scores.view(), options.scale, stream);
+    attention_score_gradient(gradients.view(), scores.view(), options.scale, stream);
     multiply_shared(dq.entry(n), gradients.view(), k.entry(n), stream);
     multiply_summed(dk.entry(n), transposed(gradients.view()), q.entry(n), stream);
   }
   for (const Wide* result : {&dq, &dk, &dv}) result->store(stream);
 }
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

@@ -1,16 +1,16 @@
-#include "backend/cuda/cudnn_ops.hpp"
-#include "backend/cuda/families.hpp"
-#include "backend/cuda/scratch.hpp"
-#include "cuda/maths.hpp"
-#include "cuda/move.hpp"
+#include "arguments/convolution.hpp"
 
-namespace lockstep::backend {
+#include "arguments/elementwise.hpp"
+#include "backend/cuda/cudnn_ops.hpp"
+#include "cuda/scratch.hpp"
+
+namespace lockstep::cuda_kernels {
 namespace {
 
 void require(bool done, std::string_view op, const ArrayView& x, const ArrayView& weight,
              StreamRef stream) {
   if (done) return;
-  const std::string_view reason = cudnn::missing();
+  const std::string_view reason = backend::cudnn::missing();
   LOCKSTEP_THROW(Unsupported, op, ": no kernel for ", x.dtype, " images of shape ", x.shape,
                  " and weights of shape ", weight.shape, " on device ", stream.device,
                  reason.empty() ? "" : "; ", reason);
@@ -42,11 +42,11 @@ class Formatted {
   }
   /// For a product that reads it; before it.
   void load() const {
-    if (copied_) cuda_kernels::copy({.out = view(), .in = given_}, stream_);
+    if (copied_) elementwise::copy({.out = view(), .in = given_}, stream_);
   }
   /// For a product that writes it; after it.
   void store() const {
-    if (copied_) cuda_kernels::copy({.out = given_, .in = view()}, stream_);
+    if (copied_) elementwise::copy({.out = given_, .in = view()}, stream_);
   }
 
  private:
@@ -58,7 +58,8 @@ class Formatted {
 };
 
 /// cuDNN takes weights in the memory format of the images, and f64 in NCHW alone.
-bool convolve_formatted(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
+bool convolve_formatted(backend::cudnn::ConvDirection direction,
+                        const backend::cudnn::ConvArrays& arrays,
                         const kernels::ConvGeometry& geometry, StreamRef stream) {
   const bool is_f64 = arrays.image.dtype == DType::f64;
   const bool is_nchw = is_f64 || (arrays.image.is_contiguous() && arrays.result.is_contiguous());
@@ -74,8 +75,8 @@ bool convolve_formatted(cudnn::ConvDirection direction, const cudnn::ConvArrays&
   const Formatted* const written = written_by[static_cast<std::size_t>(direction)];
   for (const Formatted* operand : {&image, &weight, &result})
     if (operand != written) operand->load();
-  if (!cudnn::convolution(direction, {image.view(), weight.view(), result.view()}, geometry,
-                          stream))
+  if (!backend::cudnn::convolution(direction, {image.view(), weight.view(), result.view()},
+                                   geometry, stream))
     return false;
   written->store();
   return true;
@@ -92,7 +93,7 @@ ArrayView part_of(const ArrayView& view, int dim, std::int64_t index, std::int64
 }
 
 /// In f64 cuDNN has no groups: each is a convolution of its own.
-bool convolve(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
+bool convolve(backend::cudnn::ConvDirection direction, const backend::cudnn::ConvArrays& arrays,
               const kernels::ConvGeometry& geometry, StreamRef stream) {
   const std::int64_t groups = geometry.groups;
   if (arrays.image.dtype != DType::f64 || groups == 1)
@@ -100,29 +101,12 @@ bool convolve(cudnn::ConvDirection direction, const cudnn::ConvArrays& arrays,
   kernels::ConvGeometry one = geometry;
   one.groups = 1;
   for (std::int64_t group = 0; group < groups; ++group) {
-    const cudnn::ConvArrays parts{part_of(arrays.image, 1, group, groups),
-                                  part_of(arrays.weight, 0, group, groups),
-                                  part_of(arrays.result, 1, group, groups)};
+    const backend::cudnn::ConvArrays parts{part_of(arrays.image, 1, group, groups),
+                                           part_of(arrays.weight, 0, group, groups),
+                                           part_of(arrays.result, 1, group, groups)};
     if (!convolve_formatted(direction, parts, one, stream)) return false;
   }
   return true;
-}
-
-void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
-  if (a.y.numel() == 0) return;
-  require(convolve(cudnn::ConvDirection::forward, {a.x, a.weight, a.y}, a.geometry, stream),
-          "conv2d", a.x, a.weight, stream);
-  if (!a.bias) return;
-  ArrayView wide = a.bias;
-  wide.shape = a.y.shape;
-  wide.strides = {0, a.bias.strides[0], 0, 0};
-  cuda_kernels::binary({.op = BinaryOp::add, .out = a.y, .a = a.y, .b = wide}, stream);
-}
-
-void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
-  if (a.dx.numel() == 0) return;
-  require(convolve(cudnn::ConvDirection::backward_data, {a.dx, a.weight, a.dy}, a.geometry, stream),
-          "conv2d_backward_data", a.dx, a.weight, stream);
 }
 
 std::size_t bytes_of(const ArrayView& view) {
@@ -131,34 +115,52 @@ std::size_t bytes_of(const ArrayView& view) {
 
 /// out = part, or out + part.
 void put(const ArrayView& out, const ArrayView& part, bool accumulate, StreamRef stream) {
-  if (!accumulate) return cuda_kernels::copy({.out = out, .in = part}, stream);
+  if (!accumulate) return elementwise::copy({.out = out, .in = part}, stream);
   ArrayView converted = part;
   const Scratch scratch(part.dtype == out.dtype ? 0 : bytes_of(out), stream);
   if (part.dtype != out.dtype) {
     converted.dtype = out.dtype;
     converted.data = scratch.data();
-    cuda_kernels::copy({.out = converted, .in = part}, stream);
+    elementwise::copy({.out = converted, .in = part}, stream);
   }
-  cuda_kernels::binary({.op = BinaryOp::add, .out = out, .a = out, .b = converted}, stream);
+  elementwise::binary({.op = BinaryOp::add, .out = out, .a = out, .b = converted}, stream);
+}
+
+}  // namespace
+
+void convolution::forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
+  if (a.y.numel() == 0) return;
+  require(
+      convolve(backend::cudnn::ConvDirection::forward, {a.x, a.weight, a.y}, a.geometry, stream),
+      "conv2d", a.x, a.weight, stream);
+  if (!a.bias) return;
+  ArrayView wide = a.bias;
+  wide.shape = a.y.shape;
+  wide.strides = {0, a.bias.strides[0], 0, 0};
+  elementwise::binary({.op = BinaryOp::add, .out = a.y, .a = a.y, .b = wide}, stream);
+}
+
+void convolution::backward_data(const kernels::ConvolutionDataGradientArguments& a,
+                                StreamRef stream) {
+  if (a.dx.numel() == 0) return;
+  require(convolve(backend::cudnn::ConvDirection::backward_data, {a.dx, a.weight, a.dy}, a.geometry,
+                   stream),
+          "conv2d_backward_data", a.dx, a.weight, stream);
 }
 
 /// cuDNN gives weight gradients in the dtype of the images.
-void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
+void convolution::backward_weight(const kernels::ConvolutionWeightGradientArguments& a,
+                                  StreamRef stream) {
   if (a.dweight.numel() == 0) return;
   const bool direct = !a.accumulate && a.dweight.dtype == a.x.dtype;
   ArrayView target = a.dweight;
   target.dtype = a.x.dtype;
   const Scratch scratch(direct ? 0 : bytes_of(target), stream);
   if (!direct) target.data = scratch.data();
-  require(convolve(cudnn::ConvDirection::backward_weight, {a.x, target, a.dy}, a.geometry, stream),
+  require(convolve(backend::cudnn::ConvDirection::backward_weight, {a.x, target, a.dy}, a.geometry,
+                   stream),
           "conv2d_backward_weight", a.x, a.dweight, stream);
   if (!direct) put(a.dweight, target, a.accumulate, stream);
 }
 
-}  // namespace
-
-kernels::ConvolutionKernels cuda_families::convolution() {
-  return {.forward = forward, .backward_data = backward_data, .backward_weight = backward_weight};
-}
-
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

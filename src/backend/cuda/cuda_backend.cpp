@@ -1,15 +1,15 @@
 #include "backend/backend.hpp"
-#include "backend/cuda/families.hpp"
+#include "backend/cuda/optimizers.hpp"
 
 namespace lockstep::backend {
 
 const Backend* cuda() {
-  static const Backend backend{.name = "cuda",
-#define LOCKSTEP_FAMILY(name, Table) .name = cuda_families::name(),
-                               LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
+  static const Backend table{.name = "cuda",
+#define LOCKSTEP_FAMILY(name, Table) .name = cuda_kernels::name::table(),
+                             LOCKSTEP_KERNEL_FAMILIES(LOCKSTEP_FAMILY)
 #undef LOCKSTEP_FAMILY
-  };
-  return &backend;
+                                 .optimizers = &cuda_optimizers()};
+  return &table;
 }
 
 }  // namespace lockstep::backend

@@ -1,13 +1,11 @@
 #include "arguments/gemm.hpp"
 
-#include "backend/cuda/families.hpp"
+#include "arguments/elementwise.hpp"
 #include "backend/cuda/lt_plan.hpp"
-#include "backend/cuda/scratch.hpp"
-#include "cuda/maths.hpp"
-#include "cuda/move.hpp"
+#include "cuda/scratch.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 namespace {
 
 using kernels::Epilogue;
@@ -93,13 +91,13 @@ bool try_product(const GemmArguments& call, Epilogue epilogue, StreamRef stream)
 
 /// What a product of empty depth leaves.
 void scale(const GemmArguments& call, StreamRef stream) {
-  if (call.beta == 0.0) return cuda_kernels::fill({.out = call.out, .value = 0.0}, stream);
+  if (call.beta == 0.0) return elementwise::fill({.out = call.out, .value = 0.0}, stream);
   if (call.beta != 1.0)
-    cuda_kernels::unary({.op = UnaryOp::affine,
-                         .y = call.out,
-                         .x = call.out,
-                         .constants = {.alpha = call.beta, .beta = 0.0}},
-                        stream);
+    elementwise::unary({.op = UnaryOp::affine,
+                        .y = call.out,
+                        .x = call.out,
+                        .constants = {.alpha = call.beta, .beta = 0.0}},
+                       stream);
 }
 
 /// out = a b + beta out, nothing else.
@@ -112,7 +110,7 @@ void product(const GemmArguments& call, StreamRef stream) {
 
 void add_bias(const GemmArguments& call, StreamRef stream) {
   product(call, stream);
-  cuda_kernels::binary(
+  elementwise::binary(
       {.op = BinaryOp::add, .out = call.out, .a = call.out, .b = broadcast_bias(call)}, stream);
 }
 
@@ -125,12 +123,12 @@ void finish(const GemmArguments& call, StreamRef stream, Compute&& compute) {
   const ArrayView sum{scratch.data(), call.out.dtype, call.out.shape,
                       contiguous_strides(call.out.shape)};
   compute(sum);
-  cuda_kernels::binary({.op = BinaryOp::add,
-                        .out = call.out,
-                        .a = sum,
-                        .b = call.out,
-                        .constants = {.alpha = call.beta, .beta = 0.0}},
-                       stream);
+  elementwise::binary({.op = BinaryOp::add,
+                       .out = call.out,
+                       .a = sum,
+                       .b = call.out,
+                       .constants = {.alpha = call.beta, .beta = 0.0}},
+                      stream);
 }
 
 void gelu_bias(const GemmArguments& call, StreamRef stream) {
@@ -139,7 +137,7 @@ void gelu_bias(const GemmArguments& call, StreamRef stream) {
   inner.beta = 0.0;
   add_bias(inner, stream);
   finish(call, stream, [&](const ArrayView& to) {
-    cuda_kernels::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
+    elementwise::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
   });
 }
 
@@ -149,12 +147,14 @@ void dgelu(const GemmArguments& call, StreamRef stream) {
     inner.out = to;
     inner.beta = 0.0;
     product(inner, stream);
-    cuda_kernels::unary_backward({.op = UnaryOp::gelu_tanh, .dx = to, .dy = to, .saved = call.aux},
-                                 stream);
+    elementwise::unary_backward({.op = UnaryOp::gelu_tanh, .dx = to, .dy = to, .saved = call.aux},
+                                stream);
   });
 }
 
-void multiply(const GemmArguments& call, StreamRef stream) {
+}  // namespace
+
+void gemm::multiply(const GemmArguments& call, StreamRef stream) {
   if (call.out.numel() == 0) return;
   LOCKSTEP_CHECK(is_floating(call.a.dtype), Unsupported, "gemm: dtype ", call.a.dtype,
                  " on device ", stream.device);
@@ -168,8 +168,4 @@ void multiply(const GemmArguments& call, StreamRef stream) {
   }
 }
 
-}  // namespace
-
-kernels::GemmKernels cuda_families::gemm() { return {.multiply = multiply}; }
-
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

@@ -5,7 +5,7 @@
 
 #include "lockstep/core/array_view.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 
 /// How cuBLASLt, which thinks in columns, sees one [batch, rows, columns] operand.
 struct LtMatrix {
@@ -36,4 +36,4 @@ inline LtMatrix lt_matrix(const ArrayView& view) {
   return {rows, columns, column_pitch, batch_stride, false};
 }
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

@@ -5,10 +5,10 @@
 #include <unordered_map>
 
 #include "backend/cuda/log_once.hpp"
-#include "backend/cuda/scratch.hpp"
+#include "cuda/scratch.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 namespace {
 
 using kernels::Epilogue;
@@ -169,8 +169,8 @@ void LtPlan::choose() {
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
   supported_ = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
   if (!supported_)
-    log_once("cuBLASLt has no kernel for ", describe_problem(problem_), ": ",
-             cublasLtGetStatusString(status));
+    backend::log_once("cuBLASLt has no kernel for ", describe_problem(problem_), ": ",
+                      cublasLtGetStatusString(status));
   algorithm_ = best.algo;
   workspace_ = best.workspaceSize;
 }
@@ -199,4 +199,4 @@ LtPlan& lt_plan(const LtProblem& problem) {
   return plans.try_emplace(problem, problem).first->second;
 }
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

@@ -8,7 +8,7 @@
 #include "arguments/gemm.hpp"
 #include "backend/cuda/lt_matrix.hpp"
 
-namespace lockstep::backend {
+namespace lockstep::cuda_kernels {
 
 /// Everything that cuBLASLt's choice of a kernel depends on. In its column-major terms:
 /// d = epilogue(op(a) op(b)) + beta d.
@@ -76,4 +76,4 @@ class LtPlan {
 /// The calling thread's plan for a problem, made on first use.
 LtPlan& lt_plan(const LtProblem& problem);
 
-}  // namespace lockstep::backend
+}  // namespace lockstep::cuda_kernels

@@ -1,7 +1,7 @@
 #include "backend/cuda/optimizers.hpp"
 
-#include "backend/cuda/scratch.hpp"
 #include "cuda/optimizer.hpp"
+#include "cuda/scratch.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 /// The first pass of an optimizer by layer, with its scratch memory.
 template <class Rule, void (*measure)(const kernels::OptimizerArguments<Rule>&, void*, StreamRef)>
 void with_scratch(const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream) {
-  const Scratch scratch(cuda_kernels::measure_scratch_bytes(arguments.tensors), stream);
+  const cuda_kernels::Scratch scratch(cuda_kernels::measure_scratch_bytes(arguments.tensors),
+                                      stream);
   measure(arguments, scratch.data(), stream);
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "backend/cpu/typed_row.hpp"
 #include "cpu/attention_kernels.hpp"
 #include "cpu/scratch.hpp"
+#include "cpu/typed_row.hpp"
 
 /// @file
 /// The memory that one thread works in during blocked attention.
@@ -48,7 +48,7 @@ struct Block {
             std::int64_t count, float scale = 1) const {
     const std::int64_t used = view.shape[3];
     for (std::int64_t t = 0; t < count; ++t) {
-      load_row(row(t), view, offset(view, n, h, first + t), 1, used);
+      host::load_row(row(t), view, offset(view, n, h, first + t), 1, used);
       if (scale != 1)
         for (std::int64_t d = 0; d < used; ++d) row(t)[d] *= scale;
       std::fill(row(t) + used, row(t) + columns, 0.0f);
@@ -59,7 +59,7 @@ struct Block {
   void store(const ArrayView& view, std::int64_t n, std::int64_t h, std::int64_t first,
              std::int64_t count) const {
     for (std::int64_t t = 0; t < count; ++t)
-      store_row(view, offset(view, n, h, first + t), 1, row(t), view.shape[3]);
+      host::store_row(view, offset(view, n, h, first + t), 1, row(t), view.shape[3]);
   }
   host::StridedMatrix by_rows() const { return {data, columns, 1}; }
 

@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "arguments/attention.hpp"
-#include "backend/cpu/typed_row.hpp"
 #include "backend/onednn/attention_blocks.hpp"
 #include "backend/onednn/families.hpp"
 #include "cpu/attention_kernels.hpp"
+#include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -44,7 +44,7 @@ void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask,
     } else {
       for (std::int64_t s = 0; s < b.keys; ++s) {
         float added;
-        load_row(&added, mask, at + s * strides[3], 1, 1);
+        host::load_row(&added, mask, at + s * strides[3], 1, 1);
         scores.row(s)[t] += added;
       }
     }

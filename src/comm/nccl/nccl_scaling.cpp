@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "cuda/maths.hpp"
+#include "arguments/elementwise.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::comm {
@@ -16,7 +16,7 @@ void scale(std::byte* to, const std::byte* from, std::int64_t count, DType dtype
   const CudaDeviceGuard guard(stream.device.index);
   const ArrayView out{to, dtype, Shape{count}, Strides{1}};
   const ArrayView in{const_cast<std::byte*>(from), dtype, Shape{count}, Strides{1}};
-  cuda_kernels::unary(
+  cuda_kernels::elementwise::unary(
       {.op = UnaryOp::affine, .y = out, .x = in, .constants = {.alpha = factor, .beta = 0.0}},
       stream);
 }

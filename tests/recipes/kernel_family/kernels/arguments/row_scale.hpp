@@ -1,6 +1,6 @@
 #pragma once
 
-#include "arguments/kernel.hpp"
+#include "arguments/family.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
@@ -14,9 +14,8 @@ struct RowScaleArguments {
   double floor = 0.0;        ///< the least divisor
 };
 
-/// Row scaling of one backend. Work runs in the order of the stream.
-struct RowScaleKernels {
-  Kernel<RowScaleArguments> forward = {};
-};
-
 }  // namespace lockstep::kernels
+
+/// Row scaling. Work runs in the order of the stream.
+#define LOCKSTEP_ROW_SCALE_KERNELS(KERNEL) KERNEL(forward, RowScaleArguments)
+LOCKSTEP_KERNEL_FAMILY(row_scale, RowScaleKernels, LOCKSTEP_ROW_SCALE_KERNELS)

@@ -1,4 +1,4 @@
-#include "cpu/row_scale.hpp"
+#include "arguments/row_scale.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace lockstep::host {
 
-void row_scale(const kernels::RowScaleArguments& arguments, StreamRef) {
+void row_scale::forward(const kernels::RowScaleArguments& arguments, StreamRef) {
   const ArrayView &y = arguments.y, &x = arguments.x;
   const int last = x.rank() - 1;
   dispatch_floating(x.dtype, "row_scale", [&](auto tag) {

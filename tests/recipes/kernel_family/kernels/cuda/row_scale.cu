@@ -1,5 +1,5 @@
+#include "arguments/row_scale.hpp"
 #include "cuda/group.hpp"
-#include "cuda/row_scale.hpp"
 #include "functional/math.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(row_threads)
 
 }  // namespace
 
-void row_scale(const kernels::RowScaleArguments& arguments, StreamRef stream) {
+void row_scale::forward(const kernels::RowScaleArguments& arguments, StreamRef stream) {
   const ArrayView &y = arguments.y, &x = arguments.x;
   const std::int64_t columns = x.shape.back();
   if (columns == 0) return;

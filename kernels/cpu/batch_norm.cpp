@@ -1,0 +1,229 @@
+#include "arguments/batch_norm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/channel_walk.hpp"
+#include "cpu/loops.hpp"
+#include "cpu/typed_row.hpp"
+#include "functional/batch_norm.hpp"
+
+namespace lockstep::host {
+namespace {
+
+/// A [C] vector as doubles; `absent` where the view is.
+std::vector<double> load_vector(const ArrayView& view, std::int64_t count, double absent = 0) {
+  std::vector<double> values(static_cast<std::size_t>(count), absent);
+  if (view) load_row(values.data(), view, 0, view.strides[0], count);
+  return values;
+}
+
+void store_vector(const ArrayView& view, const std::vector<double>& values) {
+  if (view)
+    store_row(view, 0, view.strides[0], values.data(), static_cast<std::int64_t>(values.size()));
+}
+
+/// The loops of a dtype. @throws Unsupported unless it is floating.
+const ChannelLoops& loops_of(DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "batch_norm: dtype ", dtype,
+                 " is not offered on device cpu");
+  return loops().channels[static_cast<std::size_t>(dtype)];
+}
+
+/// Folds partial results, [columns] of each piece, into one a channel, in an order that depends on
+/// the walk alone. `Value` is what pieces leave of a channel; `fill(piece, values)` computes the
+/// [fold * columns] values of one piece.
+template <class Value, class Fill>
+std::vector<Value> reduce_channels(const ChannelWalk& walk, std::int64_t channels, Fill&& fill) {
+  const auto columns = static_cast<std::size_t>(walk.channels_of_piece());
+  std::vector<Value> partial(static_cast<std::size_t>(walk.pieces()) * columns);
+  walk.for_each_piece([&](std::int64_t index) {
+    std::vector<Value> lanes(columns * static_cast<std::size_t>(walk.fold()), Value{});
+    fill(walk.piece(index), lanes);
+    Value* const sums = partial.data() + static_cast<std::size_t>(index) * columns;
+    for (std::size_t i = 0; i < lanes.size(); ++i) sums[i % columns] = sums[i % columns] + lanes[i];
+  });
+  std::vector<Value> total(static_cast<std::size_t>(channels), Value{});
+  for (std::int64_t i = 0; i < walk.pieces(); ++i) {
+    const auto first = static_cast<std::size_t>(walk.piece(i).first_channel);
+    for (std::size_t c = 0; c < columns; ++c)
+      total[first + c] = total[first + c] + partial[static_cast<std::size_t>(i) * columns + c];
+  }
+  return total;
+}
+
+/// Mean and biased variance of each channel.
+struct Statistics {
+  std::vector<double> mean, variance;
+};
+
+Statistics batch_statistics(const ArrayView& x) {
+  using Moments = functional::Moments<double>;
+  const ChannelWalk walk(x, {}, {});
+  const auto moments = reduce_channels<Moments>(
+      walk, x.shape[1], [&](const ChannelWalk::Piece& piece, std::vector<Moments>& lanes) {
+        std::vector<double> mean(lanes.size()), squares(lanes.size());
+        double rows = 0;
+        walk.for_each_block(piece, [&](const ChannelBlock& block) {
+          loops_of(x.dtype).moments(block, mean.data(), squares.data(), rows);
+          for (std::size_t i = 0; i < static_cast<std::size_t>(block.columns); ++i)
+            lanes[i].count += static_cast<double>(block.rows);
+          rows += static_cast<double>(block.rows);
+        });
+        for (std::size_t i = 0; i < lanes.size(); ++i)
+          lanes[i] = {lanes[i].count, mean[i], squares[i]};
+      });
+  Statistics result;
+  for (const Moments& channel : moments) {
+    result.mean.push_back(channel.mean);
+    result.variance.push_back(channel.squares / channel.count);
+  }
+  return result;
+}
+
+/// Values of channels in a dtype's accumulation type, as the blocks of a walk read them.
+class Spread {
+ public:
+  Spread(const ChannelWalk& walk, DType dtype, const std::vector<double>& channels) {
+    if (dtype == DType::f64)
+      doubles_ = walk.spread<double>(channels);
+    else
+      floats_ = walk.spread<float>(channels);
+  }
+  const void* at(std::int64_t place) const {
+    if (floats_.empty()) return doubles_.data() + place;
+    return floats_.data() + place;
+  }
+
+ private:
+  std::vector<double> doubles_;
+  std::vector<float> floats_;
+};
+
+/// y = (x - mean) * rstd * weight + bias.
+void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>& mean,
+               const std::vector<double>& rstd, const ArrayView& weight, const ArrayView& bias) {
+  if (x.numel() == 0) return;
+  auto factor = load_vector(weight, x.shape[1], 1);
+  for (std::size_t c = 0; c < factor.size(); ++c) factor[c] *= rstd[c];
+  const ChannelWalk walk(x, {}, y);
+  const Spread centre(walk, x.dtype, mean), scale(walk, x.dtype, factor),
+      shift(walk, x.dtype, load_vector(bias, x.shape[1]));
+  const auto loop = loops_of(x.dtype).normalise;
+  walk.for_each_piece([&](std::int64_t index) {
+    const auto piece = walk.piece(index);
+    const std::int64_t at = walk.place(piece);
+    const ChannelVectors vectors{
+        .mean = centre.at(at), .scale = scale.at(at), .bias = shift.at(at)};
+    walk.for_each_block(piece, [&](const ChannelBlock& block) { loop(block, vectors); });
+  });
+}
+
+/// running += momentum * (batch - running).
+void move_running(const ArrayView& running, const std::vector<double>& batch, double momentum) {
+  if (!running) return;
+  auto values = load_vector(running, static_cast<std::int64_t>(batch.size()));
+  for (std::size_t c = 0; c < values.size(); ++c)
+    values[c] = functional::moved_running(values[c], batch[c], momentum);
+  store_vector(running, values);
+}
+
+std::vector<double> reciprocal_deviation(const std::vector<double>& variance, double eps) {
+  std::vector<double> rstd(variance.size());
+  for (std::size_t c = 0; c < rstd.size(); ++c)
+    rstd[c] = functional::inverse_deviation(variance[c], eps);
+  return rstd;
+}
+
+/// Gradients of both modes, for which the arguments have names of their own.
+template <class Arguments>
+void backward(const Arguments& a, const std::vector<double>& mean, const std::vector<double>& rstd,
+              bool training) {
+  using Sums = functional::NormSums<double>;
+  const auto channels = a.x.shape[1];
+  auto dweight = load_vector({}, channels), dbias = dweight;
+  if (a.x.numel() > 0) {
+    const auto& loops = loops_of(a.x.dtype);
+    const ChannelWalk walk(a.x, a.dy, a.dx);
+    const Spread centre(walk, a.x.dtype, mean), deviation(walk, a.x.dtype, rstd);
+    ChannelVectors all{.inverse_count = training ? static_cast<double>(channels) /
+                                                       static_cast<double>(a.x.numel())
+                                                 : 0.0};
+    const auto vectors_of = [&](const ChannelWalk::Piece& piece) {
+      ChannelVectors vectors = all;
+      vectors.mean = centre.at(walk.place(piece));
+      vectors.rstd = deviation.at(walk.place(piece));
+      return vectors;
+    };
+    const auto sums = reduce_channels<Sums>(
+        walk, channels, [&](const ChannelWalk::Piece& piece, std::vector<Sums>& lanes) {
+          std::vector<double> plain(lanes.size()), product(lanes.size());
+          const auto vectors = vectors_of(piece);
+          walk.for_each_block(piece, [&](const ChannelBlock& block) {
+            loops.gradient_sums(block, vectors, plain.data(), product.data());
+          });
+          for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = {plain[i], product[i]};
+        });
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      dbias[c] = sums[c].plain;
+      dweight[c] = sums[c].product;
+    }
+    if (a.dx) {
+      const Spread weight(walk, a.x.dtype, load_vector(a.weight, channels, 1)),
+          dy_sum(walk, a.x.dtype, dbias), product_sum(walk, a.x.dtype, dweight);
+      walk.for_each_piece([&](std::int64_t index) {
+        const auto piece = walk.piece(index);
+        auto vectors = vectors_of(piece);
+        vectors.weight = weight.at(walk.place(piece));
+        vectors.dy_sum = dy_sum.at(walk.place(piece));
+        vectors.product_sum = product_sum.at(walk.place(piece));
+        walk.for_each_block(
+            piece, [&](const ChannelBlock& block) { loops.input_gradient(block, vectors); });
+      });
+    }
+  }
+  store_vector(a.dweight, dweight);
+  store_vector(a.dbias, dbias);
+}
+
+void check(const ArrayView& x) {
+  LOCKSTEP_CHECK(x.rank() >= 2, InvalidArgument, "batch_norm: input must be [N, C, ...], got ",
+                 x.shape);
+}
+
+}  // namespace
+
+void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef) {
+  check(a.x);
+  if (a.x.numel() == 0) return;
+  const auto count = static_cast<double>(a.x.numel() / a.x.shape[1]);
+  Statistics batch = batch_statistics(a.x);
+  const auto rstd = reciprocal_deviation(batch.variance, a.eps);
+  normalise(a.y, a.x, batch.mean, rstd, a.weight, a.bias);
+  store_vector(a.save_mean, batch.mean);
+  store_vector(a.save_rstd, rstd);
+  for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
+  move_running(a.running_mean, batch.mean, a.momentum);
+  move_running(a.running_var, batch.variance, a.momentum);
+}
+
+void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef) {
+  check(a.x);
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
+  normalise(a.y, a.x, load_vector(a.running_mean, channels), rstd, a.weight, a.bias);
+}
+
+void batch_norm::train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef) {
+  const auto channels = a.x.shape[1];
+  backward(a, load_vector(a.save_mean, channels), load_vector(a.save_rstd, channels), true);
+}
+
+void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef) {
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
+  backward(a, load_vector(a.running_mean, channels), rstd, false);
+}
+
+}  // namespace lockstep::host

@@ -1,0 +1,104 @@
+#include "cpu/channel_walk.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cpu/image.hpp"
+#include "cpu/tiles.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::host {
+namespace {
+
+// A block of one array stays in the second-level cache between two passes, and is short enough for
+// sums in the accumulation type.
+constexpr std::int64_t block_bytes = 524288, most_block_rows = 256;
+// Columns from which whole vectors are most of a row.
+constexpr std::int64_t wide_row = 256, vector_columns = 32;
+// Pieces are so large, and those of a run so few, that their partial sums cost little.
+constexpr std::int64_t piece_elements = 2 * parallel_grain, most_pieces = 64;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+ChannelWalk::ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out)
+    : element_bytes_(static_cast<std::int64_t>(size_of(x.dtype))) {
+  const Planes shape(x);
+  const std::array views{&x, &dy, &out};
+  bool together = true, merged = true;
+  for (std::size_t k = 0; k < views.size(); ++k) {
+    if (!*views[k]) continue;
+    const Planes planes(*views[k]);
+    LOCKSTEP_CHECK(views[k]->dtype == x.dtype && views[k]->shape == x.shape, InvalidArgument,
+                   "batch_norm: operands ", x.dtype, ' ', x.shape, " and ", views[k]->dtype, ' ',
+                   views[k]->shape, " differ");
+    const std::int64_t row = planes.positions == 1 ? planes.image_stride : planes.position_stride;
+    operands_[k] = {views[k]->as<char>(), planes.channel_stride, planes.image_stride, row};
+    together = together && (planes.channels == 1 || planes.channel_stride == 1);
+    merged = merged && (planes.images == 1 || planes.image_stride == planes.positions * row);
+  }
+  columns_ = together ? shape.channels : 1;
+  groups_ = shape.channels / columns_;
+  runs_ = merged ? 1 : shape.images;
+  run_rows_ = merged ? shape.images * shape.positions : shape.positions;
+  const bool dense = std::ranges::all_of(operands_, [&](const Operand& operand) {
+    return !operand.data || operand.row_stride == columns_;
+  });
+  if (dense && columns_ < wide_row) fold_ = vector_columns / std::gcd(vector_columns, columns_);
+  const std::int64_t least = divide_up(piece_elements, columns_);
+  piece_rows_ = std::max(least, divide_up(run_rows_, most_pieces));
+  piece_rows_ = divide_up(piece_rows_, fold_) * fold_;
+  pieces_of_run_ = divide_up(run_rows_, piece_rows_);
+}
+
+void ChannelWalk::for_each_piece(FunctionRef<void(std::int64_t)> body) const {
+  const std::int64_t elements = columns_ * std::min(piece_rows_, run_rows_);
+  const std::int64_t grain = std::max<std::int64_t>(1, parallel_grain / elements);
+  parallel_for(pieces(), grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) body(i);
+  });
+}
+
+ChannelWalk::Piece ChannelWalk::piece(std::int64_t index) const {
+  const std::int64_t group = index / pieces_of_run_ / runs_;
+  const std::int64_t run = index / pieces_of_run_ % runs_;
+  const std::int64_t first = index % pieces_of_run_ * piece_rows_;
+  Piece piece{group * columns_, std::min(piece_rows_, run_rows_ - first), {}};
+  for (std::size_t k = 0; k < operands_.size(); ++k) {
+    const auto& [data, channel, image, row] = operands_[k];
+    if (data)
+      piece.data[k] =
+          data + (piece.first_channel * channel + run * image + first * row) * element_bytes_;
+  }
+  return piece;
+}
+
+void ChannelWalk::for_each_block(const Piece& piece,
+                                 FunctionRef<void(const ChannelBlock&)> visit) const {
+  const std::int64_t columns = columns_ * fold_;
+  const std::int64_t rows_of_block =
+      std::clamp<std::int64_t>(block_bytes / (columns * element_bytes_), 1, most_block_rows);
+  ChannelBlock block{.x = piece.data[0],
+                     .dy = piece.data[1],
+                     .out = piece.data[2],
+                     .x_stride = operands_[0].row_stride * fold_,
+                     .dy_stride = operands_[1].row_stride * fold_,
+                     .out_stride = operands_[2].row_stride * fold_,
+                     .columns = columns};
+  const auto take = [&](std::int64_t rows) {
+    block.rows = rows;
+    visit(block);
+    for (const auto& [data, stride] : {std::pair{&block.x, block.x_stride},
+                                       {&block.dy, block.dy_stride},
+                                       {&block.out, block.out_stride}})
+      if (*data) *data += rows * stride * element_bytes_;
+  };
+  const std::int64_t whole = piece.rows / fold_;
+  for (std::int64_t r = 0; r < whole; r += rows_of_block) take(std::min(rows_of_block, whole - r));
+  block.columns = columns_ * (piece.rows % fold_);
+  if (block.columns > 0) take(1);
+}
+
+}  // namespace lockstep::host

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/channel_loops.hpp"
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/core/function_ref.hpp"
+
+/// @file
+/// How batch norm walks images in memory order, whatever that order is.
+
+namespace lockstep::host {
+
+/// Up to three arrays [N, C, ...] of one shape and dtype as blocks of rows and columns.
+///
+/// Where neighbours in memory are neighbouring channels, a column is a channel. Else a column is a
+/// position of one channel. Either way several rows that follow one another are taken as one, so
+/// that columns fill vectors: there are `fold` of them.
+class ChannelWalk {
+ public:
+  /// A part of the work: rows of one group of channels that lie at even distances.
+  struct Piece {
+    std::int64_t first_channel;
+    std::int64_t rows;
+    std::array<char*, 3> data;
+  };
+  /// @param views x, and dy and the output where there are such; absent ones are left out.
+  ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out);
+
+  /// Channels that lie beside each other in a block: all, or one.
+  std::int64_t channels_of_piece() const { return columns_; }
+  std::int64_t fold() const { return fold_; }
+  /// Number of pieces, which depends on shape and order alone.
+  std::int64_t pieces() const { return groups_ * runs_ * pieces_of_run_; }
+  /// Calls `body(piece index)` for all pieces, in parallel.
+  void for_each_piece(FunctionRef<void(std::int64_t index)> body) const;
+  Piece piece(std::int64_t index) const;
+  /// Calls `visit(block)` for the blocks of a piece. The last may have one row of fewer columns,
+  /// the rows that do not fill another fold.
+  void for_each_block(const Piece& piece, FunctionRef<void(const ChannelBlock& block)> visit) const;
+
+  /// One value a channel as blocks read it: those of piece p begin at `place(p)`.
+  template <class A>
+  std::vector<A> spread(const std::vector<double>& channels) const {
+    std::vector<A> values;
+    values.reserve(channels.size() * static_cast<std::size_t>(fold_));
+    for (std::int64_t g = 0; g < groups_; ++g)
+      for (std::int64_t f = 0; f < fold_; ++f)
+        for (std::int64_t c = 0; c < columns_; ++c)
+          values.push_back(static_cast<A>(channels[static_cast<std::size_t>(g * columns_ + c)]));
+    return values;
+  }
+  std::int64_t place(const Piece& piece) const { return piece.first_channel * fold_; }
+
+ private:
+  struct Operand {
+    char* data = nullptr;
+    std::int64_t channel_stride = 0, run_stride = 0, row_stride = 0;
+  };
+  std::array<Operand, 3> operands_;  // x, dy, out
+  std::int64_t element_bytes_;
+  std::int64_t columns_, groups_, runs_, run_rows_, fold_ = 1;
+  std::int64_t piece_rows_, pieces_of_run_;
+};
+
+}  // namespace lockstep::host

@@ -1,0 +1,130 @@
+#include "arguments/elementwise.hpp"
+
+#include <array>
+
+#include "cpu/tiles.hpp"
+#include "functional/checks.hpp"
+#include "lockstep/core/parallel.hpp"
+
+namespace lockstep::host {
+namespace {
+
+template <class Loop>
+Loop require(Loop loop, std::string_view op, DType dtype) {
+  LOCKSTEP_CHECK(loop, Unsupported, op, ": dtype ", dtype, " is not offered on device cpu");
+  return loop;
+}
+
+/// Runs `loop(pointers, n)` over views of one dtype, the first an output and the others inputs.
+template <std::size_t count, class Loop>
+void run(const std::array<const ArrayView*, count>& views, std::string_view op, const Loop& loop) {
+  const ArrayView& out = *views[0];
+  bool plain = is_accumulate_type(out.dtype);
+  const std::int64_t n = contiguous_count(out);
+  for (const ArrayView* view : views) {
+    functional::check_same_dtype(op, out, *view);
+    plain = plain && contiguous_count(*view) == n;
+  }
+  if (plain && n >= 0 && n <= parallel_grain) {  // the small call: nothing but the loop
+    std::array<void*, count> pointers;
+    for (std::size_t k = 0; k < count; ++k) pointers[k] = views[k]->data;
+    if (n > 0) loop(pointers.data(), n);
+    return;
+  }
+  std::array<TileOperand, count> operands;
+  operands[0] = TileOperand::output(out);
+  for (std::size_t k = 1; k < count; ++k) operands[k] = TileOperand::input(*views[k]);
+  const auto nest = [&]<std::size_t... k>(std::index_sequence<k...>) {
+    return make_loop_nest(out.shape, {&views[k]->strides...});
+  }
+  (std::make_index_sequence<count>{});
+  run_tiled(nest, operands, loop);
+}
+
+/// The gradient of one operand into `out`.
+void binary_gradient(const kernels::BinaryBackwardArguments& a, BinaryBackwardLoop loop,
+                     const ArrayView& out) {
+  const auto& line = traits(a.op);
+  require(loop, line.name, a.dout.dtype);
+  if (line.saves == Saves::nothing) {
+    run(std::array{&out, &a.dout}, line.name, [&](void* const* p, std::int64_t n) {
+      loop(p[0], p[1], nullptr, nullptr, n, a.constants);
+    });
+  } else {
+    LOCKSTEP_CHECK(a.a && a.b, InvalidArgument, line.name, ": the saved operands are absent");
+    run(std::array{&out, &a.dout, &a.a, &a.b}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n, a.constants); });
+  }
+}
+
+}  // namespace
+
+void elementwise::unary(const kernels::UnaryArguments& a, StreamRef) {
+  const auto name = traits(a.op).name;
+  const auto loop = require(loops().unary(accumulate_of(a.y.dtype), a.op), name, a.y.dtype);
+  functional::check_whole_constants(name, a.y.dtype, a.constants);
+  run(std::array{&a.y, &a.x}, name,
+      [&](void* const* p, std::int64_t n) { loop(p[0], p[1], n, a.constants); });
+}
+
+void elementwise::unary_backward(const kernels::UnaryBackwardArguments& a, StreamRef) {
+  const auto& line = traits(a.op);
+  const auto loop =
+      require(loops().unary_backward(accumulate_of(a.dx.dtype), a.op), line.name, a.dx.dtype);
+  if (line.saves == Saves::nothing) {
+    run(std::array{&a.dx, &a.dy}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], nullptr, n, a.constants); });
+  } else {
+    LOCKSTEP_CHECK(a.saved, InvalidArgument, line.name, ": the saved operand is absent");
+    run(std::array{&a.dx, &a.dy, &a.saved}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); });
+  }
+}
+
+void elementwise::binary(const kernels::BinaryArguments& a, StreamRef) {
+  const auto name = traits(a.op).name;
+  const auto loop =
+      a.out.dtype == DType::boolean ? nullptr : loops().binary(accumulate_of(a.out.dtype), a.op);
+  require(loop, name, a.out.dtype);
+  functional::check_whole_constants(name, a.out.dtype, a.constants);
+  run(std::array{&a.out, &a.a, &a.b}, name,
+      [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); });
+}
+
+void elementwise::binary_backward(const kernels::BinaryBackwardArguments& a, StreamRef) {
+  const auto type = accumulate_of(a.dout.dtype);
+  const auto& table = loops();
+  if (a.da) binary_gradient(a, table.binary_backward_a(type, a.op), a.da);
+  if (a.db) binary_gradient(a, table.binary_backward_b(type, a.op), a.db);
+}
+
+void elementwise::compare(const kernels::CompareArguments& arguments, StreamRef) {
+  const ArrayView &out = arguments.out, &a = arguments.a, &b = arguments.b;
+  const auto name = traits(arguments.op).name;
+  LOCKSTEP_CHECK(out.dtype == DType::boolean && a.dtype == b.dtype, InvalidArgument, name,
+                 ": needs operands of one dtype and a bool result, got ", a.dtype, ", ", b.dtype,
+                 " and ", out.dtype);
+  const auto loop = loops().compare(accumulate_of(a.dtype), arguments.op);
+  const std::array operands{TileOperand::raw_output(out), TileOperand::input(a),
+                            TileOperand::input(b)};
+  const auto nest = make_loop_nest(out.shape, {&out.strides, &a.strides, &b.strides});
+  run_tiled(nest, operands, [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n); });
+}
+
+void elementwise::where(const kernels::WhereArguments& arguments, StreamRef) {
+  const ArrayView &out = arguments.out, &condition = arguments.condition, &a = arguments.a,
+                  &b = arguments.b;
+  LOCKSTEP_CHECK(condition.dtype == DType::boolean && a.dtype == out.dtype && b.dtype == out.dtype,
+                 InvalidArgument, "where: needs a bool condition and one dtype, got ",
+                 condition.dtype, ", ", a.dtype, ", ", b.dtype, " and ", out.dtype);
+  const std::size_t size = size_of(out.dtype);
+  const auto loop = loops().where[size == 8 ? 3 : size / 2];
+  const std::array operands{TileOperand::raw_output(out), TileOperand::raw_input(condition),
+                            TileOperand::raw_input(a), TileOperand::raw_input(b)};
+  const auto nest =
+      make_loop_nest(out.shape, {&out.strides, &condition.strides, &a.strides, &b.strides});
+  run_tiled(nest, operands,
+            [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n); });
+}
+
+}  // namespace lockstep::host

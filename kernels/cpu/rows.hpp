@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "cpu/loops.hpp"
+#include "cpu/tiles.hpp"
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/parallel.hpp"
+
+/// @file
+/// What kernels over rows (the last dimension) of contiguous arrays share.
+
+namespace lockstep::host {
+
+inline std::int64_t columns_of(const ArrayView& view) {
+  return view.rank() ? view.shape.back() : 1;
+}
+
+inline std::int64_t rows_of(const ArrayView& view) {
+  const std::int64_t columns = columns_of(view);
+  return columns ? view.numel() / columns : 0;
+}
+
+/// The index of the arrays' dtype in tables of row loops. @throws Unsupported unless it is
+/// floating, InvalidArgument unless all arrays share it and are contiguous.
+inline std::size_t require_rows(std::string_view op,
+                                std::initializer_list<const ArrayView*> arrays) {
+  const DType dtype = (*arrays.begin())->dtype;
+  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, op, ": dtype ", dtype,
+                 " is not offered on device cpu");
+  for (const ArrayView* array : arrays) {
+    LOCKSTEP_CHECK(array->dtype == dtype, InvalidArgument, op, ": dtypes ", dtype, " and ",
+                   array->dtype, " differ");
+    LOCKSTEP_CHECK(contiguous_count(*array) >= 0, InvalidArgument, op,
+                   ": needs contiguous arrays, got strides ", array->strides, " for shape ",
+                   array->shape);
+  }
+  return static_cast<std::size_t>(dtype);
+}
+
+/// Runs the loop over all rows of `like`, on all threads.
+template <class Rows>
+void run_rows(RowLoop<Rows> loop, const Rows& rows, const ArrayView& like) {
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, parallel_grain / std::max<std::int64_t>(1, columns_of(like)));
+  parallel_for(rows_of(like), grain,
+               [&](std::int64_t begin, std::int64_t end) { loop(rows, begin, end); });
+}
+
+}  // namespace lockstep::host
