@@ -1,9 +1,11 @@
+#include <memory>
 #include <optional>
 
 #include <gtest/gtest.h>
 
 #include "lockstep/lockstep.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "simgpu/simgpu.hpp"
 
 // A step of training as one launch.
@@ -91,6 +93,49 @@ TEST_F(SimCapturedStep, KeepsAGraphForEachShapeUpToABound) {
         EXPECT_NE(graph.fallback_reason().find("max_shapes"), std::string::npos);
       }
     }
+}
+
+TEST_F(SimCapturedStep, KeepsThePrioritiesOfStreams) {
+  const Stream urgent(device, StreamPriority::high);
+  const auto order = [](StreamRef earlier, StreamRef later) {
+    Event mark(device);
+    mark.record(earlier);
+    mark.wait(later);
+  };
+  const std::size_t before = graphs_without_priorities();
+  StepGraph graph([&](std::span<const Tensor> in) {
+    const Tensor y = in[0] * 2.0;
+    order(current_stream(device), urgent);
+    {
+      const StreamGuard guard(urgent);
+      Tensor(y).add_(in[0]);
+    }
+    order(urgent, current_stream(device));
+    return std::vector{y};
+  });
+  const Tensor x = ones({64}, f32);
+  for (int i = 0; i < 5; ++i) graph({x});
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  EXPECT_EQ(graphs_without_priorities(), before);
+}
+
+TEST_F(SimCapturedStep, IsTriedAgainWhereTheDriverRefusedItsGraph) {
+  const Tensor x = ones({4}, f32);
+  const auto graph_after = [&](const char* faults) {
+    auto graph = std::make_unique<StepGraph>(
+        [](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; });
+    inject(faults);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(numbers((*graph)({x})[0])[0], 2.0);
+    clear_faults();
+    return graph;
+  };
+  const auto once = graph_after("cudaGraphInstantiate:1:2");
+  EXPECT_TRUE(once->replayed()) << once->fallback_reason();
+  const auto always = graph_after(
+      "cudaGraphInstantiate:1:2;cudaGraphInstantiate:2:2;cudaGraphInstantiate:3:2;"
+      "cudaGraphInstantiate:4:2");
+  EXPECT_FALSE(always->replayed());
+  EXPECT_NE(always->fallback_reason().find("cudaGraphInstantiate"), std::string::npos);
 }
 
 TEST_F(SimCapturedStep, MayReturnMuch) {

@@ -15,6 +15,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "optim/gradients.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::amp {
 namespace {
@@ -216,8 +217,7 @@ void GradScaler::update(std::optional<double> new_scale) {
                                                 .backoff_factor = options_.backoff_factor,
                                                 .growth_interval = options_.growth_interval}},
                                       current_stream(scale_.device()));
-  for (const Tensor& changed : {scale_, finite_steps_, skipped_steps_})
-    changed.impl().storage->bump_version();
+  for (const Tensor& changed : {scale_, finite_steps_, skipped_steps_}) note_write(changed);
   seen_.clear();
   if (StepRecording* recording = StepRecording::on(scale_.device()))
     recording->after_launch([this] { count_update(); });

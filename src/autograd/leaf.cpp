@@ -1,7 +1,6 @@
 #include "lockstep/autograd/leaf.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "runtime/step_recording.hpp"
 
 namespace lockstep::autograd {
 
@@ -37,37 +35,6 @@ Tensor LeafNode::memory_of(GradientSink& sink, std::size_t key) const {
   check_fits(memory, "gradient sink");
   LOCKSTEP_CHECK(memory.is_contiguous(), InvalidArgument, "a gradient sink must be contiguous");
   return memory;
-}
-
-/// A captured step finds the gradient in the same place with each launch, and leaves what the
-/// capture left. @param matters what is there is read or added to, not only replaced.
-void LeafNode::join_recording(bool matters) {
-  StepRecording* const recording = StepRecording::on(options_.device);
-  if (!recording || !recording->meets(this)) [[likely]]
-    return;
-  struct Gradients {
-    Tensor before, after;
-  };
-  const auto seen = std::make_shared<Gradients>(Gradients{gradient_, {}});
-  const IntrusivePtr<LeafNode> self(this);
-  const auto address = [](const Tensor& t) { return t.defined() ? t.data_ptr() : nullptr; };
-  recording->when_abandoned([=] { self->gradient_ = seen->before; });
-  recording->when_captured([=] { *seen = {{}, self->gradient_}; });
-  recording->after_launch([=] {
-    if (address(self->gradient_) != address(seen->after)) self->gradient_ = seen->after;
-    if (seen->after.defined()) seen->after.impl().storage->bump_version();
-  });
-  recording->require([self, sink = sink_, hooks = hooks_.size()]() -> std::string {
-    if (self->sink_ == sink && self->hooks_.size() == hooks) return {};
-    return "hooks of a gradient, or who reduces it, have changed since the step was captured";
-  });
-  if (!matters) return;
-  recording->require([=, there = address(gradient_)]() -> std::string {
-    if (address(self->gradient_) == there) return {};
-    return there ? "a gradient lies at another address than when the step was captured"
-                 : "there is a gradient that was not there when the step was captured; begin or "
-                   "end each step with zero_grad()";
-  });
 }
 
 void LeafNode::set_gradient(const Tensor& gradient) {

@@ -188,6 +188,21 @@ void SignatureComparison::report_late() {
   if (!message.empty()) report(message);
 }
 
+/// What to look at first where some ranks replay a captured step, and others do not.
+std::string SignatureComparison::describe_replays(const Collective& collective) {
+  std::vector<int> replaying, others;
+  for (const auto& [rank, signature] : collective.calls)
+    (signature.captured ? replaying : others).push_back(rank);
+  if (replaying.empty() || others.empty()) return {};
+  std::ranges::sort(replaying);
+  std::ranges::sort(others);
+  return detail::concat(list_of(replaying), replaying.size() == 1 ? " replays" : " replay",
+                        " a captured step (StepGraph), ", list_of(others),
+                        others.size() == 1 ? " does" : " do",
+                        " not: shapes of inputs, and what else makes a step be captured anew, must "
+                        "change on all ranks in the same step; ");
+}
+
 std::string SignatureComparison::describe(const Key& key, const Collective& collective) {
   if (key.kind == Kind::message) {
     const bool is_receive_first = collective.calls[0].signature.kind == OperationKind::receive;
@@ -207,6 +222,7 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
   }
   const bool is_end = key.kind == Kind::declaration;
   std::ostringstream text;
+  if (!is_end) text << describe_replays(collective);
   text << "the ranks of " << key.group
        << (is_end ? " end differently: " : " disagree on their next collective: ");
   for (auto& [signature, ranks] : parties) std::ranges::sort(ranks);

@@ -80,6 +80,7 @@ class SignatureComparison : public RefCounted {
   void report(const std::string& message);
   void report_late();
   static std::string describe(const Key& key, const Collective& collective);
+  static std::string describe_replays(const Collective& collective);
 
   const bool compares_here_;
   std::mutex callbacks_mutex_;  // guards the callbacks against `close`

@@ -2,6 +2,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "memory/device_allocators.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,6 +39,13 @@ void PrivatePool::release_aside() {
   const std::lock_guard lock(mutex_);
   for (MemoryBlock* block : std::exchange(aside_, {})) pool_->deallocate(block);
   pool_->release_cached();
+}
+
+MemoryBlock* PrivatePool::allocate(std::size_t bytes, StreamRef stream) {
+  MemoryBlock* const block = pool_->allocate(bytes, stream);
+  StepRecording* const recording = StepRecording::on(stream.device);
+  if (recording && block) recording->note_memory(block->data);  // null for no bytes
+  return block;
 }
 
 void PrivatePool::deallocate(MemoryBlock* block) noexcept {

@@ -39,9 +39,7 @@ class PrivatePool final : public Allocator {
     return used_ && used_->device_ == device ? used_ : nullptr;
   }
 
-  MemoryBlock* allocate(std::size_t bytes, StreamRef stream) override {
-    return pool_->allocate(bytes, stream);
-  }
+  MemoryBlock* allocate(std::size_t bytes, StreamRef stream) override;
   void deallocate(MemoryBlock* block) noexcept override;
   void record_stream(MemoryBlock* block, StreamRef stream) override {
     pool_->record_stream(block, stream);

@@ -7,6 +7,7 @@
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -73,7 +74,7 @@ Tensor Gradients::divide(const Tensor& divisor) const {
 }
 
 void Gradients::note_write() const {
-  for (const Tensor& gradient : tensors_) gradient.impl().storage->bump_version();
+  for (const Tensor& gradient : tensors_) lockstep::note_write(gradient);
 }
 
 MeasuredGradients measure(const Tensor& square_sum, const Tensor& loss_scale, double limit) {

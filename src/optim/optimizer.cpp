@@ -14,6 +14,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_dtype.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -121,13 +122,23 @@ void Optimizer::step(const GradientScaling& scaling) {
 /// The host's part of an update, before its work is queued.
 /// @param scaling what a loss scaler says of the gradients
 void Optimizer::begin_update(const Changed& changed, const std::string& scaling) {
-  std::string how = describe_next_update();
-  if (!scaling.empty()) how += ", " + scaling;
-  ++updates_;
-  for (ParameterState* each : changed) {
-    prepare(*each);
-    autograd::leaf_of(each->parameter).announce_update(how);
+  for (ParameterState* each : changed) prepare(*each);
+  announce_update(changed, scaling);
+}
+
+/// Counts an update, and tells of it whoever reduces the gradients.
+void Optimizer::announce_update(const Changed& changed, const std::string& scaling) {
+  std::string how;
+  for (const ParameterState* each : changed) {
+    autograd::LeafNode& leaf = autograd::leaf_of(each->parameter);
+    if (!leaf.has_sink()) continue;
+    if (how.empty()) {
+      how = describe_next_update();
+      if (!scaling.empty()) how += ", " + scaling;
+    }
+    leaf.announce_update(how);
   }
+  ++updates_;
 }
 
 void Optimizer::end_update(const Changed& changed) {
@@ -183,7 +194,7 @@ void Optimizer::update_batch(std::vector<ParameterState*>& pending,
   pending.erase(pending.begin(), rest);
   const std::size_t group = batch.front()->group;
   update(group, batch, {.lr = lr_on(batch.front()->parameter.device(), group), .scaling = scaling});
-  for (ParameterState* each : batch) each->parameter.impl().storage->bump_version();
+  for (ParameterState* each : batch) note_write(each->parameter);
 }
 
 /// The learning rate of a group in the memory of a device, written there where it has changed.

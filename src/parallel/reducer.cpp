@@ -16,6 +16,7 @@
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::parallel {
 
@@ -273,8 +274,8 @@ void Reducer::finish_backward() {
 void Reducer::wait_for_buckets() {
   for (const BucketState& bucket : buckets_) {
     bucket.work.wait();
-    bucket.array.impl().storage->bump_version();
-    bucket.averages.impl().storage->bump_version();
+    note_write(bucket.array);
+    note_write(bucket.averages);
   }
   recorder_.synchronize();
 }

@@ -7,6 +7,7 @@
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "tensor/write_note.hpp"
 
 // The arrays of a reducer's buckets: how they are laid out, and laid out again.
 
@@ -87,7 +88,7 @@ void Reducer::gather_averages() {
                                          {.label = label, .id = id_of(buckets_.size() + 1 + b)}));
   }
   for (const comm::Work& gather : gathers) gather.wait();
-  for (const BucketState& bucket : buckets_) bucket.array.impl().storage->bump_version();
+  for (const BucketState& bucket : buckets_) note_write(bucket.array);
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_gradient(gradients_[i]);
 }
 

@@ -2,6 +2,7 @@
 
 #include "lockstep/autograd/record.hpp"
 #include "lockstep/core/error.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::parallel {
 
@@ -12,7 +13,7 @@ comm::Buffer writable_buffer(const Tensor& x) {
   LOCKSTEP_CHECK(!autograd::recording(x), InvalidArgument,
                  "writable_buffer: a tensor that requires a gradient cannot be changed in place "
                  "while recording is on; use NoGradGuard");
-  x.impl().storage->bump_version();
+  note_write(x);
   return {x.data_ptr(), x.numel(), x.dtype()};
 }
 

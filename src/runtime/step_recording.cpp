@@ -17,14 +17,31 @@ std::atomic<int> open{0};
 
 bool StepRecording::is_any_open() noexcept { return open.load(std::memory_order_relaxed) > 0; }
 
-StepRecording::StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random)
-    : stream_(stream), memory_(memory), random_(random), number_(++recordings) {}
+StepRecording::StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random,
+                             Collectives collectives)
+    : stream_(stream),
+      memory_(memory),
+      random_(random),
+      collectives_(collectives),
+      number_(++recordings),
+      launcher_(std::make_shared<StepLauncher>(stream.device)) {}
 
 void StepRecording::fork(StreamRef stream) {
   if (std::ranges::find(forks_, stream) == forks_.end()) forks_.push_back(stream);
 }
 
+bool StepRecording::captures_collectives_of(std::string_view group) const {
+  LOCKSTEP_CHECK(collectives_ != Collectives::refused, Unsupported,
+                 "the step has collectives over the ranks of ", group,
+                 ", which must capture it alike; give StepGraphOptions::group");
+  return collectives_ == Collectives::captured;
+}
+
 std::string StepRecording::unmet_condition() const {
+  if (std::string reason = launcher_->why_it_ended(); !reason.empty()) return reason;
+  for (const auto& array : written_)
+    if (array->use_count() == 1)
+      return "a tensor that the step wrote to is gone since it was captured";
   for (const Condition& condition : conditions_)
     if (std::string reason = condition(); !reason.empty()) return reason;
   return {};
@@ -49,6 +66,11 @@ void StepRecording::end() {
 void StepRecording::conclude(bool captured) {
   if (captured) {
     for (const Action& action : when_captured_) action();
+    // What nobody else has now went with the step: none but launches know it.
+    const auto gone =
+        std::ranges::partition(written_, [](const auto& array) { return array->use_count() > 1; });
+    unnamed_.assign(gone.begin(), gone.end());
+    written_.erase(gone.begin(), gone.end());
   } else {
     for (const Action& action : std::views::reverse(when_abandoned_)) action();
   }

@@ -2,13 +2,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/philox.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "runtime/step_launcher.hpp"
 
 /// @file
 /// A step that a stream captures, for whoever has a part in it on the host.
@@ -28,6 +32,12 @@ class StepRecording {
   using Action = std::function<void()>;
   /// Tells why a launch would not do what the step does now; empty if it would.
   using Condition = std::function<std::string()>;
+  /// What becomes of collectives that all ranks of a group must capture alike.
+  enum class Collectives {
+    refused,   ///< nobody asks the other ranks whether they capture, too
+    left_out,  ///< the ranks find out first whether each can capture the step
+    captured
+  };
 
   /// What the calling thread captures, or null.
   static StepRecording* current() noexcept { return current_; }
@@ -40,7 +50,7 @@ class StepRecording {
 
   /// @param stream captures. @param memory serves what is allocated on the device meanwhile.
   /// @param random where draws find their place: written before each launch.
-  StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random);
+  StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random, Collectives collectives);
   StepRecording(const StepRecording&) = delete;
   StepRecording& operator=(const StepRecording&) = delete;
 
@@ -71,8 +81,27 @@ class StepRecording {
   /// True if the recording is told of this object for the first time.
   bool meets(const void* object) { return met_.insert(object).second; }
   bool has_met(const void* object) const { return met_.contains(object); }
+  /// What a part of the library keeps for all its objects in the step: `T(recording)`, made by the
+  /// first call. It may ask to be called with each launch, which is cheaper than once an object.
+  template <class T>
+  T& part() {
+    static const char key = 0;
+    std::shared_ptr<void>& place = parts_[&key];
+    if (!place) place = std::make_shared<T>(*this);
+    return *static_cast<T*>(place.get());
+  }
   /// Another stream takes part from now on, and has to be joined at the end.
   void fork(StreamRef stream);
+
+  /// The step allocates memory: what it writes there is nobody else's.
+  void note_memory(const void* memory) { made_.insert(memory); }
+  /// The step writes to an array (a Storage), which each launch does again. Of its own it need not
+  /// say so.
+  void note_write(const void* memory, const IntrusivePtr<RefCounted>& array) {
+    if (!made_.contains(memory) && meets(array.get())) written_.push_back(array);
+  }
+  /// The arrays that each launch writes to, each once. They live as long as the graph.
+  const std::vector<IntrusivePtr<RefCounted>>& written() const noexcept { return written_; }
 
   /// Where the next draw of the calling thread's generator finds the place before it.
   const PhiloxState* random() const noexcept { return random_; }
@@ -83,9 +112,11 @@ class StepRecording {
   /// Says that what is missing may be there after one more eager step: memory, states.
   void suggest_another_try() noexcept { another_try_ = true; }
   bool wants_another_try() const noexcept { return another_try_; }
-  /// A group of several ranks takes part, which must capture alike.
-  void note_group(std::string_view name) { group_ = name; }
-  const std::string& group() const noexcept { return group_; }
+  /// The ranks of a group have a collective in the step, which they must capture alike.
+  /// @return false if it is to be left out. @throws Unsupported where collectives are refused.
+  bool captures_collectives_of(std::string_view group) const;
+  /// The graph, once there is one.
+  const std::shared_ptr<StepLauncher>& launcher() const noexcept { return launcher_; }
 
   const std::vector<StreamRef>& forks() const noexcept { return forks_; }
   std::string unmet_condition() const;
@@ -101,11 +132,14 @@ class StepRecording {
   StreamRef stream_;
   Allocator& memory_;
   PhiloxState* random_;
+  Collectives collectives_;
   std::uint64_t number_, draws_ = 0;
   bool another_try_ = false;
-  std::string group_;
+  std::shared_ptr<StepLauncher> launcher_;
   std::vector<StreamRef> forks_;
-  std::set<const void*> met_;
+  std::set<const void*> met_, made_;
+  std::vector<IntrusivePtr<RefCounted>> written_, unnamed_;
+  std::map<const void*, std::shared_ptr<void>> parts_;
   std::vector<Action> before_, after_, at_end_, when_captured_, when_abandoned_;
   std::vector<std::function<void(const std::string&)>> when_launch_fails_;
   std::vector<Condition> conditions_;

@@ -4,20 +4,18 @@
 
 #include "backend/backend.hpp"
 #include "core/current_message.hpp"
-#include "lockstep/autograd/grad_mode.hpp"
-#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
-#include "lockstep/tensor/factories.hpp"
 #include "lockstep/tensor/storage.hpp"
 
 namespace lockstep::train {
 namespace {
 
-// A capture that finds too little memory, or a graph that fits no more, is made anew so often.
-constexpr int most_tries = 3;
+// A capture that finds too little memory, or a graph that fits no more, is made anew so often, but
+// for graphs that have served so long that they were worth it.
+constexpr int most_tries = 3, worth_a_capture = 50;
 
 /// What comes on `later` from now on waits for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {
@@ -27,25 +25,6 @@ void order(StreamRef earlier, StreamRef later) {
 }
 
 }  // namespace
-
-StepInputs::StepInputs(std::span<const Tensor> inputs)
-    : grad_(grad_enabled()), autocast_(autograd::thread_modes.autocast_dtype) {
-  for (const Tensor& input : inputs)
-    forms_.push_back({input.shape(), input.dtype(), input.is_channels_last()});
-}
-
-std::string refusal_of(std::span<const Tensor> inputs, Device device) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = inputs[i];
-    if (!input.defined()) return detail::concat("input ", i, " is undefined");
-    if (input.device() != device)
-      return detail::concat("input ", i, " is on ", input.device(), ", the step computes on ",
-                            device, "; bring it there before");
-    if (input.requires_grad())
-      return detail::concat("input ", i, " requires a gradient, which a graph would not give");
-  }
-  return {};
-}
 
 std::vector<Tensor> detached(std::vector<Tensor> tensors) {
   for (Tensor& tensor : tensors)
@@ -68,20 +47,21 @@ StepDevice::~StepDevice() {
   }
 }
 
-CapturedStep::CapturedStep(StepDevice& device, const StepGraph::Step& step, StepInputs form,
+CapturedStep::CapturedStep(StepDevice& device, const StepGraph::Step& step, StepForm form,
                            int warm_up, Communicator* group)
     : device_(device), step_(step), form_(std::move(form)), warm_up_(warm_up), group_(group) {}
 
 std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
   replayed_ = false;
   if (!reason_.empty()) return detached(step_(inputs));
-  if (graph_) {
+  if (recording_) {
     const std::string unmet = recording_->unmet_condition();
     if (unmet.empty()) {
-      take_in(inputs);
+      inputs_.take_in(inputs);
       return launch();
     }
     drop_graph();
+    if (launches_ >= worth_a_capture) tries_ = 0;
     if (++tries_ >= most_tries) {
       reason_ =
           detail::concat("a graph of it served ", tries_, " times no more; the last time, ", unmet);
@@ -89,17 +69,17 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
     }
     calls_ = warm_up_ - 1;
   }
-  ++calls_;
-  if (calls_ < warm_up_) return detached(step_(inputs));
-  return calls_ == warm_up_ ? rehearse(inputs) : capture(inputs);
+  if (calls_ >= warm_up_) return capture(inputs);
+  auto results = calls_ + 1 < warm_up_ ? detached(step_(inputs)) : rehearse(inputs);
+  ++calls_;  // one that throws has not warmed up what comes behind
+  return results;
 }
 
 /// An eager call with the memory of the graphs, so that the capture finds there what it needs.
 std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   const PrivatePool::Use memory(device_.pool);
-  if (inputs_.empty())
-    for (const Tensor& input : inputs) inputs_.push_back(empty_like(input));
-  take_in(inputs);
+  if (inputs_.empty()) inputs_.make_like(inputs);
+  inputs_.take_in(inputs);
   struct OnStream {
     StreamRef outer, inner;
     StreamGuard guard;
@@ -118,7 +98,7 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   std::vector<Tensor> results, copies;
   {
     const OnStream on_stream(device_.stream);
-    results = detached(step_(inputs_));
+    results = detached(step_(inputs_.tensors()));
   }
   // The caller may keep what it gets for longer than the capture can wait for its memory.
   const PrivatePool::Use usual_memory;
@@ -130,35 +110,54 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
 }
 
 std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
-  // Blocks that wait for streams are free by then; a capture could not ask for that.
-  synchronize(current_stream(device_.device));
-  device_.stream.synchronize();
-  device_.pool.memory().trim(~std::size_t{0});
-  take_in(inputs);
-  if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
+  using Collectives = StepRecording::Collectives;
+  inputs_.take_in(inputs);
   bool try_again = false;
-  std::string failure = record();
-  try {
-    failure = agree(failure, try_again);
-  } catch (...) {
-    recording_->conclude(false);
-    drop_graph();
-    throw;
-  }
-  recording_->conclude(failure.empty());
+  std::string failure;
+  // Within the capture NCCL may exchange with the other ranks on the host, for as long as it takes
+  // them to come there: none begins before all have found out that they can capture.
+  if (must_agree()) failure = attempt(Collectives::left_out, try_again);
+  if (failure.empty())
+    failure = attempt(must_agree() ? Collectives::captured : Collectives::refused, try_again);
   if (failure.empty()) return launch();
-  drop_graph();
   if (try_again && ++tries_ < most_tries) return rehearse(inputs);
   reason_ = failure;
   return detached(step_(inputs));
 }
 
+/// Captures the step, and keeps the graph if that succeeds on all ranks, and nothing is left out.
+/// @param try_again whether any rank wants to. @return why it failed, or nothing.
+std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& try_again) {
+  // Blocks that wait for streams are free by then; a capture could not ask for that.
+  synchronize(current_stream(device_.device));
+  device_.stream.synchronize();
+  device_.pool.memory().trim(~std::size_t{0});
+  if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
+  std::string failure;
+  const auto conclude = [&](bool keeps) {
+    recording_->conclude(keeps);
+    if (keeps) return;
+    const PrivatePool::Use memory(device_.pool);  // no launch writes there
+    drop_graph();
+  };
+  try {
+    failure = agree(record(collectives), try_again);
+  } catch (...) {
+    conclude(false);
+    throw;
+  }
+  conclude(failure.empty() && collectives != StepRecording::Collectives::left_out);
+  return failure;
+}
+
 /// Captures the step. @return why that failed, or nothing.
-std::string CapturedStep::record() {
+std::string CapturedStep::record(StepRecording::Collectives collectives) {
   const StreamRef outer = current_stream(device_.device);
   DeviceRuntime& runtime = device_runtime(device_.device.type);
-  recording_ = std::make_unique<StepRecording>(device_.stream, device_.pool.memory(),
-                                               static_cast<PhiloxState*>(random_->data()));
+  recording_ =
+      std::make_unique<StepRecording>(device_.stream, device_.pool.memory(),
+                                      static_cast<PhiloxState*>(random_->data()), collectives);
+  launches_ = 0;
   std::string failure;
   {
     const PrivatePool::Use memory(device_.pool);
@@ -166,16 +165,16 @@ std::string CapturedStep::record() {
     runtime.begin_capture(device_.stream);
     failure = run_captured();
     try {
-      graph_ = runtime.end_capture(device_.stream);
+      recording_->launcher()->set(runtime.end_capture(device_.stream));
     } catch (...) {
-      if (failure.empty()) failure = current_message();
+      if (failure.empty()) {
+        failure = current_message();
+        recording_->suggest_another_try();  // the driver may have had too little memory for it
+      }
     }
     recording_->end();
   }
   order(device_.stream, outer);
-  if (failure.empty() && !recording_->group().empty() && !group_)
-    failure = detail::concat("it has collectives over the ranks of ", recording_->group(),
-                             ", which must capture it alike; give StepGraphOptions::group");
   return failure;
 }
 
@@ -184,7 +183,7 @@ std::string CapturedStep::run_captured() {
   std::string failure;
   const PhiloxState place = default_generator().state();
   try {
-    results_ = detached(step_(inputs_));
+    results_ = detached(step_(inputs_.tensors()));
   } catch (...) {
     failure = current_message();
   }
@@ -201,10 +200,14 @@ std::string CapturedStep::run_captured() {
   return failure;
 }
 
+bool CapturedStep::must_agree() const {
+  return group_ && group_->size() > 1 && !device_.device.is_cpu();
+}
+
 /// NCCL wants all ranks to replay, or none. @param try_again whether any of them wants to.
 std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
   try_again = recording_->wants_another_try();
-  if (!group_ || group_->size() == 1 || device_.device.is_cpu()) return own;
+  if (!must_agree()) return own;
   const auto all =
       comm::all_gather_bytes(*group_, (try_again ? "m" : " ") + own, "whether a step was captured");
   std::string failure;
@@ -214,19 +217,6 @@ std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
       failure = detail::concat("rank ", rank, ": ", all[rank].substr(1));
   }
   return failure;
-}
-
-/// What was returned before may be an input again, and lie where an input is written to.
-void CapturedStep::take_in(std::span<const Tensor> inputs) {
-  const NoGradGuard no_recording;
-  std::vector<Tensor> values(inputs.begin(), inputs.end());
-  for (Tensor& value : values)
-    for (const Tensor& place : inputs_)
-      if (value.impl().storage.get() == place.impl().storage.get()) {
-        value = value.clone();
-        break;
-      }
-  for (std::size_t i = 0; i < values.size(); ++i) inputs_[i].copy_(values[i]);
 }
 
 std::vector<Tensor> CapturedStep::launch() {
@@ -241,21 +231,23 @@ std::vector<Tensor> CapturedStep::launch() {
     place.offset += recording_->draws();
     generator.set_state(place);
   }
+  for (const auto& array : recording_->written()) static_cast<Storage&>(*array).bump_version();
+  for (const Tensor& result : results_)
+    if (result.defined()) result.impl().storage->bump_version();
   try {
-    device_runtime(device_.device.type).launch_graph(graph_, stream);
+    recording_->launcher()->launch(stream);
   } catch (const std::exception& error) {
     recording_->run_failed(error.what());
     throw;
   }
   replayed_ = true;
+  ++launches_;
   device_.launched.record(stream);
   recording_->run_after();
   return detached(results_);
 }
 
 void CapturedStep::drop_graph() noexcept {
-  if (graph_) device_runtime(device_.device.type).destroy_graph(device_.device, graph_);
-  graph_ = nullptr;
   recording_.reset();
   results_.clear();
 }

@@ -1,5 +1,8 @@
 #include "lockstep/train/step_graph.hpp"
 
+#include <algorithm>
+#include <set>
+#include <typeinfo>
 #include <utility>
 
 #include "lockstep/observe/log.hpp"
@@ -8,7 +11,7 @@
 namespace lockstep {
 
 using train::CapturedStep;
-using train::StepInputs;
+using train::StepForm;
 
 struct StepGraph::State {
   Step step;
@@ -18,23 +21,37 @@ struct StepGraph::State {
   int calls = 0;
   bool replayed = false;
   std::string reason;
+  std::set<std::string> told;  // reasons
 
   Device device_of(std::span<const Tensor> inputs) const {
     if (options.device) return *options.device;
     return inputs.empty() || !inputs[0].defined() ? cpu : inputs[0].device();
   }
 
-  std::vector<Tensor> fall_back(std::span<const Tensor> inputs, const std::string& why) {
-    if (reason != why) LOCKSTEP_LOG(info, "a step runs eagerly: ", why);
+  void tell(const std::string& why) {
     reason = why;
-    return train::detached(step(inputs));
+    if (!why.empty() && told.insert(why).second)
+      LOCKSTEP_LOG(warning, "a step runs eagerly: ", why);
+  }
+
+  std::vector<Tensor> fall_back(std::span<const Tensor> inputs, const std::string& why) {
+    tell(why);
+    try {
+      return train::detached(step(inputs));
+    } catch (const InvalidArgument& error) {
+      // The op that meets an undefined tensor does not know which one it is.
+      const auto undefined = std::ranges::find(inputs, false, &Tensor::defined);
+      if (undefined == inputs.end() || typeid(error) != typeid(InvalidArgument)) throw;
+      LOCKSTEP_THROW(InvalidArgument, "a step was given an undefined tensor as input ",
+                     undefined - inputs.begin(), ": ", error.what());
+    }
   }
 
   /// The shape of the inputs, or null for one too many.
   CapturedStep* find(std::span<const Tensor> inputs) {
-    StepInputs form(inputs);
+    StepForm form(inputs, device->device);
     for (const auto& shape : shapes)
-      if (shape->inputs() == form) return shape.get();
+      if (shape->form() == form) return shape.get();
     if (shapes.size() >= options.max_shapes) return nullptr;
     const int warm_up = shapes.empty() && calls == 0 ? options.num_warmup_iters : 1;
     shapes.push_back(std::make_unique<CapturedStep>(*device, step, std::move(form), warm_up,
@@ -53,16 +70,21 @@ struct StepGraph::State {
     } catch (const Unsupported& refusal) {
       return fall_back(inputs, refusal.what());
     }
+    const std::size_t known = shapes.size();
     CapturedStep* const shape = find(inputs);
-    ++calls;
     if (!shape)
       return fall_back(inputs, "graphs are kept for " + std::to_string(shapes.size()) +
                                    " shapes of inputs already; raise max_shapes");
-    auto results = shape->call(inputs);
+    std::vector<Tensor> results;
+    try {
+      results = shape->call(inputs);
+    } catch (...) {
+      if (shapes.size() > known) shapes.pop_back();  // nothing has run with these inputs
+      throw;
+    }
+    ++calls;
     replayed = shape->replayed();
-    if (!shape->reason().empty() && shape->reason() != reason)
-      LOCKSTEP_LOG(warning, "a step runs eagerly: ", shape->reason());
-    reason = shape->reason();
+    tell(shape->reason());
     return results;
   }
 };
@@ -92,6 +114,7 @@ void StepGraph::reset() {
     state_->device->pool.release_aside();
   }
   state_->reason.clear();
+  state_->told.clear();
   state_->replayed = false;
 }
 

@@ -60,6 +60,17 @@ TEST_F(SignatureComparisonOfThreeRanks, IsSilentWhileTheyAgreeInWhateverOrderThe
   EXPECT_TRUE(reports_.empty()) << reports_[0];
 }
 
+TEST_F(SignatureComparisonOfThreeRanks, SaysFirstWhoReplaysACapturedStepAndWhoDoesNot) {
+  Signature replayed = all_reduce(7, 8, "bucket 0");
+  replayed.captured = true;
+  call(0, replayed);
+  call(2, replayed);
+  call(1, all_reduce(7, 8, "bucket 0"));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(reports_[0], ::testing::StartsWith(
+                               "ranks 0, 2 replay a captured step (StepGraph), rank 1 does not"));
+}
+
 TEST_F(SignatureComparisonOfThreeRanks, NamesRanksAndWhatTheyCalled) {
   call(0, all_reduce(7, 8, "bucket 0"));
   call(2, all_reduce(7, 9, "bucket 0"));

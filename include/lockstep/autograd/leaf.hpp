@@ -133,6 +133,7 @@ class LeafNode final : public Node {
   void collect(Tensor contribution);
   void add(Tensor contribution);
   void hold(Tensor gradient) noexcept;
+  class Captured;
   void join_recording(bool matters);
 
   Shape shape_;

@@ -139,11 +139,10 @@ class Optimizer {
   void prepare(ParameterState& each) const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
+  class Captured;
   void join_recording(const Changed& changed, const std::string& scaling);
   void check_prepared(const ParameterState& each) const;
-  std::string why_not_as_captured(const Changed& changed, std::uint64_t loads,
-                                  const std::string& options) const;
-  std::string other_options() const;
+  void announce_update(const Changed& changed, const std::string& scaling);
   std::string describe_next_update() const;
   void update_batch(std::vector<ParameterState*>& pending, const GradientScaling& scaling);
   const Tensor& lr_on(Device device, std::size_t group);

@@ -61,12 +61,11 @@ struct StepGraphOptions {
 ///
 /// A step that cannot be captured runs eagerly, and `fallback_reason` says why.
 ///
-/// What the step uses must live as long as it is called; the StepGraph must end before the
-/// communicators in it. Always to be called by the same thread.
+/// What the step uses must live as long as it is called. Always to be called by the same thread.
 class StepGraph {
  public:
-  /// A step: takes the inputs, and returns what the caller wants of it. May be called twice for one
-  /// step, if a capture fails.
+  /// A step: takes the inputs, and returns what the caller wants of it. May be called up to three
+  /// times for one step: if a capture fails, and where several ranks with GPUs capture.
   using Step = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 
   /// @throws InvalidArgument for options out of range.
@@ -77,8 +76,8 @@ class StepGraph {
   ~StepGraph();
 
   /// Makes one step.
-  /// @param inputs as many as the step wants; a graph is kept for each list of shapes and dtypes.
-  /// They are copied to where the graph reads them.
+  /// @param inputs as many as the step wants; a graph is kept for each list of shapes, strides and
+  /// dtypes. They are copied to where the graph reads them.
   /// @return what the step returned, detached. Results of a replay lie in memory of the graph,
   /// which the next call overwrites. @throws what the step throws; on the CPU also in a replay, as
   /// for an index out of range: then the rest of the step is not made.

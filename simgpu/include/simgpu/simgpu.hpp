@@ -49,6 +49,10 @@ std::size_t launches();
 /// Graphs that were launched so far, by any thread.
 std::size_t graph_launches();
 
+/// Graphs that were instantiated so far of work on streams of another priority than the default's,
+/// without cudaGraphInstantiateFlagUseNodePriority: they have lost it.
+std::size_t graphs_without_priorities();
+
 /// Counts, while it lives, the calls of any thread in which the host waits for a device, or may
 /// have to: synchronisations of streams, events and devices; copies from and to host memory that is
 /// not pinned; freeing device or pinned memory. Asking whether something is done is none.

@@ -45,6 +45,7 @@ cudaError_t capture_operation(CUstream_st& stream, Operation operation) {
   if (stream.capture->is_invalid) return cudaErrorStreamCaptureInvalidated;
   CUgraphNode_st* const node =
       stream.capture->graph->add(std::move(operation), std::move(stream.frontier));
+  node->priority = stream.priority;
   stream.frontier = {node};
   return cudaSuccess;
 }

@@ -7,8 +7,8 @@
 #include "engine/event_points.hpp"
 
 CUgraphNode_st* CUgraph_st::add(simgpu::Operation operation, std::vector<CUgraphNode_st*> after) {
-  nodes.push_back(
-      std::make_unique<CUgraphNode_st>(CUgraphNode_st{std::move(operation), std::move(after), {}}));
+  nodes.push_back(std::make_unique<CUgraphNode_st>(
+      CUgraphNode_st{.operation = std::move(operation), .after = std::move(after)}));
   return nodes.back().get();
 }
 

@@ -25,6 +25,7 @@ struct CUgraphNode_st {
   simgpu::Operation operation;
   std::vector<CUgraphNode_st*> after;
   simgpu::EventsOfNode events = {};
+  int priority = 0;  ///< of the stream that captured it
 };
 
 /// Operations in an order in which each follows those that it depends on.

@@ -82,6 +82,15 @@ Presence CallExchange::presence_of(int rank) const {
   return segment_of(rank).presence().load(std::memory_order_acquire);
 }
 
+bool CallExchange::is_captured_by_neighbours(std::uint64_t launches) const {
+  for (int rank = 0; rank < size(); ++rank) {
+    const bool is_remote = replicator_ && replicator_->reaches(rank);
+    if (!is_remote && segment_of(rank).captured().load(std::memory_order_acquire) < launches)
+      return false;
+  }
+  return true;
+}
+
 // The order matters: a process that leaves announces it before it ends.
 bool CallExchange::has_ended(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];

@@ -58,6 +58,10 @@ class CallExchange {
   /// Tells the others.
   void announce(Presence presence);
   Presence presence_of(int rank) const;
+  /// Tells the others that this rank has captured one launch more. @return how many it has
+  std::uint64_t announce_capture() { return ++own_.captured(); }
+  /// True once all ranks of this host have captured so many.
+  bool is_captured_by_neighbours(std::uint64_t launches) const;
   /// A rank whose process ended, or whose connection broke, before it left; -1 without. Looks at
   /// most every few milliseconds.
   int lost_rank();

@@ -87,8 +87,12 @@ void Communicator::fail(ncclResult_t status, const std::string& message) {
 
 void Communicator::abort() { aborted_.store(true, std::memory_order_release); }
 
+// As NCCL from 2.26 on, which keeps polling until the graphs with its collectives are gone.
 void Communicator::finalize() {
-  while (finished_.load(std::memory_order_acquire) < launched_ && !is_aborted() && !has_failed()) {
+  const auto is_idle = [this] {
+    return finished_.load(std::memory_order_acquire) >= launched_ && held_by_graphs_ == 0;
+  };
+  while (!is_idle() && !is_aborted() && !has_failed()) {
     look_for_lost_peers();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -113,6 +117,17 @@ bool Communicator::begin_launch(const std::uint64_t* ticket) {
 void Communicator::end_launch(bool had_ticket) {
   running_ = false;
   if (had_ticket) finished_.fetch_add(1, std::memory_order_release);
+}
+
+void Communicator::meet_for_capture() {
+  if (size() == 1 || options_.is_blocking) return;
+  const std::uint64_t launches = exchange_->announce_capture();
+  start([this, launches] {
+    while (!exchange_->is_captured_by_neighbours(launches) && !is_aborted() && !has_failed()) {
+      look_for_lost_peers();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
 }
 
 // --- reductions

@@ -69,7 +69,8 @@ class Communicator {
   void abort();
   bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
   bool has_failed() const { return error_.load() != ncclSuccess; }
-  /// Waits until all launches have run, or the communicator failed. Marks it as left.
+  /// Waits until all launches have run and no graph holds one, or the communicator failed. Marks it
+  /// as left.
   void finalize();
   /// Ends the background work and tells the others. Called once, by whoever takes the handle away.
   void leave();
@@ -82,6 +83,11 @@ class Communicator {
   bool begin_launch(const std::uint64_t* ticket);
   /// The launch is done.
   void end_launch(bool had_ticket);
+  /// A graph holds a launch from now on, or no longer.
+  void count_captured(int launches) { held_by_graphs_ += launches; }
+  /// A launch is captured: as where NCCL registers the buffers of captured collectives (NVLS), the
+  /// ranks of a host meet on the host, in the background, for as long as it takes.
+  void meet_for_capture();
   /// Executor only.
   Counters& counters() { return counters_; }
 
@@ -103,6 +109,7 @@ class Communicator {
   std::mutex work_mutex_;  // start, wait
   std::atomic<bool> working_{false}, aborted_{false}, answered_{true}, finalized_{false};
   std::atomic<bool> running_{false};
+  std::atomic<int> held_by_graphs_{0};
   std::atomic<ncclResult_t> error_{ncclSuccess};
   std::atomic<std::uint64_t> launched_{0}, finished_{0}, management_{0};
   mutable std::mutex sums_mutex_;

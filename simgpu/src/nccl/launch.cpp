@@ -30,7 +30,14 @@ Launch::Launch(std::shared_ptr<Communicator> communicator, std::vector<Arguments
     : communicator_(std::move(communicator)), arguments_(std::move(calls)), site_(site) {
   for (std::size_t i = 0; i < arguments_.size(); ++i)
     if (faults().collective_hangs()) hangs_ = true;
-  if (!is_captured) ticket_ = communicator_->take_ticket();
+  if (is_captured)
+    communicator_->count_captured(1);
+  else
+    ticket_ = communicator_->take_ticket();
+}
+
+Launch::~Launch() {
+  if (!ticket_) communicator_->count_captured(-1);
 }
 
 std::string Launch::name() const {
@@ -146,8 +153,8 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
                                                 std::to_string(device));
   }
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
-  const auto state =
-      std::make_shared<Launch>(communicator, std::move(calls), site, is_capturing(streams[0]));
+  const bool is_captured = is_capturing(streams[0]);
+  const auto state = std::make_shared<Launch>(communicator, std::move(calls), site, is_captured);
   Operation operation;
   operation.name = state->name();
   operation.site = site;
@@ -160,6 +167,7 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
     communicator->fail(ncclUnhandledCudaError, std::string("a collective could not be queued: ") +
                                                    cudaGetErrorString(status));
   require(status, "queueing a collective");
+  if (is_captured) communicator->meet_for_capture();
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[0], streams[i]);
 }
 

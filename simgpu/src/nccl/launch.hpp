@@ -25,6 +25,9 @@ class Launch {
   /// communicator's launches each time it begins
   Launch(std::shared_ptr<Communicator> communicator, std::vector<Arguments> calls, CallSite site,
          bool is_captured);
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  ~Launch();
 
   /// As a report shows it: "ncclAllReduce", "ncclGroupEnd (ncclSend, ncclRecv)".
   std::string name() const;

@@ -73,6 +73,11 @@ void Replicator::send_presence(Presence presence) {
     queue(connection, {Kind::presence, 0, static_cast<std::uint64_t>(presence), 0, {}}, nullptr);
 }
 
+bool Replicator::reaches(int rank) const {
+  return std::ranges::any_of(
+      connections_, [&](const Connection& connection) { return connection.remote.rank == rank; });
+}
+
 bool Replicator::is_broken(int rank) const {
   return std::ranges::any_of(connections_, [rank](const Connection& connection) {
     return connection.remote.rank == rank && connection.is_broken;

@@ -36,6 +36,8 @@ class Replicator {
   void send_release(int to, Channel channel, std::uint64_t number);
   void send_presence(Presence presence);
 
+  /// True for a remote rank.
+  bool reaches(int rank) const;
   /// True if the connection to a remote rank is gone.
   bool is_broken(int rank) const;
 

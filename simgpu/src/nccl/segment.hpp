@@ -63,6 +63,8 @@ class Segment {
   /// For others to open.
   int descriptor() const { return descriptor_; }
   std::atomic<Presence>& presence() const { return header()->presence; }
+  /// How many launches the rank has captured.
+  std::atomic<std::uint64_t>& captured() const { return header()->captured; }
   CallSlot& slot(Channel channel, std::uint64_t number) const;
   std::byte* data(std::uint64_t offset) const { return base_ + offset; }
 
@@ -74,6 +76,7 @@ class Segment {
   struct Header {
     Token token;
     std::atomic<Presence> presence;
+    std::atomic<std::uint64_t> captured;
   };
   struct Live {
     std::uint64_t begin, end;

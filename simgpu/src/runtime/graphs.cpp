@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 
 #include "base/leaks.hpp"
@@ -10,6 +11,14 @@
 namespace simgpu {
 namespace {
 
+std::atomic<std::size_t> without_priorities{0};
+
+// Without the flag all nodes have the priority of the stream on which the graph is launched.
+bool loses_priorities(const CUgraph_st& graph, unsigned long long flags) {
+  return (flags & cudaGraphInstantiateFlagUseNodePriority) == 0 &&
+         std::ranges::any_of(graph.nodes, [](const auto& node) { return node->priority != 0; });
+}
+
 cudaError_t instantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long long flags) {
   constexpr unsigned long long known =
       cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUseNodePriority;
@@ -18,6 +27,7 @@ cudaError_t instantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long lo
   {
     const auto lock = Machine::instance().lock();
     executable->steps = plan(*graph);
+    if (loses_priorities(*graph, flags)) ++without_priorities;
   }
   executable->device = current_device();
   *to = executable.release();
@@ -85,6 +95,7 @@ cudaError_t nodes_of(const CUgraph_st& graph, cudaGraphNode_t* nodes, std::size_
 }  // namespace
 
 std::size_t graph_launches() { return launched; }
+std::size_t graphs_without_priorities() { return without_priorities; }
 
 }  // namespace simgpu
 

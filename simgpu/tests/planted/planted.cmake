@@ -48,9 +48,10 @@ lockstep_plant(planted_faults src/autograd/engine.cpp
   "if (--node.waiting_ != 0 && !::planted::is_planted(\"bucket-written-twice\")) return")
 lockstep_plant(planted_faults src/autograd/leaf.cpp
   "hold(alone ?"
-  "hold(alone || ::planted::is_planted(\"replayed-gradient-accumulated\") ?"
-  "if (!matters) return"
-  "if (!matters || ::planted::is_planted(\"stale-static-gradient\")) return")
+  "hold(alone || ::planted::is_planted(\"replayed-gradient-accumulated\") ?")
+lockstep_plant(planted_faults src/autograd/captured_leaves.cpp
+  "if (each.matters &&"
+  "if (each.matters && !::planted::is_planted(\"stale-static-gradient\") &&")
 lockstep_plant(planted_faults src/backend/cuda/lt_plan.cpp
   "matrix.columns), matrix.leading)"
   "matrix.columns), ::planted::is_planted(\"wrong-leading-dimension\") ? (matrix.leading + 7) / 8 * 8 : matrix.leading)"

@@ -2,6 +2,7 @@
 
 #include "autograd/ops/common.hpp"
 #include "tensor/overlap.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::autograd {
 
@@ -10,7 +11,7 @@ void begin_write(std::string_view op, const Tensor& tensor) {
       !tensor.requires_grad() || !grad_enabled(), InvalidArgument, op,
       ": a tensor that requires a gradient cannot be changed in place while recording is "
       "on; use NoGradGuard, or the op that returns a new tensor");
-  tensor.impl().storage->bump_version();
+  note_write(tensor);
 }
 
 InPlaceCall::InPlaceCall(const OpDescriptor& op, const Tensor& changed)

@@ -46,6 +46,7 @@ void NcclBackend::leave() noexcept {
     if (comparison_ && !is_unwinding) comparison_->flush();  // before the others can leave
     drain();  // while the monitor still watches what is under way
     has_left_ = true;
+    end_captured_steps();
     group_->finish();
     {
       const std::lock_guard lock(mutex_);
@@ -75,13 +76,13 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   return Work(work);
 }
 
-NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations) {
+NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations, bool leaves_out) {
   wait_for_callers(operations);
   LaunchOrder::of(device()).take_turn(stream_);
   auto work = make_intrusive<NcclWork>(group_, stream_, operations);
   std::deque<NcclScaling> scalings;
   for (Operation& operation : operations) scalings.emplace_back(operation, rank(), size(), stream_);
-  enqueue_all(operations);
+  if (!leaves_out) enqueue_all(operations);
   for (const NcclScaling& scaling : scalings) scaling.finish();
   work->finish(stream_);
   return work;

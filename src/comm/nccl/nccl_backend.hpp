@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "comm/backends.hpp"
 #include "comm/communicator_backend.hpp"
@@ -54,7 +55,9 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   Work capture(std::span<Operation> operations, StepRecording& recording);
   void begin_launch(Captured& captured);
   void end_launch(Captured& captured);
-  WorkPtr queue(std::span<Operation> operations);
+  void end_captured_steps() noexcept;
+  /// @param leaves_out all but NCCL's part
+  WorkPtr queue(std::span<Operation> operations, bool leaves_out = false);
 
   void wait_for_callers(std::span<const Operation> operations);
   void enqueue_all(std::span<const Operation> operations);
@@ -76,6 +79,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::uint64_t sequence_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
   std::shared_ptr<Captured> captured_;                     // of the step that is being captured
+  std::vector<std::weak_ptr<StepLauncher>> launchers_;     // of the graphs with its collectives
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // of the monitor

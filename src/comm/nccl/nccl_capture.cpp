@@ -17,9 +17,11 @@ struct NcclBackend::Captured {
 Work NcclBackend::capture(std::span<Operation> operations, StepRecording& recording) {
   LOCKSTEP_CHECK(recording.stream().device == device(), Unsupported, "a collective on ", device(),
                  " in a step that is captured on ", recording.stream().device);
+  const bool leaves_out = size() > 1 && !recording.captures_collectives_of(name());
   if (recording.meets(this)) {
-    if (size() > 1) recording.note_group(name());
     captured_ = std::make_shared<Captured>();
+    std::erase_if(launchers_, [](const auto& launcher) { return launcher.expired(); });
+    launchers_.push_back(recording.launcher());
     recording.before_launch([this, captured = captured_] { begin_launch(*captured); });
     recording.after_launch([this, captured = captured_] { end_launch(*captured); });
   }
@@ -35,7 +37,14 @@ Work NcclBackend::capture(std::span<Operation> operations, StepRecording& record
     }
   });
   recording.fork(stream_);
-  return Work(queue(operations));
+  return Work(queue(operations, leaves_out));
+}
+
+// NCCL's communicator does not come to its end as long as there are graphs with its collectives.
+void NcclBackend::end_captured_steps() noexcept {
+  for (const auto& launcher : launchers_)
+    if (const auto graph = launcher.lock())
+      graph->end("the communicator " + name() + " has ended since the step was captured");
 }
 
 void NcclBackend::begin_launch(Captured& captured) {

@@ -125,7 +125,8 @@ class CudaRuntime final : public DeviceRuntime {
     cudaGraph_t graph = nullptr;
     LOCKSTEP_CUDA_CALL(cudaStreamEndCapture, native(stream), &graph);
     cudaGraphExec_t executable = nullptr;
-    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    const cudaError_t status =
+        cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
     static_cast<void>(cudaGraphDestroy(graph));
     if (status != cudaSuccess) detail::throw_cuda_error("cudaGraphInstantiate", status);
     return executable;

@@ -1,3 +1,6 @@
+#include <chrono>
+#include <memory>
+
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
@@ -64,6 +67,25 @@ TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
     synchronize(current_stream(gpu));
     expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
   });
+}
+
+// NCCL does not end a communicator as long as there are graphs with its collectives.
+TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
+  std::unique_ptr<StepGraph> graph;
+  TraceClock::time_point ended;
+  Tensor x;
+  NcclRanks::run([&](Communicator& world) {
+    if (world.size() > 1) return;  // options hold the group of several ranks
+    x = ones({4}, {.device = device_of_rank});
+    graph = std::make_unique<StepGraph>([&world](std::span<const Tensor> in) {
+      return std::vector{all_reduce_async(in[0], world).wait()};
+    });
+    for (int i = 0; i < 5; ++i) (*graph)({x});
+    EXPECT_TRUE(graph->replayed()) << graph->fallback_reason();
+    ended = TraceClock::now();
+  });
+  if (!graph) return;
+  EXPECT_LT(TraceClock::now() - ended, std::chrono::seconds(5));
 }
 
 // The host is done with a backward long before a GPU that has other work first.

@@ -1,0 +1,84 @@
+#include "lockstep/autograd/leaf.hpp"
+#include "runtime/step_recording.hpp"
+
+// A leaf's part in a step that is captured once and launched many times.
+
+namespace lockstep::autograd {
+namespace {
+
+void* address(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
+
+}  // namespace
+
+/// The leaves of a step, which there may be hundreds of: asked in one go before each launch.
+class LeafNode::Captured {
+ public:
+  explicit Captured(StepRecording& recording) {
+    recording.require([this] { return unmet_condition(); });
+    recording.when_captured([this] {
+      for (Entry& each : all_) {
+        each.before = {};
+        each.after = each.leaf->gradient_;
+      }
+    });
+    recording.when_abandoned([this] {
+      for (Entry& each : all_) each.leaf->gradient_ = each.before;
+    });
+    recording.after_launch([this] { leave_gradients(); });
+  }
+
+  void add(LeafNode& leaf, bool matters) {
+    all_.push_back({.leaf = IntrusivePtr<LeafNode>(&leaf),
+                    .sink = leaf.sink_,
+                    .hooks = leaf.hooks_.size(),
+                    .matters = matters,
+                    .found = address(leaf.gradient_),
+                    .before = leaf.gradient_,
+                    .after = {}});
+  }
+
+ private:
+  struct Entry {
+    IntrusivePtr<LeafNode> leaf;
+    const GradientSink* sink;
+    std::size_t hooks;
+    bool matters;  // what is there is read or added to, not only replaced
+    void* found;
+    Tensor before, after;
+  };
+
+  std::string unmet_condition() const {
+    for (const Entry& each : all_) {
+      const LeafNode& leaf = *each.leaf;
+      if (leaf.sink_ != each.sink || leaf.hooks_.size() != each.hooks)
+        return "hooks of a gradient, or who reduces it, have changed since the step was captured";
+      if (each.matters && address(leaf.gradient_) != each.found)
+        return each.found
+                   ? "a gradient lies at another address than when the step was captured"
+                   : "there is a gradient that was not there when the step was captured; begin or "
+                     "end each step with zero_grad()";
+    }
+    return {};
+  }
+
+  void leave_gradients() {
+    for (Entry& each : all_) {
+      Tensor& gradient = each.leaf->gradient_;
+      if (address(gradient) != address(each.after)) gradient = each.after;
+      if (each.after.defined()) each.after.impl().storage->bump_version();
+    }
+  }
+
+  std::vector<Entry> all_;
+};
+
+/// A captured step finds the gradient in the same place with each launch, and leaves what the
+/// capture left. @param matters what is there is read or added to, not only replaced.
+void LeafNode::join_recording(bool matters) {
+  StepRecording* const recording = StepRecording::on(options_.device);
+  if (!recording || !recording->meets(this)) [[likely]]
+    return;
+  recording->part<Captured>().add(*this, matters);
+}
+
+}  // namespace lockstep::autograd

@@ -1,0 +1,234 @@
+#include <array>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "lockstep/amp/autocast.hpp"
+#include "lockstep/autograd/leaf.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/backend/info.hpp"
+#include "lockstep/observe/log.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/ranks.hpp"
+
+// What others may rely on where a step is replayed, and what makes it be captured anew.
+
+namespace lockstep::parallel::testing {
+namespace {
+
+using In = std::span<const Tensor>;
+using ::testing::HasSubstr;
+
+/// Calls a step until it is replayed.
+void warm_up(StepGraph& graph, const Tensor& x) {
+  for (int i = 0; i < 5; ++i) graph({x});
+  ASSERT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+TEST(StepGraph, TellsBackwardOfWhatALaunchWritesTo) {
+  const Tensor state = zeros({4}, {DType::f64}), x = values({4}, 1);
+  StepGraph graph([&](In in) {
+    Tensor(state).add_(in[0]);
+    return std::vector<Tensor>{};
+  });
+  warm_up(graph, x);
+  Tensor weight = values({4}, 2).set_requires_grad();
+  const Tensor loss = (weight * state).sum();
+  graph({x});
+  EXPECT_TRUE(graph.replayed());
+  EXPECT_THROW(loss.backward(), InvalidArgument);
+}
+
+TEST(StepGraph, TellsBackwardThatItsResultsWereOverwritten) {
+  const Tensor x = values({4}, 1);
+  StepGraph graph([](In in) { return std::vector{in[0] * 2.0}; });
+  warm_up(graph, x);
+  Tensor weight = values({4}, 2).set_requires_grad();
+  const Tensor loss = (weight * graph({x})[0]).sum();
+  graph({x});
+  EXPECT_THROW(loss.backward(), InvalidArgument);
+}
+
+TEST(StepGraph, LetsAnOuterAutocastConvertAnewWhatALaunchChanged) {
+  const auto train = [](bool capture) {
+    Tensor weight = values({4, 4}, 2).to(DType::f32).set_requires_grad();
+    const Tensor x = values({2, 4}, 1).to(DType::f32);
+    const StepGraph::Step step = [&](In) {
+      const NoGradGuard no_recording;
+      weight.mul_(1.5);
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    std::vector<double> all;
+    const amp::Autocast mixed(DType::bf16);
+    for (int i = 0; i < 5; ++i) {
+      capture ? graph({x}) : step(std::array{x});
+      for (const double value : matmul(x, weight).to_vector<double>()) all.push_back(value);
+    }
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    return all;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST(StepGraph, IsCapturedAnewWhereATensorThatItWritesToIsGone) {
+  Tensor sum = zeros({4}, {DType::f64});
+  StepGraph graph([&](In in) {
+    sum.add_(in[0]);
+    return std::vector<Tensor>{};
+  });
+  const Tensor x = values({4}, 1);
+  warm_up(graph, x);
+  sum = zeros({4}, {DType::f64});
+  graph({x});
+  EXPECT_EQ(sum.to_vector<double>(), x.to_vector<double>());
+}
+
+TEST(StepGraph, ReplaysWhatWritesToTensorsThatGoWithTheStep) {
+  Tensor before = zeros({4}, {DType::f64});
+  StepGraph graph([&](In in) {
+    if (before.defined()) before.add_(in[0]);
+    before = {};
+    Tensor none = zeros({0}, {DType::f64}), sum = zeros({4}, {DType::f64});
+    none.add_(1.0);
+    return std::vector{sum.add_(in[0])};
+  });
+  const Tensor x = values({4}, 1);
+  for (int i = 0; i < 5; ++i) {
+    before = i < 4 ? zeros({4}, {DType::f64}) : before;
+    graph({x});
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+TEST(StepGraph, FollowsAnotherChoiceOfTheBackend) {
+  const auto backends = backend::cpu_backends();
+  const std::string first(backends.front()), last(backends.back());
+  std::vector<int> calls(2);  // of the function, under each
+  const std::string* current = &first;
+  StepGraph graph([&](In in) {
+    ++calls[current == &last];
+    return std::vector{matmul(in[0], in[0])};
+  });
+  const Tensor x = values({8, 8}, 1);
+  const auto use = [&](const std::string& name) {
+    backend::use_cpu_backend(name);
+    current = &name;
+    for (int i = 0; i < 5; ++i) graph({x});
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  };
+  use(first);
+  use(last);
+  const std::vector<int> captured_each = calls;
+  use(first);  // its graph is there still
+  EXPECT_EQ(calls, captured_each);
+  EXPECT_EQ(calls[1] > 0, first != last);
+}
+
+TEST(StepGraph, KeepsNoPlaceForShapesOfWhichEachCallThrew) {
+  StepGraph graph(
+      [](In in) {
+        LOCKSTEP_CHECK(in[0].numel() == 4, InvalidArgument, "not these");
+        return std::vector{in[0] * 2.0};
+      },
+      {.num_warmup_iters = 2, .max_shapes = 1});
+  for (int n = 1; n < 4; ++n) EXPECT_THROW(graph({values({n}, 1)}), InvalidArgument);
+  const Tensor x = values({4}, 1);
+  for (int i = 0; i < 4; ++i) {
+    graph({x});
+    EXPECT_EQ(graph.replayed(), i >= 2) << i << graph.fallback_reason();
+  }
+}
+
+TEST(StepGraph, WarnsOnceOfEachReasonToRunEagerly) {
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  StepGraph graph([](In in) { return std::vector{in[0] * 2.0}; }, {.max_shapes = 1});
+  const Tensor x = values({4}, 1), y = values({3}, 1);
+  Tensor learned = values({4}, 1).set_requires_grad();
+  for (int i = 0; i < 6; ++i) {
+    graph({x});
+    graph({y});
+    graph({learned});
+  }
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, ::testing::UnorderedElementsAre(HasSubstr("raise max_shapes"),
+                                                     HasSubstr("requires a gradient")));
+}
+
+TEST(StepGraph, SaysWhichInputIsUndefined) {
+  StepGraph graph([](In in) { return std::vector{in[0] * in[1]}; });
+  const Tensor x = values({4}, 1);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { graph({x, Tensor()}); }), HasSubstr("input 1"));
+}
+
+TEST(StepGraph, MayRunEagerlyWithAnUndefinedInput) {
+  StepGraph graph([](In in) { return std::vector{in[1].defined() ? in[1] : in[0]}; });
+  const Tensor x = values({4}, 1);
+  EXPECT_EQ(graph({x, Tensor()})[0].to_vector<double>(), x.to_vector<double>());
+  EXPECT_THAT(graph.fallback_reason(), HasSubstr("input 1 is undefined"));
+}
+
+TEST(StepGraph, ReadsInputsInTheLayoutInWhichTheyAreGiven) {
+  const Tensor base = values({24, 40}, 1).to(DType::f32);
+  const std::vector<Tensor> inputs{
+      base.transpose(0, 1), base.slice(0, 0, 1).expand({16, 40}), base.slice(1, 3, 20),
+      base.reshape({4, 6, 40}).permute({2, 0, 1}), base.slice(0, 3, 4).transpose(0, 1)};
+  for (const Tensor& x : inputs) {
+    Strides seen;
+    const StepGraph::Step step = [&](In in) {
+      seen = in[0].strides();
+      return std::vector{in[0].sum(), in[0] * 1.0, softmax(in[0], 0).square().sum()};
+    };
+    StepGraph graph(step);
+    std::vector<Tensor> captured;
+    for (int i = 0; i < 5; ++i) captured = graph({x});
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+    if (!x.is_contiguous()) {
+      EXPECT_EQ(seen, x.strides());
+    }
+    const std::vector<Tensor> eager = step(std::array{x});
+    for (std::size_t k = 0; k < eager.size(); ++k)
+      EXPECT_EQ(captured[k].to_vector<double>(), eager[k].to_vector<double>()) << x.strides() << k;
+  }
+}
+
+TEST(StepGraph, IsCapturedAnewForAParameterThatWasUnfrozen) {
+  const auto train = [](bool capture) {
+    std::vector<Tensor> weights;
+    for (int i = 0; i < 6; ++i) {
+      weights.push_back(values({3}, i).set_requires_grad());
+      if (i > 0) weights.back().set_requires_grad(false);
+    }
+    optim::SGD optimizer(weights, {.lr = 0.1, .momentum = 0.5});
+    const StepGraph::Step step = [&](In in) {
+      Tensor y = in[0];
+      for (const Tensor& weight : weights) y = y * weight;
+      y.sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector<Tensor>{};
+    };
+    StepGraph graph(step, {.num_warmup_iters = 1});
+    int replays = 0;
+    for (int i = 0; i < 6 * 60; ++i) {  // a layer after the other
+      if (i % 60 == 0) weights[static_cast<std::size_t>(i / 60)].set_requires_grad();
+      const Tensor x = values({3}, i);
+      capture ? graph({x}) : step(std::array{x});
+      replays += graph.replayed();
+    }
+    if (capture) {
+      EXPECT_GT(replays, 6 * 55) << graph.fallback_reason();
+    }
+    std::vector<double> all;
+    for (const Tensor& weight : weights)
+      for (const double value : weight.to_vector<double>()) all.push_back(value);
+    return all;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::testing
