@@ -1,10 +1,13 @@
+#include <array>
 #include <utility>
 
+#include "arguments/elementwise.hpp"
 #include "arguments/gemm.hpp"
 #include "backend/onednn/direct_convolution.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/joined_images.hpp"
 #include "backend/onednn/library.hpp"
+#include "cpu/scratch.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -36,10 +39,45 @@ bool is_product(const Call& call) {
 /// How the images of a normalised call are joined, if they are.
 JoinedImages joined(const Call& call) { return {call.x, call.weight, call.y, call.geometry}; }
 
-// oneDNN's direct convolutions for f32 and bf16. A bf16 call that they are slow for is brought into
-// another form first: a product, or one over wider images.
+/// An operand of an f16 call as f32, in the same memory order: converted copies in the thread's
+/// working memory. f32 operands are themselves.
+class InF32 {
+ public:
+  /// @param slot 0 to 3: operands of one call. @param read false where it is only written.
+  InF32(const ArrayView& given, std::size_t slot, bool read = true) : given_(given), view_(given) {
+    if (!given || given.dtype == DType::f32) return;
+    static thread_local std::array<host::Scratch, 4> memory;
+    view_.data = memory[slot].get<float>(static_cast<std::size_t>(given.numel()));
+    view_.dtype = DType::f32;
+    view_.strides = dnn::is_channels_last(given) ? channels_last_strides(given.shape)
+                                                 : contiguous_strides(given.shape);
+    if (read) host::elementwise::copy({.out = view_, .in = given}, StreamRef{});
+  }
+  const ArrayView& view() const { return view_; }
+  /// Rounds what was written into the operand.
+  void bring_out() const {
+    if (view_.dtype != given_.dtype)
+      host::elementwise::copy({.out = given_, .in = view_}, StreamRef{});
+  }
+
+ private:
+  ArrayView given_, view_;
+};
+
+// oneDNN's direct convolutions for f32 and bf16; f16 goes through f32. A bf16 call that they are
+// slow for is brought into another form first: a product, or one over wider images.
 
 void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
+  if (a.x.dtype == DType::f16) {
+    const InF32 x(a.x, 0), weight(a.weight, 1), y(a.y, 2, false), bias(a.bias, 3);
+    forward({.y = y.view(),
+             .x = x.view(),
+             .weight = weight.view(),
+             .bias = bias.view(),
+             .geometry = a.geometry},
+            stream);
+    return y.bring_out();
+  }
   Call call{a.x, a.weight, a.y, a.bias, a.geometry};
   if (!call.normalise()) return cpu().convolution.forward(a, stream);
   if (call.y.shape[3] < JoinedImages::wide && is_product(call))
@@ -59,6 +97,13 @@ void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
 }
 
 void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
+  if (a.dx.dtype == DType::f16) {
+    const InF32 dx(a.dx, 0, false), weight(a.weight, 1), dy(a.dy, 2);
+    backward_data(
+        {.dx = dx.view(), .dy = dy.view(), .weight = weight.view(), .geometry = a.geometry},
+        stream);
+    return dx.bring_out();
+  }
   Call call{a.dx, a.weight, a.dy, {}, a.geometry};
   if (!call.normalise()) return cpu().convolution.backward_data(a, stream);
   if (is_product(call))
@@ -74,6 +119,15 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
 }
 
 void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
+  if (a.x.dtype == DType::f16) {
+    const InF32 x(a.x, 0), dweight(a.dweight, 1, a.accumulate), dy(a.dy, 2);
+    kernels::ConvolutionWeightGradientArguments inner = a;
+    inner.x = x.view();
+    inner.dy = dy.view();
+    inner.dweight = dweight.view();
+    backward_weight(inner, stream);
+    return dweight.bring_out();
+  }
   Call call{a.x, a.dweight, a.dy, {}, a.geometry, true};
   if (!call.normalise()) return cpu().convolution.backward_weight(a, stream);
   if (is_product(call))
