@@ -14,8 +14,7 @@
 
 namespace lockstep::kernels {
 
-/// out (one f64 element) = sum of squares over all arrays. It is finite exactly if all elements
-/// are.
+/// out = sum of squares over all arrays: a functional::SquareSum, two f64 elements.
 struct SquareSumArguments {
   ArrayView out = {};
   std::span<const ArrayView> arrays = {};
@@ -38,10 +37,10 @@ struct DivideArguments {
   auto lists() { return std::tuple(&arrays); }
 };
 
-/// What an optimizer's step is told of gradients that `square_sum` was taken of. All arrays are of
-/// one f64 element.
+/// What an optimizer's step is told of gradients that `square_sum` was taken of. All other arrays
+/// are of one f64 element.
 struct GradientScalingArguments {
-  ArrayView square_sum = {};
+  ArrayView square_sum = {};  ///< as of SquareSumArguments
   ArrayView loss_scale = {};  ///< that is in the gradients; absent: none
   double limit = std::numeric_limits<double>::infinity();  ///< of their norm without it
   ArrayView norm = {};       ///< written: the norm without the loss scale, before it is limited

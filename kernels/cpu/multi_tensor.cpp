@@ -12,17 +12,19 @@
 namespace lockstep::host {
 namespace {
 
-/// Finite exactly if all elements are.
-double bounded_square_sum(const void* x, std::int64_t n, bool in_f64) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    sum += functional::bounded_square(in_f64 ? static_cast<const double*>(x)[i]
-                                             : double{static_cast<const float*>(x)[i]});
-  return sum;
+using functional::SquareSum;
+
+/// Adds the squares of a chunk that is large or not finite, in double.
+void add_squares(SquareSum& sum, const void* x, std::int64_t n, bool in_f64) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double value =
+        in_f64 ? static_cast<const double*>(x)[i] : double{static_cast<const float*>(x)[i]};
+    sum += {value * value, functional::large_square(value)};
+  }
 }
 
 /// Sum of squares of one array: chunks of fixed size, added in their order.
-double square_sum_of(const ArrayView& array) {
+SquareSum square_sum_of(const ArrayView& array) {
   const std::int64_t n = contiguous_count(array);
   const auto loop = loops().reduce_row(accumulate_of(array.dtype), ReduceOp::square_sum);
   LOCKSTEP_CHECK(n >= 0 && loop, Unsupported, "square_sum: needs contiguous floating arrays, got ",
@@ -31,7 +33,7 @@ double square_sum_of(const ArrayView& array) {
   const bool direct = is_accumulate_type(array.dtype);
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
   constexpr std::int64_t chunk = 65536;
-  std::vector<double> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
+  std::vector<SquareSum> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
   parallel_for(
       static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         std::array<float, tile_elements> tile;
@@ -46,17 +48,18 @@ double square_sum_of(const ArrayView& array) {
           }
         };
         for (std::int64_t c = begin; c < end; ++c) {
-          double& sum = partials[static_cast<std::size_t>(c)];
-          for_each_piece(c, [&](const void* x, std::int64_t count) { loop(&sum, x, count); });
-          if (!functional::is_unbounded(sum)) continue;
-          sum = 0;  // so rare that a second look costs nothing
+          SquareSum& sum = partials[static_cast<std::size_t>(c)];
+          for_each_piece(c, [&](const void* x, std::int64_t count) { loop(&sum.plain, x, count); });
+          if (!functional::is_unbounded(sum.plain)) continue;
+          sum = {};  // so rare that a second look costs nothing
           for_each_piece(c, [&](const void* x, std::int64_t count) {
-            sum += bounded_square_sum(x, count, array.dtype == DType::f64);
+            add_squares(sum, x, count, array.dtype == DType::f64);
           });
+          sum = functional::square_sum_of_chunk(sum.plain, sum.large);
         }
       });
-  double total = 0;
-  for (const double partial : partials) total += partial;
+  SquareSum total;
+  for (const SquareSum& partial : partials) total += partial;
   return total;
 }
 
@@ -109,9 +112,9 @@ void multi_tensor::average(const kernels::AverageArguments& a, StreamRef) {
 }
 
 void multi_tensor::square_sum(const kernels::SquareSumArguments& a, StreamRef) {
-  double total = 0;
+  SquareSum total;
   for (const ArrayView& array : a.arrays) total += square_sum_of(array);
-  *a.out.as<double>() = total;
+  *a.out.as<SquareSum>() = total;
 }
 
 void multi_tensor::clip(const kernels::ClipArguments& a, StreamRef stream) {
@@ -127,7 +130,7 @@ void multi_tensor::divide(const kernels::DivideArguments& a, StreamRef stream) {
 
 void multi_tensor::gradient_scaling(const kernels::GradientScalingArguments& a, StreamRef) {
   const auto measured = functional::measure_gradients(
-      *a.square_sum.as<double>(), a.loss_scale ? *a.loss_scale.as<double>() : 1.0, a.limit);
+      *a.square_sum.as<SquareSum>(), a.loss_scale ? *a.loss_scale.as<double>() : 1.0, a.limit);
   *a.norm.as<double>() = measured.norm;
   *a.divisor.as<double>() = measured.divisor;
   *a.found_inf.as<double>() = measured.found_inf;

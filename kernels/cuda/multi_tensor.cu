@@ -17,10 +17,13 @@ struct Inverse {
   __device__ double operator()() const { return 1.0 / *number; }
 };
 
-/// Sums of squares of chunks, each finite exactly if its elements are.
+using functional::SquareSum;
+
+/// Sums of squares of chunks.
 template <class T, class Factor>
 __global__ void __launch_bounds__(threads)
-    square_sum_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, double* partial, Factor factor) {
+    square_sum_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, SquareSum* partial,
+                      Factor factor) {
   using A = AccumulateType<T>;
   constexpr int N = lanes_of<T>;
   constexpr bool changes = !std::is_same_v<Factor, Unchanged>;
@@ -42,23 +45,28 @@ __global__ void __launch_bounds__(threads)
     }
     if constexpr (changes) store_row<N>(data, at, last, wide, x);
   }
-  double total = BlockGroup{}.reduce(static_cast<double>(sum), Sum{});
-  if (functional::is_unbounded(total)) {  // so rare that a second look costs nothing
-    double bounded = 0;
+  SquareSum total{BlockGroup{}.reduce(static_cast<double>(sum), Sum{}), 0};
+  if (functional::is_unbounded(total.plain)) {  // so rare that a second look costs nothing
+    SquareSum again;
     for (std::int64_t at = first; at < last; at += threads * N) {
       const auto x = load_row<N>(data, at, last, aligned && at + N <= last);
-      for (int j = 0; j < N; ++j) bounded += functional::bounded_square(static_cast<double>(x[j]));
+      for (int j = 0; j < N; ++j) {
+        const auto value = static_cast<double>(x[j]);
+        again += {value * value, functional::large_square(value)};
+      }
     }
-    total = BlockGroup{}.reduce(bounded, Sum{});
+    const double plain = BlockGroup{}.reduce(again.plain, Sum{});
+    total = functional::square_sum_of_chunk(plain, BlockGroup{}.reduce(again.large, Sum{}));
   }
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
 __global__ void __launch_bounds__(threads)
-    add_partials_kernel(double* out, const double* partial, std::int64_t count) {
-  double sum = 0;
+    add_partials_kernel(SquareSum* out, const SquareSum* partial, std::int64_t count) {
+  SquareSum sum;
   for (std::int64_t i = threadIdx.x; i < count; i += threads) sum += partial[i];
-  sum = BlockGroup{}.reduce(sum, Sum{});
+  sum.plain = BlockGroup{}.reduce(sum.plain, Sum{});
+  sum.large = BlockGroup{}.reduce(sum.large, Sum{});
   if (threadIdx.x == 0) *out = sum;
 }
 
@@ -138,8 +146,8 @@ void square_sum_of(std::span<const ArrayView> arrays, const char* op, const Fact
                    const ArrayView& out, StreamRef stream) {
   std::int64_t chunks = 0;
   for (const ArrayView& array : arrays) chunks += chunks_of(array.numel());
-  const Scratch scratch(static_cast<std::size_t>(chunks) * sizeof(double), stream);
-  auto* const partial = static_cast<double*>(scratch.data());
+  const Scratch scratch(static_cast<std::size_t>(chunks) * sizeof(SquareSum), stream);
+  auto* const partial = static_cast<SquareSum*>(scratch.data());
   std::int64_t used = 0;
   for_each_array_table(arrays, op,
                        [&]<class T>(const ChunkTable<1>& table, unsigned blocks, TypeTag<T>) {
@@ -147,11 +155,11 @@ void square_sum_of(std::span<const ArrayView> arrays, const char* op, const Fact
                                 partial + used, factor);
                          used += blocks;
                        });
-  launch(stream, 1, threads, 0, add_partials_kernel, out.as<double>(), partial, used);
+  launch(stream, 1, threads, 0, add_partials_kernel, out.as<SquareSum>(), partial, used);
 }
 
 /// @param loss_scale may be null.
-__global__ void gradient_scaling_kernel(const double* square_sum, const double* loss_scale,
+__global__ void gradient_scaling_kernel(const SquareSum* square_sum, const double* loss_scale,
                                         double limit, double* norm, double* divisor,
                                         double* found_inf) {
   const auto scaling =
@@ -212,7 +220,7 @@ void multi_tensor::divide(const kernels::DivideArguments& arguments, StreamRef s
 
 void multi_tensor::gradient_scaling(const kernels::GradientScalingArguments& arguments,
                                     StreamRef stream) {
-  launch(stream, 1, 1, 0, gradient_scaling_kernel, arguments.square_sum.as<const double>(),
+  launch(stream, 1, 1, 0, gradient_scaling_kernel, arguments.square_sum.as<const SquareSum>(),
          arguments.loss_scale.as<const double>(), arguments.limit, arguments.norm.as<double>(),
          arguments.divisor.as<double>(), arguments.found_inf.as<double>());
 }

@@ -9,17 +9,40 @@
 
 namespace lockstep::functional {
 
-/// The largest square that is added up as it is: 10^18 of them have a finite sum in double.
-inline constexpr double largest_square = 1e290;
+/// A sum of squares, in two parts that are added each by itself: as they are, and of chunks whose
+/// sum is very large, of elements times `large_factor` (after Blue, "A portable Fortran program to
+/// find the Euclidean norm of a vector", 1978). Both are finite exactly if all elements are.
+/// In memory two f64 elements.
+struct SquareSum {
+  double plain = 0, large = 0;
+  LOCKSTEP_HD SquareSum& operator+=(const SquareSum& other) {
+    plain += other.plain;
+    large += other.large;
+    return *this;
+  }
+};
 
-/// Whether a sum of squares is to be taken again, of bounded ones: it is too large to be added to
-/// others, or not finite.
-LOCKSTEP_HD inline bool is_unbounded(double square_sum) { return !(square_sum <= largest_square); }
+/// 10^18 plain sums of chunks have a finite sum.
+inline constexpr double largest_plain_sum = 1e290;
+/// 10^18 squares of the largest doubles times this have one, too.
+inline constexpr double large_factor = 0x1p-600;
 
-/// x², bounded: a sum of such squares is finite exactly if all x are.
-LOCKSTEP_HD inline double bounded_square(double x) {
-  const double square = x * x;
-  return square > largest_square && x - x == 0 ? largest_square : square;
+/// Whether the squares of a chunk are to be added again in double, plain and large: their sum is
+/// too large to be added to others, or not finite.
+LOCKSTEP_HD inline bool is_unbounded(double square_sum) {
+  return !(square_sum <= largest_plain_sum);
+}
+
+LOCKSTEP_HD inline double large_square(double x) { return x * large_factor * (x * large_factor); }
+
+/// The parts of a chunk that was added again.
+LOCKSTEP_HD inline SquareSum square_sum_of_chunk(double plain, double large) {
+  return is_unbounded(plain) ? SquareSum{0, large} : SquareSum{plain, 0};
+}
+
+LOCKSTEP_HD inline double norm_of(const SquareSum& sum) {
+  if (sum.large == 0) return ::sqrt(sum.plain);
+  return ::sqrt(sum.plain * large_factor * large_factor + sum.large) / large_factor;
 }
 
 /// What clipping multiplies gradients with (Pascanu, Mikolov and Bengio 2013). NaN stays: it must
@@ -36,13 +59,13 @@ struct MeasuredGradients {
   bool found_inf;  ///< not all are finite
 };
 
-/// @param square_sum of the gradients, finite exactly if they are. @param limit of the norm.
-LOCKSTEP_HD inline MeasuredGradients measure_gradients(double square_sum, double loss_scale,
-                                                       double limit) {
-  const double norm = ::sqrt(square_sum) / loss_scale;
+/// @param square_sum of the gradients. @param limit of the norm.
+LOCKSTEP_HD inline MeasuredGradients measure_gradients(const SquareSum& square_sum,
+                                                       double loss_scale, double limit) {
+  const double norm = norm_of(square_sum) / loss_scale, all = square_sum.plain + square_sum.large;
   return {.norm = norm,
           .divisor = loss_scale / clip_factor(norm, limit),
-          .found_inf = !(square_sum - square_sum == 0)};
+          .found_inf = !(all - all == 0)};
 }
 
 }  // namespace lockstep::functional

@@ -32,7 +32,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   const Device device = gradients.device();
   const bool is_known = options.norm.defined();
   if (is_known) check_norm(options, device);
-  const Tensor norm = is_known ? options.norm : sqrt(gradients.square_sum());
+  const Tensor norm = is_known ? options.norm : measure(gradients.square_sum(), {}, max_norm).norm;
   backend::of(device).multi_tensor.clip(
       {.arrays = gradients.views(), .norm = norm.view(), .limit = max_norm},
       current_stream(device));

@@ -49,8 +49,8 @@ Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const
 }
 
 Tensor Gradients::local_square_sum(std::span<const ArrayView> views) const {
-  if (views.empty()) return zeros({}, f64_on(device()));
-  const Tensor sum = lockstep::empty({}, f64_on(device()));
+  if (views.empty()) return zeros({2}, f64_on(device()));
+  const Tensor sum = lockstep::empty({2}, f64_on(device()));
   kernels_of(device()).square_sum({.out = sum.view(), .arrays = views}, current_stream(device()));
   return sum;
 }
@@ -65,7 +65,7 @@ Tensor Gradients::square_sum() const {
 
 Tensor Gradients::divide(const Tensor& divisor) const {
   if (views_.empty()) return square_sum();
-  const Tensor sum = lockstep::empty({}, f64_on(device()));
+  const Tensor sum = lockstep::empty({2}, f64_on(device()));
   kernels_of(device()).divide(
       {.arrays = views_, .divisor = divisor.view(), .square_sum = sum.view()},
       current_stream(device()));

@@ -31,7 +31,7 @@ class Gradients {
   Device device() const { return group_ ? group_->device() : tensors_[0].device(); }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   std::span<const ArrayView> views() const { return views_; }
-  /// Sum of squares over all ranks: an f64 scalar, finite exactly if all elements are.
+  /// Sum of squares over all ranks, in the two f64 parts of functional::SquareSum: for `measure`.
   Tensor square_sum() const;
   /// Divides them by an f64 scalar of their device. @return as square_sum, of the quotients.
   Tensor divide(const Tensor& divisor) const;

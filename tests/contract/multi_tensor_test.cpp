@@ -252,7 +252,7 @@ TEST_P(MultiTensorContract, DividesAllByANumberInMemoryAndSumsTheSquaresOfThat) 
   double square_sum = 0;
   for (const Values* each : {&expected_a, &expected_b})
     for (const double value : *each) square_sum += value * value;
-  const auto divisor = number(8), total = number(0);
+  const auto divisor = number(8), total = array(DType::f64, {2});
   const ArrayView arrays[] = {a, b};
   family().divide({.arrays = arrays, .divisor = divisor, .square_sum = total}, stream());
   EXPECT_TRUE(close(a.get(), expected_a, tolerance(0)));
@@ -329,7 +329,7 @@ TEST_P(MultiTensorContract, AveragesMoveTowardsTheirValues) {
 
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
   const auto a = array({70000}).randomize(1), b = array({33}).randomize(2);
-  const auto total = array(DType::f64, {1});
+  const auto total = array(DType::f64, {2});
   const std::vector<ArrayView> arrays{a, b};
   const Values before = a.get();
   double expected = 0;
@@ -351,21 +351,47 @@ TEST_P(MultiTensorContract, ASumOfSquaresIsFiniteExactlyIfAllElementsAre) {
   const double large = GetParam().dtype == DType::f16 ? 65504 : std::ldexp(1.0, 120);
   auto a = array({70000}).randomize(1);
   const auto b = array({3}).set({large, -large, 1});
-  const auto total = array(DType::f64, {1});
+  const auto total = array(DType::f64, {2});
   const std::vector<ArrayView> arrays{a, b};
   family().square_sum({.out = total, .arrays = arrays}, stream());
   EXPECT_NEAR(total.get()[0] / (2 * large * large), 1, 1e-3);
   if (GetParam().dtype == DType::f64) {  // squares that are finite one by one, not together
     const auto most = array({1}).set({1e154});
     family().square_sum({.out = total, .arrays = std::vector<ArrayView>(4, most)}, stream());
-    EXPECT_TRUE(std::isfinite(total.get()[0]));
+    EXPECT_TRUE(std::isfinite(total.get()[0] + total.get()[1]));
   }
   for (const double bad : {infinity, -infinity, std::nan("")}) {
     Values values = a.get();
     values[69999] = bad;
     a.set(values);
     family().square_sum({.out = total, .arrays = arrays}, stream());
-    EXPECT_FALSE(std::isfinite(total.get()[0])) << bad;
+    EXPECT_FALSE(std::isfinite(total.get()[0] + total.get()[1])) << bad;
+  }
+}
+
+TEST_P(MultiTensorContract, ANormIsRightHoweverLargeTheElementsAre) {
+  const double most = GetParam().dtype == DType::f64   ? 1e300
+                      : GetParam().dtype == DType::f16 ? 65504
+                                                       : std::ldexp(1.0, 120);
+  const auto total = array(DType::f64, {2}), norm = array(DType::f64, {1}),
+             divisor = array(DType::f64, {1}), found_inf = array(DType::f64, {1});
+  for (const double large : {most, std::sqrt(most), std::cbrt(most), 1.0}) {
+    Values values(70000, 0.0);
+    values[1] = values[69999] = large / 2;  // in chunks of their own
+    const auto a = array({70000}).set(values), b = array({3}).set({3 * (large / 4), 0, 0});
+    const double first = a.get()[1], last = b.get()[0];  // as the dtype has them
+    family().square_sum({.out = total, .arrays = std::vector<ArrayView>{a, b}}, stream());
+    family().gradient_scaling({.square_sum = total,
+                               .loss_scale = {},
+                               .limit = 1.0,
+                               .norm = norm,
+                               .divisor = divisor,
+                               .found_inf = found_inf},
+                              stream());
+    const double expected = std::hypot(first, first, last);
+    EXPECT_NEAR(norm.get()[0] / expected, 1, 1e-6) << large;
+    EXPECT_NEAR(divisor.get()[0] / std::max(1.0, expected), 1, 1e-5) << large;
+    EXPECT_EQ(found_inf.get()[0], 0) << large;
   }
 }
 
@@ -373,7 +399,7 @@ TEST_P(MultiTensorContract, GradientScalingTakesTheLossScaleOffAndLimitsTheNorm)
   const auto norm = array(DType::f64, {1}), divisor = array(DType::f64, {1}),
              found_inf = array(DType::f64, {1}), scale = array(DType::f64, {1}).set({8});
   const auto measure = [&](double square_sum, const ArrayView& loss_scale, double limit) {
-    const auto sum = array(DType::f64, {1}).set({square_sum});
+    const auto sum = array(DType::f64, {2}).set({square_sum, 0});
     family().gradient_scaling({.square_sum = sum,
                                .loss_scale = loss_scale,
                                .limit = limit,
