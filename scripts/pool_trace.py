@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""Traces of what training steps allocate, and what PyTorch's allocator would make of them.
+"""Traces of what training steps allocate, and what allocators make of them.
 
     pool_trace.py make SNAPSHOT TRACE.gz       from the history in a snapshot (dump_memory_snapshot)
-    pool_trace.py replay TRACE.gz ...          against a model of PyTorch's CUDA caching allocator
+    pool_trace.py replay [--pools PROGRAM] TRACE.gz ...
     pool_trace.py --self-test
+
+replay compares the most that is reserved with the most that was asked for at a time:
+- lockstep's pools, by benchmark_replay_allocations (default: build*/bin);
+- a model of PyTorch's CUDA caching allocator;
+- malloc of the C library, jemalloc and mimalloc where they are installed: the most resident memory
+  of a process that writes all that it asks for.
 
 A trace is text, one number a line: a positive one requests so many bytes, -k returns the k-th
 block requested, from 1. tests/memory replays the same files against lockstep's pool.
@@ -11,9 +17,14 @@ benchmark_record_allocations makes the snapshots.
 """
 
 import bisect
+import ctypes
+import ctypes.util
 import gzip
 import json
+import os
 import pathlib
+import re
+import subprocess
 import sys
 
 MIB = 1 << 20
@@ -120,6 +131,71 @@ def replay(trace):
     return peak, model.peak_reserved
 
 
+def resident(field):
+    """VmHWM (the most so far) or VmRSS of this process, in bytes."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(rf"{field}:\s+(\d+) kB", status).group(1)) * 1024
+
+
+def replay_malloc(path):
+    """In a process of its own, whose malloc may be another's: prints the most resident bytes."""
+    trace = read(path)
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    library.malloc.argtypes = [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    blocks = []
+    before = resident("VmRSS")
+    for event in trace:
+        if event > 0:
+            block = library.malloc(event)
+            ctypes.memset(block, 1, event)
+            blocks.append(block)
+        else:
+            library.free(blocks[-event - 1])
+    print(resident("VmHWM") - before)
+
+
+def malloc_peak(path, preload):
+    environment = dict(os.environ, LD_PRELOAD=preload)
+    result = subprocess.run([sys.executable, __file__, "replay-malloc", path], check=True,
+                            capture_output=True, text=True, env=environment)
+    return int(result.stdout)
+
+
+def pools_program():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    found = sorted(root.glob("build*/bin/benchmark_replay_allocations"),
+                   key=lambda program: program.stat().st_mtime)
+    return found[-1] if found else None
+
+
+def compare(path, program):
+    """Prints a line for each allocator."""
+    trace = read(path)
+    asked, model = replay(trace)
+    print(f"{path}: at most {asked / MIB:.1f} MiB are asked for at a time")
+
+    def line(name, reserved):
+        print(f"  {name:<28}{reserved / MIB:8.1f} MiB{reserved / asked:8.3f}")
+    if program:
+        text = "".join(f"{event}\n" for event in trace)
+        output = subprocess.run([program, "--json"], check=True, input=text, capture_output=True,
+                                text=True).stdout
+        for case in map(json.loads, output.splitlines()):
+            line(f"lockstep, {case['case']}", case["reserved_mib"] * MIB)
+    else:
+        print("  lockstep: skipped, benchmark_replay_allocations is not built")
+    line("PyTorch's policy (a model)", model)
+    line("malloc of the C library", malloc_peak(path, ""))
+    for name in ("jemalloc", "mimalloc"):
+        library = ctypes.util.find_library(name)
+        if library:
+            line(name, malloc_peak(path, library))
+        else:
+            print(f"  {name}: skipped, it is not installed")
+
+
 def self_test():
     def event(action, address, size):
         return {"action": action, "addr": address, "size": size}
@@ -144,11 +220,14 @@ def main(arguments):
         text = "".join(f"{event}\n" for event in trace).encode()
         pathlib.Path(arguments[2]).write_bytes(gzip.compress(text, 9, mtime=0))
         return None
+    if len(arguments) == 2 and arguments[0] == "replay-malloc":
+        return replay_malloc(arguments[1])
     if len(arguments) > 1 and arguments[0] == "replay":
-        for path in arguments[1:]:
-            peak, reserved = replay(read(path))
-            print(f"{path}: at most {peak / MIB:.1f} MiB live; PyTorch's policy reserves "
-                  f"{reserved / MIB:.1f} MiB, {reserved / peak:.3f} times that")
+        program, paths = pools_program(), arguments[1:]
+        if paths[0] == "--pools":
+            program, paths = paths[1], paths[2:]
+        for path in paths:
+            compare(path, program)
         return None
     sys.exit(__doc__)
 

@@ -85,6 +85,16 @@ def entry_points(symbols):
     return names
 
 
+def driver_functions_of_text(text):
+    """Functions of the driver that are asked for by name, as libcuda is not linked."""
+    return set(re.findall(r'\bfind\("(cu[A-Z]\w+)"', text))
+
+
+def driver_functions(folder):
+    return set().union(*(driver_functions_of_text(path.read_text())
+                         for path in folder.rglob("*.cpp")))
+
+
 def read_recorded(lines):
     """Functions and kernels that programs other than the simulated GPU's own tests reached."""
     reached = {"call": set(), "kernel": set(), "plan": set()}
@@ -155,6 +165,7 @@ def self_test():
     assert [len(names) for names in kernels.values()] == [1, 1]
     functions = entry_points(symbols)
     assert functions == {"cudaMalloc", "cudaFree", "cudaLaunchKernelExC"}, functions
+    assert driver_functions_of_text('find("cuMemMap", all.map)') == {"cuMemMap"}
     lines = ["test_ops call cudaMalloc", "test_ops call cudaLaunchKernelExC",
              "test_simgpu call cudaFree", "test_ops kernel _ZN2ns12_GLOBAL__N_11kIfEEvPT_"]
     assert not report(kernels, functions, read_recorded(lines))
@@ -176,7 +187,8 @@ def main(arguments):
         return 0
     symbols = symbols_of_library(arguments[0])
     kernels = instantiations(symbols, kernels_of_sources(Path("kernels/cuda")))
-    complete = report(kernels, entry_points(symbols), reached)
+    functions = entry_points(symbols) | driver_functions(Path("src"))
+    complete = report(kernels, functions, reached)
     return 0 if report_plans(reached["plan"]) and complete else 1
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails unless the tests on the simulated GPU reach every kernel of the library (each __global__
 # function, in at least one instantiation) and every function of the CUDA runtime, NCCL and cuBLASLt
-# that the library imports. Calls by the simulated GPU's own tests do not count.
+# that the library imports, or of the driver that it asks for by name. Calls by the simulated GPU's own tests do not count.
 #
 #   scripts/sim_coverage.sh          run the tests labelled sim in build-sim, then report
 #   scripts/sim_coverage.sh FILE     report on a run that LOCKSTEP_SIM_COVERAGE=FILE recorded

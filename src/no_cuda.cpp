@@ -12,6 +12,10 @@ namespace lockstep {
 
 DeviceRuntime* cuda_runtime() { return nullptr; }
 
+void copy_between_gpus(void*, const void*, Device, std::size_t, StreamRef) {
+  LOCKSTEP_THROW(Unsupported, "this lockstep was built without CUDA");
+}
+
 std::string cuda_device_identity(int) {
   LOCKSTEP_THROW(Unsupported, "this lockstep was built without CUDA");
 }

@@ -23,6 +23,7 @@
 #include "memory/recent_cache.hpp"
 #include "memory/segment_store.hpp"
 #include "memory/waiting_blocks.hpp"
+#include "memory/waste_bound.hpp"
 #include "runtime/step_recording.hpp"
 
 /// @file
@@ -40,6 +41,8 @@ namespace lockstep {
 /// - Before the pool asks the upstream for more it makes use of all that it has for the stream.
 /// - When the upstream refuses, the pool returns what is free and tries again; waits for blocks in
 ///   use on other streams, returns what is free then, and tries a last time.
+/// - Over a growable upstream, free pages are taken out and put where they are needed before the
+///   pool holds much more than was ever live (`WasteBound`).
 ///
 /// Waste: a block is larger than the request by less than `granularity` bytes, beyond `small_limit`
 /// by less than that and `large_rest`. Over a growable upstream, a `trim` leaves less than two
@@ -58,6 +61,7 @@ class CachingPool final : public MemoryPool {
         options_(options),
         unit_bits_(std::countr_zero(options.granularity)),
         store_(std::move(upstream), options),
+        runtime_(runtime),
         waiting_(runtime) {
     LOCKSTEP_CHECK(std::has_single_bit(options.granularity), InvalidArgument,
                    "a pool's granularity is a power of two, not ", options.granularity);
@@ -222,21 +226,35 @@ class CachingPool final : public MemoryPool {
     const auto again = [&] { return take(lists, size, all); };
     release_recent(&lists);
     if (Block* block = again()) return block;
+    if constexpr (GrowableUpstream<U>)
+      if (!options_.keeps) make_room(size);
     if (store_.grow(lists, size)) return again();
     if (!device_.is_cpu())
       refuse_in_captured_step("memory is short",
                               "the limit of the pool, or the device, is reached");
     ++out_of_memory_retries_;
-    release(0);
+    if (!options_.keeps) release(0);
     if (Block* block = again()) return block;
     if (store_.grow(lists, size)) return again();
     if (!waiting_.empty()) {
       waiting_.synchronize();
-      release(0);
+      options_.keeps ? reclaim_finished() : release(0);
       if (Block* block = again()) return block;
       if (store_.grow(lists, size)) return again();
     }
     throw_out_of_memory(size, lists.stream);
+  }
+
+  /// Free pages go back, to be put where `size` bytes are missing, rather than that the pool comes
+  /// to hold much more than was ever live. Not while a step is captured: a stream could not be
+  /// waited for, and the pool may not grow then anyway.
+  void make_room(std::size_t size) {
+    if (StepRecording::current()) return;
+    const std::size_t before = store_.reserved();
+    const std::size_t live = static_cast<std::size_t>(counts_.live_bytes) + size;
+    if (before + store_.growth(size) <= waste_.most(live)) return;
+    release(0);
+    waste_.moved(before - store_.reserved());
   }
 
   LOCKSTEP_COLD [[noreturn]] void throw_out_of_memory(std::size_t size, StreamRef stream) {
@@ -304,7 +322,7 @@ class CachingPool final : public MemoryPool {
   void release(std::size_t keep) {
     reclaim_finished();
     release_recent(nullptr);
-    store_.release(keep);
+    store_.release(keep, [this](StreamRef stream) { runtime_.synchronize(stream); });
     high_water_.fall_to(store_.reserved());
   }
 
@@ -330,7 +348,9 @@ class CachingPool final : public MemoryPool {
   int unit_bits_;
   detail::StreamListsVector streams_;
   detail::SegmentStore<U> store_;
+  DeviceRuntime& runtime_;
   detail::WaitingBlocks<Block> waiting_;
+  detail::WasteBound waste_;
   mutable detail::RecentCaches recent_;
   mutable detail::PoolCounts counts_;
   std::uint64_t out_of_memory_retries_ = 0;

@@ -26,9 +26,9 @@ using GrowableHostPool = CachingPool<HostPages>;
 HostPages pages() { return {{}, device_runtime(DeviceType::cpu).memory_info(0).second}; }
 
 /// Null where the chosen kind keeps no memory.
-std::unique_ptr<MemoryPool> new_host_pool() {
+std::unique_ptr<MemoryPool> new_host_pool(bool keeps) {
   DeviceRuntime& runtime = device_runtime(DeviceType::cpu);
-  const PoolOptions options{.granularity = 64};
+  const PoolOptions options{.granularity = 64, .keeps = keeps};
   switch (final_pool_kind()) {
     case PoolKind::async:  // work of the CPU is done when the call returns
     case PoolKind::none: return nullptr;
@@ -42,7 +42,7 @@ std::unique_ptr<MemoryPool> new_host_pool() {
 // Never destroyed: tensors in static storage may outlive any order of destruction.
 MemoryPool& host_allocator() {
   static MemoryPool& allocator = *[] {
-    std::unique_ptr<MemoryPool> pool = new_host_pool();
+    std::unique_ptr<MemoryPool> pool = new_host_pool(false);
     if (!pool) pool = std::make_unique<AlignedHostPool>(AlignedHostMemory(), cpu);
     return pool.release();
   }();
@@ -65,7 +65,7 @@ Allocator& device_allocator(Device device) {
 }
 
 std::unique_ptr<MemoryPool> new_memory_pool(Device device) {
-  return device.is_cpu() ? new_host_pool() : new_cuda_pool(device.index);
+  return device.is_cpu() ? new_host_pool(true) : new_cuda_pool(device.index);
 }
 
 Allocator& pinned_allocator() {

@@ -9,8 +9,8 @@ namespace lockstep {
 /// The pool of a CUDA device, or null in a build without CUDA (`no_cuda.cpp`).
 MemoryPool* cuda_allocator(int index);
 
-/// A pool of its own over memory of a CUDA device; null where the chosen kind of pool keeps no
-/// memory, and in a build without CUDA.
+/// A pool of its own over memory of a CUDA device, which gives nothing back unless it is told to;
+/// null where the chosen kind of pool keeps no memory, and in a build without CUDA.
 std::unique_ptr<MemoryPool> new_cuda_pool(int index);
 
 /// The same of any device.

@@ -71,7 +71,7 @@ class PagedUpstream {
     return true;
   }
 
-  /// Takes whole pages back, all of an allocation or some.
+  /// Takes whole pages back, all of an allocation or some. Nothing may use them any more.
   void deallocate(void* data, std::size_t bytes) noexcept {
     auto* const at = static_cast<std::byte*>(data);
     const auto [begin, range] = range_before(at + 1);

@@ -29,6 +29,9 @@ struct PoolOptions {
   std::size_t large_rest = std::size_t{16} << 10;
   /// Refuse to hold more than this from the upstream.
   std::size_t limit = ~std::size_t{0};
+  /// Memory goes back only where that is asked for (release_cached, trim, set_limit): something
+  /// else than blocks, a graph, has its addresses.
+  bool keeps = false;
 };
 
 namespace detail {
@@ -72,16 +75,27 @@ class SegmentStore {
     return true;
   }
 
-  /// Returns segments without a block out, of a growable upstream all pages without one, until no
-  /// more than `keep` bytes are held.
-  void release(std::size_t keep) {
+  /// What is asked of the upstream for a request that nothing free serves, at most.
+  std::size_t growth(std::size_t size) const {
+    return size <= options_.small_limit ? options_.small_segment : round_up(size, page_bytes());
+  }
+
+  /// Returns segments without a block out, of a growable upstream pages without one, until no more
+  /// than `keep` bytes are held.
+  /// @param wait waits for the work of a stream; called for those whose pages may go, before any
+  /// does: what is free for the stream's later work may still be in use by its earlier.
+  template <class Wait>
+  void release(std::size_t keep, Wait&& wait) {
+    if (reserved_ <= keep) return;
     std::vector<Segment> kept;
     kept.reserve(pieces());
+    if constexpr (GrowableUpstream<U>)
+      for (const StreamLists* lists : lists_with_pages()) wait(lists->stream);
     for (const Segment& segment : segments_) {
       if (reserved_ <= keep)
         kept.push_back(segment);
       else if constexpr (GrowableUpstream<U>)
-        release_pages(segment, kept);
+        release_pages(segment, keep, kept);
       else if (!release_whole(segment))
         kept.push_back(segment);
     }
@@ -149,8 +163,25 @@ class SegmentStore {
     return count;
   }
 
-  /// Takes whole pages out of the free blocks of a segment; what is between goes to `kept`.
-  void release_pages(const Segment& segment, std::vector<Segment>& kept) {
+  /// Streams that have whole pages free.
+  std::vector<const StreamLists*> lists_with_pages() const {
+    std::vector<const StreamLists*> found;
+    for (const Segment& segment : segments_) {
+      const StreamLists* const lists = segment.first->lists;
+      if (std::find(found.begin(), found.end(), lists) != found.end()) continue;
+      for (const PoolBlock* block = segment.first; block; block = block->next) {
+        const auto [begin, end] = pages_in(segment, *block);
+        if (!block->is_free() || begin >= end) continue;
+        found.push_back(lists);
+        break;
+      }
+    }
+    return found;
+  }
+
+  /// Takes whole pages out of the free blocks of a segment, until no more than `keep` bytes are
+  /// held; what is between goes to `kept`.
+  void release_pages(const Segment& segment, std::size_t keep, std::vector<Segment>& kept) {
     Segment rest{segment.data, 0, segment.first};
     const auto close = [&](std::byte* end) {
       rest.size = static_cast<std::size_t>(end - rest.data);
@@ -159,7 +190,7 @@ class SegmentStore {
     for (PoolBlock* block = segment.first; block;) {
       PoolBlock* const next = block->next;
       const auto [begin, end] = pages_in(segment, *block);
-      if (block->is_free() && begin < end) {
+      if (block->is_free() && begin < end && reserved_ > keep) {
         auto right = end < block->end() ? std::make_unique<PoolBlock>() : nullptr;
         give_back(begin, static_cast<std::size_t>(end - begin), block->lists->stream);
         rest.first = take_out(block, begin, end, std::move(right), [&] { close(begin); });

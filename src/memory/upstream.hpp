@@ -21,7 +21,8 @@ concept Upstream = requires(T upstream, std::size_t bytes, void* data) {
 
 /// An upstream whose memory is made of pages: what it gave may grow at its end, and goes back page
 /// by page. `extend` gives more right behind memory that ends at `end`, or says that there is none.
-/// `deallocate` takes any whole pages. All that `allocate` gives are whole pages.
+/// `deallocate` takes any whole pages, and does not wait for work that may use them: whoever calls
+/// it has. All that `allocate` gives are whole pages.
 template <class T>
 concept GrowableUpstream = Upstream<T> && requires(T upstream, std::size_t bytes, void* end) {
   { upstream.page_bytes() } -> std::convertible_to<std::size_t>;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include "lockstep/memory/out_of_memory.hpp"
 #include "memory/caching_pool.hpp"
 #include "memory/fake_upstream.hpp"
+#include "memory/pool_churn.hpp"
 #include "support/fake_runtime.hpp"
 
 // Segments that grow and shrink by pages.
@@ -57,99 +58,98 @@ TEST(PagedUpstream, GrowsInPlaceAndShrinksByPages) {
 class GrowablePool : public ::testing::Test {
  protected:
   static constexpr std::size_t capacity = 24 * page;
-
-  struct Held {
-    MemoryBlock* block;
-    unsigned char mark;
-  };
-
-  /// Blocks that come and go at random, in memory that is nearly full.
-  /// @return how often a request failed though its pages were free.
-  template <class Pool>
-  int churn(Pool& pool, int operations, bool touch) {
-    std::minstd_rand random(5);
-    std::vector<Held> held;
-    int needless = 0;
-    const auto free_one = [&](std::size_t index) {
-      EXPECT_TRUE(!touch || is_intact(held[index]));
-      pool.deallocate(held[index].block);
-      held[index] = held.back();
-      held.pop_back();
-    };
-    for (int i = 0; i < operations; ++i) {
-      if (!held.empty() && random() % 16 < 7) {
-        free_one(random() % held.size());
-        continue;
-      }
-      const std::size_t size = 1 + random() % ((std::size_t{1} << 12) << random() % 13);
-      const StreamRef stream{cpu, &streams_[random() % 2]};
-      try {
-        held.push_back({pool.allocate(size, stream), static_cast<unsigned char>(i)});
-        if (touch) std::memset(held.back().block->data, held.back().mark, 64);
-      } catch (const PoolOutOfMemory& error) {
-        const std::size_t pages = (size + page - 1) / page * page;
-        const std::size_t there = capacity - error.shortage().live_bytes;
-        const std::size_t unmapped = capacity - error.shortage().reserved_bytes;
-        needless += touch ? unmapped >= pages : there >= 2 * pages;
-        while (held.size() > 4) free_one(random() % held.size());
-      }
-      if (i % 100 == 0 && touch) {
-        pool.trim(0);
-        expect_little_waste(pool.snapshot());
-      }
-    }
-    while (!held.empty()) free_one(0);
-    pool.release_cached();
-    EXPECT_EQ(pool.statistics().reserved_bytes, 0u);
-    return needless;
-  }
-
- private:
-  static bool is_intact(const Held& held) {
-    const auto* data = static_cast<const unsigned char*>(held.block->data);
-    return std::all_of(data, data + 64, [&](unsigned char byte) { return byte == held.mark; });
-  }
-  /// Less than two pages beside each run of blocks that are out.
-  static void expect_little_waste(const MemorySnapshot& snapshot) {
-    for (const MemorySegmentInfo& segment : snapshot.segments) {
-      std::size_t run = 0;
-      for (std::size_t i = 0; i < segment.blocks.size(); ++i) {
-        run = segment.blocks[i].state == "inactive" ? run + segment.blocks[i].bytes : 0;
-        ASSERT_LT(run, 2 * page);
-      }
-    }
-  }
-  char streams_[2] = {};
+  testing::FakeRuntime runtime;
+  StreamRef stream = runtime.create_stream(cpu, StreamPriority::normal);
+  testing::ChurnOptions churn{
+      .capacity = capacity,
+      .page = page,
+      .operations = 20'000,
+      .streams = {stream, runtime.create_stream(cpu, StreamPriority::normal)}};
 };
 
 TEST_F(GrowablePool, ServesARequestWheneverItsPagesAreFreeSomewhere) {
-  testing::FakeRuntime runtime;
   std::size_t mapped = 0;
   CachingPool<PagedUpstream<ScarceMemory>> pool({{{}, &mapped, capacity}, 2 * capacity}, runtime,
                                                 cpu);
-  EXPECT_EQ(churn(pool, 20'000, true), 0);
+  churn.write = [](const MemoryBlock& block, StreamRef, unsigned char mark) {
+    std::memset(block.data, mark, 64);
+  };
+  churn.is_intact = [](const MemoryBlock& block, StreamRef, unsigned char mark) {
+    const auto* const data = static_cast<const unsigned char*>(block.data);
+    return std::all_of(data, data + 64, [&](unsigned char byte) { return byte == mark; });
+  };
+  testing::PoolChurn blocks(pool, churn);
+  EXPECT_EQ(blocks.run(), 0);
+  EXPECT_GT(blocks.failures(), 0);
   EXPECT_EQ(mapped, 0u);
 }
 
 // Else the test above would say little.
 TEST_F(GrowablePool, DoesWhatSegmentsThatDoNotGrowCannot) {
-  testing::FakeRuntime runtime;
   testing::UpstreamLog log;
   log.capacity = capacity;
   CachingPool<testing::FakeUpstream> pool({&log}, runtime, cpu);
-  EXPECT_GT(churn(pool, 20'000, false), 0);
+  testing::PoolChurn blocks(pool, churn);
+  blocks.run();
+  EXPECT_GT(blocks.failures_beside_free_memory(), 0);
 }
 
 TEST_F(GrowablePool, AsksForTheMissingPagesOnly) {
-  testing::FakeRuntime runtime;
   std::size_t mapped = 0;
   CachingPool<PagedUpstream<ScarceMemory>> pool({{{}, &mapped, capacity}, 2 * capacity}, runtime,
                                                 cpu);
-  pool.deallocate(pool.allocate(10 * MiB, {}));
-  MemoryBlock* const block = pool.allocate(12 * MiB, {});
+  pool.deallocate(pool.allocate(10 * MiB, stream));
+  MemoryBlock* const block = pool.allocate(12 * MiB, stream);
   EXPECT_EQ(pool.statistics().reserved_bytes, 12 * MiB);
   EXPECT_EQ(mapped, 12 * MiB);
   pool.deallocate(block);
+}
+
+/// What a pool does to memory of which nobody knows how much there is.
+struct CountedMemory : HostVirtualMemory {
+  std::size_t* mapped;
+  bool map(void*, std::size_t bytes) const noexcept {
+    *mapped += bytes;
+    return true;
+  }
+  void unmap(void*, std::size_t bytes) const noexcept { *mapped -= bytes; }
+};
+
+TEST_F(GrowablePool, MovesFreePagesRatherThanHoldMuchMoreThanWasEverLive) {
+  std::size_t mapped = 0;
+  CachingPool<PagedUpstream<CountedMemory>> pool({{{}, &mapped}, std::size_t{64} << 30}, runtime,
+                                                 cpu);
+  constexpr int count = 128;
+  const auto step = [&] {
+    std::vector<MemoryBlock*> thin, wide;
+    for (int i = 0; i < 2 * count; ++i) thin.push_back(pool.allocate(8 * MiB, stream));
+    for (int i = 0; i < 2 * count; i += 2) pool.deallocate(std::exchange(thin[i], nullptr));
+    for (int i = 0; i < count / 2; ++i) wide.push_back(pool.allocate(16 * MiB, stream));
+    for (MemoryBlock* block : thin) pool.deallocate(block);
+    for (MemoryBlock* block : wide) pool.deallocate(block);
+  };
+  step();
+  EXPECT_LE(pool.statistics().peak_reserved_bytes, pool.statistics().peak_live_bytes * 105 / 100);
+  for (int i = 0; i < 8; ++i) step();
+  const std::uint64_t asked = pool.statistics().upstream_allocations;
+  for (int i = 0; i < 8; ++i) step();
+  EXPECT_EQ(pool.statistics().upstream_allocations, asked);  // nothing is moved for ever
+  EXPECT_EQ(mapped, pool.statistics().reserved_bytes);
+  pool.release_cached();
+  EXPECT_EQ(mapped, 0u);
+}
+
+TEST_F(GrowablePool, GivesNothingBackUnaskedWhereItIsToKeepIt) {
+  std::size_t mapped = 0;
+  CachingPool<PagedUpstream<ScarceMemory>> pool({{{}, &mapped, capacity}, 2 * capacity}, runtime,
+                                                cpu, {.keeps = true});
+  pool.deallocate(pool.allocate(20 * page, stream));
+  MemoryBlock* const block = pool.allocate(8 * page, stream);
+  EXPECT_THROW(pool.allocate(17 * page, stream), PoolOutOfMemory);
+  EXPECT_EQ(mapped, 20 * page);
+  pool.deallocate(block);
+  pool.trim(0);
+  EXPECT_EQ(mapped, 0u);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ class MemoryPool : public Allocator {
   /// The most that the pool may hold from its upstream; returns what is cached beyond it. What is
   /// in use stays, and nothing more is asked for until it fits.
   virtual void set_limit(std::size_t bytes) = 0;
-  /// Returns cached memory to the upstream, without waiting for any stream, until no more than
+  /// Returns cached memory to the upstream, without waiting for blocks in use, until no more than
   /// `keep` bytes are reserved or all that is left is in use.
   virtual void trim(std::size_t keep = 0) = 0;
   /// The peaks are what is live and reserved now.
@@ -39,7 +39,7 @@ class MemoryPool : public Allocator {
 /// What serves the memory of devices.
 enum class PoolKind : unsigned char {
   caching,   ///< the library's own, over segments of the driver, or of the C library
-  growable,  ///< the same over segments that grow and shrink by pages; on GPUs as `caching`
+  growable,  ///< the same over segments that grow and shrink by pages, put where they are needed
   async,     ///< cudaMallocAsync on GPUs (pinned memory as `caching`); on the CPU as `none`
   none,      ///< the driver or the C library for each request, so that checkers see each block
 };

@@ -9,6 +9,7 @@
 #include "memory/describe.hpp"
 #include "memory/fast_path.hpp"
 #include "memory/pool_blocks.hpp"
+#include "memory/virtual_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -25,10 +26,12 @@ Place place_of(const void* address) {
   if (!allocation) {
     const auto freed = allocations.find_freed(address);
     if (freed) return {Finding::use_after_free, describe_freed(*freed, address)};
-    return {Finding::out_of_bounds, describe_address(address)};
+    const auto gap = VirtualMemory::instance().gap_at(address);
+    const bool is_late = gap && gap->had_memory;
+    return {is_late ? Finding::use_after_free : Finding::out_of_bounds, describe_address(address)};
   }
   const PoolBlocks& pools = PoolBlocks::instance();
-  if (pools.serves_pool_on_device(allocation->block.data)) {
+  if (pools.serves_pool_on_device(allocation->home())) {
     const auto block = pools.find_on_device(address);
     if (block && block->live) return {Finding::out_of_bounds, describe_in(block->block, address)};
     if (block) return {Finding::use_after_free, describe_returned(*block, address)};

@@ -33,10 +33,11 @@ cudaError_t release(void* data, MemoryKind kind) {
   const std::optional<Allocation> gone = Allocations::instance().find(data);
   // Guards of blocks are looked at by any thread, so that they are given up before the memory is;
   // that the blocks went back is known until the memory counts as freed.
-  if (gone && gone->block.data == data && gone->block.kind == kind)
-    PoolBlocks::instance().forget_on_device(gone->block.data, gone->block.bytes);
+  const bool is_whole =
+      gone && !gone->reservation && gone->block.data == data && gone->block.kind == kind;
+  if (is_whole) PoolBlocks::instance().forget_on_device(gone->block.data, gone->block.bytes);
   const cudaError_t status = Allocations::instance().release(data, kind);
-  if (status != cudaSuccess || !gone) return status;
+  if (status != cudaSuccess || !is_whole) return status;
   PoolBlocks::instance().forget(gone->block.data, gone->block.bytes);
   Names::instance().forget(gone->block.data, gone->block.bytes);
   return status;
@@ -54,7 +55,7 @@ std::optional<Block> block_of(const void* address) {
   if (pool && pool->live && holds(pool->block, address)) return named(pool->block, address);
   const std::optional<Allocation> found = Allocations::instance().find(address);
   if (!found || !holds(found->block, address)) return std::nullopt;
-  if (PoolBlocks::instance().serves_pool(found->block.data)) return std::nullopt;
+  if (PoolBlocks::instance().serves_pool(found->home())) return std::nullopt;
   // The executor may have freed it meanwhile (cudaFreeAsync).
   if (!Allocations::instance().find(address)) return std::nullopt;
   return named(found->block, address);
@@ -62,11 +63,11 @@ std::optional<Block> block_of(const void* address) {
 
 LiveRange find_live_range(const void* address) {
   if (!is_tracked(address)) return {};
-  const auto [begin, end] = Allocations::instance().bounds_of(address);
-  if (begin == end) return {};
+  const AllocationBounds bounds = Allocations::instance().bounds_of(address);
+  if (bounds.begin == bounds.end) return {};
   const auto in_pool =
-      PoolBlocks::instance().live_range(reinterpret_cast<const void*>(begin), address);
-  return in_pool ? *in_pool : LiveRange{begin, end};
+      PoolBlocks::instance().live_range(reinterpret_cast<const void*>(bounds.home_begin), address);
+  return in_pool ? *in_pool : LiveRange{bounds.begin, bounds.end};
 }
 
 void check_guards(std::optional<int> device) {

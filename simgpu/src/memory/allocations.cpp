@@ -12,6 +12,7 @@
 #include "memory/pinned_fault.hpp"
 #include "memory/protection.hpp"
 #include "memory/reservation.hpp"
+#include "memory/virtual_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -138,9 +139,12 @@ const Allocation* Allocations::holding(const ByPage& allocations, std::uintptr_t
 }
 
 std::optional<Allocation> Allocations::find(const void* address) const {
-  const std::lock_guard lock(mutex_);
-  const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
-  return found ? std::optional(*found) : std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
+    if (found) return *found;
+  }
+  return VirtualMemory::instance().find(address);
 }
 
 std::optional<Allocation> Allocations::find_freed(const void* address) const {
@@ -149,12 +153,42 @@ std::optional<Allocation> Allocations::find_freed(const void* address) const {
   return found ? std::optional(*found) : std::nullopt;
 }
 
-std::pair<std::uintptr_t, std::uintptr_t> Allocations::bounds_of(const void* address) const {
+AllocationBounds Allocations::bounds_of(const void* address) const {
+  {
+    const std::lock_guard lock(mutex_);
+    const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
+    if (found) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(found->block.data);
+      const std::uintptr_t end = begin + found->block.bytes;
+      return {begin, end, begin, end};
+    }
+  }
+  return VirtualMemory::instance().bounds_of(address);
+}
+
+std::optional<std::uintptr_t> Allocations::take_addresses(std::size_t bytes, int device) {
+  if (!reserve_address_space()) return std::nullopt;
+  install_fault_handler();
   const std::lock_guard lock(mutex_);
-  const Allocation* found = holding(live_, reinterpret_cast<std::uintptr_t>(address));
-  if (!found) return {0, 0};
-  const auto begin = reinterpret_cast<std::uintptr_t>(found->block.data);
-  return {begin, begin + found->block.bytes};
+  return placements_[static_cast<std::size_t>(device)].take(bytes);
+}
+
+void Allocations::give_back_addresses(std::uintptr_t begin, int device) {
+  const std::lock_guard lock(mutex_);
+  placements_[static_cast<std::size_t>(device)].give_back(begin);
+}
+
+bool Allocations::charge(std::size_t bytes, int device) {
+  const std::lock_guard lock(mutex_);
+  std::size_t& used = used_[static_cast<std::size_t>(device)];
+  if (bytes > total_memory(device) - used) return false;
+  used += bytes;
+  return true;
+}
+
+void Allocations::discharge(std::size_t bytes, int device) {
+  const std::lock_guard lock(mutex_);
+  used_[static_cast<std::size_t>(device)] -= bytes;
 }
 
 std::vector<Allocation> Allocations::live() const {

@@ -24,9 +24,23 @@ struct Allocation {
   std::uintptr_t pages = 0;
   std::size_t page_bytes = 0;
   CallSite freed = {};  ///< for those of the past
+  /// Of memory that is mapped (virtual_memory.hpp): the beginning of the addresses reserved for it.
+  std::uintptr_t reservation = 0;
+
+  /// What pool blocks in it are counted to.
+  const void* home() const {
+    return reservation ? reinterpret_cast<const void*>(reservation) : block.data;
+  }
 };
 
-/// Every live allocation of the process, and the last few thousand freed ones. Thread-safe.
+/// First and past-the-end address of a live allocation, and of what its pool blocks are counted to.
+struct AllocationBounds {
+  std::uintptr_t begin = 0, end = 0;
+  std::uintptr_t home_begin = 0, home_end = 0;
+};
+
+/// Every live allocation of the process, and the last few thousand freed ones; `find` and
+/// `bounds_of` know memory that is mapped, too. Thread-safe.
 class Allocations {
  public:
   static constexpr std::size_t guard_bytes = 256;
@@ -42,8 +56,15 @@ class Allocations {
   std::optional<Allocation> find(const void* address) const;
   /// The freed one that was there last.
   std::optional<Allocation> find_freed(const void* address) const;
-  /// First and past-the-end address of the live allocation at the address; zeros if there is none.
-  std::pair<std::uintptr_t, std::uintptr_t> bounds_of(const void* address) const;
+  /// Those of the live allocation at the address; zeros if there is none.
+  AllocationBounds bounds_of(const void* address) const;
+
+  /// Addresses of a device for whatever will lie there, or nothing.
+  std::optional<std::uintptr_t> take_addresses(std::size_t bytes, int device);
+  void give_back_addresses(std::uintptr_t begin, int device);
+  /// Counts memory that lies elsewhere. @return false if the device has no more
+  bool charge(std::size_t bytes, int device);
+  void discharge(std::size_t bytes, int device);
 
   std::vector<Allocation> live() const;
   std::size_t used(int slot) const;

@@ -5,6 +5,7 @@
 
 #include "memory/names.hpp"
 #include "memory/pool_blocks.hpp"
+#include "memory/virtual_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -71,6 +72,7 @@ std::string describe_address(const void* address) {
   const Allocations& allocations = Allocations::instance();
   if (const auto live = allocations.find(address)) return describe_in(live->block, address);
   if (const auto freed = allocations.find_freed(address)) return describe_freed(*freed, address);
+  if (const auto gap = VirtualMemory::instance().gap_at(address)) return gap->text;
   std::ostringstream text;
   text << "address " << address;
   if (!is_tracked(address)) {

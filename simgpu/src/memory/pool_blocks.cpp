@@ -48,7 +48,7 @@ PoolBlocks& PoolBlocks::instance() {
 }
 
 void PoolBlocks::allocated(const PoolBlock& block) {
-  const std::uintptr_t pool = Allocations::instance().bounds_of(block.block.data).first;
+  const std::uintptr_t pool = Allocations::instance().bounds_of(block.block.data).home_begin;
   const std::lock_guard lock(mutex_);
   host_pools_.insert(pool);
   on_host_.allocated(block);
@@ -72,7 +72,8 @@ bool PoolBlocks::serves_pool(const void* data) const {
 
 /// The allocation belongs to the blocks of a pool from now on: what lies between them is nobody's.
 void PoolBlocks::open_pool(const PoolBlock& block) {
-  const auto [begin, end] = Allocations::instance().bounds_of(block.block.data);
+  const AllocationBounds bounds = Allocations::instance().bounds_of(block.block.data);
+  const std::uintptr_t begin = bounds.home_begin, end = bounds.home_end;
   if (begin != end && device_pools_.insert(begin).second)
     for (const std::uintptr_t map : {Layout::live_bits, Layout::initialized_bits})
       set_bits_of_allocation(map, reinterpret_cast<const void*>(begin), end - begin, false);
@@ -146,6 +147,12 @@ void PoolBlocks::forget_on_device(const void* data, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   device_pools_.erase(number(data));
   on_device_.forget(number(data), number(data) + bytes);
+}
+
+void PoolBlocks::forget_blocks(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  on_device_.forget(number(data), number(data) + bytes);
+  on_host_.forget(number(data), number(data) + bytes);
 }
 
 void PoolBlocks::forget(const void* data, std::size_t bytes) {

@@ -48,6 +48,8 @@ class PoolBlocks {
   /// The allocation is about to be freed, and was.
   void forget_on_device(const void* data, std::size_t bytes);
   void forget(const void* data, std::size_t bytes);
+  /// A part of the pool's memory is about to go.
+  void forget_blocks(const void* data, std::size_t bytes);
 
  private:
   void open_pool(const PoolBlock& block);

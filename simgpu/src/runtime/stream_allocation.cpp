@@ -68,7 +68,8 @@ cudaError_t refuse(const void* data) {
 cudaError_t free_async(void* data, cudaStream_t stream) {
   if (!data) return cudaSuccess;
   const auto allocation = Allocations::instance().find(data);
-  if (!allocation || allocation->block.data != data || allocation->block.kind != MemoryKind::device)
+  if (!allocation || allocation->reservation || allocation->block.data != data ||
+      allocation->block.kind != MemoryKind::device)
     return refuse(data);
   const CallSite site = CallSite::here();
   PoolBlocks& blocks = PoolBlocks::instance();

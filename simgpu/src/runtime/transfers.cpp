@@ -9,6 +9,7 @@
 #include "memory/allocations.hpp"
 #include "memory/bits.hpp"
 #include "memory/pool_blocks.hpp"
+#include "memory/virtual_memory.hpp"
 
 namespace simgpu {
 namespace {
@@ -82,7 +83,8 @@ Finding kind_of(const void* outside) {
   if (pool && !pool->live) return Finding::use_after_free;
   const Allocations& allocations = Allocations::instance();
   const bool was_freed = !allocations.find(outside) && allocations.find_freed(outside);
-  return was_freed ? Finding::use_after_free : Finding::out_of_bounds;
+  const auto gap = VirtualMemory::instance().gap_at(outside);
+  return was_freed || (gap && gap->had_memory) ? Finding::use_after_free : Finding::out_of_bounds;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "autograd/ops/numbers.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "runtime/runtimes.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/fill.hpp"
 #include "tensor/random_draw.hpp"
@@ -77,7 +78,7 @@ void order(StreamRef earlier, StreamRef later) {
 void copy_between_gpus(const Tensor& to, const Tensor& from) {
   const StreamRef source = current_stream(from.device()), target = current_stream(to.device());
   order(source, target);
-  copy_bytes(to, from, target);
+  lockstep::copy_between_gpus(to.data_ptr(), from.data_ptr(), from.device(), to.nbytes(), target);
   order(target, source);
 }
 

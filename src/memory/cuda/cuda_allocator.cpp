@@ -1,18 +1,44 @@
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "lockstep/observe/log.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "memory/caching_pool.hpp"
 #include "memory/cuda/async_pool.hpp"
+#include "memory/cuda/cuda_virtual_memory.hpp"
 #include "memory/device_allocators.hpp"
 #include "memory/direct_pool.hpp"
+#include "memory/paged_upstream.hpp"
 
 namespace lockstep {
 namespace {
 
 using CudaPool = CachingPool<CudaUpstream>;
+using CudaPages = PagedUpstream<CudaVirtualMemory>;
+using GrowableCudaPool = CachingPool<CudaPages>;
 using Unpooled = UnpooledAllocator<CudaUpstream>;
+
+/// Each segment has addresses for as much as the device has memory.
+std::unique_ptr<MemoryPool> make_growable(int index, PoolOptions options) {
+  DeviceRuntime& runtime = device_runtime(DeviceType::cuda);
+  const CudaVirtualMemory memory(index);
+  options.small_segment = std::max(options.small_segment, memory.page_bytes());
+  return std::make_unique<GrowableCudaPool>(CudaPages(memory, runtime.memory_info(index).second),
+                                            runtime, cuda(index), options);
+}
+
+std::unique_ptr<MemoryPool> make_caching(int index, PoolKind kind, const PoolOptions& options) {
+  if (kind == PoolKind::growable) {
+    if (CudaVirtualMemory::is_supported(index)) return make_growable(index, options);
+    LOCKSTEP_LOG(warning, "the pool of ", cuda(index),
+                 " is \"caching\" instead of \"growable\": the device or its driver has no virtual "
+                 "memory management");
+  }
+  return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
+                                    cuda(index), options);
+}
 
 /// One allocator a device, made on first use.
 class CudaPools {
@@ -30,15 +56,14 @@ class CudaPools {
 
  private:
   static std::unique_ptr<MemoryPool> make(int index) {
-    switch (final_pool_kind()) {
+    switch (const PoolKind kind = final_pool_kind()) {
       // cudaFree waits for the whole device: no stream can still use what goes back.
       case PoolKind::none: return std::make_unique<Unpooled>(CudaUpstream(index), cuda(index));
       case PoolKind::async: return std::make_unique<CudaAsyncPool>(index);
       case PoolKind::growable:
-      case PoolKind::caching: break;
+      case PoolKind::caching: return make_caching(index, kind, {});
     }
-    return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
-                                      cuda(index));
+    return nullptr;
   }
 
   std::mutex mutex_;
@@ -68,8 +93,7 @@ MemoryPool* cuda_allocator(int index) {
 std::unique_ptr<MemoryPool> new_cuda_pool(int index) {
   const PoolKind kind = final_pool_kind();
   if (kind == PoolKind::none || kind == PoolKind::async) return nullptr;
-  return std::make_unique<CudaPool>(CudaUpstream(index), device_runtime(DeviceType::cuda),
-                                    cuda(index));
+  return make_caching(index, kind, {.keeps = true});
 }
 
 Allocator* cuda_pinned_allocator() {

@@ -1,9 +1,9 @@
 #include <optional>
 
+#include "memory/cuda/driver_calls.hpp"
 #include "memory/upstream.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
-#include "runtime/step_recording.hpp"
 
 namespace lockstep {
 namespace {
@@ -16,28 +16,10 @@ void* allocated_or_null(const char* call, cudaError_t status, void* data) {
   return nullptr;
 }
 
-void refuse_while_capturing() {
-  if (StepRecording* recording = StepRecording::current()) [[unlikely]] {
-    recording->suggest_another_try();
-    refuse_in_captured_step("memory is wanted of the driver", "the pool must have enough before");
-  }
-}
-
-// @param device none: any will do
-template <class Call>
-void free_on(std::optional<int> device, Call call) noexcept {
-  try {
-    const CudaDeviceGuard guard(device ? *device : CudaDeviceGuard::any_device());
-    static_cast<void>(call());
-  } catch (const CudaError&) {
-    // The device has failed, and its memory went with it.
-  }
-}
-
 }  // namespace
 
 void* CudaUpstream::allocate(std::size_t bytes) {
-  refuse_while_capturing();
+  refuse_memory_while_capturing();
   const CudaDeviceGuard guard(device_);
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
@@ -45,11 +27,11 @@ void* CudaUpstream::allocate(std::size_t bytes) {
 }
 
 void CudaUpstream::deallocate(void* data, std::size_t) noexcept {
-  free_on(device_, [&] { return cudaFree(data); });
+  on_device(device_, [&] { static_cast<void>(cudaFree(data)); });
 }
 
 void* PinnedUpstream::allocate(std::size_t bytes) {
-  refuse_while_capturing();
+  refuse_memory_while_capturing();
   const CudaDeviceGuard guard(CudaDeviceGuard::any_device());
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
@@ -57,7 +39,7 @@ void* PinnedUpstream::allocate(std::size_t bytes) {
 }
 
 void PinnedUpstream::deallocate(void* data, std::size_t) noexcept {
-  free_on(std::nullopt, [&] { return cudaFreeHost(data); });
+  on_device(std::nullopt, [&] { static_cast<void>(cudaFreeHost(data)); });
 }
 
 }  // namespace lockstep

@@ -167,6 +167,14 @@ class CudaRuntime final : public DeviceRuntime {
 
 }  // namespace
 
+void copy_between_gpus(void* to, const void* from, Device from_device, std::size_t bytes,
+                       StreamRef stream) {
+  if (bytes == 0) return;
+  const CudaDeviceGuard guard(stream.device.index);
+  LOCKSTEP_CUDA_CALL(cudaMemcpyPeerAsync, to, stream.device.index, from, from_device.index, bytes,
+                     native(stream));
+}
+
 DeviceRuntime* cuda_runtime() {
   static auto* const runtime = new CudaRuntime;  // outlives the streams of static objects
   return runtime;

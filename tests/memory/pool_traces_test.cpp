@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "memory/allocation_trace.hpp"
+#include "memory/caching_pool.hpp"
+#include "memory/paged_upstream.hpp"
+#include "support/fake_runtime.hpp"
+#include "support/golden.hpp"
+
+// What steps of GPT-2 (124 million parameters) and ResNet-50 allocate, replayed.
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+/// Addresses without memory.
+struct UnbackedMemory {
+  static std::size_t page_bytes() { return HostVirtualMemory::page; }
+  static void* reserve(std::size_t bytes) { return HostVirtualMemory::reserve(bytes); }
+  static bool map(void*, std::size_t) { return true; }
+  static void unmap(void*, std::size_t) noexcept {}
+  static void release(void* at, std::size_t bytes) noexcept {
+    HostVirtualMemory::release(at, bytes);
+  }
+};
+
+struct UnbackedSegments {
+  static void* allocate(std::size_t bytes) { return UnbackedMemory::reserve(bytes); }
+  static void deallocate(void* data, std::size_t bytes) noexcept {
+    UnbackedMemory::release(data, bytes);
+  }
+};
+
+class PoolTraces : public ::testing::TestWithParam<const char*> {
+ protected:
+  /// Peak reserved over peak requested bytes.
+  double overhead(MemoryPool& pool) {
+    TraceReplay(pool, stream).run(trace);
+    const std::size_t asked = peak_requested(trace);
+    EXPECT_GT(asked, std::size_t{100} << 20);
+    const double ratio =
+        static_cast<double>(pool.statistics().peak_reserved_bytes) / static_cast<double>(asked);
+    RecordProperty("reserved_over_asked", std::to_string(ratio));
+    return ratio;
+  }
+
+  AllocationTrace trace = read_trace(reference_dir().parent_path() / "pool" / GetParam());
+  FakeRuntime runtime;
+  StreamRef stream = runtime.create_stream(cpu, StreamPriority::normal);
+  const PoolOptions of_host{.granularity = 64}, of_gpu{};
+};
+
+TEST_P(PoolTraces, TakeLittleMoreThanTheyNeedOfSegmentsThatGrow) {
+  for (const PoolOptions& options : {of_host, of_gpu}) {
+    CachingPool<PagedUpstream<UnbackedMemory>> pool({{}, std::size_t{16} << 30}, runtime, cpu,
+                                                    options);
+    EXPECT_LE(overhead(pool), 1.05);
+  }
+}
+
+TEST_P(PoolTraces, TakeSomeMoreOfSegmentsOfTheirOwnSize) {
+  for (const PoolOptions& options : {of_host, of_gpu}) {
+    CachingPool<UnbackedSegments> pool({}, runtime, cpu, options);
+    EXPECT_LE(overhead(pool), 1.13);
+  }
+}
+
+TEST_P(PoolTraces, WantNothingOfTheUpstreamAfterSomeSteps) {
+  CachingPool<PagedUpstream<UnbackedMemory>> pool({{}, std::size_t{16} << 30}, runtime, cpu);
+  TraceReplay steps(pool, stream);
+  steps.run(trace);
+  const AllocationTrace step = last_step(trace);
+  for (int i = 0; i < 8; ++i) steps.run(step, true);
+  const std::uint64_t asked = pool.statistics().upstream_allocations;
+  for (int i = 0; i < 8; ++i) steps.run(step, true);
+  EXPECT_EQ(pool.statistics().upstream_allocations, asked);
+  EXPECT_LE(static_cast<double>(pool.statistics().peak_reserved_bytes),
+            1.05 * static_cast<double>(peak_requested(trace)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, PoolTraces, ::testing::Values("gpt2.trace.gz", "resnet50.trace.gz"),
+                         [](const auto& test) {
+                           const std::string file = test.param;
+                           return file.substr(0, file.find('.'));
+                         });
+
+}  // namespace
+}  // namespace lockstep
