@@ -94,7 +94,7 @@ frontend::error_t Plan::build(Graph& graph, const Requirements& requirements,
 
 void Plan::run(std::unordered_map<std::int64_t, void*> arrays, StreamRef stream) {
   const CudaDeviceGuard guard(stream.device.index);
-  const Scratch workspace(static_cast<std::size_t>(workspace_), stream);
+  const cuda_kernels::Scratch workspace(static_cast<std::size_t>(workspace_), stream);
   auto status = graph_->execute(handle_on(stream), arrays, workspace.data());
   if (status.is_bad())
     throw CudnnError("Graph::execute", static_cast<int>(status.get_code()), status.get_message());

@@ -9,7 +9,7 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
-#include "backend/cuda/scratch.hpp"
+#include "cuda/scratch.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
