@@ -35,13 +35,13 @@ include(CheckLanguage)
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
-  find_package(CUDAToolkit 12 QUIET)
+  find_package(CUDAToolkit 12.1 QUIET)  # kernels with 32 KiB of arguments
 endif()
 
 if(TARGET CUDA::cudart AND TARGET CUDA::cublasLt)
   set(LOCKSTEP_WITH_CUDA ON)
 elseif(NOT LOCKSTEP_CUDA STREQUAL "AUTO")
-  message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but no CUDA toolkit 12 or later with nvcc, "
+  message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but no CUDA toolkit 12.1 or later with nvcc, "
           "cudart and cuBLASLt was found. Install one, point CUDAToolkit_ROOT at it, "
           "or configure with -DLOCKSTEP_CUDA=OFF.")
 else()

@@ -27,6 +27,7 @@ WORDS = {
     "stripe": "tile, block or row",
     "may be said": "options",
     "lives for ever": "for the life of the process",
+    "system_clock": "steady_clock, or wait_for: a clock that is set must not move a deadline",
 }
 # Where a word is the field's: PyTorch's option of that name.
 FIELDS_OWN = {"patien": ("include/lockstep/optim/plateau.hpp", "src/optim/plateau.cpp",
@@ -61,6 +62,7 @@ void impatient(int blend, int settings);
 /// Lends a stream.  found
 stream.take_back();  // found
 /// What may be said of a group.  found
+auto now = std::chrono::system_clock::now();  // found
 bool nested_stripped_meeting = true;
 '''
 

@@ -74,6 +74,8 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
   const bool counts = !row.ignored && row.target_is_valid();
   const A on_target = counts ? dloss * (1 - row.smoothing) * row.weight_of(row.target) : A(0);
   const A spread = counts ? dloss * row.smoothing / static_cast<A>(row.classes) : A(0);
+  // A target that names no class makes its gradient what it makes its loss.
+  const A otherwise = row.ignored ? A(0) : static_cast<A>(math::detail::infinity) * A(0);
   A weight_sum = static_cast<A>(row.classes);
   if (row.weight && row.smoothing > 0)
     weight_sum = reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
@@ -87,7 +89,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
     for (int j = 0; j < lanes.value; ++j)
       value[j] = counts ? math::exp(value[j] - maximum) * softmax_scale - spread * weight[j] -
                               (i + j == row.target ? on_target : A(0))
-                        : A(0);
+                        : otherwise;
     store(dlogits + i, value);
   });
 }

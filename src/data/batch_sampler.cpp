@@ -25,10 +25,11 @@ BatchSampler::BatchSampler(std::shared_ptr<const Sampler> sampler, BatchOptions 
                  "; use a smaller batch_size or more samples");
   const std::int64_t last = samples % options.batch_size;
   const std::int64_t smallest = options.drop_last || last == 0 ? options.batch_size : last;
-  LOCKSTEP_CHECK(smallest >= options.world_size, InvalidArgument, "a batch of ", smallest,
-                 " samples (", samples, " samples in batches of ", options.batch_size,
-                 ") cannot be shared by ", options.world_size,
-                 " ranks; use drop_last or a batch_size of at least the number of ranks");
+  LOCKSTEP_CHECK(
+      smallest >= options.world_size, InvalidArgument, "a batch of ", smallest, " samples (",
+      samples, " samples in batches of ", options.batch_size, ") cannot be shared by ",
+      options.world_size,
+      " ranks; use drop_last, or a batch_size that leaves no rest smaller than the ranks");
 }
 
 std::int64_t BatchSampler::size() const {

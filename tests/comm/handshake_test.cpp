@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -43,6 +44,24 @@ TEST(Handshake, ListensOnTheInterfaceAskedFor) {
   const Socket listener = listen_on({"127.0.0.1", 0});
   EXPECT_EQ(local_endpoint(listener).address, "127.0.0.1");
   EXPECT_GT(local_endpoint(listener).port, 0);
+}
+
+TEST(Handshake, SaysThatTheProcessMayOpenNoMoreFiles) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const Socket peer = connected_to(listener);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit full{static_cast<rlim_t>(peer.descriptor()) + 1, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &full);
+  std::string message;
+  try {
+    accept_from(listener);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(message, ::testing::HasSubstr("ulimit -n"));
+  EXPECT_TRUE(accept_from(listener));
 }
 
 TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {

@@ -98,6 +98,24 @@ TEST_P(CrossEntropyContract, NamesABadTarget) {
   EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
 }
 
+TEST_P(CrossEntropyContract, GivesNaNForABadTargetThatTheHostDoesNotRead) {
+  if (GetParam().device.is_cpu()) return;
+  const auto x = array({2, 3}).randomize(1), dx = array({2, 3});
+  const auto targets = array(DType::i64, {2}).set({1, 3});
+  const auto loss = statistics({2}), kept = statistics({2, 2}), counted = statistics({2});
+  family().forward(
+      {.loss = loss, .statistics = kept, .row_weight = counted, .logits = x, .targets = targets},
+      stream());
+  const auto dloss = statistics({2}).set({1, 1});
+  family().backward(
+      {.dlogits = dx, .dloss = dloss, .logits = x, .targets = targets, .statistics = kept},
+      stream());
+  const Values losses = loss.get(), gradients = dx.get();
+  EXPECT_FALSE(std::isnan(losses[0]) || std::isnan(gradients[0]));
+  EXPECT_TRUE(std::isnan(losses[1]));
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(gradients[i]));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, CrossEntropyContract,
     ::testing::ValuesIn(targets({DType::f64, DType::f32, DType::bf16, DType::f16})), target_name);

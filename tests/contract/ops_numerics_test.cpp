@@ -15,6 +15,7 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using testing::Place;
 
@@ -116,6 +117,15 @@ TEST_P(OpNumerics, VarianceWithoutDegreesOfFreedomIsInfinite) {
   EXPECT_EQ(var(values<float>({1, 2, 3}), {}, 5).item(), infinity);
   EXPECT_EQ(var(values<float>({1, 2, 3}), {}, 3).item(), infinity);
   EXPECT_TRUE(std::isnan(var(values<float>({1}), {}, 1).item()));
+}
+
+TEST_P(OpNumerics, StandardDeviationOfEqualValuesHasAGradientOf0) {
+  Tensor x = values<double>({2, 2, 3, 1}).reshape({2, 2}).detach();
+  x.set_requires_grad();
+  x.std(1).sum().backward();
+  const double slope = 1 / std::sqrt(2.0);
+  EXPECT_THAT(x.grad().to(cpu).to_vector<double>(),
+              ElementsAre(0, 0, DoubleNear(slope, 1e-12), DoubleNear(-slope, 1e-12)));
 }
 
 TEST_P(OpNumerics, SumsOfIntegersAndBoolsAreCountedIn64Bits) {

@@ -33,6 +33,8 @@ TEST(TensorDataset, GathersTheSameRowsOfEachTensor) {
   EXPECT_EQ(batch[0].shape(), (Shape{2, 2}));
   EXPECT_THAT(batch[0].flat<float>(), ElementsAre(20, 21, 0, 1));
   EXPECT_THAT(batch[1].flat<std::int64_t>(), ElementsAre(7, 5));
+  EXPECT_THAT([&] { batch[2]; },
+              ThrowsMessage<InvalidArgument>(HasSubstr("batch[2]: the data set has 2 tensors")));
 }
 
 TEST(TensorDataset, NamesTensorsThatMakeNoDataSet) {

@@ -98,11 +98,12 @@ TEST(DeviceText, NamesDevices) {
   EXPECT_EQ(Device("cuda"), cuda(0));
   EXPECT_EQ(Device("cuda:1"), cuda(1));
   EXPECT_EQ(Device(DeviceType::cuda, 3), cuda(3));
-  for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda1", "cpu:0",
-                            "cuda:99999", "cuda: 1"})
+  for (const char* wrong :
+       {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda1", "cpu:0", "cuda: 1"})
     EXPECT_THAT(refusal<InvalidArgument>([&] { Device{std::string_view(wrong)}; }),
                 HasSubstr("cuda:1"))
         << wrong;
+  EXPECT_THAT(refusal<InvalidArgument>([] { Device("cuda:99999"); }), HasSubstr("below 32768"));
 }
 
 TEST(Factories, TakeADTypeOrADeviceAfterTheShape) {

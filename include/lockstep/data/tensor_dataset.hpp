@@ -16,7 +16,12 @@ namespace lockstep::data {
 struct TensorBatch {
   std::vector<Tensor> tensors;
   /// The rows of one tensor: by convention 0 are the inputs, 1 the targets.
-  const Tensor& operator[](std::size_t i) const { return tensors.at(i); }
+  /// @throws InvalidArgument for an index out of range.
+  const Tensor& operator[](std::size_t i) const {
+    LOCKSTEP_CHECK(i < tensors.size(), InvalidArgument, "batch[", i, "]: the data set has ",
+                   tensors.size(), " tensors");
+    return tensors[i];
+  }
   /// For DataLoader, which puts them on a device.
   void visit_tensors(auto&& visit) {
     for (Tensor& each : tensors) visit(each);

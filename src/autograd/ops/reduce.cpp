@@ -205,7 +205,10 @@ Tensor var(const Tensor& x_in, const Dims& dims, std::int64_t correction, bool k
 
 Tensor std(const Tensor& x, const Dims& dims, std::int64_t correction, bool keepdim) {
   const ComposedOp call(ops::std, x);
-  return sqrt(var(x, dims, correction, keepdim));
+  const Tensor variance = var(x, dims, correction, keepdim);
+  // At 0 the root has no slope, but the variance's gradient is 0.
+  const Tensor none = variance == 0.0;
+  return where(none, variance, sqrt(where(none, ones_like(variance), variance)));
 }
 
 Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {

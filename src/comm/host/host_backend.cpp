@@ -51,8 +51,7 @@ void HostBackend::drain() {
   {
     std::unique_lock lock(mutex_);
     const auto is_drained = [&] { return queue_.empty() && !running_; };
-    const auto limit = std::chrono::system_clock::now() + options().leave_timeout;
-    if (drained_.wait_until(lock, limit, is_drained)) return;
+    if (drained_.wait_for(lock, options().leave_timeout, is_drained)) return;
     pending = describe((running_ ? running_ : queue_.front())->operations());
   }
   end(Failure::from_peer("rank " + std::to_string(rank()) + " of " + name() +
@@ -247,14 +246,13 @@ void HostBackend::limit_waits_for_the_gone(Operations operations) {
 Failure HostBackend::failure_of_gone_peer(Operations operations, int peer) {
   constexpr auto departure_timeout = std::chrono::milliseconds(500);
   std::unique_lock lock(mutex_);
-  const auto limit = std::chrono::system_clock::now() + departure_timeout;
   const Departure* gone = nullptr;
   const auto is_explained = [&] {
     gone = departures_.before(last_collective(operations));
     if (!gone && !partners_of(operations).empty()) gone = departures_.among({&peer, 1});
     return gone != nullptr;
   };
-  if (member_left_.wait_until(lock, limit, is_explained))
+  if (member_left_.wait_for(lock, departure_timeout, is_explained))
     return Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
   return Failure::from_peer(context(operations) + ": rank " + std::to_string(peer) +
                             " closed its connection");

@@ -33,8 +33,7 @@ void NcclEndings::start(Device device, std::function<void()> end) noexcept {
 
 void NcclEndings::wait(std::chrono::milliseconds limit) noexcept {
   std::unique_lock lock(state_->mutex);
-  state_->ended.wait_until(lock, std::chrono::system_clock::now() + limit,
-                           [&] { return state_->running == 0; });
+  state_->ended.wait_for(lock, limit, [&] { return state_->running == 0; });
 }
 
 void finalize_and_destroy(ncclComm_t communicator) noexcept {

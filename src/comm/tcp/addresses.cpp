@@ -1,3 +1,5 @@
+#include "comm/tcp/addresses.hpp"
+
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -14,11 +16,21 @@
 namespace lockstep::comm::tcp {
 namespace {
 
-enum class Interfaces { loopback, network, bridges };
+enum class Interfaces { loopback, network, bridges, local };
+
+/// True for an address that a host gave itself (169.254/16, fe80::/10). A server's management
+/// controller has the same one on every host, and IPv6's mean nothing without an interface's name.
+bool is_link_local(const sockaddr& address) {
+  if (address.sa_family == AF_INET6)
+    return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  const auto host = ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+  return host >> 16 == 0xA9FE;
+}
 
 // Bridges of containers and virtual machines have the same address on every host.
 Interfaces kind_of(const ifaddrs& entry) {
   if (entry.ifa_flags & IFF_LOOPBACK) return Interfaces::loopback;
+  if (is_link_local(*entry.ifa_addr)) return Interfaces::local;
   const std::string_view name = entry.ifa_name;
   constexpr std::string_view bridges[] = {"docker", "br-", "virbr", "podman",
                                           "cni",    "lxc", "lxdbr"};
@@ -26,43 +38,55 @@ Interfaces kind_of(const ifaddrs& entry) {
   return std::ranges::any_of(bridges, starts) ? Interfaces::bridges : Interfaces::network;
 }
 
-// The first address of a family on an interface of that kind that is up; empty without one.
-// Addresses that mean nothing without the name of an interface are left out.
-std::string find_address(int family, Interfaces kind) {
+using List = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+/// All addresses of this host's interfaces; empty where the system does not tell.
+List interfaces() {
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, &freeifaddrs);
+  if (getifaddrs(&first) != 0) first = nullptr;
+  return {first, &freeifaddrs};
+}
+
+/// The first address of a family on an interface of that kind that is up and has a carrier; empty
+/// without one.
+std::string find_address(const ifaddrs* first, int family, Interfaces kind) {
+  constexpr unsigned usable = IFF_UP | IFF_RUNNING;
   for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || entry->ifa_addr->sa_family != family) continue;
-    if (!(entry->ifa_flags & IFF_UP) || kind_of(*entry) != kind) continue;
+    if ((entry->ifa_flags & usable) != usable || kind_of(*entry) != kind) continue;
+    const void* const address =
+        family == AF_INET
+            ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr)
+            : &reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
     char text[INET6_ADDRSTRLEN] = {};
-    if (family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-      return inet_ntop(family, &address->sin_addr, text, sizeof text);
-    }
-    const auto* address = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr))
-      return inet_ntop(family, &address->sin6_addr, text, sizeof text);
+    return inet_ntop(family, address, text, sizeof text);
   }
   return {};
 }
 
 }  // namespace
 
+std::string best_address(const ifaddrs* first) {
+  for (const Interfaces kind : {Interfaces::network, Interfaces::bridges})
+    for (const int family : {AF_INET, AF_INET6})
+      if (std::string address = find_address(first, family, kind); !address.empty()) return address;
+  return find_address(first, AF_INET, Interfaces::local);
+}
+
 std::string loopback_address() {
-  const bool has_only_ipv6 = find_address(AF_INET, Interfaces::loopback).empty() &&
-                             !find_address(AF_INET6, Interfaces::loopback).empty();
+  const List all = interfaces();
+  const bool has_only_ipv6 = find_address(all.get(), AF_INET, Interfaces::loopback).empty() &&
+                             !find_address(all.get(), AF_INET6, Interfaces::loopback).empty();
   return has_only_ipv6 ? "::1" : "127.0.0.1";
 }
 
 std::string reachable_address() {
   if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen) return chosen;
-  for (const Interfaces kind : {Interfaces::network, Interfaces::bridges})
-    for (const int family : {AF_INET, AF_INET6})
-      if (std::string address = find_address(family, kind); !address.empty()) return address;
-  LOCKSTEP_THROW(Unsupported,
-                 "the ranks are on several hosts, but this one has no interface besides loopback: "
-                 "set LOCKSTEP_ADDRESS to its address");
+  std::string address = best_address(interfaces().get());
+  LOCKSTEP_CHECK(!address.empty(), Unsupported,
+                 "the ranks are on several hosts, but this one has no interface besides loopback "
+                 "that is up: set LOCKSTEP_ADDRESS to its address");
+  return address;
 }
 
 bool is_loopback(std::string_view address) {

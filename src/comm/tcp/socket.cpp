@@ -154,6 +154,9 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
 
 std::optional<Socket> accept_from(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), Error,
+                 "cannot take another rank's connection: ", std::strerror(errno),
+                 "; raise the limit (ulimit -n): rank 0 has about three connections to each rank");
   if (!socket || !is_welcome(socket)) return std::nullopt;
   disable_delay(socket);
   return socket;

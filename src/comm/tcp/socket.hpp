@@ -61,14 +61,13 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = che
 /// True if the peer has closed its end, or is gone.
 bool has_hung_up(const Socket& socket);
 /// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.
-/// Non-blocking, closed on exec, without Nagle's delay.
+/// Non-blocking, closed on exec, without Nagle's delay. @throws Error at the limit of open files.
 std::optional<Socket> accept_from(const Socket& listener);
 
 /// The loopback interface's address: IPv4's, or IPv6's where there is no other.
 std::string loopback_address();
 /// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else that of the first
-/// interface that is up and not loopback, those of a network before bridges of containers, IPv4
-/// before IPv6. @throws Unsupported without one.
+/// interface that is up and not loopback (`best_address`). @throws Unsupported without one.
 std::string reachable_address();
 /// True for an address, numeric or localhost, that means the same host wherever it is said.
 bool is_loopback(std::string_view address);

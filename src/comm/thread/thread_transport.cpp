@@ -73,8 +73,7 @@ void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<st
   while (!condition()) {
     if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
     if (options.deadline->is_over(peers)) throw host::TransferTimeout{{peers.begin(), peers.end()}};
-    // system_clock waits are what ThreadSanitizer understands.
-    changed.wait_until(lock, std::chrono::system_clock::now() + longest_wait);
+    changed.wait_for(lock, longest_wait);
   }
 }
 

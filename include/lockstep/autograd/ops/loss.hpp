@@ -37,10 +37,12 @@ struct CrossEntropyOptions {
 /// -log(softmax(logits)[target]), fused. The mean divides by the weight of the counted targets.
 /// @param logits [n, classes], [n, classes, d...] or [classes].
 /// @param targets i64 class numbers [n], [n, d...] or scalar; or probabilities of logits' shape.
-/// @throws InvalidArgument for shapes that do not fit or a target out of range.
+/// @throws InvalidArgument for shapes that do not fit, and on the CPU for a target out of range; a
+/// GPU's targets the host does not read: such a row's loss and gradient are NaN there.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 /// -input[target]: cross-entropy over log-probabilities [n, classes, d...], targets [n, d...].
+/// @throws InvalidArgument on the CPU for a target out of range; on a GPU it counts as a loss of 0.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
                 Reduction reduction = Reduction::mean);
 /// (input - target)^2.

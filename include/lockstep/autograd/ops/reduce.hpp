@@ -49,7 +49,7 @@ Tensor var(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
 Tensor var(const Tensor& x, DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) {
   return var(x, only(dim), correction, keepdim);
 }
-/// Standard deviation: the square root of `var`, whose gradient is infinite where that is 0.
+/// Standard deviation: the square root of `var`; gradient 0 where that is 0.
 Tensor std(const Tensor& x, const Dims& dims = {}, std::int64_t correction = 1,
            bool keepdim = false);
 Tensor std(const Tensor& x, DimIndex auto dim, std::int64_t correction = 1, bool keepdim = false) {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+struct ifaddrs;
+
+namespace lockstep::comm::tcp {
+
+/// Of a host's addresses, as getifaddrs lists them, the one under which other hosts reach it most
+/// likely, of interfaces that are up and have a carrier: of a network before bridges of containers,
+/// IPv4 before IPv6, and one that the host gave itself (169.254/16) only where there is no other.
+/// Empty without any.
+std::string best_address(const ifaddrs* first);
+
+}  // namespace lockstep::comm::tcp

@@ -1,0 +1,66 @@
+#include "comm/tcp/addresses.hpp"
+
+#include <deque>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+namespace lockstep::comm::tcp {
+namespace {
+
+/// A host's interfaces, as getifaddrs lists them.
+class Host {
+ public:
+  Host& with(const char* interface, const char* address, unsigned flags = IFF_UP | IFF_RUNNING) {
+    sockaddr_in6& room = addresses_.emplace_back();
+    auto& narrow = reinterpret_cast<sockaddr_in&>(room);
+    if (inet_pton(AF_INET, address, &narrow.sin_addr) == 1) {
+      narrow.sin_family = AF_INET;
+    } else {
+      room.sin6_family = AF_INET6;
+      inet_pton(AF_INET6, address, &room.sin6_addr);
+    }
+    names_.emplace_back(interface);
+    ifaddrs& entry = entries_.emplace_back();
+    entry.ifa_name = names_.back().data();
+    entry.ifa_flags = flags;
+    entry.ifa_addr = reinterpret_cast<sockaddr*>(&room);
+    if (entries_.size() > 1) entries_[entries_.size() - 2].ifa_next = &entry;
+    return *this;
+  }
+  std::string best() const { return best_address(entries_.empty() ? nullptr : &entries_.front()); }
+
+ private:
+  std::deque<sockaddr_in6> addresses_;
+  std::deque<std::string> names_;
+  std::deque<ifaddrs> entries_;
+};
+
+TEST(BestAddress, IsThatOfTheFirstNetwork) {
+  EXPECT_EQ(Host()
+                .with("lo", "127.0.0.1", IFF_UP | IFF_RUNNING | IFF_LOOPBACK)
+                .with("docker0", "172.17.0.1")
+                .with("eth0", "10.0.0.5")
+                .with("eth1", "10.1.0.5")
+                .best(),
+            "10.0.0.5");
+}
+
+TEST(BestAddress, NeedsAnInterfaceWithACarrier) {
+  EXPECT_EQ(Host().with("eth0", "192.168.70.5", IFF_UP).with("eth1", "10.1.0.5").best(),
+            "10.1.0.5");
+  EXPECT_EQ(Host().with("eth0", "192.168.70.5", IFF_RUNNING).best(), "");
+  EXPECT_EQ(Host().best(), "");
+}
+
+TEST(BestAddress, IsOneThatTheHostGaveItselfOnlyWithoutAnother) {
+  EXPECT_EQ(Host().with("usb0", "169.254.3.1").with("eth0", "10.0.0.5").best(), "10.0.0.5");
+  EXPECT_EQ(Host().with("usb0", "169.254.3.1").with("eth0", "2001:db8::5").best(), "2001:db8::5");
+  EXPECT_EQ(Host().with("eth0", "fe80::1").with("usb0", "169.254.3.1").best(), "169.254.3.1");
+}
+
+}  // namespace
+}  // namespace lockstep::comm::tcp
