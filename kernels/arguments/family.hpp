@@ -15,7 +15,7 @@
     KERNELS(LOCKSTEP_KERNEL_ENTRY)                                           \
   };                                                                         \
   }                                                                          \
-  namespace lockstep::host::family {                                         \
+  namespace lockstep::cpu_kernels::family {                                  \
   KERNELS(LOCKSTEP_KERNEL_FUNCTION)                                          \
   inline kernels::Table table() { return {KERNELS(LOCKSTEP_KERNEL_NAMED)}; } \
   }                                                                          \

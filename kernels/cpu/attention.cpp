@@ -8,7 +8,7 @@
 #include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using kernels::AttentionArguments;
@@ -184,4 +184,4 @@ void attention::backward(const AttentionBackwardArguments& a, StreamRef) {
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

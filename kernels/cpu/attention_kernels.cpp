@@ -16,7 +16,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 constexpr std::int64_t depth_block = 256;  // a block of b's panel stays in the first-level cache
@@ -226,4 +226,4 @@ const AttentionLoops& attention_loops() {
   return kernels;
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

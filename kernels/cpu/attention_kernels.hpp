@@ -7,7 +7,7 @@
 /// keys as [keys, queries]: queries lie in vector lanes, so that maxima and sums over keys need no
 /// steps across lanes, and no product needs a packed operand.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// A matrix operand; element (i, j) is at data[i * row + j * column].
 struct StridedMatrix {
@@ -49,7 +49,7 @@ struct AttentionLoops {
   void (*score_gradients)(const ScoreBlock& gradients, const float* probabilities);
 };
 
-/// The loops of the instruction set in use (host::isa_name).
+/// The loops of the instruction set in use (cpu_kernels::isa_name).
 const AttentionLoops& attention_loops();
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

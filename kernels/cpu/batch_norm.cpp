@@ -9,7 +9,7 @@
 #include "cpu/typed_row.hpp"
 #include "functional/batch_norm.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// A [C] vector as doubles; `absent` where the view is.
@@ -226,4 +226,4 @@ void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a,
   backward(a, load_vector(a.running_mean, channels), rstd, false);
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -6,7 +6,7 @@
 /// @file
 /// Loops over the channels of images, a channel a column.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Rows of neighbouring columns, in up to three arrays of one dtype; strides are between rows, in
 /// elements.
@@ -39,4 +39,4 @@ struct ChannelLoops {
   void (*input_gradient)(const ChannelBlock& block, const ChannelVectors& vectors) = nullptr;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -8,7 +8,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 // A block of one array stays in the second-level cache between two passes, and is short enough for
@@ -101,4 +101,4 @@ void ChannelWalk::for_each_block(const Piece& piece,
   if (block.columns > 0) take(1);
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

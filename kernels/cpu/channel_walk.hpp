@@ -11,7 +11,7 @@
 /// @file
 /// How batch norm walks images in memory order, whatever that order is.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Up to three arrays [N, C, ...] of one shape and dtype as blocks of rows and columns.
 ///
@@ -65,4 +65,4 @@ class ChannelWalk {
   std::int64_t piece_rows_, pieces_of_run_;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -9,7 +9,7 @@
 #include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using kernels::ConvGeometry;
@@ -209,4 +209,4 @@ void convolution::backward_weight(const kernels::ConvolutionWeightGradientArgume
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

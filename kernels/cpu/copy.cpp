@@ -8,7 +8,7 @@
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// Calls `visit(out_pointer, in_pointer, count)` for every innermost row, in parallel.
@@ -161,4 +161,4 @@ void elementwise::triangle(const kernels::TriangleArguments& arguments, StreamRe
                });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -3,7 +3,7 @@
 #include "cpu/rows.hpp"
 #include "cpu/widened.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 void check_targets(const ArrayView& targets, std::int64_t classes, std::int64_t ignore_index) {
@@ -50,4 +50,4 @@ void cross_entropy::backward(const kernels::CrossEntropyBackwardArguments& a, St
   run_rows(loops().rows.cross_entropy_backward[dtype], rows, a.logits);
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

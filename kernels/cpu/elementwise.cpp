@@ -6,7 +6,7 @@
 #include "functional/checks.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 template <class Loop>
@@ -127,4 +127,4 @@ void elementwise::where(const kernels::WhereArguments& arguments, StreamRef) {
             [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n); });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -10,7 +10,7 @@
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 void check_index(const ArrayView& index, std::int64_t rows, std::string_view op) {
@@ -103,4 +103,4 @@ void embedding::backward(const kernels::EmbeddingBackwardArguments& a, StreamRef
       });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

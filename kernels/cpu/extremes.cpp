@@ -5,7 +5,7 @@
 #include "arguments/reduction.hpp"
 #include "cpu/lines.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// True if a comes before b in falling order; NaN counts as the largest.
@@ -88,4 +88,4 @@ void reduction::topk(const kernels::TopkArguments& arguments, StreamRef) {
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

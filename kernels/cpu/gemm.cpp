@@ -9,7 +9,7 @@
 #include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using kernels::Epilogue;
@@ -218,4 +218,4 @@ void gemm::multiply(const GemmArguments& call, StreamRef) {
                     [&](auto tag) { run<typename decltype(tag)::type>(product); });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

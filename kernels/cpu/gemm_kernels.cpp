@@ -6,7 +6,7 @@
 #include "cpu/loops.hpp"
 #include "lockstep/core/macros.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 template <class T, int bytes>
@@ -80,4 +80,4 @@ const GemmKernel<T>& gemm_kernel() {
 template const GemmKernel<float>& gemm_kernel<float>();
 template const GemmKernel<double>& gemm_kernel<double>();
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

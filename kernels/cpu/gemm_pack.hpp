@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// A strided matrix operand; element (i, p) is at data[i * stride + p * depth_stride].
 template <class T>
@@ -34,4 +34,4 @@ void pack_panels(Sum* to, const PackSource<T>& from, std::int64_t count, std::in
   }
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -9,7 +9,7 @@
 /// Convolution as a matrix product: the columns of a matrix hold the patches of an image that the
 /// kernel sees (Chellapilla et al. 2006).
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// One dimension of a convolution: which output positions see a given tap of the kernel.
 struct Taps {
@@ -83,4 +83,4 @@ struct Patches {
   }
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -4,7 +4,7 @@
 
 #include "lockstep/core/array_view.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// An [N, C, positions] reading of a contiguous or channels-last array [N, C, ...].
 struct Planes {
@@ -35,4 +35,4 @@ struct Planes {
   }
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

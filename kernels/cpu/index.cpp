@@ -4,7 +4,7 @@
 
 #include "cpu/lines.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 std::int64_t checked(std::int64_t index, std::int64_t extent, std::string_view op) {
@@ -53,4 +53,4 @@ void index::scatter_add(const kernels::ScatterAddArguments& arguments, StreamRef
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

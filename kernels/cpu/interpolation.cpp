@@ -5,7 +5,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using functional::Takers;
@@ -104,4 +104,4 @@ void interpolation::backward(const kernels::InterpolationBackwardArguments& a, S
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -10,7 +10,7 @@
 /// @file
 /// What kernels along one dimension share.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// A value of T in its accumulation type.
 template <class T>
@@ -37,4 +37,4 @@ void for_each_line(Shape shape, int dim, std::initializer_list<const Strides*> s
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

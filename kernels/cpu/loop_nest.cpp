@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// True if dimension a should lie outside of b: by the first operand that tells them apart.
@@ -107,4 +107,4 @@ void Cursor::advance(const LoopNest& nest, std::int64_t count) {
   }
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -9,7 +9,7 @@
 /// @file
 /// Loop nests over operands of one shape and any strides.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Most operands that one nest walks.
 inline constexpr int max_operands = 4;
@@ -56,4 +56,4 @@ struct Cursor {
   }
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

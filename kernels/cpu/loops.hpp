@@ -16,7 +16,7 @@
 /// contiguous arrays of an accumulation type; what has another dtype or stride is first brought
 /// into such an array, a tile (see tiles.hpp).
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// The types in which elementwise maths runs.
 enum class Accumulate : std::uint8_t { f32, f64, i64 };
@@ -111,4 +111,4 @@ const char* isa_name();
 /// The names of all instruction sets of this build, best first.
 std::vector<const char*> compiled_isas();
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -9,7 +9,7 @@
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using functional::SquareSum;
@@ -147,4 +147,4 @@ void multi_tensor::update_loss_scale(const kernels::LossScaleArguments& a, Strea
   skipped_steps = next.skipped_steps;
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

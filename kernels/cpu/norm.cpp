@@ -7,7 +7,7 @@
 #include "cpu/widened.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// Where the sums over all rows go; each array may be absent.
@@ -138,4 +138,4 @@ void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamR
                 rows_of(a.x), type, {.dweight = a.dweight, .accumulate = a.accumulate});
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -7,7 +7,7 @@
 /// @file
 /// Loops over the arrays of an optimizer.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// `arrays` are parameter, gradient and states.
 template <class Rule>
@@ -34,4 +34,4 @@ struct OptimizerTable {
 #undef LOCKSTEP_OPTIMIZER
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

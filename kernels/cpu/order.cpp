@@ -6,7 +6,7 @@
 
 #include "cpu/lines.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// True if a comes before b in rising order; NaN counts as the largest.
@@ -69,4 +69,4 @@ void order::search(const kernels::SearchArguments& arguments, StreamRef) {
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -8,7 +8,7 @@
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using functional::PoolRange;
@@ -128,4 +128,4 @@ bool average_pixels_backward(const kernels::AveragePoolBackwardArguments& a) {
   return true;
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

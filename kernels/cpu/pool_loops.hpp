@@ -5,7 +5,7 @@
 /// @file
 /// Loops over the channels of one position of a channels-last image.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// One position of the result, and the rectangle of the other image that it is computed from: a
 /// window of x, or in backward the windows that cover the position. Strides are in elements.
@@ -31,4 +31,4 @@ struct PoolLoops {
   void (*mean_backward)(const PoolCell& cell) = nullptr;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -6,7 +6,7 @@
 #include "cpu/pixel_pooling.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 using functional::PoolRange;
@@ -186,4 +186,4 @@ void pooling::average_backward(const kernels::AveragePoolBackwardArguments& a, S
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -8,7 +8,7 @@
 #include "functional/uniform_bound.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 RandomArguments arguments(double a, double b, PhiloxState random, std::int64_t first) {
@@ -80,4 +80,4 @@ void random::dropout(const kernels::DropoutArguments& a, StreamRef) {
 
 void random::set_place(const kernels::SetPlaceArguments& a, StreamRef) { *a.memory = a.place; }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// Calls `visit` with a zero of the unsigned type of that size.
@@ -84,4 +84,4 @@ StoreLoop raw_store(std::size_t size) {
   return dispatch_size(size, [](auto zero) -> StoreLoop { return store_typed<decltype(zero)>; });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

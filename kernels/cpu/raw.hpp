@@ -7,7 +7,7 @@
 /// @file
 /// Moving elements by their size alone.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Copies n elements of `size` bytes (1, 2, 4 or 8) between strides given in elements.
 void copy_elements(std::size_t size, void* to, std::int64_t to_stride, const void* from,
@@ -22,4 +22,4 @@ void transpose_elements(std::size_t size, void* to, std::int64_t to_row_stride, 
 LoadLoop raw_load(std::size_t size);
 StoreLoop raw_store(std::size_t size);
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -2,7 +2,7 @@
 
 #include "cpu/rows.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 void recurrent::lstm_cell(const kernels::LstmCellArguments& a, StreamRef) {
   const auto dtype = require_rows("lstm", {&a.h, &a.gates});
   run_rows(loops().rows.lstm_cell[dtype], a, a.h);
@@ -24,4 +24,4 @@ void recurrent::gru_cell_backward(const kernels::GruCellBackwardArguments& a, St
   run_rows(loops().rows.gru_cell_backward[dtype], a, a.h_before);
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -2,7 +2,7 @@
 #include "cpu/reduce_columns.hpp"
 #include "cpu/reduce_rows.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// True if the innermost dimension in memory is a kept one, and worth a vector loop.
@@ -72,4 +72,4 @@ void reduction::reduce(const kernels::ReduceArguments& arguments, StreamRef) {
   }
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

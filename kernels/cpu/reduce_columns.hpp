@@ -12,7 +12,7 @@
 /// @file
 /// Reductions whose innermost dimension is kept.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// One band of neighbouring outputs whose inputs are neighbours too.
 template <class T>
@@ -99,4 +99,4 @@ void reduce_by_columns(const ReducePlan& plan) {
                });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

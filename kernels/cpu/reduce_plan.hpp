@@ -11,7 +11,7 @@
 /// @file
 /// What both ways to reduce share: by rows (reduce_rows.hpp) and by columns (reduce_columns.hpp).
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Elements that one partial result stands for.
 inline constexpr std::int64_t chunk_elements = 65536;
@@ -97,4 +97,4 @@ inline const char* input_at(const ReducePlan& plan, std::int64_t offset) {
          offset * static_cast<std::int64_t>(lockstep::size_of(plan.in.dtype));
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -12,7 +12,7 @@
 /// @file
 /// Reductions whose innermost dimension is folded.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Folds a range of the folded nest for the output at `base` by its innermost rows.
 template <class P>
@@ -74,4 +74,4 @@ void reduce_by_rows(const ReducePlan& plan) {
   }
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

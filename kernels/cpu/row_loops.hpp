@@ -9,7 +9,7 @@
 /// Loops over the rows of contiguous arrays. All work on rows or elements [begin, end). Pointers to
 /// statistics and weights are in the accumulation type.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Softmax and its backward.
 struct SoftmaxRows {
@@ -70,4 +70,4 @@ struct RowLoops {
   const OptimizerTable* optimizers = nullptr;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -13,7 +13,7 @@
 /// @file
 /// What kernels over rows (the last dimension) of contiguous arrays share.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 inline std::int64_t columns_of(const ArrayView& view) {
   return view.rank() ? view.shape.back() : 1;
@@ -50,4 +50,4 @@ void run_rows(RowLoop<Rows> loop, const Rows& rows, const ArrayView& like) {
                [&](std::int64_t begin, std::int64_t end) { loop(rows, begin, end); });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

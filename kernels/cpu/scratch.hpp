@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Working memory that a thread keeps from call to call: it grows to the largest request, is
 /// aligned to a cache line, and its contents do not outlive the call that asked.
@@ -31,4 +31,4 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -5,7 +5,7 @@
 #include "cpu/loops.hpp"
 #include "lockstep/core/error.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 // The levels of this build, best first; CMake writes the list.
 #define LOCKSTEP_CPU_ISA(level) \
@@ -73,4 +73,4 @@ std::vector<const char*> compiled_isas() {
   return names;
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -2,7 +2,7 @@
 
 #include "cpu/rows.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 void softmax::forward(const kernels::SoftmaxArguments& a, StreamRef) {
   const auto dtype = require_rows("softmax", {&a.x, &a.y});
   run_rows(loops().rows.softmax[dtype],
@@ -17,4 +17,4 @@ void softmax::backward(const kernels::SoftmaxBackwardArguments& a, StreamRef) {
       a.y);
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

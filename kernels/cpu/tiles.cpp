@@ -6,7 +6,7 @@
 #include "cpu/raw.hpp"
 #include "lockstep/core/parallel.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 namespace {
 
 /// Rows at least this long are handed to the loop one at a time; shorter ones are gathered.
@@ -161,4 +161,4 @@ void run_tiled(const LoopNest& nest, std::span<const TileOperand> operands, Tile
                [&](void* const* pointers, std::int64_t, std::int64_t n) { loop(pointers, n); });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -12,7 +12,7 @@
 /// Runs a contiguous loop over operands of any stride and dtype: what the loop cannot read or write
 /// in place goes through a tile, a small contiguous buffer in the loop's type.
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Work below which a loop is not worth a second thread, in elements.
 inline constexpr std::int64_t parallel_grain = 32768;
@@ -61,4 +61,4 @@ inline std::int64_t contiguous_count(const ArrayView& view) {
   return step;
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

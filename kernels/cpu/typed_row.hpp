@@ -4,7 +4,7 @@
 
 #include "lockstep/core/array_view.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// Reads `count` elements of a floating view, starting at element offset `at`, into the
 /// accumulation type.
@@ -39,4 +39,4 @@ void store_row(const ArrayView& to, std::int64_t at, std::int64_t stride, const 
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

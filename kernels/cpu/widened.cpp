@@ -3,7 +3,7 @@
 #include "arguments/elementwise.hpp"
 #include "cpu/tiles.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 Widened::Widened(const ArrayView& view, Accumulate type) {
   if (!view) return;
@@ -17,4 +17,4 @@ Widened::Widened(const ArrayView& view, Accumulate type) {
       StreamRef{});
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

@@ -5,7 +5,7 @@
 #include "cpu/loops.hpp"
 #include "lockstep/core/array_view.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 /// A vector of parameters brought into the accumulation type that row loops read; the view's own
 /// memory where it has that type already.
@@ -21,4 +21,4 @@ class Widened {
   const void* data_ = nullptr;
 };
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels

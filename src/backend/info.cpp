@@ -39,8 +39,8 @@ std::vector<Component> components() {
 }
 
 CpuInstructions cpu_instructions() {
-  CpuInstructions result{{}, host::isa_name(), machine_extensions()};
-  for (const char* level : host::compiled_isas()) result.compiled.emplace_back(level);
+  CpuInstructions result{{}, cpu_kernels::isa_name(), machine_extensions()};
+  for (const char* level : cpu_kernels::compiled_isas()) result.compiled.emplace_back(level);
   return result;
 }
 

@@ -16,16 +16,17 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void report() {
-  std::cerr << host::isa_name() << ": attention " << host::attention_loops().lanes << ", products "
-            << host::gemm_kernel<float>().columns << " and " << host::gemm_kernel<double>().columns;
+  std::cerr << cpu_kernels::isa_name() << ": attention " << cpu_kernels::attention_loops().lanes
+            << ", products " << cpu_kernels::gemm_kernel<float>().columns << " and "
+            << cpu_kernels::gemm_kernel<double>().columns;
   std::_Exit(0);
 }
 
 /// All levels from the one in use down run here.
 bool runs_here(const std::string& isa) {
-  const auto isas = host::compiled_isas();
-  return std::find(std::find(isas.begin(), isas.end(), std::string(host::isa_name())), isas.end(),
-                   isa) != isas.end();
+  const auto isas = cpu_kernels::compiled_isas();
+  return std::find(std::find(isas.begin(), isas.end(), std::string(cpu_kernels::isa_name())),
+                   isas.end(), isa) != isas.end();
 }
 
 void expect_report(const std::string& isa, const std::string& report_text) {

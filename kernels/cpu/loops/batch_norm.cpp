@@ -2,7 +2,7 @@
 
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 using functional::Moments;
@@ -199,4 +199,4 @@ void fill_batch_norm(Loops& loops) {
   add_dtype<Half>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -2,7 +2,7 @@
 
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 template <CompareOp op, class T>
@@ -46,4 +46,4 @@ void fill_compare(Loops& loops) {
   loops.where[3] = where<std::uint64_t>;
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

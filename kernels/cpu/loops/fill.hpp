@@ -6,7 +6,7 @@
 /// @file
 /// What each file of this folder adds to the table of its instruction set.
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 
 void fill_convert(Loops& loops);
 void fill_unary(Loops& loops);
@@ -28,4 +28,4 @@ inline constexpr Accumulate accumulate_tag = sizeof(T) == 4 ? Accumulate::f32
                                                             : (T(0.5) != T(0) ? Accumulate::f64
                                                                               : Accumulate::i64);
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

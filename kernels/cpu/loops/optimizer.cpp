@@ -3,7 +3,7 @@
 #include "cpu/loops/fill.hpp"
 #include "cpu/optimizer_loops.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 template <class Coefficients, class T, class... State>
@@ -103,4 +103,4 @@ void fill_optimizer(RowLoops& loops) {
   loops.optimizers = &filled;
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

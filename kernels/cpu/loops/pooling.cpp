@@ -3,7 +3,7 @@
 #include "cpu/loops/fill.hpp"
 #include "functional/group.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 using functional::for_each_pack;
@@ -121,4 +121,4 @@ void fill_pooling(Loops& loops) {
   add_dtype<Half>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -2,7 +2,7 @@
 
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 constexpr int words_at_once = 256;
@@ -83,4 +83,4 @@ void fill_random(Loops& loops) {
   add_type<double>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -2,7 +2,7 @@
 
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 /// Rows [begin, end) of a step.
@@ -33,4 +33,4 @@ void fill_recurrent(RowLoops& loops) {
   add_dtype<Half>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -1,7 +1,7 @@
 #include "cpu/loops/fill.hpp"
 #include "functional/reduction.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 using functional::reduction_combine;
@@ -128,4 +128,4 @@ void fill_reduce(Loops& loops) {
   add_type<std::int64_t>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

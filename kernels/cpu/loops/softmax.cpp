@@ -1,7 +1,7 @@
 #include "cpu/loops/fill.hpp"
 #include "functional/cross_entropy.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 using functional::SoloGroup;
@@ -87,4 +87,4 @@ void fill_softmax(RowLoops& loops) {
   add_dtype<Half>(loops);
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

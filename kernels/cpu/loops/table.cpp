@@ -1,6 +1,6 @@
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 
 const Loops& table() {
   static const Loops filled = [] {
@@ -23,4 +23,4 @@ const Loops& table() {
   return filled;
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -2,7 +2,7 @@
 
 #include "cpu/loops/fill.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 template <template <class> class Functor, class T>
@@ -29,4 +29,4 @@ void fill_unary(Loops& loops) {
 #include "functional/ops.def"
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

@@ -1,7 +1,7 @@
 #include "cpu/loops/fill.hpp"
 #include "functional/unary.hpp"
 
-namespace lockstep::host::LOCKSTEP_ISA {
+namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 template <template <class> class Functor, Saves saves, class T>
@@ -33,4 +33,4 @@ void fill_unary_backward(Loops& loops) {
 #include "functional/ops.def"
 }
 
-}  // namespace lockstep::host::LOCKSTEP_ISA
+}  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

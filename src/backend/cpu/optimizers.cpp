@@ -12,8 +12,8 @@
 namespace lockstep::backend {
 namespace {
 
-using host::Accumulate;
-using host::tile_elements;
+using cpu_kernels::Accumulate;
+using cpu_kernels::tile_elements;
 using kernels::OptimizerTensors;
 
 /// One array of an optimizer, read and written tile by tile in the accumulation type of the
@@ -22,15 +22,15 @@ class TiledArray {
  public:
   TiledArray(const ArrayView& view, Accumulate type, std::int64_t n) : view_(view) {
     if (!view) return;
-    LOCKSTEP_CHECK(host::contiguous_count(view) == n, InvalidArgument,
+    LOCKSTEP_CHECK(cpu_kernels::contiguous_count(view) == n, InvalidArgument,
                    "optimizer: arrays of shape ", view.shape, " and strides ", view.strides,
                    " are not contiguous arrays of ", n, " elements");
-    LOCKSTEP_CHECK(is_floating(view.dtype) && host::accumulate_of(view.dtype) == type, Unsupported,
-                   "optimizer: dtype ", view.dtype, " beside parameters that compute in ",
-                   type == Accumulate::f64 ? "f64" : "f32");
-    direct_ = host::is_accumulate_type(view.dtype);
-    load_ = host::loops().load[static_cast<std::size_t>(view.dtype)];
-    store_ = host::loops().store(type, view.dtype);
+    LOCKSTEP_CHECK(is_floating(view.dtype) && cpu_kernels::accumulate_of(view.dtype) == type,
+                   Unsupported, "optimizer: dtype ", view.dtype,
+                   " beside parameters that compute in ", type == Accumulate::f64 ? "f64" : "f32");
+    direct_ = cpu_kernels::is_accumulate_type(view.dtype);
+    load_ = cpu_kernels::loops().load[static_cast<std::size_t>(view.dtype)];
+    store_ = cpu_kernels::loops().store(type, view.dtype);
   }
 
   /// Elements [first, first + n) to work on, or null for an absent array.
@@ -53,8 +53,8 @@ class TiledArray {
 
   const ArrayView& view_;
   bool direct_ = true;
-  host::LoadLoop load_ = nullptr;
-  host::StoreLoop store_ = nullptr;
+  cpu_kernels::LoadLoop load_ = nullptr;
+  cpu_kernels::StoreLoop store_ = nullptr;
   alignas(64) std::array<float, tile_elements> tile_;
 };
 
@@ -67,7 +67,7 @@ void check_wide(const OptimizerTensors& tensors) {
     LOCKSTEP_CHECK(!*each || each->dtype == wide, InvalidArgument, "optimizer: ", each->dtype,
                    " state of a ", parameter, " parameter; it must be ", wide);
   LOCKSTEP_CHECK(
-      !tensors.master || host::contiguous_count(tensors.parameter) == tensors.master.numel(),
+      !tensors.master || cpu_kernels::contiguous_count(tensors.parameter) == tensors.master.numel(),
       InvalidArgument, "optimizer: a parameter of shape ", tensors.parameter.shape, " and strides ",
       tensors.parameter.strides, " does not fit its master copy of shape ", tensors.master.shape);
 }
@@ -79,8 +79,8 @@ void visit_tiles(const OptimizerTensors& tensors, std::int64_t begin, std::int64
                  const Visit& visit) {
   const ArrayView& parameter = tensors.parameter;
   const ArrayView& updated = tensors.master ? tensors.master : parameter;
-  const Accumulate type = host::accumulate_of(parameter.dtype);
-  const auto round = tensors.master ? host::loops().store(type, parameter.dtype) : nullptr;
+  const Accumulate type = cpu_kernels::accumulate_of(parameter.dtype);
+  const auto round = tensors.master ? cpu_kernels::loops().store(type, parameter.dtype) : nullptr;
   const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
   const std::int64_t total = parameter.numel();
   std::array tiled{TiledArray(updated, type, total), TiledArray(tensors.gradient, type, total),
@@ -133,18 +133,18 @@ void check_operands(const OptimizerTensors& tensors, int used, const char* optim
 }
 
 template <class Rule>
-void step(const kernels::OptimizerArguments<Rule>& a, const host::OptimizerLoops<Rule>& loops,
-          const char* optimizer) {
+void step(const kernels::OptimizerArguments<Rule>& a,
+          const cpu_kernels::OptimizerLoops<Rule>& loops, const char* optimizer) {
   if (a.state.skips()) return;
   NextSteps<Rule> next(a);
   const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) {
     check_operands(each, states, optimizer);
     check_wide(each);
-    const auto type = host::accumulate_of(each.parameter.dtype);
+    const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
     const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
     const auto& coefficients = next.of(each);
-    parallel_for(each.parameter.numel(), host::parallel_grain,
+    parallel_for(each.parameter.numel(), cpu_kernels::parallel_grain,
                  [&](std::int64_t begin, std::int64_t end) {
                    visit_tiles(each, begin, end, [&](const auto& arrays, std::int64_t n) {
                      loop(arrays.data(), n, coefficients);
@@ -179,14 +179,15 @@ std::array<double, 2> measure_tensor(const OptimizerTensors& tensors, const Visi
 }
 
 template <class Rule>
-void measure(const kernels::OptimizerArguments<Rule>& a, const host::MeasureLoop<Rule>* loops,
-             const char* optimizer) {
+void measure(const kernels::OptimizerArguments<Rule>& a,
+             const cpu_kernels::MeasureLoop<Rule>* loops, const char* optimizer) {
   if (a.state.skips()) return;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     const OptimizerTensors& each = a.tensors[i];
     check_operands(each, a.rule.states(), optimizer);
     check_wide(each);
-    const auto loop = loops[static_cast<std::size_t>(host::accumulate_of(each.parameter.dtype))];
+    const auto loop =
+        loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
     // The squares are not known yet.
     const auto coefficients =
         kernels::OptimizerArguments<Rule>{.state = a.state, .rule = a.rule}.coefficients(
@@ -200,13 +201,13 @@ void measure(const kernels::OptimizerArguments<Rule>& a, const host::MeasureLoop
 
 #define LOCKSTEP_OPTIMIZER(name, Rule)                               \
   void name(const kernels::OptimizerArguments<Rule>& a, StreamRef) { \
-    step(a, host::loops().rows.optimizers->name, #name);             \
+    step(a, cpu_kernels::loops().rows.optimizers->name, #name);      \
   }
 LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
-#define LOCKSTEP_OPTIMIZER(name, Rule)                                         \
-  void name##_measure(const kernels::OptimizerArguments<Rule>& a, StreamRef) { \
-    measure<Rule>(a, host::loops().rows.optimizers->name##_measure, #name);    \
+#define LOCKSTEP_OPTIMIZER(name, Rule)                                             \
+  void name##_measure(const kernels::OptimizerArguments<Rule>& a, StreamRef) {     \
+    measure<Rule>(a, cpu_kernels::loops().rows.optimizers->name##_measure, #name); \
   }
 LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER

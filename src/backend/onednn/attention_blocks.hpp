@@ -28,7 +28,7 @@ struct Extents {
         keys(k.shape[2]),
         depth(q.shape[3]),
         width(v.shape[3]) {
-    const auto& kernel = host::attention_loops();
+    const auto& kernel = cpu_kernels::attention_loops();
     block = std::min<std::int64_t>(64, rounded_up(queries, kernel.lanes));
     padded_keys = rounded_up(keys, kernel.row_unit);
     padded_depth = rounded_up(depth, kernel.lanes);
@@ -48,7 +48,7 @@ struct Block {
             std::int64_t count, float scale = 1) const {
     const std::int64_t used = view.shape[3];
     for (std::int64_t t = 0; t < count; ++t) {
-      host::load_row(row(t), view, offset(view, n, h, first + t), 1, used);
+      cpu_kernels::load_row(row(t), view, offset(view, n, h, first + t), 1, used);
       if (scale != 1)
         for (std::int64_t d = 0; d < used; ++d) row(t)[d] *= scale;
       std::fill(row(t) + used, row(t) + columns, 0.0f);
@@ -59,9 +59,9 @@ struct Block {
   void store(const ArrayView& view, std::int64_t n, std::int64_t h, std::int64_t first,
              std::int64_t count) const {
     for (std::int64_t t = 0; t < count; ++t)
-      host::store_row(view, offset(view, n, h, first + t), 1, row(t), view.shape[3]);
+      cpu_kernels::store_row(view, offset(view, n, h, first + t), 1, row(t), view.shape[3]);
   }
-  host::StridedMatrix by_rows() const { return {data, columns, 1}; }
+  cpu_kernels::StridedMatrix by_rows() const { return {data, columns, 1}; }
 
  private:
   static std::int64_t offset(const ArrayView& view, std::int64_t n, std::int64_t h,
@@ -90,7 +90,7 @@ struct Workspace {
     std::int64_t total = 2 * e.block;
     for (const Block* b : both) total += b->rows * b->columns;
     for (const Block* b : more) total += backward ? b->rows * b->columns : 0;
-    static thread_local host::Scratch scratch;
+    static thread_local cpu_kernels::Scratch scratch;
     float* next = scratch.get<float>(static_cast<std::size_t>(total));
     const auto place = [&](Block* b) { next = (b->data = next) + b->rows * b->columns; };
     for (Block* b : both) place(b);

@@ -12,9 +12,9 @@
 namespace lockstep::backend {
 namespace {
 
-using host::ScoreBlock;
-using host::StridedMatrix;
-using host::TileProduct;
+using cpu_kernels::ScoreBlock;
+using cpu_kernels::StridedMatrix;
+using cpu_kernels::TileProduct;
 using kernels::AttentionArguments;
 using kernels::AttentionBackwardArguments;
 using kernels::AttentionOptions;
@@ -44,7 +44,7 @@ void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask,
     } else {
       for (std::int64_t s = 0; s < b.keys; ++s) {
         float added;
-        host::load_row(&added, mask, at + s * strides[3], 1, 1);
+        cpu_kernels::load_row(&added, mask, at + s * strides[3], 1, 1);
         scores.row(s)[t] += added;
       }
     }
@@ -60,11 +60,11 @@ struct Call {
   QueryBlock block(std::int64_t n, std::int64_t h, std::int64_t first) const {
     const std::int64_t count = std::min(extents.block, extents.queries - first);
     const std::int64_t keys = options.causal ? std::min(extents.keys, first + count) : extents.keys;
-    return {n, h, first, count, keys, rounded_up(keys, host::attention_loops().row_unit)};
+    return {n, h, first, count, keys, rounded_up(keys, cpu_kernels::attention_loops().row_unit)};
   }
   /// scores [keys, queries] = keys @ (scale * queries)^T, masked.
   void score(const Workspace& w, const QueryBlock& b) const {
-    const auto& kernel = host::attention_loops();
+    const auto& kernel = cpu_kernels::attention_loops();
     w.query.load(q, b.n, b.h, b.first, b.count, static_cast<float>(options.scale));
     kernel.transpose(w.query_t.data, w.query.data, w.query.rows, w.query.columns);
     kernel.multiply({.c = w.scores.data,
@@ -110,7 +110,7 @@ TileProduct over_queries(const Block& c, const Block& scores, const Block& b, co
 
 void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, std::int64_t n,
                   std::int64_t h) {
-  const auto& kernel = host::attention_loops();
+  const auto& kernel = cpu_kernels::attention_loops();
   const Extents& e = call.extents;
   const Workspace w(e, false);
   call.load_group(w, n, h / e.heads_per_group);
@@ -132,7 +132,7 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
 /// Gradients of one block of queries; those of keys and values are added up in the workspace.
 void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
                     const QueryBlock& b) {
-  const auto& kernel = host::attention_loops();
+  const auto& kernel = cpu_kernels::attention_loops();
   const float* totals =
       g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
   for (std::int64_t t = 0; t < w.scores.columns; ++t) {

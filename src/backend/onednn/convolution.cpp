@@ -46,18 +46,18 @@ class InF32 {
   /// @param slot 0 to 3: operands of one call. @param read false where it is only written.
   InF32(const ArrayView& given, std::size_t slot, bool read = true) : given_(given), view_(given) {
     if (!given || given.dtype == DType::f32) return;
-    static thread_local std::array<host::Scratch, 4> memory;
+    static thread_local std::array<cpu_kernels::Scratch, 4> memory;
     view_.data = memory[slot].get<float>(static_cast<std::size_t>(given.numel()));
     view_.dtype = DType::f32;
     view_.strides = dnn::is_channels_last(given) ? channels_last_strides(given.shape)
                                                  : contiguous_strides(given.shape);
-    if (read) host::elementwise::copy({.out = view_, .in = given}, StreamRef{});
+    if (read) cpu_kernels::elementwise::copy({.out = view_, .in = given}, StreamRef{});
   }
   const ArrayView& view() const { return view_; }
   /// Rounds what was written into the operand.
   void bring_out() const {
     if (view_.dtype != given_.dtype)
-      host::elementwise::copy({.out = given_, .in = view_}, StreamRef{});
+      cpu_kernels::elementwise::copy({.out = given_, .in = view_}, StreamRef{});
   }
 
  private:

@@ -30,8 +30,9 @@ void for_each_row(const ArrayView& images, const ArrayView& joined, Row&& row) {
   const std::int64_t height = images.shape[2], count = images.shape[0] / joined.shape[0];
   const std::int64_t step =
       count > 1 ? (joined.shape[3] - images.shape[3]) / (count - 1) : joined.shape[3];
-  const std::int64_t grain = std::max<std::int64_t>(
-      1, host::parallel_grain / std::max<std::int64_t>(1, images.shape[1] * images.shape[3]));
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, cpu_kernels::parallel_grain /
+                                    std::max<std::int64_t>(1, images.shape[1] * images.shape[3]));
   parallel_for(images.shape[0] * height, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t n = i / height, h = i % height;
@@ -51,7 +52,7 @@ std::size_t bytes_of(const ArrayView& images, std::int64_t columns) {
 }
 
 ArrayView join(const ArrayView& images, std::int64_t count, std::int64_t step, bool load,
-               host::Scratch& memory) {
+               cpu_kernels::Scratch& memory) {
   ArrayView joined = joined_shape(images, count, step);
   joined.data = memory.get<char>(static_cast<std::size_t>(joined.numel()) * size_of(images.dtype));
   if (!load) return joined;
@@ -64,7 +65,7 @@ ArrayView join(const ArrayView& images, std::int64_t count, std::int64_t step, b
   return joined;
 }
 
-thread_local host::Scratch x_memory, y_memory;
+thread_local cpu_kernels::Scratch x_memory, y_memory;
 
 }  // namespace
 

@@ -99,7 +99,7 @@ void on_refusal(const dnnl::error& error, std::string_view op,
 }
 
 void* working_memory(int slot, std::size_t bytes) {
-  static thread_local std::array<host::Scratch, 5> slots;
+  static thread_local std::array<cpu_kernels::Scratch, 5> slots;
   return slots[static_cast<std::size_t>(slot)].get<char>(bytes);
 }
 

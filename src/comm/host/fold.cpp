@@ -39,7 +39,7 @@ constexpr auto larger = []<class A>(A a, A b) { return b > a || b != b ? b : a; 
 template <class T>
 const Accumulator<T>* widen(const T* from, std::int64_t size, Accumulator<T>* room) {
   if constexpr (std::is_same_v<T, Accumulator<T>>) return from;
-  lockstep::host::loops().load[static_cast<std::size_t>(dtype_of<T>)](room, from, 1, size);
+  lockstep::cpu_kernels::loops().load[static_cast<std::size_t>(dtype_of<T>)](room, from, 1, size);
   return room;
 }
 
@@ -63,8 +63,8 @@ void fold_blocks(const Contributions& from, std::byte* out, std::int64_t count, 
                  Scale scale, Finish finish) {
   alignas(64) Accumulator<T> sum[block_elements], widened[block_elements];
   T* result = reinterpret_cast<T*>(out);
-  const auto store =
-      lockstep::host::loops().store(lockstep::host::accumulate_of(dtype_of<T>), dtype_of<T>);
+  const auto store = lockstep::cpu_kernels::loops().store(
+      lockstep::cpu_kernels::accumulate_of(dtype_of<T>), dtype_of<T>);
   for (std::int64_t begin = 0; begin < count; begin += block_elements) {
     const std::int64_t size = std::min(block_elements, count - begin);
     accumulate<T>(from.sources, begin, size, sum, widened, combine, scale);

@@ -5,7 +5,7 @@
 
 #include "cpu/lines.hpp"
 
-namespace lockstep::host {
+namespace lockstep::cpu_kernels {
 
 void row_scale::forward(const kernels::RowScaleArguments& arguments, StreamRef) {
   const ArrayView &y = arguments.y, &x = arguments.x;
@@ -24,4 +24,4 @@ void row_scale::forward(const kernels::RowScaleArguments& arguments, StreamRef) 
   });
 }
 
-}  // namespace lockstep::host
+}  // namespace lockstep::cpu_kernels
