@@ -17,6 +17,8 @@
 #include "cuda_runtime_api.h"
 #include "findings.hpp"
 #include "memory/device_side.hpp"
+#include "memory/pages.hpp"
+#include "memory/switched_pages.hpp"
 
 namespace simgpu {
 namespace {
@@ -99,6 +101,45 @@ TEST_F(SimHostAccess, BesideDeviceMemoryThatTheDeviceWorksOnIsFine) {
     ASSERT_EQ(own.back(), i);
   }
   EXPECT_THAT(findings.text(), IsEmpty());
+}
+
+// The host opens the page of its own bytes while the device writes to others of that page.
+TEST_F(SimHostAccess, BesidePinnedMemoryThatTheDeviceWritesIsFine) {
+  ASSERT_EQ(cudaMemsetAsync(device, 7, bytes, stream), cudaSuccess);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(cudaMemcpyAsync(pinned, device, 64, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+    host_view()[2048] = static_cast<char>(i);
+  }
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(host_view()[2048], static_cast<char>(1999));
+  EXPECT_THAT(findings.text(), IsEmpty());
+}
+
+TEST(SimSwitchedPages, AreOpenOnceTheyAreEveryonesAndNotThereOnceForgotten) {
+  SwitchedPages& pages = SwitchedPages::instance();
+  void* const page =
+      mmap(nullptr, 3 * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* const first = static_cast<volatile char*>(page);
+  volatile char* const second = first + page_bytes;
+  int opener = 0;
+  const auto opens = [&](volatile char* address) {
+    return pages.open(const_cast<char*>(address), &opener);
+  };
+  pages.set_owner(page, 3 * page_bytes, Owner::queued_device);
+  pages.set_owner(const_cast<char*>(second), page_bytes, Owner::everyone);
+  *second = 1;
+  EXPECT_TRUE(opens(second));
+  EXPECT_TRUE(opens(first));
+  *first = 1;
+  pages.close(&opener);
+  *second = 2;  // still everyone's
+  pages.set_owner(page, 3 * page_bytes, Owner::everyone);
+  *first = 2;
+  EXPECT_TRUE(opens(first));
+  pages.forget(page, 3 * page_bytes);
+  EXPECT_FALSE(opens(first));
+  EXPECT_FALSE(opens(second));
+  munmap(page, 3 * page_bytes);
 }
 
 TEST_F(SimHostAccess, OfDeviceMemoryByAnyThreadIsReported) {

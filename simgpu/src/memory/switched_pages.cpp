@@ -28,8 +28,9 @@ void SwitchedPages::set_owner(void* pages, std::size_t bytes, Owner owner) {
   const std::uintptr_t begin = number(pages), end = begin + bytes;
   const std::lock_guard lock(mutex_);
   take_out(begin, end);
-  if (owner != Owner::everyone) owned_.emplace(begin, end);
-  change(begin, end, owner == Owner::everyone ? PROT_READ | PROT_WRITE : PROT_NONE);
+  const bool is_everyones = owner == Owner::everyone;
+  ranges_.emplace(begin, Range{end, is_everyones});
+  change(begin, end, is_everyones ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 void SwitchedPages::forget(void* pages, std::size_t bytes) {
@@ -40,11 +41,12 @@ void SwitchedPages::forget(void* pages, std::size_t bytes) {
 bool SwitchedPages::open(const void* address, const void* opener) {
   const std::uintptr_t at = number(address);
   const std::lock_guard lock(mutex_);
-  const auto owned = first_behind(at);
-  if (owned == owned_.end() || owned->first > at) return false;
+  const auto found = first_behind(at);
+  if (found == ranges_.end() || found->first > at) return false;
+  if (found->second.is_everyones) return true;
   const std::uintptr_t window = at & ~(window_bytes - 1);
-  const std::uintptr_t begin = std::max(owned->first, window);
-  const std::uintptr_t end = std::min(owned->second, window + window_bytes);
+  const std::uintptr_t begin = std::max(found->first, window);
+  const std::uintptr_t end = std::min(found->second.end, window + window_bytes);
   change(begin, end, PROT_READ | PROT_WRITE);
   windows_.emplace(begin, Window{end, opener});
   return true;
@@ -61,25 +63,26 @@ void SwitchedPages::close(const void* opener) {
 
 /// What of the range is still the device's.
 void SwitchedPages::protect(std::uintptr_t begin, std::uintptr_t end) {
-  for (auto at = first_behind(begin); at != owned_.end() && at->first < end; ++at)
-    change(std::max(begin, at->first), std::min(end, at->second), PROT_NONE);
+  for (auto at = first_behind(begin); at != ranges_.end() && at->first < end; ++at)
+    if (!at->second.is_everyones)
+      change(std::max(begin, at->first), std::min(end, at->second.end), PROT_NONE);
 }
 
 /// The first range that ends behind an address.
-SwitchedPages::Owned::iterator SwitchedPages::first_behind(std::uintptr_t address) {
-  const auto after = owned_.upper_bound(address);
-  if (after == owned_.begin()) return after;
+SwitchedPages::Ranges::iterator SwitchedPages::first_behind(std::uintptr_t address) {
+  const auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return after;
   const auto before = std::prev(after);
-  return before->second > address ? before : after;
+  return before->second.end > address ? before : after;
 }
 
 /// Removes a range, cutting those that overlap it.
 void SwitchedPages::take_out(std::uintptr_t begin, std::uintptr_t end) {
-  for (auto at = first_behind(begin); at != owned_.end() && at->first < end;) {
-    const auto [old_begin, old_end] = *at;
-    at = owned_.erase(at);
-    if (old_begin < begin) owned_.emplace(old_begin, begin);
-    if (old_end > end) owned_.emplace(end, old_end);
+  for (auto at = first_behind(begin); at != ranges_.end() && at->first < end;) {
+    const auto [old_begin, old] = *at;
+    at = ranges_.erase(at);
+    if (old_begin < begin) ranges_.emplace(old_begin, Range{begin, old.is_everyones});
+    if (old.end > end) ranges_.emplace(end, old);
   }
 }
 

@@ -27,8 +27,9 @@ class SwitchedPages {
   /// The pages are gone: nothing more is done with them.
   void forget(void* pages, std::size_t bytes);
 
-  /// Opens the window around an address to all threads, on behalf of `opener`, who closes it.
-  /// @return false if the device has no such page.
+  /// Opens the window around an address to all threads, on behalf of `opener`, who closes it. Pages
+  /// that have become everyone's since the fault are open.
+  /// @return false if there is no such page.
   bool open(const void* address, const void* opener);
   /// Closes the windows that `opener` opened. Whoever still works there faults and opens them
   /// again.
@@ -39,14 +40,18 @@ class SwitchedPages {
     std::uintptr_t end = 0;
     const void* opener = nullptr;
   };
-  using Owned = std::map<std::uintptr_t, std::uintptr_t>;  // begin and end, without overlaps
+  struct Range {
+    std::uintptr_t end = 0;
+    bool is_everyones = false;
+  };
+  using Ranges = std::map<std::uintptr_t, Range>;  // by their begin, without overlaps
 
-  Owned::iterator first_behind(std::uintptr_t address);
+  Ranges::iterator first_behind(std::uintptr_t address);
   void take_out(std::uintptr_t begin, std::uintptr_t end);
   void protect(std::uintptr_t begin, std::uintptr_t end);
 
   std::mutex mutex_;
-  Owned owned_;
+  Ranges ranges_;
   std::multimap<std::uintptr_t, Window> windows_;
 };
 
