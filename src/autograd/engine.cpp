@@ -257,9 +257,17 @@ void InputGradients::check_first(std::size_t i) const {
                  ": the gradient of operand ", i, " was handed over twice; add the parts before");
 }
 
+void InputGradients::check_shape(std::size_t i, const Shape& shape) const {
+  const Shape operand = edges_[i].node->output_shape(edges_[i].output);
+  LOCKSTEP_CHECK(shape == operand, InvalidArgument, "backward of ", Engine::running_op(),
+                 ": the gradient of operand ", i, " is of shape ", shape, ", the operand of ",
+                 operand);
+}
+
 void InputGradients::set(std::size_t i, Tensor gradient) {
   if (!wanted(i) || !gradient.defined()) return;
   check_first(i);
+  check_shape(i, gradient.shape());
   engine_.deliver(edges_[i], std::move(gradient));
 }
 
@@ -269,6 +277,7 @@ Tensor InputGradients::fresh(const Shape& shape, TensorOptions options) {
 
 GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, TensorOptions options) {
   check_first(i);
+  check_shape(i, shape);
   Node& node = *edges_[i].node;
   if (node.is_leaf()) return static_cast<LeafNode&>(node).target(shape, options);
   return {empty(shape, options), false};

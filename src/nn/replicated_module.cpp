@@ -39,6 +39,10 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
     trained_.push_back(parameter.second.requires_grad());
     if (trained_.back()) trained.push_back(parameter);
   }
+  LOCKSTEP_CHECK(!trained.empty(), InvalidArgument,
+                 "DistributedDataParallel: none of the module's ", parameters_.size(),
+                 " parameters requires a gradient, so there is nothing to reduce; "
+                 "unfreeze what shall train, or call the module itself");
   reducer_ = std::make_unique<parallel::Reducer>(
       std::move(trained), group_,
       parallel::ReducerOptions{

@@ -206,11 +206,10 @@ TEST(OpCall, LeavesOperandsAsTheyAreThatAnOpWithSeveralResultsGivesBack) {
   EXPECT_THAT(x.grad().to_vector<float>(), ElementsAre(32.0F, 32.0F));
 }
 
-/// Runs the backward of an op of one operand; it is what `set` makes of it.
+/// Runs the backward of an op of one operand of two elements; it is what `set` makes of it.
 template <class Set>
-std::string message_of_backward(Set set) {
+std::string message_of_backward(Set set, const Tensor& x = leaf({2})) {
   constexpr static OpDescriptor custom_op{.name = "custom"};
-  const Tensor x = leaf({2});
   const OpCall call(custom_op, x);
   const Tensor y = call.record(no_grad([&] { return x * 1.0; }), set);
   return message_of([&] { sum(y).backward(); });
@@ -228,6 +227,46 @@ TEST(OpCall, NamesAnOperandThatAnOpDoesNotHaveAndAGradientSetTwice) {
                 dx.set(0, dy);
               }),
               HasSubstr("backward of custom: the gradient of operand 0 was handed over twice"));
+}
+
+TEST(OpCall, RefusesAGradientOfAnotherShapeThanItsOperand) {
+  const auto shape_of_operand = HasSubstr(
+      "backward of custom: the gradient of operand 0 is of shape [3], the operand of [2]");
+  for (const bool is_leaf : {true, false}) {
+    const Tensor x = is_leaf ? leaf({2}) : leaf({2}) * 1.0;
+    EXPECT_THAT(
+        message_of_backward([](const Tensor&, InputGradients& dx) { dx.set(0, zeros({3})); }, x),
+        shape_of_operand);
+    EXPECT_THAT(
+        message_of_backward(
+            [](const Tensor&, InputGradients& dx) { dx.set(0, zeros({3}, DType::f64)); }, x),
+        shape_of_operand);
+    EXPECT_THAT(message_of_backward(
+                    [](const Tensor& dy, InputGradients& dx) {
+                      dx.write(0, {3}, dy.options(), [](const Tensor&, bool) { FAIL(); });
+                    },
+                    x),
+                shape_of_operand);
+    EXPECT_THAT(message_of_backward(
+                    [](const Tensor&, InputGradients& dx) {
+                      dx.set(0, zeros({2, 1}));
+                    },
+                    x),
+                HasSubstr("is of shape [2, 1], the operand of [2]"));
+  }
+}
+
+TEST(OpCall, RefusesAGradientOfAnotherShapeThanOneOfSeveralResults) {
+  constexpr static OpDescriptor parts_op{.name = "parts"}, custom_op{.name = "custom"};
+  const Tensor x = leaf({2});
+  const OpCall call(parts_op, x);
+  std::array<Tensor, 2> parts{zeros({4}), zeros({5})};
+  call.record_outputs(parts, [](std::span<const Tensor>, InputGradients&) {});
+  const OpCall last(custom_op, parts[1]);
+  const Tensor y =
+      last.record(zeros({}), [](const Tensor&, InputGradients& dx) { dx.set(0, zeros({4})); });
+  EXPECT_THAT(message_of([&] { y.backward(); }),
+              HasSubstr("the gradient of operand 0 is of shape [4], the operand of [5]"));
 }
 
 // They would be gone before the call uses them.

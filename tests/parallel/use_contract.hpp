@@ -98,6 +98,15 @@ TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
   });
 }
 
+TYPED_TEST_P(UseContract, RefusesAModuleWithNothingToTrain) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(1);
+    for (Tensor& parameter : net->parameters()) parameter.set_requires_grad(false);
+    EXPECT_THAT(message_of([&] { Replica(net, share(group)); }),
+                HasSubstr("requires a gradient, so there is nothing to reduce"));
+  });
+}
+
 // Also while a backward of the step before has left gradients there.
 TYPED_TEST_P(UseContract, TrainsOnWithExchangedStorage) {
   TypeParam::run([](Communicator& group) {
@@ -372,10 +381,10 @@ TYPED_TEST_P(UseContract, ForgetsATensorHookThatIsRemoved) {
 REGISTER_TYPED_TEST_SUITE_P(
     UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
     AllowsSeveralForwardsBeforeTheirBackwardsInNoSync, AllowsSeveralBackwardsOfOneForwardInNoSync,
-    RefusesParametersThatChangedAfterWrapping, TrainsOnWithExchangedStorage,
-    RefusesParametersOfAnotherFormAfterWrapping, NamesUnusedParametersOnEveryRank,
-    TrainsAModuleInEvaluationMode, RefusesABypassAfterAForwardWithoutBackward,
-    RefusesABypassAfterALocalBackwardThatThrew,
+    RefusesParametersThatChangedAfterWrapping, RefusesAModuleWithNothingToTrain,
+    TrainsOnWithExchangedStorage, RefusesParametersOfAnotherFormAfterWrapping,
+    NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode,
+    RefusesABypassAfterAForwardWithoutBackward, RefusesABypassAfterALocalBackwardThatThrew,
     ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
     TakesOutputsOfAnyTypeAndLeavesSomeOut, RunsTheHooksOfTheModuleItself,
     ReducesAParameterThatIsFrozenForTheStepOfAnotherModule,

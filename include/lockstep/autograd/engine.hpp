@@ -28,7 +28,8 @@ class InputGradients {
   DType operand_dtype(std::size_t i) const { return edge(i).dtype; }
 
   /// Hands over the gradient of operand `i`, converted to the operand's dtype; ignored if it is not
-  /// wanted or undefined. @throws InvalidArgument for a second gradient of one operand.
+  /// wanted or undefined. @throws InvalidArgument for a second gradient of one operand, and, as
+  /// all others here, for one of another shape than the operand's.
   void set(std::size_t i, Tensor gradient);
 
   /// Lets `write(out, accumulate)` produce the gradient of operand `i` in place: into the leaf's
@@ -86,6 +87,7 @@ class InputGradients {
   }
   [[noreturn]] void throw_no_operand(std::size_t i) const;
   void check_first(std::size_t i) const;
+  void check_shape(std::size_t i, const Shape& shape) const;
   static Tensor fresh(const Shape& shape, TensorOptions options);
   InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);

@@ -118,6 +118,7 @@ class LeafNode final : public Node {
 
   std::span<Edge> edges() noexcept override { return {}; }
   std::span<Tensor> gradients() noexcept override { return {}; }
+  Shape output_shape(std::size_t) const override { return shape_; }
   void backward(InputGradients&) override {}
   void release() noexcept override {}
   bool is_leaf() const noexcept override { return true; }

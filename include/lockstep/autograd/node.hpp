@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -41,6 +42,8 @@ class Node : public RefCounted, public SlabAllocated {
   virtual std::span<Edge> edges() noexcept = 0;
   /// One slot an output, where the engine gathers the gradient.
   virtual std::span<Tensor> gradients() noexcept = 0;
+  /// Shape of an output, and so of the gradients that may arrive for it.
+  virtual Shape output_shape(std::size_t output) const = 0;
   /// Computes the operands' gradients from `gradients()` and hands them to `inputs`.
   virtual void backward(InputGradients& inputs) = 0;
   /// Frees what backward would need again.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -36,21 +37,43 @@ inline bool recording_any(std::span<const Tensor> operands) {
 
 namespace detail {
 
-/// Node of an op whose gradient is computed by a callable. `Edges` and `Slots` are containers of
-/// Edge and Tensor: arrays where the number is known, else vectors.
-template <class Backward, class Edges, class Slots>
+/// The shape of an output that was made just now.
+class OutputShape {
+ public:
+  explicit OutputShape(const Shape& shape) : rank_(shape.size()) {
+    for (int i = 0; i < rank_; ++i) {
+      // One by one: a copy, wide, of what was stored in parts just now would stall.
+      std::int64_t extent = shape[i];
+      asm("" : "+r"(extent));
+      extents_[static_cast<std::size_t>(i)] = extent;
+    }
+  }
+  Shape get() const { return Shape(std::span(extents_.data(), static_cast<std::size_t>(rank_))); }
+
+ private:
+  int rank_;
+  std::array<std::int64_t, max_rank> extents_;  // rank_ of them
+};
+
+/// Node of an op whose gradient is computed by a callable. `Edges`, `Slots` and `Shapes` are
+/// containers of Edge, Tensor and OutputShape: arrays where the number is known, else vectors.
+template <class Backward, class Edges, class Slots, class Shapes>
 class OpNode final : public Node {
  public:
   /// @param make_edges called for the edges, so that they are made where they stay
-  template <class Function, class MakeEdges>
-  OpNode(std::string_view name, Function&& backward, MakeEdges&& make_edges, Slots&& slots = {})
+  /// @param make_shapes called likewise
+  template <class Function, class MakeEdges, class MakeShapes>
+  OpNode(std::string_view name, Function&& backward, MakeEdges&& make_edges,
+         MakeShapes&& make_shapes, Slots&& slots = {})
       : Node(name),
         backward_(std::forward<Function>(backward)),
         edges_(make_edges()),
-        gradients_(std::move(slots)) {}
+        gradients_(std::move(slots)),
+        shapes_(make_shapes()) {}
 
   std::span<Edge> edges() noexcept override { return edges_; }
   std::span<Tensor> gradients() noexcept override { return gradients_; }
+  Shape output_shape(std::size_t output) const override { return shapes_[output].get(); }
   void release() noexcept override { backward_.reset(); }
 
   void backward(InputGradients& inputs) override {
@@ -64,6 +87,7 @@ class OpNode final : public Node {
   std::optional<Backward> backward_;
   Edges edges_;
   Slots gradients_;
+  Shapes shapes_;
 };
 
 /// Makes an output that has a place in the graph, or is an operand, an alias of itself: that place
@@ -77,8 +101,11 @@ inline void make_recordable(Tensor& output, bool is_operand) {
 template <class Backward, class MakeEdges>
 Tensor attach(std::string_view name, Tensor output, Backward&& backward,
               const MakeEdges& make_edges) {
-  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::array<Tensor, 1>>;
-  output.impl().node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges);
+  const auto shape = [&] { return std::array{OutputShape(output.shape())}; };
+  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::array<Tensor, 1>,
+                    decltype(shape())>;
+  output.impl().node =
+      make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges, shape);
   return output;
 }
 
@@ -86,8 +113,14 @@ Tensor attach(std::string_view name, Tensor output, Backward&& backward,
 template <class Backward, class MakeEdges>
 void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&& backward,
                     const MakeEdges& make_edges) {
-  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::vector<Tensor>>;
-  const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges,
+  const auto shapes = [&] {
+    std::vector<OutputShape> all;
+    for (const Tensor& output : outputs) all.emplace_back(output.shape());
+    return all;
+  };
+  using Op = OpNode<std::decay_t<Backward>, decltype(make_edges()), std::vector<Tensor>,
+                    std::vector<OutputShape>>;
+  const auto node = make_intrusive<Op>(name, std::forward<Backward>(backward), make_edges, shapes,
                                        std::vector<Tensor>(outputs.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     make_recordable(outputs[i], false);

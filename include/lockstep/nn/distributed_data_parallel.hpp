@@ -86,7 +86,8 @@ class DistributedDataParallel {
 
   /// Makes all replicas equal to rank 0's. @param module on the group's device, in its final dtype,
   /// with parameters that shall not train frozen. @throws comm::Mismatch naming the first parameter
-  /// that differs between ranks, InvalidArgument naming an option that does.
+  /// that differs between ranks, InvalidArgument naming an option that does, or for a module none
+  /// of whose parameters requires a gradient.
   DistributedDataParallel(nn::ModulePtr<M> module, comm::CommunicatorPtr group,
                           const Options& options = {})
       : module_(std::move(module)), replica_(module_, std::move(group), options) {}

@@ -141,7 +141,8 @@ class Tensor {
   Tensor grad() const;
   /// Replaces the gradient (undefined clears it). @throws InvalidArgument if it does not fit.
   void set_grad(const Tensor& grad);
-  /// Computes the gradients of all leaves this tensor depends on, adding to what they hold.
+  /// Computes the gradients of all leaves this tensor depends on, adding to what they hold. The
+  /// gradients are not recorded: there are none of second order.
   /// @param gradient this tensor's own gradient; may be left out for a single element (then 1).
   /// @param retain_graph keep what backward needs, so that it can run again.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
