@@ -9,6 +9,8 @@
 #include "arguments/multi_tensor.hpp"
 #include "arguments/step_state.hpp"
 #include "functional/optimizer.hpp"
+#include "lockstep/core/array_view.hpp"
+#include "lockstep/core/error.hpp"
 
 /// @file
 /// Steps of optimizers over whole lists of tensors: one call for all of them, on a GPU one launch.
@@ -21,15 +23,35 @@ struct StepCounter {
   unsigned long long arrivals;  ///< of blocks in the launch that runs; else 0
 };
 
-/// What one tensor of an optimizer's step works on. All of one shape and contiguous. The states and
-/// the master copy are f64 for f64 parameters, else f32.
+/// An array whose elements follow one another.
+struct FlatArray {
+  void* data = nullptr;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+
+  FlatArray() = default;
+  FlatArray(void* memory, std::int64_t elements, DType type)
+      : data(memory), count(elements), dtype(type) {}
+  /// @throws InvalidArgument for a view of elements that do not follow one another.
+  explicit FlatArray(const ArrayView& view)
+      : data(view.data), count(view.numel()), dtype(view.dtype) {
+    LOCKSTEP_CHECK(view.is_contiguous(), InvalidArgument, "an array of shape ", view.shape,
+                   " and strides ", view.strides, " where it must be contiguous");
+  }
+
+  /// False for an operand that is absent.
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// What one tensor of an optimizer's step works on, all of as many elements as the parameter. The
+/// states and the master copy are f64 for f64 parameters, else f32.
 struct OptimizerTensors {
-  ArrayView parameter = {};
-  ArrayView gradient = {};
-  ArrayView master =
+  FlatArray parameter = {};
+  FlatArray gradient = {};
+  FlatArray master =
       {};  ///< what is updated, and the parameter rounded from; absent: the parameter
   /// What the rule remembers of each element; those that it has no use for may be absent.
-  ArrayView state1 = {}, state2 = {}, state3 = {};
+  FlatArray state1 = {}, state2 = {}, state3 = {};
   /// One step more afterwards, unless it was skipped.
   StepCounter* counter = nullptr;
   /// In the memory of the device: what the rule's coefficients carry from step to step, if any.

@@ -7,6 +7,7 @@
 namespace lockstep::cuda_kernels {
 namespace {
 
+using kernels::FlatArray;
 using kernels::OptimizerArguments;
 using kernels::OptimizerTensors;
 using kernels::StepCounter;
@@ -151,10 +152,10 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-const ArrayView& array_of(const OptimizerTensors& tensors, int k) {
-  const ArrayView* const views[arrays] = {&tensors.state1,    &tensors.state2,   &tensors.state3,
-                                          &tensors.parameter, &tensors.gradient, &tensors.master};
-  return *views[k];
+const FlatArray& array_of(const OptimizerTensors& tensors, int k) {
+  const FlatArray* const all[arrays] = {&tensors.state1,    &tensors.state2,   &tensors.state3,
+                                        &tensors.parameter, &tensors.gradient, &tensors.master};
+  return *all[k];
 }
 
 void* pointer_of(const OptimizerTensors& tensors, int k) {
@@ -166,23 +167,23 @@ void* pointer_of(const OptimizerTensors& tensors, int k) {
 /// Only the states that the rule uses need to fit.
 /// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
 void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
-  const ArrayView& parameter = tensors.parameter;
+  const FlatArray& parameter = tensors.parameter;
   LOCKSTEP_CHECK(tensors.gradient.dtype == parameter.dtype, Unsupported, "optimizer: a ",
                  tensors.gradient.dtype, " gradient of a ", parameter.dtype,
                  " parameter on device cuda");
   LOCKSTEP_CHECK(!tensors.master || parameter.dtype != wide, InvalidArgument, "optimizer: a ",
                  parameter.dtype, " parameter needs no master copy");
   for (int k = 0; k < arrays; ++k) {
-    const ArrayView& view = array_of(tensors, k);
+    const FlatArray& array = array_of(tensors, k);
     const bool is_state = k < most_optimizer_states;
-    if (is_state ? k >= states : !view) continue;
-    LOCKSTEP_CHECK(view, InvalidArgument, "optimizer: state ", k + 1, " of ", states, " is absent");
-    LOCKSTEP_CHECK(k == parameter_array || k == gradient_array || view.dtype == wide,
-                   InvalidArgument, "optimizer: ", view.dtype, " state of a ", parameter.dtype,
+    if (is_state ? k >= states : !array) continue;
+    LOCKSTEP_CHECK(array, InvalidArgument, "optimizer: state ", k + 1, " of ", states,
+                   " is absent");
+    LOCKSTEP_CHECK(k == parameter_array || k == gradient_array || array.dtype == wide,
+                   InvalidArgument, "optimizer: ", array.dtype, " state of a ", parameter.dtype,
                    " parameter; it must be ", wide);
-    LOCKSTEP_CHECK(view.is_contiguous() && view.numel() == parameter.numel(), InvalidArgument,
-                   "optimizer: arrays must be contiguous and of one size, got ", view.shape,
-                   " with strides ", view.strides);
+    LOCKSTEP_CHECK(array.count == parameter.count, InvalidArgument, "optimizer: an array of ",
+                   array.count, " elements beside a parameter of ", parameter.count);
   }
 }
 
@@ -213,7 +214,7 @@ void for_each_run(const OptimizerArguments<Rule>& arguments, const Launch& launc
           arguments.rule, [&]<int... k>() {
             for_each_table<pointers>(
                 run.size(), [&](std::size_t i, int n) { return pointer_of(run[i], n); },
-                [&](std::size_t i) { return run[i].parameter.numel(); },
+                [&](std::size_t i) { return run[i].parameter.count; },
                 [&](const Table& table, unsigned blocks) {
                   launch_run.template operator()<T, k...>(table, blocks, first);
                 });
@@ -264,7 +265,7 @@ LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 
 std::size_t measure_scratch_bytes(std::span<const OptimizerTensors> tensors) {
   std::int64_t chunks = 0;
-  for (const OptimizerTensors& each : tensors) chunks += chunks_of(each.parameter.numel());
+  for (const OptimizerTensors& each : tensors) chunks += chunks_of(each.parameter.count);
   return static_cast<std::size_t>(chunks) * 2 * sizeof(double);
 }
 

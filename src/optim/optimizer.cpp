@@ -32,10 +32,14 @@ bool share_memory(const Tensor& a, const Tensor& b) {
 }
 
 void check_can_change(const Tensor& parameter) {
-  LOCKSTEP_CHECK(parameter.is_leaf() && is_floating(parameter.dtype()) && parameter.is_contiguous(),
-                 InvalidArgument, "an optimizer cannot change a tensor of shape ",
-                 parameter.shape(), ", ", parameter.dtype(), " and strides ", parameter.strides(),
-                 "; it needs contiguous leaves of floating dtype");
+  LOCKSTEP_CHECK(parameter.is_leaf(), InvalidArgument,
+                 "an optimizer cannot change a tensor of "
+                 "shape ",
+                 parameter.shape(), " that an op computed; give it what it was computed from");
+  LOCKSTEP_CHECK(is_floating(parameter.dtype()) && parameter.is_contiguous(), InvalidArgument,
+                 "an optimizer cannot change a tensor of shape ", parameter.shape(), ", ",
+                 parameter.dtype(), " and strides ", parameter.strides(),
+                 "; it needs contiguous tensors of floating dtype");
 }
 
 void check_can_read(const GradientScaling& scaling, Device device) {

@@ -13,9 +13,14 @@
 
 namespace lockstep::optim {
 
-/// The view of a tensor that may be undefined: then an absent operand.
-inline ArrayView view_or_absent(const Tensor& tensor) {
-  return tensor.defined() ? tensor.view() : ArrayView{};
+/// The array of a tensor that may be undefined: then an absent operand.
+/// @throws InvalidArgument for a tensor that is not contiguous.
+inline kernels::FlatArray flat(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  LOCKSTEP_CHECK(tensor.is_contiguous(), InvalidArgument, "an optimizer cannot use a tensor of ",
+                 "shape ", tensor.shape(), " and strides ", tensor.strides(),
+                 "; it must be contiguous");
+  return {tensor.data_ptr(), tensor.numel(), tensor.dtype()};
 }
 
 /// Where kernels find an f64 scalar; null for an undefined one.
@@ -36,12 +41,12 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
   std::vector<kernels::OptimizerTensors> operands;
   operands.reserve(parameters.size());
   for (const ParameterState* each : parameters)
-    operands.push_back({.parameter = each->parameter.view(),
-                        .gradient = each->parameter.grad().view(),
-                        .master = view_or_absent(each->master),
-                        .state1 = view_or_absent(each->state[0]),
-                        .state2 = view_or_absent(each->state[1]),
-                        .state3 = view_or_absent(each->state[2]),
+    operands.push_back({.parameter = flat(each->parameter),
+                        .gradient = flat(each->parameter.grad()),
+                        .master = flat(each->master),
+                        .state1 = flat(each->state[0]),
+                        .state2 = flat(each->state[1]),
+                        .state3 = flat(each->state[2]),
                         .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
                         .carried = number_in(each->carried)});
   return operands;

@@ -14,90 +14,87 @@ namespace {
 
 using cpu_kernels::Accumulate;
 using cpu_kernels::tile_elements;
+using kernels::FlatArray;
 using kernels::OptimizerTensors;
 
-/// One array of an optimizer, read and written tile by tile in the accumulation type of the
-/// parameter.
+/// What a loop works on: the parameter (or its master copy), the gradient, the states.
+constexpr std::size_t operands = 2 + most_optimizer_states;
+constexpr std::size_t gradient_operand = 1;
+std::array<const FlatArray*, operands> operands_of(const OptimizerTensors& tensors) {
+  return {tensors.master ? &tensors.master : &tensors.parameter, &tensors.gradient, &tensors.state1,
+          &tensors.state2, &tensors.state3};
+}
+
+void* place_in(const FlatArray& array, std::int64_t element) {
+  return static_cast<char*>(array.data) + element * static_cast<std::int64_t>(size_of(array.dtype));
+}
+
+/// An operand, read and written tile by tile in the accumulation type of the parameter.
 class TiledArray {
  public:
-  TiledArray(const ArrayView& view, Accumulate type, std::int64_t n) : view_(view) {
-    if (!view) return;
-    LOCKSTEP_CHECK(cpu_kernels::contiguous_count(view) == n, InvalidArgument,
-                   "optimizer: arrays of shape ", view.shape, " and strides ", view.strides,
-                   " are not contiguous arrays of ", n, " elements");
-    LOCKSTEP_CHECK(is_floating(view.dtype) && cpu_kernels::accumulate_of(view.dtype) == type,
-                   Unsupported, "optimizer: dtype ", view.dtype,
-                   " beside parameters that compute in ", type == Accumulate::f64 ? "f64" : "f32");
-    direct_ = cpu_kernels::is_accumulate_type(view.dtype);
-    load_ = cpu_kernels::loops().load[static_cast<std::size_t>(view.dtype)];
-    store_ = cpu_kernels::loops().store(type, view.dtype);
+  TiledArray(const FlatArray& array, Accumulate type)
+      : array_(array), direct_(!array || cpu_kernels::is_accumulate_type(array.dtype)) {
+    if (direct_) return;
+    load_ = cpu_kernels::loops().load[static_cast<std::size_t>(array.dtype)];
+    store_ = cpu_kernels::loops().store(type, array.dtype);
   }
 
   /// Elements [first, first + n) to work on, or null for an absent array.
   void* load_tile(std::int64_t first, std::int64_t n) {
-    if (!view_) return nullptr;
-    if (direct_) return place(first);
-    load_(tile_.data(), place(first), 1, n);
+    if (!array_) return nullptr;
+    if (direct_) return place_in(array_, first);
+    load_(tile_.data(), place_in(array_, first), 1, n);
     return tile_.data();
   }
   /// Writes back what `load_tile` gave.
   void store_tile(std::int64_t first, std::int64_t n) {
-    if (view_ && !direct_) store_(place(first), 1, tile_.data(), n);
+    if (!direct_) store_(place_in(array_, first), 1, tile_.data(), n);
   }
-  bool direct() const { return direct_; }
 
  private:
-  void* place(std::int64_t first) const {
-    return view_.as<char>() + first * static_cast<std::int64_t>(size_of(view_.dtype));
-  }
-
-  const ArrayView& view_;
-  bool direct_ = true;
+  const FlatArray& array_;
+  bool direct_;
   cpu_kernels::LoadLoop load_ = nullptr;
   cpu_kernels::StoreLoop store_ = nullptr;
   alignas(64) std::array<float, tile_elements> tile_;
 };
 
-/// @throws InvalidArgument unless states and master copy are in the dtype that is computed in, and
-/// the parameter fits its master copy.
-void check_wide(const OptimizerTensors& tensors) {
-  const DType parameter = tensors.parameter.dtype;
-  const DType wide = parameter == DType::f64 ? DType::f64 : DType::f32;
-  for (const ArrayView* each : {&tensors.master, &tensors.state1, &tensors.state2, &tensors.state3})
-    LOCKSTEP_CHECK(!*each || each->dtype == wide, InvalidArgument, "optimizer: ", each->dtype,
-                   " state of a ", parameter, " parameter; it must be ", wide);
-  LOCKSTEP_CHECK(
-      !tensors.master || cpu_kernels::contiguous_count(tensors.parameter) == tensors.master.numel(),
-      InvalidArgument, "optimizer: a parameter of shape ", tensors.parameter.shape, " and strides ",
-      tensors.parameter.strides, " does not fit its master copy of shape ", tensors.master.shape);
+/// As visit_tiles, where operands have to be converted.
+template <class Visit>
+void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::int64_t end,
+                     const Visit& visit) {
+  const FlatArray& parameter = tensors.parameter;
+  const Accumulate type = cpu_kernels::accumulate_of(parameter.dtype);
+  const auto round = tensors.master ? cpu_kernels::loops().store(type, parameter.dtype) : nullptr;
+  const auto all = operands_of(tensors);
+  std::array tiled{TiledArray(*all[0], type), TiledArray(*all[1], type), TiledArray(*all[2], type),
+                   TiledArray(*all[3], type), TiledArray(*all[4], type)};
+  static_assert(tiled.size() == operands);
+  for (std::int64_t first = begin; first < end; first += tile_elements) {
+    const std::int64_t n = std::min(tile_elements, end - first);
+    std::array<void*, operands> pointers;
+    for (std::size_t k = 0; k < operands; ++k) pointers[k] = tiled[k].load_tile(first, n);
+    visit(pointers, n);
+    for (std::size_t k = 0; k < operands; ++k)
+      if (k != gradient_operand) tiled[k].store_tile(first, n);
+    if (round) round(place_in(parameter, first), 1, pointers[0], n);
+  }
 }
 
-/// Calls `visit(pointers, n)` for elements [begin, end) of a tensor, tile by tile; pointers are
-/// those of the parameter (or its master copy), gradient and states.
+/// Calls `visit(pointers, n)` for elements [begin, end) of a tensor, part by part; pointers are
+/// those of its operands.
 template <class Visit>
 void visit_tiles(const OptimizerTensors& tensors, std::int64_t begin, std::int64_t end,
                  const Visit& visit) {
-  const ArrayView& parameter = tensors.parameter;
-  const ArrayView& updated = tensors.master ? tensors.master : parameter;
-  const Accumulate type = cpu_kernels::accumulate_of(parameter.dtype);
-  const auto round = tensors.master ? cpu_kernels::loops().store(type, parameter.dtype) : nullptr;
-  const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
-  const std::int64_t total = parameter.numel();
-  std::array tiled{TiledArray(updated, type, total), TiledArray(tensors.gradient, type, total),
-                   TiledArray(tensors.state1, type, total), TiledArray(tensors.state2, type, total),
-                   TiledArray(tensors.state3, type, total)};
-  const bool direct = std::all_of(tiled.begin(), tiled.end(),
-                                  [](const TiledArray& array) { return array.direct(); });
-  const std::int64_t step = direct ? end - begin : tile_elements;
-  for (std::int64_t first = begin; first < end; first += step) {
-    const std::int64_t n = std::min(step, end - first);
-    std::array<void*, 5> pointers;
-    for (std::size_t k = 0; k < pointers.size(); ++k) pointers[k] = tiled[k].load_tile(first, n);
-    visit(pointers, n);
-    for (std::size_t k = 0; k < pointers.size(); ++k)
-      if (k != 1) tiled[k].store_tile(first, n);
-    if (round) round(parameter.as<char>() + first * size, 1, pointers[0], n);
-  }
+  const auto all = operands_of(tensors);
+  bool direct = !tensors.master;
+  for (const FlatArray* each : all)
+    direct = direct && (!*each || cpu_kernels::is_accumulate_type(each->dtype));
+  if (!direct) return visit_converted(tensors, begin, end, visit);
+  std::array<void*, operands> pointers = {};
+  for (std::size_t k = 0; k < operands; ++k)
+    if (*all[k]) pointers[k] = place_in(*all[k], begin);
+  visit(pointers, end - begin);
 }
 
 /// The coefficients of each tensor's next step: mostly those of its neighbour's.
@@ -121,15 +118,31 @@ class NextSteps {
   typename Rule::Coefficients coefficients_ = {};
 };
 
-/// @throws Unsupported or InvalidArgument if the dtype is not floating, or one of the `used` states
-/// is absent.
+/// @param used states of the rule
+/// @throws Unsupported or InvalidArgument unless the dtypes are floating, all that is used is there
+/// and fits, and states and master copy are in the dtype that is computed in.
 void check_operands(const OptimizerTensors& tensors, int used, const char* optimizer) {
-  LOCKSTEP_CHECK(is_floating(tensors.parameter.dtype), Unsupported, optimizer, ": dtype ",
-                 tensors.parameter.dtype, " is not offered on device cpu");
-  const ArrayView* const states[] = {&tensors.state1, &tensors.state2, &tensors.state3};
-  for (int k = 0; k < used; ++k)
-    LOCKSTEP_CHECK(*states[k], InvalidArgument, optimizer, ": state ", k + 1, " of ", used,
-                   " is absent");
+  const FlatArray& parameter = tensors.parameter;
+  LOCKSTEP_CHECK(is_floating(parameter.dtype), Unsupported, optimizer, ": dtype ", parameter.dtype,
+                 " is not offered on device cpu");
+  const DType wide = parameter.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const auto all = operands_of(tensors);
+  for (std::size_t k = 0; k < operands; ++k) {
+    const FlatArray& array = *all[k];
+    const int state = static_cast<int>(k) - 1;  // from 1; others are none
+    LOCKSTEP_CHECK(array || state < 1 || state > used, InvalidArgument, optimizer, ": state ",
+                   state, " of ", used, " is absent");
+    if (!array) continue;
+    LOCKSTEP_CHECK(array.count == parameter.count, InvalidArgument, optimizer, ": an array of ",
+                   array.count, " elements beside a parameter of ", parameter.count);
+    LOCKSTEP_CHECK(array.dtype == wide || (k == 0 && !tensors.master) || k == gradient_operand,
+                   InvalidArgument, optimizer, ": ", array.dtype, " state of a ", parameter.dtype,
+                   " parameter; it must be ", wide);
+  }
+  const DType gradient = tensors.gradient.dtype;
+  LOCKSTEP_CHECK(is_floating(gradient) && (gradient == DType::f64) == (wide == DType::f64),
+                 Unsupported, optimizer, ": dtype ", gradient,
+                 " beside parameters that compute in ", wide);
 }
 
 template <class Rule>
@@ -140,11 +153,10 @@ void step(const kernels::OptimizerArguments<Rule>& a,
   const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) {
     check_operands(each, states, optimizer);
-    check_wide(each);
     const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
     const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
     const auto& coefficients = next.of(each);
-    parallel_for(each.parameter.numel(), cpu_kernels::parallel_grain,
+    parallel_for(each.parameter.count, cpu_kernels::parallel_grain,
                  [&](std::int64_t begin, std::int64_t end) {
                    visit_tiles(each, begin, end, [&](const auto& arrays, std::int64_t n) {
                      loop(arrays.data(), n, coefficients);
@@ -159,7 +171,7 @@ void step(const kernels::OptimizerArguments<Rule>& a,
 template <class Visit>
 std::array<double, 2> measure_tensor(const OptimizerTensors& tensors, const Visit& visit) {
   constexpr std::int64_t chunk = 65536;
-  const std::int64_t n = tensors.parameter.numel();
+  const std::int64_t n = tensors.parameter.count;
   std::vector<std::array<double, 2>> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
   parallel_for(
       static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -185,7 +197,6 @@ void measure(const kernels::OptimizerArguments<Rule>& a,
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     const OptimizerTensors& each = a.tensors[i];
     check_operands(each, a.rule.states(), optimizer);
-    check_wide(each);
     const auto loop =
         loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
     // The squares are not known yet.
