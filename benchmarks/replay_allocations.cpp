@@ -8,30 +8,12 @@
 #include <vector>
 
 #include "memory/caching_pool.hpp"
-#include "memory/paged_upstream.hpp"
+#include "memory/unbacked_upstream.hpp"
 #include "support/report.hpp"
 
 namespace {
 
 using namespace lockstep;
-
-/// Addresses, behind which nothing lies.
-struct Addresses {
-  static std::size_t page_bytes() { return HostVirtualMemory::page; }
-  static void* reserve(std::size_t bytes) { return HostVirtualMemory::reserve(bytes); }
-  static bool map(void*, std::size_t) { return true; }
-  static void unmap(void*, std::size_t) noexcept {}
-  static void release(void* at, std::size_t bytes) noexcept {
-    HostVirtualMemory::release(at, bytes);
-  }
-};
-
-struct Segments {
-  static void* allocate(std::size_t bytes) { return Addresses::reserve(bytes); }
-  static void deallocate(void* data, std::size_t bytes) noexcept {
-    Addresses::release(data, bytes);
-  }
-};
 
 void replay(const std::vector<std::int64_t>& trace, MemoryPool& pool, const char* name,
             const benchmark::Report& report) {
@@ -64,8 +46,8 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> trace;
   for (std::int64_t event; std::cin >> event;) trace.push_back(event);
   DeviceRuntime& runtime = device_runtime(DeviceType::cpu);
-  CachingPool<Segments> caching({}, runtime, cpu);
+  CachingPool<UnbackedUpstream> caching({}, runtime, cpu);
   replay(trace, caching, "caching", report);
-  CachingPool<PagedUpstream<Addresses>> growable({{}, std::size_t{64} << 30}, runtime, cpu);
+  CachingPool<PagedUpstream<UnbackedPages>> growable({{}, std::size_t{64} << 30}, runtime, cpu);
   replay(trace, growable, "growable", report);
 }

@@ -5,7 +5,7 @@
 
 #include "memory/allocation_trace.hpp"
 #include "memory/caching_pool.hpp"
-#include "memory/paged_upstream.hpp"
+#include "memory/unbacked_upstream.hpp"
 #include "support/fake_runtime.hpp"
 #include "support/golden.hpp"
 
@@ -15,24 +15,6 @@ namespace lockstep {
 namespace {
 
 using namespace testing;
-
-/// Addresses without memory.
-struct UnbackedMemory {
-  static std::size_t page_bytes() { return HostVirtualMemory::page; }
-  static void* reserve(std::size_t bytes) { return HostVirtualMemory::reserve(bytes); }
-  static bool map(void*, std::size_t) { return true; }
-  static void unmap(void*, std::size_t) noexcept {}
-  static void release(void* at, std::size_t bytes) noexcept {
-    HostVirtualMemory::release(at, bytes);
-  }
-};
-
-struct UnbackedSegments {
-  static void* allocate(std::size_t bytes) { return UnbackedMemory::reserve(bytes); }
-  static void deallocate(void* data, std::size_t bytes) noexcept {
-    UnbackedMemory::release(data, bytes);
-  }
-};
 
 class PoolTraces : public ::testing::TestWithParam<const char*> {
  protected:
@@ -55,21 +37,21 @@ class PoolTraces : public ::testing::TestWithParam<const char*> {
 
 TEST_P(PoolTraces, TakeLittleMoreThanTheyNeedOfSegmentsThatGrow) {
   for (const PoolOptions& options : {of_host, of_gpu}) {
-    CachingPool<PagedUpstream<UnbackedMemory>> pool({{}, std::size_t{16} << 30}, runtime, cpu,
-                                                    options);
+    CachingPool<PagedUpstream<UnbackedPages>> pool({{}, std::size_t{16} << 30}, runtime, cpu,
+                                                   options);
     EXPECT_LE(overhead(pool), 1.05);
   }
 }
 
 TEST_P(PoolTraces, TakeSomeMoreOfSegmentsOfTheirOwnSize) {
   for (const PoolOptions& options : {of_host, of_gpu}) {
-    CachingPool<UnbackedSegments> pool({}, runtime, cpu, options);
+    CachingPool<UnbackedUpstream> pool({}, runtime, cpu, options);
     EXPECT_LE(overhead(pool), 1.13);
   }
 }
 
 TEST_P(PoolTraces, WantNothingOfTheUpstreamAfterSomeSteps) {
-  CachingPool<PagedUpstream<UnbackedMemory>> pool({{}, std::size_t{16} << 30}, runtime, cpu);
+  CachingPool<PagedUpstream<UnbackedPages>> pool({{}, std::size_t{16} << 30}, runtime, cpu);
   TraceReplay steps(pool, stream);
   steps.run(trace);
   const AllocationTrace step = last_step(trace);
