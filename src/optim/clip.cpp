@@ -10,7 +10,12 @@
 namespace lockstep::optim {
 namespace {
 
-void check_norm(const ClipGradNormOptions& options, Device device) {
+Tensor norm_of(const Gradients& gradients, double norm_type, double limit) {
+  if (norm_type == 2) return measure(gradients.square_sum(), {}, limit).norm;
+  return gradients.norm(norm_type);
+}
+
+void check_known_norm(const ClipGradNormOptions& options, Device device) {
   const Tensor& norm = options.norm;
   LOCKSTEP_CHECK(!options.group, InvalidArgument,
                  "clip_grad_norm_: a norm that is known already, and a group of ranks over which "
@@ -26,13 +31,15 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
                        const ClipGradNormOptions& options) {
   LOCKSTEP_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm_: the limit ", max_norm,
                  " must not be negative");
+  LOCKSTEP_CHECK(options.norm_type > 0, InvalidArgument, "clip_grad_norm_: a norm_type of ",
+                 options.norm_type, "; it must be above 0, or infinity");
   const NoGradGuard no_recording;
   const Gradients gradients("clip_grad_norm_", parameters, {options.group, options.replicated});
   if (gradients.empty()) return zeros({}, {.dtype = DType::f64});
   const Device device = gradients.device();
   const bool is_known = options.norm.defined();
-  if (is_known) check_norm(options, device);
-  const Tensor norm = is_known ? options.norm : measure(gradients.square_sum(), {}, max_norm).norm;
+  if (is_known) check_known_norm(options, device);
+  const Tensor norm = is_known ? options.norm : norm_of(gradients, options.norm_type, max_norm);
   backend::of(device).multi_tensor.clip(
       {.arrays = gradients.views(), .norm = norm.view(), .limit = max_norm},
       current_stream(device));

@@ -1,9 +1,12 @@
 #include "optim/gradients.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "backend/backend.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/reduce.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -61,6 +64,26 @@ Tensor Gradients::square_sum() const {
   if (counted_on_each_rank_ < views_.size())
     sum.add_(local_square_sum(views().subspan(counted_on_each_rank_)));
   return sum;
+}
+
+Tensor Gradients::norm(double p) const {
+  const bool largest = std::isinf(p);
+  Tensor total = zeros({}, f64_on(device()));
+  const auto add = [&](std::span<const Tensor> gradients) {
+    for (const Tensor& gradient : gradients) {
+      if (gradient.numel() == 0) continue;
+      const Tensor magnitudes = abs(gradient.to(DType::f64));
+      total = largest ? maximum(total, amax(magnitudes)) : total + sum(pow(magnitudes, p));
+    }
+  };
+  const auto all = std::span(tensors_);
+  add(all.first(counted_on_each_rank_));
+  if (group_) {
+    const auto reduction = largest ? comm::ReduceOp::max() : comm::ReduceOp::sum();
+    total = parallel::all_reduce_async(total, *group_, reduction).wait();
+  }
+  add(all.subspan(counted_on_each_rank_));
+  return largest ? total : pow(total, 1 / p);
 }
 
 Tensor Gradients::divide(const Tensor& divisor) const {

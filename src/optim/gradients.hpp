@@ -33,6 +33,8 @@ class Gradients {
   std::span<const ArrayView> views() const { return views_; }
   /// Sum of squares over all ranks, in the two f64 parts of functional::SquareSum: for `measure`.
   Tensor square_sum() const;
+  /// The p-norm of all elements over all ranks, an f64 scalar; p may be infinite.
+  Tensor norm(double p) const;
   /// Divides them by an f64 scalar of their device. @return as square_sum, of the quotients.
   Tensor divide(const Tensor& divisor) const;
   /// To be called once a kernel has written to them.

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -190,19 +191,44 @@ void expect_clipping_as_pytorchs(Device device) {
   const auto file = io::SafetensorsFile::open(testing::golden_dir() / "optimizers.safetensors");
   const json golden = json::parse(in);
   for (const json& item : golden.at("clip_grad_norm")) {
-    if (item.at("norm_type") != "2.0") continue;
+    const double norm_type = std::stod(item.at("norm_type").get<std::string>());
     std::vector<Tensor> parameters;
     for (const auto* name : {"grad.0.0", "grad.0.1"}) {
       parameters.push_back(zeros(file.entry(name).shape, {DType::f64, device}));
       parameters.back().set_requires_grad().set_grad(file.tensor(name).to(device));
     }
     parameters.push_back(leaf({1.0}));  // has no gradient
-    const Tensor norm = optim::clip_grad_norm_(parameters, item.at("max_norm"));
+    const Tensor norm =
+        optim::clip_grad_norm_(parameters, item.at("max_norm"), {.norm_type = norm_type});
     EXPECT_NEAR(norm.item(), item.at("total_norm").get<double>(), 1e-9);
     for (std::size_t i = 0; i < 2; ++i)
       EXPECT_NEAR(lockstep::norm(parameters[i].grad()).item(),
                   item.at("after_norms")[i].get<double>(), 1e-9);
   }
+}
+
+TEST(ClipGradNorm, TakesAnyNorm) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto& [p, norm] : {std::pair{1.0, 19.0},
+                                {3.0, std::cbrt(27.0 + 64 + 1728)},
+                                {0.5, std::pow(std::sqrt(3.0) + 2 + std::sqrt(12.0), 2)},
+                                {infinity, 12.0}}) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+      Tensor x = tensor<double>({0, 0}).to(dtype).set_requires_grad();
+      Tensor y = tensor<double>({0}).to(dtype).set_requires_grad();
+      Tensor none = zeros({0}, dtype).set_requires_grad();
+      x.set_grad(tensor<double>({3.0, -4.0}).to(dtype));
+      y.set_grad(tensor<double>({-12.0}).to(dtype));
+      none.set_grad(zeros({0}, dtype));
+      EXPECT_NEAR(optim::clip_grad_norm_({x, y, none}, norm / 2, {.norm_type = p}).item(), norm,
+                  1e-12 * norm);
+      EXPECT_NEAR(y.grad().item(), -6.0, 1e-2) << p << dtype;
+      EXPECT_NEAR(x.grad()[0].item(), 1.5, 1e-2) << p << dtype;
+    }
+  }
+  EXPECT_THROW(optim::clip_grad_norm_({leaf({1.0})}, 1.0, {.norm_type = 0}), InvalidArgument);
+  EXPECT_THROW(optim::clip_grad_norm_({leaf({1.0})}, 1.0, {.norm_type = std::nan("")}),
+               InvalidArgument);
 }
 
 // As a weight that two modules share, each of which lists it.

@@ -26,14 +26,18 @@ inline Tensor with_gradient(const Shape& shape, int seed) {
 
 TYPED_TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce) {
   TypeParam::run([](Communicator& group) {
-    for (const double limit : {0.5, 100.0}) {
+    const std::pair<double, double> cases[] = {
+        {2, 0.5}, {2, 100}, {1, 0.5}, {3, 0.5}, {std::numeric_limits<double>::infinity(), 0.5}};
+    for (const auto& [norm_type, limit] : cases) {
       const std::vector<Tensor> own{with_gradient({3, 4}, group.rank()), with_gradient({5}, 50),
                                     zeros({2}).set_requires_grad()};
       std::vector<Tensor> alone{with_gradient({5}, 50)};
       for (int rank = 0; rank < group.size(); ++rank) alone.push_back(with_gradient({3, 4}, rank));
-      const Tensor norm = optim::clip_grad_norm_(
-          own, limit, {.group = share(group), .replicated = std::span(own).subspan(1, 1)});
-      expect_close(norm, optim::clip_grad_norm_(alone, limit));
+      const Tensor norm = optim::clip_grad_norm_(own, limit,
+                                                 {.norm_type = norm_type,
+                                                  .group = share(group),
+                                                  .replicated = std::span(own).subspan(1, 1)});
+      expect_close(norm, optim::clip_grad_norm_(alone, limit, {.norm_type = norm_type}));
       expect_close(own[0].grad(), alone[1 + static_cast<std::size_t>(group.rank())].grad());
       expect_close(own[1].grad(), alone[0].grad());
     }

@@ -11,28 +11,33 @@
 
 namespace lockstep::optim {
 
-/// How a model is spread over ranks, for its norm, and what is known of it.
+/// Which norm, how a model is spread over ranks for it, and what is known of it.
 struct ClipGradNormOptions {
+  /// p of the norm (sum of |g|^p)^(1/p), above 0. Infinity: the largest |g|. Norms other than the
+  /// Euclidean are taken tensor by tensor, in an f64 copy of one at a time.
+  double norm_type = 2.0;
   /// The ranks that hold different parts of the gradients: those that share out a layer's weights,
   /// or the layers. Null: each rank has all of them, as in data parallelism after backward.
   CommunicatorPtr group = nullptr;
   /// Those of the parameters that all ranks of `group` hold alike, such as norms: counted once.
   std::span<const Tensor> replicated = {};
   /// The norm where it is known, as from amp::GradScaler::unscale_: gradients are not read for it
-  /// then. One f64 element on their device. Undefined: it is taken here.
+  /// then, and `norm_type` does not matter. One f64 element on their device. Undefined: it is taken
+  /// here.
   Tensor norm = {};
 };
 
-/// Scales all gradients by one factor so that their joint Euclidean norm is at most `max_norm`
-/// (Pascanu, Mikolov and Bengio 2013). Parameters without a gradient are skipped. Does not wait for
-/// a GPU.
+/// Scales all gradients by one factor so that their joint norm, of all elements as one vector, is
+/// at most `max_norm` (Pascanu, Mikolov and Bengio 2013). Parameters without a gradient are
+/// skipped. Does not wait for a GPU.
 /// @param parameters this rank's, all on one device; with a group, on the group's. Every rank of
 /// the group must call this, also one that has no gradients. A parameter that is listed twice, such
 /// as a weight that two modules share, has one gradient: it counts and is scaled once (PyTorch
 /// counts and scales it twice).
 /// @return the norm before clipping, over all ranks: an f64 scalar on that device.
-/// @throws InvalidArgument for a negative limit, parameters on several devices, a replicated tensor
-/// that is not among the parameters, or a known norm of another kind or beside a group.
+/// @throws InvalidArgument for a negative limit, a norm_type not above 0, parameters on several
+/// devices, a replicated tensor that is not among the parameters, or a known norm of another kind
+/// or beside a group.
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
                        const ClipGradNormOptions& options = {});
 /// The same for a vector.
