@@ -74,9 +74,10 @@ class CachingPool final : public MemoryPool {
     if (is_watched()) [[unlikely]]
       return allocate_watched(bytes, stream);
     const std::size_t units = units_of(bytes);
-    if (Block* block = recent_.mine().take(stream, units)) return block;
+    detail::RecentCache& recent = recent_.mine();
+    if (Block* block = recent.take(stream, units)) return block;
     std::unique_lock lock(mutex_);
-    Block* const block = allocate_locked(units << unit_bits_, stream);
+    Block* const block = allocate_locked(units << unit_bits_, stream, recent);
     high_water_.tell(store_.reserved(), lock);
     return block;
   }
@@ -84,13 +85,15 @@ class CachingPool final : public MemoryPool {
   void deallocate(MemoryBlock* memory) noexcept override {
     if (!memory) return;
     auto* block = static_cast<Block*>(memory);
-    if (block->other_streams.empty() && !is_watched() && keep_recent(block)) return;
+    detail::RecentCache& recent = recent_.mine();
+    const std::size_t units = block->size >> unit_bits_;
+    if (block->other_streams.empty() && !is_watched() && recent.keep(block, units)) return;
     if (is_for_later(block)) return;
     const std::lock_guard lock(mutex_);
     if (!block->other_streams.empty() && put_to_wait(block)) return;
     tell_freed(block);
-    if (keep_recent(block)) return;
-    counts_.add(recent_.mine().counts());
+    if (recent.keep(block, units)) return;
+    counts_.add(recent.counts());
     counts_.freed(block->size);
     detail::make_free(block);
   }
@@ -178,18 +181,19 @@ class CachingPool final : public MemoryPool {
     std::unique_lock lock(mutex_);
     if (!waiting_.empty()) reclaim_finished();
     Block* block = recent_.mine().take(stream, units);
-    if (!block) block = allocate_locked(units << unit_bits_, stream);
+    if (!block) block = allocate_locked(units << unit_bits_, stream, recent_.mine());
     if (observer) observer->allocated(*block, bytes, stream);
     if (history_) history_->allocated(*block, bytes, stream);
     high_water_.tell(store_.reserved(), lock);
     return block;
   }
 
-  Block* allocate_locked(std::size_t size, StreamRef stream) {
+  /// @param recent the thread's cache
+  Block* allocate_locked(std::size_t size, StreamRef stream, detail::RecentCache& recent) {
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
     recent_.open_mine(lists);
-    counts_.add(recent_.mine().counts());
+    counts_.add(recent.counts());
     Block* block = take(lists, size, 8);
     if (!block) block = take_hard(lists, size);
     block->set(State::out);
@@ -268,10 +272,6 @@ class CachingPool final : public MemoryPool {
     detail::describe_shortage(shortage, streams_, store_.segments(), history_.get());
     if (history_) history_->out_of_memory(size, stream);
     throw PoolOutOfMemory(std::move(shortage));
-  }
-
-  bool keep_recent(Block* block) noexcept {
-    return recent_.mine().keep(block, block->size >> unit_bits_);
   }
 
   /// While the thread captures a step, it records no event that somebody would ask later, and what

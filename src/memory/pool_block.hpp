@@ -35,6 +35,7 @@ struct PoolBlock : MemoryBlock, SlabAllocated {
   // Written without the pool's lock where a block goes between its user and a RecentCache.
   std::atomic<BlockState> state{BlockState::free};
   bool small = true;
+  SizeClass size_class;  // while it is in the free lists
   std::vector<StreamRef> other_streams;
 
   bool is_free() const noexcept { return in(BlockState::free); }
