@@ -28,8 +28,9 @@ PROGRAMS = {
         30,
     ),
 }
-# Other dropout masks alone change the loss of train_mnist by 5 %: several runs are averaged.
-SEEDS = {"train_mnist": range(1, 5), "train_resnet": [2]}
+# Other dropout masks alone change the loss of train_mnist by 5 %, other orders of sums that of train_resnet on two ranks
+# by 3 %: several runs are averaged.
+SEEDS = {"train_mnist": range(1, 5), "train_resnet": range(1, 4)}
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
