@@ -120,7 +120,8 @@ TEST_F(GrowableMemoryGpu, WaitsForTheStreamBeforePagesGo) {
   pool->deallocate(shared);
   pool->trim(0);
   MemoryBlock* const wide = pool->allocate(23 * page, stream);  // needs what waits, too
-  EXPECT_EQ(mapped, 24 * page);
+  EXPECT_GE(mapped, 23 * page);  // 24 unless the other stream was done before the trim
+  EXPECT_LE(mapped, 24 * page);
   runtime.fill_bytes(wide->data, 4, 23 * page, stream);
   EXPECT_EQ(read(wide->data, 1, stream), std::vector<unsigned char>(1, 4));
   pool->deallocate(wide);
