@@ -247,6 +247,22 @@ TEST_F(Graph, IsUpdatedWithOneOfTheSameShape) {
   EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
 }
 
+TEST_F(Graph, IsLaunchedBehindItsLastLaunchOnWhateverStream) {
+  capture_fork();
+  ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(cudaGraphLaunch(executable_, a_), cudaSuccess);
+    ASSERT_EQ(cudaGraphLaunch(executable_, b_), cudaSuccess);
+  }
+  drain();
+  EXPECT_EQ(ran_.size(), 24u);
+  for (std::size_t i = 0; i < ran_.size(); i += 4) {
+    EXPECT_EQ(ran_[i], "first");
+    EXPECT_EQ(ran_[i + 3], "last");
+  }
+  EXPECT_TRUE(reports_.empty());
+}
+
 TEST_F(Graph, BecomesPartOfAnotherWhoseCaptureLaunchesIt) {
   capture_fork();
   ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);

@@ -119,6 +119,23 @@ TEST(KernelFindings, NameAnIndexPastASharedArrayOfAnotherType) {
                  {"cast_index", "thread (13,0,0)", "past the end"});
 }
 
+// Not a vector: the processor itself would end the process there.
+__global__ void read_shifted(float* out, const char* in) {
+  out[threadIdx.x] = *reinterpret_cast<const float*>(in + sizeof(float) * threadIdx.x);
+}
+
+TEST(KernelFindings, NameAnAddressThatIsNotAligned) {
+  const DeviceArray<char> in(64);
+  const DeviceArray<float> out(8);
+  ASSERT_EQ(cudaMemset(in.data(), 0, 64), cudaSuccess);
+  const testing::Findings findings;
+  run(1, 8, 0, read_shifted, out.data(), static_cast<const char*>(in.data()));
+  EXPECT_EQ(findings.text(), "");
+  run(1, 8, 0, read_shifted, out.data(), static_cast<const char*>(in.data() + 1));
+  expect_finding(findings, Finding::misaligned,
+                 {"read_shifted", "thread (0,0,0)", "reads 4 bytes", "no multiple of 4"});
+}
+
 __global__ void dynamic_index(int shift) {
   auto* const row = static_cast<int*>(::simgpu::dynamic_shared_memory());
   row[threadIdx.x + shift] = 1;

@@ -15,6 +15,7 @@ enum class Finding : unsigned char {
   host_race,      ///< the host touched memory before the device was done
   host_access,    ///< the host touched device memory
   out_of_bounds,  ///< outside an allocation or pool block, or a guard overwritten
+  misaligned,     ///< an address that is no multiple of the size of what lies there
   use_after_free,
   invalid_free,
   uninitialized_read,

@@ -53,8 +53,10 @@ void follow(Queue& queue, const TaskPtr& before, std::vector<TaskPtr>& after) {
 std::vector<TaskPtr> queue_graph(Machine& machine, CUgraphExec_st& executable, CUstream_st& stream,
                                  Machine::Lock& lock) {
   make_lanes(machine, executable, stream);
+  std::vector<TaskPtr> earlier = machine.legacy_order(stream);
+  if (executable.last_end) follow(*stream.queue, executable.last_end, earlier);
   const TaskPtr begin =
-      machine.put(*stream.queue, {.name = "begin of a graph"}, machine.legacy_order(stream), lock);
+      machine.put(*stream.queue, {.name = "begin of a graph"}, std::move(earlier), lock);
   std::vector<TaskPtr> tasks;
   std::vector<bool> is_end(executable.steps.size(), true);
   for (const GraphStep& step : executable.steps) {
@@ -74,7 +76,8 @@ std::vector<TaskPtr> queue_graph(Machine& machine, CUgraphExec_st& executable, C
   std::vector<TaskPtr> ends;
   for (std::size_t i = 0; i < tasks.size(); ++i)
     if (is_end[i]) follow(*stream.queue, tasks[i], ends);
-  machine.put(*stream.queue, {.name = "end of a graph"}, std::move(ends), lock);
+  executable.last_end =
+      machine.put(*stream.queue, {.name = "end of a graph"}, std::move(ends), lock);
   return tasks;
 }
 

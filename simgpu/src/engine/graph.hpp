@@ -56,6 +56,7 @@ struct CUgraphExec_st {
   std::vector<simgpu::GraphStep> steps;
   int device = 0;
   std::vector<simgpu::Queue*> lanes;  ///< but for the first one; made by the first launch
+  simgpu::TaskPtr last_end;           ///< of the last launch: the next one follows it
 };
 
 namespace simgpu {

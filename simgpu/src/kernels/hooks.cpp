@@ -20,6 +20,15 @@ inline void on_access(const void* data, unsigned bytes, SharedAccess kind) {
   by->access(reinterpret_cast<std::uintptr_t>(data), bytes, kind);
 }
 
+/// An access that the GPU makes as a whole.
+inline void on_whole_access(const void* data, unsigned bytes, SharedAccess kind) {
+  if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0 && simgpu::watching) [[unlikely]] {
+    const simgpu::WatchScope off(nullptr);
+    simgpu::found_misaligned(data, bytes, kind == SharedAccess::read ? "reads" : "writes");
+  }
+  on_access(data, bytes, kind);
+}
+
 void on_range(const void* data, std::size_t bytes, SharedAccess kind) {
   if (!simgpu::watching) return;
   const auto* at = static_cast<const char*>(data);
@@ -29,12 +38,16 @@ void on_range(const void* data, std::size_t bytes, SharedAccess kind) {
 
 /// A thread sanitizer's function for one size, of which the compiler asks several kinds.
 #define SIMGPU_ACCESS(bytes)                                                                      \
-  void __tsan_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }             \
-  void __tsan_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); }           \
+  void __tsan_read##bytes(void* data) { on_whole_access(data, bytes, SharedAccess::read); }       \
+  void __tsan_write##bytes(void* data) { on_whole_access(data, bytes, SharedAccess::write); }     \
   void __tsan_unaligned_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }   \
   void __tsan_unaligned_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); } \
-  void __tsan_volatile_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }    \
-  void __tsan_volatile_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); }
+  void __tsan_volatile_read##bytes(void* data) {                                                  \
+    on_whole_access(data, bytes, SharedAccess::read);                                             \
+  }                                                                                               \
+  void __tsan_volatile_write##bytes(void* data) {                                                 \
+    on_whole_access(data, bytes, SharedAccess::write);                                            \
+  }
 
 /// Atomics of the host's code in these files, and of kernels that use the compiler's own.
 #define SIMGPU_FETCH(bits, type, operation)                                            \

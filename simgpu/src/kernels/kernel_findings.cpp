@@ -55,6 +55,15 @@ void found_absent_source(unsigned thread, unsigned source, unsigned lanes) {
             hex(lanes) + " that take part");
 }
 
+void found_misaligned(const void* data, unsigned bytes, const char* does) {
+  if (!running || !is_first(Finding::misaligned)) return;
+  char where[24];
+  std::snprintf(where, sizeof where, "%p", data);
+  found(Finding::misaligned, threads->current(),
+        std::string(does) + " " + std::to_string(bytes) + " bytes at " + where +
+            ", which is no multiple of " + std::to_string(bytes));
+}
+
 void found_index(const std::string& what) {
   if (running)
     found(Finding::shared_memory_bounds, threads->current(), what);

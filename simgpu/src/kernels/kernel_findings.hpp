@@ -28,6 +28,8 @@ void found_lane_outside_mask(unsigned lane, unsigned mask);
 void found_absent_source(unsigned thread, unsigned source, unsigned lanes);
 /// An array indexed past its end, in a kernel or in the host's code.
 void found_index(const std::string& what);
+/// An access to `bytes` bytes at an address that is no multiple of that.
+void found_misaligned(const void* data, unsigned bytes, const char* does);
 /// Threads wait and no one is left who could let them go on.
 void found_stall();
 
