@@ -213,6 +213,9 @@ Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                  IntrusivePtr<RefCounted> owner) {
   refuse_in_captured_step("memory of the program becomes a tensor", "make it before the step",
                           options.device);
+  LOCKSTEP_CHECK(reinterpret_cast<std::uintptr_t>(data) % size_of(options.dtype) == 0,
+                 InvalidArgument, "from_blob: ", data, " is no address of ", options.dtype,
+                 ", which has to be a multiple of ", size_of(options.dtype));
   auto impl = make_contiguous_impl(shape, options.dtype);
   impl->storage = Storage::borrow(data, bytes_of(*impl), options.device, std::move(owner));
   impl->data = data;

@@ -30,6 +30,15 @@ TEST(LockstepInfo, ReportsTheSameAsJson) {
   EXPECT_THAT(compiled, ::testing::Contains(machine.at("kernels in use").get<std::string>()));
 }
 
+TEST(LockstepInfo, SaysIfTheDriverIsOlderThanTheRuntime) {
+  const auto result =
+      run_command("LOCKSTEP_SIM_FAULT=cudaGetDeviceCount:1:35 " + command("lockstep_info", ""));
+  if (result.output.find("simulated") == std::string::npos) GTEST_SKIP() << "no simulated GPU";
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("no GPU is used: the driver is for CUDA"));
+  EXPECT_THAT(result.output, HasSubstr("update the driver"));
+}
+
 TEST(LockstepInfo, SpeaksOnceInAJobAndNamesItsLauncherMpi) {
   const auto result = run_command(mpirun(2) + command("lockstep_info", "--json"));
   ASSERT_EQ(result.exit_code, 0) << result.output;

@@ -87,6 +87,14 @@ struct Owner final : RefCounted {
   float memory[2] = {3, 4};
 };
 
+TEST(FromBlob, RefusesAnAddressThatIsNotAligned) {
+  alignas(8) char memory[64] = {};
+  EXPECT_EQ(from_blob(memory + 1, {4}, {DType::u8}).numel(), 4);
+  EXPECT_EQ(from_blob(memory + 2, {4}, {DType::bf16}).numel(), 4);
+  EXPECT_THROW(from_blob(memory + 1, {4}, {DType::bf16}), InvalidArgument);
+  EXPECT_THROW(from_blob(memory + 4, {4}, {DType::f64}), InvalidArgument);
+}
+
 TEST(FromBlob, KeepsTheOwnerAliveUntilTheLastView) {
   bool gone = false;
   Tensor view;

@@ -101,6 +101,7 @@ Tensor randn(const Shape& shape, TensorOption auto option) {
 }
 
 /// A view of memory that the caller keeps alive, contiguous; or that `owner` keeps alive.
+/// @throws InvalidArgument for an address that is not a multiple of the element's size.
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {},
                  IntrusivePtr<RefCounted> owner = {});
 /// A copy of host values. @throws InvalidArgument if their number is not the shape's.

@@ -97,6 +97,11 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   if (!environment("WORLD_SIZE")) {
     LOCKSTEP_CHECK(!environment("RANK"), InvalidArgument,
                    "RANK is set but WORLD_SIZE is not: set both, or neither");
+    // Each rank would take itself for the whole job, and write the same checkpoints.
+    for (const char* variable : {"PMIX_RANK", "PMI_RANK"})
+      LOCKSTEP_CHECK(!environment(variable), InvalidArgument, "a launcher has set ", variable,
+                     ", but nothing says how many ranks there are: start them with mpirun or srun, "
+                     "or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each");
     return std::nullopt;
   }
   TcpJob job;

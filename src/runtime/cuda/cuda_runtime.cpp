@@ -1,12 +1,14 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 
 #include "lockstep/observe/log.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/device_guard.hpp"
 #include "runtime/cuda/event_reserve.hpp"
 #include "runtime/cuda/stream_reserve.hpp"
+#include "runtime/cuda/version_text.hpp"
 #include "runtime/runtimes.hpp"
 
 namespace lockstep {
@@ -16,6 +18,15 @@ cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.
 cudaEvent_t native(void* event) { return static_cast<ReservedEvent*>(event)->event; }
 int device_of(void* event) { return static_cast<ReservedEvent*>(event)->device; }
 
+/// What CUDA says where there is no driver at all, and where it is older than the runtime.
+std::string driver_problem() {
+  int driver = 0, runtime = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return {};
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) return {};
+  return "the driver is for CUDA " + version_text(driver) + ", this program's runtime is of " +
+         version_text(runtime) + ": update the driver, or build with an older toolkit";
+}
+
 /// Devices the driver offers. No driver, or none visible: no GPU here. Anything else is a GPU that
 /// cannot be used, which must not pass in silence.
 int count_devices() {
@@ -23,9 +34,13 @@ int count_devices() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
-  if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver)
+  if (status == cudaErrorInsufficientDriver) {
+    if (const std::string problem = driver_problem(); !problem.empty())
+      LOCKSTEP_LOG(warning, "no GPU is used: ", problem);
+  } else if (status != cudaErrorNoDevice) {
     LOCKSTEP_LOG(warning, "no GPU is used: cudaGetDeviceCount failed with status ",
                  static_cast<int>(status), " (", cudaGetErrorString(status), ")");
+  }
   return 0;
 }
 

@@ -191,6 +191,15 @@ TEST(TcpJob, RunsOverIpv6) {
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
 }
 
+TEST(Launch, RefusesARankWithoutANumberOfRanks) {
+  for (const std::string variable : {"PMIX_RANK", "PMI_RANK"}) {
+    const auto result = run_command(variable + "=1 " + program + " sum --device cpu");
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.output, HasSubstr("a launcher has set " + variable));
+    EXPECT_THAT(result.output, HasSubstr("set RANK, WORLD_SIZE"));
+  }
+}
+
 // As sbatch scripts start programs whose ranks find each other by torch.distributed's variables.
 TEST(TcpJob, RunsUnderSrunWithoutPmi) {
   const int port = free_port();
