@@ -1,12 +1,15 @@
 #include "optim/gradients.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_set>
 
 #include "backend/backend.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -66,6 +69,15 @@ Tensor Gradients::square_sum() const {
   return sum;
 }
 
+/// The largest over the ranks; NaN if any is, which a communicator's maximum need not tell.
+Tensor Gradients::largest_over_ranks(const Tensor& value) const {
+  const Tensor is_nan = ne(value, value).to(DType::f64);
+  const Tensor both = stack(std::array{value, is_nan});
+  const Tensor most = parallel::all_reduce_async(both, *group_, comm::ReduceOp::max()).wait();
+  const Tensor nan = full({}, std::nan(""), f64_on(device()));
+  return where(ne(most.select(0, 1), 0.0), nan, most.select(0, 0));
+}
+
 Tensor Gradients::norm(double p) const {
   const bool largest = std::isinf(p);
   Tensor total = zeros({}, f64_on(device()));
@@ -78,10 +90,8 @@ Tensor Gradients::norm(double p) const {
   };
   const auto all = std::span(tensors_);
   add(all.first(counted_on_each_rank_));
-  if (group_) {
-    const auto reduction = largest ? comm::ReduceOp::max() : comm::ReduceOp::sum();
-    total = parallel::all_reduce_async(total, *group_, reduction).wait();
-  }
+  if (group_)
+    total = largest ? largest_over_ranks(total) : parallel::all_reduce_async(total, *group_).wait();
   add(all.subspan(counted_on_each_rank_));
   return largest ? total : pow(total, 1 / p);
 }

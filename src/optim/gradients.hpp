@@ -42,6 +42,7 @@ class Gradients {
 
  private:
   Tensor local_square_sum(std::span<const ArrayView> views) const;
+  Tensor largest_over_ranks(const Tensor& value) const;
 
   std::vector<Tensor> tensors_;  // those that count on each rank, then those that count once
   std::vector<ArrayView> views_;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 
 #include "lockstep/autograd/ops.hpp"
@@ -44,6 +47,25 @@ TYPED_TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParameters
   });
 }
 
+// Else one rank would see that its gradients are no numbers, and the others train on.
+TYPED_TEST_P(ClipContract, TellsEveryRankOfANumberThatIsNone) {
+  TypeParam::run([](Communicator& group) {
+    const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    for (const double norm_type : {1.0, 2.0, infinity}) {
+      const std::vector<Tensor> own{with_gradient({6}, group.rank())};
+      if (group.rank() == 0) own[0].grad()[2].fill_(nan);
+      const Tensor norm =
+          optim::clip_grad_norm_(own, 1.0, {.norm_type = norm_type, .group = share(group)});
+      EXPECT_TRUE(std::isnan(norm.item())) << norm_type;
+    }
+    const std::vector<Tensor> own{with_gradient({6}, group.rank())};
+    if (group.rank() == 0) own[0].grad()[2].fill_(-infinity);
+    const Tensor norm =
+        optim::clip_grad_norm_(own, 1.0, {.norm_type = infinity, .group = share(group)});
+    EXPECT_EQ(norm.item(), infinity);
+  });
+}
+
 TYPED_TEST_P(ClipContract, LetsRanksWithoutGradientsJoin) {
   TypeParam::run([](Communicator& group) {
     std::vector<Tensor> own;
@@ -66,7 +88,7 @@ TYPED_TEST_P(ClipContract, RefusesReplicatedTensorsThatAreNoParameters) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce,
-                            LetsRanksWithoutGradientsJoin,
+                            TellsEveryRankOfANumberThatIsNone, LetsRanksWithoutGradientsJoin,
                             RefusesReplicatedTensorsThatAreNoParameters);
 
 }  // namespace lockstep::parallel::testing
