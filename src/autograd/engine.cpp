@@ -258,10 +258,10 @@ void InputGradients::check_first(std::size_t i) const {
 }
 
 void InputGradients::check_shape(std::size_t i, const Shape& shape) const {
-  const Shape operand = edges_[i].node->output_shape(edges_[i].output);
-  LOCKSTEP_CHECK(shape == operand, InvalidArgument, "backward of ", Engine::running_op(),
-                 ": the gradient of operand ", i, " is of shape ", shape, ", the operand of ",
-                 operand);
+  const auto& [node, output, dtype, delivered] = edges_[i];
+  LOCKSTEP_CHECK(node->is_output_shape(output, shape), InvalidArgument, "backward of ",
+                 Engine::running_op(), ": the gradient of operand ", i, " is of shape ", shape,
+                 ", the operand of ", node->output_shape(output));
 }
 
 void InputGradients::set(std::size_t i, Tensor gradient) {

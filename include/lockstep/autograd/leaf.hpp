@@ -118,6 +118,9 @@ class LeafNode final : public Node {
 
   std::span<Edge> edges() noexcept override { return {}; }
   std::span<Tensor> gradients() noexcept override { return {}; }
+  bool is_output_shape(std::size_t, const Shape& shape) const noexcept override {
+    return shape == shape_;
+  }
   Shape output_shape(std::size_t) const override { return shape_; }
   void backward(InputGradients&) override {}
   void release() noexcept override {}

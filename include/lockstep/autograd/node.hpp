@@ -42,7 +42,9 @@ class Node : public RefCounted, public SlabAllocated {
   virtual std::span<Edge> edges() noexcept = 0;
   /// One slot an output, where the engine gathers the gradient.
   virtual std::span<Tensor> gradients() noexcept = 0;
-  /// Shape of an output, and so of the gradients that may arrive for it.
+  /// True if an output has a shape, and so the gradients that may arrive for it.
+  virtual bool is_output_shape(std::size_t output, const Shape& shape) const noexcept = 0;
+  /// That shape, for messages.
   virtual Shape output_shape(std::size_t output) const = 0;
   /// Computes the operands' gradients from `gradients()` and hands them to `inputs`.
   virtual void backward(InputGradients& inputs) = 0;

@@ -48,6 +48,12 @@ class OutputShape {
       extents_[static_cast<std::size_t>(i)] = extent;
     }
   }
+  bool operator==(const Shape& shape) const noexcept {
+    if (shape.size() != rank_) return false;
+    for (int i = 0; i < rank_; ++i)
+      if (shape[i] != extents_[static_cast<std::size_t>(i)]) return false;
+    return true;
+  }
   Shape get() const { return Shape(std::span(extents_.data(), static_cast<std::size_t>(rank_))); }
 
  private:
@@ -73,6 +79,9 @@ class OpNode final : public Node {
 
   std::span<Edge> edges() noexcept override { return edges_; }
   std::span<Tensor> gradients() noexcept override { return gradients_; }
+  bool is_output_shape(std::size_t output, const Shape& shape) const noexcept override {
+    return shapes_[output] == shape;
+  }
   Shape output_shape(std::size_t output) const override { return shapes_[output].get(); }
   void release() noexcept override { backward_.reset(); }
 
@@ -115,6 +124,7 @@ void attach_outputs(std::string_view name, std::span<Tensor> outputs, Backward&&
                     const MakeEdges& make_edges) {
   const auto shapes = [&] {
     std::vector<OutputShape> all;
+    all.reserve(outputs.size());
     for (const Tensor& output : outputs) all.emplace_back(output.shape());
     return all;
   };
