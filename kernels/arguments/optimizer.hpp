@@ -9,8 +9,7 @@
 #include "arguments/multi_tensor.hpp"
 #include "arguments/step_state.hpp"
 #include "functional/optimizer.hpp"
-#include "lockstep/core/array_view.hpp"
-#include "lockstep/core/error.hpp"
+#include "lockstep/core/dtype.hpp"
 
 /// @file
 /// Steps of optimizers over whole lists of tensors: one call for all of them, on a GPU one launch.
@@ -28,16 +27,6 @@ struct FlatArray {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::f32;
-
-  FlatArray() = default;
-  FlatArray(void* memory, std::int64_t elements, DType type)
-      : data(memory), count(elements), dtype(type) {}
-  /// @throws InvalidArgument for a view of elements that do not follow one another.
-  explicit FlatArray(const ArrayView& view)
-      : data(view.data), count(view.numel()), dtype(view.dtype) {
-    LOCKSTEP_CHECK(view.is_contiguous(), InvalidArgument, "an array of shape ", view.shape,
-                   " and strides ", view.strides, " where it must be contiguous");
-  }
 
   /// False for an operand that is absent.
   explicit operator bool() const { return data != nullptr; }

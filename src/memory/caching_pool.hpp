@@ -74,10 +74,9 @@ class CachingPool final : public MemoryPool {
     if (is_watched()) [[unlikely]]
       return allocate_watched(bytes, stream);
     const std::size_t units = units_of(bytes);
-    detail::RecentCache& recent = recent_.mine();
-    if (Block* block = recent.take(stream, units)) return block;
+    if (Block* block = recent_.mine().take(stream, units)) return block;
     std::unique_lock lock(mutex_);
-    Block* const block = allocate_locked(units << unit_bits_, stream, recent);
+    Block* const block = allocate_locked(units << unit_bits_, stream);
     high_water_.tell(store_.reserved(), lock);
     return block;
   }
@@ -181,19 +180,17 @@ class CachingPool final : public MemoryPool {
     std::unique_lock lock(mutex_);
     if (!waiting_.empty()) reclaim_finished();
     Block* block = recent_.mine().take(stream, units);
-    if (!block) block = allocate_locked(units << unit_bits_, stream, recent_.mine());
+    if (!block) block = allocate_locked(units << unit_bits_, stream);
     if (observer) observer->allocated(*block, bytes, stream);
     if (history_) history_->allocated(*block, bytes, stream);
     high_water_.tell(store_.reserved(), lock);
     return block;
   }
 
-  /// @param recent the thread's cache
-  Block* allocate_locked(std::size_t size, StreamRef stream, detail::RecentCache& recent) {
+  Block* allocate_locked(std::size_t size, StreamRef stream) {
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
-    recent_.open_mine(lists);
-    counts_.add(recent.counts());
+    counts_.add(recent_.mine_open_for(lists).counts());
     Block* block = take(lists, size, 8);
     if (!block) block = take_hard(lists, size);
     block->set(State::out);

@@ -66,6 +66,7 @@ class FreeLists {
  private:
   static constexpr int column_bits = 4;
   static constexpr int columns = 1 << column_bits;
+
   /// Sizes between 2^row and 2^(row + 1) fall into 16 equal columns.
   static SizeClass class_of(std::size_t size) {
     const int row = std::bit_width(size) - 1;

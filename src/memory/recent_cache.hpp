@@ -109,13 +109,15 @@ class RecentCaches {
  public:
   /// That of the calling thread.
   RecentCache& mine() noexcept { return caches_[thread_number() % count]; }
-  /// Lets the calling thread's keep blocks of a stream. The pool's lock is held.
-  void open_mine(StreamLists& lists) {
-    const std::uint32_t bit = std::uint32_t{1} << thread_number() % count;
+  /// The same, which may keep blocks of a stream from now on. The pool's lock is held.
+  RecentCache& mine_open_for(StreamLists& lists) {
+    const std::uint32_t number = thread_number() % count, bit = std::uint32_t{1} << number;
+    RecentCache& mine = caches_[number];
     if (lists.open_in & bit) [[likely]]
-      return;
-    mine().open(lists);
+      return mine;
+    mine.open(lists);
     lists.open_in |= bit;
+    return mine;
   }
   auto begin() noexcept { return caches_.begin(); }
   auto end() noexcept { return caches_.end(); }

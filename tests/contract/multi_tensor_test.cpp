@@ -11,6 +11,11 @@ using kernels::OptimizerTensors;
 using AdamArguments = kernels::OptimizerArguments<AdamRule>;
 using SgdArguments = kernels::OptimizerArguments<SgdRule>;
 
+FlatArray flat(const DeviceArray& array) {
+  const ArrayView& view = array.view();
+  return {view.data, view.numel(), view.dtype};
+}
+
 class MultiTensorContract : public ContractTest {
  protected:
   static constexpr std::int64_t count = 2500;
@@ -24,9 +29,9 @@ class MultiTensorContract : public ContractTest {
   }
   OptimizerTensors tensors(const DeviceArray& p, const DeviceArray& g, const DeviceArray& m,
                            const DeviceArray& steps) {
-    return {.parameter = FlatArray(p),
-            .gradient = FlatArray(g),
-            .state1 = FlatArray(m),
+    return {.parameter = flat(p),
+            .gradient = flat(g),
+            .state1 = flat(m),
             .counter = static_cast<kernels::StepCounter*>(steps.view().data)};
   }
   /// A number in the memory of the device.
@@ -113,8 +118,8 @@ TEST_P(MultiTensorContract, AdamFollowsPyTorch) {
       for (std::size_t i = 0; i < expected.size(); ++i)
         adam_step(expected[i], gradient[i], first[i], second[i], largest[i], c.rule, 0.01, step);
       OptimizerTensors item = tensors(p, g, m, steps);
-      item.state2 = FlatArray(v);
-      if (c.rule.amsgrad) item.state3 = FlatArray(top);
+      item.state2 = flat(v);
+      if (c.rule.amsgrad) item.state3 = flat(top);
       c.tensors = {&item, 1};
       optimizers().adam(c, stream());
       EXPECT_TRUE(close(p.get(), expected, tolerance(4))) << bits << ' ' << step;
@@ -141,9 +146,9 @@ TEST_P(HalfMultiTensorContract, UpdatesTheMasterCopyAndRoundsTheParameterFromIt)
       adam_step(expected[i], gradient[i], first[i], second[i], unused[i], c.rule, 1e-3, step);
     // One with a master copy beside one without, as lists of a model may have them.
     OptimizerTensors items[] = {tensors(p, g, m, steps), tensors(plain, g, m2, steps2)};
-    items[0].master = FlatArray(main);
-    items[0].state2 = FlatArray(v);
-    items[1].state2 = FlatArray(v2);
+    items[0].master = flat(main);
+    items[0].state2 = flat(v);
+    items[1].state2 = flat(v2);
     c.tensors = items;
     optimizers().adam(c, stream());
     EXPECT_TRUE(close(main.get(), expected, 1e-6)) << step;
@@ -158,20 +163,19 @@ TEST_P(HalfMultiTensorContract, RefusesStateThatIsNarrowerThanTheArithmetic) {
   const auto m = array({count}).set(Values(count, 0.0));
   const auto lr = number(1e-3), steps = steps_made(0);
   OptimizerTensors item = tensors(p, g, m, steps);
-  item.state2 = FlatArray(m);
+  item.state2 = flat(m);
   AdamArguments c = plain_adam;
   c.state.lr = in_memory(lr);
   c.tensors = {&item, 1};
   EXPECT_THROW(optimizers().adam(c, stream()), InvalidArgument);
 }
 
-TEST_P(MultiTensorContract, RefusesToStepOnArraysOfSeveralSizesOrWithGaps) {
+TEST_P(MultiTensorContract, RefusesToStepOnArraysOfSeveralSizes) {
   const auto p = array({count}).randomize(1), g = array({count - 1}).randomize(2), m = zeros();
   const auto lr = number(1e-3), steps = steps_made(0);
   const OptimizerTensors item = tensors(p, g, m, steps);
   EXPECT_THROW(optimizers().sgd({.tensors = {&item, 1}, .state = {.lr = in_memory(lr)}}, stream()),
                InvalidArgument);
-  EXPECT_THROW(FlatArray(array({2, 3}, {4, 1}).view()), InvalidArgument);
 }
 
 TEST_P(MultiTensorContract, RefusesToStepWhereAStateOfTheRuleIsAbsent) {
@@ -192,8 +196,8 @@ TEST_P(MultiTensorContract, RateAndCountsAreReadFromMemoryForEachTensorOfItsOwn)
   auto lr = number(0.01);
   const auto young = steps_made(0), old = steps_made(10);
   OptimizerTensors items[] = {tensors(p, g, m, young), tensors(q, g, m2, old)};
-  items[0].state2 = FlatArray(v);
-  items[1].state2 = FlatArray(v2);
+  items[0].state2 = flat(v);
+  items[1].state2 = flat(v2);
   const AdamArguments c{.tensors = items, .state = {.lr = in_memory(lr)}};
   for (int run = 1; run <= 2; ++run) {
     const double rate = run == 1 ? 0.01 : 0.5;
@@ -220,7 +224,7 @@ TEST_P(MultiTensorContract, AStepOnGradientsThatAreNotFiniteChangesAndCountsNoth
   auto found_inf = number(1);
   const Values before = p.get();
   OptimizerTensors item = tensors(p, g, m, steps);
-  item.state2 = FlatArray(v);
+  item.state2 = flat(v);
   const kernels::StepState state{.lr = in_memory(lr), .found_inf = in_memory(found_inf)};
   const AdamArguments adam{.tensors = {&item, 1}, .state = state};
   const SgdArguments sgd{.tensors = {&item, 1}, .state = state, .rule = {.momentum = 0.9}};
@@ -244,7 +248,7 @@ TEST_P(MultiTensorContract, TheLossScaleIsTakenOffTheGradients) {
   for (const bool is_scaled : {false, true}) {
     const auto p = array({count}).randomize(1), m = zeros(), v = zeros(), steps = steps_made(0);
     OptimizerTensors item = tensors(p, is_scaled ? h : g, m, steps);
-    item.state2 = FlatArray(v);
+    item.state2 = flat(v);
     optimizers().adam(
         {.tensors = {&item, 1},
          .state = {.lr = in_memory(lr), .loss_scale = is_scaled ? in_memory(scale) : nullptr}},
@@ -302,8 +306,8 @@ TEST_P(MultiTensorContract, ListsMayBeOfAnyLength) {
     parameters.push_back(array({3}).set({1, 2, 4}));
     gradients.push_back(array({3}).set({1, 1, i % 2 == 0 ? 2.0 : 4.0}));
     counters.push_back(steps_made(i));
-    items.push_back({.parameter = FlatArray(parameters.back()),
-                     .gradient = FlatArray(gradients.back()),
+    items.push_back({.parameter = flat(parameters.back()),
+                     .gradient = flat(gradients.back()),
                      .counter = static_cast<kernels::StepCounter*>(counters.back().view().data)});
   }
   optimizers().sgd({.tensors = items, .state = {.lr = in_memory(lr)}}, stream());

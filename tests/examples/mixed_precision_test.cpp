@@ -69,10 +69,10 @@ TEST_P(MixedPrecisionMpi, OfTrainMnistEndsWithTheLossOfF32) {
 
 TEST_P(MixedPrecisionMpi, OfTrainResnetEndsWithTheLossOfF32) {
   // At the rates of SGD these runs are chaotic: two in f32 whose rates differ by a millionth end up
-  // to 5 % apart. AdamW at a low rate keeps them together, and still takes the loss from 1.8 to 0.9
-  // to 1.3 (who guesses has ln 4 = 1.39). Batch norm sees a rank's own images: runs in f32 have as
-  // many ranks. The last epoch is averaged, and several runs are: on two ranks a run's loss moves
-  // by 2.6 % with the processor, whose kernels sum in other orders.
+  // to 5 % apart. AdamW at a low rate keeps them together, and still takes the loss from 1.8 to
+  // between 0.9 and 1.3 (who guesses has ln 4 = 1.39). Batch norm sees a rank's own images: runs in
+  // f32 have as many ranks. The last epoch is averaged, and several runs are: on two ranks a run's
+  // loss moves by 2.6 % with the processor, whose kernels sum in other orders.
   const auto loss_of = [&](const std::string& amp) {
     double sum = 0;
     for (const char* seed : {"1", "2", "3"})
