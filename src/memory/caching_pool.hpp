@@ -62,7 +62,8 @@ class CachingPool final : public MemoryPool {
         unit_bits_(std::countr_zero(options.granularity)),
         store_(std::move(upstream), options),
         runtime_(runtime),
-        waiting_(runtime) {
+        waiting_(runtime),
+        recent_(unit_bits_) {
     LOCKSTEP_CHECK(std::has_single_bit(options.granularity), InvalidArgument,
                    "a pool's granularity is a power of two, not ", options.granularity);
   }
@@ -74,7 +75,8 @@ class CachingPool final : public MemoryPool {
     if (is_watched()) [[unlikely]]
       return allocate_watched(bytes, stream);
     const std::size_t units = units_of(bytes);
-    if (Block* block = recent_.mine().take(stream, units)) return block;
+    if (units <= detail::RecentCache::largest)
+      if (Block* block = recent_.mine().take(stream, units)) return block;
     std::unique_lock lock(mutex_);
     Block* const block = allocate_locked(units << unit_bits_, stream);
     high_water_.tell(store_.reserved(), lock);
@@ -84,15 +86,13 @@ class CachingPool final : public MemoryPool {
   void deallocate(MemoryBlock* memory) noexcept override {
     if (!memory) return;
     auto* block = static_cast<Block*>(memory);
-    detail::RecentCache& recent = recent_.mine();
-    const std::size_t units = block->size >> unit_bits_;
-    if (block->other_streams.empty() && !is_watched() && recent.keep(block, units)) return;
+    if (block->other_streams.empty() && !is_watched() && keep(block)) return;
     if (is_for_later(block)) return;
     const std::lock_guard lock(mutex_);
     if (!block->other_streams.empty() && put_to_wait(block)) return;
     tell_freed(block);
-    if (recent.keep(block, units)) return;
-    counts_.add(recent.counts());
+    if (keep(block)) return;
+    counts_.add(recent_.mine());
     counts_.freed(block->size);
     detail::make_free(block);
   }
@@ -173,13 +173,20 @@ class CachingPool final : public MemoryPool {
     return block_observer() != nullptr || records_.load(std::memory_order_relaxed);
   }
 
+  /// Keeps a block for the next request of its size, where it is not too large for that.
+  bool keep(Block* block) noexcept {
+    const std::size_t units = block->size >> unit_bits_;
+    return units <= detail::RecentCache::largest && recent_.mine().keep(block, units);
+  }
+
   LOCKSTEP_COLD MemoryBlock* allocate_watched(std::size_t bytes, StreamRef stream) {
     BlockObserver* const observer = block_observer();
     const std::size_t guard = observer ? observer->guard_bytes(device_) : 0;
     const std::size_t units = units_of(bytes + guard);
     std::unique_lock lock(mutex_);
     if (!waiting_.empty()) reclaim_finished();
-    Block* block = recent_.mine().take(stream, units);
+    Block* block = nullptr;
+    if (units <= detail::RecentCache::largest) block = recent_.mine().take(stream, units);
     if (!block) block = allocate_locked(units << unit_bits_, stream);
     if (observer) observer->allocated(*block, bytes, stream);
     if (history_) history_->allocated(*block, bytes, stream);
@@ -190,7 +197,7 @@ class CachingPool final : public MemoryPool {
   Block* allocate_locked(std::size_t size, StreamRef stream) {
     if (!waiting_.empty()) reclaim_finished();
     StreamLists& lists = lists_of(stream);
-    counts_.add(recent_.mine_open_for(lists).counts());
+    counts_.add(recent_.mine_open_for(lists));
     Block* block = take(lists, size, 8);
     if (!block) block = take_hard(lists, size);
     block->set(State::out);
@@ -284,7 +291,7 @@ class CachingPool final : public MemoryPool {
 
   /// True if the block has to wait for other streams.
   bool put_to_wait(Block* block) noexcept {
-    counts_.add(recent_.mine().counts());
+    counts_.add(recent_.mine());
     block->set(State::waiting);
     if (waiting_.add(block, std::exchange(block->other_streams, {}))) {
       block->set(State::out);
@@ -324,7 +331,7 @@ class CachingPool final : public MemoryPool {
   }
 
   void count_recent() const noexcept {
-    for (detail::RecentCache& cache : recent_) counts_.add(cache.counts());
+    for (detail::RecentCache& cache : recent_) counts_.add(cache);
   }
 
   PoolStatistics count() const {

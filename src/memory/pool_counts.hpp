@@ -17,6 +17,12 @@ struct PoolCounts {
     add({static_cast<std::ptrdiff_t>(bytes), static_cast<std::ptrdiff_t>(bytes), 1});
   }
   void freed(std::size_t bytes) noexcept { live_bytes -= static_cast<std::ptrdiff_t>(bytes); }
+  /// Counts what went through a cache.
+  void add(RecentCache& cache) noexcept {
+    if (cache.is_used()) add(cache.counts());
+  }
+
+ private:
   /// Peaks are exact where one thread allocates; several at once may each count up to what a
   /// RecentCache keeps as used that is not.
   void add(const RecentCounts& recent) noexcept {

@@ -30,9 +30,11 @@ struct RecentCounts {
 /// cache's too, not the other way round.
 class alignas(64) RecentCache {
  public:
-  /// The block of just `units` units that came last, now out, or null.
+  /// Units of the largest blocks that are kept.
+  static constexpr std::size_t largest = RecentLists<PoolBlock>::largest;
+
+  /// A block of just `units` units, at most `largest`, that came last, now out, or null.
   PoolBlock* take(StreamRef stream, std::size_t units) {
-    if (units > RecentLists<PoolBlock>::largest) return nullptr;
     const std::lock_guard lock(lock_);
     for (auto& kept : kept_) {
       if (kept->lists->stream != stream) continue;
@@ -48,9 +50,8 @@ class alignas(64) RecentCache {
     return nullptr;
   }
 
-  /// Keeps a block that was out. False where that is not to be: it is too large, or much is kept.
+  /// Keeps a block of `units` units that was out. False where much is kept already.
   bool keep(PoolBlock* block, std::size_t units) noexcept {
-    if (units > RecentLists<PoolBlock>::largest) return false;
     const std::lock_guard lock(lock_);
     for (auto& kept : kept_) {
       if (kept->lists != block->lists) continue;
@@ -63,15 +64,17 @@ class alignas(64) RecentCache {
     return false;
   }
 
-  /// Blocks of the stream may be kept from now on.
-  void open(StreamLists& lists) {
+  /// Blocks of the stream may be kept from now on. @param unit_bits log2 of a unit in bytes
+  void open(StreamLists& lists, int unit_bits) {
     const std::lock_guard lock(lock_);
-    kept_.push_back(std::make_unique<Kept>(Kept{&lists, {}}));
+    kept_.push_back(std::make_unique<Kept>(Kept{&lists, RecentLists<PoolBlock>(unit_bits)}));
   }
 
-  /// What went through since the last call. Exact for what the calling thread did.
+  /// True if anything went through since `counts` was called. Exact for what the calling thread
+  /// did.
+  bool is_used() const noexcept { return is_used_.load(std::memory_order_relaxed); }
+  /// What that was.
   RecentCounts counts() noexcept {
-    if (!is_used_.load(std::memory_order_relaxed)) return {};
     const std::lock_guard lock(lock_);
     is_used_.store(false, std::memory_order_relaxed);
     return std::exchange(counts_, {});
@@ -107,6 +110,7 @@ class alignas(64) RecentCache {
 /// The caches of a pool.
 class RecentCaches {
  public:
+  explicit RecentCaches(int unit_bits) : unit_bits_(unit_bits) {}
   /// That of the calling thread.
   RecentCache& mine() noexcept { return caches_[thread_number() % count]; }
   /// The same, which may keep blocks of a stream from now on. The pool's lock is held.
@@ -115,7 +119,7 @@ class RecentCaches {
     RecentCache& mine = caches_[number];
     if (lists.open_in & bit) [[likely]]
       return mine;
-    mine.open(lists);
+    mine.open(lists, unit_bits_);
     lists.open_in |= bit;
     return mine;
   }
@@ -132,6 +136,7 @@ class RecentCaches {
   }
 
   static constexpr std::uint32_t count = 16;
+  int unit_bits_;
   std::array<RecentCache, count> caches_;
 };
 
