@@ -259,9 +259,17 @@ void InputGradients::check_first(std::size_t i) const {
 
 void InputGradients::check_shape(std::size_t i, const Shape& shape) const {
   const auto& [node, output, dtype, delivered] = edges_[i];
-  LOCKSTEP_CHECK(node->is_output_shape(output, shape), InvalidArgument, "backward of ",
+  LOCKSTEP_CHECK(node->output_shape(output) == shape, InvalidArgument, "backward of ",
                  Engine::running_op(), ": the gradient of operand ", i, " is of shape ", shape,
-                 ", the operand of ", node->output_shape(output));
+                 ", the operand of ", node->output_shape(output).get());
+}
+
+Shape InputGradients::operand_shape(std::size_t i) const {
+  LOCKSTEP_CHECK(wanted(i), InvalidArgument, "backward of ", Engine::running_op(),
+                 ": the shape of operand ", i,
+                 " is not known, as its gradient is not wanted; ask "
+                 "wanted() first");
+  return edges_[i].node->output_shape(edges_[i].output).get();
 }
 
 void InputGradients::set(std::size_t i, Tensor gradient) {

@@ -51,8 +51,10 @@ void GradientHooks::run(std::span<Tensor> gradients) {
 HookHandle Tensor::add_hook(std::function<Tensor(const Tensor&)> hook) const {
   LOCKSTEP_CHECK(requires_grad(), InvalidArgument, "register_hook: the tensor of shape ", shape(),
                  " requires no gradient, so no hook would ever run");
-  autograd::GradientHooks& hooks = autograd::node_of(*this)->make_hooks();
-  return {IntrusivePtr<RefCounted>(&hooks), hooks.add(impl().output_index, std::move(hook))};
+  const auto node = autograd::node_of(*this);
+  autograd::GradientHooks& hooks = node->make_hooks();
+  const std::uint32_t output = node->is_leaf() ? 0 : impl().output_index;
+  return {IntrusivePtr<RefCounted>(&hooks), hooks.add(output, std::move(hook))};
 }
 
 void HookHandle::remove() noexcept {

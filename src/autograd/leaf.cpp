@@ -18,7 +18,12 @@ void GradientSink::before_change(std::size_t, const Tensor& value) {
 }
 
 LeafNode::LeafNode(const Tensor& tensor)
-    : Node("leaf"), shape_(tensor.shape()), options_(tensor.options()) {}
+    : Node("leaf"),
+      shape_(tensor.shape()),
+      shapes_{OutputShape(shape_)},
+      options_(tensor.options()) {
+  set_output_shapes(shapes_.data());
+}
 
 bool LeafNode::has_form(const Shape& shape, TensorOptions options) const {
   return shape == shape_ && options.dtype == options_.dtype && options.device == options_.device;
@@ -86,8 +91,16 @@ void LeafNode::release_sink(const GradientSink& sink) {
   hold(gradient_.clone());
 }
 
-void LeafNode::follow(const Tensor& value) {
-  if (has_form(value.shape(), value.options())) return;
+std::uint32_t LeafNode::follow(const Tensor& value) {
+  auto known = std::ranges::find_if(
+      shapes_, [&](const OutputShape& shape) { return shape == value.shape(); });
+  if (known == shapes_.end()) {
+    shapes_.emplace_back(value.shape());
+    set_output_shapes(shapes_.data());
+    known = std::prev(shapes_.end());
+  }
+  const auto output = static_cast<std::uint32_t>(known - shapes_.begin());
+  if (has_form(value.shape(), value.options())) return output;
   LOCKSTEP_CHECK(!gradient_.defined() || value.shape() == shape_, InvalidArgument,
                  "set_data: the tensor of shape ", shape_, " has a gradient, and cannot become of ",
                  "shape ", value.shape(), " before that is cleared");
@@ -98,6 +111,7 @@ void LeafNode::follow(const Tensor& value) {
   options_ = value.options();
   gradient_ = Tensor();
   if (converted.defined()) set_gradient(converted);
+  return output;
 }
 
 std::uint64_t LeafNode::add_hook(Hook hook) {

@@ -66,7 +66,7 @@ Tensor& Tensor::set_data(const Tensor& value) {
                  " cannot have the gradient that this tensor requires");
   TensorImpl& to = impl();
   if (to.node && is_floating(value.dtype()))
-    static_cast<LeafNode&>(*to.node).follow(value);
+    to.output_index = static_cast<LeafNode&>(*to.node).follow(value);
   else
     to.node.reset();
   const TensorImpl& from = value.impl();

@@ -269,6 +269,20 @@ TEST(OpCall, RefusesAGradientOfAnotherShapeThanOneOfSeveralResults) {
               HasSubstr("the gradient of operand 0 is of shape [4], the operand of [5]"));
 }
 
+TEST(OpCall, TellsABackwardTheShapesOfItsOperands) {
+  constexpr static OpDescriptor custom_op{.name = "custom"};
+  const Tensor x = leaf({2, 3}), y = leaf({4}) * 1.0, constant = zeros({5});
+  const OpCall call(custom_op, x, y, constant);
+  const Tensor z = call.record(zeros({}), [](const Tensor&, InputGradients& dx) {
+    EXPECT_EQ(dx.operand_shape(0), (Shape{2, 3}));
+    EXPECT_EQ(dx.operand_shape(1), (Shape{4}));
+    EXPECT_THAT(message_of([&] { (void)dx.operand_shape(2); }),
+                HasSubstr("backward of custom: the shape of operand 2 is not known"));
+    EXPECT_THAT(message_of([&] { (void)dx.operand_shape(3); }), HasSubstr("no operand 3"));
+  });
+  z.backward();
+}
+
 // They would be gone before the call uses them.
 static_assert(std::is_constructible_v<OpCall<2>, const OpDescriptor&, const Tensor&, Tensor&>);
 static_assert(!std::is_constructible_v<OpCall<1>, const OpDescriptor&, Tensor>);

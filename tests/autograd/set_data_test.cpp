@@ -1,3 +1,7 @@
+#include <functional>
+#include <string_view>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -156,6 +160,57 @@ TEST(SetData, RefusesTheGradientOfAGraphFromBefore) {
   const Tensor y = embedding(tensor<std::int64_t>({2, 0}), table);
   table.set_data(zeros({1, 2}, f64));
   EXPECT_THAT(message_of([&] { sum(y).backward(); }), HasSubstr("[3, 2]"));
+}
+
+// Ops whose gradients are windows, sums or scatters, in the shape that the operand had.
+TEST(SetData, RefusesTheGradientsOfViewsAndSumsFromBefore) {
+  const auto index = tensor<std::int64_t>({1, 0});
+  const std::pair<std::string_view, std::function<Tensor(const Tensor&)>> ops[] = {
+      {"reshape",
+       [](const Tensor& x) {
+         return x.reshape({2, 1});
+       }},
+      {"slice", [](const Tensor& x) { return x.slice(0, 0, 1); }},
+      {"expand",
+       [](const Tensor& x) {
+         return x.expand({3, 2});
+       }},
+      {"sum", [](const Tensor& x) { return sum(x); }},
+      {"add",
+       [](const Tensor& x) {
+         return x + ones({3, 2}, f64);
+       }},
+      {"gather", [&](const Tensor& x) { return gather(x, 0, index); }},
+      {"where",
+       [](const Tensor& x) {
+         return where(x > 0.0, x, zeros({3, 2}, f64));
+       }},
+      {"pad", [](const Tensor& x) {
+         return pad(x, {1, 1});
+       }}};
+  for (const auto& [name, op] : ops) {
+    Tensor x = leaf({1.0, 2.0});
+    const Tensor y = sum(op(x) * 3.0), again = sum(op(x) * 3.0);
+    x.set_data(zeros({4}, f64));
+    EXPECT_THAT(message_of([&] { y.backward(); }), AllOf(HasSubstr("[2]"), HasSubstr("[4]")))
+        << name;
+    EXPECT_FALSE(x.grad().defined()) << name;
+    // A new graph has the new shape, and the former one its own once that is back.
+    sum(x * 2.0).backward();
+    EXPECT_TRUE(equal(x.grad(), full({4}, 2.0, f64))) << name;
+    x.set_grad({});
+    x.set_data(tensor<double>({1.0, 2.0}));
+    again.backward();
+    EXPECT_EQ(x.grad().shape(), (Shape{2})) << name;
+  }
+}
+
+TEST(SetData, KeepsTheHooksOfALeafOfAnotherShape) {
+  Tensor x = leaf({1.0, 2.0});
+  x.set_data(zeros({3}, f64));
+  x.register_hook([](const Tensor& gradient) { return gradient * 2.0; });
+  sum(x * 2.0).backward();
+  EXPECT_TRUE(equal(x.grad(), full({3}, 4.0, f64)));
 }
 
 // Storage is reused: its address and version may be those of the former one.

@@ -26,6 +26,9 @@ class InputGradients {
   /// The dtype in which operand `i` was given: mixed precision may have run the op in another. An
   /// op whose kernels can write the gradient in it passes it to `write` and saves a conversion.
   DType operand_dtype(std::size_t i) const { return edge(i).dtype; }
+  /// The shape of operand `i` when the op was recorded, so that no op need keep it for its
+  /// backward. @throws InvalidArgument if its gradient is not wanted: then it is not known.
+  Shape operand_shape(std::size_t i) const;
 
   /// Hands over the gradient of operand `i`, converted to the operand's dtype; ignored if it is not
   /// wanted or undefined. @throws InvalidArgument for a second gradient of one operand, and, as

@@ -86,10 +86,12 @@ class LeafNode final : public Node {
   bool has_sink() const noexcept { return sink_ != nullptr; }
 
   /// The leaf is about to hold the array of `value` instead of its own. Hooks and sink stay. A
-  /// gradient stays where it fits, and is converted where dtype or device change.
+  /// gradient stays where it fits, and is converted where dtype or device change. What was recorded
+  /// before has the former shape, and can have its gradient only after that is back.
+  /// @return which output of the node the leaf is now.
   /// @throws InvalidArgument if shape changes while there is a gradient, or the sink refuses
   /// another shape, dtype or device.
-  void follow(const Tensor& value);
+  std::uint32_t follow(const Tensor& value);
 
   /// Ignores contributions, as long as the tensor requires no gradient.
   void set_frozen(bool frozen) noexcept { frozen_ = frozen; }
@@ -118,10 +120,6 @@ class LeafNode final : public Node {
 
   std::span<Edge> edges() noexcept override { return {}; }
   std::span<Tensor> gradients() noexcept override { return {}; }
-  bool is_output_shape(std::size_t, const Shape& shape) const noexcept override {
-    return shape == shape_;
-  }
-  Shape output_shape(std::size_t) const override { return shape_; }
   void backward(InputGradients&) override {}
   void release() noexcept override {}
   bool is_leaf() const noexcept override { return true; }
@@ -141,6 +139,7 @@ class LeafNode final : public Node {
   void join_recording(bool matters);
 
   Shape shape_;
+  std::vector<OutputShape> shapes_;  // all that it has had
   TensorOptions options_;
   Tensor gradient_;
   Tensor collected_;  // of the backward that runs, for the hooks of the tensor

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,32 @@ namespace lockstep::autograd {
 class GradientHooks;
 class InputGradients;
 class Node;
+
+/// The shape of an output, as it was recorded.
+class OutputShape {
+ public:
+  /// Of a tensor that was made just now.
+  explicit OutputShape(const Shape& shape) : rank_(shape.size()) {
+    for (int i = 0; i < rank_; ++i) {
+      // One by one: a copy, wide, of what was stored in parts just now would stall.
+      std::int64_t extent = shape[i];
+      asm("" : "+r"(extent));
+      extents_[static_cast<std::size_t>(i)] = extent;
+    }
+  }
+  bool operator==(const Shape& shape) const noexcept {
+    if (shape.size() != rank_) return false;
+    for (int i = 0; i < rank_; ++i)
+      if (shape[i] != extents_[static_cast<std::size_t>(i)]) return false;
+    return true;
+  }
+  /// The shape, as others take it.
+  Shape get() const { return Shape(std::span(extents_.data(), static_cast<std::size_t>(rank_))); }
+
+ private:
+  int rank_;
+  std::array<std::int64_t, max_rank> extents_;  // rank_ of them
+};
 
 /// From a node to the node that made one of its operands.
 struct Edge {
@@ -42,10 +69,9 @@ class Node : public RefCounted, public SlabAllocated {
   virtual std::span<Edge> edges() noexcept = 0;
   /// One slot an output, where the engine gathers the gradient.
   virtual std::span<Tensor> gradients() noexcept = 0;
-  /// True if an output has a shape, and so the gradients that may arrive for it.
-  virtual bool is_output_shape(std::size_t output, const Shape& shape) const noexcept = 0;
-  /// That shape, for messages.
-  virtual Shape output_shape(std::size_t output) const = 0;
+  /// The shape of an output, and so of the gradients that may arrive for it. The outputs of a leaf
+  /// are the shapes it has had.
+  const OutputShape& output_shape(std::size_t output) const noexcept { return shapes_[output]; }
   /// Computes the operands' gradients from `gradients()` and hands them to `inputs`.
   virtual void backward(InputGradients& inputs) = 0;
   /// Frees what backward would need again.
@@ -60,6 +86,8 @@ class Node : public RefCounted, public SlabAllocated {
 
  protected:
   explicit Node(std::string_view name) noexcept;
+  /// Says where the node keeps the shapes of its outputs.
+  void set_output_shapes(const OutputShape* shapes) noexcept { shapes_ = shapes; }
   /// Iterative, so that dropping a chain of a million ops does not overflow the stack.
   void destroy() noexcept override;
 
@@ -69,6 +97,7 @@ class Node : public RefCounted, public SlabAllocated {
 
   const PlaceId place_;  // first, where the base class leaves room
   std::string_view name_;
+  const OutputShape* shapes_ = nullptr;
   std::uint64_t sequence_;
   std::uint64_t run_ = 0;      // the engine run that last visited this node
   std::uint32_t waiting_ = 0;  // edges of this run that have not delivered yet

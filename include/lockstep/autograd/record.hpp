@@ -37,30 +37,6 @@ inline bool recording_any(std::span<const Tensor> operands) {
 
 namespace detail {
 
-/// The shape of an output that was made just now.
-class OutputShape {
- public:
-  explicit OutputShape(const Shape& shape) : rank_(shape.size()) {
-    for (int i = 0; i < rank_; ++i) {
-      // One by one: a copy, wide, of what was stored in parts just now would stall.
-      std::int64_t extent = shape[i];
-      asm("" : "+r"(extent));
-      extents_[static_cast<std::size_t>(i)] = extent;
-    }
-  }
-  bool operator==(const Shape& shape) const noexcept {
-    if (shape.size() != rank_) return false;
-    for (int i = 0; i < rank_; ++i)
-      if (shape[i] != extents_[static_cast<std::size_t>(i)]) return false;
-    return true;
-  }
-  Shape get() const { return Shape(std::span(extents_.data(), static_cast<std::size_t>(rank_))); }
-
- private:
-  int rank_;
-  std::array<std::int64_t, max_rank> extents_;  // rank_ of them
-};
-
 /// Node of an op whose gradient is computed by a callable. `Edges`, `Slots` and `Shapes` are
 /// containers of Edge, Tensor and OutputShape: arrays where the number is known, else vectors.
 template <class Backward, class Edges, class Slots, class Shapes>
@@ -75,14 +51,12 @@ class OpNode final : public Node {
         backward_(std::forward<Function>(backward)),
         edges_(make_edges()),
         gradients_(std::move(slots)),
-        shapes_(make_shapes()) {}
+        shapes_(make_shapes()) {
+    set_output_shapes(shapes_.data());
+  }
 
   std::span<Edge> edges() noexcept override { return edges_; }
   std::span<Tensor> gradients() noexcept override { return gradients_; }
-  bool is_output_shape(std::size_t output, const Shape& shape) const noexcept override {
-    return shapes_[output] == shape;
-  }
-  Shape output_shape(std::size_t output) const override { return shapes_[output].get(); }
   void release() noexcept override { backward_.reset(); }
 
   void backward(InputGradients& inputs) override {

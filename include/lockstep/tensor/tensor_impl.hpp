@@ -27,7 +27,7 @@ struct TensorImpl final : RefCounted, SlabAllocated {
   bool frozen = false;
   /// How often the array was exchanged for another (Tensor::set_data).
   std::uint32_t exchanges = 0;
-  /// Which output of `node` this is.
+  /// Which output of `node` this is; of a leaf's, which of the shapes it has had.
   std::uint32_t output_index = 0;
   /// The autograd::Node that made this tensor, or the leaf node that collects its gradient. Null
   /// for tensors that never needed a gradient. Only the autograd layer looks inside.

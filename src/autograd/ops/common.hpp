@@ -86,7 +86,7 @@ inline TensorOptions gradient_options(const InputGradients& inputs, std::size_t 
 }
 
 /// Sums a gradient of a broadcast result down to an operand's shape.
-Tensor sum_to(const Tensor& gradient, const Shape& shape);
+Tensor sum_to(Tensor gradient, const Shape& shape);
 
 /// Notes an in-place change. @throws InvalidArgument if the tensor requires a gradient while
 /// recording is on.

@@ -71,10 +71,10 @@ Tensor scatter_add(const Tensor& x_in, std::int64_t dim, const Tensor& index,
       {.out = sums.view(), .in = terms.view(), .index = index.view(), .dim = d}, stream_of(x));
   Tensor y = sums.to(x.dtype());
   if (!call.recording()) return y;
-  return call.record(y, [d, index = SavedTensor(index), shape = source.shape()](
-                            const Tensor& dy, InputGradients& inputs) {
+  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
     inputs.set(0, dy);
     if (!inputs.wanted(1)) return;
+    const Shape shape = inputs.operand_shape(1);
     const Tensor read = gather(dy, d, index.get());
     if (read.shape() == shape) return inputs.set(1, read);
     const Tensor dsource = zeros(shape, dy.options());

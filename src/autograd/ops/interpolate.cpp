@@ -53,14 +53,14 @@ Tensor interpolate(const Tensor& x_in, const InterpolateOptions& options) {
   backend_of(x).interpolation.forward(
       {.y = y.view(), .x = x.view(), .height = height, .width = width}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [height, width, channels_last, from = x.shape()](const Tensor& dy_in,
-                                                                         InputGradients& inputs) {
-    const Tensor dy = ordered(dy_in, channels_last);
-    Tensor dx = empty_image(from, dy.options(), channels_last);
-    backend_of(dy).interpolation.backward(
-        {.dx = dx.view(), .dy = dy.view(), .height = height, .width = width}, stream_of(dy));
-    inputs.set(0, std::move(dx));
-  });
+  return call.record(
+      y, [height, width, channels_last](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor dy = ordered(dy_in, channels_last);
+        Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
+        backend_of(dy).interpolation.backward(
+            {.dx = dx.view(), .dy = dy.view(), .height = height, .width = width}, stream_of(dy));
+        inputs.set(0, std::move(dx));
+      });
 }
 
 }  // namespace lockstep

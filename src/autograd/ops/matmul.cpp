@@ -152,7 +152,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   Tensor out = empty(shape, x.options());
   gemm(as_matrix(out), batched(rows), transposed(batched(weight)), 0.0, bias);
   if (!call.recording()) return out;
-  return call.record(out, [x = SavedTensor(rows), weight = SavedTensor(weight), shape = x.shape()](
+  return call.record(out, [x = SavedTensor(rows), weight = SavedTensor(weight)](
                               const Tensor& dy_in, InputGradients& inputs) {
     const Tensor& input = x.get();
     const Tensor& w = weight.get();
@@ -169,9 +169,11 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                  [&](const Tensor& dw, bool accumulate) {
                    gemm(dw, transposed(batched(dy)), batched(input), accumulate);
                  });
-    inputs.write(0, shape, gradient_options(inputs, 0, w), [&](const Tensor& dx, bool accumulate) {
-      gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
-    });
+    if (!inputs.wanted(0)) return;
+    inputs.write(0, inputs.operand_shape(0), gradient_options(inputs, 0, w),
+                 [&](const Tensor& dx, bool accumulate) {
+                   gemm(as_matrix(dx), batched(dy), batched(w), accumulate);
+                 });
   });
 }
 

@@ -175,17 +175,18 @@ Tensor embedding(const Tensor& index_in, const Tensor& table_in, std::int64_t pa
       {.out = as_table(out, index.numel()).view(), .table = rows.view(), .index = index.view()},
       stream_of(table));
   if (!call.recording()) return out;
-  return call.record(out, [padding_index, shape = table.shape(), index = SavedTensor(index)](
-                              const Tensor& dy_in, InputGradients& inputs) {
+  return call.record(out, [padding_index, index = SavedTensor(index)](const Tensor& dy_in,
+                                                                      InputGradients& inputs) {
     const Tensor dy = dy_in.contiguous();
-    inputs.write(0, shape, dy.options(), [&](const Tensor& dtable, bool accumulate) {
-      backend_of(dy).embedding.backward({.dtable = dtable.view(),
-                                         .dy = as_table(dy, index.get().numel()).view(),
-                                         .index = index.get().view(),
-                                         .padding_index = padding_index,
-                                         .accumulate = accumulate},
-                                        stream_of(dy));
-    });
+    inputs.write(
+        0, inputs.operand_shape(0), dy.options(), [&](const Tensor& dtable, bool accumulate) {
+          backend_of(dy).embedding.backward({.dtable = dtable.view(),
+                                             .dy = as_table(dy, index.get().numel()).view(),
+                                             .index = index.get().view(),
+                                             .padding_index = padding_index,
+                                             .accumulate = accumulate},
+                                            stream_of(dy));
+        });
   });
 }
 

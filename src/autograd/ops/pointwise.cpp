@@ -83,13 +83,12 @@ Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, dou
   Tensor out = binary_forward(op, call[0], call[1], {.alpha = alpha});
   if (!call.recording()) return out;
   return call.record(std::move(out),
-                     [factor = sign * alpha, shape_a = a.shape(), shape_b = b.shape()](
-                         const Tensor& dy, InputGradients& inputs) {
+                     [factor = sign * alpha](const Tensor& dy, InputGradients& inputs) {
                        if (inputs.wanted(1)) {
-                         const Tensor db = sum_to(dy, shape_b);
-                         inputs.set(1, factor == 1.0 ? db : mul(db, factor));
+                         Tensor db = sum_to(dy, inputs.operand_shape(1));
+                         inputs.set(1, factor == 1.0 ? std::move(db) : mul(db, factor));
                        }
-                       if (inputs.wanted(0)) inputs.set(0, sum_to(dy, shape_a));
+                       if (inputs.wanted(0)) inputs.set(0, sum_to(dy, inputs.operand_shape(0)));
                      });
 }
 
@@ -102,8 +101,8 @@ Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   return call.record(std::move(out), [op, a = SavedTensor(call[0]), b = SavedTensor(call[1])](
                                          const Tensor& dy, InputGradients& inputs) {
     const Tensor &x = a.get(), &y = b.get();
-    const Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-    const Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
+    Tensor da = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
+    Tensor db = inputs.wanted(1) ? empty(dy.shape(), dy.options()) : Tensor();
     backend_of(dy).elementwise.binary_backward({.op = op,
                                                 .da = view_or_absent(da),
                                                 .db = view_or_absent(db),
@@ -111,8 +110,8 @@ Tensor autograd::binary(BinaryOp op, const Tensor& a, const Tensor& b) {
                                                 .a = broadcast_view(x, dy.shape()),
                                                 .b = broadcast_view(y, dy.shape())},
                                                stream_of(dy));
-    if (db.defined()) inputs.set(1, sum_to(db, y.shape()));
-    if (da.defined()) inputs.set(0, sum_to(da, x.shape()));
+    if (db.defined()) inputs.set(1, sum_to(std::move(db), y.shape()));
+    if (da.defined()) inputs.set(0, sum_to(std::move(da), x.shape()));
   });
 }
 
@@ -246,16 +245,13 @@ Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
                                    .b = broadcast_view(b, shape)},
                                   stream_of(a));
   if (!call.recording()) return out;
-  return call.record(std::move(out),
-                     [condition = SavedTensor(condition), shape_a = a.shape(), shape_b = b.shape()](
-                         const Tensor& dy, InputGradients& inputs) {
-                       const Tensor zero = full({}, 0.0, dy.options());
-                       const Tensor& chosen = condition.get();
-                       if (inputs.wanted(0))
-                         inputs.set(0, sum_to(where(chosen, dy, zero), shape_a));
-                       if (inputs.wanted(1))
-                         inputs.set(1, sum_to(where(chosen, zero, dy), shape_b));
-                     });
+  return call.record(std::move(out), [condition = SavedTensor(condition)](const Tensor& dy,
+                                                                          InputGradients& inputs) {
+    const Tensor zero = full({}, 0.0, dy.options());
+    const Tensor& chosen = condition.get();
+    if (inputs.wanted(0)) inputs.set(0, sum_to(where(chosen, dy, zero), inputs.operand_shape(0)));
+    if (inputs.wanted(1)) inputs.set(1, sum_to(where(chosen, zero, dy), inputs.operand_shape(1)));
+  });
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {

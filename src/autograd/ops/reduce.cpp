@@ -83,9 +83,9 @@ Tensor linear_reduction(ReduceOp op, const OpDescriptor& descriptor, const Tenso
                               ? static_cast<double>(numel(kept)) /
                                     static_cast<double>(std::max<std::int64_t>(1, x.numel()))
                               : 1.0;
-    y = call.record(y, [shape = x.shape(), factor](const Tensor& dy, InputGradients& inputs) {
+    y = call.record(y, [factor](const Tensor& dy, InputGradients& inputs) {
       const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
-      inputs.set(0, scaled.expand(shape));
+      inputs.set(0, scaled.expand(inputs.operand_shape(0)));
     });
   }
   return finish(y, x, dims, keepdim);
@@ -134,7 +134,7 @@ std::pair<Tensor, Tensor> with_values(const Tensor& x, const Tensor& kept, std::
 
 namespace autograd {
 
-Tensor sum_to(const Tensor& gradient, const Shape& shape) {
+Tensor sum_to(Tensor gradient, const Shape& shape) {
   if (gradient.shape() == shape) return gradient;
   // Align the target with the gradient's rank; every extent that differs is summed.
   Shape kept = Dims::filled(gradient.dim(), 1);

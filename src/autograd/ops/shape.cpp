@@ -55,11 +55,10 @@ Tensor gathered(const OpDescriptor& op, const Tensor& x, int d, const Tensor& in
   backend_of(x).index.gather({.out = y.view(), .in = x.view(), .index = index.view(), .dim = d},
                              stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [d, shape = x.shape(), index = SavedTensor(index)](const Tensor& dy,
-                                                                           InputGradients& inputs) {
+  return call.record(y, [d, index = SavedTensor(index)](const Tensor& dy, InputGradients& inputs) {
     // Each addition is rounded: 16 bits would lose most of what meets at one element.
     const Tensor terms = dy.to(statistics_dtype(dy.dtype()));
-    const Tensor dx = zeros(shape, terms.options());
+    const Tensor dx = zeros(inputs.operand_shape(0), terms.options());
     backend_of(dy).index.scatter_add(
         {.out = dx.view(), .in = terms.view(), .index = index.get().view(), .dim = d},
         stream_of(dy));
@@ -136,22 +135,21 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   LOCKSTEP_CHECK(at == x.shape()[d], InvalidArgument, call.name(), ": the sizes add up to ", at,
                  ", the dimension has extent ", x.shape()[d]);
   if (!call.recording()) return parts;
-  call.record_outputs(parts,
-                      [d, sizes = std::vector(sizes.begin(), sizes.end()), shape = x.shape()](
-                          std::span<const Tensor> dys, InputGradients& inputs) {
-                        const auto defined = std::ranges::find_if(dys, &Tensor::defined);
-                        Tensor dx = empty(shape, defined->options());
-                        std::int64_t start = 0;
-                        for (std::size_t i = 0; i < sizes.size(); ++i) {
-                          Tensor window = dx.slice(d, start, start + sizes[i]);
-                          if (dys[i].defined())
-                            window.copy_(dys[i]);
-                          else
-                            window.zero_();
-                          start += sizes[i];
-                        }
-                        inputs.set(0, std::move(dx));
-                      });
+  call.record_outputs(parts, [d, sizes = std::vector(sizes.begin(), sizes.end())](
+                                 std::span<const Tensor> dys, InputGradients& inputs) {
+    const auto defined = std::ranges::find_if(dys, &Tensor::defined);
+    Tensor dx = empty(inputs.operand_shape(0), defined->options());
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      Tensor window = dx.slice(d, start, start + sizes[i]);
+      if (dys[i].defined())
+        window.copy_(dys[i]);
+      else
+        window.zero_();
+      start += sizes[i];
+    }
+    inputs.set(0, std::move(dx));
+  });
   return parts;
 }
 
@@ -234,15 +232,16 @@ Tensor pad(const Tensor& x, std::span<const std::int64_t> padding, Scalar value)
     before[d] = padding[i];
     shape[d] += padding[i] + padding[i + 1];
   }
-  const auto inner = [before, from = x.shape()](Tensor window) {
+  const auto inner = [before](Tensor window, const Shape& from) {
     for (int d = 0; d < from.size(); ++d) window = window.slice(d, before[d], before[d] + from[d]);
     return window;
   };
   Tensor y = full(shape, value, x.options());
-  backend_of(x).elementwise.copy({.out = inner(y).view(), .in = x.view()}, stream_of(x));
+  backend_of(x).elementwise.copy({.out = inner(y, x.shape()).view(), .in = x.view()}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(
-      y, [inner](const Tensor& dy, InputGradients& inputs) { inputs.set(0, inner(dy)); });
+  return call.record(y, [inner](const Tensor& dy, InputGradients& inputs) {
+    inputs.set(0, inner(dy, inputs.operand_shape(0)));
+  });
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {

@@ -64,10 +64,10 @@ Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
   backend_of(x).pooling.max(
       {.y = y.view(), .index = index.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [geometry = geometry, channels_last, from = x.shape(),
-                         index = SavedTensor(index)](const Tensor& dy_in, InputGradients& inputs) {
+  return call.record(y, [geometry = geometry, channels_last, index = SavedTensor(index)](
+                            const Tensor& dy_in, InputGradients& inputs) {
     const Tensor dy = ordered(dy_in, channels_last);
-    Tensor dx = empty_image(from, dy.options(), channels_last);
+    Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
     backend_of(dy).pooling.max_backward(
         {.dx = dx.view(), .dy = dy.view(), .index = index.get().view(), .geometry = geometry},
         stream_of(dy));
@@ -85,14 +85,13 @@ Tensor average_pool(const OpCall<1>& call, const kernels::PoolGeometry& geometry
   Tensor y = empty_image(shape, x.options(), channels_last);
   backend_of(x).pooling.average({.y = y.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;
-  return call.record(
-      y, [geometry, channels_last, from = x.shape()](const Tensor& dy_in, InputGradients& inputs) {
-        const Tensor dy = ordered(dy_in, channels_last);
-        Tensor dx = empty_image(from, dy.options(), channels_last);
-        backend_of(dy).pooling.average_backward(
-            {.dx = dx.view(), .dy = dy.view(), .geometry = geometry}, stream_of(dy));
-        inputs.set(0, std::move(dx));
-      });
+  return call.record(y, [geometry, channels_last](const Tensor& dy_in, InputGradients& inputs) {
+    const Tensor dy = ordered(dy_in, channels_last);
+    Tensor dx = empty_image(inputs.operand_shape(0), dy.options(), channels_last);
+    backend_of(dy).pooling.average_backward(
+        {.dx = dx.view(), .dy = dy.view(), .geometry = geometry}, stream_of(dy));
+    inputs.set(0, std::move(dx));
+  });
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using namespace autograd;
 
-/// A window on x, recorded with the function that maps its gradient back.
+/// A window on x, recorded with the function of (gradient, InputGradients) that maps it back.
 template <class Backward>
 Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape& shape,
                const Strides& strides, Backward backward) {
@@ -24,7 +24,7 @@ Tensor view_op(const OpDescriptor& op, const Tensor& x, void* data, const Shape&
   if (!call.recording()) return y;
   return call.record(std::move(y),
                      [backward = std::move(backward)](const Tensor& dy, InputGradients& inputs) {
-                       inputs.set(0, backward(dy));
+                       inputs.set(0, backward(dy, inputs));
                      });
 }
 
@@ -95,7 +95,9 @@ Tensor reshaped_view(const Tensor& x, const Shape& target) {
       x.is_contiguous() ? contiguous_strides(target) : view_strides(x.shape(), x.strides(), target);
   if (!strides) return {};
   return view_op(ops::reshape, x, x.data_ptr(), target, *strides,
-                 [from = x.shape()](const Tensor& dy) { return dy.reshape(from); });
+                 [](const Tensor& dy, const InputGradients& inputs) {
+                   return dy.reshape(inputs.operand_shape(0));
+                 });
 }
 
 }  // namespace
@@ -147,8 +149,9 @@ Tensor Tensor::permute(const Dims& order) const {
     new_shape[i] = shape()[from];
     new_strides[i] = strides()[from];
   }
-  return view_op(ops::permute, *this, data_ptr(), new_shape, new_strides,
-                 [inverse](const Tensor& dy) { return dy.permute(inverse); });
+  return view_op(
+      ops::permute, *this, data_ptr(), new_shape, new_strides,
+      [inverse](const Tensor& dy, const InputGradients&) { return dy.permute(inverse); });
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
@@ -174,8 +177,8 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   // A single element has no neighbour, and a huge step no stride.
   if (new_shape[d] > 1) new_strides[d] *= step;
   return view_op(ops::slice, *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
-                 [from = shape(), d, first, last, step](const Tensor& dy) {
-                   Tensor dx = zeros(from, dy.options());
+                 [d, first, last, step](const Tensor& dy, const InputGradients& inputs) {
+                   Tensor dx = zeros(inputs.operand_shape(0), dy.options());
                    dx.slice(d, first, last, step).copy_(dy);
                    return dx;
                  });
@@ -219,8 +222,8 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
   kept_strides.push_back(strides()[d1] + strides()[d2]);
   const std::int64_t start = length == 0 ? 0 : first1 * strides()[d1] + first2 * strides()[d2];
   return view_op(ops::diagonal, *this, offset_by(*this, start), kept, kept_strides,
-                 [from = shape(), offset, d1, d2](const Tensor& dy) {
-                   Tensor dx = zeros(from, dy.options());
+                 [offset, d1, d2](const Tensor& dy, const InputGradients& inputs) {
+                   Tensor dx = zeros(inputs.operand_shape(0), dy.options());
                    dx.diagonal(offset, d1, d2).copy_(dy);
                    return dx;
                  });
@@ -233,7 +236,9 @@ Tensor Tensor::expand(Shape wanted) const {
   if (wanted == shape()) return *this;
   const Strides repeated = broadcast_strides(shape(), strides(), wanted);
   return view_op(ops::expand, *this, data_ptr(), wanted, repeated,
-                 [from = shape()](const Tensor& dy) { return sum_to(dy, from); });
+                 [](const Tensor& dy, const InputGradients& inputs) {
+                   return sum_to(dy, inputs.operand_shape(0));
+                 });
 }
 
 Tensor Tensor::unsqueeze(std::int64_t dim) const {
