@@ -68,4 +68,12 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return result;
 }
 
+NamedTensors SafetensorsFile::tensors(std::string_view prefix) const {
+  NamedTensors tensors;
+  for (const SafetensorsEntry& entry : header_.entries)
+    if (entry.name.starts_with(prefix))
+      tensors.emplace_back(entry.name.substr(prefix.size()), tensor(entry.name));
+  return tensors;
+}
+
 }  // namespace lockstep::io

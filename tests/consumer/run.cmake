@@ -2,7 +2,7 @@
 # Configures, builds and runs the consumer in WORK, from nothing.
 
 function(run)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output
+  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE status OUTPUT_VARIABLE output
                   ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
     list(JOIN ARGV " " command)
@@ -15,6 +15,7 @@ set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_BUILD_
             "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
             -DCMAKE_CXX_FLAGS_RELEASE=)
 file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}")
 if(WAY STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${LOCKSTEP_BUILD}" --prefix "${WORK}/prefix")
   list(APPEND options "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
@@ -29,5 +30,6 @@ else()
 endif()
 
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" ${options})
-run("${CMAKE_COMMAND}" --build "${WORK}/build" --parallel "${JOBS}" --target consumer)
+run("${CMAKE_COMMAND}" --build "${WORK}/build" --parallel "${JOBS}" --target consumer consumer_from_pytorch)
 run("${WORK}/build/consumer")
+run("${WORK}/build/consumer_from_pytorch")

@@ -57,13 +57,8 @@ void save(const std::filesystem::path& folder, const Training& run, int rank) {
 
 void load(const std::filesystem::path& folder, Training& run, int rank) {
   const auto file = io::SafetensorsFile::open(folder / "run.safetensors");
-  NamedTensors weights, moments;
-  for (const std::string& name : file.names()) {
-    if (name.starts_with("model.")) weights.emplace_back(name.substr(6), file.tensor(name));
-    if (name.starts_with("optimizer.")) moments.emplace_back(name.substr(10), file.tensor(name));
-  }
-  run.model->load_state_dict(weights);
-  run.optimizer.load_state_dict(moments);
+  run.model->load_state_dict(file.tensors("model."));
+  run.optimizer.load_state_dict(file.tensors("optimizer."));
   run.scheduler.set_steps(file.tensor("schedule").item<std::int64_t>());
   const auto own =
       io::SafetensorsFile::open(folder / ("rank" + std::to_string(rank) + ".safetensors"));

@@ -11,9 +11,7 @@ int main(int argc, char** argv) {
   }
   try {
     const auto file = lockstep::io::SafetensorsFile::open(argv[1]);
-    std::vector<std::pair<std::string, lockstep::Tensor>> tensors;
-    for (const auto& name : file.names()) tensors.emplace_back(name, file.tensor(name));
-    lockstep::io::save_safetensors(argv[2], tensors, file.metadata());
+    lockstep::io::save_safetensors(argv[2], file.tensors(), file.metadata());
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

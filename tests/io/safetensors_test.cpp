@@ -82,6 +82,22 @@ TEST(Safetensors, WritesTheLayoutOfThePythonPackage) {
   EXPECT_TRUE(bytes.substr(8).starts_with(R"({"__metadata__":{"by":"lock\"step\n"},"wide":)"));
 }
 
+TEST(Safetensors, GivesAllTensorsOfAPrefix) {
+  const TemporaryFolder folder;
+  save_safetensors(folder / "m", {{"model.a", full({2}, 1.0)},
+                                  {"model.b.c", full({3}, 2.0)},
+                                  {"optimizer.a", full({2}, 3.0)}});
+  const auto file = SafetensorsFile::open(folder / "m");
+  const NamedTensors model = file.tensors("model.");
+  ASSERT_EQ(model.size(), 2u);
+  EXPECT_EQ(model[0].first, "a");
+  EXPECT_TRUE(equal(model[0].second, full({2}, 1.0)));
+  EXPECT_EQ(model[1].first, "b.c");
+  EXPECT_TRUE(equal(model[1].second, full({3}, 2.0)));
+  EXPECT_EQ(file.tensors().size(), 3u);
+  EXPECT_TRUE(file.tensors("modell.").empty());
+}
+
 TEST(Safetensors, SavesViewsScalarsAndEmptyTensors) {
   const TemporaryFolder folder;
   const Tensor base = arange(12).reshape({3, 4});

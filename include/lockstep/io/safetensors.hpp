@@ -13,6 +13,7 @@
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/io/safetensors_header.hpp"
+#include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -53,6 +54,9 @@ class SafetensorsFile {
   ArrayView view(std::string_view name) const;
   /// A copy on the CPU, contiguous. @throws as `view` does, alignment aside; OutOfMemory.
   Tensor tensor(std::string_view name) const;
+  /// Copies of all tensors whose names begin with `prefix`, under the rest of their names: what
+  /// `load_state_dict` takes. @throws as `tensor`.
+  NamedTensors tensors(std::string_view prefix = {}) const;
 
  private:
   SafetensorsFile(MappedFile file, SafetensorsHeader header);
