@@ -82,7 +82,7 @@ Tensor Gpt2Transformer::forward(const Tensor& tokens) const {
                  wpe->weight.size(0));
   const Tensor positions = arange(tokens.size(1), {DType::i64, tokens.device()});
   Tensor x = drop(wte(tokens) + wpe(positions));
-  for (const auto& block : *h) x = block(x);
+  for (const auto& block : h) x = block(x);
   return ln_f(x);
 }
 

@@ -15,8 +15,8 @@ Mlp::Mlp(const MlpOptions& options) : layers(this, "layers") {
 }
 
 Tensor Mlp::forward(const Tensor& x) const {
-  Tensor y = layers->handle(0)(x.flatten(1));
-  for (std::size_t i = 1; i < layers->size(); ++i) y = layers->handle(i)(relu(y));
+  Tensor y = layers[0](x.flatten(1));
+  for (std::size_t i = 1; i < layers->size(); ++i) y = layers[i](relu(y));
   return y;
 }
 

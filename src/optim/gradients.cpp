@@ -78,22 +78,35 @@ Tensor Gradients::largest_over_ranks(const Tensor& value) const {
   return where(ne(most.select(0, 1), 0.0), nan, most.select(0, 0));
 }
 
-Tensor Gradients::norm(double p) const {
-  const bool largest = std::isinf(p);
+/// The value of each gradient, in f64, taken over all of them and the ranks. @param combine of what
+/// there is and a gradient's magnitudes @param over_ranks of a value of this rank's
+template <class Combine, class OverRanks>
+Tensor Gradients::total_of(const Combine& combine, const OverRanks& over_ranks) const {
   Tensor total = zeros({}, f64_on(device()));
   const auto add = [&](std::span<const Tensor> gradients) {
-    for (const Tensor& gradient : gradients) {
-      if (gradient.numel() == 0) continue;
-      const Tensor magnitudes = abs(gradient.to(DType::f64));
-      total = largest ? maximum(total, amax(magnitudes)) : total + sum(pow(magnitudes, p));
-    }
+    for (const Tensor& gradient : gradients)
+      if (gradient.numel() > 0) total = combine(total, abs(gradient.to(DType::f64)));
   };
   const auto all = std::span(tensors_);
   add(all.first(counted_on_each_rank_));
-  if (group_)
-    total = largest ? largest_over_ranks(total) : parallel::all_reduce_async(total, *group_).wait();
+  if (group_) total = over_ranks(total);
   add(all.subspan(counted_on_each_rank_));
-  return largest ? total : pow(total, 1 / p);
+  return total;
+}
+
+Tensor Gradients::norm(double p) const {
+  const Tensor largest = total_of(
+      [](const Tensor& most, const Tensor& magnitudes) { return maximum(most, amax(magnitudes)); },
+      [&](const Tensor& most) { return largest_over_ranks(most); });
+  if (std::isinf(p)) return largest;
+  // Powers of what is at most 1 neither overflow nor all vanish.
+  const Tensor unit = where(logical_and(isfinite(largest), largest > 0.0), largest, 1.0);
+  const Tensor sum_of_powers = total_of(
+      [&](const Tensor& sum, const Tensor& magnitudes) {
+        return sum + lockstep::sum(pow(magnitudes / unit, p));
+      },
+      [&](const Tensor& sum) { return parallel::all_reduce_async(sum, *group_).wait(); });
+  return unit * pow(sum_of_powers, 1 / p);
 }
 
 Tensor Gradients::divide(const Tensor& divisor) const {

@@ -43,6 +43,8 @@ class Gradients {
  private:
   Tensor local_square_sum(std::span<const ArrayView> views) const;
   Tensor largest_over_ranks(const Tensor& value) const;
+  template <class Combine, class OverRanks>
+  Tensor total_of(const Combine& combine, const OverRanks& over_ranks) const;
 
   std::vector<Tensor> tensors_;  // those that count on each rank, then those that count once
   std::vector<ArrayView> views_;

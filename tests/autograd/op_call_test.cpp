@@ -58,7 +58,7 @@ TEST(OpCall, LetsUsersDefineDifferentiableOps) {
 
 TEST(OpCall, NamesOpDTypeAndDeviceOfWhatItRefuses) {
   EXPECT_THAT(message_of([] { cube(arange(3)); }),
-              HasSubstr("cube: dtype i64 is not offered on device cpu"));
+              HasSubstr("cube: dtype i64 is not offered; it needs a floating dtype"));
   EXPECT_THROW(cube(arange(3)), Unsupported);
   EXPECT_THROW(cube(Tensor()), InvalidArgument);
   EXPECT_THAT(message_of([] {
@@ -281,6 +281,22 @@ TEST(OpCall, TellsABackwardTheShapesOfItsOperands) {
     EXPECT_THAT(message_of([&] { (void)dx.operand_shape(3); }), HasSubstr("no operand 3"));
   });
   z.backward();
+}
+
+TEST(Ops, NameTheReductionThatABackwardCannotGoThroughTwice) {
+  const std::pair<std::string_view, Tensor (*)(const Tensor&)> reductions[] = {
+      {"sum", [](const Tensor& x) { return sum(x); }},
+      {"mean", [](const Tensor& x) { return mean(x); }},
+      {"prod", [](const Tensor& x) { return prod(x); }},
+      {"amax", [](const Tensor& x) { return amax(x); }},
+      {"norm", [](const Tensor& x) { return norm(x); }}};
+  for (const auto& [name, reduction] : reductions) {
+    const Tensor x = rand({3}).set_requires_grad();
+    const Tensor y = reduction(x);
+    y.backward();
+    EXPECT_THAT(message_of([&] { y.backward(); }),
+                HasSubstr("backward through " + std::string(name) + " a second time"));
+  }
 }
 
 // They would be gone before the call uses them.

@@ -210,7 +210,7 @@ TEST(Gpt2, StartsAsPublished) {
   const auto model =
       models::gpt2({.layers = 8, .heads = 2, .channels = 32, .context = 64, .vocabulary = 100});
   const auto deviation = [](const Tensor& x) { return std::sqrt(var(x.detach()).item()); };
-  const auto& block = (*model->transformer->h)[0];
+  const auto& block = *model->transformer->h[0];
   EXPECT_NEAR(deviation(model->transformer->wte->weight), 0.02, 2e-3);
   EXPECT_NEAR(deviation(block.attn->c_attn->weight), 0.02, 2e-3);
   EXPECT_NEAR(deviation(block.mlp->c_proj->weight), 0.02 / 4, 5e-4);

@@ -161,7 +161,7 @@ TEST(Module, SaysInWhichLayerAnErrorArose) {
   EXPECT_THAT(refusal([&] { net(x); }), ::testing::StartsWith("in blocks.3.fc1: "));
   EXPECT_THAT(refusal([&] { net->forward(x); }), ::testing::StartsWith("in blocks.3.fc1: "));
   EXPECT_THAT(refusal([&] {
-                net->blocks->handle(0)(ones({3, 1, 4, 2}).select(3, 0).transpose(0, 2));
+                net->blocks[0](ones({3, 1, 4, 2}).select(3, 0).transpose(0, 2));
               }),
               ::testing::StartsWith("in blocks.0.fc1: "));
   // The type of an error is kept, and a module of its own has no name.
@@ -432,12 +432,30 @@ TEST(Sequential, RunsModulesOfDifferentTypesInOrder) {
   EXPECT_TRUE(nn::make<nn::Sequential>()(x).is_same(x));
 }
 
+struct Tower : nn::Module {
+  nn::Child<nn::ModuleList<nn::Linear>> layers{this, "layers", 2, 3, 3};
+  Tensor forward(Tensor x) const {
+    for (const auto& layer : layers) x = layer(x);
+    return layers[0](x);
+  }
+};
+
+TEST(ModuleList, IsUsedThroughItsOwnersMember) {
+  const auto tower = nn::make<Tower>();
+  const Tensor x = ones({1, 3});
+  const auto& layers = tower->layers;
+  EXPECT_TRUE(equal(tower(x), layers[0](layers[1](layers[0](x)))));
+  EXPECT_EQ(layers[1]->bias.shape(), (Shape{3}));
+}
+
 TEST(ModuleList, HoldsModulesMadeAlike) {
   const auto list = nn::make<nn::ModuleList<nn::Linear>>(3, 2, 2);
   EXPECT_EQ(list->size(), 3u);
   EXPECT_EQ(list->named_parameters().back().first, "2.bias");
   Tensor x = ones({1, 2});
   for (const auto& layer : *list) x = layer(x);
+  EXPECT_TRUE(equal((*list)[2]((*list)[1]((*list)[0](ones({1, 2})))), x));
+  EXPECT_EQ((*list)[1]->weight.shape(), (Shape{2, 2}));
   EXPECT_THROW((*list)[3], InvalidArgument);
 }
 

@@ -50,7 +50,7 @@ std::string message_of_backward(const Tensor& y) {
 /// What fc2 of the last block keeps for its backward is overwritten.
 Tensor spoilt(Net& net) {
   const Tensor y = net.forward(ones({2, 3}));
-  no_grad([&] { (*net.blocks)[1].hidden.fill_(0.0); });
+  no_grad([&] { net.blocks[1]->hidden.fill_(0.0); });
   return y;
 }
 
@@ -78,7 +78,7 @@ TEST(PlaceOfAnError, IsUnknownOnceTheModuleIsGone) {
 // What a hook says is not the layer's.
 TEST(PlaceOfAnError, IsNotPutBeforeTheErrorOfAHook) {
   const auto net = nn::make<Net>();
-  autograd::leaf_of((*net->blocks)[0].fc1->weight).add_hook([](autograd::LeafNode&) {
+  autograd::leaf_of(net->blocks[0]->fc1->weight).add_hook([](autograd::LeafNode&) {
     LOCKSTEP_THROW(InvalidArgument, "the hook's own words");
   });
   EXPECT_EQ(message_of_backward(net(ones({2, 3}))), "the hook's own words");

@@ -231,6 +231,29 @@ TEST(ClipGradNorm, TakesAnyNorm) {
                InvalidArgument);
 }
 
+// Powers of these are beyond f64's range.
+TEST(ClipGradNorm, TakesAnyNormOfLargeAndSmallGradients) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double size : {1e120, 1e200, 1e-200, 1e-9})
+    for (const double p : {0.5, 1.0, 3.0, 7.0, 40.0}) {
+      const Tensor x = leaf({0.0, 0.0}, {size, -size});
+      const double norm = size * std::pow(2.0, 1 / p);
+      EXPECT_NEAR(optim::clip_grad_norm_({x}, size / 2, {.norm_type = p}).item(), norm,
+                  1e-12 * norm)
+          << size << ' ' << p;
+      // Clipping divides by the norm + 1e-6.
+      if (size > 1.0) {
+        EXPECT_NEAR(x.grad()[0].item(), size / norm * (size / 2), 1e-9 * size) << p;
+      }
+    }
+  for (const double value : {infinity, std::nan("")}) {
+    const Tensor x = leaf({0.0, 0.0}, {value, 1.0});
+    const double norm = optim::clip_grad_norm_({x}, 1.0, {.norm_type = 3}).item();
+    EXPECT_TRUE(std::isnan(value) ? std::isnan(norm) : norm == infinity) << value;
+  }
+  EXPECT_EQ(optim::clip_grad_norm_({leaf({0.0}, {0.0})}, 1.0, {.norm_type = 3}).item(), 0.0);
+}
+
 // As a weight that two modules share, each of which lists it.
 TEST(ClipGradNorm, CountsAndScalesAParameterOnceThatIsListedTwice) {
   const Tensor x = leaf({0.0, 0.0}, {3.0, 4.0}), y = leaf({0.0}, {12.0});

@@ -157,8 +157,8 @@ TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
 TYPED_TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
   TypeParam::run([](Communicator& group) {
     const auto freeze = [](Net& net) {
-      (*net.layers)[1].requires_grad_(false);
-      (*net.layers)[3].bias.set_requires_grad(false);
+      net.layers[1]->requires_grad_(false);
+      net.layers[3]->bias.set_requires_grad(false);
     };
     const auto alone = make_net(4), net = make_net(4);
     freeze(*alone);
@@ -171,7 +171,7 @@ TYPED_TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
     loss_of(alone->forward(whole.x), whole).backward();
     loss_of(replica(own.x), own).backward();
     expect_close(gradients_of(*net), gradients_of(*alone), 1e-11, 1e-13);
-    EXPECT_FALSE((*net->layers)[1].weight.grad().defined());
+    EXPECT_FALSE(net->layers[1]->weight.grad().defined());
   });
 }
 

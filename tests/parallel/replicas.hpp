@@ -36,7 +36,7 @@ struct Net : nn::Module {
     for (std::size_t i = 0; i < 4; ++i) {
       if (std::ranges::find(skipped, i) != skipped.end()) continue;
       if (delay) delay();
-      y = (*layers)[i].forward(y);
+      y = layers[i]->forward(y);
       if (i < 3) y = tanh(y);
     }
     return y;

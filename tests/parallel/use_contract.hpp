@@ -84,16 +84,16 @@ TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
     const Batch batch = Batch::of_step(0);
     const auto expect_refusal = [&](const std::function<void(Tensor&)>& change) {
       const auto net = make_net(1);
-      (*net->layers)[3].bias.set_requires_grad(false);
+      net->layers[3]->bias.set_requires_grad(false);
       Replica replica(net, share(group));
-      change((*net->layers)[2].weight);
+      change(net->layers[2]->weight);
       EXPECT_THAT(message_of([&] { replica(batch.x); }), HasSubstr("parameter layers.2.weight"));
     };
     expect_refusal([](Tensor& weight) { weight.set_requires_grad(false); });
     const auto net = make_net(1);
-    (*net->layers)[2].weight.set_requires_grad(false);
+    net->layers[2]->weight.set_requires_grad(false);
     Replica replica(net, share(group));
-    (*net->layers)[2].weight.set_requires_grad(true);  // nobody would reduce its gradient
+    net->layers[2]->weight.set_requires_grad(true);  // nobody would reduce its gradient
     EXPECT_THAT(message_of([&] { replica(batch.x); }), HasSubstr("parameter layers.2.weight"));
   });
 }

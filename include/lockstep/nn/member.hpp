@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +11,14 @@
 /// Members of modules that register themselves: one line declares, creates and names each.
 
 namespace lockstep::nn {
+
+/// A module that is a list of modules, as ModuleList.
+template <class M>
+concept ListOfModules = requires(const M& list, std::size_t i) {
+  list[i];
+  list.begin();
+  list.end();
+};
 
 /// A child module. Use it like a pointer to the module, or call it to run `forward`.
 template <class M>
@@ -37,6 +46,12 @@ class Child {
 
   M& operator*() const noexcept { return *module_; }
   M* operator->() const noexcept { return module_.get(); }
+  /// A module of a list of modules; see ModuleList.
+  decltype(auto) operator[](std::size_t i) const requires ListOfModules<M> { return (*module_)[i]; }
+  /// The modules of a list of modules.
+  auto begin() const requires ListOfModules<M> { return module_->begin(); }
+  /// Where they end.
+  auto end() const requires ListOfModules<M> { return module_->end(); }
   /// A handle to share the module with.
   const ModulePtr<M>& handle() const noexcept { return module_; }
   /// Calls the module's `forward`; see `call`.

@@ -33,14 +33,9 @@ class ModuleList : public Module {
     modules_.push_back(std::move(module));
   }
   std::size_t size() const noexcept { return modules_.size(); }
-  /// The module at a position. @throws InvalidArgument past the end.
-  M& operator[](std::size_t i) const {
+  /// The module at a position, to call, use or share. @throws InvalidArgument past the end.
+  const ModulePtr<M>& operator[](std::size_t i) const {
     LOCKSTEP_CHECK(i < size(), InvalidArgument, "module ", i, " of a list of ", size());
-    return *modules_[i];
-  }
-  /// A handle to call or share the module at a position with. @throws InvalidArgument as above.
-  const ModulePtr<M>& handle(std::size_t i) const {
-    (*this)[i];
     return modules_[i];
   }
   auto begin() const noexcept { return modules_.begin(); }

@@ -14,7 +14,8 @@ namespace lockstep::optim {
 /// Which norm, how a model is spread over ranks for it, and what is known of it.
 struct ClipGradNormOptions {
   /// p of the norm (sum of |g|^p)^(1/p), above 0. Infinity: the largest |g|. Norms other than the
-  /// Euclidean are taken tensor by tensor, in an f64 copy of one at a time.
+  /// Euclidean are taken tensor by tensor, in an f64 copy of one at a time: once for the largest,
+  /// and once more relative to it, so that powers of large and small gradients are right.
   double norm_type = 2.0;
   /// The ranks that hold different parts of the gradients: those that share out a layer's weights,
   /// or the layers. Null: each rank has all of them, as in data parallelism after backward.

@@ -263,12 +263,16 @@ class Tensor {
   Tensor floor() const;
   /// `lockstep::log`.
   Tensor log() const;
+  /// `lockstep::log1p`.
+  Tensor log1p() const;
   /// `lockstep::neg`.
   Tensor neg() const;
   /// `lockstep::relu`.
   Tensor relu() const;
   /// `lockstep::round`.
   Tensor round() const;
+  /// `lockstep::rsqrt`.
+  Tensor rsqrt() const;
   /// `lockstep::sigmoid`.
   Tensor sigmoid() const;
   /// `lockstep::sign`.
@@ -283,6 +287,8 @@ class Tensor {
   Tensor tanh() const;
   /// `lockstep::isfinite`.
   Tensor isfinite() const;
+  /// `lockstep::isinf`.
+  Tensor isinf() const;
   /// `lockstep::isnan`.
   Tensor isnan() const;
   /// `lockstep::logical_not`.
@@ -407,6 +413,14 @@ class Tensor {
   Tensor scatter(std::int64_t dim, const Tensor& index, Scalar value) const;
   /// `lockstep::flip`.
   Tensor flip(const Dims& dims) const;
+  Tensor flip(DimIndex auto dim) const { return flip(only(dim)); }
+  /// `lockstep::roll`.
+  Tensor roll(std::int64_t shift, std::int64_t dim) const;
+  /// `lockstep::scatter_add`.
+  Tensor scatter_add(std::int64_t dim, const Tensor& index, const Tensor& source) const;
+  /// `lockstep::index_add`.
+  Tensor index_add(std::int64_t dim, const Tensor& index, const Tensor& source,
+                   double alpha = 1.0) const;
   /// `lockstep::repeat`.
   Tensor repeat(const Dims& times) const;
   /// `lockstep::tril`.

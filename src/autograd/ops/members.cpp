@@ -11,9 +11,11 @@ Tensor Tensor::erf() const { return lockstep::erf(*this); }
 Tensor Tensor::exp() const { return lockstep::exp(*this); }
 Tensor Tensor::floor() const { return lockstep::floor(*this); }
 Tensor Tensor::log() const { return lockstep::log(*this); }
+Tensor Tensor::log1p() const { return lockstep::log1p(*this); }
 Tensor Tensor::neg() const { return lockstep::neg(*this); }
 Tensor Tensor::relu() const { return lockstep::relu(*this); }
 Tensor Tensor::round() const { return lockstep::round(*this); }
+Tensor Tensor::rsqrt() const { return lockstep::rsqrt(*this); }
 Tensor Tensor::sigmoid() const { return lockstep::sigmoid(*this); }
 Tensor Tensor::sign() const { return lockstep::sign(*this); }
 Tensor Tensor::sin() const { return lockstep::sin(*this); }
@@ -21,6 +23,7 @@ Tensor Tensor::sqrt() const { return lockstep::sqrt(*this); }
 Tensor Tensor::square() const { return lockstep::square(*this); }
 Tensor Tensor::tanh() const { return lockstep::tanh(*this); }
 Tensor Tensor::isfinite() const { return lockstep::isfinite(*this); }
+Tensor Tensor::isinf() const { return lockstep::isinf(*this); }
 Tensor Tensor::isnan() const { return lockstep::isnan(*this); }
 Tensor Tensor::logical_not() const { return lockstep::logical_not(*this); }
 Tensor Tensor::clamp(Scalar low, Scalar high) const { return lockstep::clamp(*this, low, high); }
@@ -128,6 +131,16 @@ Tensor Tensor::scatter(std::int64_t dim, const Tensor& index, Scalar value) cons
   return lockstep::scatter(*this, dim, index, value);
 }
 Tensor Tensor::flip(const Dims& dims) const { return lockstep::flip(*this, dims); }
+Tensor Tensor::roll(std::int64_t shift, std::int64_t dim) const {
+  return lockstep::roll(*this, shift, dim);
+}
+Tensor Tensor::scatter_add(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lockstep::scatter_add(*this, dim, index, source);
+}
+Tensor Tensor::index_add(std::int64_t dim, const Tensor& index, const Tensor& source,
+                         double alpha) const {
+  return lockstep::index_add(*this, dim, index, source, alpha);
+}
 Tensor Tensor::repeat(const Dims& times) const { return lockstep::repeat(*this, times); }
 Tensor Tensor::tril(std::int64_t diagonal) const { return lockstep::tril(*this, diagonal); }
 Tensor Tensor::triu(std::int64_t diagonal) const { return lockstep::triu(*this, diagonal); }

@@ -67,8 +67,20 @@ Tensor reduce_kept(ReduceOp op, const Tensor& x, const Shape& kept, DType dtype)
   return y;
 }
 
+/// What the user gets of a result in the kept shape.
 Tensor finish(const Tensor& kept, const Tensor& x, const Dims& dims, bool keepdim) {
   return keepdim ? kept : kept.reshape(dropped_shape(x.shape(), dims));
+}
+
+/// Records what the user gets as one op. @param backward called with the gradient in the kept shape
+template <class Backward>
+Tensor record_finished(const OpCall<1>& call, const Tensor& kept, const Dims& dims, bool keepdim,
+                       Backward&& backward) {
+  return call.record(no_grad([&] { return finish(kept, call[0], dims, keepdim); }),
+                     [dims, backward = std::forward<Backward>(backward)](const Tensor& dy,
+                                                                         InputGradients& inputs) {
+                       backward(dy.reshape(kept_shape(inputs.operand_shape(0), dims)), inputs);
+                     });
 }
 
 /// Sum or mean: the gradient is spread evenly.
@@ -77,18 +89,17 @@ Tensor linear_reduction(ReduceOp op, const OpDescriptor& descriptor, const Tenso
   const OpCall call(descriptor, x_in);
   const Tensor& x = call[0];
   const Shape kept = kept_shape(x.shape(), dims);
-  Tensor y = reduce_kept(op, x, kept, sum_dtype(x.dtype()));
-  if (call.recording()) {
-    const double factor = op == ReduceOp::mean
-                              ? static_cast<double>(numel(kept)) /
-                                    static_cast<double>(std::max<std::int64_t>(1, x.numel()))
-                              : 1.0;
-    y = call.record(y, [factor](const Tensor& dy, InputGradients& inputs) {
-      const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
-      inputs.set(0, scaled.expand(inputs.operand_shape(0)));
-    });
-  }
-  return finish(y, x, dims, keepdim);
+  const Tensor y = reduce_kept(op, x, kept, sum_dtype(x.dtype()));
+  if (!call.recording()) return finish(y, x, dims, keepdim);
+  const double factor = op == ReduceOp::mean
+                            ? static_cast<double>(numel(kept)) /
+                                  static_cast<double>(std::max<std::int64_t>(1, x.numel()))
+                            : 1.0;
+  return record_finished(call, y, dims, keepdim,
+                         [factor](const Tensor& dy, InputGradients& inputs) {
+                           const Tensor scaled = factor == 1.0 ? dy : mul(dy, factor);
+                           inputs.set(0, scaled.expand(inputs.operand_shape(0)));
+                         });
 }
 
 Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, const Dims& dims,
@@ -99,15 +110,15 @@ Tensor extreme(ReduceOp op, const OpDescriptor& descriptor, const Tensor& x_in, 
   for (int i = 0; i < x.dim(); ++i)
     LOCKSTEP_CHECK(x.shape()[i] > 0 || kept[i] == 0, InvalidArgument, descriptor.name,
                    " over dimension ", i, " of shape ", x.shape(), ": no elements have no extreme");
-  Tensor y = reduce_kept(op, x, kept, x.dtype());
-  if (call.recording()) {
-    y = call.record(y, [x = SavedTensor(x), y = SavedTensor::of_result(y)](const Tensor& dy,
-                                                                           InputGradients& inputs) {
-      const Tensor hit = eq(x.get(), y.get().expand(x.get().shape())).to(dy.dtype());
-      inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
-    });
-  }
-  return finish(y, x, dims, keepdim);
+  const Tensor y = reduce_kept(op, x, kept, x.dtype());
+  if (!call.recording()) return finish(y, x, dims, keepdim);
+  return record_finished(call, y, dims, keepdim,
+                         [x = SavedTensor(x), y = SavedTensor::of_result(y)](
+                             const Tensor& dy, InputGradients& inputs) {
+                           const Tensor hit =
+                               eq(x.get(), y.get().expand(x.get().shape())).to(dy.dtype());
+                           inputs.set(0, mul(hit, div(dy, sum_to(hit, dy.shape()))));
+                         });
 }
 
 Tensor arg_extreme(const OpDescriptor& descriptor, const Tensor& x, std::int64_t dim, bool largest,
@@ -157,21 +168,21 @@ Tensor prod(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const OpCall call(ops::prod, x_in);
   const Tensor& x = call[0];
   const Shape kept = kept_shape(x.shape(), dims);
-  Tensor y = reduce_kept(ReduceOp::prod, x, kept, sum_dtype(x.dtype()));
-  if (call.recording())
-    y = call.record(y, [x = SavedTensor(x), kept](const Tensor& dy, InputGradients& inputs) {
-      // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
-      const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
-      const Tensor is_zero = wide == 0.0;
-      const Tensor safe = masked_fill(wide, is_zero, 1.0);
-      const Tensor others = reduce_kept(ReduceOp::prod, safe, kept, safe.dtype());
-      const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
-      const Tensor dropped =
-          logical_or(zeros_met > 1.0, logical_and(zeros_met == 1.0, logical_not(is_zero)));
-      const Tensor slope = masked_fill(div(others, safe), dropped, 0.0);
-      inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
-    });
-  return finish(y, x, dims, keepdim);
+  const Tensor y = reduce_kept(ReduceOp::prod, x, kept, sum_dtype(x.dtype()));
+  if (!call.recording()) return finish(y, x, dims, keepdim);
+  return record_finished(
+      call, y, dims, keepdim, [x = SavedTensor(x), kept](const Tensor& dy, InputGradients& inputs) {
+        // The product of all others: with one 0 it differs from 0 only there, with two nowhere.
+        const Tensor wide = x.get().to(statistics_dtype(x.get().dtype()));
+        const Tensor is_zero = wide == 0.0;
+        const Tensor safe = masked_fill(wide, is_zero, 1.0);
+        const Tensor others = reduce_kept(ReduceOp::prod, safe, kept, safe.dtype());
+        const Tensor zeros_met = reduce_kept(ReduceOp::sum, is_zero, kept, DType::i64);
+        const Tensor dropped =
+            logical_or(zeros_met > 1.0, logical_and(zeros_met == 1.0, logical_not(is_zero)));
+        const Tensor slope = masked_fill(div(others, safe), dropped, 0.0);
+        inputs.set(0, mul(dy.to(slope.dtype()), slope).to(dy.dtype()));
+      });
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -218,17 +229,16 @@ Tensor norm(const Tensor& x_in, const Dims& dims, bool keepdim) {
   const DType wide = statistics_dtype(x.dtype());
   const Tensor length =
       no_grad([&] { return sqrt(reduce_kept(ReduceOp::square_sum, x, kept, wide)); });
-  Tensor y = length.to(x.dtype());
-  if (call.recording()) {
-    y = call.record(y, [x = SavedTensor(x), length = SavedTensor::of_result(length)](
-                           const Tensor& dy, InputGradients& inputs) {
-      const Tensor& r = length.get();
-      const Tensor zero = zeros({}, r.options());
-      const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
-      inputs.set(0, mul(x.get().to(r.dtype()), div(dy.to(r.dtype()), safe)));
-    });
-  }
-  return finish(y, x, dims, keepdim);
+  const Tensor y = length.to(x.dtype());
+  if (!call.recording()) return finish(y, x, dims, keepdim);
+  return record_finished(call, y, dims, keepdim,
+                         [x = SavedTensor(x), length = SavedTensor::of_result(length)](
+                             const Tensor& dy, InputGradients& inputs) {
+                           const Tensor& r = length.get();
+                           const Tensor zero = zeros({}, r.options());
+                           const Tensor safe = where(eq(r, zero), ones({}, r.options()), r);
+                           inputs.set(0, mul(x.get().to(r.dtype()), div(dy.to(r.dtype()), safe)));
+                         });
 }
 
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim) {

@@ -37,6 +37,7 @@ struct CrossEntropyOptions {
 /// -log(softmax(logits)[target]), fused. The mean divides by the weight of the counted targets.
 /// @param logits [n, classes], [n, classes, d...] or [classes].
 /// @param targets i64 class numbers [n], [n, d...] or scalar; or probabilities of logits' shape.
+/// @return f32 for bf16 and f16 logits.
 /// @throws InvalidArgument for shapes that do not fit, and on the CPU for a target out of range; a
 /// GPU's targets the host does not read: such a row's loss and gradient are NaN there.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
