@@ -40,6 +40,11 @@ std::size_t reference_rank(std::span<const Signature> by_rank) {
   return best;
 }
 
+// What is left of a text without the first `front` and the last `back` characters.
+std::string_view middle(std::string_view text, std::size_t front, std::size_t back) {
+  return text.substr(front, text.size() - front - back);
+}
+
 // True if the ranks are in different steps of one owner.
 bool steps_differ(std::span<const Signature> by_rank) {
   return std::ranges::any_of(by_rank, [&](const Signature& other) {
@@ -124,6 +129,25 @@ std::string describe_mismatch(const std::string& group, int rank, const Signatur
          ", but rank " + std::to_string(peer) + " called " + theirs.describe();
 }
 
+std::string describe_difference(const Signature& one, const Signature& other) {
+  const std::string a = one.describe(), b = other.describe();
+  const std::size_t shorter = std::min(a.size(), b.size());
+  std::size_t front = 0, back = 0;
+  while (front < shorter && a[front] == b[front]) ++front;
+  while (front > 0 && a[front - 1] != ' ') --front;  // whole words
+  while (back < shorter - front && a[a.size() - 1 - back] == b[b.size() - 1 - back]) ++back;
+  while (back > 0 && a[a.size() - back] != ' ') --back;
+  std::string text;
+  if (a != b)
+    text = detail::concat("; the difference: \"", middle(a, front, back), "\" and \"",
+                          middle(b, front, back), '"');
+  Signature unlabelled = one;
+  unlabelled.label_hash = 0;
+  return text + (unlabelled.agrees_with(other)
+                     ? "; labels, which tell what led to a call, must be the same on all ranks"
+                     : "; all ranks must make the same calls in the same order");
+}
+
 void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
   const bool agreed = std::ranges::all_of(
       by_rank, [&](const Signature& other) { return by_rank[0].agrees_with(other); });
@@ -133,16 +157,16 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
   std::ostringstream text;
   text << "the ranks of " << group << " disagree on their next collective: rank " << reference
        << " called " << by_rank[reference].describe();
-  std::size_t listed = 0, differing = 0;
+  std::size_t listed = 0, differing = 0, first = reference;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     if (by_rank[reference].agrees_with(by_rank[i])) continue;
-    ++differing;
+    if (differing++ == 0) first = i;
     if (listed++ < 8) text << ", rank " << i << " called " << by_rank[i].describe();
   }
   if (differing > listed) text << ", and " << differing - listed << " more";
   if (steps_differ(by_rank))
     text << "; a rank has left out a step that the others made, or made one more";
-  text << "; all ranks must make the same calls in the same order";
+  text << describe_difference(by_rank[reference], by_rank[first]);
   throw Mismatch(text.str());
 }
 

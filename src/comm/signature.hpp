@@ -51,6 +51,9 @@ inline std::string describe(std::span<const Operation> operations) {
 std::string describe_mismatch(const std::string& group, int rank, const Signature& own, int peer,
                               const Signature& theirs);
 
+/// The words in which two calls differ, and what to do: the end of a message that shows both whole.
+std::string describe_difference(const Signature& one, const Signature& other);
+
 /// Checks that the signatures of all ranks agree.
 /// @throws Mismatch that shows what each rank called and names those that differ.
 void require_agreement(std::span<const Signature> by_rank, const std::string& group);

@@ -232,8 +232,10 @@ std::string SignatureComparison::describe(const Key& key, const Collective& coll
     text << (i ? ", " : "") << list_of(ranks) << (is_end ? " with " : " called ")
          << (is_end ? signature->quoted_label() : signature->describe());
   }
-  text << (is_end ? "; all ranks must do the same"
-                  : "; all ranks must make the same calls in the same order");
+  if (is_end)
+    text << "; all ranks must do the same";
+  else
+    text << describe_difference(*parties.front().first, *parties.back().first);
   return text.str();
 }
 

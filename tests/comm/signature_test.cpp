@@ -68,6 +68,23 @@ TEST(Signature, NamesTheRanksOutsideTheMajority) {
   }
 }
 
+TEST(Signature, TellsInWhichWordsCallsDiffer) {
+  EXPECT_EQ(describe_difference(all_reduce_of(10), all_reduce_of(12)),
+            "; the difference: \"10\" and \"12\"; all ranks must make the same calls in the same "
+            "order");
+  EXPECT_EQ(describe_difference(all_reduce_of(4, "update 3 with lr 0.15: bucket 0"),
+                                all_reduce_of(4, "update 3 with lr 0.1: bucket 0")),
+            "; the difference: \"0.15:\" and \"0.1:\"; labels, which tell what led to a call, must "
+            "be the same on all ranks");
+  EXPECT_EQ(describe_difference(all_reduce_of(4, "with one"), all_reduce_of(4, "with one more")),
+            "; the difference: \"one'\" and \"one more'\"; labels, which tell what led to a call, "
+            "must be the same on all ranks");
+  // Only the beginning of a label travels.
+  const std::string beginning(500, 'x');
+  EXPECT_EQ(describe_difference(all_reduce_of(4, beginning + "a"), all_reduce_of(4, beginning)),
+            "; labels, which tell what led to a call, must be the same on all ranks");
+}
+
 TEST(Signature, DescribesForeignBytesWithoutTrustingThem) {
   Signature noise;
   std::memset(static_cast<void*>(&noise), 0xFF, sizeof noise);

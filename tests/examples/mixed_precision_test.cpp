@@ -107,7 +107,7 @@ void save_model_that_overflows(const std::filesystem::path& path) {
       {.layers = 1, .heads = 2, .channels = 16, .context = 8, .vocabulary = unlucky_token + 1});
   const ls::NoGradGuard no_grad;
   auto& transformer = *model->transformer;
-  auto& block = (*transformer.h)[0];
+  auto& block = *transformer.h[0];
   for (ls::Tensor table : {transformer.wte->weight, transformer.wpe->weight})
     table.select(1, 0).zero_();
   transformer.wte->weight.select(0, unlucky_token).zero_();
