@@ -44,8 +44,9 @@ void replace_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
 
 void throw_unsupported(const OpDescriptor& op, const Tensor& operand) {
   const bool numeric = op.dtypes == DTypeRule::numeric;
-  LOCKSTEP_THROW(Unsupported, op.name, ": dtype ", operand.dtype(), " is not offered; it needs a ",
-                 numeric ? "numeric" : "floating", " dtype, convert with to(dtype)");
+  LOCKSTEP_THROW(Unsupported, op.name, ": dtype ", operand.dtype(), " is not offered on device ",
+                 operand.device(), "; it needs a ", numeric ? "numeric" : "floating",
+                 " dtype, convert with to(dtype)");
 }
 
 void throw_unlike(const OpDescriptor& op, const Tensor& first, const Tensor& other) {

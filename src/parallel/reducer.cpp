@@ -171,7 +171,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 /// Before anything of the backward has run, so that the other ranks hear of whatever fails in it.
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another
-  check_usable();
+  check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
   running_ = true;
   recorder_.begin();
   ready_.assign(parameters_.size(), false);

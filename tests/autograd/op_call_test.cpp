@@ -58,7 +58,7 @@ TEST(OpCall, LetsUsersDefineDifferentiableOps) {
 
 TEST(OpCall, NamesOpDTypeAndDeviceOfWhatItRefuses) {
   EXPECT_THAT(message_of([] { cube(arange(3)); }),
-              HasSubstr("cube: dtype i64 is not offered; it needs a floating dtype"));
+              HasSubstr("cube: dtype i64 is not offered on device cpu; it needs a floating dtype"));
   EXPECT_THROW(cube(arange(3)), Unsupported);
   EXPECT_THROW(cube(Tensor()), InvalidArgument);
   EXPECT_THAT(message_of([] {

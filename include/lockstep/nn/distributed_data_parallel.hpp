@@ -66,6 +66,9 @@ class ReplicatedModule {
 /// backward goes on. Call this object instead of the module, with outputs of any type; a backward
 /// that goes through no such call is refused.
 ///
+/// A forward or backward that is refused before it begins loses nothing on this rank, but a rank
+/// that catches that and goes on lets the others wait for the group's timeout.
+///
 /// All ranks must make the same calls. Each forward outside no_sync() is a step, which its backward
 /// names to the other ranks: a rank that leaves one out, or makes one more, is refused on all. So
 /// evaluate under a NoGradGuard, or on all ranks.
