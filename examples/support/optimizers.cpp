@@ -9,6 +9,11 @@ namespace {
 namespace optim = lockstep::optim;
 using lockstep::NamedTensors;
 
+optim::StateFormat state_format(const std::string& name) {
+  if (name == "bf16") return optim::StateFormat::bf16;
+  return name == "8bit" ? optim::StateFormat::blockwise_8bit : optim::StateFormat::full;
+}
+
 template <class O>
 std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
                                        const OptimizerChoice& choice) {
@@ -23,6 +28,11 @@ std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
       options.beta2 = choice.betas[1];
     }
   }
+  if constexpr (requires { options.state_format; })
+    options.state_format = state_format(choice.state);
+  else
+    LOCKSTEP_CHECK(choice.state == "full", lockstep::InvalidArgument, "--optimizer ", choice.name,
+                   " has states in full only");
   if constexpr (requires { options.adamw; }) {
     auto aside = options;
     aside.adamw = true;
@@ -63,6 +73,9 @@ void add_optimizer_options(CLI::App& app, OptimizerChoice& choice) {
   for (const auto& [name, maker] : makers()) names.push_back(name);
   app.add_option("--optimizer", choice.name, "adamw or another; give it a --lr that suits it")
       ->check(CLI::IsMember(names));
+  app.add_option("--optimizer-state", choice.state,
+                 "What the optimizer remembers in: full is f32, 8bit has a scale for 256 elements")
+      ->check(CLI::IsMember({"full", "bf16", "8bit"}));
   app.add_option("--ema", choice.ema,
                  "Evaluate and save an average of the weights with this decay; 0: none")
       ->check(below_one());

@@ -23,15 +23,17 @@ struct OptimizerChoice {
   std::vector<double> betas = {};           ///< two, or none: the optimizer's defaults
   bool decay_all = true;                    ///< false: matrices alone
   double ema = 0.0;                         ///< decay of an average of the weights; 0: none
+  std::string state = "full";               ///< what it remembers in: full, bf16 or 8bit
 };
 
-/// Adds --optimizer and --ema.
+/// Adds --optimizer, --optimizer-state and --ema.
 void add_optimizer_options(CLI::App& app, OptimizerChoice& choice);
 
 /// A linear rise to the full rate before a schedule begins.
 lockstep::optim::Schedule after_warmup(lockstep::optim::Schedule schedule, std::int64_t steps);
 
 /// Makes the optimizer. Muon leaves embeddings, and all that is no matrix, to AdamW.
+/// @throws InvalidArgument for one that has no such format of its states.
 std::unique_ptr<lockstep::optim::Optimizer> make_optimizer(const lockstep::NamedTensors& parameters,
                                                            const OptimizerChoice& choice);
 

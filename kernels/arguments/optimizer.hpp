@@ -27,13 +27,18 @@ struct FlatArray {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::f32;
+  /// Of a state in 8 bits (dtype u8, see functional/compact_state.hpp): one for each `state_block`
+  /// elements.
+  float* scales = nullptr;
+  bool nonnegative = false;  ///< of such a state: its elements are
 
   /// False for an operand that is absent.
   explicit operator bool() const { return data != nullptr; }
 };
 
 /// What one tensor of an optimizer's step works on, all of as many elements as the parameter. The
-/// states and the master copy are f64 for f64 parameters, else f32.
+/// states and the master copy are f64 for f64 parameters, else f32. Rules that are not by layer
+/// also take the states of other parameters in bf16 or 8 bits, which they round stochastically.
 struct OptimizerTensors {
   FlatArray parameter = {};
   FlatArray gradient = {};
@@ -45,6 +50,19 @@ struct OptimizerTensors {
   StepCounter* counter = nullptr;
   /// In the memory of the device: what the rule's coefficients carry from step to step, if any.
   double* carried = nullptr;
+  /// Tells the random roundings of the optimizer's tensors apart.
+  std::uint32_t position = 0;
+  /// A bf16 parameter without a master copy is rounded stochastically.
+  bool rounds_stochastically = false;
+
+  /// True if something is rounded stochastically.
+  bool is_compact() const {
+    const auto in_few_bits = [](const FlatArray& state) {
+      return state && (state.dtype == DType::bf16 || state.dtype == DType::u8);
+    };
+    return rounds_stochastically || in_few_bits(state1) || in_few_bits(state2) ||
+           in_few_bits(state3);
+  }
 };
 
 /// One step on every tensor of the list, by a rule of functional/optimizer.hpp.

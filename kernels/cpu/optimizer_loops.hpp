@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "functional/compact_state.hpp"
 #include "functional/optimizer.hpp"
 
 /// @file
@@ -24,8 +25,20 @@ struct OptimizerLoops {
   OptimizerLoop<Rule> loop[2][most_optimizer_states + 1] = {};
 };
 
+/// To and from states of few bits. Arrays begin at a multiple of `state_block` elements; `first` is
+/// the place of the first of them in its tensor.
+struct CompactLoops {
+  void (*load_codes)(float* to, const std::uint8_t* codes, const float* scales, std::int64_t n,
+                     bool nonnegative) = nullptr;
+  void (*store_codes)(std::uint8_t* codes, float* scales, const float* from, std::int64_t n,
+                      bool nonnegative, const PhiloxState& draw, std::int64_t first) = nullptr;
+  void (*store_bf16)(BFloat16* to, const float* from, std::int64_t n, const PhiloxState& draw,
+                     std::int64_t first) = nullptr;
+};
+
 /// The loops of all optimizers for one instruction set.
 struct OptimizerTable {
+  CompactLoops compact = {};
 #define LOCKSTEP_OPTIMIZER(name, Rule) OptimizerLoops<Rule> name = {};
   LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER

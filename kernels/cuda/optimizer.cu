@@ -1,57 +1,16 @@
+#include <algorithm>
 #include <utility>
 
-#include "cuda/chunk_table.hpp"
+#include "cuda/compact_optimizer.hpp"
 #include "cuda/optimizer.hpp"
+#include "cuda/optimizer_table.hpp"
 #include "cuda/row_access.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
-using kernels::FlatArray;
-using kernels::OptimizerArguments;
-using kernels::OptimizerTensors;
-using kernels::StepCounter;
-
-constexpr int threads = 256;
-
-/// The arrays of a tensor in the table of a launch, in this order; the states come first.
-enum Array { parameter_array = most_optimizer_states, gradient_array, master_array, arrays };
-/// Beside them, what the tensor has one of.
-enum { counter_pointer = arrays, carried_pointer, pointers };
 using Table = ChunkTable<pointers>;
-
-/// One more block of a tensor has come here, and all that it did and read before is done. True for
-/// the last of them, which then finds the tensor as it was before the launch.
-__device__ bool arrive(StepCounter& counter, unsigned blocks) {
-  __threadfence();
-  if (atomicAdd(&counter.arrivals, 1ull) + 1 < blocks) return false;
-  counter.arrivals = 0;
-  return true;
-}
-
-/// The coefficients of the block's tensor, for all threads of the block.
-/// @param ends_step the last block to take them counts the step.
-template <class Rule>
-__device__ typename Rule::Coefficients take_coefficients(const Table& table, int tensor,
-                                                         const OptimizerArguments<Rule>& arguments,
-                                                         bool ends_step) {
-  using Coefficients = typename Rule::Coefficients;
-  alignas(16) __shared__ unsigned char storage[sizeof(Coefficients)];
-  auto& shared = *reinterpret_cast<Coefficients*>(storage);
-  if (threadIdx.x == 0) {
-    auto& counter = *static_cast<StepCounter*>(table.array[counter_pointer][tensor]);
-    auto* const carried = static_cast<double*>(table.array[carried_pointer][tensor]);
-    const std::int64_t step = counter.steps + 1;
-    const Coefficients own = arguments.coefficients(step, carried, table.first_tensor + tensor);
-    shared = own;
-    if (ends_step && arrive(counter, table.chunks_of(tensor))) {
-      counter.steps = step;
-      if constexpr (requires { own.carried; }) *carried = own.carried;
-    }
-  }
-  __syncthreads();
-  return shared;
-}
+constexpr int threads = optimizer_threads;
 
 /// A block's chunk of a tensor. T is the dtype of parameters and gradients; the states, k of them
 /// for k = 0, 1 ..., and master copies are in its accumulation type.
@@ -109,7 +68,7 @@ __global__ void __launch_bounds__(threads)
                   LOCKSTEP_GRID_CONSTANT(OptimizerArguments<Rule>) arguments) {
   if (arguments.state.skips()) return;
   const int tensor = table.tensor_of(blockIdx.x);
-  const auto c = take_coefficients(table, tensor, arguments, true);
+  const auto c = take_step(table, tensor, arguments, true).coefficients;
   using A = AccumulateType<T>;
   Chunk<T, k...>(table, tensor).template for_each<true>([&](A& p, A g, auto&... s) {
     functional::update<A>(c, p, g, s...);
@@ -124,7 +83,7 @@ __global__ void __launch_bounds__(threads)
                    double* partials) {
   if (arguments.state.skips()) return;
   const int tensor = table.tensor_of(blockIdx.x);
-  const auto c = take_coefficients(table, tensor, arguments, false);
+  const auto c = take_step(table, tensor, arguments, false).coefficients;
   using A = AccumulateType<T>;
   A sums[2] = {};
   Chunk<T, k...>(table, tensor).template for_each<false>([&](A& p, A g, auto&... s) {
@@ -152,18 +111,6 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-const FlatArray& array_of(const OptimizerTensors& tensors, int k) {
-  const FlatArray* const all[arrays] = {&tensors.state1,    &tensors.state2,   &tensors.state3,
-                                        &tensors.parameter, &tensors.gradient, &tensors.master};
-  return *all[k];
-}
-
-void* pointer_of(const OptimizerTensors& tensors, int k) {
-  if (k == counter_pointer) return tensors.counter;
-  if (k == carried_pointer) return tensors.carried;
-  return array_of(tensors, k).data;
-}
-
 /// Only the states that the rule uses need to fit.
 /// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
 void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
@@ -185,15 +132,6 @@ void check_arrays(const OptimizerTensors& tensors, int states, DType wide) {
     LOCKSTEP_CHECK(array.count == parameter.count, InvalidArgument, "optimizer: an array of ",
                    array.count, " elements beside a parameter of ", parameter.count);
   }
-}
-
-/// Calls `use.operator()<0, 1 ...>()` with as many numbers as the rule has states.
-template <class Rule, int states = Rule::least_states, class Use>
-void with_states(const Rule& rule, const Use& use) {
-  if constexpr (states < Rule::most_states)
-    if (rule.states() > states) return with_states<Rule, states + 1>(rule, use);
-  [&]<int... k>(std::integer_sequence<int, k...>) { use.template operator()<k...>(); }
-  (std::make_integer_sequence<int, states>());
 }
 
 /// Calls `launch_run.operator()<T, k...>(table, blocks, first)` for tables of neighbours that have
@@ -235,6 +173,9 @@ OptimizerArguments<Rule> for_run(OptimizerArguments<Rule> arguments, std::size_t
 
 template <class Rule>
 void update(const OptimizerArguments<Rule>& arguments, StreamRef stream) {
+  if constexpr (!is_layerwise<Rule>)
+    if (std::ranges::any_of(arguments.tensors, &OptimizerTensors::is_compact))
+      return compact_update(arguments, stream);
   static_assert(sizeof(Table) + sizeof arguments <= most_argument_bytes);
   for_each_run(arguments,
                [&]<class T, int... k>(const Table& table, unsigned blocks, std::size_t first) {

@@ -23,6 +23,7 @@ void AdagradOptions::check() const {
                                  {"weight_decay", weight_decay},
                                  {"initial_accumulator_value", initial_accumulator_value},
                                  {"eps", eps}});
+  check_rounding("Adagrad", stochastic_rounding, master_weights);
 }
 
 StateNames Adagrad::state_names(std::size_t, const Tensor&) const { return adagrad_states; }
@@ -44,6 +45,11 @@ void RMSpropOptions::check() const {
       "RMSprop",
       {{"lr", lr}, {"eps", eps}, {"weight_decay", weight_decay}, {"momentum", momentum}});
   check_decay_rates("RMSprop", {{"alpha", alpha}});
+  check_rounding("RMSprop", stochastic_rounding, master_weights);
+  LOCKSTEP_CHECK(!centered || state_format == StateFormat::full, InvalidArgument,
+                 "RMSprop: centered takes the difference of two states that are nearly equal, of "
+                 "which state_format ",
+                 name_of(state_format), " leaves nothing; it needs full");
 }
 
 StateNames RMSprop::state_names(std::size_t group, const Tensor&) const {
@@ -68,6 +74,7 @@ void RMSprop::update(std::size_t group, std::span<ParameterState* const> paramet
 void LionOptions::check() const {
   check_not_negative("Lion", {{"lr", lr}, {"weight_decay", weight_decay}});
   check_decay_rates("Lion", {{"beta1", beta1}, {"beta2", beta2}});
+  check_rounding("Lion", stochastic_rounding, master_weights);
 }
 
 StateNames Lion::state_names(std::size_t, const Tensor&) const { return lion_states; }

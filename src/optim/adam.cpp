@@ -15,6 +15,7 @@ void check_adam(const Options& options) {
   check_not_negative(
       "Adam", {{"lr", options.lr}, {"eps", options.eps}, {"weight_decay", options.weight_decay}});
   check_decay_rates("Adam", {{"beta1", options.beta1}, {"beta2", options.beta2}});
+  check_rounding("Adam", options.stochastic_rounding, options.master_weights);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ void NAdamOptions::check() const {
                                {"weight_decay", weight_decay},
                                {"momentum_decay", momentum_decay}});
   check_decay_rates("NAdam", {{"beta1", beta1}, {"beta2", beta2}});
+  check_rounding("NAdam", stochastic_rounding, master_weights);
 }
 
 StateNames NAdam::state_names(std::size_t, const Tensor&) const { return moments; }
@@ -41,6 +42,7 @@ void NAdam::update(std::size_t group, std::span<ParameterState* const> parameter
 void RAdamOptions::check() const {
   check_not_negative("RAdam", {{"lr", lr}, {"eps", eps}, {"weight_decay", weight_decay}});
   check_decay_rates("RAdam", {{"beta1", beta1}, {"beta2", beta2}});
+  check_rounding("RAdam", stochastic_rounding, master_weights);
 }
 
 StateNames RAdam::state_names(std::size_t, const Tensor&) const { return moments; }
@@ -61,6 +63,7 @@ void RAdam::update(std::size_t group, std::span<ParameterState* const> parameter
 void AdamaxOptions::check() const {
   check_not_negative("Adamax", {{"lr", lr}, {"eps", eps}, {"weight_decay", weight_decay}});
   check_decay_rates("Adamax", {{"beta1", beta1}, {"beta2", beta2}});
+  check_rounding("Adamax", stochastic_rounding, master_weights);
 }
 
 StateNames Adamax::state_names(std::size_t, const Tensor&) const { return moment_and_largest; }

@@ -6,7 +6,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "optim/state_dtype.hpp"
+#include "optim/state_format.hpp"
 #include "runtime/step_recording.hpp"
 
 // An optimizer's part in a step that is captured once and launched many times.
@@ -20,9 +20,13 @@ void Optimizer::check_prepared(const ParameterState& each) const {
     return tensor.defined() && tensor.device() == parameter.device();
   };
   bool is_prepared = is_there(each.counter) && (carried_name().empty() || is_there(each.carried));
-  for (std::size_t k = 0; k < state_names(each.group, parameter).size(); ++k)
+  const StateNames names = state_names(each.group, parameter);
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const std::int64_t elements = numel(state_shape(parameter, names[k]));
+    const StateFormat format = format_for(state_format(each.group), elements);
     is_prepared &=
-        is_there(each.state[k]) && each.state[k].dtype() == state_dtype(parameter.dtype());
+        is_there(each.state[k]) && each.state[k].dtype() == stored_dtype(format, parameter.dtype());
+  }
   if (state_dtype(parameter.dtype()) != parameter.dtype() && uses_master_weights(each.group))
     is_prepared &= is_there(each.master) && each.written == parameter.impl().value_stamp();
   if (is_prepared) return;

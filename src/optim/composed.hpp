@@ -5,7 +5,7 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "optim/state_dtype.hpp"
+#include "optim/state_format.hpp"
 
 /// @file
 /// Updates that are made of tensor ops, one parameter after another. They read learning rates, step

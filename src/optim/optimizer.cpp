@@ -12,7 +12,7 @@
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "optim/state_dtype.hpp"
+#include "optim/state_format.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
 
@@ -77,6 +77,7 @@ void Optimizer::add_group(const ParameterList& parameters, double lr) {
     added.name = name;
     added.parameter = parameter;
     added.group = group_count();
+    added.position = states_.size() - 1;
   }
   base_lr_.push_back(lr);
 }
@@ -86,9 +87,9 @@ void Optimizer::check_not_empty() const {
 }
 
 /// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
-/// the learning rates, then all other options, from the second update on a hash of them, for they
-/// may be loaded at any time; and which state was loaded last, for one that a single rank has
-/// loaded would part it from the others.
+/// the learning rates and what values are kept in, then all other options, from the second update
+/// on a hash of them, for they may be loaded at any time; and which state was loaded last, for one
+/// that a single rank has loaded would part it from the others.
 std::string Optimizer::describe_next_update() const {
   std::string text = "update " + std::to_string(updates_ + 1), others;
   if (loaded_) text += " from loaded state " + short_hash(*loaded_);
@@ -99,6 +100,9 @@ std::string Optimizer::describe_next_update() const {
       const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
       (name == "lr" ? text : others).append(" ").append(name).append(" ").append(digits, end);
     }
+    if (state_format(group) != StateFormat::full)
+      text.append(" in ").append(name_of(state_format(group)));
+    if (rounds_stochastically(group)) text.append(" rounded stochastically");
   }
   if (others.empty()) return text;
   if (updates_ == 0) return text + others;
@@ -149,18 +153,35 @@ void Optimizer::end_update(const Changed& changed) {
   for (ParameterState* each : changed) each->written = each->parameter.impl().value_stamp();
 }
 
+/// @throws InvalidArgument where the parameter's dtype does not go with how the group is kept.
+void Optimizer::check_formats(const ParameterState& each) const {
+  const DType dtype = each.parameter.dtype();
+  const StateFormat format = state_format(each.group);
+  LOCKSTEP_CHECK(format == StateFormat::full || dtype != DType::f64, InvalidArgument,
+                 "an optimizer with state_format ", name_of(format), " was given an f64 parameter",
+                 each.name.empty() ? "" : " ", each.name,
+                 "; states of f64 parameters are f64: put it into a group with state_format full");
+  LOCKSTEP_CHECK(!rounds_stochastically(each.group) || dtype != DType::f16, InvalidArgument,
+                 "an optimizer with stochastic_rounding was given an f16 parameter",
+                 each.name.empty() ? "" : " ", each.name,
+                 "; it is offered for bf16: keep master_weights for f16");
+}
+
 /// Makes state and master copy of a parameter ready for an update: created at its first, and where
 /// the parameter was moved, converted or written to, brought after it.
 void Optimizer::prepare(ParameterState& each) const {
   const Tensor& parameter = each.parameter;
   check_can_change(parameter);
   const TensorOptions options{state_dtype(parameter.dtype()), parameter.device()};
-  const auto follow = [&](Tensor& tensor, const Shape& shape) {
+  check_formats(each);
+  each.rounds_stochastically =
+      parameter.dtype() == DType::bf16 && rounds_stochastically(each.group);
+  const auto follow = [&](Tensor& tensor, const Shape& shape, DType dtype) {
     LOCKSTEP_CHECK(tensor.shape() == shape, InvalidArgument, "a parameter has become of shape ",
                    parameter.shape(), "; its optimizer state has ", tensor.shape(),
                    ". Make a new optimizer for it");
-    if (tensor.dtype() != options.dtype || tensor.device() != options.device)
-      tensor = tensor.to(options.device, options.dtype);
+    if (tensor.dtype() != dtype || tensor.device() != options.device)
+      tensor = tensor.to(options.device, dtype);
   };
   const auto place = [&](Tensor& tensor, const Shape& shape, DType dtype) {
     if (!tensor.defined())
@@ -172,18 +193,24 @@ void Optimizer::prepare(ParameterState& each) const {
   if (!carried_name().empty()) place(each.carried, {}, DType::f64);
   const StateNames names = state_names(each.group, parameter);
   for (std::size_t k = 0; k < names.size(); ++k) {
+    each.nonnegative[k] = is_nonnegative(names[k]);
     const Shape shape = state_shape(parameter, names[k]);
-    if (each.state[k].defined())
-      follow(each.state[k], shape);
-    else
-      each.state[k] = zeros(shape, options);
+    const StateFormat format = format_for(state_format(each.group), numel(shape));
+    if (!each.state[k].defined()) {
+      const StoredState zero = zero_state(format, shape, parameter.dtype(), options.device);
+      each.state[k] = zero.values;
+      each.scales[k] = zero.scales;
+    } else {
+      follow(each.state[k], shape, stored_dtype(format, parameter.dtype()));
+      if (each.scales[k].defined()) each.scales[k] = each.scales[k].to(options.device);
+    }
   }
   if (options.dtype == parameter.dtype() || !uses_master_weights(each.group)) {
     each.master = {};
   } else if (!each.master.defined()) {
     each.master = parameter.detach().to(options.dtype);
   } else if (each.written != parameter.impl().value_stamp()) {
-    follow(each.master, parameter.shape());
+    follow(each.master, parameter.shape(), options.dtype);
     each.master.copy_(
         reconciled(each.master, parameter.detach()));  // captured steps know its place
   }

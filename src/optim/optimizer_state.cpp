@@ -6,7 +6,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "optim/state_dtype.hpp"
+#include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 
 namespace lockstep::optim {
@@ -70,7 +70,8 @@ NamedTensors Optimizer::state_dict() const {
     prepare(each);  // the parameter may have been moved since its last update
     const StateNames names = state_names(each.group, each.parameter);
     for (std::size_t k = 0; k < names.size(); ++k)
-      state.emplace_back(key + std::string(names[k]), each.state[k]);
+      state.emplace_back(key + std::string(names[k]),
+                         restored({each.state[k], each.scales[k]}, names[k]));
     if (each.carried.defined()) state.emplace_back(key + std::string(carried_name()), each.carried);
     if (each.master.defined()) state.emplace_back(key + "master", each.master);
   }
@@ -136,14 +137,23 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
   if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
   each.counter = {};
   each.state = {};
+  each.scales = {};
   each.carried = {};
   each.master = {};
   each.written = {};
   if (steps <= 0) return;
   each.counter = tensor<std::int64_t>({static_cast<std::int64_t>(steps), 0}).to(parameter.device());
   const StateNames names = state_names(each.group, parameter);
-  for (std::size_t k = 0; k < names.size(); ++k)
-    each.state[k] = take(names[k], state_shape(parameter, names[k]), dtype);
+  check_formats(each);
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const Shape shape = state_shape(parameter, names[k]);
+    const Tensor value = take(names[k], shape, dtype);
+    if (!value.defined()) continue;
+    const StoredState kept =
+        stored(value, names[k], format_for(state_format(each.group), numel(shape)));
+    each.state[k] = kept.values;
+    each.scales[k] = kept.scales;
+  }
   if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
   if (dtype != parameter.dtype() && uses_master_weights(each.group))
     each.master = take("master", parameter.shape(), dtype);

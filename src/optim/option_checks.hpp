@@ -27,4 +27,11 @@ inline void check_decay_rates(std::string_view optimizer, NamedNumbers options) 
                    "; it must be in [0, 1)");
 }
 
+/// @throws InvalidArgument for stochastic rounding of parameters that are rounded from copies.
+inline void check_rounding(std::string_view optimizer, bool stochastic, bool master_weights) {
+  LOCKSTEP_CHECK(!stochastic || !master_weights, InvalidArgument, optimizer,
+                 ": stochastic_rounding is for parameters without master weights, which keep small "
+                 "steps themselves; set master_weights = false");
+}
+
 }  // namespace lockstep::optim

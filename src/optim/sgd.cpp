@@ -12,6 +12,7 @@ constexpr std::string_view names[] = {"momentum_buffer"};
 
 void SGDOptions::check() const {
   check_not_negative("SGD", {{"lr", lr}, {"momentum", momentum}, {"weight_decay", weight_decay}});
+  check_rounding("SGD", stochastic_rounding, master_weights);
   LOCKSTEP_CHECK(!nesterov || (momentum > 0 && dampening == 0), InvalidArgument,
                  "SGD: nesterov needs a momentum above 0 and no dampening, got ", momentum, " and ",
                  dampening);

@@ -23,6 +23,15 @@ inline kernels::FlatArray flat(const Tensor& tensor) {
   return {tensor.data_ptr(), tensor.numel(), tensor.dtype()};
 }
 
+/// The array of a state.
+inline kernels::FlatArray state_array(const ParameterState& each, std::size_t k) {
+  kernels::FlatArray array = flat(each.state[k]);
+  if (!each.scales[k].defined()) return array;
+  array.scales = static_cast<float*>(each.scales[k].data_ptr());
+  array.nonnegative = each.nonnegative[k];
+  return array;
+}
+
 /// Where kernels find an f64 scalar; null for an undefined one.
 inline double* number_in(const Tensor& scalar) {
   return scalar.defined() ? static_cast<double*>(scalar.data_ptr()) : nullptr;
@@ -44,11 +53,13 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
     operands.push_back({.parameter = flat(each->parameter),
                         .gradient = flat(each->parameter.grad()),
                         .master = flat(each->master),
-                        .state1 = flat(each->state[0]),
-                        .state2 = flat(each->state[1]),
-                        .state3 = flat(each->state[2]),
+                        .state1 = state_array(*each, 0),
+                        .state2 = state_array(*each, 1),
+                        .state3 = state_array(*each, 2),
                         .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
-                        .carried = number_in(each->carried)});
+                        .carried = number_in(each->carried),
+                        .position = static_cast<std::uint32_t>(each->position),
+                        .rounds_stochastically = each->rounds_stochastically});
   return operands;
 }
 

@@ -6,7 +6,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "optim/state_dtype.hpp"
+#include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 #include "runtime/step_recording.hpp"
 

@@ -23,6 +23,7 @@ struct AnyOptimizer {
   std::string name;
   nlohmann::json options;  ///< with which it trains well in tests
   std::function<std::unique_ptr<optim::Optimizer>(const JsonGroups&)> make_groups;
+  bool has_state_formats;  ///< may keep its states in few bits
 
   std::unique_ptr<optim::Optimizer> make(const optim::ParameterList& parameters) const {
     return make_groups({{parameters, options}});
@@ -53,18 +54,28 @@ Options read_options(nlohmann::json json) {
     value = json[key].get<std::remove_reference_t<decltype(value)>>();
     json.erase(key);
   });
+  if constexpr (requires { options.state_format; }) {
+    options.state_format = json.value("state_format", optim::StateFormat::full);
+    options.stochastic_rounding = json.value("stochastic_rounding", false);
+    json.erase("state_format");
+    json.erase("stochastic_rounding");
+  }
   LOCKSTEP_CHECK(json.empty(), InvalidArgument, "unknown options: ", json.dump());
   return options;
 }
 
 template <class O>
 AnyOptimizer any_optimizer(std::string name, nlohmann::json options) {
-  return {std::move(name), std::move(options), [](const JsonGroups& groups) {
+  const bool has_state_formats = requires(typename O::Options o) { o.state_format; }
+  &&!options.contains("centered");
+  return {std::move(name), std::move(options),
+          [](const JsonGroups& groups) {
             typename O::Groups made;
             for (const auto& [parameters, json] : groups)
               made.push_back({parameters, read_options<typename O::Options>(json)});
             return std::make_unique<O>(made);
-          }};
+          },
+          has_state_formats};
 }
 
 /// Every optimizer, and its variants that keep other states.

@@ -253,6 +253,21 @@ TEST(OneRankAlone, IsToldWhichRatesDifferHoweverItsGroupsInterleave) {
     EXPECT_THAT(message, AllOf(HasSubstr("lr 0.25 lr 0.25"), HasSubstr("lr 0.25 lr 0.5")));
 }
 
+TEST(OneRankAlone, WithAnotherRoundingOfItsParametersIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::AdamW optimizer(replica.parameters(),
+                           {.master_weights = false, .stochastic_rounding = group.rank() == 1});
+    for (int step = 1; step <= 2; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("with lr 0.001 rounded stochastically"));
+}
+
 /// Trains to the end, where the ranks must be found to differ. Returns the message.
 std::string message_of_the_end(const Update& update) {
   return message_of([&] {

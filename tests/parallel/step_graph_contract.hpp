@@ -41,7 +41,9 @@ struct CapturedTraining {
   explicit CapturedTraining(const CommunicatorPtr& group)
       : net(on_device(group->device())),
         replica(net, group, {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8}),
-        optimizer(replica.named_parameters(), {.lr = 1e-2}),
+        optimizer(optim::groups_by<optim::AdamWOptions>(
+            replica.named_parameters(), optim::with_name({"first"}), {.lr = 1e-2},
+            {.lr = 1e-2, .state_format = optim::StateFormat::bf16})),
         scheduler(optimizer, optim::CosineAnnealingLR{.iterations = 60}) {}
 
   static nn::ModulePtr<CapturedNet> on_device(Device device) {

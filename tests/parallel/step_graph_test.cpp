@@ -18,10 +18,11 @@ namespace {
 constexpr int steps = 8;
 
 /// A model with dropout, trained eagerly or captured.
-std::vector<double> train(bool capture) {
+std::vector<double> train(bool capture, const optim::AdamWOptions& options = {.lr = 0.1},
+                          std::int64_t out = 3) {
   manual_seed(1);
-  const auto layer = nn::make<nn::Linear>(6, 3);
-  optim::AdamW optimizer(layer->named_parameters(), {.lr = 0.1});
+  const auto layer = nn::make<nn::Linear>(6, out);
+  optim::AdamW optimizer(layer->named_parameters(), options);
   optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = steps});
   const StepGraph::Step step = [&](std::span<const Tensor> in) {
     const Tensor loss = dropout(layer(in[0]), 0.3, true).square().mean();
@@ -45,6 +46,13 @@ std::vector<double> train(bool capture) {
 }
 
 TEST(StepGraph, GivesTheBitsOfTheEagerStep) { EXPECT_EQ(train(true), train(false)); }
+
+TEST(StepGraph, RoundsStatesInFewBitsAsTheEagerStepDoes) {
+  for (const auto format : {optim::StateFormat::bf16, optim::StateFormat::blockwise_8bit}) {
+    const optim::AdamWOptions options{.lr = 0.1, .state_format = format};
+    EXPECT_EQ(train(true, options, 800), train(false, options, 800)) << name_of(format);
+  }
+}
 
 TEST(StepGraph, AllocatesNothingInAReplay) {
   const auto layer = nn::make<nn::Linear>(64, 64);

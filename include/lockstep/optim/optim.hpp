@@ -22,4 +22,5 @@
 #include "lockstep/optim/rmsprop.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/optim/state_format.hpp"
 #include "lockstep/optim/weight_average.hpp"

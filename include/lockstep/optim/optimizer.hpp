@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/optim/parameter_list.hpp"
+#include "lockstep/optim/state_format.hpp"
 
 /// @file
 /// The base of optimizers.
@@ -25,15 +26,20 @@ using NamedOptions = std::vector<std::pair<std::string_view, double>>;
 using StateNames = std::span<const std::string_view>;
 
 /// What an optimizer keeps for one parameter. It computes in f32 (f64 for f64 parameters): so its
-/// state has that dtype, and a bf16 or f16 parameter has a master copy that keeps the small steps.
+/// state has that dtype unless a StateFormat says otherwise, and a bf16 or f16 parameter has a
+/// master copy that keeps the small steps.
 struct ParameterState {
   std::string name;  ///< empty if unknown
   Tensor parameter;
   std::size_t group = 0;
+  std::size_t position = 0;            ///< among the optimizer's parameters
+  bool rounds_stochastically = false;  ///< the parameter, which is bf16 and has no master copy
   /// Updates so far, i64, counted on the device, and a number that its kernels keep beside it;
   /// undefined until the first step.
   Tensor counter;
-  std::array<Tensor, 3> state;  ///< what the optimizer remembers; undefined until the first step
+  std::array<Tensor, 3> state;   ///< what the optimizer remembers; undefined until the first step
+  std::array<Tensor, 3> scales;  ///< of states in 8 bits; else undefined
+  std::array<bool, 3> nonnegative = {};  ///< states whose elements are never below 0
   Tensor carried;  ///< f64, what it remembers of the whole parameter; undefined where it does not
   Tensor master;   ///< f32 value that the parameter is rounded from; undefined where it has none
   /// The parameter's value stamp after the last update: others may have written since.
@@ -90,14 +96,24 @@ class Optimizer {
   /// All options of a group under their names. @throws InvalidArgument as `lr`.
   virtual NamedOptions named_options(std::size_t group = 0) const = 0;
 
+  /// How it keeps the states of a group. @throws InvalidArgument as `lr`.
+  virtual StateFormat state_format(std::size_t group = 0) const {
+    base_lr(group);
+    return StateFormat::full;
+  }
+
   /// All that a checkpoint must keep: for a parameter "fc1.weight" its "fc1.weight.step" (i64) and
   /// ".group" (i64), and after its first step its state, such as "fc1.weight.exp_avg", and
   /// ".master"; for each group its options, such as "groups.0.lr" (f64). A parameter without a
-  /// name goes by its position: "3.step". Tensors share memory with the optimizer.
+  /// name goes by its position: "3.step". States are f32 (f64 for f64 parameters) whatever their
+  /// format, which is not saved. Tensors share memory with the optimizer, but for states in few
+  /// bits.
   /// @throws InvalidArgument for several groups with nameless parameters, which positions would not
   /// tell apart.
   NamedTensors state_dict() const;
-  /// Takes over what `state_dict` gave, options included. Changes nothing if it throws.
+  /// Takes over what `state_dict` gave, options included, whatever format its states had: in few
+  /// bits they are rounded to the nearest, which changes none that were in that format. Changes
+  /// nothing if it throws.
   /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
   /// fit, and parameters that are grouped otherwise.
   void load_state_dict(const NamedTensors& state);
@@ -122,6 +138,8 @@ class Optimizer {
   virtual std::string_view carried_name() const { return {}; }
   /// Whether bf16 and f16 parameters of a group have master copies.
   virtual bool uses_master_weights(std::size_t group) const = 0;
+  /// Whether bf16 parameters of a group that have no master copies are rounded stochastically.
+  virtual bool rounds_stochastically(std::size_t) const { return false; }
   /// Sets a group's learning rate, but not its base rate.
   virtual void schedule_lr(double lr, std::size_t group) = 0;
   /// Sets all options of a group from what `named_options` gave. Changes nothing if it throws.
@@ -137,6 +155,7 @@ class Optimizer {
 
   using Changed = std::vector<ParameterState*>;
   void prepare(ParameterState& each) const;
+  void check_formats(const ParameterState& each) const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
   class Captured;
@@ -170,7 +189,9 @@ class Optimizer {
 
 /// An optimizer whose groups have options of one type, with a member `lr`, a method `check` that
 /// throws for values out of range, and a static `visit(options, visitor)` that calls
-/// `visitor(name, member)` for all members, each a double or a bool.
+/// `visitor(name, member)` for all members that make up the update, each a double or a bool. Beside
+/// them `master_weights`, `stochastic_rounding` and `state_format` mean what they do in
+/// AdamWOptions.
 template <class GroupOptions>
 class OptimizerWith : public Optimizer {
  public:
@@ -180,6 +201,11 @@ class OptimizerWith : public Optimizer {
   /// Options of a group. @throws InvalidArgument for a group that does not exist.
   const Options& options(std::size_t group = 0) const { return options_[checked(group)]; }
   double lr(std::size_t group = 0) const override { return options(group).lr; }
+  StateFormat state_format(std::size_t group = 0) const override {
+    if constexpr (requires(Options options) { options.state_format; })
+      return options(group).state_format;
+    return Optimizer::state_format(group);
+  }
   NamedOptions named_options(std::size_t group = 0) const override {
     NamedOptions named;
     Options::visit(options(group), [&](std::string_view name, const auto& value) {
@@ -202,6 +228,11 @@ class OptimizerWith : public Optimizer {
     if constexpr (requires(Options options) { options.master_weights; })
       return options(group).master_weights;
     return true;
+  }
+  bool rounds_stochastically(std::size_t group) const override {
+    if constexpr (requires(Options options) { options.stochastic_rounding; })
+      return options(group).stochastic_rounding;
+    return false;
   }
   void schedule_lr(double lr, std::size_t group) override {
     Options changed = options(group);

@@ -17,6 +17,10 @@ struct RMSpropOptions {
   bool centered = false;  ///< divide by the deviation instead (Graves 2013)
   bool maximize = false;
   bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+  /// Round bf16 parameters up or down at random, so that small steps count in the mean: for those
+  /// without master weights.
+  bool stochastic_rounding = false;
+  StateFormat state_format = StateFormat::full;  ///< in how many bits it remembers
 
   /// @throws InvalidArgument for negative options or an alpha outside [0, 1).
   void check() const;

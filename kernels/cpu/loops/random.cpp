@@ -1,23 +1,11 @@
 #include "functional/random.hpp"
 
-#include "cpu/loops/fill.hpp"
+#include "cpu/loops/random_words.hpp"
 
 namespace lockstep::cpu_kernels::LOCKSTEP_ISA {
 namespace {
 
 constexpr int words_at_once = 256;
-
-/// Random words `first` to first + 255; `first` is a multiple of 4.
-void random_words(std::uint32_t* words, const PhiloxState& state, std::int64_t first) {
-  constexpr int blocks = words_at_once / 4;
-  std::uint32_t part[4][blocks];
-  for (int i = 0; i < blocks; ++i) {
-    const PhiloxBlock block = state.block(static_cast<std::uint64_t>(first / 4 + i));
-    for (int k = 0; k < 4; ++k) part[k][i] = block.word[k];
-  }
-  for (int i = 0; i < blocks; ++i)
-    for (int k = 0; k < 4; ++k) words[4 * i + k] = part[k][i];
-}
 
 /// Calls `body(words, offset, count)` for groups of up to 256 elements; offsets are even.
 template <class Body>
@@ -26,7 +14,7 @@ LOCKSTEP_ALWAYS_INLINE void for_words(std::int64_t n, const RandomArguments& arg
   // The first group may begin inside a block.
   std::int64_t skip = arguments.first % 4;
   for (std::int64_t i = 0; i < n;) {
-    random_words(words, arguments.state, arguments.first + i - skip);
+    random_words<words_at_once>(words, arguments.state, arguments.first + i - skip);
     const std::int64_t room = words_at_once - skip;
     const std::int64_t count = n - i < room ? n - i : room;
     body(words + skip, i, count);

@@ -32,28 +32,57 @@ void* place_in(const FlatArray& array, std::int64_t element) {
 /// An operand, read and written tile by tile in the accumulation type of the parameter.
 class TiledArray {
  public:
-  TiledArray(const FlatArray& array, Accumulate type)
-      : array_(array), direct_(!array || cpu_kernels::is_accumulate_type(array.dtype)) {
+  /// @param operand its place among those of the tensor
+  TiledArray(const OptimizerTensors& tensors, std::size_t operand)
+      : array_(*operands_of(tensors)[operand]),
+        direct_(!array_ || cpu_kernels::is_accumulate_type(array_.dtype)) {
     if (direct_) return;
-    load_ = cpu_kernels::loops().load[static_cast<std::size_t>(array.dtype)];
-    store_ = cpu_kernels::loops().store(type, array.dtype);
+    const Accumulate type = cpu_kernels::accumulate_of(tensors.parameter.dtype);
+    load_ = cpu_kernels::loops().load[static_cast<std::size_t>(array_.dtype)];
+    store_ = cpu_kernels::loops().store(type, array_.dtype);
+    const bool is_state = operand > gradient_operand;
+    rounds_ = is_state || (operand == 0 && tensors.rounds_stochastically);
+    if (rounds_)
+      draw_ = rounding_draw(tensors.position, tensors.counter->steps + 1,
+                            is_state ? static_cast<int>(operand - gradient_operand) : 0);
   }
 
   /// Elements [first, first + n) to work on, or null for an absent array.
   void* load_tile(std::int64_t first, std::int64_t n) {
     if (!array_) return nullptr;
     if (direct_) return place_in(array_, first);
-    load_(tile_.data(), place_in(array_, first), 1, n);
+    if (array_.scales)
+      compact().load_codes(tile_.data(), codes(first), scales(first), n, array_.nonnegative);
+    else
+      load_(tile_.data(), place_in(array_, first), 1, n);
     return tile_.data();
   }
   /// Writes back what `load_tile` gave.
   void store_tile(std::int64_t first, std::int64_t n) {
-    if (!direct_) store_(place_in(array_, first), 1, tile_.data(), n);
+    if (direct_) return;
+    if (array_.scales)
+      compact().store_codes(codes(first), scales(first), tile_.data(), n, array_.nonnegative, draw_,
+                            first);
+    else if (rounds_)
+      compact().store_bf16(static_cast<BFloat16*>(place_in(array_, first)), tile_.data(), n, draw_,
+                           first);
+    else
+      store_(place_in(array_, first), 1, tile_.data(), n);
   }
 
  private:
+  static const cpu_kernels::CompactLoops& compact() {
+    return cpu_kernels::loops().rows.optimizers->compact;
+  }
+  std::uint8_t* codes(std::int64_t first) const {
+    return static_cast<std::uint8_t*>(array_.data) + first;
+  }
+  float* scales(std::int64_t first) const { return array_.scales + first / state_block; }
+
   const FlatArray& array_;
   bool direct_;
+  bool rounds_ = false;  // stochastically
+  PhiloxState draw_ = {};
   cpu_kernels::LoadLoop load_ = nullptr;
   cpu_kernels::StoreLoop store_ = nullptr;
   alignas(64) std::array<float, tile_elements> tile_;
@@ -66,9 +95,8 @@ void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::i
   const FlatArray& parameter = tensors.parameter;
   const Accumulate type = cpu_kernels::accumulate_of(parameter.dtype);
   const auto round = tensors.master ? cpu_kernels::loops().store(type, parameter.dtype) : nullptr;
-  const auto all = operands_of(tensors);
-  std::array tiled{TiledArray(*all[0], type), TiledArray(*all[1], type), TiledArray(*all[2], type),
-                   TiledArray(*all[3], type), TiledArray(*all[4], type)};
+  std::array tiled{TiledArray(tensors, 0), TiledArray(tensors, 1), TiledArray(tensors, 2),
+                   TiledArray(tensors, 3), TiledArray(tensors, 4)};
   static_assert(tiled.size() == operands);
   for (std::int64_t first = begin; first < end; first += tile_elements) {
     const std::int64_t n = std::min(tile_elements, end - first);
@@ -82,7 +110,7 @@ void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::i
 }
 
 /// Calls `visit(pointers, n)` for elements [begin, end) of a tensor, part by part; pointers are
-/// those of its operands.
+/// those of its operands. Parts of states in 8 bits must begin with a block.
 template <class Visit>
 void visit_tiles(const OptimizerTensors& tensors, std::int64_t begin, std::int64_t end,
                  const Visit& visit) {
@@ -118,10 +146,11 @@ class NextSteps {
   typename Rule::Coefficients coefficients_ = {};
 };
 
-/// @param used states of the rule
+/// @param used states of the rule @param by_element whether it takes states in few bits
 /// @throws Unsupported or InvalidArgument unless the dtypes are floating, all that is used is there
 /// and fits, and states and master copy are in the dtype that is computed in.
-void check_operands(const OptimizerTensors& tensors, int used, const char* optimizer) {
+void check_operands(const OptimizerTensors& tensors, int used, bool by_element,
+                    const char* optimizer) {
   const FlatArray& parameter = tensors.parameter;
   LOCKSTEP_CHECK(is_floating(parameter.dtype), Unsupported, optimizer, ": dtype ", parameter.dtype,
                  " is not offered on device cpu");
@@ -135,10 +164,18 @@ void check_operands(const OptimizerTensors& tensors, int used, const char* optim
     if (!array) continue;
     LOCKSTEP_CHECK(array.count == parameter.count, InvalidArgument, optimizer, ": an array of ",
                    array.count, " elements beside a parameter of ", parameter.count);
-    LOCKSTEP_CHECK(array.dtype == wide || (k == 0 && !tensors.master) || k == gradient_operand,
-                   InvalidArgument, optimizer, ": ", array.dtype, " state of a ", parameter.dtype,
-                   " parameter; it must be ", wide);
+    const bool in_few_bits = by_element && wide == DType::f32 && state >= 1 &&
+                             (array.scales ? array.dtype == DType::u8 : array.dtype == DType::bf16);
+    LOCKSTEP_CHECK(
+        array.dtype == wide || in_few_bits || (k == 0 && !tensors.master) || k == gradient_operand,
+        InvalidArgument, optimizer, ": ", array.dtype, " state of a ", parameter.dtype,
+        " parameter; it must be ", wide);
   }
+  LOCKSTEP_CHECK(
+      !tensors.rounds_stochastically ||
+          (by_element && parameter.dtype == DType::bf16 && !tensors.master),
+      Unsupported, optimizer, ": stochastic rounding of a ", parameter.dtype,
+      " parameter; it is offered for bf16 without master copies, and not for rules by layer");
   const DType gradient = tensors.gradient.dtype;
   LOCKSTEP_CHECK(is_floating(gradient) && (gradient == DType::f64) == (wide == DType::f64),
                  Unsupported, optimizer, ": dtype ", gradient,
@@ -152,16 +189,19 @@ void step(const kernels::OptimizerArguments<Rule>& a,
   NextSteps<Rule> next(a);
   const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) {
-    check_operands(each, states, optimizer);
+    check_operands(each, states, !is_layerwise<Rule>, optimizer);
     const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
     const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
     const auto& coefficients = next.of(each);
-    parallel_for(each.parameter.count, cpu_kernels::parallel_grain,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   visit_tiles(each, begin, end, [&](const auto& arrays, std::int64_t n) {
-                     loop(arrays.data(), n, coefficients);
-                   });
-                 });
+    static_assert(tile_elements % state_block == 0);
+    const std::int64_t count = each.parameter.count;
+    parallel_for(
+        (count + tile_elements - 1) / tile_elements, cpu_kernels::parallel_grain / tile_elements,
+        [&](std::int64_t begin, std::int64_t end) {
+          visit_tiles(
+              each, begin * tile_elements, std::min(count, end * tile_elements),
+              [&](const auto& arrays, std::int64_t n) { loop(arrays.data(), n, coefficients); });
+        });
     ++each.counter->steps;
     if constexpr (requires { coefficients.carried; }) *each.carried = coefficients.carried;
   }
@@ -196,7 +236,7 @@ void measure(const kernels::OptimizerArguments<Rule>& a,
   if (a.state.skips()) return;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     const OptimizerTensors& each = a.tensors[i];
-    check_operands(each, a.rule.states(), optimizer);
+    check_operands(each, a.rule.states(), false, optimizer);
     const auto loop =
         loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
     // The squares are not known yet.
