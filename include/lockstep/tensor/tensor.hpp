@@ -142,7 +142,8 @@ class Tensor {
   /// Replaces the gradient (undefined clears it). @throws InvalidArgument if it does not fit.
   void set_grad(const Tensor& grad);
   /// Computes the gradients of all leaves this tensor depends on, adding to what they hold. The
-  /// gradients are not recorded: there are none of second order.
+  /// gradients are not recorded: there are none of second order. Threads may run backwards at once
+  /// as long as these reach no leaf in common: give each thread a model of its own, as ranks have.
   /// @param gradient this tensor's own gradient; may be left out for a single element (then 1).
   /// @param retain_graph keep what backward needs, so that it can run again.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
