@@ -236,6 +236,10 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
 }
 
 void Engine::arrive(Node& node) {
+  // Its count is another backward's now: of another thread, for one inside this puts it back.
+  LOCKSTEP_CHECK(node.run_ == run_, InvalidArgument, "backward reaches ", node.name(),
+                 " while another thread's does; let one wait for the other, or give each thread a "
+                 "model of its own");
   if (--node.waiting_ != 0) return;
   if (node.is_leaf()) {
     const Node* const op = std::exchange(running_node_, nullptr);

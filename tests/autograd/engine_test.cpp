@@ -1,5 +1,7 @@
 #include "lockstep/autograd/engine.hpp"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
@@ -26,6 +28,23 @@ TEST(Engine, AddsToPresentGradients) {
   sum(x * 2.0).backward();
   sum(x * 5.0).backward();
   EXPECT_EQ(x.grad().item(), 7.0);
+}
+
+TEST(Engine, RefusesALeafThatABackwardOfAnotherThreadReachesMeanwhile) {
+  const Tensor x = leaf({1.0}), y = leaf({2.0});
+  Tensor middle = x * 2.0;
+  // Between what this thread's backward expects of x and what it hands over.
+  const HookHandle hook = middle.register_hook([&](const Tensor& gradient) {
+    std::thread([&] { sum(x * 3.0).backward(); }).join();
+    return gradient;
+  });
+  EXPECT_THROW(sum(middle).backward(), InvalidArgument);
+  // Where one waits for the other nothing is lost.
+  Tensor(x).set_grad({});
+  sum(x * y).backward();
+  std::thread([&] { sum(x * y).backward(); }).join();
+  EXPECT_EQ(x.grad().item(), 4.0);
+  EXPECT_EQ(y.grad().item(), 2.0);
 }
 
 // One tensor handed to both inputs must not be accumulated into in place.
