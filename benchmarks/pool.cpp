@@ -113,6 +113,7 @@ int main(int argc, char** argv) {
 
   hit_by_threads(report, "hit, 256 B, 8 threads at once", pool, 256);
   hit_by_threads(report, "hit, 64 KiB, 8 threads at once", pool, std::size_t{64} << 10);
+  hit_by_threads(report, "hit, 4 MiB, 8 threads at once", pool, std::size_t{4} << 20);
 
   std::minstd_rand random(1);
   std::vector<std::size_t> layers(100);

@@ -346,7 +346,7 @@ class CachingPool final : public MemoryPool {
             .out_of_memory_retries = out_of_memory_retries_};
   }
 
-  mutable std::mutex mutex_;
+  mutable detail::SpinLock mutex_;
   Device device_;
   PoolOptions options_;
   int unit_bits_;

@@ -24,7 +24,7 @@ class HighWater {
   void fall_to(std::size_t reserved) noexcept { is_above_ = reserved > mark_; }
 
   /// Calls the user, without the lock, if the pool has grown over the mark.
-  void tell(std::size_t reserved, std::unique_lock<std::mutex>& lock) {
+  void tell(std::size_t reserved, auto& lock) {
     if (is_above_ || reserved <= mark_) [[likely]]
       return;
     is_above_ = true;

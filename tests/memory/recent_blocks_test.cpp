@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "memory/caching_pool.hpp"
+#include "memory/spin_lock.hpp"
 
 namespace lockstep {
 namespace {
@@ -75,6 +80,25 @@ TEST_F(RecentBlocks, DoNotKeepASegmentFromTheUpstream) {
   EXPECT_GT(held, 0u);
   pool.release_cached();
   EXPECT_EQ(held, 0u);
+}
+
+TEST(SpinLock, LetsOneThreadInAtATimeAlsoWhereAHolderSleeps) {
+  detail::SpinLock lock;
+  int inside = 0, most = 0, entries = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int turn = 0; turn < 1000; ++turn) {
+        const std::lock_guard guard(lock);
+        most = std::max(most, ++inside);
+        if (turn % 250 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        ++entries;
+        --inside;
+      }
+    });
+  threads.clear();
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(entries, 4000);
 }
 
 }  // namespace
