@@ -16,12 +16,12 @@
 #include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
 #include "support/late_report.hpp"
-#include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/optimizers.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
+#include "support/step_memory.hpp"
 #include "support/token_batches.hpp"
 
 namespace ls = lockstep;
@@ -161,7 +161,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
 
-  examples::MemoryReport memory(o.memory, session, steps);
+  examples::StepMemory memory(o.memory, session, steps);
   std::int64_t tokens = 0;
   examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
     const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;

@@ -13,13 +13,13 @@
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
 #include "support/late_report.hpp"
-#include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
 #include "support/optimizers.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
+#include "support/step_memory.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
@@ -114,7 +114,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                {"ms", seconds * 1e3}});
     progress.show(done.number + 1, mean, rate, "images");
   });
-  examples::MemoryReport memory(o.memory, session, steps);
+  examples::StepMemory memory(o.memory, session, steps);
   examples::Steps make_step(
       [&](std::span<const Tensor> in) {
         // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.

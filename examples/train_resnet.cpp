@@ -14,13 +14,13 @@
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
 #include "support/late_report.hpp"
-#include "support/memory_report.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
 #include "support/optimizers.hpp"
 #include "support/progress.hpp"
 #include "support/same_options.hpp"
 #include "support/step_log.hpp"
+#include "support/step_memory.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
@@ -191,7 +191,7 @@ class Training {
   ls::amp::GradScaler scaler_;
   std::optional<ls::optim::WeightAverage> average_;
   examples::Progress progress_;
-  examples::MemoryReport memory_;
+  examples::StepMemory memory_;
   examples::StepLog log_;
   examples::LateReport report_{
       [this](const examples::QueuedStep& done, double seconds) { tell(done, seconds); }};

@@ -45,6 +45,7 @@
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/memory/allocator.hpp"
+#include "lockstep/memory/memory_planner.hpp"
 #include "lockstep/memory/memory_pool.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/memory/memory_tag.hpp"

@@ -1,11 +1,11 @@
 #include <cstdlib>
 
 #include "lockstep/core/error.hpp"
+#include "memory/allocator_override.hpp"
 #include "memory/caching_pool.hpp"
 #include "memory/device_allocators.hpp"
 #include "memory/direct_pool.hpp"
 #include "memory/paged_upstream.hpp"
-#include "memory/private_pool.hpp"
 
 namespace lockstep {
 namespace {
@@ -59,8 +59,8 @@ MemoryPool& memory_pool(Device device) {
 }
 
 Allocator& device_allocator(Device device) {
-  if (PrivatePool* const pool = PrivatePool::used_for(device)) [[unlikely]]
-    return *pool;
+  if (Allocator* const allocator = detail::AllocatorOverride::of(device)) [[unlikely]]
+    return *allocator;
   return memory_pool(device);
 }
 

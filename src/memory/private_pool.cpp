@@ -1,6 +1,7 @@
 #include "memory/private_pool.hpp"
 
 #include "lockstep/core/error.hpp"
+#include "memory/allocator_override.hpp"
 #include "memory/device_allocators.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -49,7 +50,7 @@ MemoryBlock* PrivatePool::allocate(std::size_t bytes, StreamRef stream) {
 }
 
 void PrivatePool::deallocate(MemoryBlock* block) noexcept {
-  if (used_ == this) return pool_->deallocate(block);
+  if (detail::AllocatorOverride::of(device_) == this) return pool_->deallocate(block);
   const std::lock_guard lock(mutex_);
   if (is_taken_)
     aside_.push_back(block);

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "lockstep/memory/memory_pool.hpp"
@@ -32,13 +31,6 @@ class PrivatePool final : public Allocator {
   /// The pool behind it.
   MemoryPool& memory() noexcept { return *pool_; }
 
-  /// Serves from it what the calling thread allocates on the device, until the end of the scope.
-  class Use;
-  /// The pool that the calling thread uses for a GPU in the place of the device's, or null.
-  static PrivatePool* used_for(Device device) noexcept {
-    return used_ && used_->device_ == device ? used_ : nullptr;
-  }
-
   MemoryBlock* allocate(std::size_t bytes, StreamRef stream) override;
   void deallocate(MemoryBlock* block) noexcept override;
   void record_stream(MemoryBlock* block, StreamRef stream) override {
@@ -58,21 +50,6 @@ class PrivatePool final : public Allocator {
   bool is_taken_ = true;
   std::mutex mutex_;
   std::vector<MemoryBlock*> aside_;
-
-  static inline constinit thread_local PrivatePool* used_ = nullptr;
-};
-
-class PrivatePool::Use {
- public:
-  explicit Use(PrivatePool& pool) : previous_(std::exchange(used_, &pool)) {}
-  /// Serves from the device's pool again.
-  Use() : previous_(std::exchange(used_, nullptr)) {}
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  ~Use() { used_ = previous_; }
-
- private:
-  PrivatePool* previous_;
 };
 
 }  // namespace lockstep

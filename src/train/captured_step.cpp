@@ -9,6 +9,7 @@
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/storage.hpp"
+#include "memory/allocator_override.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -77,7 +78,7 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
 
 /// An eager call with the memory of the graphs, so that the capture finds there what it needs.
 std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
-  const PrivatePool::Use memory(device_.pool);
+  const detail::AllocatorOverride memory(device_.device, device_.pool);
   if (inputs_.empty()) inputs_.make_like(inputs);
   inputs_.take_in(inputs);
   struct OnStream {
@@ -101,7 +102,7 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
     results = detached(step_(inputs_.tensors()));
   }
   // The caller may keep what it gets for longer than the capture can wait for its memory.
-  const PrivatePool::Use usual_memory;
+  const detail::AllocatorOverride usual_memory;
   for (const Tensor& result : results) {
     copies.push_back(result.defined() ? result.clone() : result);
     if (result.defined()) result.record_stream(current_stream(result.device()));
@@ -137,7 +138,7 @@ std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& 
   const auto conclude = [&](bool keeps) {
     recording_->conclude(keeps);
     if (keeps) return;
-    const PrivatePool::Use memory(device_.pool);  // no launch writes there
+    const detail::AllocatorOverride memory(device_.device, device_.pool);  // no launch writes there
     drop_graph();
   };
   try {
@@ -160,7 +161,7 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
   launches_ = 0;
   std::string failure;
   {
-    const PrivatePool::Use memory(device_.pool);
+    const detail::AllocatorOverride memory(device_.device, device_.pool);
     const StreamGuard guard(device_.stream);
     runtime.begin_capture(device_.stream);
     failure = run_captured();

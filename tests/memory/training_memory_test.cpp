@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.hpp>
@@ -52,6 +54,52 @@ TEST(TrainingMemory, ComesFromThePoolAloneOnceItIsWarm) {
 TEST(TrainingMemory, GpuMemoryComesFromThePoolAloneOnceItIsWarm) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
   expect_no_upstream_allocation_once_warm(cuda(0));
+}
+
+/// Losses of six steps.
+std::vector<float> losses_of(Device device, MemoryPlanner* planner) {
+  manual_seed(1);
+  const auto model = nn::make<models::Gpt2>(models::Gpt2Options{
+      .layers = 2, .heads = 2, .channels = 64, .context = 64, .vocabulary = 512, .dropout = 0.1});
+  model->to(device);
+  optim::AdamW optimizer(model->named_parameters(), {.lr = 1e-3});
+  std::vector<float> losses;
+  for (int i = 0; i < 6; ++i) {
+    std::optional<Tensor> loss;
+    {
+      std::unique_ptr<MemoryPlanner::Step> planned;
+      if (planner) planned.reset(new MemoryPlanner::Step(planner->step()));
+      const Tensor tokens = randint(0, 512, {4, 64}, {.dtype = DType::i64}).to(device);
+      loss = cross_entropy(model(tokens).reshape({-1, 512}), tokens.reshape({-1}));
+      optimizer.zero_grad();
+      loss->backward();
+      optimizer.step();
+    }
+    losses.push_back(loss->item<float>());
+  }
+  return losses;
+}
+
+void expect_planned_steps_do_the_same(Device device) {
+  const std::vector<float> losses = losses_of(device, nullptr);
+  MemoryPlanner planner(device);
+  EXPECT_EQ(losses_of(device, &planner), losses);
+  const MemoryPlannerStatistics counts = planner.statistics();
+  if (pool_kind() == PoolKind::none) {
+    EXPECT_EQ(counts.other_steps, 6u);
+    return;
+  }
+  EXPECT_EQ(counts.recorded_steps, 1u);
+  EXPECT_EQ(counts.planned_steps, 4u);
+  EXPECT_GT(counts.planned_bytes, std::size_t{1} << 20);
+  EXPECT_GE(counts.planned_bytes, counts.most_live_bytes);
+}
+
+TEST(TrainingMemory, PlannedStepsDoTheSame) { expect_planned_steps_do_the_same(cpu); }
+
+TEST(TrainingMemory, PlannedStepsDoTheSameOnTheGpu) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  expect_planned_steps_do_the_same(cuda(0));
 }
 
 struct TwoLayers : nn::Module {

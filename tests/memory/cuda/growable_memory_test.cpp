@@ -8,6 +8,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/memory/out_of_memory.hpp"
 #include "lockstep/runtime/event.hpp"
+#include "memory/allocator_override.hpp"
 #include "memory/caching_pool.hpp"
 #include "memory/cuda/cuda_virtual_memory.hpp"
 #include "memory/paged_upstream.hpp"
@@ -135,7 +136,7 @@ TEST_F(GrowableMemoryGpu, PrivatePoolsKeepWhatGraphsUseWhenMemoryIsShort) {
   PrivatePool& pool = PrivatePool::borrow(device);
   const Stream stream(device);
   {
-    const PrivatePool::Use use(pool);
+    const detail::AllocatorOverride use(device, pool);
     Allocator& memory = device_allocator(device);
     memory.deallocate(memory.allocate(std::size_t{8} << 20, stream));
     const std::size_t held = pool.statistics().reserved_bytes;

@@ -1,4 +1,4 @@
-#include "support/memory_report.hpp"
+#include "support/step_memory.hpp"
 
 #include <algorithm>
 #include <iostream>
@@ -15,24 +15,28 @@ void add_memory_options(CLI::App& app, MemoryOptions& options) {
                  "LOCKSTEP_POOL, or caching")
       ->check(CLI::IsMember({"caching", "growable", "async", "none"}))
       ->each([](const std::string& name) { ls::set_pool(name); });
+  app.add_flag("--plan-memory", options.plan,
+               "Work out after the second step where those behind it put their tensors");
   app.add_option("--memory-snapshot", options.snapshot,
                  "Write rank 0's memory during the third step here, for scripts/memory_plot.py")
       ->check(writable());
 }
 
-MemoryReport::MemoryReport(const MemoryOptions& options, const ls::Session& session,
-                           std::int64_t steps)
+StepMemory::StepMemory(const MemoryOptions& options, const ls::Session& session, std::int64_t steps)
     : device_(session.device()), recorded_(std::min<std::int64_t>(2, steps - 1)) {
   if (session.is_main()) file_ = options.snapshot;
+  if (options.plan) planner_ = std::make_unique<ls::MemoryPlanner>(device_);
 }
 
-void MemoryReport::before_step(std::int64_t step) {
+void StepMemory::before_step(std::int64_t step) {
+  if (planner_) planned_.reset(new ls::MemoryPlanner::Step(planner_->step()));
   if (file_.empty() || step != recorded_) return;
   ls::reset_peak_memory_stats(device_);
   ls::record_memory_history(device_);
 }
 
-void MemoryReport::after_step(std::int64_t step) {
+void StepMemory::after_step(std::int64_t step) {
+  planned_.reset();
   if (file_.empty() || step != recorded_) return;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path());
   ls::dump_memory_snapshot(device_, file_);
