@@ -97,8 +97,9 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const NamedTensors& parameters,
 
 std::optional<optim::WeightAverage> make_average(const NamedTensors& parameters,
                                                  const OptimizerChoice& choice) {
-  if (choice.ema == 0) return std::nullopt;
-  return optim::WeightAverage(parameters, {.decay = choice.ema});
+  using Average = std::optional<optim::WeightAverage>;
+  if (choice.ema == 0) return Average();
+  return Average(std::in_place, parameters, optim::WeightAverageOptions{.decay = choice.ema});
 }
 
 }  // namespace examples

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/backend.hpp"
+#include "core/exact_number.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -19,6 +20,8 @@
 
 namespace lockstep::amp {
 namespace {
+
+using detail::exact;
 
 // Skipped steps are looked at that often, and only that long after they were asked for, so that the
 // host does not wait for a GPU.
@@ -73,6 +76,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   move_to(loss.device());
   const DType dtype = loss.dtype() == DType::f64 ? DType::f64 : DType::f32;
   // A copy of its own: the next update must not change what this backward reads.
+  ++losses_;
   const Tensor factor =
       no_grad([&] { return dtype == DType::f64 ? scale_.clone() : scale_.to(dtype); });
   return loss.to(dtype) * factor;
@@ -123,7 +127,8 @@ Tensor GradScaler::unscale_(optim::Optimizer& optimizer) {
                  seen.stepped ? "after step" : "a second time",
                  " for an optimizer since the last update()");
   const NoGradGuard no_recording;
-  const optim::Gradients gradients("GradScaler", optimizer.parameters(), {options_.group, {}});
+  const optim::Gradients gradients("GradScaler", optimizer.parameters(),
+                                   {options_.group, {}, "GradScaler::unscale_"});
   check_gradients(gradients);
   for (const Tensor& gradient : gradients.tensors())
     LOCKSTEP_CHECK(gradient.dtype() != DType::f16, InvalidArgument,
@@ -161,7 +166,7 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
   optim::MeasuredGradients measured;
   if (!seen.unscaled || limit) {
     const optim::Gradients gradients("GradScaler", optimizer.parameters(),
-                                     {options_.group, replicated});
+                                     {options_.group, replicated, purpose_of_step(seen, limit)});
     if (enabled) check_gradients(gradients);
     if (gradients.empty()) {
       optimizer.step();
@@ -172,19 +177,28 @@ Tensor GradScaler::take_step(optim::Optimizer& optimizer, std::optional<double> 
                               limit.value_or(no_limit));
   }
   if (enabled && !seen.unscaled) seen.found_inf = measured.found_inf;
-  optimizer.step({.scale = measured.divisor, .found_inf = seen.found_inf, .how = describe(limit)});
+  optimizer.step({.scale = measured.divisor,
+                  .found_inf = seen.found_inf,
+                  .how = describe(limit) + (enabled && losses_ == 0 ? ", no loss scaled" : "")});
   seen.stepped = true;
   return measured.norm;
+}
+
+/// What the gradients are summed for, which ranks must do alike.
+std::string GradScaler::purpose_of_step(const Seen& seen, std::optional<double> limit) const {
+  if (!options_.group) return {};
+  return detail::concat("GradScaler::", limit ? "clip_and_step to " + exact(*limit) : "step",
+                        options_.enabled && !seen.unscaled ? "" : " of unscaled gradients");
 }
 
 /// What the ranks must agree on, for whoever compares their updates.
 std::string GradScaler::describe(std::optional<double> limit) const {
   std::string how;
   if (options_.enabled)
-    how = detail::concat("loss scale from ", options_.init_scale, " by ", options_.growth_factor,
-                         " and ", options_.backoff_factor, " every ", options_.growth_interval,
-                         change_);
-  if (limit) how += detail::concat(how.empty() ? "" : ", ", "norm up to ", *limit);
+    how = detail::concat("loss scale from ", exact(options_.init_scale), " by ",
+                         exact(options_.growth_factor), " and ", exact(options_.backoff_factor),
+                         " every ", options_.growth_interval, change_);
+  if (limit) how += detail::concat(how.empty() ? "" : ", ", "norm up to ", exact(*limit));
   return how;
 }
 
@@ -196,7 +210,8 @@ void GradScaler::update(std::optional<double> new_scale) {
                    *new_scale, "; it must be finite and above 0");
     no_grad([&] { scale_.fill_(*new_scale); });
     seen_.clear();
-    note_change("set to", *new_scale);
+    losses_ = 0;
+    note_change("set to " + exact(*new_scale));
     return;
   }
   check_scaled();
@@ -219,6 +234,7 @@ void GradScaler::update(std::optional<double> new_scale) {
                                       current_stream(scale_.device()));
   for (const Tensor& changed : {scale_, finite_steps_, skipped_steps_}) note_write(changed);
   seen_.clear();
+  losses_ = 0;
   if (StepRecording* recording = StepRecording::on(scale_.device()))
     recording->after_launch([this] { count_update(); });
   else
@@ -299,11 +315,12 @@ void GradScaler::load_state_dict(const NamedTensors& state) {
   options_ = options;
   seen_.clear();
   skipped_.reset();
-  note_change("loaded as", scale);
+  note_change(detail::concat("loaded as ", exact(scale), " with ", exact(finite_steps),
+                             " steps made and ", exact(skipped_steps), " skipped"));
 }
 
-void GradScaler::note_change(const char* how, double scale) {
-  change_ = detail::concat(", change ", ++changes_, ": ", how, " ", scale);
+void GradScaler::note_change(const std::string& how) {
+  change_ = detail::concat(", change ", ++changes_, " after update ", updates_, ": ", how);
 }
 
 }  // namespace lockstep::amp

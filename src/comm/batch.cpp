@@ -8,7 +8,7 @@ namespace lockstep::comm {
 
 // Waiting for it could only end in a timeout.
 const Work& BatchWork::started() const {
-  LOCKSTEP_CHECK(work_, InvalidArgument,
+  LOCKSTEP_CHECK(is_started(), InvalidArgument,
                  "an operation of a batch was waited for before the batch was started; its "
                  "operations start together, when `batch` returns");
   return *work_;
@@ -21,6 +21,7 @@ Work Batch::add(Operation operation) {
 
 Work Batch::start(CommunicatorBackend& backend) {
   work_->start(operations_.empty() ? Work() : backend.submit(operations_));
+  is_started_ = true;
   return work();
 }
 

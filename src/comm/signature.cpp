@@ -89,7 +89,8 @@ bool Signature::pairs_with(const Signature& other) const {
     return sent.kind == OperationKind::send && received.kind == OperationKind::receive;
   };
   return magic == other.magic && (is_pair(*this, other) || is_pair(other, *this)) &&
-         count == other.count && dtype == other.dtype;
+         count == other.count && dtype == other.dtype && id == other.id &&
+         (label_hash == other.label_hash || label_hash == 0 || other.label_hash == 0);
 }
 
 std::string Signature::describe() const {

@@ -24,7 +24,7 @@ struct Signature {
   ReduceKind reduction = ReduceKind::sum;
   std::uint8_t label_size = 0;
   bool captured = false;  ///< launched with a graph, which NCCL wants on all ranks alike
-  char label[119] = {};   ///< the beginning of it, for the other ranks' messages
+  char label[247] = {};   ///< the beginning of it, for the other ranks' messages
 
   static constexpr std::uint64_t expected_magic = 0x6C6F636B73746570;  // "lockstep"
 

@@ -1,9 +1,7 @@
-#include <cstdlib>
-#include <memory>
 #include <typeinfo>
+#include <utility>
 
-#include <cxxabi.h>
-
+#include "core/type_name.hpp"
 #include "lockstep/nn/module.hpp"
 
 namespace lockstep::nn {
@@ -31,16 +29,10 @@ void print(std::ostream& out, const std::string& name, const Module& module, int
 }  // namespace
 
 std::string type_name(const Module& module) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> demangled(
-      abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, &status), std::free);
-  std::string name = status == 0 ? demangled.get() : typeid(module).name();
+  std::string name = detail::full_name_of(typeid(module));
   constexpr std::string_view made = "lockstep::nn::Made<";  // what `make` wraps it in
   if (name.starts_with(made)) name = name.substr(made.size(), name.size() - made.size() - 1);
-  // Without namespaces and template arguments.
-  name = name.substr(0, name.find('<'));
-  const auto colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
+  return detail::short_name_of(std::move(name));
 }
 
 std::ostream& operator<<(std::ostream& out, const Module& module) {

@@ -69,13 +69,14 @@ void ReplicatedModule::check_same_tensors() const {
 autograd::TagGuard ReplicatedModule::record_forward() {
   reducer_->check_usable();
   check_same_tensors();
-  if (options_.broadcast_buffers && synchronized_ && module_->is_training()) {
+  if (options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
     const auto buffers = module_->named_buffers();
     if (group_->size() > 1 && !buffers.empty())
-      parallel::broadcast_tensors(*group_, tensors_of(buffers));
+      parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
+                                  {.label = "buffers", .id = reducer_->next_forward()});
   }
-  return reducer_->record_forward(synchronized_ ? parallel::Reducer::Mode::reduce
-                                                : parallel::Reducer::Mode::accumulate);
+  return reducer_->record_forward(stops_ == 0 ? parallel::Reducer::Mode::reduce
+                                              : parallel::Reducer::Mode::accumulate);
 }
 
 }  // namespace lockstep::nn

@@ -1,6 +1,9 @@
 #include "lockstep/optim/clip.hpp"
 
+#include <string>
+
 #include "backend/backend.hpp"
+#include "core/exact_number.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -25,6 +28,13 @@ void check_known_norm(const ClipGradNormOptions& options, Device device) {
                  norm.dtype(), " on ", norm.device(), "; it must be one f64 element on ", device);
 }
 
+/// What ranks of a group must do alike.
+std::string purpose_of(double max_norm, const ClipGradNormOptions& options) {
+  if (!options.group) return {};
+  return detail::concat("clip_grad_norm_ to ", detail::exact(max_norm), ", norm_type ",
+                        detail::exact(options.norm_type));
+}
+
 }  // namespace
 
 Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
@@ -34,7 +44,8 @@ Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm,
   LOCKSTEP_CHECK(options.norm_type > 0, InvalidArgument, "clip_grad_norm_: a norm_type of ",
                  options.norm_type, "; it must be above 0, or infinity");
   const NoGradGuard no_recording;
-  const Gradients gradients("clip_grad_norm_", parameters, {options.group, options.replicated});
+  const Gradients gradients("clip_grad_norm_", parameters,
+                            {options.group, options.replicated, purpose_of(max_norm, options)});
   if (gradients.empty()) return zeros({}, {.dtype = DType::f64});
   const Device device = gradients.device();
   const bool is_known = options.norm.defined();

@@ -27,7 +27,7 @@ TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = dev
 }  // namespace
 
 Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const Spread& spread)
-    : group_(spread.group) {
+    : group_(spread.group), purpose_(spread.purpose) {
   const auto is_replicated = [&](const Tensor& parameter) {
     return std::ranges::any_of(spread.replicated,
                                [&](const Tensor& other) { return other.is_same(parameter); });
@@ -61,9 +61,13 @@ Tensor Gradients::local_square_sum(std::span<const ArrayView> views) const {
   return sum;
 }
 
+Tensor Gradients::sum_over_ranks(const Tensor& value) const {
+  return parallel::all_reduce_async(value, *group_, comm::ReduceOp::sum(), purpose_).wait();
+}
+
 Tensor Gradients::square_sum() const {
   Tensor sum = local_square_sum(views().first(counted_on_each_rank_));
-  if (group_) sum = parallel::all_reduce_async(sum, *group_).wait();
+  if (group_) sum = sum_over_ranks(sum);
   if (counted_on_each_rank_ < views_.size())
     sum.add_(local_square_sum(views().subspan(counted_on_each_rank_)));
   return sum;
@@ -73,7 +77,8 @@ Tensor Gradients::square_sum() const {
 Tensor Gradients::largest_over_ranks(const Tensor& value) const {
   const Tensor is_nan = ne(value, value).to(DType::f64);
   const Tensor both = stack(std::array{value, is_nan});
-  const Tensor most = parallel::all_reduce_async(both, *group_, comm::ReduceOp::max()).wait();
+  const Tensor most =
+      parallel::all_reduce_async(both, *group_, comm::ReduceOp::max(), purpose_).wait();
   const Tensor nan = full({}, std::nan(""), f64_on(device()));
   return where(ne(most.select(0, 1), 0.0), nan, most.select(0, 0));
 }
@@ -105,7 +110,7 @@ Tensor Gradients::norm(double p) const {
       [&](const Tensor& sum, const Tensor& magnitudes) {
         return sum + lockstep::sum(pow(magnitudes / unit, p));
       },
-      [&](const Tensor& sum) { return parallel::all_reduce_async(sum, *group_).wait(); });
+      [&](const Tensor& sum) { return sum_over_ranks(sum); });
   return unit * pow(sum_of_powers, 1 / p);
 }
 
@@ -116,7 +121,7 @@ Tensor Gradients::divide(const Tensor& divisor) const {
       {.arrays = views_, .divisor = divisor.view(), .square_sum = sum.view()},
       current_stream(device()));
   note_write();
-  return group_ ? parallel::all_reduce_async(sum, *group_).wait() : sum;
+  return group_ ? sum_over_ranks(sum) : sum;
 }
 
 void Gradients::note_write() const {

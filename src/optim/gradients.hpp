@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
@@ -16,6 +17,7 @@ namespace lockstep::optim {
 struct Spread {
   CommunicatorPtr group = nullptr;
   std::span<const Tensor> replicated = {};
+  std::string purpose = {};  ///< of sums over the ranks, which is compared between them
 };
 
 /// The gradients that there are, each once, on one device.
@@ -41,6 +43,7 @@ class Gradients {
   void note_write() const;
 
  private:
+  Tensor sum_over_ranks(const Tensor& value) const;
   Tensor local_square_sum(std::span<const ArrayView> views) const;
   Tensor largest_over_ranks(const Tensor& value) const;
   template <class Combine, class OverRanks>
@@ -50,6 +53,7 @@ class Gradients {
   std::vector<ArrayView> views_;
   std::size_t counted_on_each_rank_ = 0;
   CommunicatorPtr group_;
+  std::string purpose_;
 };
 
 /// What an optimizer's step is told of gradients: f64 scalars on their device.

@@ -1,10 +1,12 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <string>
+#include <typeinfo>
 
+#include "core/exact_number.hpp"
+#include "core/type_name.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
@@ -87,23 +89,29 @@ void Optimizer::check_not_empty() const {
 }
 
 /// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
-/// the learning rates and what values are kept in, then all other options, from the second update
-/// on a hash of them, for they may be loaded at any time; and which state was loaded last, for one
-/// that a single rank has loaded would part it from the others.
+/// the learning rates, what values are kept in and for how many parameters, then the optimizer's
+/// kind and all other options, from the second update on a hash of them, for they may be loaded at
+/// any time; and which state was loaded last, and when, for one that a single rank has loaded would
+/// part it from the others.
 std::string Optimizer::describe_next_update() const {
-  std::string text = "update " + std::to_string(updates_ + 1), others;
-  if (loaded_) text += " from loaded state " + short_hash(*loaded_);
+  std::string text = "update " + std::to_string(updates_ + 1), counts, others;
+  if (loaded_)
+    text += detail::concat(" from state ", short_hash(*loaded_), " loaded after update ",
+                           loaded_after_);
   text += " with";
   for (std::size_t group = 0; group < group_count(); ++group) {
     for (const auto& [name, value] : named_options(group)) {
-      char digits[32];
-      const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-      (name == "lr" ? text : others).append(" ").append(name).append(" ").append(digits, end);
+      (name == "lr" ? text : others).append(" ").append(name).append(" " + detail::exact(value));
     }
     if (state_format(group) != StateFormat::full)
       text.append(" in ").append(name_of(state_format(group)));
     if (rounds_stochastically(group)) text.append(" rounded stochastically");
+    if (group_count() > 1)
+      counts += detail::concat(group == 0 ? " for " : " and ",
+                               std::ranges::count(states_, group, &ParameterState::group));
   }
+  text += counts;
+  text += ", " + detail::short_name_of(detail::full_name_of(typeid(*this)));
   if (others.empty()) return text;
   if (updates_ == 0) return text + others;
   return text + " (options " + short_hash(std::hash<std::string>{}(others)) + ")";
@@ -169,7 +177,8 @@ void Optimizer::check_formats(const ParameterState& each) const {
 
 /// Makes state and master copy of a parameter ready for an update: created at its first, and where
 /// the parameter was moved, converted or written to, brought after it.
-void Optimizer::prepare(ParameterState& each) const {
+/// @param reads_only what tensors of the state hold stays: `each` gets others.
+void Optimizer::prepare(ParameterState& each, bool reads_only) const {
   const Tensor& parameter = each.parameter;
   check_can_change(parameter);
   const TensorOptions options{state_dtype(parameter.dtype()), parameter.device()};
@@ -211,8 +220,11 @@ void Optimizer::prepare(ParameterState& each) const {
     each.master = parameter.detach().to(options.dtype);
   } else if (each.written != parameter.impl().value_stamp()) {
     follow(each.master, parameter.shape(), options.dtype);
-    each.master.copy_(
-        reconciled(each.master, parameter.detach()));  // captured steps know its place
+    const Tensor value = reconciled(each.master, parameter.detach());
+    if (reads_only)
+      each.master = value;
+    else
+      each.master.copy_(value);  // captured steps know its place
   }
 }
 

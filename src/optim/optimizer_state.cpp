@@ -67,7 +67,7 @@ NamedTensors Optimizer::state_dict() const {
         each.counter.defined() ? static_cast<std::int64_t>(each.counter.slice(0, 0, 1).item()) : 0;
     state.emplace_back(key + "step", saved_integer(steps));
     if (steps == 0) continue;
-    prepare(each);  // the parameter may have been moved since its last update
+    prepare(each, true);  // the parameter may have been moved, or written to, since its last update
     const StateNames names = state_names(each.group, each.parameter);
     for (std::size_t k = 0; k < names.size(); ++k)
       state.emplace_back(key + std::string(names[k]),
@@ -176,6 +176,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     throw;
   }
   loaded_ = loaded;
+  loaded_after_ = updates_;
 }
 
 }  // namespace lockstep::optim

@@ -72,7 +72,8 @@ void check_same_value(comm::Communicator& group, std::string_view what, std::uin
                    all[rank], " on rank ", rank, "; it must be the same on every rank");
 }
 
-void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root) {
+void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root,
+                       comm::CollectiveOptions options) {
   const NoGradGuard no_recording;
   std::map<DType, std::vector<Tensor>> by_dtype;
   for (const Tensor& tensor : tensors) by_dtype[tensor.dtype()].push_back(tensor.detach());
@@ -85,7 +86,8 @@ void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensor
       packed.slice(0, at, at + tensor.numel()).reshape(tensor.shape()).copy_(tensor);
       at += tensor.numel();
     }
-    group.broadcast({packed.data_ptr(), total, dtype}, root, {.label = "model values"}).wait();
+    group.broadcast({packed.data_ptr(), total, dtype}, root, options).wait();
+    if (options.id != comm::CollectiveId{}) ++options.id.part;
     at = 0;
     for (Tensor& tensor : members) {
       tensor.copy_(packed.slice(0, at, at + tensor.numel()).reshape(tensor.shape()));

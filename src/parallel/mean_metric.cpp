@@ -1,6 +1,8 @@
 #include "lockstep/parallel/mean_metric.hpp"
 
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -17,8 +19,8 @@ double quotient(const Tensor& sums) {
 
 }  // namespace
 
-MeanMetric::MeanMetric(Device device)
-    : sums_(zeros({2}, {.dtype = DType::f64, .device = device})) {}
+MeanMetric::MeanMetric(Device device, std::string name)
+    : sums_(zeros({2}, {.dtype = DType::f64, .device = device})), name_(std::move(name)) {}
 
 void MeanMetric::add(const Tensor& sum, double weight) {
   LOCKSTEP_CHECK(sum.numel() == 1 && sum.device() == sums_.device(), InvalidArgument,
@@ -35,7 +37,8 @@ double MeanMetric::value() const { return quotient(sums_); }
 
 double MeanMetric::value(Communicator& group) const {
   const NoGradGuard no_recording;
-  return quotient(all_reduce_async(sums_, group).wait());
+  const std::string label = "MeanMetric " + name_;
+  return quotient(all_reduce_async(sums_, group, comm::ReduceOp::sum(), label).wait());
 }
 
 void MeanMetric::reset() { sums_.zero_(); }

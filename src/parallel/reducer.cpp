@@ -127,15 +127,24 @@ void Reducer::on_taken(std::size_t index) noexcept {
   if (taken_.empty()) taken_ = parameters_[index].first;
 }
 
-void Reducer::on_update(std::size_t index, std::string_view how) { updates_.note(index, how); }
+void Reducer::on_update(std::size_t index, std::string_view how) {
+  LOCKSTEP_CHECK(!running_, InvalidArgument,
+                 "an optimizer's step within a backward that is to average "
+                 "the gradient of ",
+                 parameters_[index].first,
+                 " over ranks; averages are there when backward returns: step after it");
+  updates_.note(index, how);
+}
 
 void Reducer::check_usable() const {
   LOCKSTEP_CHECK(
       taken_.empty(), InvalidArgument, "parameter ", taken_,
       " was wrapped again, and its gradient belongs to the new DistributedDataParallel; use "
       "that one, this one does not reduce any more");
-  LOCKSTEP_CHECK(failure_.empty(), InvalidArgument, "a backward of this model failed (", failure_,
-                 "); wrap the model again");
+  LOCKSTEP_CHECK(
+      failure_.empty(), InvalidArgument, "a backward of this model failed (", failure_, "); ",
+      group_->size() > 1 ? "its group has failed with it: end, and go on from a checkpoint"
+                         : "wrap the model again");
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
     LOCKSTEP_CHECK(
@@ -286,8 +295,10 @@ void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
   if (is_captured()) return;
   failure_ = reason;
-  if (group_->size() > 1)
-    group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
+  if (group_->size() == 1) return;
+  group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
+  // Some are averages, some this rank's own, and buckets may still be written.
+  for (const auto& leaf : leaves_) leaf->clear_gradient();
 }
 
 void Reducer::check_all_ready() {

@@ -19,7 +19,10 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
   bucket.array = zeros({plan.numel}, {plan.dtype, plan.device});
   bucket.averages =
       shares_out() ? empty({plan.numel / group_->size()}, bucket.array.options()) : bucket.array;
-  bucket.label = detail::concat("bucket ", number, " (", names_of(plan.parameters), ")");
+  std::uint64_t layout = 0xCBF29CE484222325;  // FNV-1a, as names may be left out
+  for (const std::size_t index : plan.parameters) layout = (layout ^ index) * 0x100000001B3;
+  bucket.label =
+      detail::concat("bucket ", number, " (", names_of(plan.parameters), ") #", layout % 10'000);
   return bucket;
 }
 
@@ -68,7 +71,8 @@ void Reducer::rebuild_in_measured_order() {
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
   const std::string_view own(reinterpret_cast<const char*>(order.data()),
                              order.size() * sizeof(order[0]));
-  const std::string agreed = comm::broadcast_bytes(*group_, own, 0, "order of gradients");
+  const std::string agreed = comm::broadcast_bytes(
+      *group_, own, 0, detail::concat("order of gradients of replica ", number_));
   LOCKSTEP_CHECK(agreed.size() == own.size(), comm::Mismatch, "rank 0 has ",
                  agreed.size() / sizeof(order[0]), " parameters, this rank ", order.size());
   std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()));

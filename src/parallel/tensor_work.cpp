@@ -60,11 +60,13 @@ void TensorWork::hold_until_done() noexcept {
   }
 }
 
-TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction) {
+TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction,
+                            std::string_view label) {
   begin("all_reduce_async", x, group);
   const NoGradGuard no_recording;
   const Tensor y = x.clone();
-  return {group.all_reduce(buffer_of(y), reduction, {.label = label_of("all_reduce", x)}), y};
+  const std::string own = label.empty() ? label_of("all_reduce", x) : std::string();
+  return {group.all_reduce(buffer_of(y), reduction, {.label = label.empty() ? own : label}), y};
 }
 
 TensorWork all_gather_async(const Tensor& x, Communicator& group) {

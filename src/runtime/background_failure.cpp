@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -20,11 +21,17 @@ Kept& kept() {
   return all;
 }
 
+constinit thread_local BackgroundFailureScope* scope = nullptr;
+
 }  // namespace
+
+BackgroundFailureScope::BackgroundFailureScope() : outer_(std::exchange(scope, this)) {}
+BackgroundFailureScope::~BackgroundFailureScope() { scope = outer_; }
 
 std::uint64_t keep_background_failure(std::function<void()> raise) {
   Kept& all = kept();
   const std::lock_guard lock(all.mutex);
+  if (scope) scope->kept_.push_back(all.next);
   all.failures.emplace(all.next, std::move(raise));
   all.any.store(true, std::memory_order_release);
   return all.next++;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 /// @file
 /// Failures met where there was no caller to throw to: in a collective after its last wait, or on a
@@ -17,6 +18,24 @@ std::uint64_t keep_background_failure(std::function<void()> raise);
 
 /// Forgets a failure once it was thrown to a caller and what it concerns is gone.
 void forget_background_failure(std::uint64_t number) noexcept;
+
+/// Notes which failures the calling thread keeps until the end of scope, of something whose failure
+/// somebody is told otherwise.
+class BackgroundFailureScope {
+ public:
+  BackgroundFailureScope();
+  BackgroundFailureScope(const BackgroundFailureScope&) = delete;
+  BackgroundFailureScope& operator=(const BackgroundFailureScope&) = delete;
+  ~BackgroundFailureScope();
+
+  const std::vector<std::uint64_t>& kept() const noexcept { return kept_; }
+
+ private:
+  friend std::uint64_t keep_background_failure(std::function<void()> raise);
+
+  BackgroundFailureScope* outer_;
+  std::vector<std::uint64_t> kept_;
+};
 
 /// Throws the first failure that is kept. Costs one load where there is none.
 void raise_background_failure();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -382,6 +383,27 @@ TYPED_TEST_P(CommunicatorContract, AbortOfAGroupInWhichNothingIsUnderWayConcerns
   });
 }
 
+// Such as a program that stops early: what is done on one member is not yet on another.
+TYPED_TEST_P(CommunicatorContract, MembersThatThrowAlikeEndWhatAllBeganAsItWas) {
+  struct Stop : std::exception {};
+  this->run([](Communicator& group) {
+    constexpr int rounds = 20;
+    int stops = 0;
+    for (int round = 0; round < rounds; ++round) {
+      try {
+        const CommunicatorPtr part = group.split(0, group.rank());
+        auto values = contract_values<float>(group.rank(), 100'000);
+        part->all_reduce(Buffer(std::span(values))).synchronize();
+        part->broadcast(Buffer(std::span(values)), group.size() - 1).synchronize();
+        throw Stop();
+      } catch (const Stop&) {
+        ++stops;
+      }
+    }
+    EXPECT_EQ(stops, rounds);
+  });
+}
+
 TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
   this->run([](Communicator& group) {
     std::vector<float> values(8);
@@ -409,6 +431,7 @@ REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySi
                             ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
                             SplitFormsGroupsByColorAndKey,
                             AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther,
+                            MembersThatThrowAlikeEndWhatAllBeganAsItWas,
                             RefusesImpossibleArguments);
 
 }  // namespace lockstep::comm

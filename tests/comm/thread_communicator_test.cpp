@@ -6,6 +6,7 @@
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -175,6 +176,54 @@ TEST(ThreadWorld, DestructionWaitsNoLongerThanTheLimitForWorkThatNobodyJoins) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 of world left the group with all_reduce "
                                                    "#0 of 1 f32 (sum) still under way"));
   }
+}
+
+// What rank 0 has started and dropped fails on its own; the caller hears of rank 1.
+TEST(ThreadWorld, LeavesNoFailureBehindForWhatComesAfterIt) {
+  std::vector<float> values(4, 1.0f);
+  EXPECT_THROW(run_ranks(2,
+                         [&](Communicator& group) {
+                           if (group.rank() == 1) throw std::runtime_error("rank 1 gives up");
+                           group.all_reduce(Buffer(std::span(values)));
+                         }),
+               std::runtime_error);
+  EXPECT_NO_THROW(raise_background_failure());
+}
+
+TEST(ThreadWorld, MemberLeavesWithItsBodyWhoeverHasAHandle) {
+  CommunicatorPtr kept;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(run_ranks(2,
+                         [&](Communicator& group) {
+                           if (group.rank() == 0) {
+                             kept = CommunicatorPtr(&group);
+                             return;
+                           }
+                           std::vector<float> values(4);
+                           group.all_reduce(Buffer(std::span(values))).wait();
+                         },
+                         {.timeout = std::chrono::seconds(20)}),
+               PeerFailure);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(ThreadWorld, RefusesMessagesOfAnotherLabelOrId) {
+  for (const bool by_id : {false, true})
+    EXPECT_THROW(run_ranks(2,
+                           [&](Communicator& group) {
+                             std::vector<float> values(4);
+                             const Buffer buffer{std::span(values)};
+                             const auto own = static_cast<std::uint64_t>(group.rank());
+                             const CollectiveOptions options{
+                                 .label = by_id || own == 0 ? "activations" : "gradients",
+                                 .id = {.owner = 7, .step = by_id ? own : 0}};
+                             if (own == 0)
+                               group.send(buffer, 1, options).wait();
+                             else
+                               group.receive(buffer, 0, options).wait();
+                           },
+                           {.timeout = std::chrono::seconds(20)}),
+                 Mismatch);
 }
 
 TEST(ThreadWorld, RefusesAnEmptyGroup) { EXPECT_THROW(make_thread_group(0), InvalidArgument); }

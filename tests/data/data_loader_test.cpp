@@ -84,6 +84,21 @@ TEST_P(DataLoaderTest, StaysUsableAfterAnException) {
   EXPECT_THROW(epoch(loader), std::runtime_error);
 }
 
+TEST_P(DataLoaderTest, KnowsWhereToGoOnAfterAnException) {
+  for (const std::int64_t sample : {9, 19}) {
+    DataLoader loader(Echo{.fails_at = sample}, SequentialSampler(20), options());
+    auto batch = loader.begin();
+    for (std::int64_t i = 0; i < sample / 2 - 1; ++i) ++batch;
+    EXPECT_THROW(++batch, std::runtime_error);
+    EXPECT_EQ(loader.state(), (LoaderState{0, sample / 2}));
+    EXPECT_FALSE(batch == loader.end());
+    EXPECT_THROW(*batch, InvalidArgument);
+    ++batch;  // leaves it out
+    EXPECT_EQ(batch == loader.end(), sample == 19);
+    EXPECT_EQ(loader.state(), sample == 19 ? LoaderState({1, 0}) : LoaderState({0, 6}));
+  }
+}
+
 TEST_P(DataLoaderTest, LeavesAnEpochEarlyAndBeginsTheNext) {
   DataLoader loader(Echo{.delay = std::chrono::microseconds(100)}, RandomSampler(20), options());
   for ([[maybe_unused]] auto& batch : loader) break;

@@ -117,6 +117,21 @@ TEST_P(HalfPrecisionOptimizer, TakesOverValuesThatWereWrittenBetweenSteps) {
   EXPECT_NEAR(values[1], 4 - 1e-4, 1e-6);
 }
 
+// Another thread may read the state between a write to a parameter and the end of a step.
+TEST_P(HalfPrecisionOptimizer, IsNotChangedByReadingItsState) {
+  Tensor x = half(ones({2})).set_requires_grad();
+  optim::AdamW optimizer({x}, {.lr = 0.001});
+  x.set_grad(half(ones({2})));
+  optimizer.step();
+  Tensor master;
+  for (const auto& [name, tensor] : optimizer.state_dict())
+    if (name == "0.master") master = tensor;
+  const Tensor before = master.clone();
+  no_grad([&] { x.mul_(2.0); });
+  EXPECT_NEAR(state_of(optimizer, "0.master"), 2, 0.02);
+  EXPECT_TRUE(equal(master, before));
+}
+
 TEST_P(HalfPrecisionOptimizer, GoesOnFromItsSavedState) {
   const auto run = [this](Tensor x, Optimizer& optimizer, int from, int to) {
     for (int i = from; i < to; ++i) {

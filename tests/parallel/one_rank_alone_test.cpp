@@ -2,13 +2,19 @@
 #include <future>
 #include <memory>
 #include <stdexcept>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 
+#include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/clip.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/optim/weight_average.hpp"
+#include "lockstep/parallel/mean_metric.hpp"
 #include "parallel/replicas.hpp"
 
 // What one rank does alone is refused on every rank; nothing is averaged that does not belong
@@ -198,7 +204,8 @@ TEST(OneRankAlone, WhichLoadsOtherOptionsLaterIsRefusedOnEveryRank) {
   });
   for (const std::string& message : messages)
     EXPECT_THAT(message,
-                ContainsRegex("update 2 from loaded state #[0-9]+ with lr 0.25 \\(options #"));
+                ContainsRegex("update 2 from state #[0-9]+ loaded after update 1 with lr 0.25, "
+                              "AdamW \\(options #"));
 }
 
 TEST(OneRankAlone, WhichLoadsAnOptimizersStateIsRefusedOnEveryRank) {
@@ -207,7 +214,7 @@ TEST(OneRankAlone, WhichLoadsAnOptimizersStateIsRefusedOnEveryRank) {
     optimizer.step();
   });
   for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(ContainsRegex("update 2 from loaded state #[0-9]+ with lr 0.25"),
+    EXPECT_THAT(message, AllOf(ContainsRegex("update 2 from state #[0-9]+ loaded after update 1"),
                                HasSubstr("update 2 with lr 0.25")));
 }
 
@@ -231,8 +238,232 @@ TEST(OneRankAlone, WhichLoadsAnotherStateIsRefusedOnEveryRank) {
     optimizer.step();
   });
   for (const std::string& message : messages)
-    EXPECT_THAT(message, ContainsRegex("update 2 from loaded state #[0-9]+ with lr 0.25"));
+    EXPECT_THAT(message, ContainsRegex("update 2 from state #[0-9]+ loaded after update 1"));
 }
+
+TEST(OneRankAlone, WhichLoadsTheStateOfAllAgainIsRefusedOnEveryRank) {
+  NamedTensors saved[2];
+  const auto messages = train_with([&](optim::AdamW& optimizer, int rank, int step) {
+    if (step == 1)
+      for (const auto& [name, value] : optimizer.state_dict())
+        saved[rank].emplace_back(name, value.clone());
+    if (step == 1 || (step == 3 && rank == 0)) optimizer.load_state_dict(saved[rank]);
+    optimizer.step();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("loaded after update 0"), HasSubstr("loaded after update 2")));
+}
+
+/// Trains the parameters that `make` gives an optimizer, a rank its own.
+std::vector<std::string> train_by(
+    const std::function<std::unique_ptr<optim::Optimizer>(const NamedTensors&, int rank)>& make) {
+  return messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    const auto optimizer = make(replica.named_parameters(), group.rank());
+    for (int step = 1; step <= 2; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+      optimizer->step();
+    }
+  });
+}
+
+TEST(OneRankAlone, WithAnotherKindOfOptimizerIsRefusedOnEveryRank) {
+  const auto messages = train_by([](const NamedTensors& parameters, int rank) {
+    std::unique_ptr<optim::Optimizer> optimizer;
+    if (rank == 0)
+      optimizer = std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.25});
+    else
+      optimizer = std::make_unique<optim::AdamW>(
+          parameters, optim::AdamWOptions{.lr = 0.25, .weight_decay = 0});
+    return optimizer;
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("lr 0.25, Adam "), HasSubstr("lr 0.25, AdamW ")));
+}
+
+TEST(OneRankAlone, WhoseGroupsBeginAtAnotherParameterIsRefusedOnEveryRank) {
+  const auto messages = train_by([](const NamedTensors& parameters, int rank) {
+    const auto border = parameters.begin() + 2 + rank;
+    return std::make_unique<optim::SGD>(
+        optim::SGD::Groups{{NamedTensors(parameters.begin(), border), {.lr = 0.25}},
+                           {NamedTensors(border, parameters.end()), {.lr = 0.5}}});
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("for 2 and 6"), HasSubstr("for 3 and 5")));
+}
+
+/// A module with running statistics.
+struct Normed : nn::Module {
+  nn::Child<nn::BatchNorm1d> norm{this, "norm", nn::BatchNormLayerOptions{.channels = 2}};
+  nn::Child<nn::Linear> out{this, "out", 2, 2};
+  Tensor forward(const Tensor& x) { return out(norm(x)); }
+};
+
+TEST(OneRankAlone, ThatCallsWrappersInAnotherOrderIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    DistributedDataParallel a(nn::make<Normed>(), share(group)),
+        b(nn::make<Normed>(), share(group));
+    const Tensor x = tensor({1.0f, 2.0f, 3.0f, 5.0f}).reshape({2, 2});
+    if (group.rank() == 0) {
+      a(x);
+      b(x * 100.0);
+    } else {
+      b(x * 100.0);
+      a(x);
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("'buffers'"), HasSubstr("owner")));
+}
+
+/// Ten layers, of which the first two may run in the other order.
+struct TenLayers : nn::Module {
+  nn::Child<nn::ModuleList<nn::Linear>> layers{this, "layers"};
+  bool swapped;
+  explicit TenLayers(bool swaps) : swapped(swaps) {
+    for (int i = 0; i < 10; ++i)
+      layers->append(nn::make<nn::Linear>(nn::LinearOptions{.in = 2, .out = 2, .bias = false}));
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = x;
+    for (std::size_t i = 0; i < 10; ++i) y = layers[swapped && i < 2 ? 1 - i : i](y) + x;
+    return y;
+  }
+};
+
+// The engine meets the wrappers in the order of the sum's operands.
+TEST(OneRankAlone, ThatAddsLossesInAnotherOrderIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    DistributedDataParallel a(nn::make<TenLayers>(false), share(group)),
+        b(nn::make<TenLayers>(true), share(group));
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = full({1, 2}, 0.5), of_a = mean(a(x)), of_b = mean(b(x));
+      (group.rank() == 0 ? of_a + of_b : of_b + of_a).backward();
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("order of gradients of replica"));
+}
+
+TEST(OneRankAlone, WhoseHookStepsWithinABackwardIsRefused) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const auto net = make_net(1);
+    Replica replica(net, share(group));
+    optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
+    autograd::leaf_of(net->parameters()[0]).add_hook([&](autograd::LeafNode&) {
+      optimizer.step();
+    });
+    const Batch batch = Batch::of_step(1).part(group.rank(), group.size());
+    loss_of(replica(batch.x), batch).backward();
+  });
+  EXPECT_THAT(messages[0] + messages[1], HasSubstr("an optimizer's step within a backward"));
+}
+
+TEST(OneRankAlone, WhoseBackwardFailedHasNoGradients) {
+  const auto net0 = make_net(1), net1 = make_net(1);
+  const auto messages = messages_of_ranks([&](Communicator& group) {
+    const auto& net = group.rank() == 0 ? net0 : net1;
+    Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+    if (group.rank() == 1)
+      autograd::leaf_of(net->parameters()[0]).add_hook([](autograd::LeafNode&) {
+        throw std::runtime_error("the hook fails");
+      });
+    const Batch batch = Batch::of_step(1).part(group.rank(), group.size());
+    const Tensor loss = loss_of(replica(batch.x), batch);
+    EXPECT_ANY_THROW(loss.backward());
+    for (const Tensor& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().defined());
+    replica(batch.x);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("go on from a checkpoint"));
+}
+
+TEST(OneRankAlone, WhoseGuardsEndInAnotherOrderReducesAgain) {
+  comm::run_ranks(2,
+                  [](Communicator& group) {
+                    const auto net = make_net(1);
+                    Replica replica(net, share(group));
+                    auto first = std::make_unique<Replica::NoSync>(replica.no_sync());
+                    const auto second = std::make_unique<Replica::NoSync>(replica.no_sync());
+                    first.reset();
+                    Replica::NoSync(std::move(*second));
+                    const Batch batch = Batch::of_step(1).part(group.rank(), group.size());
+                    loss_of(replica(batch.x), batch).backward();
+                    const double own = sum(net->parameters()[0].grad()).item();
+                    EXPECT_NEAR(comm::all_reduce_scalar(group, own), 2 * own, 1e-12);
+                  },
+                  {.timeout = 10s});
+}
+
+/// Gradients of parameters that each rank has for itself.
+struct OwnGradients {
+  std::vector<Tensor> parameters{ones({4}).set_requires_grad()};
+  OwnGradients() { parameters[0].set_grad(ones({4})); }
+};
+
+TEST(OneRankAlone, ThatClipsToAnotherNormIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const OwnGradients own;
+    optim::clip_grad_norm_(own.parameters, group.rank() == 0 ? 0.3 : 0.3000001,
+                           {.group = share(group)});
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("clip_grad_norm_ to 0.3000001"));
+}
+
+TEST(OneRankAlone, ThatTakesTheScaleOffIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const OwnGradients own;
+    optim::SGD optimizer(own.parameters, {.lr = 0.25});
+    amp::GradScaler scaler({.group = share(group)});
+    scaler.scale(ones({}));
+    if (group.rank() == 0) scaler.unscale_(optimizer);
+    scaler.step(optimizer);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("GradScaler::unscale_"), HasSubstr("GradScaler::step")));
+}
+
+TEST(OneRankAlone, ThatScalesNoLossOrLoadsAnotherScalerIsRefusedOnEveryRank) {
+  for (const bool loads : {false, true}) {
+    const auto messages = messages_of_ranks([&](Communicator& group) {
+      Replica replica(make_net(1), share(group));
+      optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
+      amp::GradScaler scaler;
+      NamedTensors state = scaler.state_dict();
+      for (auto& [name, value] : state)
+        if (name == "growth_tracker" && group.rank() == 1) value = value + 2;
+      if (loads) scaler.load_state_dict(state);
+      for (int step = 1; step <= 3; ++step) {
+        const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+        const Tensor loss = loss_of(replica(batch.x), batch);
+        (loads || group.rank() == 0 || step != 2 ? scaler.scale(loss) : loss).backward();
+        scaler.step(optimizer);
+        scaler.update();
+      }
+    });
+    const char* const difference = loads ? "with 2 steps made and 0 skipped" : "no loss scaled";
+    EXPECT_THAT(messages[0] + messages[1], HasSubstr(difference));
+  }
+}
+
+TEST(OneRankAlone, ThatReadsMetricsInAnotherOrderIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    MeanMetric loss(cpu, "loss"), accuracy(cpu, "accuracy");
+    loss.add(ones({}), 1);
+    accuracy.add(ones({}), 2);
+    (group.rank() == 0 ? loss : accuracy).value(group);
+    (group.rank() == 0 ? accuracy : loss).value(group);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("MeanMetric loss"), HasSubstr("MeanMetric accuracy")));
+}
+
+static_assert(!std::is_move_constructible_v<Replica>);
+static_assert(!std::is_copy_constructible_v<MeanMetric>);
+static_assert(!std::is_move_constructible_v<optim::WeightAverage>);
 
 TEST(OneRankAlone, IsToldWhichRatesDifferHoweverItsGroupsInterleave) {
   const auto messages = messages_of_ranks([](Communicator& group) {

@@ -1,7 +1,9 @@
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 #include "lockstep/comm/thread_world.hpp"
+#include "lockstep/memory/memory_stats.hpp"
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
@@ -51,6 +53,20 @@ TEST(TensorWork, HoldsWhatAPeerHasNotReadYet) {
     EXPECT_EQ(late.wait().sum().item(), 2.0 * count);
     all_reduce_async(full({1}, 1.0), group).wait();
   });
+}
+
+TEST(TensorWork, OfABatchThatIsGivenUpHoldsNothing) {
+  const std::size_t before = memory_allocated(cpu);
+  comm::run_ranks(2, [&](Communicator& group) {
+    for (int i = 0; i < 4; ++i)
+      EXPECT_THROW(group.batch([&] {
+        const TensorWork dropped = all_reduce_async(full({1 << 16}, 1.0), group);
+        throw std::runtime_error("the body gives up");
+      }),
+                   std::runtime_error);
+    all_reduce_async(full({8}, 1.0), group).wait();  // frees what earlier ones hold
+  });
+  EXPECT_LT(memory_allocated(cpu), before + (std::size_t{1} << 18));
 }
 
 TEST(TensorWork, MayBeDroppedWithAGroupThatFails) {

@@ -126,13 +126,15 @@ class GradScaler {
   void count_update();
   void check_skipped();
   std::string describe(std::optional<double> limit = std::nullopt) const;
-  void note_change(const char* how, double scale);
+  void note_change(const std::string& how);
+  std::string purpose_of_step(const Seen& seen, std::optional<double> limit) const;
 
   GradScalerOptions options_;
   bool placed_ = false;                          // on the device of a loss
   Tensor scale_, finite_steps_, skipped_steps_;  // f64, i64, i64
   std::vector<Seen> seen_;
   std::uint64_t updates_ = 0, changes_ = 0;
+  std::uint64_t losses_ = 0;         // scaled since the last update
   std::string change_;               // the last from outside
   std::optional<HostCopy> skipped_;  // on its way to be looked at
 };

@@ -87,10 +87,11 @@ class DataLoader {
   /// The data set.
   const D& dataset() const { return dataset_; }
 
-  /// Where to go on after the batch that was handed out last: save it with a checkpoint.
+  /// Where to go on after the batch that was handed out last: save it with a checkpoint. A batch
+  /// whose fetch threw comes after it.
   LoaderState state() const {
-    if (next_.batch < size()) return next_;
-    return {next_.epoch + 1, 0};
+    if (resume_.batch < size()) return resume_;
+    return {resume_.epoch + 1, 0};
   }
   /// The next loop starts there, and one under way ends. @throws InvalidArgument for a batch that
   /// the epoch does not have.
@@ -98,7 +99,7 @@ class DataLoader {
     LOCKSTEP_CHECK(state.batch >= 0 && state.batch < size(), InvalidArgument, "batch ", state.batch,
                    " does not exist in an epoch of ", size(),
                    " batches; was the state saved with another data set or batch size?");
-    next_ = state;
+    next_ = resume_ = state;
     resumes_ = true;
     in_epoch_ = false;  // a loop that is under way ends
   }
@@ -110,11 +111,13 @@ class DataLoader {
     using difference_type = std::ptrdiff_t;
     /// An iterator that is not over any loader.
     Iterator() = default;
-    /// The batch, which may be moved from.
-    Batch& operator*() const { return *loader_->current_; }
+    /// The batch, which may be moved from. @throws InvalidArgument where there is none, since its
+    /// `fetch` threw.
+    Batch& operator*() const { return loader_->current(); }
     /// A member of the batch.
-    Batch* operator->() const { return &*loader_->current_; }
-    /// Waits for the next batch. @throws what its `fetch` threw.
+    Batch* operator->() const { return &loader_->current(); }
+    /// Waits for the next batch. @throws what its `fetch` threw; the call after that leaves the
+    /// batch out.
     Iterator& operator++() {
       loader_->advance();
       return *this;
@@ -122,7 +125,7 @@ class DataLoader {
     /// The same.
     void operator++(int) { loader_->advance(); }
     /// True after the epoch's last batch.
-    bool operator==(std::default_sentinel_t) const { return !loader_->current_; }
+    bool operator==(std::default_sentinel_t) const { return loader_->is_over_; }
 
    private:
     friend class DataLoader;
@@ -134,11 +137,13 @@ class DataLoader {
   Iterator begin() {
     const bool resumes = std::exchange(resumes_, false);
     if (next_.batch > 0 && !resumes) next_ = {next_.epoch + 1, 0};
+    resume_ = next_;
     if (pipeline_) pipeline_->stop();
     order_ = batches_.order(next_.epoch);
     random_ = {options_.seed.value_or(default_generator().state().seed), next_.epoch};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
+    is_over_ = false;
     advance();
     return Iterator(this);
   }
@@ -184,19 +189,28 @@ class DataLoader {
   void advance() {
     current_.reset();
     if (next_.batch == size()) {
-      next_ = {next_.epoch + 1, 0};
+      next_ = resume_ = {next_.epoch + 1, 0};
       in_epoch_ = false;
     }
-    if (!in_epoch_) return;
+    is_over_ = !in_epoch_;
+    if (is_over_) return;
     const std::int64_t batch = next_.batch++;
     hand_out(pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch));
+    resume_ = next_;
+  }
+
+  Batch& current() {
+    LOCKSTEP_CHECK(current_, InvalidArgument,
+                   "a DataLoader has no batch here: its fetch threw, or the epoch is over");
+    return *current_;
   }
 
   D dataset_;
   BatchSampler batches_;
   DataLoaderOptions options_;
-  LoaderState next_;
-  bool resumes_ = false, in_epoch_ = false;
+  LoaderState next_;    // to be fetched
+  LoaderState resume_;  // behind what was handed out
+  bool resumes_ = false, in_epoch_ = false, is_over_ = true;
   std::vector<std::int64_t> order_;
   SampleRandom random_;  // of the epoch
   std::optional<Batch> current_;

@@ -36,14 +36,16 @@ class ReplicatedModule {
   /// gradients. @throws as Reducer.
   ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::CommunicatorPtr group,
                    DistributedDataParallelOptions options);
+  ReplicatedModule(const ReplicatedModule&) = delete;
+  ReplicatedModule& operator=(const ReplicatedModule&) = delete;
 
   /// Begins a forward, which ends with the scope: checks that no parameter was replaced, and sends
   /// buffers. @throws as Reducer::record_forward.
   [[nodiscard]] autograd::TagGuard record_forward();
-  /// Whether the backwards of later forwards reduce. Returns the former value.
-  bool set_synchronized(bool synchronized) noexcept {
-    return std::exchange(synchronized_, synchronized);
-  }
+  /// The backwards of later forwards only accumulate, until each call was taken back.
+  void stop_synchronizing() noexcept { ++stops_; }
+  /// Takes a call of `stop_synchronizing` back.
+  void resume_synchronizing() noexcept { --stops_; }
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
 
@@ -56,7 +58,7 @@ class ReplicatedModule {
   std::vector<parallel::NamedParameter> parameters_;
   std::vector<bool> trained_;  // which of them require a gradient
   std::unique_ptr<parallel::Reducer> reducer_;
-  bool synchronized_ = true;
+  int stops_ = 0;  // guards that let gradients only accumulate
 };
 
 }  // namespace nn
@@ -94,6 +96,8 @@ class DistributedDataParallel {
   DistributedDataParallel(nn::ModulePtr<M> module, comm::CommunicatorPtr group,
                           const Options& options = {})
       : module_(std::move(module)), replica_(module_, std::move(group), options) {}
+  DistributedDataParallel(const DistributedDataParallel&) = delete;  // guards refer to it
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   /// Calls the module, its hooks included.
   template <class... Args>
@@ -107,18 +111,17 @@ class DistributedDataParallel {
   class NoSync {
    public:
     /// Stops synchronising.
-    explicit NoSync(nn::ReplicatedModule& replica)
-        : replica_(&replica), previous_(replica.set_synchronized(false)) {}
-    NoSync(NoSync&& other) noexcept
-        : replica_(std::exchange(other.replica_, nullptr)), previous_(other.previous_) {}
+    explicit NoSync(nn::ReplicatedModule& replica) : replica_(&replica) {
+      replica.stop_synchronizing();
+    }
+    NoSync(NoSync&& other) noexcept : replica_(std::exchange(other.replica_, nullptr)) {}
     NoSync& operator=(NoSync&&) = delete;
     ~NoSync() {
-      if (replica_) replica_->set_synchronized(previous_);
+      if (replica_) replica_->resume_synchronizing();
     }
 
    private:
     nn::ReplicatedModule* replica_;
-    bool previous_;
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(replica_); }

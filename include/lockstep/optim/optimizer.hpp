@@ -154,7 +154,7 @@ class Optimizer {
   friend class ReduceLROnPlateau;
 
   using Changed = std::vector<ParameterState*>;
-  void prepare(ParameterState& each) const;
+  void prepare(ParameterState& each, bool reads_only = false) const;
   void check_formats(const ParameterState& each) const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
@@ -176,6 +176,7 @@ class Optimizer {
   std::uint64_t updates_ = 0;            // since it was made
   std::uint64_t loads_ = 0;              // states loaded since then
   std::optional<std::uint64_t> loaded_;  // what tells the state that was loaded last from others
+  std::uint64_t loaded_after_ = 0;       // which update
   // Learning rates in the memory of each device that has parameters, and what they were last set
   // to.
   struct DeviceRates {

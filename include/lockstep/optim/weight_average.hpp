@@ -42,6 +42,8 @@ class WeightAverage {
   /// @param parameters contiguous, of floating dtype. @throws InvalidArgument for others, none at
   /// all, or a decay outside [0, 1].
   explicit WeightAverage(const ParameterList& parameters, const WeightAverageOptions& options = {});
+  WeightAverage(const WeightAverage&) = delete;
+  WeightAverage& operator=(const WeightAverage&) = delete;
 
   /// Takes in the parameters as they are. @throws InvalidArgument while the averages are swapped
   /// in, and for a parameter that has moved to another device or dtype.

@@ -35,6 +35,8 @@ void check_same_value(comm::Communicator& group, std::string_view what, std::uin
 
 /// Gives every rank the values of root, a few large messages for many tensors. Blocks.
 /// @param tensors on the group's device; the same shapes and dtypes on every rank.
-void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root = 0);
+/// @param options what the ranks compare; of the id's part, those of one call count from there.
+void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensors, int root = 0,
+                       comm::CollectiveOptions options = {.label = "model values"});
 
 }  // namespace lockstep::parallel

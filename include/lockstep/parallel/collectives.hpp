@@ -11,7 +11,9 @@
 ///
 /// Backward communicates too, so all ranks of the group must call the same collectives, and run the
 /// same backward, in the same order; so the tensor requires a gradient on all of them or on none.
-/// Shapes are compared between the ranks. On a GPU nothing here makes the host wait.
+/// Shapes are compared between the ranks. On a GPU nothing here makes the host wait. A backward
+/// runs what one thread recorded from the last to the first; of several threads' ops the order is
+/// not defined: record collectives of a graph on one thread.
 ///
 /// | forward                          | backward                                          |
 /// |----------------------------------|---------------------------------------------------|

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -13,8 +15,11 @@ namespace lockstep::parallel {
 /// values, so that adding to them does not wait. Not recorded by autograd; for one thread.
 class MeanMetric {
  public:
-  /// @param device of the values, and of the groups that it is taken over.
-  explicit MeanMetric(Device device = cpu);
+  /// @param device of the values, and of the groups that it is taken over. @param name what it is
+  /// the mean of, which ranks compare when they take it over a group.
+  explicit MeanMetric(Device device = cpu, std::string name = {});
+  MeanMetric(MeanMetric&&) = default;
+  MeanMetric& operator=(MeanMetric&&) = default;
 
   /// Adds what `weight` samples give together. Does not wait.
   /// @param sum one element of any dtype on the metric's device: a loss summed over the samples, or
@@ -35,6 +40,7 @@ class MeanMetric {
 
  private:
   Tensor sums_;  ///< of values, and of weights
+  std::string name_;
 };
 
 }  // namespace lockstep::parallel

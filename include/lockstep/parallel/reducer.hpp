@@ -89,6 +89,9 @@ class Reducer final : private autograd::GradientSink {
   /// @throws InvalidArgument if a parameter was replaced or frozen since the construction, a
   /// backward has failed, or another reducer has taken over.
   [[nodiscard]] autograd::TagGuard record_forward(Mode mode);
+  /// What tells collectives of the next forward from those of other forwards and reducers, the same
+  /// on all ranks that make the same calls.
+  comm::CollectiveId next_forward() const { return {.owner = number_, .step = forwards_ + 1}; }
   /// Throws as `record_forward` would.
   void check_usable() const;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,9 +43,11 @@ class TensorWork {
 
 /// Starts the reduction of x over the ranks of a group.
 /// @param x any shape, the same on every rank, on the group's device. May be changed at once.
+/// @param label what x is, in place of its shape: compared between the ranks, and part of errors.
 /// @throws InvalidArgument on another device, or if x requires a gradient while recording is on.
 TensorWork all_reduce_async(const Tensor& x, Communicator& group,
-                            comm::ReduceOp reduction = comm::ReduceOp::sum());
+                            comm::ReduceOp reduction = comm::ReduceOp::sum(),
+                            std::string_view label = {});
 
 /// Starts joining the ranks' tensors along dimension 0, in rank order.
 /// @param x [n, ...], the same shape on every rank. Must not be changed before the result is there.

@@ -26,8 +26,9 @@ HostBackend::~HostBackend() { leave(); }
 
 void HostBackend::leave() noexcept {
   std::call_once(left_, [this] {
-    // While an exception unwinds, the peers may never come to what is still queued.
-    if (size() > 1 && std::uncaught_exceptions() > 0)
+    // While an exception unwinds, the peers may never come to what is still queued. What is done
+    // stays so: their part of it may not be.
+    if (std::uncaught_exceptions() > 0 && is_under_way())
       abort("rank " + std::to_string(rank()) + " is unwinding");
     {
       const std::lock_guard lock(mutex_);
@@ -42,6 +43,11 @@ void HostBackend::leave() noexcept {
     if (!failure_)
       membership_.leave({rank(), sequence_});  // of a failure the others hear by itself
   });
+}
+
+bool HostBackend::is_under_way() {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty() || (running_ && !running_->is_completed());
 }
 
 // A late peer needs this rank's part of what nobody here waits for; one that never comes must not

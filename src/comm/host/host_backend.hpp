@@ -58,6 +58,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   bool is_seen_by_all(const Failure& failure, Operations operations) const;
   void fail(const Failure& failure);
   void end(const Failure& failure);
+  bool is_under_way();
   void drain();
   void limit_waits_for_the_gone(Operations operations);
   Failure failure_of_gone_peer(Operations operations, int peer);

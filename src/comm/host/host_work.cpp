@@ -11,7 +11,7 @@ HostWork::~HostWork() {
   if (!failure_ || failure_->is_told()) return;
   try {
     keep_background_failure([failure = *failure_] {
-      if (!failure.is_told()) failure.raise_again();
+      if (!failure.is_told()) failure.raise();
     });
   } catch (...) {
     // Out of memory for the note; the group's next call still fails.

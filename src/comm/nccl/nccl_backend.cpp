@@ -42,7 +42,7 @@ NcclBackend::~NcclBackend() {
 void NcclBackend::leave() noexcept {
   std::call_once(left_, [this] {
     const bool is_unwinding = std::uncaught_exceptions() > 0;
-    if (is_unwinding) abort("rank " + std::to_string(rank()) + " is unwinding");
+    if (is_unwinding && is_under_way()) abort("rank " + std::to_string(rank()) + " is unwinding");
     if (comparison_ && !is_unwinding) comparison_->flush();  // before the others can leave
     drain();  // while the monitor still watches what is under way
     has_left_ = true;
@@ -65,7 +65,9 @@ Work NcclBackend::submit(std::span<Operation> operations) {
   if (StepRecording* recording = StepRecording::current()) [[unlikely]]
     return capture(operations, *recording);
   number(operations, sequence_);
-  for (const Operation& operation : operations) tell(operation);
+  // What a group that has failed refuses says nothing of what the ranks do.
+  if (!group_->has_failed())
+    for (const Operation& operation : operations) tell(operation);
   const WorkPtr work = queue(operations);
   {
     const std::lock_guard lock(mutex_);

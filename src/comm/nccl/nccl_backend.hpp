@@ -70,6 +70,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void fail_under_way(const Failure& failure) noexcept;
   void limit_wait_for_the_gone(NcclWork& work);
   void announce_failure();
+  bool is_under_way();
   void drain();
 
   IntrusivePtr<NcclGroup> group_;

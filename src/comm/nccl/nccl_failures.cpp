@@ -144,11 +144,16 @@ void NcclBackend::limit_wait_for_the_gone(NcclWork& work) {
     work.limit_run(wait_for_the_gone);
 }
 
+bool NcclBackend::is_under_way() {
+  const std::lock_guard lock(mutex_);
+  return !std::ranges::all_of(in_flight_, &NcclWork::is_completed);
+}
+
 // Leaves once what this rank joined has ended: the others may abort when they hear of it, and with
 // the group they end what is still under way here. However much else the device has to do first, it
 // is waited for; what then does not end the monitor makes a failure, though nobody waits for it.
 void NcclBackend::drain() {
-  if (std::uncaught_exceptions() > 0) return;
+  if (std::uncaught_exceptions() > 0 && group_->has_failed()) return;
   const auto is_idle = [&] {
     const std::lock_guard lock(mutex_);
     const auto first = std::ranges::find_if_not(in_flight_, &NcclWork::is_completed);

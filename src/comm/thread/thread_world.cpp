@@ -9,6 +9,7 @@
 #include "comm/host/message_executor.hpp"
 #include "comm/thread/thread_transport.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -17,6 +18,7 @@ using Registries = std::vector<std::shared_ptr<GroupRegistry>>;
 
 // A registry for each thread; what one announces is told to the others at once.
 Registries make_registries(int ranks, const ComparisonPtr& comparison) {
+  LOCKSTEP_CHECK(ranks >= 1, InvalidArgument, "a group needs at least one rank, got ", ranks);
   Registries registries;
   for (int rank = 0; rank < ranks; ++rank)
     registries.emplace_back(std::make_shared<GroupRegistry>())->set_comparison(comparison);
@@ -30,11 +32,10 @@ Registries make_registries(int ranks, const ComparisonPtr& comparison) {
   return registries;
 }
 
-std::vector<CommunicatorPtr> make_group(int ranks, const CommunicatorOptions& options,
-                                        const ComparisonPtr& comparison) {
-  LOCKSTEP_CHECK(ranks >= 1, InvalidArgument, "a group needs at least one rank, got ", ranks);
+std::vector<CommunicatorPtr> make_group(const Registries& registries,
+                                        const CommunicatorOptions& options) {
+  const int ranks = static_cast<int>(registries.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
-  const Registries registries = make_registries(ranks, comparison);
   std::vector<CommunicatorPtr> group;
   for (int rank = 0; rank < ranks; ++rank)
     group.push_back(make_intrusive<Communicator>(
@@ -46,7 +47,7 @@ std::vector<CommunicatorPtr> make_group(int ranks, const CommunicatorOptions& op
 }  // namespace
 
 std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options) {
-  return make_group(ranks, options, nullptr);
+  return make_group(make_registries(ranks, nullptr), options);
 }
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
@@ -58,7 +59,8 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
         const std::lock_guard lock(mutex);
         if (!first) first = std::make_exception_ptr(Mismatch(difference));
       });
-  std::vector<CommunicatorPtr> group = make_group(ranks, options, comparison);
+  const Registries registries = make_registries(ranks, comparison);
+  std::vector<CommunicatorPtr> group = make_group(registries, options);
   const auto play = [&](Communicator& communicator) {
     try {
       body(communicator);
@@ -71,13 +73,24 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
       communicator.abort("rank " + std::to_string(communicator.rank()) + " failed: " + message);
     }
   };
+  std::vector<std::uint64_t> kept;
   std::vector<std::thread> threads;
-  // A rank whose body returns leaves the group: the others hear of it.
-  for (CommunicatorPtr& communicator : group)
-    threads.emplace_back([&play, own = std::move(communicator)] { play(*own); });
+  // A rank whose body returns leaves its groups, whoever still has them: the others hear of it.
+  for (std::size_t rank = 0; rank < group.size(); ++rank)
+    threads.emplace_back([&, own = std::move(group[rank]), rank]() mutable {
+      const BackgroundFailureScope failures;
+      play(*own);
+      registries[rank]->leave_all();
+      own.reset();
+      const std::lock_guard lock(mutex);
+      kept.insert(kept.end(), failures.kept().begin(), failures.kept().end());
+    });
   for (std::thread& thread : threads) thread.join();
   comparison->close();
-  if (first) std::rethrow_exception(first);
+  if (!first) return;
+  // The caller is told: what comes after this job has nothing to do with it.
+  for (const std::uint64_t failure : kept) forget_background_failure(failure);
+  std::rethrow_exception(first);
 }
 
 }  // namespace lockstep::comm

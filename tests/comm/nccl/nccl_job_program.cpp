@@ -119,6 +119,41 @@ int fail_in_backward(ls::Session& session, bool before_gradients) {
   return 0;
 }
 
+// A backward fails on rank 1. All ranks catch that and make calls that differ, which are refused.
+int go_on_after_a_failed_backward(ls::Session& session) {
+  ls::Tensor w = ones(session).set_requires_grad();
+  ls::parallel::Reducer reducer({{"w", w}}, session.world());
+  if (session.rank() == 1)
+    w.register_hook([](const ls::Tensor&) -> ls::Tensor { throw std::runtime_error("bad batch"); });
+  const auto is_refused = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const std::exception&) {
+      return true;
+    }
+    return false;
+  };
+  const bool failed = is_refused([&] {
+    ls::Tensor loss;
+    {
+      auto forward = reducer.record_forward(ls::parallel::Reducer::Mode::reduce);
+      loss = (w * 2.0).sum();
+    }
+    loss.backward();
+    ls::synchronize(ls::current_stream(session.device()));
+  });
+  const ls::Tensor x = ones(session);
+  const bool refused = is_refused([&] {
+    if (session.rank() == 0)
+      session.world()->all_reduce(buffer_of(x)).wait();
+    else
+      session.world()->broadcast(buffer_of(x), 0).wait();
+  });
+  std::printf("rank %d: %s, %s\n", session.rank(), failed ? "failed" : "did not fail",
+              refused ? "was refused" : "was not refused");
+  return 0;
+}
+
 // Rank 0 drops its part of a group before rank 1 does, and both go on with the world.
 int drop_early(ls::Session& session) {
   nccl().destroy_is_collective = true;
@@ -319,6 +354,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"abort-part", [](ls::Session& s) { return abort_on_one_rank(s, true); }},
     {"fail-in-backward", [](ls::Session& s) { return fail_in_backward(s, false); }},
     {"fail-before-gradients", [](ls::Session& s) { return fail_in_backward(s, true); }},
+    {"go-on-after-failure", go_on_after_a_failed_backward},
     {"drop-early", drop_early},
     {"fail-in-split", fail_in_split},
     {"two-groups", use_two_groups},

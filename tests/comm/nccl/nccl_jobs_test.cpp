@@ -53,6 +53,13 @@ TEST_F(NcclJob, BackwardThatFailsOnOneRankReachesTheOthers) {
   }
 }
 
+TEST_F(NcclJob, WhoseFailureAllRanksCaughtIsNotSaidToDisagree) {
+  const auto result = job("go-on-after-failure");
+  EXPECT_EQ(occurrences(result.output, ": failed, was refused"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "disagree"), 0u) << result.output;
+  expect_success(result);
+}
+
 TEST_F(NcclJob, GoesOnWhileAPartOfItIsDroppedOnOneRank) {
   const TemporaryFolder folder;
   const auto result = job("drop-early", "JOB_FOLDER=" + folder.path().string());
