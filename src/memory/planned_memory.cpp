@@ -74,6 +74,10 @@ PlannedMemory::~PlannedMemory() = default;
 
 void PlannedMemory::give_back() noexcept {
   try {
+    if (!StepRecording::is_any_open()) {  // a capture lets nobody wait
+      const std::lock_guard lock(lock_);
+      waiting_.synchronize();
+    }
     drop_arena();
   } catch (const std::exception&) {
     // The device has failed: nothing of it is used any more.
@@ -259,9 +263,9 @@ void PlannedMemory::give_back_pieces(Arena& arena) noexcept {
 void PlannedMemory::drop_arena() {
   const std::lock_guard lock(lock_);
   counts_.planned_bytes = counts_.most_live_bytes = 0;
+  reclaim_finished();  // which ends former ones: this is none yet
   if (!arena_) return;
   former_.push_back(std::move(arena_));
-  reclaim_finished();
   return_if_empty(*former_.back());
 }
 

@@ -196,6 +196,24 @@ TEST_F(PlannedMemoryTest, WaitsForOtherStreams) {
   EXPECT_EQ(memory.planner_statistics().planned_steps, 2u);
 }
 
+TEST_F(PlannedMemoryTest, DropsAPlanOfWhichBlocksWaitForOtherStreams) {
+  for (const bool is_finished : {true, false}) {
+    for (int i = 0; i < 4; ++i) step();
+    memory.begin_step(stream);
+    MemoryBlock* const a = memory.allocate(mib, stream);
+    FakeRuntime::queue_work(other);
+    memory.record_stream(a, other);
+    memory.deallocate(a);
+    memory.end_step();
+    if (is_finished) FakeRuntime::finish(other);
+    step(2);
+    step(2);  // recorded
+    EXPECT_EQ(pool.statistics().live_bytes, is_finished ? 0 : 3 * mib);
+    memory.give_back();
+    EXPECT_EQ(pool.statistics().live_bytes, 0u);
+  }
+}
+
 TEST_F(PlannedMemoryTest, PlansNothingForBlocksThatOtherStreamsUsed) {
   for (int i = 0; i < 4; ++i) {
     memory.begin_step(stream);

@@ -40,6 +40,7 @@ struct MemoryPlannerStatistics {
 ///       ... forward, backward, optimizer ...
 ///     }
 ///
+/// The plan's memory is the steps' alone: what runs between them (an evaluation) gets the pool's.
 /// The first step is left to the pool, since it allocates what stays (optimizer states); the second
 /// is recorded. Before the third the pool returns what it has cached, which waits for the device.
 /// To the pool and its statistics the planned memory is one block, with the tag "planned step".
