@@ -81,6 +81,10 @@ bool Signature::agrees_with(const Signature& other) const {
     return false;
   if (reduces(kind) && reduction != other.reduction) return false;
   if (has_root(kind) && peer != other.peer) return false;
+  return has_label_of(other);
+}
+
+bool Signature::has_label_of(const Signature& other) const {
   return label_hash == other.label_hash || label_hash == 0 || other.label_hash == 0;
 }
 
@@ -89,8 +93,7 @@ bool Signature::pairs_with(const Signature& other) const {
     return sent.kind == OperationKind::send && received.kind == OperationKind::receive;
   };
   return magic == other.magic && (is_pair(*this, other) || is_pair(other, *this)) &&
-         count == other.count && dtype == other.dtype && id == other.id &&
-         (label_hash == other.label_hash || label_hash == 0 || other.label_hash == 0);
+         count == other.count && dtype == other.dtype && id == other.id && has_label_of(other);
 }
 
 std::string Signature::describe() const {

@@ -35,6 +35,8 @@ struct Signature {
   bool agrees_with(const Signature& other) const;
   /// True if one is the send and the other the receive of the same elements.
   bool pairs_with(const Signature& other) const;
+  /// True if both have the same label, or one has none.
+  bool has_label_of(const Signature& other) const;
   /// "all_reduce #12 of 1024 f32 (sum) 'bucket 3'".
   std::string describe() const;
   /// "'bucket 3'", as much as there is of it.

@@ -111,7 +111,8 @@ std::string Optimizer::describe_next_update() const {
                                std::ranges::count(states_, group, &ParameterState::group));
   }
   text += counts;
-  text += ", " + detail::short_name_of(detail::full_name_of(typeid(*this)));
+  if (kind_.empty()) kind_ = detail::short_name_of(detail::full_name_of(typeid(*this)));
+  text += ", " + kind_;
   if (others.empty()) return text;
   if (updates_ == 0) return text + others;
   return text + " (options " + short_hash(std::hash<std::string>{}(others)) + ")";

@@ -125,7 +125,7 @@ class DataLoader {
     /// The same.
     void operator++(int) { loader_->advance(); }
     /// True after the epoch's last batch.
-    bool operator==(std::default_sentinel_t) const { return loader_->is_over_; }
+    bool operator==(std::default_sentinel_t) const { return !loader_->in_epoch_; }
 
    private:
     friend class DataLoader;
@@ -143,7 +143,6 @@ class DataLoader {
     random_ = {options_.seed.value_or(default_generator().state().seed), next_.epoch};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
-    is_over_ = false;
     advance();
     return Iterator(this);
   }
@@ -192,8 +191,7 @@ class DataLoader {
       next_ = resume_ = {next_.epoch + 1, 0};
       in_epoch_ = false;
     }
-    is_over_ = !in_epoch_;
-    if (is_over_) return;
+    if (!in_epoch_) return;
     const std::int64_t batch = next_.batch++;
     hand_out(pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch));
     resume_ = next_;
@@ -210,7 +208,7 @@ class DataLoader {
   DataLoaderOptions options_;
   LoaderState next_;    // to be fetched
   LoaderState resume_;  // behind what was handed out
-  bool resumes_ = false, in_epoch_ = false, is_over_ = true;
+  bool resumes_ = false, in_epoch_ = false;
   std::vector<std::int64_t> order_;
   SampleRandom random_;  // of the epoch
   std::optional<Batch> current_;

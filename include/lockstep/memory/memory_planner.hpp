@@ -21,7 +21,7 @@ struct MemoryPlannerStatistics {
   std::uint64_t recorded_steps = 0;  ///< served by the pool, to make a plan of them
   std::uint64_t planned_steps = 0;   ///< went as planned
   std::uint64_t other_steps = 0;     ///< the first, and those that did otherwise than planned
-  std::size_t planned_bytes = 0;     ///< one piece of memory for all blocks of the plan; 0: no plan
+  std::size_t planned_bytes = 0;     ///< memory for all blocks of the plan; 0: there is none
   std::size_t most_live_bytes = 0;   ///< what these hold at a time at most: no plan needs less
 };
 
@@ -29,10 +29,10 @@ struct MemoryPlannerStatistics {
 ///
 /// The pool of a device serves requests one by one, and cannot know what comes next. Steps of fixed
 /// shapes are alike: the planner watches one, and from then on serves all that such a step
-/// allocates and frees (requests beyond 64 KiB) from one piece of memory, hardly larger than what
-/// lives at a time. Whatever differs from the recorded step falls back to the pool: other sizes (a
-/// last batch that is smaller), a tensor that is kept for longer, other streams. After two such
-/// steps in a row the next one is recorded anew.
+/// allocates and frees (requests beyond 64 KiB) from memory that is hardly larger than what lives
+/// at a time. Whatever differs from the recorded step falls back to the pool: other sizes (a last
+/// batch that is smaller), a tensor that is kept for longer, other streams. After two such steps in
+/// a row the next one is recorded anew; where steps keep differing, more and more seldom.
 ///
 ///     ls::MemoryPlanner planner(ls::cuda(0));
 ///     for (const auto& batch : loader) {
@@ -43,7 +43,8 @@ struct MemoryPlannerStatistics {
 /// The plan's memory is the steps' alone: what runs between them (an evaluation) gets the pool's.
 /// The first step is left to the pool, since it allocates what stays (optimizer states); the second
 /// is recorded. Before the third the pool returns what it has cached, which waits for the device.
-/// To the pool and its statistics the planned memory is one block, with the tag "planned step".
+/// To the pool and its statistics the planned memory is one block, and one more for each large gap
+/// between blocks that stay which it fills, with the tag "planned step".
 /// With the pool "none" (LOCKSTEP_POOL) nothing is planned, so that memory checkers see each block.
 /// What a `StepGraph` captures has memory of its own.
 ///

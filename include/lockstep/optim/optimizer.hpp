@@ -177,6 +177,7 @@ class Optimizer {
   std::uint64_t loads_ = 0;              // states loaded since then
   std::optional<std::uint64_t> loaded_;  // what tells the state that was loaded last from others
   std::uint64_t loaded_after_ = 0;       // which update
+  mutable std::string kind_;             // the class, once it was asked for
   // Learning rates in the memory of each device that has parameters, and what they were last set
   // to.
   struct DeviceRates {
