@@ -37,7 +37,7 @@ BROUGHT = {
     "modules are called and made by templates": {"nn/call.hpp", "nn/construction.hpp"},
     "DistributedDataParallel::reducer() gives out its buckets and times": {
         "parallel/bucket_plan.hpp", "parallel/bucket_reduction.hpp", "parallel/reducer.hpp",
-        "parallel/trace_recorder.hpp", "parallel/update_log.hpp"},
+        "parallel/index_ranges.hpp", "parallel/trace_recorder.hpp", "parallel/update_log.hpp"},
 }
 
 

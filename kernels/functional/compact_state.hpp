@@ -116,12 +116,14 @@ struct StateCode {
   LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static std::uint8_t encode(float value, float scale,
                                                                 float chance) {
     const float magnitude = value < 0 ? -value : value;
-    // In a block of zeros the scale is 0; in one with NaN or infinity it is infinity.
+    // In a block of zeros the scale is 0; in one with NaN or infinity it is infinity, and 0 times
+    // that is the NaN that all elements become.
     float part = magnitude / scale;
     part = part <= 1 ? part : 0.0f;
     const unsigned code = Tree::encode(part, chance);
     if constexpr (nonnegative)
-      return static_cast<std::uint8_t>(code + unsigned((code == 0) & (value > 0)));
+      return static_cast<std::uint8_t>(
+          code + unsigned((code == 0) & (value > 0) & (scale <= 0x1.FFFFFEp127f)));
     else
       return static_cast<std::uint8_t>(value < 0 ? code + 128 : code);
   }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +49,14 @@ class CommunicatorBackend {
   /// message that shows both; without a Session, or `run_ranks`, nothing is compared.
   /// @param subject tells such declarations apart; each member makes one, in any order.
   virtual void declare(std::uint64_t subject, const std::string& end) = 0;
+  /// Has `last` called before this rank leaves the group, to declare what nobody else ended. One
+  /// for each subject; null takes it away.
+  void before_leaving(std::uint64_t subject, std::function<void()> last) {
+    if (last)
+      last_[subject] = std::move(last);
+    else
+      last_.erase(subject);
+  }
 
   /// See Communicator::abort; from any thread.
   virtual void abort(const std::string& reason) noexcept = 0;
@@ -56,6 +66,11 @@ class CommunicatorBackend {
  protected:
   CommunicatorBackend(int rank, int size, std::string name, const CommunicatorOptions& options)
       : rank_(rank), size_(size), name_(std::move(name)), options_(options) {}
+
+  /// For `leave`: calls what was to be called before.
+  void call_last() {
+    for (auto& [subject, last] : std::exchange(last_, {})) last();
+  }
 
   /// For operations that come after the end of the session, by whoever still owns the group.
   [[noreturn]] void refuse_after_leaving() const {
@@ -67,6 +82,7 @@ class CommunicatorBackend {
   const int rank_, size_;
   const std::string name_;
   const CommunicatorOptions options_;
+  std::map<std::uint64_t, std::function<void()>> last_;
 };
 
 }  // namespace lockstep::comm

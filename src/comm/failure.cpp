@@ -83,10 +83,10 @@ void Failure::add_context(const std::string& context) {
 
 void Failure::raise() const {
   note_told();
-  raise_again();
+  throw_copy();
 }
 
-void Failure::raise_again() const {
+void Failure::throw_copy() const {
   switch (kind_) {
     case Kind::mismatch: throw Mismatch(message_);
     case Kind::timeout: throw Timeout(message_);

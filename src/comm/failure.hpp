@@ -26,8 +26,6 @@ class Failure {
   bool is_mismatch() const;
   /// Throws it: a caller is told.
   [[noreturn]] void raise() const;
-  /// Throws it without telling.
-  [[noreturn]] void raise_again() const;
   /// True once a caller was told, of this or of a copy.
   bool is_told() const { return told_->load(); }
   /// The program knows it anyway.
@@ -38,6 +36,8 @@ class Failure {
   void add_context(const std::string& context);
 
  private:
+  [[noreturn]] void throw_copy() const;
+
   enum class Kind {
     mismatch,
     timeout,

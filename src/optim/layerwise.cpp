@@ -25,7 +25,10 @@ void run_layerwise(OptimizerEntry<Rule> measure, OptimizerEntry<Rule> entry,
   kernels::OptimizerArguments<Rule> arguments{
       .tensors = tensors, .state = state_of(scalars), .rule = rule, .squares = number_in(squares)};
   (kernels.*measure)(arguments, current_stream(device));
-  if (shards) squares = parallel::all_reduce_async(squares, *shards).wait();
+  if (shards)
+    squares =
+        parallel::all_reduce_async(squares, *shards, comm::ReduceOp::sum(), "squares of layers")
+            .wait();
   arguments.squares = number_in(squares);
   (kernels.*entry)(arguments, current_stream(device));
 }

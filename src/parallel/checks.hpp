@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "lockstep/comm/communicator.hpp"
@@ -8,7 +7,7 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// What collectives ask of their operands, and what they tell the other ranks of them.
+/// What collectives ask of their operands.
 
 namespace lockstep::parallel {
 
@@ -33,11 +32,6 @@ inline int check_divides(std::string_view op, const Tensor& x, std::int64_t dim,
   LOCKSTEP_CHECK(x.shape()[wrapped] % group.size() == 0, InvalidArgument, op, ": dimension ", dim,
                  " of shape ", x.shape(), " does not divide among ", group.size(), " ranks");
   return wrapped;
-}
-
-/// What is compared between the ranks: equal counts alone would let [2, 3] pair with [3, 2].
-inline std::string label_of(std::string_view op, const Tensor& x) {
-  return detail::concat(op, " of ", x.shape());
 }
 
 }  // namespace lockstep::parallel

@@ -3,6 +3,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/place.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/checks.hpp"
@@ -47,22 +48,40 @@ Tensor along(int dim, const Tensor& x, Collective collective) {
   return collective(x.transpose(0, dim)).transpose(0, dim).contiguous();
 }
 
-Tensor gathered(const Tensor& x, Communicator& group, int dim) {
-  const NoGradGuard no_recording;
-  return along(dim, x, [&](const Tensor& rows) { return all_gather_async(rows, group).wait(); });
+std::string name_along(std::string_view op, int dim) { return detail::concat(op, " along ", dim); }
+
+/// What tells a collective from the others of its group, compared between the ranks: backward runs
+/// them in the order in which each rank has recorded them, and equal shapes alone would let one
+/// rank's first pair with another's second. Only what communicates in backward has a number.
+std::string label_of(std::string_view op, const Tensor& x, Communicator& group,
+                     bool has_collective_gradient) {
+  std::string label(op);
+  if (has_collective_gradient) label += detail::concat(" #", group.take_number());
+  label += detail::concat(" of ", x.shape());
+  const std::string path = autograd::current_path();
+  return path.empty() ? label : detail::concat(label, " in ", path);
 }
 
-Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::ReduceOp reduction) {
+std::string gradient_of(const std::string& label) { return "gradient of " + label; }
+
+Tensor gathered(const Tensor& x, Communicator& group, int dim, const std::string& label) {
+  const NoGradGuard no_recording;
+  return along(dim, x,
+               [&](const Tensor& rows) { return all_gather_async(rows, group, label).wait(); });
+}
+
+Tensor scattered(const Tensor& x, Communicator& group, int dim, comm::ReduceOp reduction,
+                 const std::string& label) {
   const NoGradGuard no_recording;
   return along(dim, x, [&](const Tensor& rows) {
-    return reduce_scatter_async(rows, group, reduction).wait();
+    return reduce_scatter_async(rows, group, reduction, label).wait();
   });
 }
 
-Tensor reduced(const Tensor& x, Communicator& group,
-               comm::ReduceOp reduction = comm::ReduceOp::sum()) {
+Tensor reduced(const Tensor& x, Communicator& group, comm::ReduceOp reduction,
+               const std::string& label) {
   const NoGradGuard no_recording;
-  return all_reduce_async(x, group, reduction).wait();
+  return all_reduce_async(x, group, reduction, label).wait();
 }
 
 Tensor own_part(const Tensor& x, const Communicator& group, int dim) {
@@ -76,12 +95,16 @@ Tensor all_reduce(const Tensor& x, const CommunicatorPtr& group, ResultGradient 
                   comm::ReduceOp reduction) {
   check_operand("all_reduce", x, group);
   const OpCall call(all_reduce_op, x);
-  if (!call.recording()) return reduced(x, *group, reduction);
+  const bool partial = gradient == ResultGradient::partial;
+  const std::string label = label_of("all_reduce", x, *group, call.recording() && partial);
+  if (!call.recording()) return reduced(x, *group, reduction, label);
   const double factor = factor_of("all_reduce", reduction, group->size());
-  return call.record(reduced(x, *group, reduction),
-                     [group, gradient, factor](const Tensor& dy, InputGradients& dx) {
-                       const bool partial = gradient == ResultGradient::partial;
-                       dx.set(0, scaled(partial ? reduced(dy, *group) : dy, factor));
+  return call.record(reduced(x, *group, reduction, label),
+                     [group, partial, factor, label](const Tensor& dy, InputGradients& dx) {
+                       const Tensor sum =
+                           partial ? reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label))
+                                   : dy;
+                       dx.set(0, scaled(sum, factor));
                      });
 }
 
@@ -90,11 +113,13 @@ Tensor all_gather(const Tensor& x, const CommunicatorPtr& group, std::int64_t di
   check_operand("all_gather", x, group);
   const OpCall call(all_gather_op, x);
   const int along = check_dimension("all_gather", x, dim);
-  const Tensor y = gathered(x, *group, along);
+  const bool partial = gradient == ResultGradient::partial;
+  const std::string label =
+      label_of(name_along("all_gather", along), x, *group, call.recording() && partial);
+  const Tensor y = gathered(x, *group, along, label);
   if (!call.recording()) return y;
-  return call.record(y, [group, along, gradient](const Tensor& dy, InputGradients& dx) {
-    const bool partial = gradient == ResultGradient::partial;
-    dx.set(0, partial ? scattered(dy, *group, along, comm::ReduceOp::sum())
+  return call.record(y, [group, along, partial, label](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, partial ? scattered(dy, *group, along, comm::ReduceOp::sum(), gradient_of(label))
                       : own_part(dy, *group, along));
   });
 }
@@ -104,26 +129,30 @@ Tensor reduce_scatter(const Tensor& x, const CommunicatorPtr& group, std::int64_
   check_operand("reduce_scatter", x, group);
   const OpCall call(reduce_scatter_op, x);
   const int along = check_divides("reduce_scatter", x, dim, *group);
-  if (!call.recording()) return scattered(x, *group, along, reduction);
+  const std::string label =
+      label_of(name_along("reduce_scatter", along), x, *group, call.recording());
+  if (!call.recording()) return scattered(x, *group, along, reduction, label);
   const double factor = factor_of("reduce_scatter", reduction, group->size());
-  return call.record(scattered(x, *group, along, reduction),
-                     [group, along, factor](const Tensor& dy, InputGradients& dx) {
-                       dx.set(0, scaled(gathered(dy, *group, along), factor));
+  return call.record(scattered(x, *group, along, reduction, label),
+                     [group, along, factor, label](const Tensor& dy, InputGradients& dx) {
+                       dx.set(0, scaled(gathered(dy, *group, along, gradient_of(label)), factor));
                      });
 }
 
 Tensor broadcast(const Tensor& x, const CommunicatorPtr& group, int root, ResultGradient gradient) {
   check_operand("broadcast", x, group);
   const OpCall call(broadcast_op, x);
+  const bool partial = gradient == ResultGradient::partial;
+  const std::string label = label_of("broadcast", x, *group, call.recording() && partial);
   Tensor y;
   {
     const NoGradGuard no_recording;
-    y = broadcast_async(x, *group, root).wait();
+    y = broadcast_async(x, *group, root, label).wait();
   }
   if (!call.recording()) return y;
-  return call.record(y, [group, root, gradient](const Tensor& dy, InputGradients& dx) {
-    const bool partial = gradient == ResultGradient::partial;
-    const Tensor sum = partial ? reduced(dy, *group) : dy;
+  return call.record(y, [group, root, partial, label](const Tensor& dy, InputGradients& dx) {
+    const Tensor sum =
+        partial ? reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label)) : dy;
     dx.set(0, group->rank() == root ? sum : zeros(dy.shape(), dy.options()));
   });
 }
@@ -132,8 +161,9 @@ Tensor copy_to_group(const Tensor& x, const CommunicatorPtr& group) {
   check_operand("copy_to_group", x, group);
   const OpCall call(copy_to_group_op, x);
   if (!call.recording()) return x;
-  return call.record(x.detach(), [group](const Tensor& dy, InputGradients& dx) {
-    dx.set(0, reduced(dy, *group));
+  const std::string label = label_of("copy_to_group", x, *group, true);
+  return call.record(x.detach(), [group, label](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, reduced(dy, *group, comm::ReduceOp::sum(), gradient_of(label)));
   });
 }
 
@@ -143,8 +173,9 @@ Tensor shard(const Tensor& x, const CommunicatorPtr& group, std::int64_t dim) {
   const int along = check_divides("shard", x, dim, *group);
   const Tensor part = own_part(x.detach(), *group, along);
   if (!call.recording()) return part;
-  return call.record(part, [group, along](const Tensor& dy, InputGradients& dx) {
-    dx.set(0, gathered(dy, *group, along));
+  const std::string label = label_of(name_along("shard", along), x, *group, true);
+  return call.record(part, [group, along, label](const Tensor& dy, InputGradients& dx) {
+    dx.set(0, gathered(dy, *group, along, gradient_of(label)));
   });
 }
 

@@ -55,18 +55,23 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
   }
   check_same_parameters(*group_, parameters_);
   number_ = agree_on_number(*group_);
+  begun_.resize(parameters_.size());
+  group_->implementation().before_leaving(number_, [this] { declare_last_updates(); });
   std::vector<std::size_t> reverse_registration(parameters_.size());
   std::iota(reverse_registration.rbegin(), reverse_registration.rend(), std::size_t{0});
   try {
     build(reverse_registration);
   } catch (...) {
+    group_->implementation().before_leaving(number_, nullptr);
     give_back();
     throw;
   }
+  begun_.assign(parameters_.size(), false);
 }
 
 Reducer::~Reducer() {
   if (running_) fail_backward("its DistributedDataParallel ended inside it");
+  group_->implementation().before_leaving(number_, nullptr);
   declare_last_updates();
   for (BucketState& bucket : buckets_) {
     try {
@@ -92,7 +97,7 @@ Reducer::~Reducer() {
 void Reducer::declare_last_updates() noexcept {
   comm::CommunicatorBackend& group = group_->implementation();
   if (group.size() == 1 || !group.options().check_signatures) return;
-  if (!failure_.empty() || std::uncaught_exceptions() > 0) return;
+  if (!failure_.empty() || std::uncaught_exceptions() > 0 || std::exchange(declared_, true)) return;
   try {
     const std::string updates = updates_.take();
     group.declare(number_, updates.empty() ? "no parameter updated" : updates);
@@ -121,6 +126,11 @@ void Reducer::before_change(std::size_t index, const Tensor& value) {
                  parameters_[index].second.device(), ", and would become ", value.shape(), ", ",
                  value.dtype(), " on ", value.device(),
                  "; move, convert or reshape it before the model is wrapped");
+}
+
+Tensor Reducer::memory_for(std::size_t index) {
+  begun_[index] = true;
+  return gradients_[index];
 }
 
 void Reducer::on_taken(std::size_t index) noexcept {
@@ -186,6 +196,7 @@ void Reducer::begin_backward() {
   ready_.assign(parameters_.size(), false);
   ready_order_.clear();
   next_bucket_ = 0;
+  note_kept_gradients();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     buckets_[b].waiting = plan_[b].parameters.size();
   const std::weak_ptr<Reducer*> self = self_;
@@ -199,6 +210,17 @@ void Reducer::begin_backward() {
   if (!options_.find_unused_parameters) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     if (!autograd::Engine::reaches(*leaves_[i])) mark_ready(i);
+}
+
+/// What one rank alone adds to the last averages would be shared among all by the next ones.
+void Reducer::note_kept_gradients() {
+  IndexRanges kept;
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (leaves_[i]->gradient().defined() && !begun_[i]) kept.add(i);
+  kept_ = kept.count() == 0
+              ? std::string()
+              : detail::concat("added to ", kept.count(), " gradients that were not cleared (",
+                               kept.text(), ")");
 }
 
 void Reducer::on_final(std::size_t index) {
@@ -248,11 +270,13 @@ void Reducer::launch(std::size_t number) {
   recorder_.launched(bucket.work);
 }
 
-/// What a bucket's collective says to the other ranks; the first one takes the updates along.
+/// What a bucket's collective says to the other ranks; the first one tells what led to it.
 std::string Reducer::label_of(std::size_t bucket) {
-  const std::string updates = bucket == 0 ? updates_.take() : std::string();
-  const std::string& label = buckets_[bucket].label;
-  return updates.empty() ? label : detail::concat(updates, ": ", label);
+  std::string told;
+  if (bucket == 0)
+    for (const std::string& each : {updates_.take(), kept_})
+      if (!each.empty()) told += each + ": ";
+  return told + buckets_[bucket].label;
 }
 
 bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }
@@ -273,6 +297,7 @@ void Reducer::finish_backward() {
     rebuild_in_measured_order();
     if (shares_out())
       for (const auto& leaf : leaves_) leaf->clear_gradient();
+    begun_.assign(parameters_.size(), false);
     running_ = false;
   } catch (...) {
     fail_backward(current_message());

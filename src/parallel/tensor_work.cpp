@@ -20,6 +20,11 @@ void begin(const char* op, const Tensor& x, const Communicator& group) {
                  "collective, or pass detach()");
 }
 
+/// What is compared between the ranks: equal counts alone would let [2, 3] pair with [3, 2].
+std::string label_or_shape(std::string_view label, std::string_view op, const Tensor& x) {
+  return label.empty() ? detail::concat(op, " of ", x.shape()) : std::string(label);
+}
+
 }  // namespace
 
 TensorWork::TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands)
@@ -65,11 +70,11 @@ TensorWork all_reduce_async(const Tensor& x, Communicator& group, comm::ReduceOp
   begin("all_reduce_async", x, group);
   const NoGradGuard no_recording;
   const Tensor y = x.clone();
-  const std::string own = label.empty() ? label_of("all_reduce", x) : std::string();
-  return {group.all_reduce(buffer_of(y), reduction, {.label = label.empty() ? own : label}), y};
+  const std::string told = label_or_shape(label, "all_reduce", x);
+  return {group.all_reduce(buffer_of(y), reduction, {.label = told}), y};
 }
 
-TensorWork all_gather_async(const Tensor& x, Communicator& group) {
+TensorWork all_gather_async(const Tensor& x, Communicator& group, std::string_view label) {
   begin("all_gather_async", x, group);
   check_dimension("all_gather_async", x, 0);
   const NoGradGuard no_recording;
@@ -77,13 +82,12 @@ TensorWork all_gather_async(const Tensor& x, Communicator& group) {
   Shape shape = x.shape();
   shape[0] *= group.size();
   const Tensor whole = empty(shape, x.options());
-  return {
-      group.all_gather(buffer_of(part), buffer_of(whole), {}, {.label = label_of("all_gather", x)}),
-      whole,
-      {part}};
+  const std::string told = label_or_shape(label, "all_gather", x);
+  return {group.all_gather(buffer_of(part), buffer_of(whole), {}, {.label = told}), whole, {part}};
 }
 
-TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction) {
+TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::ReduceOp reduction,
+                                std::string_view label) {
   begin("reduce_scatter_async", x, group);
   check_divides("reduce_scatter_async", x, 0, group);
   const NoGradGuard no_recording;
@@ -91,17 +95,18 @@ TensorWork reduce_scatter_async(const Tensor& x, Communicator& group, comm::Redu
   Shape shape = x.shape();
   shape[0] /= group.size();
   const Tensor part = empty(shape, x.options());
-  return {group.reduce_scatter(buffer_of(whole), buffer_of(part), reduction, {},
-                               {.label = label_of("reduce_scatter", x)}),
+  const std::string told = label_or_shape(label, "reduce_scatter", x);
+  return {group.reduce_scatter(buffer_of(whole), buffer_of(part), reduction, {}, {.label = told}),
           part,
           {whole}};
 }
 
-TensorWork broadcast_async(const Tensor& x, Communicator& group, int root) {
+TensorWork broadcast_async(const Tensor& x, Communicator& group, int root, std::string_view label) {
   begin("broadcast_async", x, group);
   const NoGradGuard no_recording;
   const Tensor y = x.clone();
-  return {group.broadcast(buffer_of(y), root, {.label = label_of("broadcast", x)}), y};
+  const std::string told = label_or_shape(label, "broadcast", x);
+  return {group.broadcast(buffer_of(y), root, {.label = told}), y};
 }
 
 }  // namespace lockstep::parallel

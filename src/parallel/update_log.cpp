@@ -11,10 +11,6 @@ namespace {
 // A model may be updated any number of times before its gradients are reduced again.
 constexpr std::size_t longest = 4096;
 
-std::string range(std::size_t first, std::size_t last) {
-  return first == last ? std::to_string(first) : detail::concat(first, "-", last);
-}
-
 void shorten(std::string& text) {
   if (text.size() > longest) text = detail::concat("#", std::hash<std::string>{}(text), ", ");
 }
@@ -29,32 +25,25 @@ void UpdateLog::note(std::size_t parameter, std::string_view how) {
   if (how_ != how) {
     if (!how_.empty()) {
       earlier_.how += last_update() + ", ";
-      earlier_.parameters += ranges() + ", ";
+      earlier_.parameters += parameters_.text() + ", ";
       shorten(earlier_.how);
       shorten(earlier_.parameters);
     }
     how_ = how;
-    ranges_.clear();
-    count_ = 0;
-    first_ = parameter;
-  } else if (parameter != last_ + 1) {
-    ranges_ += range(first_, last_) + ' ';
-    first_ = parameter;
+    parameters_ = {};
   }
-  last_ = parameter;
-  ++count_;
+  parameters_.add(parameter);
 }
 
 std::string UpdateLog::last_update() const {
-  return detail::concat(count_, " parameters after ", how_);
+  return detail::concat(parameters_.count(), " parameters after ", how_);
 }
-
-std::string UpdateLog::ranges() const { return ranges_ + range(first_, last_); }
 
 std::string UpdateLog::take() {
   taken_ = true;
   if (how_.empty()) return {};
-  return detail::concat(earlier_.how, last_update(), " (", earlier_.parameters, ranges(), ")");
+  return detail::concat(earlier_.how, last_update(), " (", earlier_.parameters, parameters_.text(),
+                        ")");
 }
 
 }  // namespace lockstep::parallel

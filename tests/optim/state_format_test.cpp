@@ -95,8 +95,12 @@ TEST(StateCode, MakesNanOfABlockThatHoldsNanOrInfinity) {
   EXPECT_EQ(functional::scale_of(-infinity), infinity);
   EXPECT_EQ(functional::scale_of(-std::numeric_limits<float>::max()),
             std::numeric_limits<float>::max());
-  const unsigned code = functional::StateCode<true>::encode(2.0f, infinity, 0.5f);
-  EXPECT_FALSE(std::isfinite(value_of<true>(code) * infinity));
+  for (const float value : {0.0f, 1e-30f, 2.0f, infinity, std::nanf("")}) {
+    const unsigned unsigned_code = functional::StateCode<true>::encode(value, infinity, 0.5f),
+                   signed_code = functional::StateCode<false>::encode(-value, infinity, 0.5f);
+    EXPECT_TRUE(std::isnan(value_of<true>(unsigned_code) * infinity)) << value;
+    EXPECT_TRUE(std::isnan(value_of<false>(signed_code) * infinity)) << value;
+  }
 }
 
 TEST(StochasticRounding, KeepsTheMeanSignsAndWhatIsNotFinite) {
@@ -237,6 +241,26 @@ TEST_P(CompactOptimizer, GoesOnFromItsSavedState) {
     run(b, second, 4, 8);
     EXPECT_TRUE(equal(a.detach(), b.detach())) << name_of(format);
     EXPECT_TRUE(equal(state_of(whole, "0.exp_avg_sq"), state_of(second, "0.exp_avg_sq")));
+  }
+}
+
+// Its square is infinite: a scale that no element of the block could be told with.
+TEST_P(CompactOptimizer, MakesNanOfTheBlockOfAGradientThatIsTooLarge) {
+  Tensor gradient = ones({short_length});
+  gradient.slice(0, 300, 301).fill_(1e30);
+  for (const auto& each : testing::all_optimizers()) {
+    if (each.name != "AdamW" && each.name != "RMSprop" && each.name != "Adagrad") continue;
+    auto options = each.options;
+    options["state_format"] = StateFormat::blockwise_8bit;
+    Tensor x = leaf(zeros({short_length}));
+    const auto optimizer = each.make_groups({{std::vector{x}, options}});
+    for (int step = 0; step < 2; ++step) {
+      x.set_grad(gradient.to(place.device));
+      optimizer->step();
+    }
+    const auto values = x.detach().to(cpu).to_vector<float>();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(std::isnan(values[i]), i >= 256 && i < 512) << each.name << ' ' << i;
   }
 }
 

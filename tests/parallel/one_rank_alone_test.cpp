@@ -1,53 +1,20 @@
-#include <chrono>
+// One rank's forwards and backwards differ.
+
+#include "parallel/one_rank_alone.hpp"
+
 #include <future>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <type_traits>
 
-#include <gmock/gmock.h>
-
-#include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
-#include "lockstep/comm/thread_world.hpp"
-#include "lockstep/optim/adam.hpp"
-#include "lockstep/optim/clip.hpp"
 #include "lockstep/optim/sgd.hpp"
-#include "lockstep/optim/weight_average.hpp"
-#include "lockstep/parallel/mean_metric.hpp"
-#include "parallel/replicas.hpp"
-
-// What one rank does alone is refused on every rank; nothing is averaged that does not belong
-// together.
+#include "lockstep/parallel/collectives.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
-using namespace std::chrono_literals;
-
-/// Runs a body on two ranks, which must fail on each of them. Returns their messages.
-std::vector<std::string> messages_of_ranks(const std::function<void(Communicator&)>& body) {
-  std::vector<std::string> messages(2);
-  try {
-    comm::run_ranks(2,
-                    [&](Communicator& group) {
-                      std::string& message = messages[static_cast<std::size_t>(group.rank())];
-                      try {
-                        body(group);
-                      } catch (const std::exception& error) {
-                        message = error.what();
-                        throw;
-                      }
-                    },
-                    {.timeout = 10s});
-    ADD_FAILURE() << "no rank noticed anything";
-  } catch (const std::exception&) {
-  }
-  return messages;
-}
 
 void expect_the_step_to_be_missed(const std::vector<std::string>& messages) {
   for (const std::string& message : messages)
@@ -88,210 +55,6 @@ TEST(OneRankAlone, ThatReducesAnotherModuleIsRefusedOnEveryRank) {
     loss_of(group.rank() == 0 ? first(batch.x) : second(batch.x), batch).backward();
   });
   for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("disagree"));
-}
-
-using Update = std::function<void(optim::AdamW&, int rank, int step)>;
-
-/// Trains with an optimizer; the step of one rank may differ.
-void train(Communicator& group, const Update& update) {
-  Replica replica(make_net(1), share(group));
-  optim::AdamW optimizer(replica.parameters(), {.lr = 0.25});
-  for (int step = 1; step <= 4; ++step) {
-    const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-    loss_of(replica(batch.x), batch).backward();
-    update(optimizer, group.rank(), step);
-    optimizer.zero_grad();
-  }
-}
-
-/// The same, which must fail. Returns the messages of both ranks.
-std::vector<std::string> train_with(const Update& update) {
-  return messages_of_ranks([&](Communicator& group) { train(group, update); });
-}
-
-TEST(OneRankAlone, WithAnotherLearningRateIsRefusedOnEveryRank) {
-  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 1 && step == 2) optimizer.set_lr(0.5);
-    optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message,
-                AllOf(HasSubstr("update 2 with lr 0.25"), HasSubstr("update 2 with lr 0.5")));
-}
-
-TEST(OneRankAlone, WithAnotherOptionOfItsOptimizerIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    Replica replica(make_net(1), share(group));
-    optim::AdamW optimizer(replica.parameters(), {.beta1 = group.rank() == 0 ? 0.5 : 0.75});
-    for (int step = 1; step <= 2; ++step) {
-      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-      loss_of(replica(batch.x), batch).backward();
-      optimizer.step();
-    }
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("beta1 0.5"), HasSubstr("beta1 0.75")));
-}
-
-TEST(OneRankAlone, ThatLeavesOutAnUpdateIsRefusedOnEveryRank) {
-  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 0 || step != 2) optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("after update 2")));
-}
-
-/// Trains with two optimizers, one for the first four parameters and one for the others.
-template <class Update>
-std::vector<std::string> train_with_two(Update update) {
-  return messages_of_ranks([&](Communicator& group) {
-    Replica replica(make_net(1), share(group));
-    const auto all = replica.parameters();
-    optim::AdamW first(std::vector(all.begin(), all.begin() + 4), {.lr = 0.25});
-    optim::AdamW second(std::vector(all.begin() + 4, all.end()), {.lr = 0.125});
-    for (int step = 1; step <= 4; ++step) {
-      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-      loss_of(replica(batch.x), batch).backward();
-      update(first, second, group.rank(), step);
-      first.step();
-      second.step();
-    }
-  });
-}
-
-TEST(OneRankAlone, WithAnotherLearningRateInAnyOptimizerIsRefusedOnEveryRank) {
-  const auto messages = train_with_two([](auto& first, auto&, int rank, int step) {
-    if (rank == 1 && step == 2) first.set_lr(0.5);
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message,
-                AllOf(HasSubstr("update 2 with lr 0.25"), HasSubstr("update 2 with lr 0.5")));
-}
-
-TEST(OneRankAlone, WhoseOneOptimizerIsLeftOutIsRefusedOnEveryRank) {
-  const auto messages = train_with_two([](auto& first, auto&, int rank, int step) {
-    if (rank == 1 && step == 2) first.zero_grad();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, HasSubstr("update 2 with lr 0.125"));
-}
-
-TEST(OneRankAlone, WhoseOptimizerHasFewerParametersIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    Replica replica(make_net(1), share(group));
-    auto parameters = replica.named_parameters();
-    if (group.rank() == 1) parameters.pop_back();
-    optim::AdamW optimizer(parameters, {.lr = 0.25});
-    for (int step = 1; step <= 2; ++step) {
-      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-      loss_of(replica(batch.x), batch).backward();
-      optimizer.step();
-    }
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("8 parameters after"), HasSubstr("7 parameters after")));
-}
-
-TEST(OneRankAlone, WhichLoadsOtherOptionsLaterIsRefusedOnEveryRank) {
-  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (step == 2) {
-      NamedTensors state = optimizer.state_dict();
-      for (auto& [name, value] : state)
-        if (rank == 1 && name == "groups.0.beta1") value = full({}, 0.5, {.dtype = DType::f64});
-      optimizer.load_state_dict(state);
-    }
-    optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message,
-                ContainsRegex("update 2 from state #[0-9]+ loaded after update 1 with lr 0.25, "
-                              "AdamW \\(options #"));
-}
-
-TEST(OneRankAlone, WhichLoadsAnOptimizersStateIsRefusedOnEveryRank) {
-  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 0 && step == 2) optimizer.load_state_dict(optimizer.state_dict());
-    optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(ContainsRegex("update 2 from state #[0-9]+ loaded after update 1"),
-                               HasSubstr("update 2 with lr 0.25")));
-}
-
-TEST(OneRankAlone, WhichLoadsTheOthersStateTwiceIsOneOfThem) {
-  const Update load_and_step = [](optim::AdamW& optimizer, int rank, int step) {
-    const NamedTensors state = optimizer.state_dict();
-    for (int loads = 0; step == 2 && loads < 2 - rank; ++loads) optimizer.load_state_dict(state);
-    optimizer.step();
-  };
-  comm::run_ranks(2, [&](Communicator& group) { train(group, load_and_step); }, {.timeout = 10s});
-}
-
-TEST(OneRankAlone, WhichLoadsAnotherStateIsRefusedOnEveryRank) {
-  const auto messages = train_with([](optim::AdamW& optimizer, int rank, int step) {
-    if (step == 2) {
-      NamedTensors state = optimizer.state_dict();
-      for (auto& [name, value] : state)
-        if (rank == 1 && name.ends_with("exp_avg")) value = value * 2.0;
-      optimizer.load_state_dict(state);
-    }
-    optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, ContainsRegex("update 2 from state #[0-9]+ loaded after update 1"));
-}
-
-TEST(OneRankAlone, WhichLoadsTheStateOfAllAgainIsRefusedOnEveryRank) {
-  NamedTensors saved[2];
-  const auto messages = train_with([&](optim::AdamW& optimizer, int rank, int step) {
-    if (step == 1)
-      for (const auto& [name, value] : optimizer.state_dict())
-        saved[rank].emplace_back(name, value.clone());
-    if (step == 1 || (step == 3 && rank == 0)) optimizer.load_state_dict(saved[rank]);
-    optimizer.step();
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message,
-                AllOf(HasSubstr("loaded after update 0"), HasSubstr("loaded after update 2")));
-}
-
-/// Trains the parameters that `make` gives an optimizer, a rank its own.
-std::vector<std::string> train_by(
-    const std::function<std::unique_ptr<optim::Optimizer>(const NamedTensors&, int rank)>& make) {
-  return messages_of_ranks([&](Communicator& group) {
-    Replica replica(make_net(1), share(group));
-    const auto optimizer = make(replica.named_parameters(), group.rank());
-    for (int step = 1; step <= 2; ++step) {
-      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-      loss_of(replica(batch.x), batch).backward();
-      optimizer->step();
-    }
-  });
-}
-
-TEST(OneRankAlone, WithAnotherKindOfOptimizerIsRefusedOnEveryRank) {
-  const auto messages = train_by([](const NamedTensors& parameters, int rank) {
-    std::unique_ptr<optim::Optimizer> optimizer;
-    if (rank == 0)
-      optimizer = std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = 0.25});
-    else
-      optimizer = std::make_unique<optim::AdamW>(
-          parameters, optim::AdamWOptions{.lr = 0.25, .weight_decay = 0});
-    return optimizer;
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("lr 0.25, Adam "), HasSubstr("lr 0.25, AdamW ")));
-}
-
-TEST(OneRankAlone, WhoseGroupsBeginAtAnotherParameterIsRefusedOnEveryRank) {
-  const auto messages = train_by([](const NamedTensors& parameters, int rank) {
-    const auto border = parameters.begin() + 2 + rank;
-    return std::make_unique<optim::SGD>(
-        optim::SGD::Groups{{NamedTensors(parameters.begin(), border), {.lr = 0.25}},
-                           {NamedTensors(border, parameters.end()), {.lr = 0.5}}});
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("for 2 and 6"), HasSubstr("for 3 and 5")));
 }
 
 /// A module with running statistics.
@@ -397,155 +160,144 @@ TEST(OneRankAlone, WhoseGuardsEndInAnotherOrderReducesAgain) {
                   {.timeout = 10s});
 }
 
-/// Gradients of parameters that each rank has for itself.
-struct OwnGradients {
-  std::vector<Tensor> parameters{ones({4}).set_requires_grad()};
-  OwnGradients() { parameters[0].set_grad(ones({4})); }
-};
-
-TEST(OneRankAlone, ThatClipsToAnotherNormIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    const OwnGradients own;
-    optim::clip_grad_norm_(own.parameters, group.rank() == 0 ? 0.3 : 0.3000001,
-                           {.group = share(group)});
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, HasSubstr("clip_grad_norm_ to 0.3000001"));
-}
-
-TEST(OneRankAlone, ThatTakesTheScaleOffIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    const OwnGradients own;
-    optim::SGD optimizer(own.parameters, {.lr = 0.25});
-    amp::GradScaler scaler({.group = share(group)});
-    scaler.scale(ones({}));
-    if (group.rank() == 0) scaler.unscale_(optimizer);
-    scaler.step(optimizer);
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("GradScaler::unscale_"), HasSubstr("GradScaler::step")));
-}
-
-TEST(OneRankAlone, ThatScalesNoLossOrLoadsAnotherScalerIsRefusedOnEveryRank) {
-  for (const bool loads : {false, true}) {
-    const auto messages = messages_of_ranks([&](Communicator& group) {
-      Replica replica(make_net(1), share(group));
-      optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
-      amp::GradScaler scaler;
-      NamedTensors state = scaler.state_dict();
-      for (auto& [name, value] : state)
-        if (name == "growth_tracker" && group.rank() == 1) value = value + 2;
-      if (loads) scaler.load_state_dict(state);
-      for (int step = 1; step <= 3; ++step) {
-        const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-        const Tensor loss = loss_of(replica(batch.x), batch);
-        (loads || group.rank() == 0 || step != 2 ? scaler.scale(loss) : loss).backward();
-        scaler.step(optimizer);
-        scaler.update();
-      }
-    });
-    const char* const difference = loads ? "with 2 steps made and 0 skipped" : "no loss scaled";
-    EXPECT_THAT(messages[0] + messages[1], HasSubstr(difference));
-  }
-}
-
-TEST(OneRankAlone, ThatReadsMetricsInAnotherOrderIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    MeanMetric loss(cpu, "loss"), accuracy(cpu, "accuracy");
-    loss.add(ones({}), 1);
-    accuracy.add(ones({}), 2);
-    (group.rank() == 0 ? loss : accuracy).value(group);
-    (group.rank() == 0 ? accuracy : loss).value(group);
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("MeanMetric loss"), HasSubstr("MeanMetric accuracy")));
-}
-
-static_assert(!std::is_move_constructible_v<Replica>);
-static_assert(!std::is_copy_constructible_v<MeanMetric>);
-static_assert(!std::is_move_constructible_v<optim::WeightAverage>);
-
-TEST(OneRankAlone, IsToldWhichRatesDifferHoweverItsGroupsInterleave) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
-    const auto net = nn::make<nn::Sequential>();
-    for (int layer = 0; layer < 30; ++layer) net->append(nn::make<nn::Linear>(2, 2));
-    DistributedDataParallel replica(net, share(group));
-    NamedTensors weights, biases;
-    for (const auto& [name, parameter] : replica.named_parameters())
-      (name.ends_with("weight") ? weights : biases).emplace_back(name, parameter);
-    optim::SGD optimizer(
-        {{weights, {.lr = 0.25}}, {biases, {.lr = group.rank() == 0 ? 0.25 : 0.5}}});
-    for (int step = 1; step <= 2; ++step) {
-      sum(replica(ones({2, 2}))).backward();
-      optimizer.step();
-    }
-  });
-  for (const std::string& message : messages)
-    EXPECT_THAT(message, AllOf(HasSubstr("lr 0.25 lr 0.25"), HasSubstr("lr 0.25 lr 0.5")));
-}
-
-TEST(OneRankAlone, WithAnotherRoundingOfItsParametersIsRefusedOnEveryRank) {
-  const auto messages = messages_of_ranks([](Communicator& group) {
+/// Trains four steps; returns the messages of both ranks, which must fail. @param clear what a rank
+/// does with its gradients after a step's update.
+std::vector<std::string> train_and_clear(
+    const std::function<void(optim::SGD&, int rank, int step)>& clear) {
+  return messages_of_ranks([&](Communicator& group) {
     Replica replica(make_net(1), share(group));
-    optim::AdamW optimizer(replica.parameters(),
-                           {.master_weights = false, .stochastic_rounding = group.rank() == 1});
-    for (int step = 1; step <= 2; ++step) {
+    optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
+    for (int step = 1; step <= 4; ++step) {
       const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
       loss_of(replica(batch.x), batch).backward();
       optimizer.step();
+      clear(optimizer, group.rank(), step);
+    }
+  });
+}
+
+TEST(OneRankAlone, ThatLeavesOutZeroGradIsRefusedOnEveryRank) {
+  const auto messages = train_and_clear([](optim::SGD& optimizer, int rank, int step) {
+    if (rank == 0 || step != 2) optimizer.zero_grad();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, HasSubstr("added to 8 gradients that were not cleared (0-7)"));
+}
+
+TEST(OneRankAlone, ThatLeavesOutZeroGradBeforeItAccumulatesIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([&](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
+    for (int step = 1; step <= 4; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      {
+        const auto guard = replica.no_sync();
+        loss_of(replica(batch.x), batch).backward();
+      }
+      loss_of(replica(batch.x), batch).backward();
+      optimizer.step();
+      if (group.rank() == 0 || step != 2) optimizer.zero_grad();
     }
   });
   for (const std::string& message : messages)
-    EXPECT_THAT(message, HasSubstr("with lr 0.001 rounded stochastically"));
+    EXPECT_THAT(message, HasSubstr("gradients that were not cleared"));
 }
 
-/// Trains to the end, where the ranks must be found to differ. Returns the message.
-std::string message_of_the_end(const Update& update) {
-  return message_of([&] {
-    comm::run_ranks(2, [&](Communicator& group) { train(group, update); }, {.timeout = 10s});
+TEST(OneRankAlone, MayHaveGradientsThatOthersDoNotHaveOrClearThemTwice) {
+  comm::run_ranks(2,
+                  [](Communicator& group) {
+                    const auto net = make_net(1);
+                    Replica replica(net, share(group), {.find_unused_parameters = true});
+                    optim::SGD optimizer(replica.parameters(), {.lr = 0.25});
+                    for (int step = 1; step <= 6; ++step) {
+                      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+                      const bool skips = group.rank() == step % 2;
+                      const auto prediction = [&] {
+                        return skips ? replica(batch.x, std::vector<std::size_t>{1})
+                                     : replica(batch.x);
+                      };
+                      if (group.rank() == 1) {
+                        const auto guard = replica.no_sync();
+                        loss_of(prediction(), batch).backward();
+                      }
+                      loss_of(prediction(), batch).backward();
+                      optimizer.step();
+                      if (step == 3) continue;  // on all ranks
+                      optimizer.zero_grad();
+                      if (group.rank() == 1) optimizer.zero_grad();
+                    }
+                  },
+                  {.timeout = 10s});
+}
+
+/// A module that calls a differentiable collective.
+struct Shared : nn::Module {
+  explicit Shared(CommunicatorPtr shares) : group(std::move(shares)) {}
+  Tensor weight = ones({2});
+  CommunicatorPtr group;
+  Tensor forward(const Tensor& x) { return copy_to_group(x, group); }
+};
+
+struct TwoBranches : nn::Module {
+  explicit TwoBranches(const CommunicatorPtr& group) : a(this, "a", group), b(this, "b", group) {}
+  nn::Child<Shared> a, b;
+};
+
+TEST(OneRankAlone, ThatRunsBranchesInAnotherOrderIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const auto net = nn::make<TwoBranches>(share(group));
+    const Tensor x = ones({2}).set_requires_grad(), y = ones({2}).set_requires_grad();
+    Tensor of_a, of_b;
+    if (group.rank() == 0) of_a = net->a(x);
+    of_b = net->b(y);
+    if (group.rank() == 1) of_a = net->a(x);
+    sum(of_a + of_b * 100.0).backward();
   });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("gradient of copy_to_group #2 of [2] in b"),
+                               HasSubstr("gradient of copy_to_group #2 of [2] in a")));
 }
 
-TEST(OneRankAlone, WithAnotherLearningRateInTheLastUpdateIsRefused) {
-  const std::string message = message_of_the_end([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 1 && step == 4) optimizer.set_lr(0.5);
-    optimizer.step();
-  });
-  EXPECT_THAT(message, AllOf(HasSubstr("rank 0 with '8 parameters after update 4 with lr 0.25"),
-                             HasSubstr("rank 1 with '8 parameters after update 4 with lr 0.5")));
-}
-
-TEST(OneRankAlone, ThatLeavesOutTheLastUpdateIsRefused) {
-  const std::string message = message_of_the_end([](optim::AdamW& optimizer, int rank, int step) {
-    if (rank == 1 || step < 4) optimizer.step();
-  });
-  EXPECT_THAT(message, AllOf(HasSubstr("after update 3"), HasSubstr("after update 4")));
-}
-
-TEST(OneRankAlone, ThatNeverUpdatesIsRefused) {
-  const std::string message = message_of([] {
-    comm::run_ranks(2, [](Communicator& group) {
-      Replica replica(make_net(1), share(group));
-      optim::AdamW optimizer(replica.parameters(), {.lr = 0.25});
-      const Batch batch = Batch::of_step(1);
-      loss_of(replica(batch.x), batch).backward();
-      if (group.rank() == 0) optimizer.step();
-    });
-  });
-  EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("no parameter updated")));
-}
-
-TEST(OneRankAlone, ThatGivesUpAWrapperInAnExceptionDoesNotCountAsDifferent) {
-  comm::run_ranks(2, [](Communicator& group) {
-    try {
-      train(group, [&](optim::AdamW& optimizer, int rank, int step) {
-        if (rank == 1 && step == 4) throw std::runtime_error("enough");
-        optimizer.step();
-      });
-    } catch (const std::runtime_error&) {
+// A backward orders the ops of several threads by how many each has recorded.
+TEST(OneRankAlone, WhoseThreadsRecordedMoreIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    const Tensor x = ones({2}).set_requires_grad(), y = ones({2}).set_requires_grad();
+    if (group.rank() == 1) {
+      for (int i = 0; i < 100; ++i) (void)(x * 2.0);
     }
-    group.barrier().wait();
+    Tensor of_other;
+    std::thread([&] {
+      for (int i = 0; i < 50; ++i) (void)(y * 2.0);
+      of_other = copy_to_group(y, share(group));
+    }).join();
+    sum(copy_to_group(x, share(group)) + of_other).backward();
   });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("copy_to_group #1"), HasSubstr("copy_to_group #2")));
+}
+
+TEST(OneRankAlone, ThatGathersAlongAnotherDimensionIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    all_gather(ones({2, 2}), share(group), group.rank(), ResultGradient::replicated);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("all_gather along 0"), HasSubstr("all_gather along 1")));
+}
+
+TEST(OneRankAlone, MayBroadcastWhatOnlyItTrains) {
+  comm::run_ranks(
+      2,
+      [](Communicator& group) {
+        Tensor x = ones({2});
+        if (group.rank() == 0) x.set_requires_grad();
+        const Tensor y = broadcast(x, share(group), 0, ResultGradient::replicated);
+        if (group.rank() == 0) {
+          sum(y * 3.0).backward();
+          EXPECT_EQ(sum(x.grad()).item(), 6.0);
+        }
+        EXPECT_EQ(sum(all_reduce(ones({2}), share(group), ResultGradient::replicated)).item(), 4.0);
+      },
+      {.timeout = 10s});
 }
 
 /// A backward fails on rank 1, in a hook that `add_hook` adds; rank 1 catches that and goes on. The

@@ -19,6 +19,14 @@ TEST(UpdateLog, TellsOfEachUpdateAndItsParameters) {
   EXPECT_EQ(log.take(), "1 parameters after update 2 with lr 0.1 (0)");
 }
 
+TEST(IndexRanges, TellsNumbersInFewWords) {
+  IndexRanges ranges;
+  EXPECT_EQ(ranges.text(), "");
+  for (const std::size_t index : {3, 4, 5, 0, 1, 7}) ranges.add(index);
+  EXPECT_EQ(ranges.text(), "3-5 0-1 7");
+  EXPECT_EQ(ranges.count(), 6u);
+}
+
 TEST(UpdateLog, StaysShortHoweverManyUpdatesThereAre) {
   UpdateLog one, other;
   for (int i = 0; i < 10000; ++i) {

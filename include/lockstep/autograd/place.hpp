@@ -32,6 +32,9 @@ class Place {
 /// The path of a place; empty if it is gone.
 std::string path_of(PlaceId place);
 
+/// The path of the part that the calling thread runs; empty outside any.
+std::string current_path();
+
 /// Notes that the calling thread runs a part of a model, until the end of scope. Ops that are
 /// recorded meanwhile keep the number of the innermost, and memory that is allocated is its.
 class PlaceGuard {

@@ -84,7 +84,8 @@ class Communicator final : public RefCounted {
   Device device() const;
   /// "mpi", "nccl", "tcp", "thread" or "self".
   std::string_view backend() const;
-  /// Name in messages: "world", "world/0.1" for a part of it.
+  /// Name in messages: "world", "world/0.1" for a part of it. Ranks that a message names beside it
+  /// are the group's own numbers.
   const std::string& name() const;
 
   /// Replaces each rank's elements by the reduction over all ranks; the same bits on every rank.
@@ -144,6 +145,10 @@ class Communicator final : public RefCounted {
   /// @param color group, or negative to be in none (then the result is null).
   IntrusivePtr<Communicator> split(int color, int key);
 
+  /// A number for what the ranks make of the group alike, such as a recorded op: 1, 2 and so on.
+  /// Told in labels, it shows that a rank has made more or fewer, or another.
+  std::uint64_t take_number() noexcept { return ++numbers_; }
+
   /// Fails what is under way, here and on the other ranks, with `reason`. May be called from any
   /// thread. Over NCCL the others hear of it from the job's Session; without one they run into
   /// their timeout. @param reason the first error, as every rank shall report it.
@@ -161,7 +166,7 @@ class Communicator final : public RefCounted {
   const std::unique_ptr<CommunicatorBackend> backend_;
   const int rank_, size_;
   Batch* batch_ = nullptr;  // that is being put together
-  std::uint64_t splits_ = 0;
+  std::uint64_t splits_ = 0, numbers_ = 0;
 };
 
 /// Owning handle.

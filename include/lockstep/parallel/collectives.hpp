@@ -11,9 +11,12 @@
 ///
 /// Backward communicates too, so all ranks of the group must call the same collectives, and run the
 /// same backward, in the same order; so the tensor requires a gradient on all of them or on none.
-/// Shapes are compared between the ranks. On a GPU nothing here makes the host wait. A backward
-/// runs what one thread recorded from the last to the first; of several threads' ops the order is
-/// not defined: record collectives of a graph on one thread.
+/// Compared between the ranks, forward and backward: the op, the shape, the path of the module that
+/// calls it, and, of those with a collective in backward, which recorded one of the group it is. So
+/// ranks that differ in these are refused; two calls in one module that are alike in all but their
+/// order are not told apart. On a GPU nothing here makes the host wait. A backward runs what one
+/// thread recorded from the last to the first; of several threads' ops the order is not defined:
+/// record collectives of a graph on one thread.
 ///
 /// | forward                          | backward                                          |
 /// |----------------------------------|---------------------------------------------------|

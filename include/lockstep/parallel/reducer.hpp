@@ -50,9 +50,12 @@ struct ReducerOptions {
 ///
 /// The first collective of a step also carries what optimizers said of their updates since the step
 /// before: which parameters, and which update it is, with which learning rates and options, must be
-/// the same on all ranks. When the reducer ends, each rank declares its last ones; a Session ends
-/// the job where they differ. A rank on which an exception unwinds through the reducer declares
-/// nothing.
+/// the same on all ranks. When the reducer or the Session ends, each rank declares its last ones; a
+/// Session ends the job where they differ. A rank on which an exception unwinds through the reducer
+/// declares nothing.
+///
+/// So does it carry which gradients of before this step are still there and are added to: a rank
+/// that alone leaves out `zero_grad` is refused.
 ///
 /// In a step that is captured, each launch counts as its forwards, and names its collectives anew.
 ///
@@ -113,7 +116,7 @@ class Reducer final : private autograd::GradientSink {
     comm::Work work;
   };
 
-  Tensor memory_for(std::size_t index) override { return gradients_[index]; }
+  Tensor memory_for(std::size_t index) override;
   void on_final(std::size_t index) override;
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
@@ -129,6 +132,7 @@ class Reducer final : private autograd::GradientSink {
   void give_back() noexcept;
   void rebuild_in_measured_order();
   void begin_backward();
+  void note_kept_gradients();
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
@@ -157,6 +161,9 @@ class Reducer final : private autograd::GradientSink {
   std::vector<Tensor> gradients_;  // each parameter's place in its bucket
 
   UpdateLog updates_;            // of all optimizers
+  bool declared_ = false;        // the last of them
+  std::vector<bool> begun_;      // parameters whose gradient began since the last reduction
+  std::string kept_;             // which of them a backward adds to gradients of before it
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more

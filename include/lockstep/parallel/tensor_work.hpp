@@ -51,18 +51,21 @@ TensorWork all_reduce_async(const Tensor& x, Communicator& group,
 
 /// Starts joining the ranks' tensors along dimension 0, in rank order.
 /// @param x [n, ...], the same shape on every rank. Must not be changed before the result is there.
-/// @throws as all_reduce_async.
-TensorWork all_gather_async(const Tensor& x, Communicator& group);
+/// @param label as for all_reduce_async. @throws as all_reduce_async.
+TensorWork all_gather_async(const Tensor& x, Communicator& group, std::string_view label = {});
 
 /// Starts the reduction of x over the ranks, of which each gets its own part along dimension 0.
 /// @param x [n, ...], n a multiple of the number of ranks; the same shape on every rank. Must not
-/// be changed before the result is there. @throws as all_reduce_async.
+/// be changed before the result is there. @param label as for all_reduce_async.
+/// @throws as all_reduce_async.
 TensorWork reduce_scatter_async(const Tensor& x, Communicator& group,
-                                comm::ReduceOp reduction = comm::ReduceOp::sum());
+                                comm::ReduceOp reduction = comm::ReduceOp::sum(),
+                                std::string_view label = {});
 
 /// Starts giving every rank the root's values.
 /// @param x the same shape on every rank; of the others only that is used. May be changed at once.
-/// @throws as all_reduce_async.
-TensorWork broadcast_async(const Tensor& x, Communicator& group, int root = 0);
+/// @param label as for all_reduce_async. @throws as all_reduce_async.
+TensorWork broadcast_async(const Tensor& x, Communicator& group, int root = 0,
+                           std::string_view label = {});
 
 }  // namespace lockstep::parallel

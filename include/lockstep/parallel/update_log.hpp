@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/parallel/index_ranges.hpp"
+
 /// @file
 /// What optimizers did to the parameters of a model, in few words.
 
@@ -22,16 +24,14 @@ class UpdateLog {
 
  private:
   std::string last_update() const;
-  std::string ranges() const;
 
   struct Updates {
     std::string how, parameters;
   };
   bool taken_ = false;
-  Updates earlier_;     // those before the last
-  std::string how_;     // the last one
-  std::string ranges_;  // its parameters, but for the last range of them
-  std::size_t first_ = 0, last_ = 0, count_ = 0;
+  Updates earlier_;         // those before the last
+  std::string how_;         // the last one
+  IndexRanges parameters_;  // its
 };
 
 }  // namespace lockstep::parallel

@@ -26,6 +26,7 @@ HostBackend::~HostBackend() { leave(); }
 
 void HostBackend::leave() noexcept {
   std::call_once(left_, [this] {
+    call_last();
     // While an exception unwinds, the peers may never come to what is still queued. What is done
     // stays so: their part of it may not be.
     if (std::uncaught_exceptions() > 0 && is_under_way())

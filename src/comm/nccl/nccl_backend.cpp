@@ -41,6 +41,7 @@ NcclBackend::~NcclBackend() {
 // The communicator's own end is waited for with the last group's: the other ranks may still use it.
 void NcclBackend::leave() noexcept {
   std::call_once(left_, [this] {
+    call_last();
     const bool is_unwinding = std::uncaught_exceptions() > 0;
     if (is_unwinding && is_under_way()) abort("rank " + std::to_string(rank()) + " is unwinding");
     if (comparison_ && !is_unwinding) comparison_->flush();  // before the others can leave

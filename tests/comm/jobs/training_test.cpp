@@ -30,10 +30,17 @@ TEST_P(MpiFaults, RankWithAnotherLearningRateInTheLastUpdateIsNamed) {
   EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
 }
 
+TEST_P(MpiFaults, RankWithAnotherLearningRateInAWrapperThatOutlivesTheJobIsNamed) {
+  const auto result = job(2, "other-rate-for-ever");
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("update 1 with lr 0.125"), HasSubstr("update 1 with lr 0.25")));
+}
+
 TEST_P(MpiFaults, RankThatClipsOverTheGroupAloneIsNamed) {
   const auto result = job(2, "clip-alone");
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("the ranks of world disagree"), HasSubstr("'bucket 0"),
+  EXPECT_THAT(result.output, AllOf(HasSubstr("the ranks of world disagree"), HasSubstr("bucket 0"),
                                    HasSubstr("rank 1 called all_reduce")));
 }
 
