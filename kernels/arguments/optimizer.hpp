@@ -37,8 +37,8 @@ struct FlatArray {
 };
 
 /// What one tensor of an optimizer's step works on, all of as many elements as the parameter. The
-/// states and the master copy are f64 for f64 parameters, else f32. Rules that are not by layer
-/// also take the states of other parameters in bf16 or 8 bits, which they round stochastically.
+/// states and the master copy are f64 for f64 parameters, else f32. States of other parameters may
+/// also be in bf16 or 8 bits, which are rounded stochastically.
 struct OptimizerTensors {
   FlatArray parameter = {};
   FlatArray gradient = {};
@@ -90,6 +90,17 @@ struct OptimizerArguments {
   }
 };
 
+/// What an update of tensor ops works on in f32, to or from where it is kept in fewer bits.
+struct StateTransferArguments {
+  FlatArray kept = {};  ///< bf16, or in 8 bits
+  FlatArray full = {};  ///< f32
+  StepState state = {};
+  /// To round stochastically by: as the update of OptimizerTensors does before it counts the step.
+  const StepCounter* counter = nullptr;
+  std::uint32_t position = 0;
+  int array = 0;  ///< 0: the parameter; k: its k-th state
+};
+
 /// The optimizers of one backend. Work runs in the order of the stream.
 struct OptimizerKernels {
 #define LOCKSTEP_OPTIMIZER(name, Rule) Kernel<OptimizerArguments<Rule>> name = {};
@@ -99,6 +110,8 @@ struct OptimizerKernels {
 #define LOCKSTEP_OPTIMIZER(name, Rule) Kernel<OptimizerArguments<Rule>> name##_measure = {};
   LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
+  Kernel<StateTransferArguments> load_state = {};
+  Kernel<StateTransferArguments> store_state = {};  ///< unless the step is to be skipped
 };
 
 }  // namespace lockstep::kernels

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "cuda/compact_optimizer.hpp"
+#include "cuda/measured_squares.hpp"
 #include "cuda/optimizer_table.hpp"
 #include "cuda/row_access.hpp"
 #include "functional/compact_state.hpp"
@@ -29,6 +32,13 @@ using Lanes = Pack<float, lanes>;
 /// The values of all codes, in shared memory.
 struct CodeValues {
   float any[256], nonnegative[256];
+
+  /// By all threads of a block, which must meet before they read.
+  __device__ void fill() {
+    static_assert(optimizer_threads == 256);
+    any[threadIdx.x] = functional::StateCode<false>::decode(threadIdx.x);
+    nonnegative[threadIdx.x] = functional::StateCode<true>::decode(threadIdx.x);
+  }
 };
 
 /// Lanes that exist of an array of T. @param at of the first lane
@@ -61,12 +71,14 @@ __device__ void store_lanes(void* array, std::int64_t at, std::int64_t last, con
   }
 }
 
-/// An array of the block's tensor.
+/// An array and how it lies in memory.
 struct CompactArray {
   void* data;
   float* scales;
   ElementFormat format;
 
+  explicit CompactArray(const FlatArray& array);
+  /// Of the block's tensor.
   __device__ CompactArray(const CompactTable& table, int tensor, int k)
       : data(table.array[k][tensor]), scales(nullptr) {
     const auto formats = reinterpret_cast<std::uintptr_t>(table.array[formats_word][tensor]);
@@ -168,7 +180,21 @@ struct CompactArray {
   }
 };
 
-/// As update_kernel of optimizer.cu, a warp to each block of a state.
+/// Blocks of a state that a block of threads works on at once, and their elements.
+constexpr std::int64_t state_blocks_at_once = optimizer_threads / warp_size,
+                       elements_at_once = state_blocks_at_once * state_block;
+
+/// Calls `visit(at)` with the first of each thread's neighbours in [first, last), a warp to each
+/// block of a state. All threads of a warp are called alike. @param stride in blocks of a state
+template <class Visit>
+__device__ void for_each_lanes(std::int64_t first, std::int64_t last, std::int64_t stride,
+                               const Visit& visit) {
+  const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = WarpGroup{}.rank();
+  for (std::int64_t block = first + warp * state_block; block < last; block += stride * state_block)
+    visit(block + lane * lanes);
+}
+
+/// As update_kernel of optimizer.cu.
 template <class Rule, int... k>
 __global__ void __launch_bounds__(optimizer_threads)
     compact_update_kernel(LOCKSTEP_GRID_CONSTANT(CompactTable) table,
@@ -176,9 +202,7 @@ __global__ void __launch_bounds__(optimizer_threads)
   if (arguments.state.skips()) return;
   const int tensor = table.tensor_of(blockIdx.x);
   __shared__ CodeValues values;
-  static_assert(optimizer_threads == 256);
-  values.any[threadIdx.x] = functional::StateCode<false>::decode(threadIdx.x);
-  values.nonnegative[threadIdx.x] = functional::StateCode<true>::decode(threadIdx.x);
+  values.fill();
   const auto step = take_step(table, tensor, arguments, true);  // and all values are there
 
   const CompactArray parameter(table, tensor, parameter_array);
@@ -191,12 +215,8 @@ __global__ void __launch_bounds__(optimizer_threads)
   const auto draw = [&](int array) { return rounding_draw(position, step.number, array); };
   const CompactArray& updated = master.is_present() ? master : parameter;
 
-  const std::int64_t first = table.first(tensor, blockIdx.x), last = table.last(tensor, blockIdx.x);
-  const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = WarpGroup{}.rank();
-  constexpr int warps = optimizer_threads / warp_size;
-  for (std::int64_t block = first + warp * state_block; block < last;
-       block += warps * state_block) {
-    const std::int64_t at = block + lane * lanes;
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  for_each_lanes(table.first(tensor, blockIdx.x), last, state_blocks_at_once, [&](std::int64_t at) {
     Lanes p = updated.load(at, last, values);
     const Lanes g = gradient.load(at, last, values);
     [[maybe_unused]] Lanes s[] = {state[k].load(at, last, values)..., Lanes{}};
@@ -206,7 +226,61 @@ __global__ void __launch_bounds__(optimizer_threads)
     parameter.store(at, last, p, rounds, draw(0));
     if (master.is_present()) master.store(at, last, p, false, {});
     (state[k].store_state(at, last, s[k], draw(k + 1)), ...);
-  }
+  });
+}
+
+/// As measure_kernel of optimizer.cu.
+template <class Rule, int... k>
+__global__ void __launch_bounds__(optimizer_threads)
+    compact_measure_kernel(LOCKSTEP_GRID_CONSTANT(CompactTable) table,
+                           LOCKSTEP_GRID_CONSTANT(OptimizerArguments<Rule>) arguments,
+                           double* squares, double* partials) {
+  if (arguments.state.skips()) return;
+  const int tensor = table.tensor_of(blockIdx.x);
+  __shared__ CodeValues values;
+  values.fill();
+  const auto c = take_step(table, tensor, arguments, false).coefficients;  // and all values
+  const CompactArray parameter(table, tensor, parameter_array);
+  const CompactArray gradient(table, tensor, gradient_array);
+  const CompactArray master(table, tensor, master_array);
+  const CompactArray state[] = {CompactArray(table, tensor, k)...};
+  const CompactArray& updated = master.is_present() ? master : parameter;
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  float sums[2] = {};
+  for_each_lanes(table.first(tensor, blockIdx.x), last, state_blocks_at_once, [&](std::int64_t at) {
+    const Lanes p = updated.load(at, last, values), g = gradient.load(at, last, values);
+    const Lanes s[] = {state[k].load(at, last, values)...};
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < lanes; ++j) {
+      if (at + j >= last) break;
+      const auto measured = functional::measure<float>(c, p[j], g[j], s[k][j]...);
+      sums[0] += measured.parameter * measured.parameter;
+      sums[1] += measured.update * measured.update;
+    }
+  });
+  add_up(table, tensor, sums, squares, partials);
+}
+
+__global__ void __launch_bounds__(optimizer_threads)
+    load_state_kernel(CompactArray kept, float* full, std::int64_t count) {
+  __shared__ CodeValues values;
+  values.fill();
+  __syncthreads();
+  for_each_lanes(
+      blockIdx.x * elements_at_once, count, gridDim.x * state_blocks_at_once,
+      [&](std::int64_t at) { store_lanes<float>(full, at, count, kept.load(at, count, values)); });
+}
+
+__global__ void __launch_bounds__(optimizer_threads)
+    store_state_kernel(CompactArray kept, const float* full, std::int64_t count,
+                       kernels::StepState state, const StepCounter* counter, std::uint32_t position,
+                       int array) {
+  if (state.skips()) return;
+  const PhiloxState draw = rounding_draw(position, counter->steps + 1, array);
+  for_each_lanes(blockIdx.x * elements_at_once, count, gridDim.x * state_blocks_at_once,
+                 [&](std::int64_t at) {
+                   kept.store_state(at, count, load_lanes<float>(full, at, count), draw);
+                 });
 }
 
 ElementFormat format_of(const FlatArray& array) {
@@ -224,6 +298,9 @@ ElementFormat format_of(const FlatArray& array) {
           "optimizer: ", array.dtype, " beside states in few bits; f32, bf16 and f16 are offered"));
   }
 }
+
+CompactArray::CompactArray(const FlatArray& array)
+    : data(array.data), scales(array.scales), format(format_of(array)) {}
 
 /// @throws InvalidArgument or Unsupported if an array does not fit its parameter.
 void check_arrays(const OptimizerTensors& tensors, int states) {
@@ -267,22 +344,57 @@ void* word_of(const OptimizerTensors& tensors, int k) {
   return k < pointers ? pointer_of(tensors, k) : array_of(tensors, k - scales_pointer).scales;
 }
 
-template <class Rule>
-void update(OptimizerArguments<Rule> arguments, StreamRef stream) {
-  static_assert(sizeof(CompactTable) + sizeof arguments <= most_argument_bytes);
+/// Calls `launch_table.operator()<k...>(table, blocks)` for all tensors; k are the rule's states.
+template <class Rule, class Launch>
+void for_each_compact_table(const OptimizerArguments<Rule>& arguments, const Launch& launch_table) {
   const auto list = arguments.tensors;
   for (const OptimizerTensors& each : list) check_arrays(each, arguments.rule.states());
-  arguments.tensors = {};  // lies on the host
   with_states(
       arguments.rule, [&]<int... k>() {
         for_each_table<words>(
             list.size(), [&](std::size_t i, int n) { return word_of(list[i], n); },
             [&](std::size_t i) { return list[i].parameter.count; },
             [&](const CompactTable& table, unsigned blocks) {
-              launch(stream, blocks, optimizer_threads, 0, compact_update_kernel<Rule, k...>, table,
-                     arguments);
+              launch_table.template operator()<k...>(table, blocks);
             });
       });
+}
+
+template <class Rule>
+void update(const OptimizerArguments<Rule>& arguments, StreamRef stream) {
+  static_assert(sizeof(CompactTable) + sizeof arguments <= most_argument_bytes);
+  auto own = arguments;
+  own.tensors = {};  // lies on the host
+  for_each_compact_table(
+      arguments, [&]<int... k>(const CompactTable& table, unsigned blocks) {
+        launch(stream, blocks, optimizer_threads, 0, compact_update_kernel<Rule, k...>, table, own);
+      });
+}
+
+template <class Rule>
+void measure(const OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) {
+  auto own = arguments;
+  own.tensors = {};
+  own.squares = nullptr;  // not known yet
+  for_each_compact_table(
+      arguments, [&]<int... k>(const CompactTable& table, unsigned blocks) {
+        launch(stream, blocks, optimizer_threads, 0, compact_measure_kernel<Rule, k...>, table, own,
+               arguments.squares, static_cast<double*>(scratch));
+      });
+}
+
+/// @throws InvalidArgument unless one is a state in few bits and the other has its elements in f32.
+void check_transfer(const kernels::StateTransferArguments& a) {
+  LOCKSTEP_CHECK(a.full.dtype == DType::f32 && a.full.count == a.kept.count &&
+                     a.kept.dtype == (a.kept.scales ? DType::u8 : DType::bf16),
+                 InvalidArgument, "optimizer: ", a.kept.count, " elements in ", a.kept.dtype,
+                 " of a state of ", a.full.count, " in ", a.full.dtype);
+}
+
+unsigned transfer_blocks(std::int64_t elements) {
+  constexpr std::int64_t most = 1 << 20;  // then each works on more
+  return static_cast<unsigned>(
+      std::min(most, (elements + elements_at_once - 1) / elements_at_once));
 }
 
 }  // namespace
@@ -291,7 +403,29 @@ void update(OptimizerArguments<Rule> arguments, StreamRef stream) {
   void compact_update(const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream) { \
     update(arguments, stream);                                                                \
   }
-LOCKSTEP_ELEMENTWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
+#define LOCKSTEP_OPTIMIZER(name, Rule)                                                    \
+  void compact_measure(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, \
+                       StreamRef stream) {                                                \
+    measure(arguments, scratch, stream);                                                  \
+  }
+LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+
+void load_state(const kernels::StateTransferArguments& a, StreamRef stream) {
+  check_transfer(a);
+  if (a.full.count == 0) return;
+  launch(stream, transfer_blocks(a.full.count), optimizer_threads, 0, load_state_kernel,
+         CompactArray(a.kept), static_cast<float*>(a.full.data), a.full.count);
+}
+
+void store_state(const kernels::StateTransferArguments& a, StreamRef stream) {
+  check_transfer(a);
+  if (a.full.count == 0) return;
+  launch(stream, transfer_blocks(a.full.count), optimizer_threads, 0, store_state_kernel,
+         CompactArray(a.kept), static_cast<const float*>(a.full.data), a.full.count, a.state,
+         a.counter, a.position, a.array);
+}
 
 }  // namespace lockstep::cuda_kernels

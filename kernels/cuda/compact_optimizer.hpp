@@ -10,7 +10,15 @@ namespace lockstep::cuda_kernels {
 
 #define LOCKSTEP_OPTIMIZER(name, Rule) \
   void compact_update(const kernels::OptimizerArguments<Rule>& arguments, StreamRef stream);
-LOCKSTEP_ELEMENTWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
+#define LOCKSTEP_OPTIMIZER(name, Rule)                                                    \
+  void compact_measure(const kernels::OptimizerArguments<Rule>& arguments, void* scratch, \
+                       StreamRef stream);
+LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
+#undef LOCKSTEP_OPTIMIZER
+
+void load_state(const kernels::StateTransferArguments& arguments, StreamRef stream);
+void store_state(const kernels::StateTransferArguments& arguments, StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "cuda/compact_optimizer.hpp"
+#include "cuda/measured_squares.hpp"
 #include "cuda/optimizer.hpp"
 #include "cuda/optimizer_table.hpp"
 #include "cuda/row_access.hpp"
@@ -39,7 +40,7 @@ struct Chunk {
                 (is_aligned(state[k]) && ...)) {}
 
   /// Calls `use(p, g, s...)` for each element: the value to update, its gradient, its states.
-  template <bool writes_parameter, class Use>
+  template <bool writes, class Use>
   __device__ void for_each(const Use& use) const {
     for (std::int64_t at = first + threadIdx.x * N; at < last; at += threads * N) {
       const bool wide = aligned && at + N <= last;
@@ -49,13 +50,14 @@ struct Chunk {
       [[maybe_unused]] Pack<A, N> s[most_optimizer_states] = {};
       ((s[k] = load_row<N>(state[k], at, last, wide)), ...);
       LOCKSTEP_UNROLL
-      for (int j = 0; j < N; ++j) use(p[j], g[j], s[k][j]...);
-      if constexpr (writes_parameter) {
+      for (int j = 0; j < N; ++j)
+        if (wide || at + j < last) use(p[j], g[j], s[k][j]...);
+      if constexpr (writes) {
         store_row<N>(parameter, at, last, wide, p);
         if constexpr (may_have_master)
           if (master) store_row<N>(master, at, last, wide, p);
+        (store_row<N>(state[k], at, last, wide, s[k]), ...);
       }
-      (store_row<N>(state[k], at, last, wide, s[k]), ...);
     }
   }
 };
@@ -75,7 +77,6 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-/// Leaves each chunk's sums in `partials`; the last block of a tensor adds them, in their order.
 template <class T, class Rule, int... k>
 __global__ void __launch_bounds__(threads)
     measure_kernel(LOCKSTEP_GRID_CONSTANT(Table) table,
@@ -86,29 +87,12 @@ __global__ void __launch_bounds__(threads)
   const auto c = take_step(table, tensor, arguments, false).coefficients;
   using A = AccumulateType<T>;
   A sums[2] = {};
-  Chunk<T, k...>(table, tensor).template for_each<false>([&](A& p, A g, auto&... s) {
+  Chunk<T, k...>(table, tensor).template for_each<false>([&](A p, A g, auto... s) {
     const auto measured = functional::measure<A>(c, p, g, s...);
     sums[0] += measured.parameter * measured.parameter;
     sums[1] += measured.update * measured.update;
   });
-  const unsigned chunks = table.chunks_of(tensor);
-  bool is_last = false;
-  for (int i = 0; i < 2; ++i) {
-    const double total = BlockGroup{}.reduce(static_cast<double>(sums[i]), Sum{});
-    if (threadIdx.x == 0) partials[2 * blockIdx.x + static_cast<unsigned>(i)] = total;
-  }
-  if (threadIdx.x == 0)
-    is_last = arrive(*static_cast<StepCounter*>(table.array[counter_pointer][tensor]), chunks);
-  if (!__syncthreads_or(is_last)) return;
-  __threadfence();
-  // Written by other blocks: not to be taken from what this one may have read before.
-  const volatile double* const own = partials + 2 * table.first_block[tensor];
-  for (unsigned i = 0; i < 2; ++i) {
-    double sum = 0;
-    for (unsigned chunk = threadIdx.x; chunk < chunks; chunk += threads) sum += own[2 * chunk + i];
-    sum = BlockGroup{}.reduce(sum, Sum{});
-    if (threadIdx.x == 0) squares[2 * (table.first_tensor + tensor) + static_cast<int>(i)] = sum;
-  }
+  add_up(table, tensor, sums, squares, partials);
 }
 
 /// Only the states that the rule uses need to fit.
@@ -173,9 +157,8 @@ OptimizerArguments<Rule> for_run(OptimizerArguments<Rule> arguments, std::size_t
 
 template <class Rule>
 void update(const OptimizerArguments<Rule>& arguments, StreamRef stream) {
-  if constexpr (!is_layerwise<Rule>)
-    if (std::ranges::any_of(arguments.tensors, &OptimizerTensors::is_compact))
-      return compact_update(arguments, stream);
+  if (std::ranges::any_of(arguments.tensors, &OptimizerTensors::is_compact))
+    return compact_update(arguments, stream);
   static_assert(sizeof(Table) + sizeof arguments <= most_argument_bytes);
   for_each_run(arguments,
                [&]<class T, int... k>(const Table& table, unsigned blocks, std::size_t first) {
@@ -186,6 +169,8 @@ void update(const OptimizerArguments<Rule>& arguments, StreamRef stream) {
 
 template <class Rule>
 void measure(const OptimizerArguments<Rule>& arguments, void* scratch, StreamRef stream) {
+  if (std::ranges::any_of(arguments.tensors, &OptimizerTensors::is_compact))
+    return compact_measure(arguments, scratch, stream);
   for_each_run(arguments,
                [&]<class T, int... k>(const Table& table, unsigned blocks, std::size_t first) {
                  auto own = for_run(arguments, first);

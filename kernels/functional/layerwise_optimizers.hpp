@@ -6,9 +6,8 @@
 
 /// @file
 /// Rules that scale each tensor's step by norms of the tensor. Beside what every rule has, they
-/// have `measure`, which runs over all elements before `update`: it may change the states, and
-/// gives the two numbers whose squares are summed for OptimizerStep::parameter_square and
-/// update_square.
+/// have `measure`, which runs over all elements before `update` and changes nothing: it gives the
+/// two numbers whose squares are summed for OptimizerStep::parameter_square and update_square.
 
 namespace lockstep {
 
@@ -86,7 +85,7 @@ struct Measured {
 /// LARS: parameter and gradient.
 template <class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Measured<T> measure(const LarsRule::Coefficients& c, T parameter,
-                                                       T gradient, T&) {
+                                                       T gradient, T) {
   return {parameter, T(c.gradient_factor) * gradient};
 }
 
@@ -106,19 +105,27 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T direction(const LambRule::Coefficients& c, 
          T(c.weight_decay) * parameter;
 }
 
-/// LAMB: parameter and direction, after the moments have taken in the gradient.
+/// LAMB's moments take in the gradient.
 template <class T>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Measured<T> measure(const LambRule::Coefficients& c, T parameter,
-                                                       T gradient, T& first, T& second) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void take_in(const LambRule::Coefficients& c, T gradient,
+                                                T& first, T& second) {
   const T g = T(c.gradient_factor) * gradient;
   first += T(c.beta1_rest) * (g - first);
   second = T(c.beta2) * second + T(c.beta2_rest) * g * g;
+}
+
+/// LAMB: parameter and direction.
+template <class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Measured<T> measure(const LambRule::Coefficients& c, T parameter,
+                                                       T gradient, T first, T second) {
+  take_in(c, gradient, first, second);
   return {parameter, direction(c, parameter, first, second)};
 }
 
 template <class T>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void update(const LambRule::Coefficients& c, T& parameter, T,
-                                               T& first, T& second) {
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void update(const LambRule::Coefficients& c, T& parameter,
+                                               T gradient, T& first, T& second) {
+  take_in(c, gradient, first, second);
   parameter -= T(c.rate) * direction(c, parameter, first, second);
 }
 

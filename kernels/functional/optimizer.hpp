@@ -90,31 +90,14 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void update(const LionRule::Coefficients& c, 
 
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA
 
-/// Rules by element: OPTIMIZER(name, Rule), the name that of the entry among a backend's kernels.
-#define LOCKSTEP_ELEMENTWISE_OPTIMIZERS(OPTIMIZER) \
-  OPTIMIZER(sgd, SgdRule)                          \
-  OPTIMIZER(adam, AdamRule)                        \
-  OPTIMIZER(nadam, NAdamRule)                      \
-  OPTIMIZER(radam, RAdamRule)                      \
-  OPTIMIZER(adamax, AdamaxRule)                    \
-  OPTIMIZER(adagrad, AdagradRule)                  \
-  OPTIMIZER(rmsprop, RMSpropRule)                  \
-  OPTIMIZER(lion, LionRule)
-
-/// All rules.
-#define LOCKSTEP_OPTIMIZERS(OPTIMIZER)       \
-  LOCKSTEP_ELEMENTWISE_OPTIMIZERS(OPTIMIZER) \
+/// All rules: OPTIMIZER(name, Rule), the name that of the entry among a backend's kernels.
+#define LOCKSTEP_OPTIMIZERS(OPTIMIZER) \
+  OPTIMIZER(sgd, SgdRule)              \
+  OPTIMIZER(adam, AdamRule)            \
+  OPTIMIZER(nadam, NAdamRule)          \
+  OPTIMIZER(radam, RAdamRule)          \
+  OPTIMIZER(adamax, AdamaxRule)        \
+  OPTIMIZER(adagrad, AdagradRule)      \
+  OPTIMIZER(rmsprop, RMSpropRule)      \
+  OPTIMIZER(lion, LionRule)            \
   LOCKSTEP_LAYERWISE_OPTIMIZERS(OPTIMIZER)
-
-namespace lockstep {
-
-/// True for rules that have a `measure` of the whole tensor.
-template <class Rule>
-inline constexpr bool is_layerwise = false;
-#define LOCKSTEP_OPTIMIZER(name, Rule) \
-  template <>                          \
-  inline constexpr bool is_layerwise<Rule> = true;
-LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
-#undef LOCKSTEP_OPTIMIZER
-
-}  // namespace lockstep

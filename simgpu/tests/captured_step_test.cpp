@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -279,6 +280,77 @@ TEST_F(SimCapturedStep, LeavesItsMemoryToTheNextWhenItEnds) {
   };
   const std::size_t once = reserved_after(1);
   EXPECT_EQ(reserved_after(3), once);
+}
+
+/// y * 2 on a side stream, forked from the current one and joined again.
+Tensor doubled_on(StreamRef side, const Tensor& y) {
+  Event forked(device), joined(device);
+  forked.record(current_stream(device));
+  Tensor z;
+  {
+    const StreamGuard guard(side);
+    forked.wait(side);
+    z = y * 2.0;
+    y.record_stream(side);
+  }
+  joined.record(side);
+  joined.wait(current_stream(device));
+  z.record_stream(current_stream(device));
+  return z;
+}
+
+TEST_F(SimCapturedStep, MayUseMemoryOfASideStream) {
+  const Stream side(device);
+  StepGraph graph(
+      [&](std::span<const Tensor> in) { return std::vector{doubled_on(side, in[0] + 1.0) + 1.0}; });
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(numbers(graph({full({4}, i, f32)})[0])[3], 2.0 * (i + 1) + 1);
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+// However fast the device was before: a capture cannot ask whether the side stream is done.
+TEST_F(SimCapturedStep, FindsTheMemoryThatASideStreamHoldsUp) {
+  const Stream side(device);
+  StepGraph graph([&](std::span<const Tensor> in) {
+    Tensor t = in[0];
+    for (int k = 0; k < 6; ++k) {
+      doubled_on(side, t * 1.5);
+      t = t + 0.5;
+    }
+    return std::vector{sum(t)};
+  });
+  const Tensor x = ones({1 << 20}, f32);
+  for (int i = 0; i < 4; ++i) {
+    graph({x});
+    synchronize(current_stream(device));
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+// Until the capture ends, it would capture the other's work.
+TEST_F(SimCapturedStep, KeepsAStreamThatEndsInItFromOtherThreads) {
+  const Tensor host = ones({1000}).pin_memory();
+  int calls = 0;
+  Tensor copied;
+  StepGraph graph([&](std::span<const Tensor> in) {
+    Tensor z;
+    {
+      const Stream side(device);
+      z = doubled_on(side, in[0] + 1.0);
+    }
+    if (++calls == 3)  // captured
+      std::thread([&] {
+        const Stream own(device);
+        const StreamGuard guard(own);
+        copied = host.to(device, true);
+        synchronize(own);
+      }).join();
+    return std::vector{z + 1.0};
+  });
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(numbers(graph({full({4}, i, f32)})[0])[3], 2.0 * (i + 1) + 1);
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  EXPECT_EQ(sum(copied).item(), 1000.0);
 }
 
 }  // namespace

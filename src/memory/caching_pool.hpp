@@ -184,7 +184,7 @@ class CachingPool final : public MemoryPool {
     const std::size_t guard = observer ? observer->guard_bytes(device_) : 0;
     const std::size_t units = units_of(bytes + guard);
     std::unique_lock lock(mutex_);
-    if (!waiting_.empty()) reclaim_finished();
+    reclaim_in_passing();
     Block* block = nullptr;
     if (units <= detail::RecentCache::largest) block = recent_.mine().take(stream, units);
     if (!block) block = allocate_locked(units << unit_bits_, stream);
@@ -195,7 +195,7 @@ class CachingPool final : public MemoryPool {
   }
 
   Block* allocate_locked(std::size_t size, StreamRef stream) {
-    if (!waiting_.empty()) reclaim_finished();
+    reclaim_in_passing();
     StreamLists& lists = lists_of(stream);
     counts_.add(recent_.mine_open_for(lists));
     Block* block = take(lists, size, 8);
@@ -307,6 +307,12 @@ class CachingPool final : public MemoryPool {
       observer->freed(*block, block->lists->stream);
     if (history_) [[unlikely]]
       history_->freed(*block, block->lists->stream);
+  }
+
+  /// Not where memory is kept: a rehearsal must come to hold what the capture behind it needs, and
+  /// while that is open no event can be asked.
+  void reclaim_in_passing() {
+    if (!waiting_.empty() && !options_.keeps) reclaim_finished();
   }
 
   void reclaim_finished() {

@@ -42,10 +42,19 @@ void PrivatePool::release_aside() {
   pool_->release_cached();
 }
 
+void PrivatePool::reclaim_aside(FunctionRef<bool(const void*)> is_in_graph) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(aside_, [&](MemoryBlock* block) {
+    if (is_in_graph(block->data)) return false;
+    pool_->deallocate(block);
+    return true;
+  });
+}
+
 MemoryBlock* PrivatePool::allocate(std::size_t bytes, StreamRef stream) {
   MemoryBlock* const block = pool_->allocate(bytes, stream);
   StepRecording* const recording = StepRecording::on(stream.device);
-  if (recording && block) recording->note_memory(block->data);  // null for no bytes
+  if (recording && block) recording->note_memory(block->data, stream);  // null for no bytes
   return block;
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "lockstep/core/function_ref.hpp"
 #include "lockstep/memory/memory_pool.hpp"
 
 /// @file
@@ -16,7 +17,7 @@ namespace lockstep {
 /// other share one.
 ///
 /// What the step itself returns while it is captured may be given out again within it. What is
-/// returned later (a result that the program drops) stays aside until the pool is given back,
+/// returned later (a result that the program drops) stays aside until no graph is left that has it,
 /// because launches go on writing there.
 class PrivatePool final : public Allocator {
  public:
@@ -27,6 +28,9 @@ class PrivatePool final : public Allocator {
   void give_back();
   /// The same, of one that is used further.
   void release_aside();
+  /// Takes back what is aside and in no graph that is left; the device has done what was queued.
+  /// @param is_in_graph told the address of a block
+  void reclaim_aside(FunctionRef<bool(const void*)> is_in_graph);
 
   /// The pool behind it.
   MemoryPool& memory() noexcept { return *pool_; }

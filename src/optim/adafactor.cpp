@@ -19,14 +19,13 @@ double machine_epsilon(DType dtype) {
 Tensor root_mean_square(const Tensor& x) { return sqrt(mean(square(x))); }
 
 /// The mean of squared gradients, brought up to date by a share of this one's.
-Tensor second_moment(ParameterState& each, const Tensor& gradient, const Tensor& share,
-                     double eps1) {
-  const Tensor squares = square(gradient);
-  if (gradient.dim() <= 1) {
-    move_towards(each.state[0], squares, share);
-    return each.state[0];
+Tensor second_moment(ComposedUpdate& now, const Tensor& share, double eps1) {
+  const Tensor squares = square(now.gradient);
+  if (squares.dim() <= 1) {
+    move_towards(now.states[0], squares, share);
+    return now.states[0];
   }
-  Tensor &rows = each.state[0], &columns = each.state[1];
+  Tensor &rows = now.states[0], &columns = now.states[1];
   move_towards(rows, mean(squares, -1, true), share);
   move_towards(columns, mean(squares, -2, true), share);
   return rows * columns / clamp_min(mean(rows, -2, true), eps1);
@@ -41,7 +40,7 @@ void update_one(ParameterState& each, const AdafactorOptions& o, const StepScala
       clamp_min(root_mean_square(now.value), o.eps2) * minimum(lr, rsqrt(now.step)).to(dtype);
   if (o.weight_decay != 0) now.value.mul_((1.0 - lr * o.weight_decay).to(dtype));
   const Tensor share = pow(now.step, o.beta2_decay).to(dtype);
-  const Tensor variance = second_moment(each, now.gradient, share, eps1);
+  const Tensor variance = second_moment(now, share, eps1);
   const Tensor step = now.gradient * rsqrt(clamp_min(variance, eps1 * eps1));
   now.value.sub_(step * (rate / clamp_min(root_mean_square(step) / o.d, 1.0)));
   now.finish();
@@ -52,6 +51,7 @@ void update_one(ParameterState& each, const AdafactorOptions& o, const StepScala
 void AdafactorOptions::check() const {
   check_not_negative("Adafactor",
                      {{"lr", lr}, {"eps1", eps1}, {"eps2", eps2}, {"weight_decay", weight_decay}});
+  check_rounding("Adafactor", stochastic_rounding, master_weights);
   LOCKSTEP_CHECK(beta2_decay <= 0, InvalidArgument, "Adafactor: beta2_decay is ", beta2_decay,
                  "; it must not be positive");
   LOCKSTEP_CHECK(d >= 1, InvalidArgument, "Adafactor: d is ", d, "; it must be at least 1");

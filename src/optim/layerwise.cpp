@@ -41,6 +41,7 @@ void LARSOptions::check() const {
                               {"weight_decay", weight_decay},
                               {"trust_coefficient", trust_coefficient},
                               {"eps", eps}});
+  check_rounding("LARS", stochastic_rounding, master_weights);
 }
 
 StateNames LARS::state_names(std::size_t, const Tensor&) const { return lars_states; }
@@ -61,6 +62,7 @@ void LARS::update(std::size_t group, std::span<ParameterState* const> parameters
 void LAMBOptions::check() const {
   check_not_negative("LAMB", {{"lr", lr}, {"eps", eps}, {"weight_decay", weight_decay}});
   check_decay_rates("LAMB", {{"beta1", beta1}, {"beta2", beta2}});
+  check_rounding("LAMB", stochastic_rounding, master_weights);
 }
 
 StateNames LAMB::state_names(std::size_t, const Tensor&) const { return lamb_states; }

@@ -5,7 +5,6 @@
 
 #include "optim/composed.hpp"
 #include "optim/option_checks.hpp"
-#include "optim/update.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -39,7 +38,7 @@ double rate_factor(const MuonOptions& o, double rows, double columns) {
 void update_matrix(ParameterState& each, const MuonOptions& o, const StepScalars& scalars) {
   ComposedUpdate now(each, scalars, false);
   const Tensor& lr = scalars.lr;
-  Tensor& momentum = each.state[0];
+  Tensor& momentum = now.states[0];
   momentum.add_(now.gradient - momentum, 1 - o.momentum);
   const Tensor ahead =
       o.nesterov ? now.gradient + (momentum - now.gradient) * o.momentum : momentum;
@@ -62,6 +61,7 @@ void MuonOptions::check() const {
                               {"eps", eps},
                               {"adamw_lr_factor", adamw_lr_factor},
                               {"adamw_eps", adamw_eps}});
+  check_rounding("Muon", stochastic_rounding, master_weights);
   check_decay_rates("Muon", {{"momentum", momentum}, {"beta1", beta1}, {"beta2", beta2}});
   LOCKSTEP_CHECK(ns_steps >= 1 && ns_steps < 100, InvalidArgument, "Muon: ns_steps is ", ns_steps,
                  "; it must be 1 to 99");

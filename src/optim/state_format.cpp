@@ -97,7 +97,7 @@ Tensor restored(const StoredState& state, std::string_view name) {
 
 bool is_nonnegative(std::string_view name) {
   constexpr std::string_view names[] = {"exp_avg_sq", "max_exp_avg_sq", "exp_inf", "sum",
-                                        "square_avg"};
+                                        "square_avg", "row_var",        "col_var", "variance"};
   return std::ranges::find(names, name) != std::end(names);
 }
 

@@ -30,6 +30,12 @@ void StepRecording::fork(StreamRef stream) {
   if (std::ranges::find(forks_, stream) == forks_.end()) forks_.push_back(stream);
 }
 
+void StepRecording::note_memory(const void* memory, StreamRef stream) {
+  made_.insert(memory);
+  if (std::ranges::find(memory_streams_, stream) == memory_streams_.end())
+    memory_streams_.push_back(stream);
+}
+
 bool StepRecording::captures_collectives_of(std::string_view group) const {
   LOCKSTEP_CHECK(collectives_ != Collectives::refused, Unsupported,
                  "the step has collectives over the ranks of ", group,

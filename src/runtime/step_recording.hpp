@@ -93,8 +93,9 @@ class StepRecording {
   /// Another stream takes part from now on, and has to be joined at the end.
   void fork(StreamRef stream);
 
-  /// The step allocates memory: what it writes there is nobody else's.
-  void note_memory(const void* memory) { made_.insert(memory); }
+  /// The step allocates memory in the order of a stream: what it writes there is nobody else's.
+  void note_memory(const void* memory, StreamRef stream);
+  bool has_made(const void* memory) const { return made_.contains(memory); }
   /// The step writes to an array (a Storage), which each launch does again. Of its own it need not
   /// say so.
   void note_write(const void* memory, const IntrusivePtr<RefCounted>& array) {
@@ -119,6 +120,8 @@ class StepRecording {
   const std::shared_ptr<StepLauncher>& launcher() const noexcept { return launcher_; }
 
   const std::vector<StreamRef>& forks() const noexcept { return forks_; }
+  /// The streams in the order of which it has allocated memory.
+  const std::vector<StreamRef>& memory_streams() const noexcept { return memory_streams_; }
   std::string unmet_condition() const;
   void run_before() const;
   void run_after() const;
@@ -136,7 +139,7 @@ class StepRecording {
   std::uint64_t number_, draws_ = 0;
   bool another_try_ = false;
   std::shared_ptr<StepLauncher> launcher_;
-  std::vector<StreamRef> forks_;
+  std::vector<StreamRef> forks_, memory_streams_;
   std::set<const void*> met_, made_;
   std::vector<IntrusivePtr<RefCounted>> written_, unnamed_;
   std::map<const void*, std::shared_ptr<void>> parts_;

@@ -31,8 +31,23 @@ Choice& choice_of(Device device) {
 Stream::Stream(Device device, StreamPriority priority)
     : stream_(device_runtime(device.type).create_stream(device, priority)) {}
 
+// One that takes part in a capture does so to the capture's end: until then nobody else may have
+// it.
 Stream::~Stream() {
-  if (stream_.handle) device_runtime(stream_.device.type).destroy_stream(stream_);
+  if (!stream_.handle) return;
+  const auto give_back = [stream = stream_] {
+    device_runtime(stream.device.type).destroy_stream(stream);
+  };
+  StepRecording* const recording = StepRecording::on(stream_.device);
+  if (!recording) {
+    give_back();
+    return;
+  }
+  try {
+    recording->at_end(give_back);
+  } catch (...) {
+    // No host memory is left: the stream is not used again.
+  }
 }
 
 void Stream::synchronize() const { lockstep::synchronize(stream_); }

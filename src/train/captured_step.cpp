@@ -39,6 +39,14 @@ void StepDevice::wait() const {
   stream.synchronize();
 }
 
+void StepDevice::reclaim() {
+  wait();
+  pool.reclaim_aside([this](const void* memory) {
+    return std::ranges::any_of(
+        graphs, [memory](const StepRecording* graph) { return graph->has_made(memory); });
+  });
+}
+
 StepDevice::~StepDevice() {
   try {
     wait();
@@ -62,6 +70,7 @@ std::vector<Tensor> CapturedStep::call(std::span<const Tensor> inputs) {
       return launch();
     }
     drop_graph();
+    device_.reclaim();
     if (launches_ >= worth_a_capture) tries_ = 0;
     if (++tries_ >= most_tries) {
       reason_ =
@@ -137,7 +146,7 @@ std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& 
   std::string failure;
   const auto conclude = [&](bool keeps) {
     recording_->conclude(keeps);
-    if (keeps) return;
+    if (keeps) return device_.graphs.push_back(recording_.get());
     const detail::AllocatorOverride memory(device_.device, device_.pool);  // no launch writes there
     drop_graph();
   };
@@ -175,6 +184,9 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
     }
     recording_->end();
   }
+  // Launches are not in the order of these streams, which may still use memory that the graph has.
+  for (const StreamRef stream : recording_->memory_streams())
+    device_runtime(device_.device.type).synchronize(stream);
   order(device_.stream, outer);
   return failure;
 }
@@ -249,6 +261,7 @@ std::vector<Tensor> CapturedStep::launch() {
 }
 
 void CapturedStep::drop_graph() noexcept {
+  std::erase(device_.graphs, recording_.get());
   recording_.reset();
   results_.clear();
 }

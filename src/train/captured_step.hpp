@@ -34,11 +34,14 @@ class StepDevice {
 
   /// For launches on any stream, and what came before on the current one.
   void wait() const;
+  /// Takes back the memory that no graph has any more. Waits for the device.
+  void reclaim();
 
   const Device device;
   const Stream stream;
   PrivatePool& pool;
-  Event launched{device};  // the last launch
+  Event launched{device};                    // the last launch
+  std::vector<const StepRecording*> graphs;  // of all forms
 };
 
 /// A step for inputs of one form: runs it until it is warm, captures it, and replays it.

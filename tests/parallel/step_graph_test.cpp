@@ -1,8 +1,10 @@
 #include "lockstep/train/step_graph.hpp"
 
 #include <array>
+#include <fstream>
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -18,11 +20,12 @@ namespace {
 constexpr int steps = 8;
 
 /// A model with dropout, trained eagerly or captured.
-std::vector<double> train(bool capture, const optim::AdamWOptions& options = {.lr = 0.1},
+template <class Optimizer = optim::AdamW>
+std::vector<double> train(bool capture, const typename Optimizer::Options& options = {.lr = 0.1},
                           std::int64_t out = 3) {
   manual_seed(1);
   const auto layer = nn::make<nn::Linear>(6, out);
-  optim::AdamW optimizer(layer->named_parameters(), options);
+  Optimizer optimizer(layer->named_parameters(), options);
   optim::LRScheduler scheduler(optimizer, optim::LinearLR{.iterations = steps});
   const StepGraph::Step step = [&](std::span<const Tensor> in) {
     const Tensor loss = dropout(layer(in[0]), 0.3, true).square().mean();
@@ -51,7 +54,42 @@ TEST(StepGraph, RoundsStatesInFewBitsAsTheEagerStepDoes) {
   for (const auto format : {optim::StateFormat::bf16, optim::StateFormat::blockwise_8bit}) {
     const optim::AdamWOptions options{.lr = 0.1, .state_format = format};
     EXPECT_EQ(train(true, options, 800), train(false, options, 800)) << name_of(format);
+    const optim::LAMBOptions lamb{.lr = 0.1, .state_format = format};
+    EXPECT_EQ(train<optim::LAMB>(true, lamb, 800), train<optim::LAMB>(false, lamb, 800));
+    const optim::MuonOptions muon{.lr = 0.1, .state_format = format};
+    EXPECT_EQ(train<optim::Muon>(true, muon, 800), train<optim::Muon>(false, muon, 800));
   }
+}
+
+std::size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What its former graph has left, results and gradients, is of no use to anybody.
+TEST(StepGraph, HoldsNoMoreHoweverOftenItIsCapturedAnew) {
+  Tensor weight = ones({64, 1 << 16}).set_requires_grad(), other = ones({4}).set_requires_grad();
+  optim::SGD optimizer({weight, other}, {.lr = 1e-3});
+  StepGraph graph(
+      [&](std::span<const Tensor> in) {
+        optimizer.zero_grad();
+        const Tensor y = matmul(in[0], weight);
+        (mean(y) + mean(in[0].slice(1, 0, 4) * other)).backward();
+        optimizer.step();
+        return std::vector{y};
+      },
+      {.num_warmup_iters = 1});
+  const Tensor x = values({2, 64}, 1).to(DType::f32);
+  std::size_t early = 0;
+  for (int capture = 0; capture < 9; ++capture) {
+    other.set_requires_grad(capture % 2 == 1);
+    for (int i = 0; i < 54; ++i) graph({x});
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+    if (capture == 2) early = resident_bytes();
+  }
+  EXPECT_LT(resident_bytes(), early + weight.nbytes());
 }
 
 TEST(StepGraph, AllocatesNothingInAReplay) {

@@ -17,6 +17,10 @@ struct AdafactorOptions {
   double weight_decay = 0.0;  ///< times lr: the share of the parameter that each step removes
   bool maximize = false;
   bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+  /// Round bf16 parameters up or down at random, so that small steps count in the mean: for those
+  /// without master weights.
+  bool stochastic_rounding = false;
+  StateFormat state_format = StateFormat::full;  ///< in how many bits it remembers
 
   /// @throws InvalidArgument for negative options, a positive beta2_decay, or d below 1.
   void check() const;

@@ -18,6 +18,10 @@ struct LARSOptions {
   bool replicated = false;  ///< with a group of ranks: all of them hold these parameters alike
   bool maximize = false;
   bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+  /// Round bf16 parameters up or down at random, so that small steps count in the mean: for those
+  /// without master weights.
+  bool stochastic_rounding = false;
+  StateFormat state_format = StateFormat::full;  ///< in how many bits it remembers
 
   /// @throws InvalidArgument for negative options.
   void check() const;

@@ -20,6 +20,10 @@ struct MuonOptions {
   double adamw_lr_factor = 1.0;  ///< AdamW's learning rate is lr times this
   double beta1 = 0.9, beta2 = 0.95, adamw_eps = 1e-10;  ///< of AdamW
   bool master_weights = true;  ///< keep an f32 copy of bf16 and f16 parameters
+  /// Round bf16 parameters up or down at random, so that small steps count in the mean: for those
+  /// without master weights.
+  bool stochastic_rounding = false;
+  StateFormat state_format = StateFormat::full;  ///< in how many bits it remembers
 
   /// @throws InvalidArgument for negative options, rates of decay outside [0, 1), or ns_steps
   /// outside 1 to 99.

@@ -44,16 +44,13 @@ constexpr std::int64_t sums = 16;
 
 template <class Coefficients, class T, class... State>
 void measure_loop(const Coefficients& given, std::int64_t n, double* squares, const T* parameter,
-                  const T* gradient, State*... state) {
+                  const T* gradient, const State*... state) {
   const Coefficients c = given;
   double parameters[sums] = {}, updates[sums] = {};
   const auto measure_at = [&](std::int64_t i, std::int64_t sum) {
-    [&](State... s) {
-      const auto measured = functional::measure(c, parameter[i], gradient[i], s...);
-      ((state[i] = s), ...);
-      parameters[sum] += double(measured.parameter) * double(measured.parameter);
-      updates[sum] += double(measured.update) * double(measured.update);
-    }(state[i]...);
+    const auto measured = functional::measure(c, parameter[i], gradient[i], state[i]...);
+    parameters[sum] += double(measured.parameter) * double(measured.parameter);
+    updates[sum] += double(measured.update) * double(measured.update);
   };
   std::int64_t i = 0;
   for (; i + sums <= n; i += sums) {
@@ -72,7 +69,7 @@ template <class Rule, class T, int... k>
 void measure_arrays(void* const* arrays, std::int64_t n,
                     const typename Rule::Coefficients& coefficients, double* squares) {
   measure_loop(coefficients, n, squares, static_cast<const T*>(arrays[0]),
-               static_cast<const T*>(arrays[1]), static_cast<T*>(arrays[2 + k])...);
+               static_cast<const T*>(arrays[1]), static_cast<const T*>(arrays[2 + k])...);
 }
 
 template <class Rule, class T>

@@ -29,6 +29,37 @@ void* place_in(const FlatArray& array, std::int64_t element) {
   return static_cast<char*>(array.data) + element * static_cast<std::int64_t>(size_of(array.dtype));
 }
 
+/// Some elements of an array in few bits, the first of which is a multiple of `state_block`.
+class CompactPart {
+ public:
+  CompactPart(const FlatArray& array, std::int64_t first, std::int64_t n)
+      : array_(array), first_(first), n_(n) {}
+  void load(float* to) const {
+    if (array_.scales)
+      compact().load_codes(to, codes(), scales(), n_, array_.nonnegative);
+    else
+      cpu_kernels::loops().load[static_cast<std::size_t>(DType::bf16)](to, place_in(array_, first_),
+                                                                       1, n_);
+  }
+  void store(const float* from, const PhiloxState& draw) const {
+    if (array_.scales)
+      compact().store_codes(codes(), scales(), from, n_, array_.nonnegative, draw, first_);
+    else
+      compact().store_bf16(static_cast<BFloat16*>(place_in(array_, first_)), from, n_, draw,
+                           first_);
+  }
+
+ private:
+  static const cpu_kernels::CompactLoops& compact() {
+    return cpu_kernels::loops().rows.optimizers->compact;
+  }
+  std::uint8_t* codes() const { return static_cast<std::uint8_t*>(array_.data) + first_; }
+  float* scales() const { return array_.scales + first_ / state_block; }
+
+  const FlatArray& array_;
+  std::int64_t first_, n_;
+};
+
 /// An operand, read and written tile by tile in the accumulation type of the parameter.
 class TiledArray {
  public:
@@ -51,8 +82,8 @@ class TiledArray {
   void* load_tile(std::int64_t first, std::int64_t n) {
     if (!array_) return nullptr;
     if (direct_) return place_in(array_, first);
-    if (array_.scales)
-      compact().load_codes(tile_.data(), codes(first), scales(first), n, array_.nonnegative);
+    if (rounds_)
+      CompactPart(array_, first, n).load(tile_.data());
     else
       load_(tile_.data(), place_in(array_, first), 1, n);
     return tile_.data();
@@ -60,25 +91,13 @@ class TiledArray {
   /// Writes back what `load_tile` gave.
   void store_tile(std::int64_t first, std::int64_t n) {
     if (direct_) return;
-    if (array_.scales)
-      compact().store_codes(codes(first), scales(first), tile_.data(), n, array_.nonnegative, draw_,
-                            first);
-    else if (rounds_)
-      compact().store_bf16(static_cast<BFloat16*>(place_in(array_, first)), tile_.data(), n, draw_,
-                           first);
+    if (rounds_)
+      CompactPart(array_, first, n).store(tile_.data(), draw_);
     else
       store_(place_in(array_, first), 1, tile_.data(), n);
   }
 
  private:
-  static const cpu_kernels::CompactLoops& compact() {
-    return cpu_kernels::loops().rows.optimizers->compact;
-  }
-  std::uint8_t* codes(std::int64_t first) const {
-    return static_cast<std::uint8_t*>(array_.data) + first;
-  }
-  float* scales(std::int64_t first) const { return array_.scales + first / state_block; }
-
   const FlatArray& array_;
   bool direct_;
   bool rounds_ = false;  // stochastically
@@ -89,7 +108,7 @@ class TiledArray {
 };
 
 /// As visit_tiles, where operands have to be converted.
-template <class Visit>
+template <bool writes, class Visit>
 void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::int64_t end,
                      const Visit& visit) {
   const FlatArray& parameter = tensors.parameter;
@@ -103,6 +122,7 @@ void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::i
     std::array<void*, operands> pointers;
     for (std::size_t k = 0; k < operands; ++k) pointers[k] = tiled[k].load_tile(first, n);
     visit(pointers, n);
+    if constexpr (!writes) continue;
     for (std::size_t k = 0; k < operands; ++k)
       if (k != gradient_operand) tiled[k].store_tile(first, n);
     if (round) round(place_in(parameter, first), 1, pointers[0], n);
@@ -111,14 +131,15 @@ void visit_converted(const OptimizerTensors& tensors, std::int64_t begin, std::i
 
 /// Calls `visit(pointers, n)` for elements [begin, end) of a tensor, part by part; pointers are
 /// those of its operands. Parts of states in 8 bits must begin with a block.
-template <class Visit>
+/// @tparam writes whether `visit` changes more than its own
+template <bool writes, class Visit>
 void visit_tiles(const OptimizerTensors& tensors, std::int64_t begin, std::int64_t end,
                  const Visit& visit) {
   const auto all = operands_of(tensors);
   bool direct = !tensors.master;
   for (const FlatArray* each : all)
     direct = direct && (!*each || cpu_kernels::is_accumulate_type(each->dtype));
-  if (!direct) return visit_converted(tensors, begin, end, visit);
+  if (!direct) return visit_converted<writes>(tensors, begin, end, visit);
   std::array<void*, operands> pointers = {};
   for (std::size_t k = 0; k < operands; ++k)
     if (*all[k]) pointers[k] = place_in(*all[k], begin);
@@ -146,11 +167,10 @@ class NextSteps {
   typename Rule::Coefficients coefficients_ = {};
 };
 
-/// @param used states of the rule @param by_element whether it takes states in few bits
+/// @param used states of the rule
 /// @throws Unsupported or InvalidArgument unless the dtypes are floating, all that is used is there
 /// and fits, and states and master copy are in the dtype that is computed in.
-void check_operands(const OptimizerTensors& tensors, int used, bool by_element,
-                    const char* optimizer) {
+void check_operands(const OptimizerTensors& tensors, int used, const char* optimizer) {
   const FlatArray& parameter = tensors.parameter;
   LOCKSTEP_CHECK(is_floating(parameter.dtype), Unsupported, optimizer, ": dtype ", parameter.dtype,
                  " is not offered on device cpu");
@@ -164,7 +184,7 @@ void check_operands(const OptimizerTensors& tensors, int used, bool by_element,
     if (!array) continue;
     LOCKSTEP_CHECK(array.count == parameter.count, InvalidArgument, optimizer, ": an array of ",
                    array.count, " elements beside a parameter of ", parameter.count);
-    const bool in_few_bits = by_element && wide == DType::f32 && state >= 1 &&
+    const bool in_few_bits = wide == DType::f32 && state >= 1 &&
                              (array.scales ? array.dtype == DType::u8 : array.dtype == DType::bf16);
     LOCKSTEP_CHECK(
         array.dtype == wide || in_few_bits || (k == 0 && !tensors.master) || k == gradient_operand,
@@ -172,10 +192,9 @@ void check_operands(const OptimizerTensors& tensors, int used, bool by_element,
         " parameter; it must be ", wide);
   }
   LOCKSTEP_CHECK(
-      !tensors.rounds_stochastically ||
-          (by_element && parameter.dtype == DType::bf16 && !tensors.master),
+      !tensors.rounds_stochastically || (parameter.dtype == DType::bf16 && !tensors.master),
       Unsupported, optimizer, ": stochastic rounding of a ", parameter.dtype,
-      " parameter; it is offered for bf16 without master copies, and not for rules by layer");
+      " parameter; it is offered for bf16 without master copies");
   const DType gradient = tensors.gradient.dtype;
   LOCKSTEP_CHECK(is_floating(gradient) && (gradient == DType::f64) == (wide == DType::f64),
                  Unsupported, optimizer, ": dtype ", gradient,
@@ -189,7 +208,7 @@ void step(const kernels::OptimizerArguments<Rule>& a,
   NextSteps<Rule> next(a);
   const int states = a.rule.states();
   for (const OptimizerTensors& each : a.tensors) {
-    check_operands(each, states, !is_layerwise<Rule>, optimizer);
+    check_operands(each, states, optimizer);
     const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
     const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
     const auto& coefficients = next.of(each);
@@ -198,7 +217,7 @@ void step(const kernels::OptimizerArguments<Rule>& a,
     parallel_for(
         (count + tile_elements - 1) / tile_elements, cpu_kernels::parallel_grain / tile_elements,
         [&](std::int64_t begin, std::int64_t end) {
-          visit_tiles(
+          visit_tiles<true>(
               each, begin * tile_elements, std::min(count, end * tile_elements),
               [&](const auto& arrays, std::int64_t n) { loop(arrays.data(), n, coefficients); });
         });
@@ -217,7 +236,7 @@ std::array<double, 2> measure_tensor(const OptimizerTensors& tensors, const Visi
       static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t c = begin; c < end; ++c) {
           auto& partial = partials[static_cast<std::size_t>(c)];
-          visit_tiles(
+          visit_tiles<false>(
               tensors, c * chunk, std::min(n, (c + 1) * chunk),
               [&](const auto& arrays, std::int64_t m) { visit(arrays, m, partial.data()); });
         }
@@ -236,7 +255,7 @@ void measure(const kernels::OptimizerArguments<Rule>& a,
   if (a.state.skips()) return;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     const OptimizerTensors& each = a.tensors[i];
-    check_operands(each, a.rule.states(), false, optimizer);
+    check_operands(each, a.rule.states(), optimizer);
     const auto loop =
         loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
     // The squares are not known yet.
@@ -248,6 +267,34 @@ void measure(const kernels::OptimizerArguments<Rule>& a,
     });
     std::copy(squares.begin(), squares.end(), a.squares + 2 * i);
   }
+}
+
+/// Calls `visit(kept, full, first, n)` for all parts of a state that is kept in few bits.
+template <class Visit>
+void transfer(const kernels::StateTransferArguments& a, const Visit& visit) {
+  LOCKSTEP_CHECK(a.full.dtype == DType::f32 && a.full.count == a.kept.count &&
+                     a.kept.dtype == (a.kept.scales ? DType::u8 : DType::bf16),
+                 InvalidArgument, "optimizer: ", a.kept.count, " elements in ", a.kept.dtype,
+                 " of a state of ", a.full.count, " in ", a.full.dtype);
+  parallel_for((a.full.count + tile_elements - 1) / tile_elements,
+               cpu_kernels::parallel_grain / tile_elements,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t tile = begin; tile < end; ++tile) {
+                   const std::int64_t first = tile * tile_elements;
+                   visit(CompactPart(a.kept, first, std::min(tile_elements, a.full.count - first)),
+                         static_cast<float*>(place_in(a.full, first)));
+                 }
+               });
+}
+
+void load_state(const kernels::StateTransferArguments& a, StreamRef) {
+  transfer(a, [](const CompactPart& part, float* full) { part.load(full); });
+}
+
+void store_state(const kernels::StateTransferArguments& a, StreamRef) {
+  if (a.state.skips()) return;
+  const PhiloxState draw = rounding_draw(a.position, a.counter->steps + 1, a.array);
+  transfer(a, [&](const CompactPart& part, const float* full) { part.store(full, draw); });
 }
 
 #define LOCKSTEP_OPTIMIZER(name, Rule)                               \
@@ -273,7 +320,8 @@ const kernels::OptimizerKernels& cpu_optimizers() {
 #define LOCKSTEP_OPTIMIZER(name, Rule) .name##_measure = name##_measure,
           LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
-  };
+              .load_state = load_state,
+      .store_state = store_state};
   return table;
 }
 

@@ -1,5 +1,6 @@
 #include "backend/cuda/optimizers.hpp"
 
+#include "cuda/compact_optimizer.hpp"
 #include "cuda/optimizer.hpp"
 #include "cuda/scratch.hpp"
 
@@ -25,7 +26,8 @@ const kernels::OptimizerKernels& cuda_optimizers() {
   .name##_measure = with_scratch<Rule, cuda_kernels::name##_measure>,
           LOCKSTEP_LAYERWISE_OPTIMIZERS(LOCKSTEP_OPTIMIZER)
 #undef LOCKSTEP_OPTIMIZER
-  };
+              .load_state = cuda_kernels::load_state,
+      .store_state = cuda_kernels::store_state};
   return table;
 }
 
