@@ -63,11 +63,16 @@ struct DynamicTree {
     return bottom(decade) + static_cast<float>(steps) / steps_per_unit(decade);
   }
 
-  /// A neighbouring code of a value in [0, 1]. @param chance in [0, 1): at random to round
-  /// stochastically, 0.5 to the nearest.
+  /// A neighbouring code of a value in [0, 1]; of the value of a code, that one, whatever the
+  /// chance. @param chance in [0, 1): at random to round stochastically, 0.5 to the nearest.
   LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static unsigned encode(float value, float chance) {
     const Decade decade = decade_of<0>(value);
-    const int step = static_cast<int>((value - decade.bottom) * decade.steps_per_unit + chance);
+    // Scaling has rounded values of codes, by up to that many steps.
+    const float error = static_cast<float>(decade.steps) * 0x1p-21f;
+    const float place = (value - decade.bottom) * decade.steps_per_unit;
+    const int below = static_cast<int>(place + error);
+    const float rest = place - static_cast<float>(below);
+    const int step = below + static_cast<int>((rest > error ? rest : 0.0f) + chance);
     return static_cast<unsigned>(decade.steps - 1 + (step < decade.steps ? step : decade.steps));
   }
 
@@ -87,8 +92,7 @@ struct DynamicTree {
   // Without a branch: loops over neighbours become vectors.
   template <int decade>
   LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static Decade decade_of(float value) {
-    // Rounding must not keep a decade's top from its code.
-    constexpr float low = bottom(decade), scale = steps_per_unit(decade) * (1 + 0x1p-22f);
+    constexpr float low = bottom(decade), scale = steps_per_unit(decade);
     constexpr int steps = 1 << (decades - 1 - decade);
     if constexpr (decade + 1 == decades) {
       return {low, scale, steps};

@@ -86,7 +86,6 @@ void PlannedMemory::give_back() noexcept {
   others_in_a_row_ = 0;
   rest_ = 0;
   most_rest_ = 1;
-  is_plannable_ = true;
   {
     const std::lock_guard lock(lock_);
     counts_ = {};
@@ -102,7 +101,7 @@ MemoryPlannerStatistics PlannedMemory::planner_statistics() const {
 
 PlannedMemory::Kind PlannedMemory::kind_of_next() const noexcept {
   const bool is_first = counts_.other_steps + counts_.recorded_steps + counts_.planned_steps == 0;
-  if (!plans_ || !is_plannable_ || is_first || rest_ > 0) return Kind::left_alone;
+  if (!plans_ || is_first || rest_ > 0) return Kind::left_alone;
   return counts_.recorded_steps == 0 || has_failed() ? Kind::recorded : Kind::planned;
 }
 
@@ -121,8 +120,10 @@ void PlannedMemory::begin_step(StreamRef stream) {
     if (kind_ == Kind::recorded) {
       requests_.clear();
       stream_ = stream;
-    } else if (kind_ == Kind::planned && !arena_) {
-      make_plan();
+    } else if (kind_ == Kind::planned && !arena_ && !make_plan()) {
+      kind_ = Kind::left_alone;
+      others_in_a_row_ = most_others;
+      put_off();
     }
   } catch (...) {
     is_open_ = false;
@@ -167,14 +168,17 @@ void PlannedMemory::count_planned(bool went_as_planned) noexcept {
   }
   ++counts_.other_steps;
   ++others_in_a_row_;
-  if (!has_failed()) return;
+  if (has_failed()) put_off();
+}
+
+void PlannedMemory::put_off() noexcept {
   most_rest_ = has_served_ ? 1 : std::min(2 * most_rest_, 1024);
   rest_ = most_rest_ - 1;
 }
 
-/// Places for what the recorded step returned. Nothing is planned where the device has too little
-/// memory for it.
-void PlannedMemory::make_plan() {
+/// Places for what the recorded step returned. @return false if there is nothing to plan, or the
+/// device has too little memory for it.
+bool PlannedMemory::make_plan() {
   const std::size_t guard = guard_bytes(), alignment = device_.is_cpu() ? 64 : 512;
   std::vector<detail::Lifetime> lifetimes;
   for (Request& request : requests_) {
@@ -183,8 +187,7 @@ void PlannedMemory::make_plan() {
     request.place = lifetimes.size();
     lifetimes.push_back({round_up(request.bytes + guard, alignment), request.begin, request.end});
   }
-  is_plannable_ = !lifetimes.empty();
-  if (!is_plannable_) return;
+  if (lifetimes.empty()) return false;
   auto arena = std::make_unique<Arena>();
   arena->stream = stream_;
   arena->places.resize(lifetimes.size());
@@ -195,8 +198,8 @@ void PlannedMemory::make_plan() {
     take_free_pieces(*arena);
     place(*arena, lifetimes);
   } catch (const OutOfMemory&) {
-    is_plannable_ = false;
-    return give_back_pieces(*arena);
+    give_back_pieces(*arena);
+    return false;
   }
   if (BlockObserver* observer = block_observer())
     for (const MemoryBlock* piece : arena->pieces) observer->freed(*piece, stream_);
@@ -205,6 +208,7 @@ void PlannedMemory::make_plan() {
   for (const MemoryBlock* piece : arena->pieces) counts_.planned_bytes += piece->size;
   counts_.most_live_bytes = detail::most_live_bytes(lifetimes);
   arena_ = std::move(arena);
+  return true;
 }
 
 std::size_t PlannedMemory::guard_bytes() const noexcept {

@@ -66,12 +66,14 @@ class PlannedMemory final : public Allocator {
   struct Place;
 
   enum class Kind : std::uint8_t { left_alone, recorded, planned };
+  static constexpr int most_others = 2;
 
   Kind kind_of_next() const noexcept;
   void count_planned(bool went_as_planned) noexcept;
   /// The plan is of no use any more.
-  bool has_failed() const noexcept { return others_in_a_row_ >= 2; }
-  void make_plan();
+  bool has_failed() const noexcept { return others_in_a_row_ >= most_others; }
+  void put_off() noexcept;
+  bool make_plan();
   std::size_t guard_bytes() const noexcept;
   void take_free_pieces(Arena& arena);
   void place(Arena& arena, std::span<const detail::Lifetime> lifetimes);
@@ -100,7 +102,6 @@ class PlannedMemory final : public Allocator {
   bool has_served_ = false;    // a step went as planned
   int rest_ = 0;               // steps to leave alone before the next is recorded
   int most_rest_ = 1;
-  bool is_plannable_ = true;
   std::vector<Request> requests_;
 
   // Guarded by the lock.

@@ -260,8 +260,17 @@ TEST_F(PlannedMemoryTest, GoesOnWithoutAPlanWhereMemoryIsShort) {
   pool.deallocate(rest);
   pool.deallocate(more);
   pool.set_limit(~std::size_t{0});
-  step();
+  for (int i = 0; i < 8; ++i) step();
+  EXPECT_GE(memory.planner_statistics().planned_steps, 5u);
   memory.give_back();
+}
+
+TEST_F(PlannedMemoryTest, RecordsAnewWhereTheRecordedStepWasEmpty) {
+  step();
+  memory.begin_step(stream);
+  memory.end_step();
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_GE(memory.planner_statistics().planned_steps, 17u);
 }
 
 TEST_F(PlannedMemoryTest, RefusesAStepWithinAnother) {

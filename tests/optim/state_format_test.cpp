@@ -45,10 +45,11 @@ TYPED_TEST(StateCodes, GrowFromZeroToOneAndComeBackAsTheyAre) {
   EXPECT_EQ(value_of<positive>(codes - 1), 1.0);
   for (unsigned code = 1; code < codes; ++code)
     EXPECT_GT(value_of<positive>(code), value_of<positive>(code - 1));
-  for (const float scale : {1.0f, 3.7f, 1e-30f, 2.5e30f})
+  for (const float scale : {1.0f, 1.7320508f, 3.7f, 9.999999f, 1e-30f, 2.5e30f})
     for (unsigned code = 0; code < codes; ++code) {
       const auto value = static_cast<float>(value_of<positive>(code)) * scale;
-      EXPECT_EQ(this->encode(value, scale, 0.5f), code) << scale;
+      for (const float chance : {0.0f, 0.5f, 1 - 0x1p-16f})
+        EXPECT_EQ(this->encode(value, scale, chance), code) << scale << ' ' << chance;
       if (positive || code == 0) continue;
       EXPECT_EQ(this->encode(-value, scale, 0.5f), code + 128) << scale;
       EXPECT_EQ(value_of<false>(code + 128), -value_of<false>(code));
