@@ -51,7 +51,7 @@ struct OptimizerTensors {
   /// In the memory of the device: what the rule's coefficients carry from step to step, if any.
   double* carried = nullptr;
   /// Tells the random roundings of the optimizer's tensors apart.
-  std::uint32_t position = 0;
+  std::uint32_t rounding_key = 0;
   /// A bf16 parameter without a master copy is rounded stochastically.
   bool rounds_stochastically = false;
 
@@ -97,7 +97,7 @@ struct StateTransferArguments {
   StepState state = {};
   /// To round stochastically by: as the update of OptimizerTensors does before it counts the step.
   const StepCounter* counter = nullptr;
-  std::uint32_t position = 0;
+  std::uint32_t rounding_key = 0;
   int array = 0;  ///< 0: the parameter; k: its k-th state
 };
 

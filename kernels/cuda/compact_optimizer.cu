@@ -14,11 +14,12 @@ namespace {
 /// hundreds.
 enum class ElementFormat : unsigned { absent, f32, f16, bf16, codes, nonnegative_codes };
 
-/// Beside what every table has: scales, formats of all arrays (4 bits each) and the position.
+/// Beside what every table has: scales, formats of all arrays (4 bits each) and the key of its
+/// roundings.
 enum {
   scales_pointer = pointers,
   formats_word = scales_pointer + most_optimizer_states,
-  position_word,
+  key_word,
   words
 };
 using CompactTable = ChunkTable<words>;
@@ -209,10 +210,10 @@ __global__ void __launch_bounds__(optimizer_threads)
   const CompactArray gradient(table, tensor, gradient_array);
   const CompactArray master(table, tensor, master_array);
   const CompactArray state[] = {CompactArray(table, tensor, k)..., parameter};
-  const auto position = reinterpret_cast<std::uintptr_t>(table.array[position_word][tensor]);
+  const auto rounding_key = reinterpret_cast<std::uintptr_t>(table.array[key_word][tensor]);
   const bool rounds =
       reinterpret_cast<std::uintptr_t>(table.array[formats_word][tensor]) >> rounds_bit & 1;
-  const auto draw = [&](int array) { return rounding_draw(position, step.number, array); };
+  const auto draw = [&](int array) { return rounding_draw(rounding_key, step.number, array); };
   const CompactArray& updated = master.is_present() ? master : parameter;
 
   const std::int64_t last = table.last(tensor, blockIdx.x);
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(optimizer_threads)
   const CompactArray state[] = {CompactArray(table, tensor, k)...};
   const CompactArray& updated = master.is_present() ? master : parameter;
   const std::int64_t last = table.last(tensor, blockIdx.x);
-  float sums[2] = {};
+  double sums[2] = {};
   for_each_lanes(table.first(tensor, blockIdx.x), last, state_blocks_at_once, [&](std::int64_t at) {
     const Lanes p = updated.load(at, last, values), g = gradient.load(at, last, values);
     const Lanes s[] = {state[k].load(at, last, values)...};
@@ -254,8 +255,7 @@ __global__ void __launch_bounds__(optimizer_threads)
     for (int j = 0; j < lanes; ++j) {
       if (at + j >= last) break;
       const auto measured = functional::measure<float>(c, p[j], g[j], s[k][j]...);
-      sums[0] += measured.parameter * measured.parameter;
-      sums[1] += measured.update * measured.update;
+      add_squares(sums, measured);
     }
   });
   add_up(table, tensor, sums, squares, partials);
@@ -273,10 +273,10 @@ __global__ void __launch_bounds__(optimizer_threads)
 
 __global__ void __launch_bounds__(optimizer_threads)
     store_state_kernel(CompactArray kept, const float* full, std::int64_t count,
-                       kernels::StepState state, const StepCounter* counter, std::uint32_t position,
-                       int array) {
+                       kernels::StepState state, const StepCounter* counter,
+                       std::uint32_t rounding_key, int array) {
   if (state.skips()) return;
-  const PhiloxState draw = rounding_draw(position, counter->steps + 1, array);
+  const PhiloxState draw = rounding_draw(rounding_key, counter->steps + 1, array);
   for_each_lanes(blockIdx.x * elements_at_once, count, gridDim.x * state_blocks_at_once,
                  [&](std::int64_t at) {
                    kept.store_state(at, count, load_lanes<float>(full, at, count), draw);
@@ -333,7 +333,7 @@ void check_arrays(const OptimizerTensors& tensors, int states) {
 void* word(std::uintptr_t value) { return reinterpret_cast<void*>(value); }
 
 void* word_of(const OptimizerTensors& tensors, int k) {
-  if (k == position_word) return word(tensors.position);
+  if (k == key_word) return word(tensors.rounding_key);
   if (k == formats_word) {
     std::uintptr_t formats = tensors.rounds_stochastically ? std::uintptr_t{1} << rounds_bit : 0;
     for (int array = 0; array < arrays; ++array)
@@ -425,7 +425,7 @@ void store_state(const kernels::StateTransferArguments& a, StreamRef stream) {
   if (a.full.count == 0) return;
   launch(stream, transfer_blocks(a.full.count), optimizer_threads, 0, store_state_kernel,
          CompactArray(a.kept), static_cast<const float*>(a.full.data), a.full.count, a.state,
-         a.counter, a.position, a.array);
+         a.counter, a.rounding_key, a.array);
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -4,20 +4,27 @@
 #include "cuda/row_access.hpp"
 
 /// @file
-/// The end of a pass that measures tensors.
+/// Passes that measure tensors.
 
 namespace lockstep::cuda_kernels {
 
+/// In double each: squares of f32 may be beyond its range. The pass waits for memory all the same.
+template <class T>
+__device__ void add_squares(double (&sums)[2], const functional::Measured<T>& measured) {
+  sums[0] += double(measured.parameter) * double(measured.parameter);
+  sums[1] += double(measured.update) * double(measured.update);
+}
+
 /// Adds up what a chunk's threads have measured: each leaves the chunk's sums in `partials`, and
 /// the last block of a tensor adds them, in their order. For all threads of a block.
-template <class Table, class A>
-__device__ void add_up(const Table& table, int tensor, const A (&sums)[2], double* squares,
+template <class Table>
+__device__ void add_up(const Table& table, int tensor, const double (&sums)[2], double* squares,
                        double* partials) {
   constexpr unsigned threads = optimizer_threads;
   const unsigned chunks = table.chunks_of(tensor);
   bool is_last = false;
   for (int i = 0; i < 2; ++i) {
-    const double total = BlockGroup{}.reduce(static_cast<double>(sums[i]), Sum{});
+    const double total = BlockGroup{}.reduce(sums[i], Sum{});
     if (threadIdx.x == 0) partials[2 * blockIdx.x + static_cast<unsigned>(i)] = total;
   }
   if (threadIdx.x == 0)

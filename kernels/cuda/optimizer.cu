@@ -86,11 +86,10 @@ __global__ void __launch_bounds__(threads)
   const int tensor = table.tensor_of(blockIdx.x);
   const auto c = take_step(table, tensor, arguments, false).coefficients;
   using A = AccumulateType<T>;
-  A sums[2] = {};
+  double sums[2] = {};
   Chunk<T, k...>(table, tensor).template for_each<false>([&](A p, A g, auto... s) {
     const auto measured = functional::measure<A>(c, p, g, s...);
-    sums[0] += measured.parameter * measured.parameter;
-    sums[1] += measured.update * measured.update;
+    add_squares(sums, measured);
   });
   add_up(table, tensor, sums, squares, partials);
 }

@@ -18,11 +18,11 @@ namespace lockstep {
 inline constexpr std::int64_t state_block = 256;
 
 /// Random bits for the roundings of an array in one step of its tensor.
-/// @param position of the tensor in its optimizer @param step from 1
+/// @param key tells the tensors of an optimizer apart @param step from 1
 /// @param array 0 for the parameter, from 1 for its states
-LOCKSTEP_HD inline PhiloxState rounding_draw(std::uint64_t position, std::int64_t step, int array) {
+LOCKSTEP_HD inline PhiloxState rounding_draw(std::uint64_t key, std::int64_t step, int array) {
   constexpr std::uint64_t apart_from_seeds = 0x6C6F636B73746570;  // "lockstep"
-  return {apart_from_seeds + position,
+  return {apart_from_seeds + key,
           4 * static_cast<std::uint64_t>(step) + static_cast<std::uint64_t>(array)};
 }
 

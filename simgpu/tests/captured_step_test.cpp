@@ -1,3 +1,4 @@
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -308,6 +309,26 @@ TEST_F(SimCapturedStep, MayUseMemoryOfASideStream) {
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
 }
 
+TEST_F(SimCapturedStep, RefusesToReturnMemoryWithinIt) {
+  MemoryPool& pool = memory_pool(device);
+  empty({1 << 20}, f32);  // cached from here on
+  const std::size_t held = pool.statistics().reserved_bytes;
+  const std::function<void()> returns[] = {[&] { pool.release_cached(); }, [&] { pool.trim(0); },
+                                           [&] { pool.set_limit(held); }};
+  for (const auto& give_back : returns) {
+    int calls = 0;
+    StepGraph graph([&](std::span<const Tensor> in) {
+      if (++calls == 4) give_back();  // captured
+      return std::vector{in[0] + 1.0};
+    });
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(numbers(graph({full({4}, i, f32)})[0])[3], i + 1.0);
+    EXPECT_NE(graph.fallback_reason().find("a pool is trimmed or limited"), std::string::npos)
+        << graph.fallback_reason();
+  }
+  EXPECT_GE(pool.statistics().reserved_bytes, held);
+  pool.set_limit(~std::size_t{0});
+}
+
 // However fast the device was before: a capture cannot ask whether the side stream is done.
 TEST_F(SimCapturedStep, FindsTheMemoryThatASideStreamHoldsUp) {
   const Stream side(device);
@@ -327,6 +348,63 @@ TEST_F(SimCapturedStep, FindsTheMemoryThatASideStreamHoldsUp) {
   EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
 }
 
+TEST_F(SimCapturedStep, MayBeCalledOnStreamsInTurns) {
+  const NoGradGuard no_grad;
+  const Tensor weight = ones({64, 64}, f32);
+  StepGraph graph(
+      [&](std::span<const Tensor> in) { return std::vector{sum(matmul(in[0], weight))}; });
+  std::vector<Tensor> xs, results;
+  for (int i = 0; i < 12; ++i) xs.push_back(full({8, 64}, i, f32));
+  const Stream one(device), other(device);
+  synchronize(current_stream(device));
+  for (int i = 0; i < 12; ++i) {
+    const StreamGuard guard(i % 2 ? one : other);
+    results.push_back(graph({xs[i]})[0].clone());
+  }
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  synchronize(one);
+  synchronize(other);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(results[i].item(), 8.0 * 64 * 64 * i);
+}
+
+TEST_F(SimCapturedStep, MayBeginWithZeroGradWhateverItsSize) {
+  Tensor a = ones({600, 600}, f32).set_requires_grad(),
+         b = ones({600, 608}, f32).set_requires_grad();
+  optim::SGD optimizer({a, b}, {.lr = 1e-9});
+  StepGraph graph([&](std::span<const Tensor> in) {
+    optimizer.zero_grad();
+    const Tensor loss = mean(matmul(matmul(in[0], a), b));
+    loss.backward();
+    optimizer.step();
+    return std::vector{loss};
+  });
+  const Tensor x = ones({8, 600}, f32);
+  for (int i = 0; i < 7; ++i) graph({x});
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+}
+
+// The stream takes part in the capture, and an event on it could not be asked any more.
+TEST_F(SimCapturedStep, LetsOtherThreadsReturnMemoryOfItsStreams) {
+  const Stream side(device);
+  Tensor batch = ones({500'000}, f32);
+  synchronize(current_stream(device));
+  {
+    const StreamGuard guard(side);
+    batch * 2.0;
+    batch.record_stream(side);
+  }
+  synchronize(side);
+  int calls = 0;
+  StepGraph graph([&](std::span<const Tensor> in) {
+    const Tensor z = doubled_on(side, in[0]);
+    if (++calls == 4) std::thread([&] { batch = {}; }).join();  // captured
+    return std::vector{z + 1.0};
+  });
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(numbers(graph({full({4}, i, f32)})[0])[3], 2.0 * i + 1);
+  EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(empty({1'000'000}, f32));
+}
+
 // Until the capture ends, it would capture the other's work.
 TEST_F(SimCapturedStep, KeepsAStreamThatEndsInItFromOtherThreads) {
   const Tensor host = ones({1000}).pin_memory();
@@ -338,7 +416,7 @@ TEST_F(SimCapturedStep, KeepsAStreamThatEndsInItFromOtherThreads) {
       const Stream side(device);
       z = doubled_on(side, in[0] + 1.0);
     }
-    if (++calls == 3)  // captured
+    if (++calls == 4)  // captured
       std::thread([&] {
         const Stream own(device);
         const StreamGuard guard(own);

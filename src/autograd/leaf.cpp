@@ -8,6 +8,7 @@
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
 
 namespace lockstep::autograd {
 
@@ -66,6 +67,8 @@ void LeafNode::hold(Tensor gradient) noexcept {
 void LeafNode::clear_gradient() noexcept {
   join_recording(false);
   const Tensor present = std::exchange(gradient_, Tensor());
+  if (StepRehearsal* const rehearsal = StepRehearsal::current(); rehearsal && present.defined())
+    rehearsal->keep(this, present.impl().storage);
   if (sink_ && present.defined())
     discard_memory(present.data_ptr(), present.nbytes(), present.device());
 }

@@ -6,18 +6,11 @@
 #include <sstream>
 #include <vector>
 
+#include "core/fnv_hash.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
 namespace {
-
-// FNV-1a: ranks may run different builds of the standard library, so std::hash will not do.
-std::uint64_t hash_bytes(const void* data, std::size_t size) {
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (std::size_t i = 0; i < size; ++i)
-    hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001B3;
-  return hash;
-}
 
 bool reduces(OperationKind kind) {
   return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
@@ -57,12 +50,14 @@ bool steps_differ(std::span<const Signature> by_rank) {
 Signature::Signature(const Operation& operation)
     : sequence(operation.sequence),
       count(operation.count),
-      counts_hash(operation.counts.empty()
-                      ? 0
-                      : hash_bytes(operation.counts.data(),
-                                   operation.counts.size() * sizeof(operation.counts[0]))),
-      label_hash(
-          operation.label.empty() ? 0 : hash_bytes(operation.label.data(), operation.label.size())),
+      counts_hash(
+          operation.counts.empty()
+              ? 0
+              : lockstep::detail::fnv_hash(operation.counts.data(),
+                                           operation.counts.size() * sizeof(operation.counts[0]))),
+      label_hash(operation.label.empty()
+                     ? 0
+                     : lockstep::detail::fnv_hash(operation.label.data(), operation.label.size())),
       id(operation.id),
       factor(operation.reduction.factor),
       peer(operation.peer),

@@ -1,5 +1,6 @@
 #include "lockstep/data/distributed_sampler.hpp"
 
+#include "core/fnv_hash.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/permutation.hpp"
 
@@ -43,14 +44,11 @@ std::vector<std::int64_t> DistributedSampler::order(std::uint64_t epoch) const {
 }
 
 std::uint64_t DistributedSampler::signature() const {
-  std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const std::uint64_t word :
-       {static_cast<std::uint64_t>(dataset_size_), static_cast<std::uint64_t>(options_.world_size),
-        static_cast<std::uint64_t>(options_.shuffle), options_.seed,
-        static_cast<std::uint64_t>(options_.remainder)})
-    for (int shift = 0; shift < 64; shift += 8)
-      hash = (hash ^ (word >> shift & 0xFF)) * 0x100000001B3u;
-  return hash;
+  const std::uint64_t words[] = {static_cast<std::uint64_t>(dataset_size_),
+                                 static_cast<std::uint64_t>(options_.world_size),
+                                 static_cast<std::uint64_t>(options_.shuffle), options_.seed,
+                                 static_cast<std::uint64_t>(options_.remainder)};
+  return lockstep::detail::fnv_hash(words, sizeof words);
 }
 
 }  // namespace lockstep::data

@@ -107,6 +107,7 @@ class CachingPool final : public MemoryPool {
   }
 
   void release_cached() override {
+    refuse_return_in_captured_step();
     const std::lock_guard lock(mutex_);
     waiting_.synchronize();
     release(0);
@@ -118,12 +119,14 @@ class CachingPool final : public MemoryPool {
   }
 
   void set_limit(std::size_t bytes) override {
+    refuse_return_in_captured_step();
     const std::lock_guard lock(mutex_);
     store_.set_limit(bytes);
     if (store_.reserved() > bytes) release(bytes);
   }
 
   void trim(std::size_t keep) override {
+    refuse_return_in_captured_step();
     const std::lock_guard lock(mutex_);
     release(keep);
   }
@@ -163,6 +166,12 @@ class CachingPool final : public MemoryPool {
 
  private:
   static constexpr std::size_t largest_request = std::size_t{1} << 48;
+
+  /// The driver takes nothing back from a thread that captures, and nothing can be waited for.
+  void refuse_return_in_captured_step() const {
+    if (!device_.is_cpu())
+      refuse_in_captured_step("a pool is trimmed or limited", "do that before or after the step");
+  }
 
   std::size_t units_of(std::size_t bytes) const noexcept {
     return (bytes + options_.granularity - 1) >> unit_bits_;

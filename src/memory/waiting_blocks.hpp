@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "lockstep/runtime/device_runtime.hpp"
+#include "runtime/step_recording.hpp"
 
 /// @file
 /// Returned blocks that work on other streams may still use.
 
 namespace lockstep::detail {
 
-/// Holds blocks, each behind one event a stream.
+/// Holds blocks, each behind one event a stream. While any thread of the process captures a step,
+/// no event is recorded: on a stream that takes part it would go to the graph, and could not be
+/// asked.
 template <class Block>
 class WaitingBlocks {
  public:
@@ -32,9 +35,10 @@ class WaitingBlocks {
   /// waits for that work instead. @return true if the block is free already; should even waiting
   /// fail, the block is lost, because the work may run on.
   bool add(Block* block, const std::vector<StreamRef>& streams) noexcept {
-    Entry entry{block, {}};
+    Entry entry{block, {}, {}};
     try {
-      for (const StreamRef stream : streams) mark(entry, stream);
+      entry.unmarked = streams;
+      mark(entry);
       entries_.push_back(std::move(entry));
       return false;
     } catch (const std::exception&) {
@@ -58,8 +62,9 @@ class WaitingBlocks {
     }
   }
 
-  /// Blocks the host until all marks are reached.
+  /// Blocks the host until all marks are reached. Blocks that have none yet go on waiting.
   void synchronize() {
+    for (Entry& entry : entries_) mark(entry);
     for (const Entry& entry : entries_)
       for (const Mark& mark : entry.marks) runtime_.synchronize_event(mark.event);
   }
@@ -72,17 +77,26 @@ class WaitingBlocks {
   struct Entry {
     Block* block;
     std::vector<Mark> marks;
+    std::vector<StreamRef> unmarked;
   };
 
-  void mark(Entry& entry, StreamRef stream) {
-    entry.marks.reserve(entry.marks.size() + 1);
-    entry.marks.push_back({stream.device, runtime_.create_event(stream.device, false)});
-    runtime_.record_event(entry.marks.back().event, stream);
+  void mark(Entry& entry) {
+    if (entry.unmarked.empty()) return;
+    StepRecording::unless_any_is_open([&] {
+      for (; !entry.unmarked.empty(); entry.unmarked.pop_back()) {
+        const StreamRef stream = entry.unmarked.back();
+        entry.marks.reserve(entry.marks.size() + 1);
+        entry.marks.push_back({stream.device, runtime_.create_event(stream.device, false)});
+        runtime_.record_event(entry.marks.back().event, stream);
+      }
+    });
   }
 
-  bool reached(const Entry& entry) {
-    return std::ranges::all_of(
-        entry.marks, [this](const Mark& mark) { return runtime_.query_event(mark.event); });
+  bool reached(Entry& entry) {
+    mark(entry);
+    return entry.unmarked.empty() && std::ranges::all_of(entry.marks, [this](const Mark& mark) {
+             return runtime_.query_event(mark.event);
+           });
   }
 
   bool synchronize(const std::vector<StreamRef>& streams) noexcept {

@@ -69,7 +69,7 @@ class ComposedUpdate {
             .full = flat(full),
             .state = state_of(scalars_),
             .counter = static_cast<const kernels::StepCounter*>(state_.counter.data_ptr()),
-            .position = static_cast<std::uint32_t>(state_.position),
+            .rounding_key = state_.rounding_key,
             .array = array};
   }
   Tensor loaded(std::size_t k) const {

@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 #include "core/exact_number.hpp"
+#include "core/fnv_hash.hpp"
 #include "core/type_name.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/leaf.hpp"
@@ -79,7 +80,8 @@ void Optimizer::add_group(const ParameterList& parameters, double lr) {
     added.name = name;
     added.parameter = parameter;
     added.group = group_count();
-    added.position = states_.size() - 1;
+    added.rounding_key = static_cast<std::uint32_t>(
+        name.empty() ? states_.size() - 1 : lockstep::detail::fnv_hash(name.data(), name.size()));
   }
   base_lr_.push_back(lr);
 }

@@ -58,7 +58,7 @@ inline std::vector<kernels::OptimizerTensors> kernel_operands(
                         .state3 = state_array(*each, 2),
                         .counter = static_cast<kernels::StepCounter*>(each->counter.data_ptr()),
                         .carried = number_in(each->carried),
-                        .position = static_cast<std::uint32_t>(each->position),
+                        .rounding_key = each->rounding_key,
                         .rounds_stochastically = each->rounds_stochastically});
   return operands;
 }

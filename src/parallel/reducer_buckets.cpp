@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/fnv_hash.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/memory/block_observer.hpp"
@@ -19,10 +20,10 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
   bucket.array = zeros({plan.numel}, {plan.dtype, plan.device});
   bucket.averages =
       shares_out() ? empty({plan.numel / group_->size()}, bucket.array.options()) : bucket.array;
-  std::uint64_t layout = 0xCBF29CE484222325;  // FNV-1a, as names may be left out
-  for (const std::size_t index : plan.parameters) layout = (layout ^ index) * 0x100000001B3;
-  bucket.label =
-      detail::concat("bucket ", number, " (", names_of(plan.parameters), ") #", layout % 10'000);
+  const std::uint64_t layout = lockstep::detail::fnv_hash(
+      plan.parameters.data(), plan.parameters.size() * sizeof plan.parameters[0]);
+  bucket.label = detail::concat("bucket ", number, " (", names_of(plan.parameters), ") #",
+                                layout % 10'000);  // as names may be left out
   return bucket;
 }
 

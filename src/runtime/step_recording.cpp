@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <new>
 #include <ranges>
+#include <shared_mutex>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -12,10 +15,36 @@ namespace {
 
 std::atomic<std::uint64_t> recordings{0};
 std::atomic<int> open{0};
+std::shared_mutex opening;
 
 }  // namespace
 
 bool StepRecording::is_any_open() noexcept { return open.load(std::memory_order_relaxed) > 0; }
+
+bool StepRecording::unless_any_is_open(FunctionRef<void()> action) {
+  const std::shared_lock none_begins(opening);
+  if (is_any_open()) return false;
+  action();
+  return true;
+}
+
+StepRecording::Opening::Opening() {
+  const std::lock_guard lock(opening);
+  ++open;
+}
+
+StepRecording::Opening::~Opening() { --open; }
+
+StepRehearsal::StepRehearsal() : outer_(std::exchange(current_, this)) {}
+StepRehearsal::~StepRehearsal() { current_ = outer_; }
+
+void StepRehearsal::keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept {
+  try {
+    kept_.emplace(object, std::move(memory));
+  } catch (const std::bad_alloc&) {
+    // The capture may find too little memory then, and is tried again.
+  }
+}
 
 StepRecording::StepRecording(StreamRef stream, Allocator& memory, PhiloxState* random,
                              Collectives collectives)
@@ -88,13 +117,9 @@ StepRecording::Scope::Scope(StepRecording& recording) {
   LOCKSTEP_CHECK(!current_, InvalidArgument,
                  "a captured step within another: call the inner one's function instead");
   current_ = &recording;
-  ++open;
 }
 
-StepRecording::Scope::~Scope() {
-  current_ = nullptr;
-  --open;
-}
+StepRecording::Scope::~Scope() { current_ = nullptr; }
 
 void refuse_in_captured_step(std::string_view what, std::string_view instead) {
   LOCKSTEP_CHECK(!StepRecording::current(), Unsupported, what,

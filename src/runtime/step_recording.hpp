@@ -7,8 +7,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "lockstep/core/function_ref.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/philox.hpp"
 #include "lockstep/runtime/stream.hpp"
@@ -45,8 +47,12 @@ class StepRecording {
   static StepRecording* on(Device device) noexcept {
     return current_ && current_->stream_.device.type == device.type ? current_ : nullptr;
   }
+  /// While a thread of the process captures, from before the first of its streams does.
+  class Opening;
   /// True while any thread of the process captures.
   static bool is_any_open() noexcept;
+  /// Does something unless any thread captures, of which none begins meanwhile. @return whether.
+  static bool unless_any_is_open(FunctionRef<void()> action);
 
   /// @param stream captures. @param memory serves what is allocated on the device meanwhile.
   /// @param random where draws find their place: written before each launch.
@@ -148,6 +154,34 @@ class StepRecording {
   std::vector<Condition> conditions_;
 
   static inline constinit thread_local StepRecording* current_ = nullptr;
+};
+
+class StepRecording::Opening {
+ public:
+  Opening();
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+  ~Opening();
+};
+
+/// What a capture keeps to its end, an eager step before it keeps, too, so that the capture finds
+/// as much memory as it needs.
+class StepRehearsal {
+ public:
+  StepRehearsal();
+  StepRehearsal(const StepRehearsal&) = delete;
+  StepRehearsal& operator=(const StepRehearsal&) = delete;
+  ~StepRehearsal();
+  /// That of the calling thread, or null.
+  static StepRehearsal* current() noexcept { return current_; }
+  /// Keeps the memory of the first of an object's calls; not where host memory is short.
+  void keep(const void* object, IntrusivePtr<RefCounted> memory) noexcept;
+
+ private:
+  StepRehearsal* const outer_;
+  std::map<const void*, IntrusivePtr<RefCounted>> kept_;
+
+  static inline constinit thread_local StepRehearsal* current_ = nullptr;
 };
 
 class StepRecording::Scope {

@@ -1,6 +1,7 @@
 #include "train/captured_step.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/backend.hpp"
 #include "core/current_message.hpp"
@@ -37,6 +38,12 @@ void StepDevice::wait() const {
   launched.synchronize();
   synchronize(current_stream(device));
   stream.synchronize();
+}
+
+void StepDevice::begin_call() {
+  const StreamRef current = current_stream(device);
+  if (caller && *caller != current) order(*caller, current);
+  caller = current;
 }
 
 void StepDevice::reclaim() {
@@ -108,6 +115,8 @@ std::vector<Tensor> CapturedStep::rehearse(std::span<const Tensor> inputs) {
   std::vector<Tensor> results, copies;
   {
     const OnStream on_stream(device_.stream);
+    std::optional<StepRehearsal> rehearsal;
+    if (!device_.device.is_cpu()) rehearsal.emplace();  // there memory can grow within a capture
     results = detached(step_(inputs_.tensors()));
   }
   // The caller may keep what it gets for longer than the capture can wait for its memory.
@@ -146,7 +155,11 @@ std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& 
   std::string failure;
   const auto conclude = [&](bool keeps) {
     recording_->conclude(keeps);
-    if (keeps) return device_.graphs.push_back(recording_.get());
+    if (keeps) {
+      device_.graphs.push_back(recording_.get());
+      device_.reclaim();  // what was kept for a capture that fails
+      return;
+    }
     const detail::AllocatorOverride memory(device_.device, device_.pool);  // no launch writes there
     drop_graph();
   };
@@ -172,14 +185,17 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
   {
     const detail::AllocatorOverride memory(device_.device, device_.pool);
     const StreamGuard guard(device_.stream);
-    runtime.begin_capture(device_.stream);
-    failure = run_captured();
-    try {
-      recording_->launcher()->set(runtime.end_capture(device_.stream));
-    } catch (...) {
-      if (failure.empty()) {
-        failure = current_message();
-        recording_->suggest_another_try();  // the driver may have had too little memory for it
+    {
+      const StepRecording::Opening opening;
+      runtime.begin_capture(device_.stream);
+      failure = run_captured();
+      try {
+        recording_->launcher()->set(runtime.end_capture(device_.stream));
+      } catch (...) {
+        if (failure.empty()) {
+          failure = current_message();
+          recording_->suggest_another_try();  // the driver may have had too little memory for it
+        }
       }
     }
     recording_->end();

@@ -34,6 +34,8 @@ class StepDevice {
 
   /// For launches on any stream, and what came before on the current one.
   void wait() const;
+  /// A call begins: what it overwrites, inputs and results, the stream of the last one may be at.
+  void begin_call();
   /// Takes back the memory that no graph has any more. Waits for the device.
   void reclaim();
 
@@ -42,6 +44,7 @@ class StepDevice {
   PrivatePool& pool;
   Event launched{device};                    // the last launch
   std::vector<const StepRecording*> graphs;  // of all forms
+  std::optional<StreamRef> caller;           // the stream of the last call
 };
 
 /// A step for inputs of one form: runs it until it is warm, captures it, and replays it.

@@ -77,6 +77,7 @@ struct StepGraph::State {
                                    " shapes of inputs already; raise max_shapes");
     std::vector<Tensor> results;
     try {
+      device->begin_call();
       results = shape->call(inputs);
     } catch (...) {
       if (shapes.size() > known) shapes.pop_back();  // nothing has run with these inputs

@@ -118,6 +118,26 @@ TEST_P(LayerwiseOptimizers, TakeNormsOfZeroForARatioOfOne) {
   EXPECT_EQ(x.detach().to_vector<double>(), (Values{-0.5, -0.5}));
 }
 
+// Their squares are beyond f32.
+TEST_P(LayerwiseOptimizers, TakeNormsOfAllThatF32Holds) {
+  const TensorOptions f32{.device = GetParam().device};
+  for (const optim::StateFormat format :
+       {optim::StateFormat::full, optim::StateFormat::bf16, optim::StateFormat::blockwise_8bit})
+    for (const double size : {1e-23, 1.0, 3e19}) {
+      Tensor x = ones({5000}, f32).set_requires_grad(),
+             y = full({5000}, size, f32).set_requires_grad();
+      optim::LARS lars({x},
+                       {.lr = 0.5, .trust_coefficient = 1.0, .eps = 0.0, .state_format = format});
+      x.set_grad(full({5000}, size, f32));
+      lars.step();
+      EXPECT_NEAR(x.detach().to_vector<float>()[0], 0.5, 1e-6) << size << name_of(format);
+      optim::LAMB lamb({y}, {.lr = 0.5, .weight_decay = 0.0, .state_format = format});
+      y.set_grad(ones({5000}, f32));
+      lamb.step();
+      EXPECT_NEAR(y.detach().to_vector<float>()[0] / size, 0.5, 1e-6) << size << name_of(format);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, LayerwiseOptimizers, ::testing::ValuesIn(testing::places()),
                          testing::place_name);
 

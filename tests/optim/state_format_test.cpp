@@ -248,6 +248,34 @@ TEST_P(CompactOptimizer, GoesOnFromItsSavedState) {
   }
 }
 
+// Names say which parameter a state is of, and how it is rounded.
+TEST_P(CompactOptimizer, GoesOnInAnotherOrderOfNamedParameters) {
+  const Tensor start = random({short_length}).to(DType::bf16);
+  const optim::AdamWOptions options{.lr = 1e-2,
+                                    .master_weights = false,
+                                    .stochastic_rounding = true,
+                                    .state_format = StateFormat::blockwise_8bit};
+  const auto train = [&](bool turns) {
+    const NamedTensors one{{"one", leaf(start)}}, other{{"other", leaf(start)}};
+    using Groups = optim::AdamW::Groups;
+    optim::AdamW first(Groups{{one, options}, {other, options}});
+    optim::AdamW second(turns ? Groups{{other, options}, {one, options}}
+                              : Groups{{one, options}, {other, options}});
+    for (int step = 0; step < 4; ++step) {
+      Generator generator(100 + static_cast<std::uint64_t>(step));
+      const Tensor gradient = randn({short_length}, {}, generator).to(place.device);
+      for (const NamedTensors* each : {&one, &other})
+        Tensor((*each)[0].second).set_grad(gradient.to(DType::bf16));
+      if (step == 2) second.load_state_dict(first.state_dict());
+      (step < 2 ? first : second).step();
+    }
+    EXPECT_FALSE(equal(one[0].second.detach(), other[0].second.detach()));
+    return std::vector{one[0].second.detach(), other[0].second.detach()};
+  };
+  const auto expected = train(false), actual = train(true);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(equal(actual[i], expected[i]));
+}
+
 TEST_P(CompactOptimizer, KeepsWhatUpdatesOfTensorOpsRemember) {
   const Shape shape{72, 60};
   const Tensor target = random(shape).to(place.device);

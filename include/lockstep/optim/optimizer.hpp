@@ -32,7 +32,7 @@ struct ParameterState {
   std::string name;  ///< empty if unknown
   Tensor parameter;
   std::size_t group = 0;
-  std::size_t position = 0;            ///< among the optimizer's parameters
+  std::uint32_t rounding_key = 0;      ///< of its name, or its position; keys random roundings
   bool rounds_stochastically = false;  ///< the parameter, which is bf16 and has no master copy
   /// Updates so far, i64, counted on the device, and a number that its kernels keep beside it;
   /// undefined until the first step.

@@ -74,7 +74,7 @@ class TiledArray {
     const bool is_state = operand > gradient_operand;
     rounds_ = is_state || (operand == 0 && tensors.rounds_stochastically);
     if (rounds_)
-      draw_ = rounding_draw(tensors.position, tensors.counter->steps + 1,
+      draw_ = rounding_draw(tensors.rounding_key, tensors.counter->steps + 1,
                             is_state ? static_cast<int>(operand - gradient_operand) : 0);
   }
 
@@ -293,7 +293,7 @@ void load_state(const kernels::StateTransferArguments& a, StreamRef) {
 
 void store_state(const kernels::StateTransferArguments& a, StreamRef) {
   if (a.state.skips()) return;
-  const PhiloxState draw = rounding_draw(a.position, a.counter->steps + 1, a.array);
+  const PhiloxState draw = rounding_draw(a.rounding_key, a.counter->steps + 1, a.array);
   transfer(a, [&](const CompactPart& part, const float* full) { part.store(full, draw); });
 }
 

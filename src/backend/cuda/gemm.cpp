@@ -64,8 +64,8 @@ bool fusible(const GemmArguments& call) {
   if (call.a.shape[2] == 0) return false;
   const LtMatrix out = lt_matrix(call.out);
   if (!out.row_major) return false;  // bias and aux run along the columns
-  // The heuristics may choose a kernel with vector loads of the bias whatever its pointer, and no
-  // preference tells them otherwise.
+  // The heuristics take the alignment of the bias from its pointer, which a plan does not have: it
+  // serves all that are aligned as a chosen kernel may want.
   const bool bias_fits =
       call.bias.data && call.bias.strides[0] == 1 && alignment(call.bias.data) == 16;
   if (call.epilogue == Epilogue::bias) return bias_fits;
