@@ -9,6 +9,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/gradient_hooks.hpp"
 #include "lockstep/autograd/gradient_memory.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/place.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/observe/trace_range.hpp"
@@ -25,7 +26,7 @@ bool earlier(const Node* a, const Node* b) { return a->sequence() < b->sequence(
 /// True if nothing but this handle can see the array, so that it may be added to in place.
 bool is_exclusive(const Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.impl().storage->use_count() == 1 &&
-         tensor.is_contiguous();
+         (tensor.is_contiguous() || tensor.is_channels_last());
 }
 
 // Stands in for the count of edges in a node that the engine has run.
@@ -229,7 +230,7 @@ void Engine::deliver(Edge& edge, Tensor gradient) {
       else if (is_exclusive(slot))
         slot.add_(gradient);
       else
-        slot = slot.clone().add_(gradient);
+        slot = add(slot, gradient);
     }
   }
   arrive(node);

@@ -149,5 +149,23 @@ TEST(GradientSink, ReceivesGradientsInPlace) {
   EXPECT_EQ(bucket.to_vector<double>()[0], expected.to_vector<double>()[0]);
 }
 
+// Otherwise each op behind it would have to convert it, and the next one back.
+TEST(Engine, KeepsTheLayoutOfGradientsThatItAddsUp) {
+  Tensor x = ones({2, 3, 4, 5}).channels_last();
+  x.set_requires_grad();
+  const Tensor y = relu(x);
+  bool is_kept = false;
+  y.register_hook([&](const Tensor& gradient) {
+    is_kept = gradient.is_channels_last();
+    return gradient;
+  });
+  const auto in_its_layout = [](const Tensor& gradient) { return gradient.channels_last(); };
+  const Tensor one = relu(y), other = relu(y), both = one + y;
+  for (const Tensor& each : {one, other, both}) each.register_hook(in_its_layout);
+  (sum(both) + sum(other)).backward();
+  EXPECT_TRUE(is_kept);
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(120, 3.0f));
+}
+
 }  // namespace
 }  // namespace lockstep
