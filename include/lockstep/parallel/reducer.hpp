@@ -54,8 +54,8 @@ struct ReducerOptions {
 /// Session ends the job where they differ. A rank on which an exception unwinds through the reducer
 /// declares nothing.
 ///
-/// It also carries which gradients of before this step are still there and are added to: a rank that
-/// alone leaves out `zero_grad` is refused.
+/// It also carries which gradients of before this step are still there and are added to: a rank
+/// that alone leaves out `zero_grad` is refused.
 ///
 /// In a step that is captured, each launch counts as its forwards, and names its collectives anew.
 ///
