@@ -7,6 +7,9 @@
 /// Batch normalisation over dimension 1 of [N, C, ...] (Ioffe and Szegedy 2015). Statistics,
 /// weights and running values are arrays [C] of the statistics dtype (f32, or f64 for f64 data)
 /// unless they share the data's.
+///
+/// What often follows may be part of the call, with no rounding in between:
+/// y = relu(normalised + residual). An absent residual adds nothing.
 
 namespace lockstep::kernels {
 
@@ -20,6 +23,8 @@ struct BatchNormTrainArguments {
   ArrayView weight = {}, bias = {};  ///< may be absent
   double momentum = 0.1;
   double eps = 1e-5;
+  ArrayView residual = {};  ///< of x's shape and dtype; may be absent
+  bool relu = false;
 };
 
 /// Normalises with the running values.
@@ -29,6 +34,14 @@ struct BatchNormEvalArguments {
   ArrayView x = {};
   ArrayView weight = {}, bias = {};  ///< may be absent
   double eps = 1e-5;
+  ArrayView residual = {};  ///< of x's shape and dtype; may be absent
+  bool relu = false;
+};
+
+/// The gradient in front of ReLU, where the forward call ended with it; else both are absent.
+struct BatchNormRelu {
+  ArrayView y = {};   ///< the forward call's result
+  ArrayView dz = {};  ///< written: dy where y > 0, else 0; may be dx's own memory
 };
 
 /// Gradients in training.
@@ -37,6 +50,7 @@ struct BatchNormTrainBackwardArguments {
   ArrayView dy = {}, x = {};
   ArrayView weight = {};  ///< may be absent
   ArrayView save_mean = {}, save_rstd = {};
+  BatchNormRelu relu = {};
 };
 
 /// Gradients in evaluation: the statistics are constants.
@@ -46,6 +60,7 @@ struct BatchNormEvalBackwardArguments {
   ArrayView weight = {};  ///< may be absent
   ArrayView running_mean = {}, running_var = {};
   double eps = 1e-5;
+  BatchNormRelu relu = {};
 };
 
 }  // namespace lockstep::kernels

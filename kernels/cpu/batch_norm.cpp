@@ -101,22 +101,24 @@ class Spread {
   std::vector<float> floats_;
 };
 
-/// y = (x - mean) * rstd * weight + bias.
-void normalise(const ArrayView& y, const ArrayView& x, const std::vector<double>& mean,
-               const std::vector<double>& rstd, const ArrayView& weight, const ArrayView& bias) {
+/// y = (x - mean) * rstd * weight + bias, and what else the call asks for.
+template <class Arguments>
+void normalise(const Arguments& a, const std::vector<double>& mean,
+               const std::vector<double>& rstd) {
+  const ArrayView& x = a.x;
   if (x.numel() == 0) return;
-  auto factor = load_vector(weight, x.shape[1], 1);
+  auto factor = load_vector(a.weight, x.shape[1], 1);
   for (std::size_t c = 0; c < factor.size(); ++c) factor[c] *= rstd[c];
-  const ChannelWalk walk(x, {}, y);
+  const ChannelWalk walk(x, {}, a.y, a.residual);
   const Spread centre(walk, x.dtype, mean), scale(walk, x.dtype, factor),
-      shift(walk, x.dtype, load_vector(bias, x.shape[1]));
+      shift(walk, x.dtype, load_vector(a.bias, x.shape[1]));
   const auto loop = loops_of(x.dtype).normalise;
   walk.for_each_piece([&](std::int64_t index) {
     const auto piece = walk.piece(index);
     const std::int64_t at = walk.place(piece);
     const ChannelVectors vectors{
         .mean = centre.at(at), .scale = scale.at(at), .bias = shift.at(at)};
-    walk.for_each_block(piece, [&](const ChannelBlock& block) { loop(block, vectors); });
+    walk.for_each_block(piece, [&](const ChannelBlock& block) { loop(block, vectors, a.relu); });
   });
 }
 
@@ -136,55 +138,77 @@ std::vector<double> reciprocal_deviation(const std::vector<double>& variance, do
   return rstd;
 }
 
+/// What the gradients of a channel are made of.
+struct GradientSums {
+  std::vector<double> plain, product;  ///< of dy, and of dy * xhat
+};
+
+/// The sums; ReLU's gradient is written beside them.
+GradientSums gradient_sums(const ArrayView& x, const ArrayView& dy,
+                           const kernels::BatchNormRelu& relu, const std::vector<double>& mean,
+                           const std::vector<double>& rstd) {
+  using Sums = functional::NormSums<double>;
+  const ChannelWalk walk(x, dy, relu.dz, relu.y);
+  const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd);
+  const auto loop = loops_of(x.dtype).gradient_sums;
+  const auto sums = reduce_channels<Sums>(
+      walk, x.shape[1], [&](const ChannelWalk::Piece& piece, std::vector<Sums>& lanes) {
+        std::vector<double> plain(lanes.size()), product(lanes.size());
+        const std::int64_t at = walk.place(piece);
+        const ChannelVectors vectors{.mean = centre.at(at), .rstd = deviation.at(at)};
+        walk.for_each_block(piece, [&](const ChannelBlock& block) {
+          loop(block, vectors, plain.data(), product.data());
+        });
+        for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = {plain[i], product[i]};
+      });
+  GradientSums result;
+  for (const Sums& channel : sums) {
+    result.plain.push_back(channel.plain);
+    result.product.push_back(channel.product);
+  }
+  return result;
+}
+
+/// dx, from the gradient behind the normalisation. @param inverse_count 0 for constant statistics.
+void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
+                    const ArrayView& weight, const std::vector<double>& mean,
+                    const std::vector<double>& rstd, const GradientSums& sums,
+                    double inverse_count) {
+  const ChannelWalk walk(x, dy, dx);
+  const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd),
+      factor(walk, x.dtype, load_vector(weight, x.shape[1], 1)), dy_sum(walk, x.dtype, sums.plain),
+      product_sum(walk, x.dtype, sums.product);
+  const auto loop = loops_of(x.dtype).input_gradient;
+  walk.for_each_piece([&](std::int64_t index) {
+    const auto piece = walk.piece(index);
+    const std::int64_t at = walk.place(piece);
+    const ChannelVectors vectors{.mean = centre.at(at),
+                                 .rstd = deviation.at(at),
+                                 .weight = factor.at(at),
+                                 .dy_sum = dy_sum.at(at),
+                                 .product_sum = product_sum.at(at),
+                                 .inverse_count = inverse_count};
+    walk.for_each_block(piece, [&](const ChannelBlock& block) { loop(block, vectors); });
+  });
+}
+
 /// Gradients of both modes, for which the arguments have names of their own.
 template <class Arguments>
 void backward(const Arguments& a, const std::vector<double>& mean, const std::vector<double>& rstd,
               bool training) {
-  using Sums = functional::NormSums<double>;
   const auto channels = a.x.shape[1];
-  auto dweight = load_vector({}, channels), dbias = dweight;
-  if (a.x.numel() > 0) {
-    const auto& loops = loops_of(a.x.dtype);
-    const ChannelWalk walk(a.x, a.dy, a.dx);
-    const Spread centre(walk, a.x.dtype, mean), deviation(walk, a.x.dtype, rstd);
-    ChannelVectors all{.inverse_count = training ? static_cast<double>(channels) /
-                                                       static_cast<double>(a.x.numel())
-                                                 : 0.0};
-    const auto vectors_of = [&](const ChannelWalk::Piece& piece) {
-      ChannelVectors vectors = all;
-      vectors.mean = centre.at(walk.place(piece));
-      vectors.rstd = deviation.at(walk.place(piece));
-      return vectors;
-    };
-    const auto sums = reduce_channels<Sums>(
-        walk, channels, [&](const ChannelWalk::Piece& piece, std::vector<Sums>& lanes) {
-          std::vector<double> plain(lanes.size()), product(lanes.size());
-          const auto vectors = vectors_of(piece);
-          walk.for_each_block(piece, [&](const ChannelBlock& block) {
-            loops.gradient_sums(block, vectors, plain.data(), product.data());
-          });
-          for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = {plain[i], product[i]};
-        });
-    for (std::size_t c = 0; c < sums.size(); ++c) {
-      dbias[c] = sums[c].plain;
-      dweight[c] = sums[c].product;
-    }
-    if (a.dx) {
-      const Spread weight(walk, a.x.dtype, load_vector(a.weight, channels, 1)),
-          dy_sum(walk, a.x.dtype, dbias), product_sum(walk, a.x.dtype, dweight);
-      walk.for_each_piece([&](std::int64_t index) {
-        const auto piece = walk.piece(index);
-        auto vectors = vectors_of(piece);
-        vectors.weight = weight.at(walk.place(piece));
-        vectors.dy_sum = dy_sum.at(walk.place(piece));
-        vectors.product_sum = product_sum.at(walk.place(piece));
-        walk.for_each_block(
-            piece, [&](const ChannelBlock& block) { loops.input_gradient(block, vectors); });
-      });
-    }
+  if (a.x.numel() == 0) {
+    const std::vector<double> zeros(static_cast<std::size_t>(channels));
+    store_vector(a.dweight, zeros);
+    return store_vector(a.dbias, zeros);
   }
-  store_vector(a.dweight, dweight);
-  store_vector(a.dbias, dbias);
+  const GradientSums sums = gradient_sums(a.x, a.dy, a.relu, mean, rstd);
+  const double share = static_cast<double>(channels) / static_cast<double>(a.x.numel());
+  if (a.dx)
+    input_gradient(a.dx, a.relu.y ? a.relu.dz : a.dy, a.x, a.weight, mean, rstd, sums,
+                   training ? share : 0.0);
+  store_vector(a.dweight, sums.product);
+  store_vector(a.dbias, sums.plain);
 }
 
 void check(const ArrayView& x) {
@@ -200,7 +224,7 @@ void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef) {
   const auto count = static_cast<double>(a.x.numel() / a.x.shape[1]);
   Statistics batch = batch_statistics(a.x);
   const auto rstd = reciprocal_deviation(batch.variance, a.eps);
-  normalise(a.y, a.x, batch.mean, rstd, a.weight, a.bias);
+  normalise(a, batch.mean, rstd);
   store_vector(a.save_mean, batch.mean);
   store_vector(a.save_rstd, rstd);
   for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
@@ -212,7 +236,7 @@ void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef) {
   check(a.x);
   const auto channels = a.x.shape[1];
   const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
-  normalise(a.y, a.x, load_vector(a.running_mean, channels), rstd, a.weight, a.bias);
+  normalise(a, load_vector(a.running_mean, channels), rstd);
 }
 
 void batch_norm::train_backward(const kernels::BatchNormTrainBackwardArguments& a, StreamRef) {

@@ -8,11 +8,12 @@
 
 namespace lockstep::cpu_kernels {
 
-/// Rows of neighbouring columns, in up to three arrays of one dtype; strides are between rows, in
+/// Rows of neighbouring columns, in up to four arrays of one dtype; strides are between rows, in
 /// elements.
 struct ChannelBlock {
   char *x = nullptr, *dy = nullptr, *out = nullptr;
-  std::int64_t x_stride = 0, dy_stride = 0, out_stride = 0;
+  char* side = nullptr;  ///< forward: the residual; backward: the result behind ReLU
+  std::int64_t x_stride = 0, dy_stride = 0, out_stride = 0, side_stride = 0;
   std::int64_t rows = 0, columns = 0;
 };
 
@@ -30,9 +31,10 @@ struct ChannelVectors {
 struct ChannelLoops {
   /// Merges the columns' moments into those of `count` rows before.
   void (*moments)(const ChannelBlock& block, double* mean, double* squares, double count) = nullptr;
-  /// out = (x - mean) * scale + bias
-  void (*normalise)(const ChannelBlock& block, const ChannelVectors& vectors) = nullptr;
-  /// Adds the columns' sums of dy and of dy * xhat.
+  /// out = (x - mean) * scale + bias, plus the residual, through ReLU where asked for
+  void (*normalise)(const ChannelBlock& block, const ChannelVectors& vectors, bool relu) = nullptr;
+  /// Adds the columns' sums of dy and of dy * xhat. With a result behind ReLU dy counts where that
+  /// is positive, and out is dy there and else 0.
   void (*gradient_sums)(const ChannelBlock& block, const ChannelVectors& vectors, double* dy_sum,
                         double* product_sum) = nullptr;
   /// out = dx

@@ -23,10 +23,11 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 }  // namespace
 
-ChannelWalk::ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out)
+ChannelWalk::ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out,
+                         const ArrayView& side)
     : element_bytes_(static_cast<std::int64_t>(size_of(x.dtype))) {
   const Planes shape(x);
-  const std::array views{&x, &dy, &out};
+  const std::array views{&x, &dy, &out, &side};
   bool together = true, merged = true;
   for (std::size_t k = 0; k < views.size(); ++k) {
     if (!*views[k]) continue;
@@ -83,16 +84,19 @@ void ChannelWalk::for_each_block(const Piece& piece,
   ChannelBlock block{.x = piece.data[0],
                      .dy = piece.data[1],
                      .out = piece.data[2],
+                     .side = piece.data[3],
                      .x_stride = operands_[0].row_stride * fold_,
                      .dy_stride = operands_[1].row_stride * fold_,
                      .out_stride = operands_[2].row_stride * fold_,
+                     .side_stride = operands_[3].row_stride * fold_,
                      .columns = columns};
   const auto take = [&](std::int64_t rows) {
     block.rows = rows;
     visit(block);
     for (const auto& [data, stride] : {std::pair{&block.x, block.x_stride},
                                        {&block.dy, block.dy_stride},
-                                       {&block.out, block.out_stride}})
+                                       {&block.out, block.out_stride},
+                                       {&block.side, block.side_stride}})
       if (*data) *data += rows * stride * element_bytes_;
   };
   const std::int64_t whole = piece.rows / fold_;

@@ -13,7 +13,7 @@
 
 namespace lockstep::cpu_kernels {
 
-/// Up to three arrays [N, C, ...] of one shape and dtype as blocks of rows and columns.
+/// Up to four arrays [N, C, ...] of one shape and dtype as blocks of rows and columns.
 ///
 /// Where neighbours in memory are neighbouring channels, a column is a channel. Else a column is a
 /// position of one channel. Either way several rows that follow one another are taken as one, so
@@ -24,10 +24,11 @@ class ChannelWalk {
   struct Piece {
     std::int64_t first_channel;
     std::int64_t rows;
-    std::array<char*, 3> data;
+    std::array<char*, 4> data;
   };
-  /// @param views x, and dy and the output where there are such; absent ones are left out.
-  ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out);
+  /// Absent arrays are left out. @param side see ChannelBlock.
+  ChannelWalk(const ArrayView& x, const ArrayView& dy, const ArrayView& out,
+              const ArrayView& side = {});
 
   /// Channels that lie beside each other in a block: all, or one.
   std::int64_t channels_of_piece() const { return columns_; }
@@ -59,7 +60,7 @@ class ChannelWalk {
     char* data = nullptr;
     std::int64_t channel_stride = 0, run_stride = 0, row_stride = 0;
   };
-  std::array<Operand, 3> operands_;  // x, dy, out
+  std::array<Operand, 4> operands_;  // x, dy, out, side
   std::int64_t element_bytes_;
   std::int64_t columns_, groups_, runs_, run_rows_, fold_ = 1;
   std::int64_t piece_rows_, pieces_of_run_;

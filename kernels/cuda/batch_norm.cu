@@ -96,10 +96,31 @@ struct GradientTerm {
   const AccumulateType<T>* rstd;
   Channels dy_channels, x_channels;
   __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
+    return of(dy[dy_channels.offset(row, channel)], row, channel);
+  }
+  __device__ NormSums<AccumulateType<T>> of(T gradient, std::int64_t row,
+                                            std::int64_t channel) const {
     using A = AccumulateType<T>;
-    return functional::batch_norm_terms<A>(convert<A>(dy[dy_channels.offset(row, channel)]),
+    return functional::batch_norm_terms<A>(convert<A>(gradient),
                                            convert<A>(x[x_channels.offset(row, channel)]),
                                            {mean[channel], rstd[channel]});
+  }
+};
+
+/// Writes each element of dz before it counts.
+template <class T>
+struct ReluGradientTerm {
+  GradientTerm<T> term;
+  const T* y;
+  T* dz;
+  Channels y_channels, dz_channels;
+  __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
+    using A = AccumulateType<T>;
+    const T dy = term.dy[term.dy_channels.offset(row, channel)];
+    const T gradient = convert<T>(functional::batch_norm_relu_gradient(
+        convert<A>(dy), convert<A>(y[y_channels.offset(row, channel)])));
+    dz[dz_channels.offset(row, channel)] = gradient;
+    return term.of(gradient, row, channel);
   }
 };
 
@@ -137,9 +158,15 @@ struct MoveRunning {
 template <class T>
 struct Normalise {
   using A = AccumulateType<T>;
+  bool relu;
   __device__ T operator()(T x, A mean, A rstd, A weight, A bias) const {
-    return convert<T>(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias));
+    return finish(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias));
   }
+  __device__ T operator()(T x, A mean, A rstd, A weight, A bias, T residual) const {
+    return finish(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias) +
+                  convert<A>(residual));
+  }
+  __device__ T finish(A z) const { return convert<T>(relu ? functional::batch_norm_relu(z) : z); }
 };
 
 template <class T>
@@ -179,15 +206,18 @@ void channel_variance(const ArrayView& variance, const ArrayView& mean, const Ar
 }
 
 void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const ArrayView& x,
-                           const ArrayView& mean, const ArrayView& rstd, void* scratch,
-                           StreamRef stream) {
+                           const ArrayView& mean, const ArrayView& rstd,
+                           const kernels::BatchNormRelu& relu, void* scratch, StreamRef stream) {
   const Channels channels(x);
   dispatch_floating(x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
+    const StoreSums<A> store{sums.as<A>(), channels.channels};
     const GradientTerm<T> term{dy.as<T>(),   x.as<T>(),    mean.as<A>(),
                                rstd.as<A>(), Channels(dy), channels};
-    reduce_channels<NormSums<A>>(stream, channels, scratch, term,
-                                 StoreSums<A>{sums.as<A>(), channels.channels});
+    if (!relu.y) return reduce_channels<NormSums<A>>(stream, channels, scratch, term, store);
+    const ReluGradientTerm<T> behind{term, relu.y.as<T>(), relu.dz.as<T>(), Channels(relu.y),
+                                     Channels(relu.dz)};
+    reduce_channels<NormSums<A>>(stream, channels, scratch, behind, store);
   });
 }
 
@@ -208,11 +238,15 @@ void move_running(const ArrayView& running, const ArrayView& batch, double momen
   });
 }
 
-void normalise(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const ArrayView& rstd,
-               const ArrayView& weight, const ArrayView& bias, StreamRef stream) {
-  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
+void normalise(const Normalisation& a, StreamRef stream) {
+  dispatch_floating(a.x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
-    pointwise<T, T, A, A, A, A>(stream, Normalise<T>{}, y, x, mean, rstd, weight, bias);
+    const Normalise<T> op{a.relu};
+    if (a.residual)
+      pointwise<T, T, A, A, A, A, T>(stream, op, a.y, a.x, a.mean, a.rstd, a.weight, a.bias,
+                                     a.residual);
+    else
+      pointwise<T, T, A, A, A, A>(stream, op, a.y, a.x, a.mean, a.rstd, a.weight, a.bias);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "arguments/batch_norm.hpp"
 #include "lockstep/core/array_view.hpp"
 #include "lockstep/runtime/stream.hpp"
 
@@ -17,10 +18,11 @@ void channel_mean(const ArrayView& mean, const ArrayView& x, void* scratch, Stre
 /// variance = mean of (x - mean)^2.
 void channel_variance(const ArrayView& variance, const ArrayView& mean, const ArrayView& x,
                       void* scratch, StreamRef stream);
-/// sums = sum of dy and of dy * (x - mean) * rstd: an array [2, C].
+/// sums = sum of dy and of dy * (x - mean) * rstd: an array [2, C]. With ReLU dy is what came
+/// behind it: dz is written, and summed in its place.
 void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const ArrayView& x,
-                           const ArrayView& mean, const ArrayView& rstd, void* scratch,
-                           StreamRef stream);
+                           const ArrayView& mean, const ArrayView& rstd,
+                           const kernels::BatchNormRelu& relu, void* scratch, StreamRef stream);
 
 /// to = 1 / sqrt(variance + eps).
 void inverse_deviation(const ArrayView& to, const ArrayView& variance, double eps,
@@ -29,9 +31,13 @@ void inverse_deviation(const ArrayView& to, const ArrayView& variance, double ep
 void move_running(const ArrayView& running, const ArrayView& batch, double momentum, double factor,
                   StreamRef stream);
 
-/// y = (x - mean) * rstd * weight + bias; the last four broadcast to x's shape.
-void normalise(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const ArrayView& rstd,
-               const ArrayView& weight, const ArrayView& bias, StreamRef stream);
+struct Normalisation {
+  ArrayView y, x, mean, rstd, weight, bias;  ///< the last four broadcast to x's shape
+  ArrayView residual;                        ///< may be absent
+  bool relu = false;
+};
+/// y = (x - mean) * rstd * weight + bias, plus the residual, through ReLU where asked for.
+void normalise(const Normalisation& arrays, StreamRef stream);
 
 struct NormaliseGradient {
   ArrayView dx, dy, x, mean, rstd, weight;  ///< the last three broadcast to x's shape

@@ -14,6 +14,18 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm(A x, A mean, A scale, A bias) {
   return (x - mean) * scale + bias;
 }
 
+/// max(z, 0); NaN stays: as the op `relu`.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm_relu(A z) {
+  return z < A(0) ? A(0) : z;
+}
+
+/// The gradient in front of ReLU, with y behind it.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm_relu_gradient(A dy, A y) {
+  return y <= A(0) ? A(0) : dy;
+}
+
 /// Number, mean and sum of squared deviations from it of some values. Two such sets make one (Chan,
 /// Golub and LeVeque 1979), with no cancellation where the mean is far from 0.
 template <class A>

@@ -21,8 +21,9 @@ nn::Conv2dOptions conv(std::int64_t in, std::int64_t out, std::int64_t kernel, s
           .tensor = tensor};
 }
 
-nn::BatchNormLayerOptions norm(std::int64_t channels, TensorOptions tensor) {
-  return {.channels = channels, .tensor = tensor};
+/// A norm, and the residual and ReLU behind it.
+nn::BatchNormLayerOptions norm_relu(std::int64_t channels, TensorOptions tensor) {
+  return {.channels = channels, .relu = true, .tensor = tensor};
 }
 
 /// The projection beside a block that changes the shape.
@@ -33,7 +34,8 @@ void add_downsample(Block& block, const ResidualBlockOptions& options) {
   block.downsample.emplace(
       &block, "downsample",
       nn::make<nn::Conv2d>(conv(options.in, out, 1, options.stride, options.tensor)),
-      nn::make<nn::BatchNorm2d>(norm(out, options.tensor)));
+      nn::make<nn::BatchNorm2d>(
+          nn::BatchNormLayerOptions{.channels = out, .tensor = options.tensor}));
 }
 
 using Stage = ResNet::Stage;
@@ -72,35 +74,35 @@ Tensor run(const Stage& blocks, Tensor x) {
 
 BasicBlock::BasicBlock(const ResidualBlockOptions& o)
     : conv1(this, "conv1", conv(o.in, o.planes, 3, o.stride, o.tensor)),
-      bn1(this, "bn1", norm(o.planes, o.tensor)),
+      bn1(this, "bn1", norm_relu(o.planes, o.tensor)),
       conv2(this, "conv2", conv(o.planes, o.planes, 3, 1, o.tensor)),
-      bn2(this, "bn2", norm(o.planes, o.tensor)) {
+      bn2(this, "bn2", norm_relu(o.planes, o.tensor)) {
   add_downsample(*this, o);
 }
 
 Tensor BasicBlock::forward(const Tensor& x) {
-  const Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
-  return relu(y + (downsample ? (*downsample)(x) : x));
+  const Tensor y = conv2(bn1(conv1(x)));
+  return bn2(y, downsample ? (*downsample)(x) : x);
 }
 
 Bottleneck::Bottleneck(const ResidualBlockOptions& o)
     : conv1(this, "conv1", conv(o.in, o.planes, 1, 1, o.tensor)),
-      bn1(this, "bn1", norm(o.planes, o.tensor)),
+      bn1(this, "bn1", norm_relu(o.planes, o.tensor)),
       conv2(this, "conv2", conv(o.planes, o.planes, 3, o.stride, o.tensor)),
-      bn2(this, "bn2", norm(o.planes, o.tensor)),
+      bn2(this, "bn2", norm_relu(o.planes, o.tensor)),
       conv3(this, "conv3", conv(o.planes, o.planes * expansion, 1, 1, o.tensor)),
-      bn3(this, "bn3", norm(o.planes * expansion, o.tensor)) {
+      bn3(this, "bn3", norm_relu(o.planes * expansion, o.tensor)) {
   add_downsample(*this, o);
 }
 
 Tensor Bottleneck::forward(const Tensor& x) {
-  const Tensor y = bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x))))))));
-  return relu(y + (downsample ? (*downsample)(x) : x));
+  const Tensor y = conv3(bn2(conv2(bn1(conv1(x)))));
+  return bn3(y, downsample ? (*downsample)(x) : x);
 }
 
 ResNet::ResNet(Depth depth, const ResNetOptions& options)
     : conv1(this, "conv1", conv(options.in_channels, options.width, 7, 2, options.tensor)),
-      bn1(this, "bn1", norm(options.width, options.tensor)),
+      bn1(this, "bn1", norm_relu(options.width, options.tensor)),
       layer1(this, "layer1", stage_of(depth, 0, options)),
       layer2(this, "layer2", stage_of(depth, 1, options)),
       layer3(this, "layer3", stage_of(depth, 2, options)),
@@ -113,7 +115,7 @@ ResNet::ResNet(Depth depth, const ResNetOptions& options)
 }
 
 Tensor ResNet::forward(const Tensor& x) {
-  Tensor y = relu(bn1(conv1(x)));
+  Tensor y = bn1(conv1(x));
   y = max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
   for (const auto* layer : {&layer1, &layer2, &layer3, &layer4}) y = run(**layer, y);
   return fc(adaptive_avg_pool2d(y, 1).flatten(1));

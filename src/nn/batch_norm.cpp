@@ -32,18 +32,22 @@ BatchNorm::BatchNorm(const BatchNormLayerOptions& options, Dims dims)
       num_batches_tracked(this, "num_batches_tracked",
                           zeros({}, {DType::i64, options.tensor.device})) {}
 
-Tensor BatchNorm::normalize(const Tensor& x) {
+Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
   LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
                  "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
                  " dimensions");
   if (is_training()) num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
-  return batch_norm(
-      x, running_mean, running_var, weight, bias,
-      {.training = is_training(), .momentum = options_.momentum, .eps = options_.eps});
+  return batch_norm(x, running_mean, running_var, weight, bias,
+                    {.training = is_training(),
+                     .momentum = options_.momentum,
+                     .eps = options_.eps,
+                     .relu = options_.relu},
+                    residual);
 }
 
 std::string BatchNorm::describe() const {
-  return text(options_.channels, ", eps=", options_.eps, ", momentum=", options_.momentum);
+  return text(options_.channels, ", eps=", options_.eps, ", momentum=", options_.momentum,
+              options_.relu ? ", relu" : "");
 }
 
 }  // namespace lockstep::nn

@@ -140,6 +140,33 @@ std::vector<GradCase> norms() {
          return batch_norm(in[0].channels_last(), {}, {}, in[1], in[2], {.training = true});
        },
        shapes({{4, 3, 2, 2}, {3}, {3}})},
+      {"batch_norm_residual_relu",
+       [](const Tensors& in) {
+         return batch_norm(in[0], {}, {}, in[1], in[2], {.training = true, .relu = true}, in[3]);
+       },
+       shapes({{4, 3, 2, 2}, {3}, {3}, {4, 3, 2, 2}})},
+      {"batch_norm_residual_of_another_order",
+       [](const Tensors& in) {
+         return batch_norm(in[0].channels_last(), {}, {}, in[1], in[2], {.training = true}, in[3]);
+       },
+       shapes({{4, 3, 2, 2}, {3}, {3}, {4, 3, 2, 2}})},
+      {"batch_norm_relu",
+       [](const Tensors& in) {
+         return batch_norm(in[0].channels_last(), {}, {}, in[1], in[2],
+                           {.training = true, .relu = true});
+       },
+       shapes({{4, 3, 2, 2}, {3}, {3}})},
+      {"batch_norm_of_itself_and_relu",
+       [](const Tensors& in) {
+         return batch_norm(in[0], {}, {}, {}, {}, {.training = true, .relu = true}, in[0]);
+       },
+       shapes({{6, 3}})},
+      {"batch_norm_evaluation_residual_relu",
+       [](const Tensors& in) {
+         return batch_norm(in[0], beside(in, distinct({3})), beside(in, distinct({3}, 0.5, 2.0)),
+                           in[1], in[2], {.relu = true}, in[3]);
+       },
+       shapes({{4, 3, 2}, {3}, {3}, {4, 3, 2}})},
       {"batch_norm_of_rows",
        [](const Tensors& in) { return batch_norm(in[0], {}, {}, {}, {}, {.training = true}); },
        shapes({{6, 3}})},

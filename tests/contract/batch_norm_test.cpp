@@ -1,5 +1,6 @@
 #include "arguments/batch_norm.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "contract/backends.hpp"
@@ -256,6 +257,96 @@ TEST_P(BatchNormContract, LargeImagesInEitherOrder) {
       EXPECT_TRUE(close(dbias.get(), sums, 10 * tight()));
       EXPECT_TRUE(close(dweight.get(), product_sums, 10 * tight()));
     }
+}
+
+/// With and without a residual, in both modes: y is the layer's result plus the residual through
+/// ReLU, and the gradients are those of what came in front of ReLU.
+TEST_P(BatchNormContract, AResidualAndReluFollowInOnePass) {
+  std::vector<Layout> all = layouts();
+  for (const Shape& shape : {Shape{3, 70, 11, 13}, Shape{2, 1100, 3, 2}}) {
+    all.push_back({shape, contiguous_strides(shape)});
+    all.push_back({shape, channels_last_strides(shape)});
+  }
+  for (const auto& [shape, strides] : all)
+    for (const bool training : {true, false})
+      for (const bool adds : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << shape << strides << " training " << training << " residual " << adds);
+        const Naive naive(shape);
+        auto x = array(shape, strides).randomize(1), dy = array(shape, strides).randomize(6);
+        auto residual = array(shape, strides).randomize(7), y = array(shape, strides);
+        auto weight = vector(shape[1]).randomize(2, 0.5, 2), bias = vector(shape[1]).randomize(3);
+        auto mean = vector(shape[1]).randomize(4), var = vector(shape[1]).randomize(5, 0.5, 2);
+        auto save_mean = vector(shape[1]), save_rstd = vector(shape[1]);
+        kernels::BatchNormTrainArguments train{.y = y,
+                                               .save_mean = save_mean,
+                                               .save_rstd = save_rstd,
+                                               .x = x,
+                                               .weight = weight,
+                                               .bias = bias,
+                                               .eps = eps};
+        kernels::BatchNormEvalArguments eval{.y = y,
+                                             .running_mean = mean,
+                                             .running_var = var,
+                                             .x = x,
+                                             .weight = weight,
+                                             .bias = bias,
+                                             .eps = eps};
+        train.relu = eval.relu = true;
+        if (adds) train.residual = eval.residual = residual;
+        training ? family().train(train, stream()) : family().eval(eval, stream());
+        Values expected = naive.normalise(x.get(), training ? naive.mean(x.get()) : mean.get(),
+                                          training ? naive.variance(x.get()) : var.get(),
+                                          weight.get(), bias.get());
+        const Values added = residual.get();
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          expected[i] = std::max(expected[i] + (adds ? added[i] : 0.0), 0.0);
+        EXPECT_TRUE(close(y.get(), expected, loose()));
+
+        Values in_front = dy.get();
+        const Values result = y.get();
+        for (std::size_t i = 0; i < in_front.size(); ++i)
+          if (result[i] <= 0) in_front[i] = 0;
+        auto masked = array(shape, strides);
+        masked.set(in_front);
+        const auto gradients = [&](const DeviceArray& dx, const DeviceArray& from,
+                                   const kernels::BatchNormRelu& relu) {
+          auto dweight = vector(shape[1]), dbias = vector(shape[1]);
+          if (training)
+            family().train_backward({.dx = dx,
+                                     .dweight = dweight,
+                                     .dbias = dbias,
+                                     .dy = from,
+                                     .x = x,
+                                     .weight = weight,
+                                     .save_mean = save_mean,
+                                     .save_rstd = save_rstd,
+                                     .relu = relu},
+                                    stream());
+          else
+            family().eval_backward({.dx = dx,
+                                    .dweight = dweight,
+                                    .dbias = dbias,
+                                    .dy = from,
+                                    .x = x,
+                                    .weight = weight,
+                                    .running_mean = mean,
+                                    .running_var = var,
+                                    .eps = eps,
+                                    .relu = relu},
+                                   stream());
+          return std::array{dx.get(), dweight.get(), dbias.get()};
+        };
+        auto plain = array(shape, strides), dx = array(shape, strides), dz = array(shape, strides);
+        const auto of_masked = gradients(plain, masked, {});
+        const auto apart = gradients(dx, dy, {.y = y, .dz = dz});
+        EXPECT_EQ(dz.get(), in_front);
+        const auto shared = gradients(dx, dy, {.y = y, .dz = dx});
+        for (std::size_t k = 0; k < of_masked.size(); ++k) {
+          EXPECT_TRUE(close(apart[k], of_masked[k], k == 0 ? loose() : 10 * tight())) << k;
+          EXPECT_EQ(apart[k], shared[k]) << k;
+        }
+      }
 }
 
 TEST_P(BatchNormContract, AbsentGradientsAreNotWritten) {

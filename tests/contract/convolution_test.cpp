@@ -154,6 +154,15 @@ TEST_P(ConvolutionContract, NarrowChannelsLastImages) {
 TEST_P(ConvolutionContract, PointwiseOverChannelsLastImages) {
   check({{3, 8, 5, 6}, {16, 8, 1, 1}, {}, true});
   check({{2, 16, 3, 20}, {8, 16, 1, 1}, {}, true, true});
+  check({{2, 64, 5, 20}, {40, 64, 1, 1}, {}, true});
+}
+/// Weights that a primitive may want in blocks of 16 to 64 outputs, of numbers of inputs that fill
+/// no whole tile, or leave one without its neighbour.
+TEST_P(ConvolutionContract, ChannelsLastImagesOfManyChannels) {
+  for (const std::int64_t out : {16, 32, 48, 64, 96, 80, 192})
+    check({{2, 20, 6, 18}, {out, 20, 3, 3}, {.padding = {1, 1}}, true});
+  check({{1, 34, 4, 17}, {128, 34, 3, 2}, {.padding = {1, 0}}, true});
+  check({{1, 33, 4, 17}, {64, 33, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}, true});
 }
 TEST_P(ConvolutionContract, ChannelsLast) {
   check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, true, true});

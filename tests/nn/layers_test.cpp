@@ -161,6 +161,41 @@ TEST(BatchNorm2d, HasTheRightGradientsInBothModes) {
   expect_layer_gradients(layer, x);
 }
 
+/// In f32 and f64 nothing is rounded between the parts that differs.
+TEST(BatchNorm2d, EndsWithAResidualAndReluInOnePass) {
+  manual_seed(5);
+  const auto plain = nn::make<nn::BatchNorm2d>({.channels = 5, .tensor = f64});
+  const auto whole = nn::make<nn::BatchNorm2d>({.channels = 5, .relu = true, .tensor = f64});
+  const auto leaf = [](const Tensor& value) {
+    Tensor result = value.clone();
+    result.set_requires_grad(true);
+    return result;
+  };
+  const Tensor x = randn({3, 5, 4, 4}, f64), residual = randn({3, 5, 4, 4}, f64);
+  const Tensor dy = randn({3, 5, 4, 4}, f64);
+  for (const bool adds : {true, false})
+    for (const bool training : {true, false}) {
+      const Tensor x1 = leaf(x), r1 = leaf(residual), x2 = leaf(x), r2 = leaf(residual);
+      plain->train(training);
+      whole->train(training);
+      plain->zero_grad();
+      whole->zero_grad();
+      const Tensor separate = relu(adds ? plain(x1) + r1 : plain(x1));
+      const Tensor together = adds ? whole(x2, r2) : whole(x2);
+      EXPECT_TRUE(allclose(together, separate, 1e-12, 1e-12));
+      separate.backward(dy);
+      together.backward(dy);
+      EXPECT_TRUE(allclose(x2.grad(), x1.grad(), 1e-12, 1e-12));
+      EXPECT_TRUE(!adds || equal(r2.grad(), r1.grad()));
+      EXPECT_TRUE(allclose(whole->weight.grad(), plain->weight.grad(), 1e-12, 1e-12));
+      EXPECT_TRUE(allclose(whole->bias.grad(), plain->bias.grad(), 1e-12, 1e-12));
+      EXPECT_TRUE(equal(whole->running_var, plain->running_var));
+    }
+  EXPECT_THROW(whole(x, residual.narrow(0, 0, 2)), InvalidArgument);
+  EXPECT_THROW(whole(x, residual.to(DType::f32)), InvalidArgument);
+  EXPECT_NE(whole->describe().find("relu"), std::string::npos);
+}
+
 TEST(BatchNorm2d, TracksMeanAndUnbiasedVarianceInTraining) {
   const auto layer = nn::make<nn::BatchNorm2d>({.channels = 1, .momentum = 0.5, .tensor = f64});
   const Tensor x = tensor<double>({1, 2, 3, 6}).reshape({1, 1, 2, 2});

@@ -16,11 +16,13 @@ struct BatchNormLayerOptions {
   double eps = 1e-5;
   double momentum = 0.1;  ///< share of the batch in the new running statistics
   bool affine = true;     ///< learn a weight and a bias
+  bool relu = false;      ///< end with ReLU, in the same pass
   TensorOptions tensor = {};
 };
 
 /// Normalises each channel, in training by the batch's statistics, in evaluation by their running
-/// means (Ioffe and Szegedy 2015). What BatchNorm1d and BatchNorm2d share.
+/// means (Ioffe and Szegedy 2015); a residual and ReLU may follow in the same pass. What
+/// BatchNorm1d and BatchNorm2d share.
 class BatchNorm : public Module {
  public:
   using Options = BatchNormLayerOptions;
@@ -29,7 +31,7 @@ class BatchNorm : public Module {
  protected:
   /// @param dims numbers of dimensions that inputs may have.
   BatchNorm(const BatchNormLayerOptions& options, Dims dims);
-  Tensor normalize(const Tensor& x);
+  Tensor normalize(const Tensor& x, const Tensor& residual);
 
  private:
   BatchNormLayerOptions options_;
@@ -51,8 +53,10 @@ class BatchNorm2d : public BatchNorm {
   /// With the defaults.
   explicit BatchNorm2d(std::int64_t channels)
       : BatchNorm2d(BatchNormLayerOptions{.channels = channels}) {}
-  /// @param x [N, C, H, W]. @return x's shape.
-  Tensor forward(const Tensor& x) { return normalize(x); }
+  /// @param x [N, C, H, W].
+  /// @param residual of x's shape and dtype, added before ReLU; may be undefined.
+  /// @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}) { return normalize(x, residual); }
 };
 
 /// Batch normalisation of vectors [N, C] or sequences [N, C, L].
@@ -63,8 +67,10 @@ class BatchNorm1d : public BatchNorm {
   /// With the defaults.
   explicit BatchNorm1d(std::int64_t channels)
       : BatchNorm1d(BatchNormLayerOptions{.channels = channels}) {}
-  /// @param x [N, C] or [N, C, L]. @return x's shape.
-  Tensor forward(const Tensor& x) { return normalize(x); }
+  /// @param x [N, C] or [N, C, L].
+  /// @param residual of x's shape and dtype, added before ReLU; may be undefined.
+  /// @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}) { return normalize(x, residual); }
 };
 
 }  // namespace lockstep::nn

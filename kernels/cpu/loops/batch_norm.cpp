@@ -61,7 +61,8 @@ void for_each_part(const ChannelBlock& block, Visit&& visit) {
     ChannelBlock part = block;
     part.columns = block.columns - c < most_columns ? block.columns - c : most_columns;
     part.x += c * bytes;
-    if (part.dy) part.dy += c * bytes;
+    for (char** data : {&part.dy, &part.out, &part.side})
+      if (*data) *data += c * bytes;
     visit(part, c);
   }
 }
@@ -116,32 +117,54 @@ void moments(const ChannelBlock& block, double* mean, double* squares, double co
   });
 }
 
-template <class T>
-void normalise(const ChannelBlock& block, const ChannelVectors& vectors) {
+template <class T, bool adds, bool relu>
+void normalise_as(const ChannelBlock& block, const ChannelVectors& vectors) {
+  using A = AccumulateType<T>;
   const auto* mean = vector<T>(vectors.mean);
   const auto* scale = vector<T>(vectors.scale);
   const auto* bias = vector<T>(vectors.bias);
   for_each_rows(block.rows, [&](std::int64_t row, auto group) {
-    const Rows<T> x(block.x, block.x_stride, row), out(block.out, block.out_stride, row);
+    const Rows<T> x(block.x, block.x_stride, row), out(block.out, block.out_stride, row),
+        residual(block.side, block.side_stride, row);
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < block.columns; ++c)
-      for (int k = 0; k < group.value; ++k)
-        out.set(k, c, functional::batch_norm(x(k, c), mean[c], scale[c], bias[c]));
+      for (int k = 0; k < group.value; ++k) {
+        A z = functional::batch_norm(x(k, c), mean[c], scale[c], bias[c]);
+        if constexpr (adds) z += residual(k, c);
+        if constexpr (relu) z = functional::batch_norm_relu(z);
+        out.set(k, c, z);
+      }
   });
 }
 
 template <class T>
+void normalise(const ChannelBlock& block, const ChannelVectors& vectors, bool relu) {
+  if (block.side)
+    return relu ? normalise_as<T, true, true>(block, vectors)
+                : normalise_as<T, true, false>(block, vectors);
+  return relu ? normalise_as<T, false, true>(block, vectors)
+              : normalise_as<T, false, false>(block, vectors);
+}
+
+template <class T, bool relu>
 void gradient_sums_of_part(const ChannelBlock& block, const AccumulateType<T>* mean,
                            const AccumulateType<T>* rstd, double* dy_sum, double* product_sum) {
   using A = AccumulateType<T>;
   ColumnSums<A> plain_sums(block.columns), product_sums(block.columns);
   for_each_rows(block.rows, [&](std::int64_t row, auto group) {
-    const Rows<T> x(block.x, block.x_stride, row), dy(block.dy, block.dy_stride, row);
+    const Rows<T> x(block.x, block.x_stride, row), dy(block.dy, block.dy_stride, row),
+        out(block.out, block.out_stride, row), y(block.side, block.side_stride, row);
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < block.columns; ++c) {
       NormSums<A> sums{0, 0};
-      for (int k = 0; k < group.value; ++k)
-        sums = sums + functional::batch_norm_terms<A>(dy(k, c), x(k, c), {mean[c], rstd[c]});
+      for (int k = 0; k < group.value; ++k) {
+        A dz = dy(k, c);
+        if constexpr (relu) {
+          dz = functional::batch_norm_relu_gradient(dz, y(k, c));
+          out.set(k, c, dz);
+        }
+        sums = sums + functional::batch_norm_terms<A>(dz, x(k, c), {mean[c], rstd[c]});
+      }
       plain_sums.sum[c] += sums.plain;
       product_sums.sum[c] += sums.product;
     }
@@ -156,8 +179,9 @@ template <class T>
 void gradient_sums(const ChannelBlock& block, const ChannelVectors& vectors, double* dy_sum,
                    double* product_sum) {
   for_each_part<T>(block, [&](const ChannelBlock& part, std::int64_t c) {
-    gradient_sums_of_part<T>(part, vector<T>(vectors.mean) + c, vector<T>(vectors.rstd) + c,
-                             dy_sum + c, product_sum + c);
+    const auto sum = part.side ? gradient_sums_of_part<T, true> : gradient_sums_of_part<T, false>;
+    sum(part, vector<T>(vectors.mean) + c, vector<T>(vectors.rstd) + c, dy_sum + c,
+        product_sum + c);
   });
 }
 

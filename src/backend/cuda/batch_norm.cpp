@@ -62,11 +62,19 @@ double count_of(const ArrayView& x) {
   return static_cast<double>(x.numel()) / static_cast<double>(x.shape[1]);
 }
 
-void apply(const ArrayView& y, const ArrayView& x, const ArrayView& mean, const ArrayView& rstd,
-           const ArrayView& weight, const ArrayView& bias, StreamRef stream) {
-  const Parameter scale(weight, 1.0, x, stream);
-  const Parameter offset(bias, 0.0, x, stream);
-  normalise(y, x, over(mean, x), over(rstd, x), over(scale.view(), x), over(offset.view(), x),
+template <class Arguments>
+void apply(const Arguments& a, const ArrayView& mean, const ArrayView& rstd, StreamRef stream) {
+  const ArrayView& x = a.x;
+  const Parameter scale(a.weight, 1.0, x, stream);
+  const Parameter offset(a.bias, 0.0, x, stream);
+  normalise({.y = a.y,
+             .x = x,
+             .mean = over(mean, x),
+             .rstd = over(rstd, x),
+             .weight = over(scale.view(), x),
+             .bias = over(offset.view(), x),
+             .residual = a.residual,
+             .relu = a.relu},
             stream);
 }
 
@@ -77,13 +85,13 @@ void backward(const Arguments& a, const ArrayView& mean, const ArrayView& rstd, 
   const ArrayView& x = a.x;
   const Scratch scratch(channel_scratch_bytes(x), stream);
   const ChannelArray sums(x, stream, 2);
-  channel_gradient_sums(sums.view(), a.dy, x, mean, rstd, scratch.data(), stream);
+  channel_gradient_sums(sums.view(), a.dy, x, mean, rstd, a.relu, scratch.data(), stream);
   if (a.dbias) elementwise::copy({.out = a.dbias, .in = sums.view(0)}, stream);
   if (a.dweight) elementwise::copy({.out = a.dweight, .in = sums.view(1)}, stream);
   if (!a.dx) return;
   const Parameter scale(a.weight, 1.0, x, stream);
   normalise_backward({.dx = a.dx,
-                      .dy = a.dy,
+                      .dy = a.relu.y ? a.relu.dz : a.dy,
                       .x = x,
                       .mean = over(mean, x),
                       .rstd = over(rstd, x),
@@ -111,7 +119,7 @@ void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef stre
     move_running(a.running_var, variance.view(), a.momentum, count / (count - 1.0), stream);
   elementwise::copy({.out = a.save_mean, .in = mean.view()}, stream);
   elementwise::copy({.out = a.save_rstd, .in = rstd.view()}, stream);
-  apply(a.y, x, mean.view(), rstd.view(), a.weight, a.bias, stream);
+  apply(a, mean.view(), rstd.view(), stream);
 }
 
 void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
@@ -119,7 +127,7 @@ void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef stream
   const Parameter variance(a.running_var, 1.0, a.x, stream);
   const ChannelArray rstd(a.x, stream);
   inverse_deviation(rstd.view(), variance.view(), a.eps, stream);
-  apply(a.y, a.x, mean.view(), rstd.view(), a.weight, a.bias, stream);
+  apply(a, mean.view(), rstd.view(), stream);
 }
 
 void batch_norm::train_backward(const kernels::BatchNormTrainBackwardArguments& a,

@@ -108,7 +108,7 @@ dnn::Runnable* find(const Spec& spec) {
 }
 
 // oneDNN takes f32 data, weights and statistics. The rest is the `cpu` backend's, and so are bf16
-// and channels-last images, in which its loops are faster.
+// and channels-last images, in which its loops are faster, and what follows in the same pass.
 
 bool takes(const ArrayView& x) { return x.dtype == DType::f32 && !dnn::is_channels_last(x); }
 
@@ -151,7 +151,8 @@ void run_forward(dnn::Runnable& runnable, const ArrayView& y, const ArrayView& x
 template <class Arguments>
 bool run_backward(Spec spec, const Arguments& a, void* mean, void* variance) {
   const bool weights = a.dweight || a.dbias;
-  if (!a.dx || (weights && !a.weight) || !plain({&a.dweight, &a.dbias, &a.weight})) return false;
+  if (a.relu.y || !a.dx || (weights && !a.weight) || !plain({&a.dweight, &a.dbias, &a.weight}))
+    return false;
   if (!takes(a.x) || a.dy.dtype != a.x.dtype || a.dx.dtype != a.x.dtype) return false;
   if (a.x.rank() < 2 || a.x.numel() == 0) return false;
   ArrayView dx = a.dx, dy = a.dy;
@@ -176,7 +177,8 @@ bool run_backward(Spec spec, const Arguments& a, void* mean, void* variance) {
 void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
   Spec spec{.x = a.x, .eps = a.eps};
   dnn::Runnable* runnable = nullptr;
-  if (plain({&a.save_mean, &a.save_rstd, &a.running_mean, &a.running_var, &a.weight, &a.bias}))
+  if (!a.residual && !a.relu &&
+      plain({&a.save_mean, &a.save_rstd, &a.running_mean, &a.running_var, &a.weight, &a.bias}))
     runnable = find_forward(spec, a.y, a.weight, a.bias);
   if (!runnable) return cpu().batch_norm.train(a, stream);
   run_forward(*runnable, a.y, a.x, a.save_mean.data, a.save_rstd.data, a.weight, a.bias);
@@ -191,7 +193,7 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
 void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
   Spec spec{.x = a.x, .global = true, .eps = a.eps};
   dnn::Runnable* runnable = nullptr;
-  if (plain({&a.running_mean, &a.running_var, &a.weight, &a.bias}))
+  if (!a.residual && !a.relu && plain({&a.running_mean, &a.running_var, &a.weight, &a.bias}))
     runnable = find_forward(spec, a.y, a.weight, a.bias);
   if (!runnable) return cpu().batch_norm.eval(a, stream);
   run_forward(*runnable, a.y, a.x, a.running_mean.data, a.running_var.data, a.weight, a.bias);

@@ -26,18 +26,26 @@ ArrayView transposed(ArrayView view) {
   return view;
 }
 
-/// True where a normalised call is a matrix product of its operands as they lie in memory. In bf16
-/// oneDNN's products are several times as fast as its gradients of such convolutions.
+/// True where a normalised call is a matrix product of its operands as they lie in memory. oneDNN's
+/// products keep to the processor's rate where its gradients of such convolutions do not, in bf16
+/// by several times, and take weights in the order in which they are.
 bool is_product(const Call& call) {
   const auto& [stride, padding, dilation, groups] = call.geometry;
-  return call.x.dtype == DType::bf16 && groups == 1 && call.weight.shape[2] == 1 &&
-         call.weight.shape[3] == 1 && stride == kernels::Pair{1, 1} &&
-         padding == kernels::Pair{0, 0} && dnn::is_channels_last(call.x) &&
-         dnn::is_channels_last(call.y);
+  return groups == 1 && call.weight.shape[2] == 1 && call.weight.shape[3] == 1 &&
+         stride == kernels::Pair{1, 1} && padding == kernels::Pair{0, 0} &&
+         dnn::is_channels_last(call.x) && dnn::is_channels_last(call.y);
+}
+
+/// The same for the forward call, which in bf16 is faster as a convolution of wide images.
+bool is_forward_product(const Call& call) {
+  return is_product(call) && (call.x.dtype == DType::f32 || call.y.shape[3] < JoinedImages::wide);
 }
 
 /// How the images of a normalised call are joined, if they are.
-JoinedImages joined(const Call& call) { return {call.x, call.weight, call.y, call.geometry}; }
+JoinedImages joined(const Call& call) {
+  if (!dnn::has_amx()) return {};
+  return {call.x, call.weight, call.y, call.geometry};
+}
 
 /// An operand of an f16 call as f32, in the same memory order: converted copies in the thread's
 /// working memory. f32 operands are themselves.
@@ -80,20 +88,16 @@ void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
   }
   Call call{a.x, a.weight, a.y, a.bias, a.geometry};
   if (!call.normalise()) return cpu().convolution.forward(a, stream);
-  if (call.y.shape[3] < JoinedImages::wide && is_product(call))
+  if (is_forward_product(call))
     return onednn_gemm().multiply({.out = matrix(a.y),
                                    .a = matrix(a.x),
                                    .b = transposed(matrix(a.weight)),
                                    .epilogue = a.bias ? Epilogue::bias : Epilogue::none,
                                    .bias = a.bias},
                                   stream);
-  const auto wide = joined(call);
-  if (!wide) return direct_forward(a, stream);
-  kernels::ConvolutionArguments inner = a;
-  inner.x = wide.x(call.x, true);
-  inner.y = wide.y(call.y, false);
-  direct_forward(inner, stream);
-  wide.split(call.y, inner.y);
+  if (const auto wide = joined(call))
+    return wide.forward({call.y, call.x, call.weight, a.bias, a.geometry}, stream);
+  direct_forward(a, stream);
 }
 
 void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
@@ -109,13 +113,9 @@ void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef
   if (is_product(call))
     return onednn_gemm().multiply({.out = matrix(a.dx), .a = matrix(a.dy), .b = matrix(a.weight)},
                                   stream);
-  const auto wide = joined(call);
-  if (!wide) return direct_backward_data(a, stream);
-  kernels::ConvolutionDataGradientArguments inner = a;
-  inner.dy = wide.y(call.y, true);
-  inner.dx = wide.x(call.x, false);
-  direct_backward_data(inner, stream);
-  wide.split(call.x, inner.dx);
+  if (const auto wide = joined(call))
+    return wide.backward_data({call.x, call.y, call.weight, a.geometry}, stream);
+  direct_backward_data(a, stream);
 }
 
 void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, StreamRef stream) {
@@ -136,12 +136,9 @@ void backward_weight(const kernels::ConvolutionWeightGradientArguments& a, Strea
                                    .b = matrix(a.x),
                                    .beta = a.accumulate ? 1.0 : 0.0},
                                   stream);
-  const auto wide = joined(call);
-  if (!wide) return direct_backward_weight(a, stream);
-  kernels::ConvolutionWeightGradientArguments inner = a;
-  inner.x = wide.x(call.x, true);
-  inner.dy = wide.y(call.y, true);
-  direct_backward_weight(inner, stream);
+  if (const auto wide = joined(call))
+    return wide.backward_weight({call.weight, call.y, call.x, a.geometry, a.accumulate}, stream);
+  direct_backward_weight(a, stream);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/onednn/direct_convolution.hpp"
 #include "backend/onednn/library.hpp"
 #include "cpu/scratch.hpp"
 #include "cpu/tiles.hpp"
@@ -97,6 +98,31 @@ void JoinedImages::split(const ArrayView& images, const ArrayView& joined) const
   const std::size_t row = bytes_of(images, images.shape[3]);
   for_each_row(images, joined,
                [&](char* to, const char* from, bool) { std::memcpy(to, from, row); });
+}
+
+void JoinedImages::forward(const kernels::ConvolutionArguments& a, StreamRef stream) const {
+  kernels::ConvolutionArguments inner = a;
+  inner.x = x(a.x, true);
+  inner.y = y(a.y, false);
+  direct_forward(inner, stream);
+  split(a.y, inner.y);
+}
+
+void JoinedImages::backward_data(const kernels::ConvolutionDataGradientArguments& a,
+                                 StreamRef stream) const {
+  kernels::ConvolutionDataGradientArguments inner = a;
+  inner.dy = y(a.dy, true);
+  inner.dx = x(a.dx, false);
+  direct_backward_data(inner, stream);
+  split(a.dx, inner.dx);
+}
+
+void JoinedImages::backward_weight(const kernels::ConvolutionWeightGradientArguments& a,
+                                   StreamRef stream) const {
+  kernels::ConvolutionWeightGradientArguments inner = a;
+  inner.x = x(a.x, true);
+  inner.dy = y(a.dy, true);
+  direct_backward_weight(inner, stream);
 }
 
 }  // namespace lockstep::backend

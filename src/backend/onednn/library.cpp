@@ -84,6 +84,13 @@ dnnl::primitive_attr attributes() {
   return attr;
 }
 
+bool has_amx() {
+  // Levels are sets of instructions, a bit each.
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  static const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (effective & amx) == amx;
+}
+
 void on_refusal(const dnnl::error& error, std::string_view op,
                 std::initializer_list<const ArrayView*> operands) {
   if (error.status == dnnl_unimplemented) return;
@@ -140,13 +147,17 @@ Operand::Operand(const dnnl::memory::desc& user, const dnnl::memory::desc& chose
     runnable.add(DNNL_ARG_TO, to);
     return runnable;
   };
+  packing_ = PairPacking::between(user, chosen);
   in_ = reordering(user, chosen);
   out_ = reordering(chosen, user);
 }
 
 void* Operand::bring_in(void* user) {
   void* const target = place(user);
-  if (bytes_) in_.run({user, target});
+  if (packing_)
+    (*packing_)(user, target);
+  else if (bytes_)
+    in_.run({user, target});
   return target;
 }
 

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include <dnnl.hpp>
 
+#include "backend/onednn/pair_packing.hpp"
 #include "cpu/scratch.hpp"
 #include "lockstep/core/array_view.hpp"
 
@@ -67,6 +69,8 @@ typename Primitive::primitive_desc make_backward(const dnnl::primitive_attr& att
 #endif
 }
 
+/// True if oneDNN has AMX tiles to compute with here.
+bool has_amx();
 /// True if the descriptor's implementation computes with AMX tiles.
 template <class Desc>
 bool uses_amx(const Desc& desc) {
@@ -136,6 +140,7 @@ class Operand {
 
  private:
   Runnable in_, out_;
+  std::optional<PairPacking> packing_;  // in place of in_
   std::size_t bytes_ = 0;
   int slot_ = 0;
 };

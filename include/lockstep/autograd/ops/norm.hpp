@@ -28,13 +28,18 @@ struct BatchNormOptions {
   bool training = false;  ///< use the batch's statistics and move the running ones
   double momentum = 0.1;  ///< share of the batch in the new running value
   double eps = 1e-5;
+  bool relu = false;  ///< end with ReLU
 };
-/// Normalises each channel of [N, C, ...] (Ioffe and Szegedy 2015).
+/// Normalises each channel of [N, C, ...] (Ioffe and Szegedy 2015). A residual and ReLU, which
+/// follow it in residual networks, may be part of the call: relu(normalised + residual) in one
+/// pass over memory, in half precision without rounding in between.
 /// @param running_mean, running_var [C], updated in place when training; may be undefined then.
 /// @param weight, bias [C]; may be undefined.
+/// @param residual of x's shape, dtype and device, added to the normalised values; may be
+/// undefined.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {},
-                  const BatchNormOptions& options = {});
+                  const BatchNormOptions& options = {}, const Tensor& residual = {});
 
 /// Rows of a table: out[...] = table[index[...]].
 /// @param index i64, any shape. @param table [rows, columns].
