@@ -30,6 +30,7 @@ BROUGHT = {
         "autograd/engine.hpp", "autograd/gradient_memory.hpp", "autograd/graph_tag.hpp", "autograd/leaf.hpp",
         "autograd/node.hpp", "autograd/place.hpp", "autograd/record.hpp", "autograd/thread_modes.hpp",
         "core/op_descriptor.hpp"},
+    "nn::checkpoint is a template over them": {"autograd/recomputation.hpp", "tensor/random_position.hpp"},
     "optimizers of the list derive from it": {"optim/layerwise.hpp"},
     "scopes keep these as members": {"autograd/cast_cache.hpp"},
     "a loader is a template over the data set": {

@@ -106,6 +106,8 @@ TagGuard::TagGuard(GraphTag tag) noexcept : previous_(std::exchange(current_tag,
 
 TagGuard::~TagGuard() { current_tag = previous_; }
 
+PlaceId current_place_id() noexcept { return current_place; }
+
 std::string current_path() { return path_of(current_place); }
 
 PlaceGuard::PlaceGuard(PlaceId place) noexcept : previous_(std::exchange(current_place, place)) {}

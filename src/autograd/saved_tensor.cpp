@@ -1,10 +1,14 @@
 #include "lockstep/autograd/saved_tensor.hpp"
 
 #include "lockstep/autograd/engine.hpp"
+#include "lockstep/autograd/recomputation.hpp"
 
 namespace lockstep::autograd {
 
-void SavedTensor::throw_changed() const {
+void SavedTensor::leave() { thread_modes.recomputation->add(tensor_, stamp_); }
+
+const Tensor& SavedTensor::recomputed() const {
+  if (stamp_ == left_to_recomputation) return Recomputation::value_of(tensor_);
   LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
                  ": a saved tensor of shape ", tensor_.shape(),
                  " was changed in place, or its array exchanged, after the forward; clone() it "

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/autograd/ops/norm.hpp"
+#include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "nn/describe.hpp"
 
@@ -36,7 +37,8 @@ Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
   LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
                  "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
                  " dimensions");
-  if (is_training()) num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
+  if (is_training() && !autograd::Recomputation::is_running())
+    num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
   return batch_norm(x, running_mean, running_var, weight, bias,
                     {.training = is_training(),
                      .momentum = options_.momentum,

@@ -1,3 +1,4 @@
+#include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/agreement.hpp"
 
@@ -67,6 +68,10 @@ void ReplicatedModule::check_same_tensors() const {
 }
 
 autograd::TagGuard ReplicatedModule::record_forward() {
+  LOCKSTEP_CHECK(
+      !autograd::Recomputation::is_open(), InvalidArgument,
+      "DistributedDataParallel: its forward is inside nn::checkpoint, which would run it "
+      "again in backward; checkpoint parts of the wrapped module instead");
   reducer_->check_usable();
   check_same_tensors();
   if (options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {

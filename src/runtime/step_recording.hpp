@@ -115,6 +115,8 @@ class StepRecording {
   /// How many draws the step has made before this one.
   std::uint64_t next_draw() noexcept { return draws_++; }
   std::uint64_t draws() const noexcept { return draws_; }
+  /// Draws begin from there again.
+  void set_draws(std::uint64_t draws) noexcept { draws_ = draws; }
 
   /// Says that what is missing may be there after one more eager step: memory, states.
   void suggest_another_try() noexcept { another_try_ = true; }

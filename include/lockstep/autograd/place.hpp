@@ -32,6 +32,8 @@ class Place {
 /// The path of a place; empty if it is gone.
 std::string path_of(PlaceId place);
 
+/// The number of the part that the calling thread runs; 0 outside any.
+PlaceId current_place_id() noexcept;
 /// The path of the part that the calling thread runs; empty outside any.
 std::string current_path();
 

@@ -10,6 +10,8 @@
 
 namespace lockstep::autograd {
 
+class Recomputation;
+
 /// Modes of one thread.
 struct ThreadModes {
   /// Ops are recorded for backward.
@@ -18,6 +20,10 @@ struct ThreadModes {
   bool autocast = false;
   /// The dtype of ops with AutocastPolicy::lower_precision, by DeviceType; f32 where it is off.
   std::array<DType, 2> autocast_dtype = {DType::f32, DType::f32};
+  /// The part of a forward to which ops leave what they save; null: they keep it.
+  Recomputation* recomputation = nullptr;
+  /// A part of a forward runs again.
+  bool recomputing = false;
 };
 
 extern constinit thread_local ThreadModes thread_modes;

@@ -6,6 +6,7 @@
 #include "lockstep/nn/activation.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/batch_norm.hpp"
+#include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/nn/conv1d.hpp"
 #include "lockstep/nn/conv2d.hpp"
 #include "lockstep/nn/conv_transpose2d.hpp"

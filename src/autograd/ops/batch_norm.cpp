@@ -1,5 +1,6 @@
 #include "autograd/ops/common.hpp"
 #include "lockstep/autograd/ops/norm.hpp"
+#include "lockstep/autograd/recomputation.hpp"
 
 namespace lockstep {
 
@@ -98,13 +99,14 @@ Tensor train(const Call& call, const Tensor& running_mean, const Tensor& running
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({x.size(1)}, statistics), rstd = empty({x.size(1)}, statistics);
   Tensor y = empty_like(x);
+  const bool moves = !Recomputation::is_running();  // they moved in the first run
   for (const Tensor& running : {running_mean, running_var})
-    if (running.defined()) begin_write(ops::batch_norm.name, running);
+    if (moves && running.defined()) begin_write(ops::batch_norm.name, running);
   backend_of(x).batch_norm.train({.y = y.view(),
                                   .save_mean = mean.view(),
                                   .save_rstd = rstd.view(),
-                                  .running_mean = view_or_absent(running_mean),
-                                  .running_var = view_or_absent(running_var),
+                                  .running_mean = view_or_absent(moves ? running_mean : Tensor()),
+                                  .running_var = view_or_absent(moves ? running_var : Tensor()),
                                   .x = x.view(),
                                   .weight = view_or_absent(weight),
                                   .bias = view_or_absent(bias),

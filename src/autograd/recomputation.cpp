@@ -1,0 +1,133 @@
+#include "lockstep/autograd/recomputation.hpp"
+
+#include <string>
+#include <utility>
+
+#include "lockstep/autograd/engine.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/node.hpp"
+#include "lockstep/autograd/saved_tensor.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::autograd {
+namespace {
+
+/// Draws from another position on, until the end of scope.
+class RandomGuard {
+ public:
+  explicit RandomGuard(const RandomPosition& position) { position.restore(); }
+  RandomGuard(const RandomGuard&) = delete;
+  RandomGuard& operator=(const RandomGuard&) = delete;
+  ~RandomGuard() { before_.restore(); }
+
+ private:
+  RandomPosition before_;
+};
+
+/// True for a leaf that collects a gradient: it stays whoever saves it.
+bool is_parameter(const Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
+
+}  // namespace
+
+/// What a SavedTensor keeps in place of its value.
+class Recomputation::Slot final : public RefCounted {
+ public:
+  Slot(Recomputation& owner, std::size_t number, const Tensor& saved)
+      : part(&owner), index(number), shape_(saved.shape()), dtype_(saved.dtype()) {}
+
+  /// The value outside of any graph: nodes of the second run end with it.
+  Tensor taken(const Tensor& value) const {
+    LOCKSTEP_CHECK(value.shape() == shape_ && value.dtype() == dtype_, InvalidArgument,
+                   "backward of ", Engine::running_op(),
+                   ": a part of the forward that was run again for it saved a tensor ",
+                   value.dtype(), ' ', value.shape(), ", the first time ", dtype_, ' ', shape_,
+                   "; it has to do the same each time (see nn::checkpoint)");
+    return value.impl().storage->holds_gradient() ? copied_from_gradient(value) : value.detach();
+  }
+
+  const IntrusivePtr<Recomputation> part;
+  const std::size_t index;
+
+ private:
+  void destroy() noexcept override {
+    part->slots_[index] = nullptr;
+    if (index < part->values_.size()) part->values_[index] = {};
+    delete this;
+  }
+
+  Shape shape_;
+  DType dtype_;
+};
+
+Recomputation::Recomputation(std::function<void()> again)
+    : again_(std::move(again)),
+      autocast_(thread_modes.autocast_dtype),
+      place_(current_place_id()) {}
+
+Recomputation::RecordGuard::RecordGuard(Recomputation& part) noexcept
+    : previous_(std::exchange(thread_modes.recomputation, &part)) {}
+
+Recomputation::RecordGuard::~RecordGuard() { thread_modes.recomputation = previous_; }
+
+bool Recomputation::is_running() noexcept { return thread_modes.recomputing; }
+bool Recomputation::is_open() noexcept {
+  return thread_modes.recomputing || thread_modes.recomputation;
+}
+
+void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
+  if (running_) {
+    const std::size_t index = next_++;
+    if (index < slots_.size() && slots_[index]) values_[index] = slots_[index]->taken(saved);
+    return;
+  }
+  slots_.push_back(nullptr);
+  if (is_parameter(saved)) return;
+  const auto slot = make_intrusive<Slot>(*this, slots_.size() - 1, saved);
+  slots_.back() = slot.get();
+  saved = empty({0});
+  saved.impl().node = slot;
+  stamp = SavedTensor::left_to_recomputation;
+}
+
+const Tensor& Recomputation::value_of(const Tensor& placeholder) {
+  const Slot& slot = static_cast<const Slot&>(*placeholder.impl().node);
+  return slot.part->value(slot.index);
+}
+
+const Tensor& Recomputation::value(std::size_t index) {
+  if (index < values_.size() && values_[index].defined()) return values_[index];
+  LOCKSTEP_CHECK(!running_, InvalidArgument, "backward of ", Engine::running_op(),
+                 ": the part of the forward that runs again for it asks for what it computes");
+  run();
+  return values_[index];
+}
+
+void Recomputation::run() {
+  const GradModeGuard recorded(true);
+  const AutocastModeGuard autocast(autocast_);
+  const PlaceGuard place(place_);
+  const RandomGuard random(random_);
+  const RecordGuard record(*this);
+  struct Running {
+    Recomputation& part;
+    bool within = std::exchange(thread_modes.recomputing, true);
+    ~Running() {
+      part.running_ = false;
+      thread_modes.recomputing = within;
+    }
+  } running{*this};
+  running_ = true;
+  next_ = 0;
+  values_.assign(slots_.size(), Tensor());
+  again_();
+  if (next_ == slots_.size()) return;
+  values_.clear();
+  LOCKSTEP_THROW(InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a part of the forward that was run again for it saved ", next_,
+                 " tensors, the first time ", slots_.size(),
+                 "; it has to do the same each time (see nn::checkpoint)");
+}
+
+}  // namespace lockstep::autograd

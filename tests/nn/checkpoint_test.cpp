@@ -1,0 +1,241 @@
+#include "lockstep/nn/checkpoint.hpp"
+
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/amp/autocast.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/comm/thread_world.hpp"
+#include "lockstep/memory/memory_stats.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/runtime/info.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/step_graph.hpp"
+
+namespace lockstep::test {
+namespace {
+
+/// Who is run again: nobody, each block, or also two halves of each block within it.
+enum class Again { never, blocks, nested };
+
+/// Two linear layers, a norm and dropout around which a residual goes.
+struct Block : nn::Module {
+  Block(std::int64_t width, TensorOptions tensor)
+      : first(this, "first", width, 4 * width, tensor),
+        second(this, "second", 4 * width, width, tensor),
+        norm(this, "norm", nn::BatchNormLayerOptions{.channels = width, .tensor = tensor}) {}
+  Tensor forward(const Tensor& x, bool halves) {
+    const auto wide = [this](const Tensor& in) { return gelu(first(in)); };
+    const auto narrow = [this](const Tensor& in, const Tensor& residual) {
+      const Tensor y = dropout(second(in), 0.3);
+      return norm(y, residual.to(y.dtype()));
+    };
+    if (!halves) return narrow(wide(x), x);
+    return nn::checkpoint(narrow, nn::checkpoint(wide, x), x);
+  }
+  nn::Child<nn::Linear> first, second;
+  nn::Child<nn::BatchNorm1d> norm;
+};
+
+/// Blocks, the first of which is used twice.
+struct Net : nn::Module {
+  Net(std::int64_t width, TensorOptions tensor, Again mode) : again(mode) {
+    for (int i = 0; i < 3; ++i) blocks->append(nn::make<Block>(width, tensor));
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = x;
+    for (const std::size_t i : {0, 1, 2, 0})
+      y = again == Again::never ? blocks[i]->forward(y, false)
+                                : nn::checkpoint(
+                                      [this, i](const Tensor& in) {
+                                        ++runs;
+                                        return blocks[i]->forward(in, again == Again::nested);
+                                      },
+                                      y);
+    return y;
+  }
+  nn::Child<nn::ModuleList<Block>> blocks{this, "blocks"};
+  Again again;
+  int runs = 0;
+};
+
+/// What three steps leave: losses, gradients, parameters and buffers.
+std::vector<double> train(Again again, Device device, DType autocast = DType::f32,
+                          bool twice = false) {
+  manual_seed(3);
+  const auto net = nn::make<Net>(8, TensorOptions{.device = device}, again);
+  optim::AdamW optimizer(net->named_parameters(), {.lr = 0.01});
+  std::vector<double> all;
+  const auto note = [&](const Tensor& tensor) {
+    for (const double value : tensor.to_vector<double>()) all.push_back(value);
+  };
+  Tensor x = randn({6, 8}, {.device = device});
+  x.set_requires_grad();
+  for (int step = 0; step < 3; ++step) {
+    Tensor loss;
+    {
+      const amp::Autocast mixed(autocast == DType::f32 ? DType::bf16 : autocast, device,
+                                {.enabled = autocast != DType::f32});
+      loss = net(x).square().mean();
+    }
+    loss.backward({}, twice);
+    if (twice) loss.backward();
+    for (const Tensor& parameter : net->parameters()) note(parameter.grad());
+    optimizer.step();
+    optimizer.zero_grad();
+    note(loss);
+  }
+  note(x.grad());
+  for (const auto& [name, tensor] : net->state_dict()) note(tensor);
+  note(rand({2}));  // the generator stands where it stood
+  return all;
+}
+
+void expect_the_same_bits(Device device) {
+  const auto expected = train(Again::never, device);
+  EXPECT_EQ(train(Again::blocks, device), expected);
+  EXPECT_EQ(train(Again::nested, device), expected);
+  for (const DType half : {DType::bf16, DType::f16})
+    EXPECT_EQ(train(Again::nested, device, half), train(Again::never, device, half));
+  EXPECT_EQ(train(Again::nested, device, DType::f32, true),
+            train(Again::never, device, DType::f32, true));
+}
+
+TEST(Checkpoint, GivesTheBitsOfACall) { expect_the_same_bits(cpu); }
+
+TEST(Checkpoint, GpuGivesTheBitsOfACall) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  expect_the_same_bits(cuda(0));
+}
+
+TEST(Checkpoint, RunsOncePerBackwardAndNotAtAllWithoutOne) {
+  const auto net = nn::make<Net>(4, TensorOptions{}, Again::blocks);
+  const Tensor x = randn({3, 4});
+  no_grad([&] { net(x); });
+  EXPECT_EQ(net->runs, 4);
+  const Tensor y = net(x);
+  EXPECT_EQ(net->runs, 8);
+  y.sum().backward();
+  EXPECT_EQ(net->runs, 12);
+}
+
+TEST(Checkpoint, KeepsNoActivations) {
+  const auto peak = [](Again again) {
+    const auto net = nn::make<Net>(64, TensorOptions{}, again);
+    const Tensor x = randn({512, 64});
+    reset_peak_memory_stats(cpu);
+    const std::size_t before = memory_allocated(cpu);
+    const Tensor y = net(x);
+    const std::size_t kept = memory_allocated(cpu) - before;
+    y.sum().backward();
+    EXPECT_LE(memory_allocated(cpu) - before, 2 * y.nbytes() + 600'000);  // y and gradients
+    return std::pair(kept, max_memory_allocated(cpu) - before);
+  };
+  const auto [all, most] = peak(Again::never);
+  const auto [few, least] = peak(Again::blocks);
+  EXPECT_LT(5 * few, all);
+  EXPECT_LT(2 * least, most);
+}
+
+TEST(Checkpoint, RefusesAnotherRunThanTheFirst) {
+  Tensor x = randn({4}).set_requires_grad();
+  int run = 0;
+  const auto expect_refusal = [&](const auto& function, const char* what) {
+    run = 0;
+    const Tensor y = nn::checkpoint(function, x * 1.0);
+    try {
+      y.sum().backward();
+      ADD_FAILURE() << "not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+    x.set_grad({});
+  };
+  expect_refusal([&](const Tensor& in) { return run++ ? tanh(tanh(in)) : tanh(in); },
+                 "saved 2 tensors, the first time 1");
+  expect_refusal([&](const Tensor& in) { return run++ ? in.slice(0, 0, 2).square() : in.square(); },
+                 "the first time f32 [4]");
+  expect_refusal(
+      [&](const Tensor& in) {
+        LOCKSTEP_CHECK(run++ == 0, InvalidArgument, "not again");
+        return tanh(in);
+      },
+      "not again");
+}
+
+TEST(Checkpoint, RefusesAnInputThatWasChanged) {
+  const Tensor leaf = randn({4}).set_requires_grad();
+  const Tensor x = leaf * 2.0;
+  const Tensor y = nn::checkpoint([](const Tensor& in) { return tanh(in); }, x);
+  no_grad([&] { x.detach().mul_(3.0); });
+  EXPECT_THROW(y.sum().backward(), InvalidArgument);
+}
+
+TEST(Checkpoint, LeavesBucketsOfReplicasAsTheyAre) {
+  const auto gradients = [](Again again) {
+    std::vector<std::vector<double>> of_rank(2);
+    comm::run_ranks(2, [&](comm::Communicator& group) {
+      manual_seed(5);
+      const auto net = nn::make<Net>(8, TensorOptions{.dtype = DType::f64}, again);
+      DistributedDataParallel<Net> ddp(net, CommunicatorPtr(&group), {.bucket_bytes = 1024});
+      manual_seed(7 + static_cast<std::uint64_t>(group.rank()));
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        ddp(randn({5, 8}, {.dtype = DType::f64})).square().mean().backward();
+      }
+      auto& all = of_rank[static_cast<std::size_t>(group.rank())];
+      for (const Tensor& parameter : net->parameters())
+        for (const double value : parameter.grad().to_vector<double>()) all.push_back(value);
+    });
+    EXPECT_EQ(of_rank[0], of_rank[1]);
+    return of_rank[0];
+  };
+  const auto expected = gradients(Again::never);
+  EXPECT_EQ(gradients(Again::blocks), expected);
+  EXPECT_EQ(gradients(Again::nested), expected);
+}
+
+TEST(Checkpoint, DoesNotTakeAWrapper) {
+  comm::run_ranks(1, [](comm::Communicator& group) {
+    DistributedDataParallel<nn::Linear> ddp(nn::make<nn::Linear>(2, 2), CommunicatorPtr(&group));
+    EXPECT_THROW(nn::checkpoint([&](const Tensor& x) { return ddp(x); }, randn({1, 2})),
+                 InvalidArgument);
+  });
+}
+
+void expect_captured_steps_to_agree(Device device) {
+  const auto run = [&](bool capture) {
+    manual_seed(11);
+    const auto net = nn::make<Net>(8, TensorOptions{.device = device}, Again::nested);
+    optim::AdamW optimizer(net->named_parameters(), {.lr = 0.01});
+    const StepGraph::Step step = [&](std::span<const Tensor> in) {
+      const Tensor loss = net(in[0]).square().mean();
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return std::vector{loss};
+    };
+    StepGraph graph(step);
+    const Tensor x = randn({6, 8}, {.device = device});
+    std::vector<double> losses;
+    for (int i = 0; i < 8; ++i)
+      losses.push_back((capture ? graph({x}) : step(std::vector{x}))[0].item());
+    EXPECT_EQ(graph.replayed(), capture) << graph.fallback_reason();
+    return losses;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST(Checkpoint, WorksInCapturedSteps) { expect_captured_steps_to_agree(cpu); }
+
+TEST(Checkpoint, GpuWorksInCapturedSteps) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  expect_captured_steps_to_agree(cuda(0));
+}
+
+}  // namespace
+}  // namespace lockstep::test
