@@ -83,6 +83,7 @@
 #include "lockstep/parallel/collectives.hpp"
 #include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/parallel/mesh.hpp"
+#include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/parallel/trace.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"

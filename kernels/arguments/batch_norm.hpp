@@ -63,6 +63,35 @@ struct BatchNormEvalBackwardArguments {
   BatchNormRelu relu = {};
 };
 
+// The parts of training, for statistics that come from several places: what happens to them in
+// between is the caller's. All vectors are of the statistics dtype and contiguous.
+
+/// Mean and biased variance of each channel of x, which has at least one value a channel.
+struct BatchNormStatisticsArguments {
+  ArrayView mean = {}, variance = {};
+  ArrayView x = {};
+};
+
+/// Sums over each channel of dy, and of dy * xhat; with ReLU of dz, which is written.
+struct BatchNormGradientSumsArguments {
+  ArrayView dy_sum = {}, product_sum = {};
+  ArrayView dy = {}, x = {};
+  ArrayView mean = {}, variance = {};
+  double eps = 1e-5;
+  BatchNormRelu relu = {};
+};
+
+/// dx = rstd * weight * (dy - dy_mean - xhat * product_mean), with the sums over the number of
+/// values in a channel.
+struct BatchNormInputGradientArguments {
+  ArrayView dx = {};
+  ArrayView dy = {}, x = {};  ///< dy in front of ReLU; may be dx
+  ArrayView weight = {};      ///< may be absent
+  ArrayView mean = {}, variance = {};
+  ArrayView dy_mean = {}, product_mean = {};
+  double eps = 1e-5;
+};
+
 }  // namespace lockstep::kernels
 
 /// Batch normalisation of one backend. Work runs in the order of the stream.
@@ -70,5 +99,8 @@ struct BatchNormEvalBackwardArguments {
   KERNEL(train, BatchNormTrainArguments)                  \
   KERNEL(eval, BatchNormEvalArguments)                    \
   KERNEL(train_backward, BatchNormTrainBackwardArguments) \
-  KERNEL(eval_backward, BatchNormEvalBackwardArguments)
+  KERNEL(eval_backward, BatchNormEvalBackwardArguments)   \
+  KERNEL(statistics, BatchNormStatisticsArguments)        \
+  KERNEL(gradient_sums, BatchNormGradientSumsArguments)   \
+  KERNEL(input_gradient, BatchNormInputGradientArguments)
 LOCKSTEP_KERNEL_FAMILY(batch_norm, BatchNormKernels, LOCKSTEP_BATCH_NORM_KERNELS)

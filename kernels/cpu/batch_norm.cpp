@@ -144,9 +144,8 @@ struct GradientSums {
 };
 
 /// The sums; ReLU's gradient is written beside them.
-GradientSums gradient_sums(const ArrayView& x, const ArrayView& dy,
-                           const kernels::BatchNormRelu& relu, const std::vector<double>& mean,
-                           const std::vector<double>& rstd) {
+GradientSums sums_of(const ArrayView& x, const ArrayView& dy, const kernels::BatchNormRelu& relu,
+                     const std::vector<double>& mean, const std::vector<double>& rstd) {
   using Sums = functional::NormSums<double>;
   const ChannelWalk walk(x, dy, relu.dz, relu.y);
   const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd);
@@ -170,10 +169,10 @@ GradientSums gradient_sums(const ArrayView& x, const ArrayView& dy,
 }
 
 /// dx, from the gradient behind the normalisation. @param inverse_count 0 for constant statistics.
-void input_gradient(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
-                    const ArrayView& weight, const std::vector<double>& mean,
-                    const std::vector<double>& rstd, const GradientSums& sums,
-                    double inverse_count) {
+void gradient_of_input(const ArrayView& dx, const ArrayView& dy, const ArrayView& x,
+                       const ArrayView& weight, const std::vector<double>& mean,
+                       const std::vector<double>& rstd, const GradientSums& sums,
+                       double inverse_count) {
   const ChannelWalk walk(x, dy, dx);
   const Spread centre(walk, x.dtype, mean), deviation(walk, x.dtype, rstd),
       factor(walk, x.dtype, load_vector(weight, x.shape[1], 1)), dy_sum(walk, x.dtype, sums.plain),
@@ -202,11 +201,11 @@ void backward(const Arguments& a, const std::vector<double>& mean, const std::ve
     store_vector(a.dweight, zeros);
     return store_vector(a.dbias, zeros);
   }
-  const GradientSums sums = gradient_sums(a.x, a.dy, a.relu, mean, rstd);
+  const GradientSums sums = sums_of(a.x, a.dy, a.relu, mean, rstd);
   const double share = static_cast<double>(channels) / static_cast<double>(a.x.numel());
   if (a.dx)
-    input_gradient(a.dx, a.relu.y ? a.relu.dz : a.dy, a.x, a.weight, mean, rstd, sums,
-                   training ? share : 0.0);
+    gradient_of_input(a.dx, a.relu.y ? a.relu.dz : a.dy, a.x, a.weight, mean, rstd, sums,
+                      training ? share : 0.0);
   store_vector(a.dweight, sums.product);
   store_vector(a.dbias, sums.plain);
 }
@@ -248,6 +247,31 @@ void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a,
   const auto channels = a.x.shape[1];
   const auto rstd = reciprocal_deviation(load_vector(a.running_var, channels), a.eps);
   backward(a, load_vector(a.running_mean, channels), rstd, false);
+}
+
+void batch_norm::statistics(const kernels::BatchNormStatisticsArguments& a, StreamRef) {
+  check(a.x);
+  const Statistics batch = batch_statistics(a.x);
+  store_vector(a.mean, batch.mean);
+  store_vector(a.variance, batch.variance);
+}
+
+void batch_norm::gradient_sums(const kernels::BatchNormGradientSumsArguments& a, StreamRef) {
+  check(a.x);
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.variance, channels), a.eps);
+  const GradientSums sums = sums_of(a.x, a.dy, a.relu, load_vector(a.mean, channels), rstd);
+  store_vector(a.dy_sum, sums.plain);
+  store_vector(a.product_sum, sums.product);
+}
+
+void batch_norm::input_gradient(const kernels::BatchNormInputGradientArguments& a, StreamRef) {
+  check(a.x);
+  if (a.x.numel() == 0) return;
+  const auto channels = a.x.shape[1];
+  const auto rstd = reciprocal_deviation(load_vector(a.variance, channels), a.eps);
+  gradient_of_input(a.dx, a.dy, a.x, a.weight, load_vector(a.mean, channels), rstd,
+                    {load_vector(a.dy_mean, channels), load_vector(a.product_mean, channels)}, 1.0);
 }
 
 }  // namespace lockstep::cpu_kernels

@@ -4,6 +4,7 @@
 
 #include "lockstep/autograd/ops/norm.hpp"
 #include "lockstep/autograd/recomputation.hpp"
+#include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "nn/describe.hpp"
 
@@ -39,17 +40,29 @@ Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
                  " dimensions");
   if (is_training() && !autograd::Recomputation::is_running())
     num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
-  return batch_norm(x, running_mean, running_var, weight, bias,
-                    {.training = is_training(),
-                     .momentum = options_.momentum,
-                     .eps = options_.eps,
-                     .relu = options_.relu},
-                    residual);
+  const BatchNormOptions options{.training = is_training(),
+                                 .momentum = options_.momentum,
+                                 .eps = options_.eps,
+                                 .relu = options_.relu};
+  if (group_)
+    return parallel::sync_batch_norm(x, running_mean, running_var, weight, bias, options, group_,
+                                     residual);
+  return batch_norm(x, running_mean, running_var, weight, bias, options, residual);
 }
 
 std::string BatchNorm::describe() const {
   return text(options_.channels, ", eps=", options_.eps, ", momentum=", options_.momentum,
-              options_.relu ? ", relu" : "");
+              options_.relu ? ", relu" : "", group_ ? ", synchronized" : "");
+}
+
+std::size_t convert_sync_batchnorm(Module& module, const CommunicatorPtr& group) {
+  std::size_t count = 0;
+  for (const auto& [name, part] : module.named_modules())
+    if (auto* const norm = dynamic_cast<BatchNorm*>(part)) {
+      norm->synchronize(group);
+      ++count;
+    }
+  return count;
 }
 
 }  // namespace lockstep::nn

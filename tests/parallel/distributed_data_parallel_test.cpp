@@ -3,6 +3,7 @@
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
+#include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 
@@ -20,7 +21,24 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UserHookContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, RewrappingContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, SyncBatchNormContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
+
+TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
+  const auto refused = [](const std::function<void(Communicator&)>& body) {
+    EXPECT_THROW(comm::run_ranks(2, body), Error);
+  };
+  refused([](Communicator& group) {
+    const std::int64_t channels = group.rank() == 0 ? 3 : 4;
+    nn::make<nn::SyncBatchNorm>(nn::BatchNormLayerOptions{.channels = channels},
+                                share(group))(randn({2, channels}));
+  });
+  refused([](Communicator& group) {
+    const auto norm = nn::make<nn::SyncBatchNorm>(
+        nn::BatchNormLayerOptions{.channels = 3, .affine = false}, share(group));
+    norm(randn({2, 3}).set_requires_grad(group.rank() == 0));
+  });
+}
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

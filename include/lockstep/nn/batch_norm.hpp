@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include "lockstep/comm/communicator.hpp"
 #include "lockstep/nn/member.hpp"
 
 /// @file
@@ -27,6 +30,11 @@ class BatchNorm : public Module {
  public:
   using Options = BatchNormLayerOptions;
   std::string describe() const override;
+  /// Training batches count as one with those of the group's other ranks from now on, as in
+  /// parallel::sync_batch_norm; null: no longer. All ranks do the same.
+  void synchronize(CommunicatorPtr group) { group_ = std::move(group); }
+  /// The group, or null.
+  const CommunicatorPtr& group() const noexcept { return group_; }
 
  protected:
   /// @param dims numbers of dimensions that inputs may have.
@@ -36,6 +44,7 @@ class BatchNorm : public Module {
  private:
   BatchNormLayerOptions options_;
   Dims dims_;
+  CommunicatorPtr group_;
 
  public:
   Parameter weight;            ///< [channels], or undefined
@@ -72,5 +81,25 @@ class BatchNorm1d : public BatchNorm {
   /// @return x's shape.
   Tensor forward(const Tensor& x, const Tensor& residual = {}) { return normalize(x, residual); }
 };
+
+/// Batch normalisation by the statistics of all ranks of a group: of vectors [N, C], sequences
+/// [N, C, L] or images [N, C, H, W]. In evaluation as the other two.
+class SyncBatchNorm : public BatchNorm {
+ public:
+  /// @throws InvalidArgument for channels below 1.
+  SyncBatchNorm(const BatchNormLayerOptions& options, CommunicatorPtr group)
+      : BatchNorm(options, {2, 3, 4}) {
+    synchronize(std::move(group));
+  }
+  /// @param x [N, C], [N, C, L] or [N, C, H, W]; N may differ between the ranks, and be 0.
+  /// @param residual of x's shape and dtype, added before ReLU; may be undefined.
+  /// @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}) { return normalize(x, residual); }
+};
+
+/// Makes all batch norms of a model synchronized ones of a group: `convert_sync_batchnorm(*model,
+/// group)`, before it is wrapped. Parameters and state dict stay as they are.
+/// @return how many there are.
+std::size_t convert_sync_batchnorm(Module& module, const CommunicatorPtr& group);
 
 }  // namespace lockstep::nn

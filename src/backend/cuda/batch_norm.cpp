@@ -146,4 +146,36 @@ void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a,
   backward(a, mean.view(), rstd.view(), std::numeric_limits<double>::infinity(), stream);
 }
 
+void batch_norm::statistics(const kernels::BatchNormStatisticsArguments& a, StreamRef stream) {
+  const Scratch scratch(channel_scratch_bytes(a.x), stream);
+  channel_mean(a.mean, a.x, scratch.data(), stream);
+  channel_variance(a.variance, a.mean, a.x, scratch.data(), stream);
+}
+
+void batch_norm::gradient_sums(const kernels::BatchNormGradientSumsArguments& a, StreamRef stream) {
+  const Scratch scratch(channel_scratch_bytes(a.x), stream);
+  const ChannelArray rstd(a.x, stream), sums(a.x, stream, 2);
+  inverse_deviation(rstd.view(), a.variance, a.eps, stream);
+  channel_gradient_sums(sums.view(), a.dy, a.x, a.mean, rstd.view(), a.relu, scratch.data(),
+                        stream);
+  elementwise::copy({.out = a.dy_sum, .in = sums.view(0)}, stream);
+  elementwise::copy({.out = a.product_sum, .in = sums.view(1)}, stream);
+}
+
+void batch_norm::input_gradient(const kernels::BatchNormInputGradientArguments& a,
+                                StreamRef stream) {
+  const ChannelArray rstd(a.x, stream);
+  inverse_deviation(rstd.view(), a.variance, a.eps, stream);
+  const Parameter scale(a.weight, 1.0, a.x, stream);
+  normalise_backward({.dx = a.dx,
+                      .dy = a.dy,
+                      .x = a.x,
+                      .mean = over(a.mean, a.x),
+                      .rstd = over(rstd.view(), a.x),
+                      .weight = over(scale.view(), a.x),
+                      .sum = over(a.dy_mean, a.x),
+                      .product_sum = over(a.product_mean, a.x)},
+                     stream);
+}
+
 }  // namespace lockstep::cuda_kernels

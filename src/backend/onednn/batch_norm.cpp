@@ -224,10 +224,12 @@ void eval_backward(const kernels::BatchNormEvalBackwardArguments& a, StreamRef s
 }  // namespace
 
 kernels::BatchNormKernels onednn_batch_norm() {
-  return {.train = train,
-          .eval = eval,
-          .train_backward = train_backward,
-          .eval_backward = eval_backward};
+  kernels::BatchNormKernels table = cpu_kernels::batch_norm::table();
+  table.train = train;
+  table.eval = eval;
+  table.train_backward = train_backward;
+  table.eval_backward = eval_backward;
+  return table;
 }
 
 }  // namespace lockstep::backend

@@ -3,6 +3,7 @@
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
+#include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "support/mpi_world.hpp"
@@ -20,6 +21,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UseContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, UserHookContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, RewrappingContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StepGraphContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, SyncBatchNormContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 

@@ -8,6 +8,7 @@
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
+#include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "support/gpu_ranks.hpp"
@@ -31,6 +32,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UserHookContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, RewrappingContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, SyncBatchNormContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 

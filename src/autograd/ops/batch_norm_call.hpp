@@ -1,0 +1,107 @@
+#pragma once
+
+#include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/norm.hpp"
+
+/// @file
+/// What the ways to normalise a batch share, whether its statistics come from one process or from
+/// several.
+
+namespace lockstep::autograd {
+
+/// Operands: x, weight, bias, residual.
+using BatchNormCall = OpCall<4>;
+
+/// @throws InvalidArgument for operands that do not fit together.
+inline void check_batch_norm(const BatchNormCall& call, const Tensor& running_mean,
+                             const Tensor& running_var, const BatchNormOptions& options) {
+  const Tensor &x = call[0], &weight = call[1], &bias = call[2];
+  LOCKSTEP_CHECK(x.dim() >= 2, InvalidArgument, call.name(), ": needs a shape [N, C, ...], got ",
+                 x.shape());
+  for (const Tensor& parameter : {running_mean, running_var, weight, bias}) {
+    LOCKSTEP_CHECK(!parameter.defined() || parameter.shape() == Shape{x.size(1)}, InvalidArgument,
+                   call.name(), ": a parameter has shape ", parameter.shape(), ", expected [",
+                   x.size(1), "], one a channel");
+    LOCKSTEP_CHECK(!parameter.defined() || parameter.device() == x.device(), InvalidArgument,
+                   call.name(), ": input is on ", x.device(), ", a parameter elsewhere");
+  }
+  LOCKSTEP_CHECK(options.training || (running_mean.defined() && running_var.defined()),
+                 InvalidArgument, call.name(), ": evaluation needs running_mean and running_var");
+  const Tensor& residual = call[3];
+  if (!residual.defined()) return;
+  check_alike(call.name(), x, residual);
+  LOCKSTEP_CHECK(residual.shape() == x.shape(), InvalidArgument, call.name(),
+                 ": the residual has shape ", residual.shape(), ", the input ", x.shape(),
+                 "; they must be alike");
+}
+
+/// x in dense memory.
+inline Tensor image_of(const BatchNormCall& call) {
+  return no_grad([&] { return dense_image(call[0]); });
+}
+
+/// The residual in the order of x's memory, absent if it is.
+inline Tensor residual_of(const BatchNormCall& call, const Tensor& x) {
+  if (!call[3].defined()) return {};
+  return no_grad([&] { return ordered(call[3], !x.is_contiguous()); });
+}
+
+/// The result by given statistics, [C]. @param x of image_of.
+inline Tensor normalised(const BatchNormCall& call, const Tensor& x, const Tensor& mean,
+                         const Tensor& variance, const BatchNormOptions& options) {
+  const Tensor residual = residual_of(call, x);
+  Tensor y = empty_like(x);
+  if (x.numel() == 0) return y;
+  backend_of(x).batch_norm.eval({.y = y.view(),
+                                 .running_mean = mean.view(),
+                                 .running_var = variance.view(),
+                                 .x = x.view(),
+                                 .weight = view_or_absent(call[1]),
+                                 .bias = view_or_absent(call[2]),
+                                 .eps = options.eps,
+                                 .residual = view_or_absent(residual),
+                                 .relu = options.relu},
+                                stream_of(x));
+  return y;
+}
+
+/// A gradient for an operand of one value a channel, in the operand's own dtype; undefined where
+/// not wanted.
+inline Tensor empty_gradient(const InputGradients& inputs, std::size_t i, const Tensor& dy) {
+  if (!inputs.wanted(i)) return {};
+  return empty({dy.size(1)}, {inputs.operand_dtype(i), dy.device()});
+}
+
+/// What the gradients of all ways to normalise have in common: the arrays to write.
+struct BatchNormGradients {
+  Tensor dx, dweight, dbias;
+  Tensor dz;  ///< in front of ReLU, where the call ended with it
+
+  BatchNormGradients(const InputGradients& inputs, const Tensor& x, const Tensor& dy, bool relu)
+      : dx(inputs.wanted(0) ? empty_like(x) : Tensor()),
+        dweight(empty_gradient(inputs, 1, dy)),
+        dbias(empty_gradient(inputs, 2, dy)) {
+    // dx may be computed where dz was, unless the residual's gradient is to stay.
+    if (relu) dz = dx.defined() && !inputs.wanted(3) ? dx : empty_like(x);
+  }
+  /// Hands them to the operands. @param dy the result's.
+  void set(InputGradients& inputs, const Tensor& dy) const {
+    inputs.set(1, dweight);
+    inputs.set(2, dbias);
+    if (inputs.wanted(3)) inputs.set(3, dz.defined() ? dz : dy);
+    inputs.set(0, dx);
+  }
+};
+
+/// ReLU's part of a backward call, absent without it. @param y what the forward call saved.
+inline kernels::BatchNormRelu relu_of(const SavedTensor& y, const BatchNormGradients& gradients) {
+  if (!gradients.dz.defined()) return {};
+  return {.y = y.get().view(), .dz = gradients.dz.view()};
+}
+
+/// The result as backward reads it: absent where it does not.
+inline SavedTensor result_if(bool relu, const Tensor& y) {
+  return relu ? SavedTensor::of_result(y) : SavedTensor(Tensor());
+}
+
+}  // namespace lockstep::autograd

@@ -1,0 +1,130 @@
+#pragma once
+
+#include "lockstep/tensor/compare.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// Batch norm over the batches of several ranks, for every kind of world.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class SyncBatchNormContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(SyncBatchNormContract);
+
+/// How many of 12 images a rank has: the first has none where there are several.
+inline std::pair<std::int64_t, std::int64_t> share_of_batch(int rank, int ranks) {
+  const std::int64_t rows = 12;
+  if (ranks == 1) return {0, rows};
+  const auto first = [&](int r) -> std::int64_t {
+    return r <= 1 ? 0 : rows * r / ranks;  // uneven, too
+  };
+  return {first(rank), rank + 1 == ranks ? rows : first(rank + 1)};
+}
+
+/// What training with a synchronized norm leaves, and what the whole batch in one process does.
+inline void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last, bool relu,
+                                   bool adds) {
+  const Shape shape{12, 5, 3, 4};
+  const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 3e-2;
+  // Far from zero: sums of squares would cancel.
+  const Tensor x = (values(shape, 1) + 30.0).to(dtype), dy = values(shape, 2).to(dtype),
+               residual = values(shape, 3).to(dtype);
+  const auto [first, last] = share_of_batch(group.rank(), group.size());
+  const auto part = [&, first = first, last = last](const Tensor& whole) {
+    const Tensor own = whole.slice(0, first, last);
+    return channels_last ? own.channels_last() : own.clone();
+  };
+  const auto train = [&](nn::BatchNorm2d& norm, Tensor in, Tensor added, const Tensor& gradient) {
+    no_grad([&] {
+      norm.weight.copy_(values({5}, 4));
+      norm.bias.copy_(values({5}, 5));
+    });
+    in.set_requires_grad();
+    added.set_requires_grad();
+    const Tensor y = adds ? norm.forward(in, added) : norm.forward(in);
+    y.backward(gradient);
+    return std::vector{y, in.grad(), added.grad()};
+  };
+  const nn::BatchNormLayerOptions options{
+      .channels = 5, .relu = relu, .tensor = {dtype, device_of_rank}};
+  const auto whole = nn::make<nn::BatchNorm2d>(options), own = nn::make<nn::BatchNorm2d>(options);
+  EXPECT_EQ(nn::convert_sync_batchnorm(*own, share(group)), 1u);
+  const auto expected = train(*whole, x.clone(), residual.clone(), dy);
+  const auto actual = train(*own, part(x), part(residual), part(dy));
+  const auto close = [&](const Tensor& a, const Tensor& b, double limit) {
+    ASSERT_EQ(a.shape(), b.shape());
+    EXPECT_TRUE(allclose(a.to(DType::f64), b.to(DType::f64), limit, limit));
+  };
+  close(actual[0], expected[0].slice(0, first, last), tolerance);
+  close(actual[1], expected[1].slice(0, first, last), tolerance);
+  if (adds) close(actual[2], expected[2].slice(0, first, last), tolerance);
+  close(own->running_mean, whole->running_mean, 1e-5);
+  close(own->running_var, whole->running_var, 1e-5);
+  for (const auto& [mine, all] : {std::pair{own->weight.grad(), whole->weight.grad()},
+                                  {own->bias.grad(), whole->bias.grad()}})
+    close(all_reduce_async(mine.to(DType::f64), group).wait(), all, 10 * tolerance);
+}
+
+TYPED_TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
+  TypeParam::run([](Communicator& group) {
+    for (const DType dtype : {DType::f64, DType::f32})
+      for (const bool channels_last : {false, true})
+        for (const bool relu : {false, true})
+          for (const bool adds : {false, true})
+            expect_the_whole_batch(group, dtype, channels_last, relu, adds);
+  });
+}
+
+TYPED_TEST_P(SyncBatchNormContract, AgreesInEvaluationWithoutCommunicating) {
+  TypeParam::run([](Communicator& group) {
+    const auto norm = nn::make<nn::SyncBatchNorm>(
+        nn::BatchNormLayerOptions{.channels = 3, .tensor = {DType::f64, device_of_rank}},
+        share(group));
+    norm->eval();
+    if (group.rank() > 0) return;
+    EXPECT_EQ(norm(values({2, 3}, 1)).shape(), (Shape{2, 3}));
+    EXPECT_NE(norm->describe().find("synchronized"), std::string::npos);
+  });
+}
+
+/// Part of a wrapped model, computed again in backward: the same numbers, and statistics that move
+/// once.
+TYPED_TEST_P(SyncBatchNormContract, StandsInReplicasThatComputeActivationsAgain) {
+  TypeParam::run([](Communicator& group) {
+    const auto run = [&](bool again) {
+      manual_seed(1);
+      const auto net = nn::make<NormNet>();
+      net->to(device_of_rank);
+      nn::convert_sync_batchnorm(*net, share(group));
+      struct Outer : nn::Module {
+        nn::Child<NormNet> net;
+        bool again;
+        Outer(nn::ModulePtr<NormNet> inner, bool mode)
+            : net(this, "net", std::move(inner)), again(mode) {}
+        Tensor forward(const Tensor& x) {
+          return again ? nn::checkpoint([this](const Tensor& in) { return net(in); }, x) : net(x);
+        }
+      };
+      DistributedDataParallel<Outer> replica(nn::make<Outer>(net, again), share(group));
+      std::vector<double> all;
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        replica(values({4, 6}, 10 * step + group.rank())).square().mean().backward();
+        for (const Tensor& parameter : net->parameters())
+          for (const double value : parameter.grad().template to_vector<double>())
+            all.push_back(value);
+      }
+      for (const double value : net->norm->running_var.template to_vector<double>())
+        all.push_back(value);
+      return all;
+    };
+    EXPECT_EQ(run(true), run(false));
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch,
+                            AgreesInEvaluationWithoutCommunicating,
+                            StandsInReplicasThatComputeActivationsAgain);
+
+}  // namespace lockstep::parallel::testing
