@@ -6,8 +6,14 @@
 
 namespace lockstep::optim {
 
-LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
-    : optimizer_(optimizer), schedule_(std::move(schedule)) {
+LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule)
+    : LRScheduler(optimizer, std::vector<Schedule>(optimizer.group_count(), schedule)) {}
+
+LRScheduler::LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules)
+    : optimizer_(optimizer), schedules_(std::move(schedules)) {
+  LOCKSTEP_CHECK(schedules_.size() == optimizer.group_count(), InvalidArgument,
+                 "LRScheduler: ", schedules_.size(), " schedules for an optimizer with ",
+                 optimizer.group_count(), " parameter groups; give one for each, or one for all");
   for (std::size_t group = 0; group < optimizer.group_count(); ++group)
     base_.push_back(optimizer.base_lr(group));
   set_steps(0);
@@ -23,7 +29,8 @@ void LRScheduler::step() {
 void LRScheduler::set_steps(std::int64_t steps) {
   LOCKSTEP_CHECK(steps >= 0, InvalidArgument, "a schedule has no step ", steps);
   for (std::size_t group = 0; group < base_.size(); ++group)
-    optimizer_.schedule_lr(schedule_(base_[group], steps), group);
+    optimizer_.schedule_lr(
+        schedules_[group] ? schedules_[group](base_[group], steps) : base_[group], group);
   steps_ = steps;
 }
 

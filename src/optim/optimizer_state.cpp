@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_format.hpp"
@@ -66,7 +67,10 @@ NamedTensors Optimizer::state_dict() const {
     const std::int64_t steps =
         each.counter.defined() ? static_cast<std::int64_t>(each.counter.slice(0, 0, 1).item()) : 0;
     state.emplace_back(key + "step", saved_integer(steps));
-    if (steps == 0) continue;
+    if (steps == 0) {
+      check_unused(each);
+      continue;
+    }
     prepare(each, true);  // the parameter may have been moved, or written to, since its last update
     const StateNames names = state_names(each.group, each.parameter);
     for (std::size_t k = 0; k < names.size(); ++k)
@@ -125,6 +129,25 @@ std::vector<ParameterState> Optimizer::read_states(StateReader& reader) {
   return loaded;
 }
 
+/// @throws InvalidArgument where there are states, but no steps that made them.
+void Optimizer::check_unused(const ParameterState& each) const {
+  const StateNames names = state_names(each.group, each.parameter);
+  for (std::size_t k = 0; k < names.size(); ++k)
+    LOCKSTEP_CHECK(
+        !each.state[k].defined() || each.scales[k].defined() || !any(each.state[k] != 0.0).item(),
+        InvalidArgument, "the state ", names[k], " of parameter ", each.name,
+        " has changed in no step: update() of this optimizer has to count them in "
+        "ParameterState::counter, or its states would not be saved");
+}
+
+/// Keeps a state that was saved in full.
+void Optimizer::keep(ParameterState& each, std::size_t k, const Tensor& value) const {
+  const std::string_view name = state_names(each.group, each.parameter)[k];
+  const StoredState kept = stored(value, name, format_for(state_format(each.group), value.numel()));
+  each.state[k] = kept.values;
+  each.scales[k] = kept.scales;
+}
+
 void Optimizer::read_state(StateReader& reader, const std::string& key,
                            ParameterState& each) const {
   const Tensor& parameter = each.parameter;
@@ -149,14 +172,70 @@ void Optimizer::read_state(StateReader& reader, const std::string& key,
     const Shape shape = state_shape(parameter, names[k]);
     const Tensor value = take(names[k], shape, dtype);
     if (!value.defined()) continue;
-    const StoredState kept =
-        stored(value, names[k], format_for(state_format(each.group), numel(shape)));
-    each.state[k] = kept.values;
-    each.scales[k] = kept.scales;
+    keep(each, k, value);
   }
   if (!carried_name().empty()) each.carried = take(carried_name(), {}, DType::f64);
   if (dtype != parameter.dtype() && uses_master_weights(each.group))
     each.master = take("master", parameter.shape(), dtype);
+}
+
+void Optimizer::read_pytorch_state(StateReader& reader, const std::string& key,
+                                   ParameterState& each) const {
+  const Tensor& parameter = each.parameter;
+  const auto take = [&](std::string_view name, const Shape& shape, DType type) {
+    const Tensor value = reader.take_any(key + std::string(name), shape);
+    return value.defined() ? value.to(parameter.device(), type).clone() : value;
+  };
+  const StateNames names = state_names(each.group, parameter);
+  check_formats(each);
+  ParameterState loaded = each;
+  loaded.counter = loaded.carried = loaded.master = {};
+  loaded.state = loaded.scales = {};
+  loaded.written = {};
+  std::vector<std::string> missing;
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const Tensor value =
+        take(names[k], state_shape(parameter, names[k]), state_dtype(parameter.dtype()));
+    if (value.defined())
+      keep(loaded, k, value);
+    else
+      missing.push_back(key + std::string(names[k]));
+  }
+  if (!carried_name().empty()) {
+    loaded.carried = take(carried_name(), {}, DType::f64);
+    if (!loaded.carried.defined()) missing.push_back(key + std::string(carried_name()));
+  }
+  const Tensor given = take("step", {}, DType::f64);
+  // SGD keeps no count: a momentum shows that there was a step.
+  const bool any_state = missing.size() < names.size() + (carried_name().empty() ? 0 : 1);
+  const double steps = given.defined() ? given.item() : any_state ? 1.0 : 0.0;
+  if (steps < 0) reader.fault() << key << "step: " << steps << "; must not be negative";
+  if (steps > 0)
+    for (const std::string& name : missing) reader.fault() << name << ": missing";
+  if (steps > 0)
+    loaded.counter =
+        tensor<std::int64_t>({static_cast<std::int64_t>(steps), 0}).to(parameter.device());
+  else
+    loaded.carried = {}, loaded.state = loaded.scales = {};
+  each = loaded;
+}
+
+void Optimizer::note_loaded(std::uint64_t state) noexcept {
+  ++loads_;
+  loaded_ = state;
+  loaded_after_ = updates_;
+}
+
+void Optimizer::load_pytorch_state(const NamedTensors& state) {
+  check_distinguishable();
+  const NoGradGuard no_recording;
+  const std::uint64_t known_by = fingerprint(state);
+  StateReader reader(state);
+  std::vector<ParameterState> loaded = states_;
+  for (std::size_t i = 0; i < loaded.size(); ++i) read_pytorch_state(reader, key_of(i), loaded[i]);
+  reader.finish();
+  states_ = std::move(loaded);
+  note_loaded(known_by);
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {
@@ -165,18 +244,16 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   std::vector<NamedOptions> before;
   for (std::size_t group = 0; group < group_count(); ++group)
     before.push_back(named_options(group));
-  const std::uint64_t loaded = fingerprint(state);
+  const std::uint64_t known_by = fingerprint(state);
   StateReader reader(state);
   try {
     states_ = read_states(reader);
-    ++loads_;
   } catch (...) {
     for (std::size_t group = 0; group < group_count(); ++group)
       set_named_options(before[group], group);
     throw;
   }
-  loaded_ = loaded;
-  loaded_after_ = updates_;
+  note_loaded(known_by);
 }
 
 }  // namespace lockstep::optim

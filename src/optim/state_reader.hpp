@@ -29,6 +29,16 @@ class StateReader {
           << dtype;
     return {};
   }
+  /// The same where it may be missing, and comes in any floating or integer dtype.
+  Tensor take_any(const std::string& name, const Shape& shape) {
+    const auto node = given_.extract(name);
+    if (node.empty() || !node.mapped().defined()) return {};
+    const Tensor value = node.mapped();
+    if (value.shape() == shape && value.dtype() != DType::boolean) return value;
+    fault() << name << ": shape " << value.shape() << ", " << value.dtype() << "; expected "
+            << shape << ", numbers";
+    return {};
+  }
   /// The number of a name; `otherwise`, with a fault, if it is missing.
   double number(const std::string& name, DType dtype, double otherwise) {
     const Tensor value = take(name, {}, dtype);

@@ -174,6 +174,114 @@ TEST(OptimizerState, RefusesOptionsOutOfRange) {
   EXPECT_EQ(optimizer.options().beta1, 0.9);
 }
 
+/// A state as torch.save would have it: no groups, and steps as f32, or none at all.
+NamedTensors as_pytorch_saves(const NamedTensors& state, bool with_steps = true) {
+  NamedTensors saved;
+  for (const auto& [name, value] : state) {
+    if (name.starts_with("groups.") || name.ends_with(".group")) continue;
+    if (!name.ends_with(".step"))
+      saved.emplace_back(name, value);
+    else if (with_steps)
+      saved.emplace_back(name, value.to(DType::f32));
+  }
+  return saved;
+}
+
+TEST(OptimizerState, TakesPyTorchsByItsNames) {
+  const auto follow = [](auto& first, auto& second, const Pair& own, const Pair& other,
+                         bool with_steps) {
+    first.step();
+    no_grad([&] {
+      for (std::size_t i = 0; i < 2; ++i)
+        NamedTensors(other.named())[i].second.copy_(own.named()[i].second);
+    });
+    second.load_pytorch_state(as_pytorch_saves(first.state_dict(), with_steps));
+    for (auto* each : {&first, &second}) each->step();
+    EXPECT_TRUE(equal(own.weight, other.weight));
+    EXPECT_TRUE(equal(own.bias, other.bias));
+  };
+  {
+    const Pair own, other;
+    AdamW first(own.named(), {.lr = 0.1}), second(other.named(), {.lr = 0.1});
+    follow(first, second, own, other, true);
+    EXPECT_EQ(second.lr(), 0.1);
+    EXPECT_EQ(value_of(second.state_dict(), "fc.weight.step").item(), 2);
+  }
+  {
+    const Pair own, other;
+    optim::SGD first(own.named(), {.lr = 0.1, .momentum = 0.9}),
+        second(other.named(), {.lr = 0.1, .momentum = 0.9});
+    follow(first, second, own, other, false);
+  }
+  {
+    const Pair own, other;
+    optim::NAdam first(own.named()), second(other.named());
+    follow(first, second, own, other, true);
+  }
+}
+
+TEST(OptimizerState, OfPyTorchIsTakenAsAWholeOrNotAtAll) {
+  const Pair pair;
+  AdamW first(pair.named(), {.lr = 0.1}), second(pair.named(), {.lr = 0.1});
+  first.step();
+  NamedTensors state = as_pytorch_saves(first.state_dict());
+  const NamedTensors before = second.state_dict();
+  const auto refused = [&](const char* what) {
+    try {
+      second.load_pytorch_state(state);
+      ADD_FAILURE() << "taken";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+    EXPECT_EQ(names_of(second.state_dict()), names_of(before));
+  };
+  state.emplace_back("fc.weight.other", zeros({2}));
+  refused("fc.weight.other: unexpected");
+  state.pop_back();
+  std::erase_if(state, [](const auto& entry) { return entry.first == "fc.bias.exp_avg_sq"; });
+  refused("fc.bias.exp_avg_sq: missing");
+  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with("fc.bias"); });
+  second.load_pytorch_state(state);  // a parameter that had no gradient there
+  EXPECT_EQ(value_of(second.state_dict(), "fc.bias.step").item(), 0);
+  EXPECT_EQ(value_of(second.state_dict(), "fc.weight.step").item(), 1);
+}
+
+/// An optimizer of somebody who forgot to count.
+struct Uncounted final : optim::OptimizerWith<optim::SGDOptions> {
+  explicit Uncounted(const optim::ParameterList& parameters)
+      : OptimizerWith(Groups{{parameters, {}}}) {}
+  optim::StateNames state_names(std::size_t, const Tensor&) const override {
+    static constexpr std::string_view names[] = {"momentum_buffer"};
+    return names;
+  }
+  void update(std::size_t, std::span<optim::ParameterState* const> parameters,
+              const optim::StepScalars&) override {
+    const NoGradGuard no_recording;
+    for (optim::ParameterState* each : parameters) each->state[0].add_(each->parameter.grad());
+  }
+};
+
+TEST(OptimizerState, OfStepsThatNobodyCountedIsNotLeftOutSilently) {
+  const Pair pair;
+  Uncounted optimizer(pair.named());
+  EXPECT_NO_THROW(optimizer.state_dict());
+  optimizer.step();
+  EXPECT_THROW(optimizer.state_dict(), InvalidArgument);
+}
+
+TEST(LRScheduler, HasAScheduleOfItsOwnForEachGroup) {
+  const Pair pair;
+  AdamW optimizer(AdamW::Groups{{NamedTensors{{"w", pair.weight}}, {.lr = 0.8}},
+                                {NamedTensors{{"b", pair.bias}}, {.lr = 0.8}}});
+  optim::LRScheduler scheduler(
+      optimizer, std::vector<optim::Schedule>{optim::ExponentialLR{.gamma = 0.5}, {}});
+  scheduler.step();
+  EXPECT_EQ(optimizer.lr(0), 0.4);
+  EXPECT_EQ(optimizer.lr(1), 0.8);
+  EXPECT_THROW(optim::LRScheduler(optimizer, std::vector<optim::Schedule>{optim::ExponentialLR{}}),
+               InvalidArgument);
+}
+
 TEST(OptimizerState, LetsASchedulerMadeAfterwardsStartFromTheBaseRate) {
   const Pair pair;
   const optim::Schedule halves = optim::ExponentialLR{.gamma = 0.5};

@@ -11,9 +11,9 @@
 
 namespace lockstep::optim {
 
-/// Sets the learning rate of every group from a schedule. Base rates are those that the groups were
-/// given by their options or `set_lr` before (`Optimizer::base_lr`), also where the optimizer was
-/// loaded in the midst of another schedule:
+/// Sets the learning rate of every group from a schedule, the same for all or one each. Base rates
+/// are those that the groups were given by their options or `set_lr` before (`Optimizer::base_lr`),
+/// also where the optimizer was loaded in the midst of another schedule:
 ///
 ///     optim::LRScheduler scheduler(optimizer, optim::SequentialLR{
 ///         {optim::LinearLR{.iterations = 100}, optim::CosineAnnealingLR{.iterations = 900}},
@@ -23,7 +23,10 @@ class LRScheduler {
  public:
   /// Sets the rates of step 0.
   /// @param optimizer must outlive the scheduler.
-  LRScheduler(Optimizer& optimizer, Schedule schedule);
+  LRScheduler(Optimizer& optimizer, const Schedule& schedule);
+  /// The same with a schedule for each group, in their order: `{warm_up, {}}` leaves the second at
+  /// its base rate. @throws InvalidArgument for another number of schedules than of groups.
+  LRScheduler(Optimizer& optimizer, std::vector<Schedule> schedules);
 
   /// Moves on by one step.
   void step();
@@ -34,7 +37,7 @@ class LRScheduler {
 
  private:
   Optimizer& optimizer_;
-  Schedule schedule_;
+  std::vector<Schedule> schedules_;  // of each group
   std::vector<double> base_;
   std::int64_t steps_ = 0;
 };

@@ -117,6 +117,13 @@ class Optimizer {
   /// @throws InvalidArgument naming all missing and unexpected keys, shapes and dtypes that do not
   /// fit, and parameters that are grouped otherwise.
   void load_state_dict(const NamedTensors& state);
+  /// Takes over the states of PyTorch's optimizer of the same name: tensors "<parameter>.<state>",
+  /// such as "0.weight.exp_avg" and "0.weight.step", in any dtype (docs/optimizers.md shows how to
+  /// save them). Options and groups stay as they are here; parameters without a state there start
+  /// anew; master copies are the parameters' values.
+  /// @throws InvalidArgument with everything that does not fit, names that are not asked for among
+  /// it; then nothing has changed.
+  void load_pytorch_state(const NamedTensors& state);
 
  protected:
   Optimizer() = default;
@@ -145,7 +152,9 @@ class Optimizer {
   /// Sets all options of a group from what `named_options` gave. Changes nothing if it throws.
   virtual void set_named_options(const NamedOptions& options, std::size_t group) = 0;
   /// Updates parameters of one group, device and dtype, whose states and master copies are there,
-  /// and counts their steps.
+  /// scales gradients and skips the step as `scalars.scaling` says, where its tensors are defined,
+  /// and adds 1 to the first number of ParameterState::counter of each: states of a parameter
+  /// without steps are not saved.
   virtual void update(std::size_t group, std::span<ParameterState* const> parameters,
                       const StepScalars& scalars) = 0;
 
@@ -156,6 +165,7 @@ class Optimizer {
   using Changed = std::vector<ParameterState*>;
   void prepare(ParameterState& each, bool reads_only = false) const;
   void check_formats(const ParameterState& each) const;
+  void check_unused(const ParameterState& each) const;
   void begin_update(const Changed& changed, const std::string& scaling);
   static void end_update(const Changed& changed);
   class Captured;
@@ -170,6 +180,9 @@ class Optimizer {
   std::vector<std::optional<std::size_t>> match_groups(StateReader& reader) const;
   std::vector<ParameterState> read_states(StateReader& reader);
   void read_state(StateReader& reader, const std::string& key, ParameterState& each) const;
+  void read_pytorch_state(StateReader& reader, const std::string& key, ParameterState& each) const;
+  void keep(ParameterState& each, std::size_t k, const Tensor& value) const;
+  void note_loaded(std::uint64_t state) noexcept;
 
   std::vector<ParameterState> states_;
   std::vector<double> base_lr_;          // of each group

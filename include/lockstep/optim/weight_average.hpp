@@ -46,7 +46,7 @@ class WeightAverage {
   WeightAverage& operator=(const WeightAverage&) = delete;
 
   /// Takes in the parameters as they are. @throws InvalidArgument while the averages are swapped
-  /// in, and for a parameter that has moved to another device or dtype.
+  /// in, and for a parameter that has moved to another device, or from or to f64.
   void update();
   /// How many updates the average has seen.
   std::int64_t updates() const noexcept { return updates_; }
