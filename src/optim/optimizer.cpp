@@ -14,6 +14,7 @@
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/memory/block_observer.hpp"
+#include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_format.hpp"
 #include "runtime/step_recording.hpp"
@@ -184,6 +185,9 @@ void Optimizer::check_formats(const ParameterState& each) const {
 void Optimizer::prepare(ParameterState& each, bool reads_only) const {
   const Tensor& parameter = each.parameter;
   check_can_change(parameter);
+  // Under a name of its own, unless the program has given one.
+  const MemoryTag tag(lockstep::detail::memory_tag.empty() ? "optimizer states"
+                                                           : lockstep::detail::memory_tag);
   const TensorOptions options{state_dtype(parameter.dtype()), parameter.device()};
   check_formats(each);
   each.rounds_stochastically =

@@ -118,7 +118,9 @@ TEST(TrainingMemory, IsTaggedByModuleAndOp) {
   record_memory_history(cpu);
   {
     const Tensor x = rand({16, 32});
+    optim::AdamW optimizer(model->named_parameters());
     model(x).sum().backward();
+    optimizer.step();
     const MemoryTag tag("inputs");
     const Tensor named = rand({4, 4});
   }
@@ -126,8 +128,10 @@ TEST(TrainingMemory, IsTaggedByModuleAndOp) {
   record_memory_history(cpu, std::nullopt);
   for (const char* tag : {"first: linear", "second: linear", "second: linear backward", "relu"})
     EXPECT_TRUE(has_tag(snapshot, tag)) << tag;
-  EXPECT_TRUE(std::ranges::any_of(
-      snapshot.by_tag, [](const TagMemory& memory) { return memory.tag.starts_with("inputs"); }));
+  for (const char* scope : {"inputs", "optimizer states"})
+    EXPECT_TRUE(std::ranges::any_of(snapshot.by_tag, [&](const TagMemory& memory) {
+      return memory.tag.starts_with(scope);
+    })) << scope;
   if (testing::Test::HasFailure())
     for (const TagMemory& memory : snapshot.by_tag) std::cerr << memory.tag << '\n';
 }
