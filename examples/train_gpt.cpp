@@ -15,6 +15,7 @@
 
 #include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
+#include "support/compression.hpp"
 #include "support/late_report.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/optimizers.hpp"
@@ -38,7 +39,8 @@ struct Options {
   std::int64_t global_batch = 16, micro_batch = 0, steps = 400;
   examples::OptimizerChoice optimizer{.lr = 3e-3, .betas = {0.9, 0.95}};
   double grad_clip = 1.0;
-  std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32", amp = "none";
+  std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32", amp = "none",
+              compress = "none";
   std::int64_t warmup = 20, sample = 256;
   std::uint64_t seed = 1;
   int threads = 0;
@@ -82,6 +84,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--dtype", o.dtype, "f64 or f32")->check(CLI::IsMember({"f64", "f32"}));
   examples::add_amp_option(app, o.amp);
   examples::add_capture_option(app, o.capture);
+  examples::add_compress_option(app, o.compress);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
@@ -290,6 +293,8 @@ int run(ls::Session& session, CLI::App& app, Options o) {
               << (o.amp == "none" ? "" : " with products in " + o.amp) << ", " << session.size()
               << " rank(s) on " << session.device() << std::endl;
   Replica replica(model, session.world());
+  if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
+    replica.register_comm_hook(std::move(hook));
   auto average = examples::make_average(replica.named_parameters(), o.optimizer);
   train(replica, batches, o, session, average);
   std::optional<ls::optim::WeightAverage::Swapped> averaged;

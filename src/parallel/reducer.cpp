@@ -11,6 +11,7 @@
 #include "core/current_message.hpp"
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/agreement.hpp"
@@ -74,11 +75,12 @@ Reducer::~Reducer() {
   group_->implementation().before_leaving(number_, nullptr);
   declare_last_updates();
   for (BucketState& bucket : buckets_) {
-    try {
-      bucket.work.synchronize();
-    } catch (...) {
-      // The failure was, or will be, reported by whoever waits for the group next.
-    }
+    bucket.exchange = {};
+    for (const comm::Work& work : bucket.works) try {
+        work.synchronize();
+      } catch (...) {
+        // The failure was, or will be, reported by whoever waits for the group next.
+      }
   }
   give_back();
   try {
@@ -165,6 +167,23 @@ void Reducer::check_usable() const {
   }
 }
 
+void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
+  refuse_in_captured_step("a communication hook is registered, which ranks compare on the host,",
+                          "register it before");
+  const std::pair<std::string, std::string> settings[] = {
+      {"the communication hook", reduction ? reduction->name() : "none"}};
+  check_same_settings(*group_, settings);
+  LOCKSTEP_CHECK(reduction, InvalidArgument, "there is no communication hook to be registered");
+  LOCKSTEP_CHECK(!running_, InvalidArgument, "the communication hook ", reduction->name(),
+                 " was registered inside a backward that averages gradients over ranks");
+  LOCKSTEP_CHECK(!shares_out() && !reduction->shares_out(), InvalidArgument,
+                 "the communication hook ", reduction->name(), " in the place of ",
+                 options_.reduction->name(),
+                 ": which of them share averages out is chosen when the reducer is made");
+  options_.reduction = std::move(reduction);
+  for (BucketState& bucket : buckets_) bucket.parts_run = 0;
+}
+
 autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
   if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
@@ -173,11 +192,19 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
       refuse_in_captured_step(
           "a reducer reads on the host which parameters were used",
           "find_unused_parameters is not for captured steps, and neither is a first backward");
-    if (grad_enabled())
+    if (grad_enabled()) {
       StepRecording::current()->before_launch([this] {
         check_usable();
         ++forwards_;
       });
+      const std::weak_ptr<Reducer*> self = self_;
+      StepRecording::current()->require([self, reduction = options_.reduction]() -> std::string {
+        const auto reducer = self.lock();
+        return !reducer || (*reducer)->options_.reduction == reduction
+                   ? ""
+                   : "another communication hook was registered";
+      });
+    }
   } else if (grad_enabled() && forwards_++ == 0) {
     const std::weak_ptr<Reducer*> self = self_;
     autograd::on_backward_through(reduce_tag_, [self] {
@@ -254,24 +281,53 @@ void Reducer::launch(std::size_t number) {
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
-  recorder_.launch(bucket.label, bucket.array.nbytes());
+  bucket.works.clear();
+  bucket.gradients->begin_step();
+  bucket.parts = std::exchange(bucket.parts_run, 0);
+  bucket.exchange = options_.reduction->exchange(*bucket.gradients);
+  go_on(bucket);
+  constexpr std::size_t lag = 2;  // until then its collective is done, or others wait behind it
+  if (number >= lag) go_on_early(buckets_[number - lag]);
+}
+
+/// With what is not the last part: by the count of the backward before, which all ranks share.
+void Reducer::go_on_early(BucketState& bucket) {
+  if (bucket.parts_run + 1 < bucket.parts) go_on(bucket);
+}
+
+void Reducer::go_on(BucketState& bucket) {
+  if (bucket.exchange.is_done()) return;
+  const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard no_casts;
+  ++bucket.parts_run;
+  bucket.exchange.resume();
+}
+
+comm::Work Reducer::start_collective(
+    std::size_t bucket, std::size_t number, std::size_t bytes,
+    FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective) {
+  recorder_.launch(buckets_[bucket].label, bytes);
   comm::CollectiveOptions options;
   std::string label;
   if (is_captured())
-    options.renew = [this, number](std::string& name, comm::CollectiveId& id) {
-      name = label_of(number);
-      id = id_of(number);
+    options.renew = [this, bucket, number](std::string& name, comm::CollectiveId& id) {
+      name = label_of(bucket, number);
+      id = id_of(bucket, number);
     };
   else
-    label = label_of(number);
+    label = label_of(bucket, number);
   options.label = label;
-  options.id = id_of(number);
-  bucket.work = options_.reduction->start(*group_, bucket.array, bucket.averages, options);
-  recorder_.launched(bucket.work);
+  options.id = id_of(bucket, number);
+  comm::Work work = collective(options);
+  buckets_[bucket].works.push_back(work);
+  recorder_.launched(work);
+  return work;
 }
 
 /// What a bucket's collective says to the other ranks; the first one tells what led to it.
-std::string Reducer::label_of(std::size_t bucket) {
+std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
+  if (collective > 0)
+    return detail::concat(buckets_[bucket].label, ", collective ", collective + 1);
   std::string told;
   if (bucket == 0)
     for (const std::string& each : {updates_.take(), kept_})
@@ -281,8 +337,11 @@ std::string Reducer::label_of(std::size_t bucket) {
 
 bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }
 
-comm::CollectiveId Reducer::id_of(std::size_t part) const {
-  return {.owner = number_, .step = forwards_, .part = part};
+/// Parts are the buckets, the used map, and the gathers of each bucket; buckets have more of them
+/// for later collectives.
+comm::CollectiveId Reducer::id_of(std::size_t part, std::size_t collective) const {
+  const std::size_t parts = 2 * buckets_.size() + 1;
+  return {.owner = number_, .step = forwards_, .part = collective * parts + part};
 }
 
 void Reducer::finish_backward() {
@@ -306,8 +365,13 @@ void Reducer::finish_backward() {
 }
 
 void Reducer::wait_for_buckets() {
-  for (const BucketState& bucket : buckets_) {
-    bucket.work.wait();
+  for (bool all_done = false; !std::exchange(all_done, true);)
+    for (BucketState& bucket : buckets_) {
+      go_on(bucket);
+      all_done &= bucket.exchange.is_done();
+    }
+  for (BucketState& bucket : buckets_) {
+    bucket.exchange = {};
     note_write(bucket.array);
     note_write(bucket.averages);
   }
@@ -318,6 +382,7 @@ void Reducer::wait_for_buckets() {
 /// captured, when nothing runs.
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
+  for (BucketState& bucket : buckets_) bucket.exchange = {};
   if (is_captured()) return;
   failure_ = reason;
   if (group_->size() == 1) return;

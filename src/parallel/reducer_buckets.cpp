@@ -27,6 +27,22 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
   return bucket;
 }
 
+/// A bucket as its exchange sees it.
+std::unique_ptr<GradBucket> Reducer::gradients_of(std::size_t number, const BucketState& bucket) {
+  std::vector<Tensor> gradients;
+  std::vector<std::string> names;
+  for (const std::size_t index : plan_[number].parameters) {
+    gradients.push_back(gradients_[index]);
+    names.push_back(parameters_[index].first);
+  }
+  return std::make_unique<GradBucket>(
+      number, group_, bucket.array, bucket.averages, std::move(gradients), std::move(names),
+      [this, number](std::size_t collective, std::size_t bytes,
+                     FunctionRef<comm::Work(const comm::CollectiveOptions&)> start) {
+        return start_collective(number, collective, bytes, start);
+      });
+}
+
 void Reducer::build(std::span<const std::size_t> ready_order) {
   std::vector<ParameterInfo> infos;
   for (const auto& [name, tensor] : parameters_)
@@ -52,6 +68,7 @@ void Reducer::build(std::span<const std::size_t> ready_order) {
       bucket_of_[index] = b;
     }
   }
+  for (std::size_t b = 0; b < plan_.size(); ++b) buckets[b].gradients = gradients_of(b, buckets[b]);
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_sink(*this, i);
   for (BucketState& former : buckets_) {
     use_on_current_stream(former.array);
@@ -87,10 +104,12 @@ void Reducer::rebuild_in_measured_order() {
 void Reducer::gather_averages() {
   std::vector<comm::Work> gathers;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& [array, averages, label, waiting, work] = buckets_[b];
-    gathers.push_back(group_->all_gather({averages.data_ptr(), averages.numel(), averages.dtype()},
-                                         {array.data_ptr(), array.numel(), array.dtype()}, {},
-                                         {.label = label, .id = id_of(buckets_.size() + 1 + b)}));
+    const Tensor& array = buckets_[b].array;
+    const Tensor& averages = buckets_[b].averages;
+    gathers.push_back(
+        group_->all_gather({averages.data_ptr(), averages.numel(), averages.dtype()},
+                           {array.data_ptr(), array.numel(), array.dtype()}, {},
+                           {.label = buckets_[b].label, .id = id_of(buckets_.size() + 1 + b)}));
   }
   for (const comm::Work& gather : gathers) gather.wait();
   for (const BucketState& bucket : buckets_) note_write(bucket.array);

@@ -49,6 +49,17 @@ TEST_P(MixedPrecisionMpi, OfTrainGptEndsWithTheLossOfF32) {
   }
 }
 
+TEST_P(MixedPrecisionMpi, OfGradientsUnderWayEndsWithTheLossOfF32) {
+  const std::string steps = "--device cpu --steps 120 --lr 1e-2";
+  const double expected = final_loss("", tiny_gpt(steps), 20);
+  for (const auto& [compress, error] :
+       {std::pair{"bf16", 0.02}, {"fp16", 0.02}, {"powersgd:4 --capture", 0.05}}) {
+    const double loss = final_loss(start(), tiny_gpt(steps + " --compress " + compress), 20);
+    EXPECT_NEAR(loss, expected, error * expected) << compress;
+    EXPECT_NE(loss, expected) << compress << " changed nothing";
+  }
+}
+
 TEST_P(MixedPrecisionMpi, OfTrainMnistEndsWithTheLossOfF32) {
   const auto data = lockstep::testing::data_dir() / "mnist";
   if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";
@@ -179,6 +190,8 @@ TEST(MixedPrecision, RefusesWordsThatAreNoDtypeOfProducts) {
   const auto other = run_command(tiny_gpt("--amp f8"));
   EXPECT_EQ(other.exit_code, 2) << other.output;
   EXPECT_THAT(other.output, HasSubstr("--amp: f8 not in {none,bf16,f16}"));
+  const auto rank = run_command(tiny_gpt("--compress powersgd:0"));
+  EXPECT_THAT(rank.output, HasSubstr("--compress: powersgd:0 is none of none, bf16, fp16"));
   const auto result = run_command(tiny_gpt("--amp bf16 --dtype f64"));
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_THAT(result.output, HasSubstr("--amp bf16 leaves f64 as it is"));

@@ -18,7 +18,7 @@ TYPED_TEST_SUITE_P(BucketReductionContract);
 
 /// A net whose gradients a reducer averages, without the wrapper.
 struct Reduced {
-  Reduced(Communicator& group, std::shared_ptr<const BucketReduction> reduction, std::size_t cap,
+  Reduced(Communicator& group, std::shared_ptr<BucketReduction> reduction, std::size_t cap,
           DType dtype, bool may_be_unused = false)
       : net(make_net(1, dtype)),
         reducer(net->named_parameters(), share(group),

@@ -1,5 +1,8 @@
+#include <atomic>
+
 #include "lockstep/comm/thread_world.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
+#include "parallel/comm_hook_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
@@ -23,6 +26,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, RewrappingContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, SyncBatchNormContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   const auto refused = [](const std::function<void(Communicator&)>& body) {
@@ -38,6 +42,30 @@ TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
         nn::BatchNormLayerOptions{.channels = 3, .affine = false}, share(group));
     norm(randn({2, 3}).set_requires_grad(group.rank() == 0));
   });
+}
+
+// While collectives of other buckets are under way, whose memory must outlive the exchange.
+TEST(CommHook, ThatThrowsOnOneRankEndsTheBackwardOnAll) {
+  std::atomic<int> failed = 0;
+  const auto train = [&](Communicator& group) {
+    Replica replica(make_net(1), share(group), small_buckets);
+    replica.register_comm_hook("throws", [](GradBucket& bucket) -> BucketExchange {
+      const Tensor sent = bucket.buffer() * 1.0;
+      co_await bucket.all_reduce(sent);
+      const Tensor again = sent * 1.0;
+      TensorWork work = bucket.all_reduce(again);
+      if (bucket.index() == 1 && bucket.group().rank() == 1)
+        LOCKSTEP_THROW(InvalidArgument, "out of ideas");
+      co_await work;
+    });
+    const Batch batch = Batch::of_step(0);
+    const auto message = message_of([&] { loss_of(replica(batch.x), batch).backward(); });
+    EXPECT_NE(message.find("out of ideas"), std::string::npos) << message;
+    ++failed;
+    EXPECT_THROW(loss_of(replica(batch.x), batch), Error);
+  };
+  comm::run_ranks(3, train);
+  EXPECT_EQ(failed, 3);
 }
 
 }  // namespace

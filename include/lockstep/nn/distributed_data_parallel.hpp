@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,10 @@ class ReplicatedModule {
   void stop_synchronizing() noexcept { ++stops_; }
   /// Takes a call of `stop_synchronizing` back.
   void resume_synchronizing() noexcept { --stops_; }
+  /// See DistributedDataParallel::register_comm_hook.
+  void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
+    reducer_->set_reduction(std::move(hook));
+  }
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
 
@@ -125,6 +131,22 @@ class DistributedDataParallel {
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(replica_); }
+
+  /// Averages gradients in another way from now on: compressed ones, of low rank, or as the caller
+  /// likes. Blocks; every rank must call it, outside of a backward.
+  /// @param hook such as parallel::compress_buckets(DType::bf16) or a parallel::PowerSgd, the same
+  /// on every rank. @throws InvalidArgument on every rank if the ranks give different ones.
+  void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
+    replica_.register_comm_hook(std::move(hook));
+  }
+  /// The same with a function.
+  /// @param name compared between the ranks. @param exchange a coroutine that leaves in
+  /// `bucket.buffer()` what shall be the gradients, as BucketReduction::exchange says.
+  void register_comm_hook(
+      std::string name,
+      std::function<parallel::BucketExchange(parallel::GradBucket& bucket)> exchange) {
+    register_comm_hook(parallel::reduce_buckets_by(std::move(name), std::move(exchange)));
+  }
 
   /// The module.
   M& module() const { return *module_; }

@@ -32,7 +32,7 @@ struct ReducerOptions {
   /// error.
   bool find_unused_parameters = false;
   /// What is done with a bucket, the same on every rank.
-  std::shared_ptr<const BucketReduction> reduction = all_reduce_buckets();
+  std::shared_ptr<BucketReduction> reduction = all_reduce_buckets();
 };
 
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
@@ -98,6 +98,12 @@ class Reducer final : private autograd::GradientSink {
   /// Throws as `record_forward` would.
   void check_usable() const;
 
+  /// Exchanges what is done with a bucket. Blocks; every rank must call it, outside of a backward.
+  /// @param reduction the same on every rank, and no other reducer's if it keeps something.
+  /// @throws InvalidArgument on every rank if the names differ between ranks; for one that shares
+  /// out, or in the place of one that does, and inside a backward.
+  void set_reduction(std::shared_ptr<BucketReduction> reduction);
+
   /// Times of the last synchronised backward. Waits for it where a GPU is still at it.
   ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
@@ -113,7 +119,11 @@ class Reducer final : private autograd::GradientSink {
     Tensor averages;  // the array, or another for this rank's part
     std::string label;
     std::size_t waiting = 0;
-    comm::Work work;
+    std::unique_ptr<GradBucket> gradients;
+    BucketExchange exchange;
+    std::size_t parts_run = 0;      // of the exchange, in this backward
+    std::size_t parts = 0;          // in the last one
+    std::vector<comm::Work> works;  // of the exchange
   };
 
   Tensor memory_for(std::size_t index) override;
@@ -124,6 +134,7 @@ class Reducer final : private autograd::GradientSink {
 
   void build(std::span<const std::size_t> ready_order);
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
+  std::unique_ptr<GradBucket> gradients_of(std::size_t number, const BucketState& bucket);
   bool shares_out() const { return options_.reduction->shares_out(); }
   void gather_averages();
   void keep_own_parts();
@@ -136,13 +147,17 @@ class Reducer final : private autograd::GradientSink {
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
-  std::string label_of(std::size_t bucket);
+  void go_on_early(BucketState& bucket);
+  static void go_on(BucketState& bucket);
+  comm::Work start_collective(std::size_t bucket, std::size_t number, std::size_t bytes,
+                              FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective);
+  std::string label_of(std::size_t bucket, std::size_t collective);
   bool is_captured() const;
   void finish_backward();
   void wait_for_buckets();
   void fail_backward(const std::string& reason) noexcept;
   void check_all_ready();
-  comm::CollectiveId id_of(std::size_t part) const;
+  comm::CollectiveId id_of(std::size_t part, std::size_t collective = 0) const;
   std::vector<std::int32_t> reduce_used_map();
   void take_over_results(std::span<const std::int32_t> users);
   std::string names_of(std::span<const std::size_t> indices) const;

@@ -37,9 +37,9 @@ target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simg
 lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
   "order_after(current, stream_)"
   "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after(current, stream_)")
-lockstep_plant(planted_faults src/parallel/reducer.cpp
-  "bucket.work.wait()"
-  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) bucket.work.wait()")
+lockstep_plant(planted_faults src/parallel/tensor_work.cpp
+  "work_.wait()"
+  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) work_.wait()")
 lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")

@@ -1,4 +1,5 @@
 #include "parallel/bucket_reduction_contract.hpp"
+#include "parallel/comm_hook_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
@@ -23,6 +24,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, RewrappingContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StepGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, SyncBatchNormContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommHookContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
+#include "parallel/comm_hook_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
@@ -34,6 +35,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, RewrappingContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, SyncBatchNormContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/core/function_ref.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// The gradients of a bucket, for whoever averages them over the ranks.
+
+namespace lockstep::parallel {
+
+/// One bucket of a Reducer, as a BucketReduction sees it once the gradients of this rank are final.
+/// Lives as long as the exchange that it is given to.
+class GradBucket {
+ public:
+  /// Starts one of the bucket's collectives: the first, second, ... of its step, of so many bytes.
+  /// Calls back with what the collective says to the other ranks.
+  using Start =
+      std::function<comm::Work(std::size_t number, std::size_t bytes,
+                               FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective)>;
+
+  /// A bucket of a reducer's. @param averages see `averages`. @param gradients views of the buffer
+  /// in the shapes of the parameters. @param names of the parameters, in the same order.
+  GradBucket(std::size_t index, CommunicatorPtr group, Tensor buffer, Tensor averages,
+             std::vector<Tensor> gradients, std::vector<std::string> names, Start start)
+      : index_(index),
+        group_(std::move(group)),
+        buffer_(std::move(buffer)),
+        averages_(std::move(averages)),
+        gradients_(std::move(gradients)),
+        names_(std::move(names)),
+        start_(std::move(start)) {}
+  GradBucket(const GradBucket&) = delete;
+  GradBucket& operator=(const GradBucket&) = delete;
+
+  /// Its place among the buckets, in the order in which they are complete, the same on all ranks;
+  /// the first of a step is 0.
+  std::size_t index() const noexcept { return index_; }
+  /// The ranks.
+  Communicator& group() const noexcept { return *group_; }
+  /// All gradients in one array: 1-D, with gaps of zeros in between.
+  const Tensor& buffer() const noexcept { return buffer_; }
+  /// Where this rank's part of the averages goes; the buffer, unless the reduction shares out.
+  const Tensor& averages() const noexcept { return averages_; }
+  /// The same gradients, each a view of the buffer in its parameter's shape.
+  const std::vector<Tensor>& gradients() const noexcept { return gradients_; }
+  /// What the parameters are called.
+  const std::vector<std::string>& names() const noexcept { return names_; }
+
+  /// Starts to reduce x over the ranks, in place. Await the result, or wait for it.
+  /// @param x contiguous, on the group's device, the same shape on every rank; must not be changed
+  /// before the result is there. @throws InvalidArgument for another layout or device.
+  TensorWork all_reduce(const Tensor& x, comm::ReduceOp reduction = comm::ReduceOp::average());
+  /// Starts to reduce x over the ranks, each of which gets its part.
+  /// @param x as for all_reduce. @param part its elements are x's, divided by the number of ranks.
+  TensorWork reduce_scatter(const Tensor& x, const Tensor& part,
+                            comm::ReduceOp reduction = comm::ReduceOp::average());
+  /// Starts to join the ranks' parts, in rank order.
+  /// @param part contiguous, as many elements on every rank. @param whole those of all ranks.
+  TensorWork all_gather(const Tensor& part, const Tensor& whole);
+
+  /// For the reducer: the next collective is a step's first.
+  void begin_step() noexcept { collectives_ = 0; }
+
+ private:
+  comm::Work start(std::size_t bytes,
+                   FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective) {
+    return start_(collectives_++, bytes, collective);
+  }
+
+  std::size_t index_;
+  CommunicatorPtr group_;
+  Tensor buffer_, averages_;
+  std::vector<Tensor> gradients_;
+  std::vector<std::string> names_;
+  Start start_;
+  std::size_t collectives_ = 0;  // of this step
+};
+
+}  // namespace lockstep::parallel
