@@ -114,7 +114,7 @@ Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction red
 /// the device.
 Tensor accumulate_gradients(Replica& replica, ls::amp::GradScaler& scaler,
                             const ls::data::TokenBatch& batch, const Options& o,
-                            std::int64_t global_tokens, int ranks) {
+                            std::int64_t global_tokens) {
   const ls::amp::Autocast mixed = examples::autocast(o.amp);  // weights are cast once for all parts
   const std::int64_t rows = batch.tokens.size(0);
   const std::int64_t step = o.micro_batch > 0 ? std::min(o.micro_batch, rows) : rows;
@@ -126,12 +126,11 @@ Tensor accumulate_gradients(Replica& replica, ls::amp::GradScaler& scaler,
     // Gradients of the last micro-batch take those of the others along.
     std::optional<Replica::NoSync> local;
     if (begin + step < rows) local.emplace(replica.no_sync());
-    const Tensor sum =
-        token_loss(replica(part(batch.tokens)), part(batch.targets), ls::Reduction::sum);
-    // The replicas average over ranks; the batch's mean divides by its tokens.
-    const double share = static_cast<double>(ranks) / static_cast<double>(global_tokens);
-    scaler.scale(sum * share).backward();
-    loss.add_(sum.detach().to(ls::DType::f64) / static_cast<double>(global_tokens));
+    const Tensor targets = part(batch.targets);
+    const Tensor mean = token_loss(replica(part(batch.tokens)), targets, ls::Reduction::mean);
+    const auto tokens = static_cast<double>(targets.numel());
+    replica.backward(scaler.scale(mean), tokens);
+    loss.add_(mean.detach().to(ls::DType::f64) * (tokens / static_cast<double>(global_tokens)));
   }
   return loss;
 }
@@ -182,8 +181,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
   examples::Steps make_step(
       [&](std::span<const Tensor> in) {
-        const Tensor own =
-            accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens, session.size());
+        const Tensor own = accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens);
         const Tensor norm = scaler.clip_and_step(*optimizer, limit);
         scaler.update();
         if (average) average->update();

@@ -117,18 +117,16 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::StepMemory memory(o.memory, session, steps);
   examples::Steps make_step(
       [&](std::span<const Tensor> in) {
-        // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
-        const double share = static_cast<double>(in[1].numel() * session.size()) /
-                             static_cast<double>(o.global_batch);
-        const Tensor loss = batch_loss(replica, {in[0], in[1]}, o) * share;
-        scaler.scale(loss).backward();
+        const Tensor loss = batch_loss(replica, {in[0], in[1]}, o);
+        const auto images = static_cast<double>(in[1].numel());  // ranks' parts may differ by one
+        replica.backward(scaler.scale(loss), images);
         scaler.step(*optimizer);
         scaler.update();
         if (average) average->update();
         optimizer->zero_grad();
-        return std::vector{ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64),
-                                                          *session.world(),
-                                                          ls::comm::ReduceOp::average())
+        const double share = images / static_cast<double>(o.global_batch);
+        return std::vector{ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64) * share,
+                                                          *session.world())
                                .wait()};
       },
       o.capture, session);

@@ -150,20 +150,18 @@ class Training {
  private:
   void take_step(const ls::data::ImageBatch& batch) {
     memory_.before_step(step_);
-    // Ranks' parts may differ by one image: weigh them so that the average is the batch's mean.
-    const double share = static_cast<double>(batch.labels.numel() * session_.size()) /
-                         static_cast<double>(o_.global_batch);
-    const Tensor loss = batch_loss(replica_, batch, o_) * share;
-    scaler_.scale(loss).backward();
+    const Tensor loss = batch_loss(replica_, batch, o_);
+    const auto images = static_cast<double>(batch.labels.numel());  // parts may differ by one
+    replica_.backward(scaler_.scale(loss), images);
     const double lr = optimizer_->lr();
     scaler_.step(*optimizer_);
     scaler_.update();
     if (average_) average_->update();
     optimizer_->zero_grad();
     scheduler_.step();
+    const double share = images / static_cast<double>(o_.global_batch);
     const Tensor mean =
-        ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64), *session_.world(),
-                                       ls::comm::ReduceOp::average())
+        ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64) * share, *session_.world())
             .wait();
     report_.add({.number = step_, .lr = lr, .loss = ls::HostCopy(mean)});
     memory_.after_step(step_++);

@@ -1,6 +1,10 @@
+#include <cmath>
+
+#include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/agreement.hpp"
+#include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -82,6 +86,20 @@ autograd::TagGuard ReplicatedModule::record_forward() {
   }
   return reducer_->record_forward(stops_ == 0 ? parallel::Reducer::Mode::reduce
                                               : parallel::Reducer::Mode::accumulate);
+}
+
+void ReplicatedModule::backward(const Tensor& loss, double weight) {
+  LOCKSTEP_CHECK(std::isfinite(weight) && weight >= 0, InvalidArgument, "backward: the weight is ",
+                 weight, "; must be finite and not negative");
+  backward(loss, full({}, weight, {.dtype = DType::f64, .device = group_->device()}));
+}
+
+bool ReplicatedModule::backward_without_data() {
+  LOCKSTEP_CHECK(stops_ == 0 && grad_enabled(), InvalidArgument,
+                 "backward_without_data: takes part in a reduction, which ",
+                 stops_ > 0 ? "no_sync() puts off" : "a NoGradGuard prevents");
+  { const autograd::TagGuard forward = record_forward(); }
+  return reducer_->reduce_without_backward();
 }
 
 }  // namespace lockstep::nn

@@ -218,14 +218,8 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another
   check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
-  running_ = true;
-  recorder_.begin();
-  ready_.assign(parameters_.size(), false);
-  ready_order_.clear();
-  next_bucket_ = 0;
-  note_kept_gradients();
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    buckets_[b].waiting = plan_[b].parameters.size();
+  if (!weighted_) check_weights_fit(false);
+  reset_backward();
   const std::weak_ptr<Reducer*> self = self_;
   autograd::Engine::queue_callback(
       [self] {
@@ -234,9 +228,21 @@ void Reducer::begin_backward() {
       [self] {
         if (const auto reducer = self.lock()) (*reducer)->fail_backward(current_message());
       });
+  share_weights();
   if (!options_.find_unused_parameters) return;
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     if (!autograd::Engine::reaches(*leaves_[i])) mark_ready(i);
+}
+
+void Reducer::reset_backward() {
+  running_ = true;
+  recorder_.begin();
+  ready_.assign(parameters_.size(), false);
+  ready_order_.clear();
+  next_bucket_ = 0;
+  note_kept_gradients();
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    buckets_[b].waiting = plan_[b].parameters.size();
 }
 
 /// What one rank alone adds to the last averages would be shared among all by the next ones.
@@ -281,6 +287,7 @@ void Reducer::launch(std::size_t number) {
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters)
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
+  scale_by_weights(bucket.array);
   bucket.works.clear();
   bucket.gradients->begin_step();
   bucket.parts = std::exchange(bucket.parts_run, 0);
@@ -337,10 +344,10 @@ std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
 
 bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }
 
-/// Parts are the buckets, the used map, and the gathers of each bucket; buckets have more of them
-/// for later collectives.
+/// Parts are the buckets, the used map, the gathers of each bucket, and the weights; buckets have
+/// more of them for later collectives.
 comm::CollectiveId Reducer::id_of(std::size_t part, std::size_t collective) const {
-  const std::size_t parts = 2 * buckets_.size() + 1;
+  const std::size_t parts = 2 * buckets_.size() + 2;
   return {.owner = number_, .step = forwards_, .part = collective * parts + part};
 }
 
@@ -357,6 +364,7 @@ void Reducer::finish_backward() {
     if (shares_out())
       for (const auto& leaf : leaves_) leaf->clear_gradient();
     begun_.assign(parameters_.size(), false);
+    forget_weights();
     running_ = false;
   } catch (...) {
     fail_backward(current_message());
@@ -382,6 +390,7 @@ void Reducer::wait_for_buckets() {
 /// captured, when nothing runs.
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
+  forget_weights();
   for (BucketState& bucket : buckets_) bucket.exchange = {};
   if (is_captured()) return;
   failure_ = reason;

@@ -115,6 +115,30 @@ TYPED_TEST_P(CommHookContract, MayUseSeveralCollectivesOfABucketAtOnceAndInTurn)
   });
 }
 
+// As docs/data-parallel.md shows it.
+TYPED_TEST_P(CommHookContract, MayTakeTheMajorityOfSigns) {
+  TypeParam::run([](Communicator& group) {
+    const auto majority = [](GradBucket& bucket) -> BucketExchange {
+      Tensor gradients = bucket.buffer();
+      const Tensor votes = (sign(gradients) + 1.0).to(DType::u8);
+      co_await bucket.all_reduce(votes, comm::ReduceOp::sum());
+      gradients.copy_(sign(votes.to(gradients.dtype()) - double(bucket.group().size())));
+    };
+    const auto signs = gradients_by(group, reduce_buckets_by("majority", majority), DType::f64, 1);
+    std::vector<double> votes(signs.size());
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const auto alone = make_net(3);
+      const Batch batch = Batch::of_step(0).part(rank, group.size());
+      loss_of(alone->forward(batch.x), batch).backward();
+      const auto gradients = gradients_of(*alone);
+      for (std::size_t i = 0; i < votes.size(); ++i)
+        votes[i] += (gradients[i] > 0) - (gradients[i] < 0);
+    }
+    for (double& vote : votes) vote = (vote > 0) - (vote < 0);
+    EXPECT_EQ(signs, votes);
+  });
+}
+
 TYPED_TEST_P(CommHookContract, CompressesToHalfTheBytes) {
   TypeParam::run([](Communicator& group) {
     const auto exact = gradients_by(group, nullptr, DType::f32);
@@ -331,9 +355,10 @@ TYPED_TEST_P(CommHookContract, IsTheSameOnAllRanksOrRefused) {
 REGISTER_TYPED_TEST_SUITE_P(CommHookContract, MayDoWhatIsDoneWithoutIt,
                             SeesGradientsUnderTheirNames,
                             MayUseSeveralCollectivesOfABucketAtOnceAndInTurn,
-                            CompressesToHalfTheBytes, CountsUnusedParametersAsZero,
-                            OfFullRankIsExact, OfLowRankTrainsByFeedbackOfItsErrors,
-                            ForgetsAStepThatOverflows, GoesOnWhereASavedOneStopped,
-                            IsCapturedWithTheStep, IsTheSameOnAllRanksOrRefused);
+                            MayTakeTheMajorityOfSigns, CompressesToHalfTheBytes,
+                            CountsUnusedParametersAsZero, OfFullRankIsExact,
+                            OfLowRankTrainsByFeedbackOfItsErrors, ForgetsAStepThatOverflows,
+                            GoesOnWhereASavedOneStopped, IsCapturedWithTheStep,
+                            IsTheSameOnAllRanksOrRefused);
 
 }  // namespace lockstep::parallel::testing

@@ -9,6 +9,7 @@
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
+#include "parallel/weight_contract.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -27,6 +28,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, SyncBatchNormContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   const auto refused = [](const std::function<void(Communicator&)>& body) {

@@ -48,6 +48,12 @@ class ReplicatedModule {
   void stop_synchronizing() noexcept { ++stops_; }
   /// Takes a call of `stop_synchronizing` back.
   void resume_synchronizing() noexcept { --stops_; }
+  /// See DistributedDataParallel::backward.
+  void backward(const Tensor& loss, const Tensor& weight) { reducer_->backward(loss, weight); }
+  /// The same for a number.
+  void backward(const Tensor& loss, double weight);
+  /// See DistributedDataParallel::backward_without_data.
+  bool backward_without_data();
   /// See DistributedDataParallel::register_comm_hook.
   void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
     reducer_->set_reduction(std::move(hook));
@@ -88,8 +94,8 @@ class ReplicatedModule {
 /// Wrapping a module again supersedes the wrapper that it has: the new one takes the gradients
 /// over, and the former throws when it is called.
 ///
-/// Average means the mean over ranks of each rank's own gradient: scale the loss if ranks see
-/// batches of different size.
+/// Average means the mean over ranks of each rank's own gradient: ranks that see batches of
+/// different size call `backward(loss, weight)`.
 template <class M>
 class DistributedDataParallel {
  public:
@@ -131,6 +137,46 @@ class DistributedDataParallel {
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(replica_); }
+
+  /// `loss.backward()` for ranks, and micro-batches, of different size: gradients become the mean
+  /// of those of all, each times its weight, over the sum of the weights. With the number of
+  /// samples or tokens that a loss is the mean of as its weight, they are those of one process on
+  /// all of them.
+  ///
+  ///     const Tensor loss = cross_entropy(ddp(batch.x), batch.target);
+  ///     ddp.backward(loss, batch.x.size(0));
+  ///
+  /// All ranks must give weights, or none; so all backwards of a step, those under no_sync()
+  /// included. One all-reduce of a number comes before backward; after accumulation gradients take
+  /// one more pass. The weight is multiplied in the dtype of the loss.
+  /// @param loss one element, a mean over what the weight counts. @param weight not negative; in a
+  /// captured step that of every launch. @throws InvalidArgument for a weight that is negative or
+  /// not finite, and where weights are missing on this rank's side, and what backward does.
+  void backward(const Tensor& loss, double weight) { replica_.backward(loss, weight); }
+  /// The same with a weight on the device, for which the host does not wait.
+  /// @param weight one element of any dtype on the group's device, not negative: this is not
+  /// checked.
+  void backward(const Tensor& loss, const Tensor& weight) { replica_.backward(loss, weight); }
+  /// In the place of a forward and a backward with a weight, for a rank that has no data while
+  /// others may: gradients become those of the others, and the rank updates as they do.
+  ///
+  ///     for (auto batch = loader.begin();;) {
+  ///       if (batch != loader.end()) {
+  ///         ddp.backward(cross_entropy(ddp(batch->images), batch->labels), batch->labels.numel());
+  ///         ++batch;
+  ///       } else if (!ddp.backward_without_data()) {
+  ///         break;
+  ///       }
+  ///       optimizer.step();
+  ///       optimizer.zero_grad();
+  ///     }
+  ///
+  /// Takes the place of one forward: the others must make one a step. Not for models that
+  /// communicate in forward, such as SyncBatchNorm. With a GradScaler, let it scale a zero: ranks
+  /// tell each other that they have scaled their losses. Waits for the device.
+  /// @return false if no rank had any data, on all of them: then there are no gradients, and
+  /// nothing is left to do. @throws InvalidArgument under no_sync() or NoGradGuard.
+  bool backward_without_data() { return replica_.backward_without_data(); }
 
   /// Averages gradients in another way from now on: compressed ones, of low rank, or as the caller
   /// likes. Blocks; every rank must call it, outside of a backward.

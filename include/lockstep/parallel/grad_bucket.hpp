@@ -45,7 +45,7 @@ class GradBucket {
   std::size_t index() const noexcept { return index_; }
   /// The ranks.
   Communicator& group() const noexcept { return *group_; }
-  /// All gradients in one array: 1-D, with gaps of zeros in between.
+  /// All gradients in one array: 1-D, with gaps in between that are zero, and must stay so.
   const Tensor& buffer() const noexcept { return buffer_; }
   /// Where this rank's part of the averages goes; the buffer, unless the reduction shares out.
   const Tensor& averages() const noexcept { return averages_; }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,6 +99,21 @@ class Reducer final : private autograd::GradientSink {
   /// Throws as `record_forward` would.
   void check_usable() const;
 
+  /// `loss.backward()`, whose gradients count by a weight: a backward that reduces leaves the mean
+  /// of the gradients of all ranks, and of all that they accumulated since the last one, each times
+  /// its weight, over the sum of the weights. Costs an all-reduce of that sum before backward, and
+  /// after accumulation a pass over the gradients.
+  /// @param loss one element, a mean over what the weight counts. @param weight one element of any
+  /// dtype on the group's device, not negative; on a GPU the host does not wait for it.
+  /// @throws InvalidArgument for other shapes or devices, and where backwards with and without a
+  /// weight would be mixed, and what the backward does.
+  void backward(const Tensor& loss, const Tensor& weight);
+  /// Takes part in a reduction in the place of a forward, marked `reduce`, and its backward: of
+  /// weight 0, with what was accumulated. The others call `backward` with their weights. Waits for
+  /// the sum of these.
+  /// @return false if the weights of all ranks are 0; there are no gradients then.
+  bool reduce_without_backward();
+
   /// Exchanges what is done with a bucket. Blocks; every rank must call it, outside of a backward.
   /// @param reduction the same on every rank, and no other reducer's if it keeps something.
   /// @throws InvalidArgument on every rank if the names differ between ranks; for one that shares
@@ -144,6 +160,11 @@ class Reducer final : private autograd::GradientSink {
   void rebuild_in_measured_order();
   void begin_backward();
   void note_kept_gradients();
+  void reset_backward();
+  void check_weights_fit(bool is_weighted);
+  void share_weights();
+  void forget_weights() noexcept;
+  void scale_by_weights(const Tensor& array) const;
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
@@ -174,6 +195,15 @@ class Reducer final : private autograd::GradientSink {
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> bucket_of_;
   std::vector<Tensor> gradients_;  // each parameter's place in its bucket
+
+  struct Weighted {
+    Tensor weight, unit;  // f64 scalars; gradients are those of the loss times weight / unit
+    Tensor seed;          // gradient of the loss
+  };
+  std::optional<Weighted> weighted_;  // the backward that runs
+  Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
+  Tensor total_weight_;               // of all ranks
+  Tensor bucket_factor_;              // undefined where the seed has it
 
   UpdateLog updates_;            // of all optimizers
   bool declared_ = false;        // the last of them

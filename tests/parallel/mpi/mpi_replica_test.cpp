@@ -7,6 +7,7 @@
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
+#include "parallel/weight_contract.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::parallel::testing {
@@ -25,6 +26,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StepGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, SyncBatchNormContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommHookContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
+#include "parallel/weight_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
@@ -36,6 +37,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, SyncBatchNormContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.

@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/current_message.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/parallel/reducer.hpp"
+#include "lockstep/parallel/writable_buffer.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
+
+// Gradients that count by the weights of their batches.
+
+namespace lockstep::parallel {
+
+void Reducer::backward(const Tensor& loss, const Tensor& weight) {
+  LOCKSTEP_CHECK(!running_ && !weighted_, InvalidArgument,
+                 "a backward with a weight inside another backward of its "
+                 "DistributedDataParallel");
+  LOCKSTEP_CHECK(weight.defined() && weight.numel() == 1 && weight.device() == group_->device(),
+                 InvalidArgument, "the weight of a backward is one element on ", group_->device(),
+                 weight.defined()
+                     ? detail::concat(", not ", weight.shape(), " on ", weight.device())
+                     : std::string(", not an undefined tensor"));
+  LOCKSTEP_CHECK(loss.defined() && loss.numel() == 1 && loss.device() == group_->device(),
+                 InvalidArgument, "a backward with a weight begins at a loss of one element on ",
+                 group_->device());
+  check_weights_fit(true);
+  {
+    const NoGradGuard no_recording;
+    const autograd::AutocastModeGuard no_casts;
+    Weighted weighted;
+    weighted.weight = weight.detach().to(DType::f64).reshape({});
+    weighted.unit = unit_.defined() ? unit_
+                                    : where(gt(weighted.weight, 0.0), weighted.weight,
+                                            ones({}, weighted.weight.options()));
+    weighted.seed =
+        (weighted.weight / weighted.unit).to(loss.dtype()).reshape(loss.shape()).clone();
+    weighted_ = std::move(weighted);
+  }
+  try {
+    loss.backward(weighted_->seed);
+  } catch (...) {
+    weighted_.reset();
+    throw;
+  }
+  if (!weighted_) return;  // the backward has reduced
+  const NoGradGuard no_recording;
+  unit_ = weighted_->unit;
+  accumulated_weight_ =
+      accumulated_weight_.defined() ? accumulated_weight_ + weighted_->weight : weighted_->weight;
+  weighted_.reset();
+}
+
+/// Before a backward.
+void Reducer::check_weights_fit(bool is_weighted) {
+  const bool accumulates =
+      std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->gradient().defined(); });
+  if (!accumulates) accumulated_weight_ = unit_ = Tensor();  // the gradients were cleared
+  LOCKSTEP_CHECK(!accumulates || accumulated_weight_.defined() == is_weighted, InvalidArgument,
+                 is_weighted
+                     ? "a backward with a weight would be added to gradients without one; give all "
+                       "backwards between two steps a weight, and clear the gradients after a step"
+                     : "a backward without a weight would be added to gradients of backwards that "
+                       "have one; give all backwards between two steps a weight");
+}
+
+/// In a backward with a weight: its share in the sum of all ranks, before anything else of it.
+void Reducer::share_weights() {
+  if (!weighted_) return;
+  const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard no_casts;
+  const Tensor& own = weighted_->weight;
+  total_weight_ = accumulated_weight_.defined() ? accumulated_weight_ + own : own.clone();
+  const std::size_t part = 2 * buckets_.size() + 1;
+  comm::CollectiveOptions options{.label = "weights of batches", .id = id_of(part)};
+  if (is_captured())
+    options.renew = [this, part](std::string& name, comm::CollectiveId& id) {
+      name = "weights of batches";
+      id = id_of(part);
+    };
+  group_->all_reduce(writable_buffer(total_weight_), comm::ReduceOp::sum(), options).wait();
+  const Tensor none = zeros({}, own.options());
+  const Tensor share =
+      where(gt(total_weight_, 0.0), static_cast<double>(group_->size()) / total_weight_, none);
+  if (accumulated_weight_.defined())
+    bucket_factor_ = weighted_->unit * share;
+  else
+    weighted_->seed.copy_((own * share).reshape(weighted_->seed.shape()));
+}
+
+void Reducer::scale_by_weights(const Tensor& array) const {
+  if (!bucket_factor_.defined()) return;
+  const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard no_casts;
+  Tensor scaled = array;
+  const bool is_half = size_of(array.dtype()) < size_of(DType::f32);
+  const Tensor factor = bucket_factor_.to(is_half ? DType::f32 : array.dtype());
+  if (is_half)
+    scaled.copy_(array.to(DType::f32).mul_(factor));
+  else
+    scaled.mul_(factor);
+}
+
+void Reducer::forget_weights() noexcept {
+  weighted_.reset();
+  accumulated_weight_ = unit_ = bucket_factor_ = Tensor();
+}
+
+bool Reducer::reduce_without_backward() {
+  check_usable();
+  refuse_in_captured_step("a rank without data asks on the host whether others have any,",
+                          "such steps run eagerly");
+  LOCKSTEP_CHECK(!running_, InvalidArgument,
+                 "a step without data inside a backward of its DistributedDataParallel");
+  const NoGradGuard no_recording;
+  try {
+    check_weights_fit(true);
+    reset_backward();
+    const Tensor none = zeros({}, {DType::f64, group_->device()});
+    weighted_ = Weighted{.weight = none,
+                         .unit = unit_.defined() ? unit_ : ones({}, none.options()),
+                         .seed = none.clone()};
+    share_weights();
+    for (const Bucket& bucket : plan_)
+      for (const std::size_t index : bucket.parameters) mark_ready(index);
+  } catch (...) {
+    fail_backward(current_message());
+    throw;
+  }
+  finish_backward();
+  if (total_weight_.item() > 0) return true;
+  for (const auto& leaf : leaves_) leaf->clear_gradient();
+  return false;
+}
+
+}  // namespace lockstep::parallel

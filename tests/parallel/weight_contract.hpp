@@ -1,0 +1,249 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/bucket_reduction.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// Batches of different size on the ranks of any group.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class WeightContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(WeightContract);
+
+inline Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t end) {
+  return {batch.x.slice(0, begin, end), batch.target.slice(0, begin, end)};
+}
+
+/// Gradients of one process on a whole batch.
+inline std::vector<double> gradients_alone(const Batch& batch, DType dtype = DType::f64) {
+  const auto alone = make_net(1, dtype);
+  loss_of(alone->forward(batch.x), batch).backward();
+  return gradients_of(*alone);
+}
+
+inline Replica weighted_replica(Communicator& group, DType dtype = DType::f64) {
+  return Replica(make_net(1, dtype), share(group),
+                 {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8});
+}
+
+// Rank r has r + 1 of the rows, given as a number and as a tensor.
+TYPED_TEST_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas) {
+  TypeParam::run([](Communicator& group) {
+    const std::int64_t rank = group.rank(), rows = group.size() * (group.size() + 1) / 2;
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-5}, {DType::bf16, 0.1}}) {
+      Replica replica = weighted_replica(group, dtype);
+      for (int step = 0; step < 3; ++step) {
+        const Batch whole = Batch::of_step(step, dtype, rows);
+        const Batch own = rows_of(whole, rank * (rank + 1) / 2, (rank + 1) * (rank + 2) / 2);
+        replica.module().zero_grad();
+        const Tensor loss = loss_of(replica(own.x), own);
+        if (step == 1)
+          replica.backward(loss,
+                           full({1}, rank + 1.0, {.dtype = DType::i64, .device = device_of_rank}));
+        else
+          replica.backward(loss, static_cast<double>(rank + 1));
+        expect_close(gradients_of(replica.module()), gradients_alone(whole, dtype), tolerance,
+                     0.05 * tolerance);
+      }
+    }
+  });
+}
+
+TYPED_TEST_P(WeightContract, CarriesThoseOfMicroBatches) {
+  TypeParam::run([](Communicator& group) {
+    const std::int64_t rank = group.rank(), each = 6, rows = group.size() * each;
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-5}, {DType::bf16, 0.1}}) {
+      Replica replica = weighted_replica(group, dtype);
+      for (int step = 0; step < 3; ++step) {
+        const Batch whole = Batch::of_step(step, dtype, rows);
+        replica.module().zero_grad();
+        // Parts of 1, 3 and 2 rows, which each rank has in another order.
+        std::vector<std::pair<int, int>> parts{{0, 1}, {1, 4}, {4, 6}};
+        std::rotate(parts.begin(), parts.begin() + (rank + step) % 3, parts.end());
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          std::optional<Replica::NoSync> local;
+          if (i + 1 < parts.size()) local.emplace(replica.no_sync());
+          const auto [begin, end] = parts[i];
+          const Batch own = rows_of(whole, rank * each + begin, rank * each + end);
+          replica.backward(loss_of(replica(own.x), own), 1000.0 * (end - begin));
+        }
+        expect_close(gradients_of(replica.module()), gradients_alone(whole, dtype), tolerance,
+                     0.05 * tolerance);
+      }
+    }
+  });
+}
+
+// N7: the ranks have 1, 2, 3, ... batches.
+TYPED_TEST_P(WeightContract, TrainsOnUntilNoRankHasData) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(4), alone = make_net(4);
+    Replica replica(net, share(group), {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8});
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+    optim::AdamW optimizer_alone(alone->named_parameters(), {.lr = 1e-2});
+    const int own_batches = group.size() - group.rank();  // rank 0 has most
+    int steps = 0;
+    for (;; ++steps) {
+      const auto batch_of = [&](int rank) {
+        return rows_of(Batch::of_step(steps * 10 + rank), 0, 2 + rank);
+      };
+      if (steps < own_batches) {
+        const Batch own = batch_of(group.rank());
+        replica.backward(loss_of(replica(own.x), own), static_cast<double>(own.x.size(0)));
+      } else if (!replica.backward_without_data()) {
+        for (const Tensor& parameter : replica.parameters())
+          EXPECT_FALSE(parameter.grad().defined());
+        break;
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+
+      double weight = 0;
+      for (int rank = 0; rank < group.size() - steps; ++rank) weight += 2 + rank;
+      for (int rank = 0; rank < group.size() - steps; ++rank) {
+        const Batch batch = batch_of(rank);
+        (loss_of(alone->forward(batch.x), batch) * ((2 + rank) / weight)).backward();
+      }
+      optimizer_alone.step();
+      optimizer_alone.zero_grad();
+    }
+    EXPECT_EQ(steps, group.size());
+    expect_close(values_of(*net), values_of(*alone), 1e-9, 1e-11);
+    expect_equal_replicas(group, *net);
+  });
+}
+
+// What it accumulated before its data ended counts.
+TYPED_TEST_P(WeightContract, TakesWhatARankHadBeforeItsDataEnded) {
+  TypeParam::run([](Communicator& group) {
+    const std::int64_t rank = group.rank(), rows = 3 * group.size();
+    Replica replica = weighted_replica(group);
+    const Batch whole = Batch::of_step(0, DType::f64, rows);
+    const auto part = [&](std::int64_t begin, std::int64_t end) {
+      return rows_of(whole, 3 * rank + begin, 3 * rank + end);
+    };
+    {
+      const auto local = replica.no_sync();
+      const Batch first = part(0, 2);
+      replica.backward(loss_of(replica(first.x), first), 2);
+    }
+    const bool ended = rank == group.size() - 1;
+    const Batch last = part(2, 3);
+    if (ended) {
+      EXPECT_TRUE(replica.backward_without_data());
+    } else {
+      replica.backward(loss_of(replica(last.x), last), 1);
+    }
+    const Batch seen = rows_of(whole, 0, rows - 1);
+    expect_close(gradients_of(replica.module()), gradients_alone(seen), 1e-11, 1e-13);
+  });
+}
+
+TYPED_TEST_P(WeightContract, GoesWithLossScalesAndCompression) {
+  TypeParam::run([](Communicator& group) {
+    const std::int64_t rank = group.rank();
+    Replica replica = weighted_replica(group, DType::f32);
+    replica.register_comm_hook(compress_buckets(DType::bf16));
+    optim::SGD optimizer(replica.parameters(), {.lr = 0.1});
+    amp::GradScaler scaler({.init_scale = 1024});
+    for (int step = 0; step < 3; ++step) {
+      const Batch own = rows_of(Batch::of_step(step, DType::f32), 0, rank + 1);
+      if (step == 0 || rank == 0) {
+        replica.backward(scaler.scale(loss_of(replica(own.x), own)), static_cast<double>(rank + 1));
+      } else {
+        scaler.scale(zeros({}, {.device = device_of_rank}));  // ranks tell each other that they do
+        EXPECT_TRUE(replica.backward_without_data());
+      }
+      scaler.step(optimizer);
+      scaler.update();
+      optimizer.zero_grad();
+    }
+    expect_equal_replicas(group, replica.module());
+    EXPECT_EQ(scaler.get_scale(), 1024);
+  });
+}
+
+TYPED_TEST_P(WeightContract, MayChangeFromLaunchToLaunchOfACapturedStep) {
+  TypeParam::run([](Communicator& group) {
+    const auto train = [&](bool capture) {
+      Replica replica(make_net(2, DType::f32), share(group));
+      optim::SGD optimizer(replica.parameters(), {.lr = 0.1});
+      const auto step = [&](std::span<const Tensor> in) {
+        for (int part = 0; part < 2; ++part) {
+          std::optional<Replica::NoSync> local;
+          if (part == 0) local.emplace(replica.no_sync());
+          const Batch own = rows_of({in[0], in[1]}, 3 * part, 3 * part + 3);
+          replica.backward(loss_of(replica(own.x), own), in[2].select(0, part));
+        }
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector<Tensor>{};
+      };
+      StepGraph graph(step, {.group = share(group)});
+      for (int i = 0; i < 10; ++i) {
+        const Batch batch = Batch::of_step(i, DType::f32).part(group.rank(), group.size());
+        const Batch own = rows_of(
+            {cat({batch.x, batch.x, batch.x}), cat({batch.target, batch.target, batch.target})}, 0,
+            6);
+        const Tensor weights =
+            tensor<double>({1.0 + (i + group.rank()) % 3, 2.0 + i % 2}).to(device_of_rank);
+        if (capture)
+          graph({own.x, own.target, weights});
+        else
+          step(std::vector{own.x, own.target, weights});
+      }
+      if (capture) {
+        EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+      }
+      return values_of(replica.module());
+    };
+    EXPECT_EQ(train(true), train(false));
+  });
+}
+
+TYPED_TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
+  TypeParam::run([](Communicator& group) {
+    const Batch batch = Batch::of_step(0);
+    Replica replica = weighted_replica(group);
+    const auto loss = [&] { return loss_of(replica(batch.x), batch); };
+    EXPECT_THROW(replica.backward(loss(), -1.0), InvalidArgument);
+    EXPECT_THROW(replica.backward(loss(), std::numeric_limits<double>::quiet_NaN()),
+                 InvalidArgument);
+    EXPECT_THROW(replica.backward(loss(), ones({2}, {.device = device_of_rank})), InvalidArgument);
+    {
+      const auto local = replica.no_sync();
+      EXPECT_THROW(replica.backward_without_data(), InvalidArgument);
+      loss().backward();
+      EXPECT_THROW(replica.backward(loss(), 1.0), InvalidArgument);
+      replica.module().zero_grad();
+      replica.backward(loss(), 1.0);
+    }
+    EXPECT_NE(message_of([&] { loss().backward(); }).find("without a weight"), std::string::npos);
+    replica.module().zero_grad();
+    loss().backward();  // as if nothing had been
+    expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas,
+                            CarriesThoseOfMicroBatches, TrainsOnUntilNoRankHasData,
+                            TakesWhatARankHadBeforeItsDataEnded, GoesWithLossScalesAndCompression,
+                            MayChangeFromLaunchToLaunchOfACapturedStep,
+                            IsGivenByAllBackwardsOfAStep);
+
+}  // namespace lockstep::parallel::testing
