@@ -160,6 +160,14 @@ TYPED_TEST_P(CommHookContract, CompressesToHalfTheBytes) {
     const std::size_t whole = bytes();
     replica.register_comm_hook(compress_buckets(DType::bf16));
     EXPECT_EQ(bytes() * 2, whole);
+    // As BucketExchange shows it.
+    const auto halve = [](GradBucket& bucket) -> BucketExchange {
+      Tensor half = bucket.buffer().to(DType::bf16);
+      co_await bucket.all_reduce(half);
+      bucket.buffer().copy_(half);
+    };
+    EXPECT_EQ(gradients_by(group, reduce_buckets_by("halve", halve), DType::f32),
+              gradients_by(group, compress_buckets(DType::bf16), DType::f32));
     const auto as_it_is = gradients_by(group, nullptr, DType::bf16);
     EXPECT_EQ(gradients_by(group, compress_buckets(DType::bf16), DType::bf16), as_it_is);
   });

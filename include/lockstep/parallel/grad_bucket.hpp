@@ -46,9 +46,9 @@ class GradBucket {
   /// The ranks.
   Communicator& group() const noexcept { return *group_; }
   /// All gradients in one array: 1-D, with gaps in between that are zero, and must stay so.
-  const Tensor& buffer() const noexcept { return buffer_; }
+  Tensor buffer() const noexcept { return buffer_; }
   /// Where this rank's part of the averages goes; the buffer, unless the reduction shares out.
-  const Tensor& averages() const noexcept { return averages_; }
+  Tensor averages() const noexcept { return averages_; }
   /// The same gradients, each a view of the buffer in its parameter's shape.
   const std::vector<Tensor>& gradients() const noexcept { return gradients_; }
   /// What the parameters are called.
