@@ -21,6 +21,7 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
       {"bucket_bytes", std::to_string(options.bucket_bytes)},
       {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
       {"find_unused_parameters", flag(options.find_unused_parameters)},
+      {"static_graph", flag(options.static_graph)},
       {"broadcast_buffers", flag(options.broadcast_buffers)}};
   parallel::check_same_settings(group, settings);
 }
@@ -52,7 +53,8 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       std::move(trained), group_,
       parallel::ReducerOptions{
           .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
-          .find_unused_parameters = options.find_unused_parameters});
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph});
 }
 
 void ReplicatedModule::check_same_tensors() const {

@@ -188,10 +188,10 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
   if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
   if (is_captured()) {
-    if (options_.find_unused_parameters || !rebuilt_)
+    if ((options_.find_unused_parameters && !options_.static_graph) || !rebuilt_)
       refuse_in_captured_step(
           "a reducer reads on the host which parameters were used",
-          "find_unused_parameters is not for captured steps, and neither is a first backward");
+          "give static_graph in the place of find_unused_parameters, and make a first step before");
     if (grad_enabled()) {
       StepRecording::current()->before_launch([this] {
         check_usable();
@@ -229,9 +229,7 @@ void Reducer::begin_backward() {
         if (const auto reducer = self.lock()) (*reducer)->fail_backward(current_message());
       });
   share_weights();
-  if (!options_.find_unused_parameters) return;
-  for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (!autograd::Engine::reaches(*leaves_[i])) mark_ready(i);
+  mark_unused();
 }
 
 void Reducer::reset_backward() {
@@ -265,6 +263,7 @@ void Reducer::on_final(std::size_t index) {
                    "wrapper, not the module");
     return;
   }
+  if (ready_[index]) check_takes_part_as_before(index);
   LOCKSTEP_CHECK(!ready_[index], InvalidArgument, "parameter ", parameters_[index].first,
                  " became ready twice in one backward");
   mark_ready(index);
@@ -285,8 +284,10 @@ void Reducer::launch_ready_buckets() {
 void Reducer::launch(std::size_t number) {
   BucketState& bucket = buckets_[number];
   const Bucket& plan = plan_[number];
-  for (const std::size_t index : plan.parameters)
+  for (const std::size_t index : plan.parameters) {
+    check_takes_part_as_before(index);
     if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
+  }
   scale_by_weights(bucket.array);
   bucket.works.clear();
   bucket.gradients->begin_step();
@@ -356,10 +357,9 @@ void Reducer::finish_backward() {
     recorder_.end_backward();
     check_usable();
     check_all_ready();
-    std::vector<std::int32_t> users;
-    if (options_.find_unused_parameters) users = reduce_used_map();
+    find_users();
     wait_for_buckets();
-    if (!shares_out()) take_over_results(users);
+    if (!shares_out()) take_over_results();
     rebuild_in_measured_order();
     if (shares_out())
       for (const auto& leaf : leaves_) leaf->clear_gradient();
@@ -398,41 +398,6 @@ void Reducer::fail_backward(const std::string& reason) noexcept {
   group_->abort(detail::concat("rank ", group_->rank(), ": a backward failed: ", reason));
   // Some are averages, some this rank's own, and buckets may still be written.
   for (const auto& leaf : leaves_) leaf->clear_gradient();
-}
-
-void Reducer::check_all_ready() {
-  if (next_bucket_ == buckets_.size()) return;
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < ready_.size(); ++i)
-    if (!ready_[i]) missing.push_back(i);
-  std::string message =
-      detail::concat("rank ", group_->rank(),
-                     ": backward did not reach these parameters: ", names_of(missing), ".");
-  if (!options_.find_unused_parameters)
-    message +=
-        " If that is intended, construct DistributedDataParallel with find_unused_parameters = "
-        "true; "
-        "otherwise let the loss use them or exclude them with set_requires_grad(false)";
-  if (!is_captured()) group_->abort(message);
-  throw InvalidArgument(message);
-}
-
-std::vector<std::int32_t> Reducer::reduce_used_map() {
-  std::vector<std::int32_t> users(parameters_.size());
-  for (std::size_t i = 0; i < users.size(); ++i) users[i] = leaves_[i]->gradient().defined();
-  const Tensor map = tensor<std::int32_t>(users, group_->device());
-  group_
-      ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::ReduceOp::sum(),
-                   {.label = "used parameters", .id = id_of(buckets_.size())})
-      .wait();
-  return map.to_vector<std::int32_t>();
-}
-
-/// Gradients that any rank contributed to now count as present, the others as absent. They are set,
-/// not added: an average is no contribution, and hooks have seen those.
-void Reducer::take_over_results(std::span<const std::int32_t> users) {
-  for (std::size_t i = 0; i < leaves_.size(); ++i)
-    if (users.empty() || users[i] > 0) leaves_[i]->set_gradient(gradients_[i]);
 }
 
 std::string Reducer::names_of(std::span<const std::size_t> indices) const {

@@ -84,8 +84,8 @@ void Reducer::use_on_current_stream(const Tensor& array) const {
 }
 
 void Reducer::rebuild_in_measured_order() {
-  if (rebuilt_ || options_.find_unused_parameters || ready_order_.size() != parameters_.size())
-    return;
+  const bool order_may_change = options_.find_unused_parameters && !options_.static_graph;
+  if (rebuilt_ || order_may_change || ready_order_.size() != parameters_.size()) return;
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
   const std::string_view own(reinterpret_cast<const char*>(order.data()),
                              order.size() * sizeof(order[0]));

@@ -122,6 +122,7 @@ bool Reducer::reduce_without_backward() {
                          .unit = unit_.defined() ? unit_ : ones({}, none.options()),
                          .seed = none.clone()};
     share_weights();
+    has_data_ = false;
     for (const Bucket& bucket : plan_)
       for (const std::size_t index : bucket.parameters) mark_ready(index);
   } catch (...) {
@@ -129,6 +130,7 @@ bool Reducer::reduce_without_backward() {
     throw;
   }
   finish_backward();
+  has_data_ = true;
   if (total_weight_.item() > 0) return true;
   for (const auto& leaf : leaves_) leaf->clear_gradient();
   return false;

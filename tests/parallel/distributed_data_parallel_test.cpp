@@ -5,6 +5,7 @@
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
+#include "parallel/static_graph_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
@@ -28,6 +29,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, SyncBatchNormContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StaticGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {

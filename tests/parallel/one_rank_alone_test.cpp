@@ -48,6 +48,34 @@ TEST(OneRankAlone, WhoseLossReachesNoParameterIsRefusedOnEveryRank) {
   }));
 }
 
+// Rank 1's first backward that reduces leaves layer 1 out; its third one does otherwise.
+TEST(OneRankAlone, WhoseStaticGraphChangesIsRefusedOnEveryRank) {
+  enum class Change : unsigned char { uses_more, uses_less, accumulates_more };
+  for (const Change change : {Change::uses_more, Change::uses_less, Change::accumulates_more}) {
+    const auto messages = messages_of_ranks([&](Communicator& group) {
+      Replica replica(make_net(1), share(group), {.bucket_bytes = 1, .static_graph = true});
+      using Layers = std::vector<std::size_t>;
+      for (int step = 1; step <= 6; ++step) {
+        const Batch batch = Batch::of_step(step);
+        const bool is_odd = group.rank() == 1 && step == 3;
+        Layers skipped{1};
+        if (is_odd && change == Change::uses_more) skipped = {};
+        if (is_odd && change == Change::uses_less) skipped = {1, 2};
+        if (is_odd && change == Change::accumulates_more) {
+          const auto local = replica.no_sync();
+          loss_of(replica(batch.x), batch).backward();
+        }
+        loss_of(replica(batch.x, skipped), batch).backward();
+        replica.module().zero_grad();
+      }
+    });
+    const std::string layer = change == Change::uses_less ? "layers.2." : "layers.1.";
+    for (const std::string& message : messages)
+      EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr(layer), HasSubstr("static_graph"),
+                                 HasSubstr("find_unused_parameters allows changes")));
+  }
+}
+
 TEST(OneRankAlone, ThatReducesAnotherModuleIsRefusedOnEveryRank) {
   const auto messages = messages_of_ranks([](Communicator& group) {
     Replica first(make_net(1), share(group)), second(make_net(2), share(group));

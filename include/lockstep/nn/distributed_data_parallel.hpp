@@ -25,6 +25,8 @@ struct DistributedDataParallelOptions {
   std::size_t first_bucket_bytes = parallel::BucketCaps{}.last_bytes;
   /// Parameters may take no part in a backward; see parallel::ReducerOptions.
   bool find_unused_parameters = false;
+  /// Each step uses the same parameters, though not all; see parallel::ReducerOptions.
+  bool static_graph = false;
   /// Every training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
 };

@@ -32,6 +32,10 @@ struct ReducerOptions {
   /// one that only some ranks have counts as zero on the others. Without it, such a parameter is an
   /// error.
   bool find_unused_parameters = false;
+  /// Each step uses the parameters that the first one did, on each rank its own, however often: the
+  /// first backward finds the unused ones, as with `find_unused_parameters`, which has no effect
+  /// beside it; later ones neither walk the graph nor ask the other ranks, and refuse a change.
+  bool static_graph = false;
   /// What is done with a bucket, the same on every rank.
   std::shared_ptr<BucketReduction> reduction = all_reduce_buckets();
 };
@@ -159,6 +163,8 @@ class Reducer final : private autograd::GradientSink {
   void give_back() noexcept;
   void rebuild_in_measured_order();
   void begin_backward();
+  void mark_unused();
+  void check_takes_part_as_before(std::size_t index) const;
   void note_kept_gradients();
   void reset_backward();
   void check_weights_fit(bool is_weighted);
@@ -179,8 +185,9 @@ class Reducer final : private autograd::GradientSink {
   void fail_backward(const std::string& reason) noexcept;
   void check_all_ready();
   comm::CollectiveId id_of(std::size_t part, std::size_t collective = 0) const;
+  void find_users();
   std::vector<std::int32_t> reduce_used_map();
-  void take_over_results(std::span<const std::int32_t> users);
+  void take_over_results();
   std::string names_of(std::span<const std::size_t> indices) const;
 
   std::vector<NamedParameter> parameters_;
@@ -204,6 +211,15 @@ class Reducer final : private autograd::GradientSink {
   Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
   Tensor total_weight_;               // of all ranks
   Tensor bucket_factor_;              // undefined where the seed has it
+
+  /// Found by each backward where parameters may be unused; if the graph is static, by the first.
+  struct Participation {
+    std::optional<std::vector<std::size_t>> unreached;  // by this rank's backward
+    std::vector<bool> given;                            // gradients that this rank has
+    std::vector<std::int32_t> users;                    // how many ranks have each
+  };
+  Participation participation_;
+  bool has_data_ = true;  // of the reduction that runs: false in `reduce_without_backward`
 
   UpdateLog updates_;            // of all optimizers
   bool declared_ = false;        // the last of them

@@ -3,6 +3,7 @@
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
+#include "parallel/static_graph_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
@@ -26,6 +27,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StepGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, SyncBatchNormContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommHookContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StaticGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 

@@ -8,6 +8,7 @@
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
+#include "parallel/static_graph_contract.hpp"
 #include "parallel/step_graph_contract.hpp"
 #include "parallel/sync_batch_norm_contract.hpp"
 #include "parallel/use_contract.hpp"
@@ -37,6 +38,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, SyncBatchNormContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 

@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/autograd/engine.hpp"
+#include "lockstep/parallel/reducer.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+// Which parameters take part in a step: on this rank, on any, and whether as in the first one.
+
+namespace lockstep::parallel {
+
+/// Those that this backward does not reach are ready before it has run.
+void Reducer::mark_unused() {
+  if (!options_.find_unused_parameters && !options_.static_graph) return;
+  auto& unreached = participation_.unreached;
+  if (!unreached || !options_.static_graph) {
+    unreached.emplace();
+    for (std::size_t i = 0; i < leaves_.size(); ++i)
+      if (!autograd::Engine::reaches(*leaves_[i])) unreached->push_back(i);
+  }
+  for (const std::size_t index : *unreached) mark_ready(index);
+}
+
+/// Before the parameter's bucket leaves, and where its gradient is final after that.
+void Reducer::check_takes_part_as_before(std::size_t index) const {
+  const auto& [unreached, given, users] = participation_;
+  if (!options_.static_graph || users.empty()) return;
+  const bool has_gradient = leaves_[index]->gradient().defined();
+  const bool is_kept = has_gradient && !begun_[index];  // from the step before
+  const bool is_known = has_data_ && !given.empty() && !is_kept;
+  const bool has_changed = is_known && has_gradient != given[index];
+  LOCKSTEP_CHECK(!has_changed && !(has_gradient && users[index] == 0), InvalidArgument, "rank ",
+                 group_->rank(), ": parameter ", parameters_[index].first, " has ",
+                 has_gradient ? "a" : "no",
+                 " gradient in this step, unlike in the first one, and static_graph promised that "
+                 "all steps use the same parameters; find_unused_parameters allows changes");
+}
+
+void Reducer::check_all_ready() {
+  if (next_bucket_ == buckets_.size()) return;
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < ready_.size(); ++i)
+    if (!ready_[i]) missing.push_back(i);
+  std::string message =
+      detail::concat("rank ", group_->rank(),
+                     ": backward did not reach these parameters: ", names_of(missing), ".");
+  if (options_.static_graph)
+    message +=
+        " The first one did, and static_graph promised that all steps use the same parameters; "
+        "find_unused_parameters allows changes";
+  else if (!options_.find_unused_parameters)
+    message +=
+        " If that is intended, construct DistributedDataParallel with find_unused_parameters = "
+        "true; "
+        "otherwise let the loss use them or exclude them with set_requires_grad(false)";
+  if (!is_captured()) group_->abort(message);
+  throw InvalidArgument(message);
+}
+
+void Reducer::find_users() {
+  auto& [unreached, given, users] = participation_;
+  if (!options_.static_graph) {
+    if (options_.find_unused_parameters) users = reduce_used_map();
+    return;
+  }
+  if (has_data_ && given.empty())
+    for (const auto& leaf : leaves_) given.push_back(leaf->gradient().defined());
+  if (!users.empty()) return;
+  users = reduce_used_map();
+  if (std::ranges::max(users) == 0) users.clear();  // a step without data on all ranks
+}
+
+std::vector<std::int32_t> Reducer::reduce_used_map() {
+  std::vector<std::int32_t> users(parameters_.size());
+  for (std::size_t i = 0; i < users.size(); ++i) users[i] = leaves_[i]->gradient().defined();
+  const Tensor map = tensor<std::int32_t>(users, group_->device());
+  group_
+      ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::ReduceOp::sum(),
+                   {.label = "used parameters", .id = id_of(buckets_.size())})
+      .wait();
+  return map.to_vector<std::int32_t>();
+}
+
+/// Gradients that any rank contributed to now count as present, the others as absent. They are set,
+/// not added: an average is no contribution, and hooks have seen those.
+void Reducer::take_over_results() {
+  const std::vector<std::int32_t>& users = participation_.users;
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (users.empty() || users[i] > 0) leaves_[i]->set_gradient(gradients_[i]);
+}
+
+}  // namespace lockstep::parallel
