@@ -22,6 +22,7 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
       {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
       {"find_unused_parameters", flag(options.find_unused_parameters)},
       {"static_graph", flag(options.static_graph)},
+      {"zero_stage", std::to_string(options.zero_stage)},
       {"broadcast_buffers", flag(options.broadcast_buffers)}};
   parallel::check_same_settings(group, settings);
 }
@@ -36,6 +37,9 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       parameters_(module_->named_parameters()) {
   const auto buffers = module_->named_buffers();
   check_same_options(*group_, options_);
+  LOCKSTEP_CHECK(options.zero_stage >= 0 && options.zero_stage <= 2, InvalidArgument,
+                 "DistributedDataParallel: a zero_stage of ", options.zero_stage,
+                 "; there are 0, 1 and 2");
   parallel::check_same_parameters(*group_, parameters_);
   parallel::check_same_parameters(*group_, buffers);
   parallel::broadcast_tensors(*group_, tensors_of(parameters_));
@@ -54,7 +58,11 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       parallel::ReducerOptions{
           .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
           .find_unused_parameters = options.find_unused_parameters,
-          .static_graph = options.static_graph});
+          .static_graph = options.static_graph,
+          .reduction = options.zero_stage > 0 ? parallel::reduce_scatter_buckets()
+                                              : parallel::all_reduce_buckets(),
+          .shares_parameters = options.zero_stage > 0,
+          .frees_buckets = options.zero_stage > 1});
 }
 
 void ReplicatedModule::check_same_tensors() const {
@@ -88,6 +96,26 @@ autograd::TagGuard ReplicatedModule::record_forward() {
   }
   return reducer_->record_forward(stops_ == 0 ? parallel::Reducer::Mode::reduce
                                               : parallel::Reducer::Mode::accumulate);
+}
+
+NamedTensors ReplicatedModule::named_parameters() const {
+  NamedTensors named = module_->named_parameters();
+  const parallel::ParameterShards* const shards = reducer_->shards();
+  if (!shards) return named;
+  auto shard = shards->shards().begin();
+  for (std::size_t i = 0; i < named.size(); ++i)
+    if (trained_[i]) named[i] = *shard++;
+  return named;
+}
+
+std::vector<Tensor> ReplicatedModule::parameters() const { return tensors_of(named_parameters()); }
+
+NamedTensors ReplicatedModule::gather_optimizer_state(const NamedTensors& state) const {
+  return reducer_->shards() ? reducer_->shards()->gather(state) : state;
+}
+
+NamedTensors ReplicatedModule::shard_optimizer_state(const NamedTensors& state) const {
+  return reducer_->shards() ? reducer_->shards()->scatter(state) : state;
 }
 
 void ReplicatedModule::backward(const Tensor& loss, double weight) {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "backend/backend.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
@@ -20,6 +21,10 @@ namespace {
 
 const kernels::MultiTensorKernels& kernels_of(Device device) {
   return backend::of(device).multi_tensor;
+}
+
+bool is_part(const Tensor& parameter) {
+  return parameter.is_leaf() && parameter.requires_grad() && autograd::leaf_of(parameter).is_part();
 }
 
 TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = device}; }
@@ -37,6 +42,9 @@ Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const
   std::size_t found = 0;
   for (const Tensor& parameter : parameters) {
     if (!seen.insert(&parameter.impl()).second) continue;
+    LOCKSTEP_CHECK(group_ || !is_part(parameter), InvalidArgument, user,
+                   ": the parameters are this rank's shards, so that it knows a part of the "
+                   "gradients; give the group of the ranks that share them out");
     const bool alike = is_replicated(parameter);
     if (alike) ++found;
     if (const Tensor gradient = parameter.grad(); gradient.defined())

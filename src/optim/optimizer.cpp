@@ -30,6 +30,7 @@ bool can_share_a_call(const ParameterState& a, const ParameterState& b) {
 
 bool share_memory(const Tensor& a, const Tensor& b) {
   if (a.is_same(b)) return true;
+  if (a.numel() == 0 || b.numel() == 0) return false;
   const auto* const first = static_cast<const char*>(a.data_ptr());
   const auto* const second = static_cast<const char*>(b.data_ptr());
   return a.device() == b.device() && first < second + b.nbytes() && second < first + a.nbytes();
@@ -91,6 +92,19 @@ void Optimizer::check_not_empty() const {
   LOCKSTEP_CHECK(!states_.empty(), InvalidArgument, "an optimizer was given no parameters");
 }
 
+bool Optimizer::has_shards() const {
+  return std::ranges::any_of(states_, [](const ParameterState& each) {
+    return each.parameter.requires_grad() && autograd::leaf_of(each.parameter).is_part();
+  });
+}
+
+void Optimizer::refuse_shards(std::string_view hint) const {
+  LOCKSTEP_CHECK(!has_shards(), InvalidArgument,
+                 "the optimizer computes with parameters as a whole, and was given this rank's "
+                 "shards of them; ",
+                 hint);
+}
+
 /// Whoever reduces the gradients compares it between the ranks, whose messages show its beginning:
 /// the learning rates, what values are kept in and for how many parameters, then the optimizer's
 /// kind and all other options, from the second update on a hash of them, for they may be loaded at
@@ -136,6 +150,8 @@ void Optimizer::step(const GradientScaling& scaling) {
   else
     begin_update(changed, scaling.how);
   while (!pending.empty()) update_batch(pending, scaling);
+  for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_update();
+  for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_updates();
   end_update(changed);
 }
 

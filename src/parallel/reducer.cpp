@@ -47,6 +47,11 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
       reduce_tag_(autograd::new_graph_tag()),
       self_(std::make_shared<Reducer*>(this)),
       recorder_(group_->device()) {
+  LOCKSTEP_CHECK(shares_out() || !(options_.shares_parameters || options_.frees_buckets),
+                 InvalidArgument,
+                 "parameters are shared out, or buckets freed, only where averages "
+                 "are: not by the reduction ",
+                 options_.reduction->name());
   for (const auto& [name, tensor] : parameters_) {
     LOCKSTEP_CHECK(tensor.device() == group_->device(), InvalidArgument, "parameter ", name,
                    " is on ", tensor.device(), ", the group reduces on ", group_->device(),
@@ -62,6 +67,11 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
   std::iota(reverse_registration.rbegin(), reverse_registration.rend(), std::size_t{0});
   try {
     build(reverse_registration);
+    if (options_.shares_parameters)
+      shards_ = std::make_unique<ParameterShards>(
+          parameters_, group_, plan_, averages_of_buckets(),
+          static_cast<autograd::GradientSink&>(*this),
+          [this](std::size_t bucket) { return id_of(buckets_.size() + 1 + bucket); });
   } catch (...) {
     group_->implementation().before_leaving(number_, nullptr);
     give_back();
@@ -130,8 +140,15 @@ void Reducer::before_change(std::size_t index, const Tensor& value) {
                  "; move, convert or reshape it before the model is wrapped");
 }
 
+std::vector<Tensor> Reducer::averages_of_buckets() const {
+  std::vector<Tensor> averages;
+  for (const BucketState& bucket : buckets_) averages.push_back(bucket.averages);
+  return averages;
+}
+
 Tensor Reducer::memory_for(std::size_t index) {
   begun_[index] = true;
+  make_array(bucket_of_[index]);
   return gradients_[index];
 }
 
@@ -149,6 +166,7 @@ void Reducer::on_update(std::size_t index, std::string_view how) {
 }
 
 void Reducer::check_usable() const {
+  if (shards_) shards_->check_in_place();
   LOCKSTEP_CHECK(
       taken_.empty(), InvalidArgument, "parameter ", taken_,
       " was wrapped again, and its gradient belongs to the new DistributedDataParallel; use "
@@ -188,7 +206,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
   if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
   if (is_captured()) {
-    if ((options_.find_unused_parameters && !options_.static_graph) || !rebuilt_)
+    if ((options_.find_unused_parameters && !options_.static_graph) || !(rebuilt_ || shares_out()))
       refuse_in_captured_step(
           "a reducer reads on the host which parameters were used",
           "give static_graph in the place of find_unused_parameters, and make a first step before");
@@ -218,6 +236,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another
   check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
+  if (shards_) shards_->check_cleared();
   if (!weighted_) check_weights_fit(false);
   reset_backward();
   const std::weak_ptr<Reducer*> self = self_;
@@ -282,6 +301,7 @@ void Reducer::launch_ready_buckets() {
 }
 
 void Reducer::launch(std::size_t number) {
+  make_array(number);
   BucketState& bucket = buckets_[number];
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters) {
@@ -295,12 +315,20 @@ void Reducer::launch(std::size_t number) {
   bucket.exchange = options_.reduction->exchange(*bucket.gradients);
   go_on(bucket);
   constexpr std::size_t lag = 2;  // until then its collective is done, or others wait behind it
-  if (number >= lag) go_on_early(buckets_[number - lag]);
+  if (number >= lag) go_on_early(number - lag);
 }
 
 /// With what is not the last part: by the count of the backward before, which all ranks share.
-void Reducer::go_on_early(BucketState& bucket) {
-  if (bucket.parts_run + 1 < bucket.parts) go_on(bucket);
+/// Where buckets are to be freed, with all of it.
+void Reducer::go_on_early(std::size_t number) {
+  BucketState& bucket = buckets_[number];
+  if (options_.frees_buckets) {
+    while (!bucket.exchange.is_done()) go_on(bucket);
+    note_write(bucket.averages);
+    free_array(number);
+  } else if (bucket.parts_run + 1 < bucket.parts) {
+    go_on(bucket);
+  }
 }
 
 void Reducer::go_on(BucketState& bucket) {
@@ -359,10 +387,13 @@ void Reducer::finish_backward() {
     check_all_ready();
     find_users();
     wait_for_buckets();
-    if (!shares_out()) take_over_results();
-    rebuild_in_measured_order();
-    if (shares_out())
+    if (shares_out()) {
       for (const auto& leaf : leaves_) leaf->clear_gradient();
+      if (shards_) shards_->take_gradients(participation_.users);
+    } else {
+      take_over_results();
+    }
+    rebuild_in_measured_order();
     begun_.assign(parameters_.size(), false);
     forget_weights();
     running_ = false;
@@ -378,10 +409,13 @@ void Reducer::wait_for_buckets() {
       go_on(bucket);
       all_done &= bucket.exchange.is_done();
     }
-  for (BucketState& bucket : buckets_) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    BucketState& bucket = buckets_[b];
+    if (!bucket.array.defined()) continue;  // it is done, and freed
     bucket.exchange = {};
     note_write(bucket.array);
     note_write(bucket.averages);
+    if (options_.frees_buckets) free_array(b);
   }
   recorder_.synchronize();
 }

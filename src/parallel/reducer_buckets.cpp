@@ -3,12 +3,12 @@
 
 #include "core/fnv_hash.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
-#include "tensor/write_note.hpp"
 
 // The arrays of a reducer's buckets: how they are laid out, and laid out again.
 
@@ -16,15 +16,47 @@ namespace lockstep::parallel {
 
 Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number) const {
   BucketState bucket;
-  // Zeros, so that the gaps between gradients never hold anything.
-  bucket.array = zeros({plan.numel}, {plan.dtype, plan.device});
-  bucket.averages =
-      shares_out() ? empty({plan.numel / group_->size()}, bucket.array.options()) : bucket.array;
+  if (shares_out())
+    bucket.averages = empty({plan.numel / group_->size()}, {plan.dtype, plan.device});
   const std::uint64_t layout = lockstep::detail::fnv_hash(
       plan.parameters.data(), plan.parameters.size() * sizeof plan.parameters[0]);
   bucket.label = detail::concat("bucket ", number, " (", names_of(plan.parameters), ") #",
                                 layout % 10'000);  // as names may be left out
   return bucket;
+}
+
+/// Where gradients go, unless it is there.
+void Reducer::make_array(std::size_t number) {
+  BucketState& bucket = buckets_[number];
+  if (bucket.array.defined()) return;
+  const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard no_casts;
+  const Bucket& plan = plan_[number];
+  // Zeros, so that the gaps between gradients never hold anything.
+  bucket.array = zeros({plan.numel}, {plan.dtype, plan.device});
+  if (!shares_out()) bucket.averages = bucket.array;
+  for (std::size_t k = 0; k < plan.parameters.size(); ++k) {
+    const std::size_t index = plan.parameters[k];
+    const auto& [name, parameter] = parameters_[index];
+    gradients_[index] = bucket.array.slice(0, plan.offsets[k], plan.offsets[k] + parameter.numel())
+                            .reshape(parameter.shape());
+    name_memory(gradients_[index].data_ptr(), gradients_[index].nbytes(),
+                detail::concat("bucket ", number, ", gradient of ", name));
+  }
+  bucket.gradients = gradients_of(number, bucket);
+}
+
+/// Once its averages are this rank's part, which lies elsewhere.
+void Reducer::free_array(std::size_t number) {
+  BucketState& bucket = buckets_[number];
+  use_on_current_stream(bucket.array);
+  bucket.exchange = {};
+  bucket.gradients.reset();
+  for (const std::size_t index : plan_[number].parameters) {
+    leaves_[index]->clear_gradient();
+    gradients_[index] = Tensor();
+  }
+  bucket.array = Tensor();
 }
 
 /// A bucket as its exchange sees it.
@@ -49,43 +81,33 @@ void Reducer::build(std::span<const std::size_t> ready_order) {
     infos.push_back({tensor.numel(), tensor.dtype(), tensor.device()});
   plan_ = plan_buckets(infos, ready_order, options_.bucket_caps, shares_out() ? group_->size() : 1);
 
-  const NoGradGuard no_recording;
-  std::vector<BucketState> buckets(plan_.size());
+  std::vector<BucketState> former = std::exchange(buckets_, {});
   bucket_of_.assign(parameters_.size(), 0);
-  gradients_.resize(parameters_.size());
+  gradients_.assign(parameters_.size(), Tensor());
   for (std::size_t b = 0; b < plan_.size(); ++b) {
-    const Bucket& bucket = plan_[b];
-    buckets[b] = make_bucket(bucket, b);
-    for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
-      const std::size_t index = bucket.parameters[k];
-      const auto& [name, parameter] = parameters_[index];
-      gradients_[index] =
-          buckets[b]
-              .array.slice(0, bucket.offsets[k], bucket.offsets[k] + parameter.numel())
-              .reshape(parameter.shape());
-      name_memory(gradients_[index].data_ptr(), gradients_[index].nbytes(),
-                  detail::concat("bucket ", b, ", gradient of ", name));
-      bucket_of_[index] = b;
-    }
+    for (const std::size_t index : plan_[b].parameters) bucket_of_[index] = b;
+    buckets_.push_back(make_bucket(plan_[b], b));
   }
-  for (std::size_t b = 0; b < plan_.size(); ++b) buckets[b].gradients = gradients_of(b, buckets[b]);
+  if (!options_.frees_buckets)
+    for (std::size_t b = 0; b < plan_.size(); ++b) make_array(b);
   for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_sink(*this, i);
-  for (BucketState& former : buckets_) {
-    use_on_current_stream(former.array);
-    use_on_current_stream(former.averages);
+  for (const BucketState& bucket : former) {
+    use_on_current_stream(bucket.array);
+    use_on_current_stream(bucket.averages);
   }
-  buckets_ = std::move(buckets);
 }
 
 /// The array may have been allocated on another stream: its memory must not be used again before
 /// what this one does with it is done.
 void Reducer::use_on_current_stream(const Tensor& array) const {
+  if (!array.defined()) return;
   array.impl().storage->record_stream(current_stream(group_->device()));
 }
 
 void Reducer::rebuild_in_measured_order() {
   const bool order_may_change = options_.find_unused_parameters && !options_.static_graph;
-  if (rebuilt_ || order_may_change || ready_order_.size() != parameters_.size()) return;
+  if (rebuilt_ || shares_out() || order_may_change || ready_order_.size() != parameters_.size())
+    return;
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
   const std::string_view own(reinterpret_cast<const char*>(order.data()),
                              order.size() * sizeof(order[0]));
@@ -94,35 +116,8 @@ void Reducer::rebuild_in_measured_order() {
   LOCKSTEP_CHECK(agreed.size() == own.size(), comm::Mismatch, "rank 0 has ",
                  agreed.size() / sizeof(order[0]), " parameters, this rank ", order.size());
   std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()));
-  if (shares_out()) gather_averages();
   build(std::vector<std::size_t>(order.begin(), order.end()));
-  if (shares_out()) keep_own_parts();
   rebuilt_ = true;
-}
-
-/// Once, so that averages can move to buckets that are shared out otherwise.
-void Reducer::gather_averages() {
-  std::vector<comm::Work> gathers;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const Tensor& array = buckets_[b].array;
-    const Tensor& averages = buckets_[b].averages;
-    gathers.push_back(
-        group_->all_gather({averages.data_ptr(), averages.numel(), averages.dtype()},
-                           {array.data_ptr(), array.numel(), array.dtype()}, {},
-                           {.label = buckets_[b].label, .id = id_of(buckets_.size() + 1 + b)}));
-  }
-  for (const comm::Work& gather : gathers) gather.wait();
-  for (const BucketState& bucket : buckets_) note_write(bucket.array);
-  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->set_gradient(gradients_[i]);
-}
-
-void Reducer::keep_own_parts() {
-  const NoGradGuard no_recording;
-  for (BucketState& bucket : buckets_) {
-    const std::int64_t part = bucket.averages.numel();
-    bucket.averages.copy_(
-        bucket.array.slice(0, group_->rank() * part, (group_->rank() + 1) * part));
-  }
 }
 
 }  // namespace lockstep::parallel

@@ -116,6 +116,7 @@ bool Reducer::reduce_without_backward() {
   const NoGradGuard no_recording;
   try {
     check_weights_fit(true);
+    if (shards_) shards_->check_cleared();
     reset_backward();
     const Tensor none = zeros({}, {DType::f64, group_->device()});
     weighted_ = Weighted{.weight = none,
@@ -132,6 +133,7 @@ bool Reducer::reduce_without_backward() {
   finish_backward();
   has_data_ = true;
   if (total_weight_.item() > 0) return true;
+  if (shards_) shards_->clear_gradients();
   for (const auto& leaf : leaves_) leaf->clear_gradient();
   return false;
 }

@@ -11,6 +11,7 @@
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
+#include "parallel/zero_contract.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -31,6 +32,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StaticGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroContract, ThreadWorlds);
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   const auto refused = [](const std::function<void(Communicator&)>& body) {

@@ -36,6 +36,14 @@ class GradientSink {
   /// An optimizer is about to change the leaf, and says which update of its own it is, and with
   /// what options: the same on every rank that trains alike.
   virtual void on_update(std::size_t /*key*/, std::string_view /*how*/) {}
+  /// An optimizer has changed the leaf, or has queued that on the current stream; in a captured
+  /// step this comes once, when it is captured.
+  virtual void after_update(std::size_t /*key*/) {}
+  /// The optimizer has told of all leaves that it has changed. May come several times.
+  virtual void after_updates() {}
+  /// True if the leaf is a part of an array that ranks share out, so that a norm of its gradient
+  /// takes those of the other ranks.
+  virtual bool is_part(std::size_t /*key*/) const { return false; }
   /// The leaf is about to hold an array of another shape, dtype or device (Tensor::set_data):
   /// memory is asked for in that form from now on. A sink that shares out parameters allows what it
   /// does itself. @throws InvalidArgument to refuse, as a sink does that does not override it.
@@ -82,6 +90,17 @@ class LeafNode final : public Node {
   void announce_update(std::string_view how) {
     if (sink_) sink_->on_update(sink_key_, how);
   }
+  /// Tells the sink, if there is one, that the update is done; see GradientSink::after_update.
+  void finish_update() {
+    if (sink_) sink_->after_update(sink_key_);
+  }
+  /// Tells the sink, if there is one, that those of all leaves are; see
+  /// GradientSink::after_updates.
+  void finish_updates() {
+    if (sink_) sink_->after_updates();
+  }
+  /// See GradientSink::is_part.
+  bool is_part() const { return sink_ && sink_->is_part(sink_key_); }
   /// True if a sink gives the memory.
   bool has_sink() const noexcept { return sink_ != nullptr; }
 

@@ -27,6 +27,9 @@ struct DistributedDataParallelOptions {
   bool find_unused_parameters = false;
   /// Each step uses the same parameters, though not all; see parallel::ReducerOptions.
   bool static_graph = false;
+  /// How much of training the ranks share out (ZeRO): 1, the optimizer's states, 2, averaged
+  /// gradients too. Then `parameters` are this rank's shards; see there.
+  int zero_stage = 0;
   /// Every training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
 };
@@ -60,6 +63,14 @@ class ReplicatedModule {
   void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
     reducer_->set_reduction(std::move(hook));
   }
+  /// See DistributedDataParallel::named_parameters.
+  NamedTensors named_parameters() const;
+  /// The same without names.
+  std::vector<Tensor> parameters() const;
+  /// See DistributedDataParallel::gather_optimizer_state.
+  NamedTensors gather_optimizer_state(const NamedTensors& state) const;
+  /// See DistributedDataParallel::shard_optimizer_state.
+  NamedTensors shard_optimizer_state(const NamedTensors& state) const;
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
 
@@ -199,9 +210,24 @@ class DistributedDataParallel {
   /// The module.
   M& module() const { return *module_; }
   /// Its parameters under their names, for an optimizer: its state is saved and loaded by them.
-  NamedTensors named_parameters() const { return module_->named_parameters(); }
-  /// Its parameters.
-  std::vector<Tensor> parameters() const { return module_->parameters(); }
+  ///
+  /// With a `zero_stage` this rank's shards of those that train: parallel::ParameterShards. Give
+  /// their group to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
+  /// module's own parameters have all values, but no gradients. A step without zero_grad, or of
+  /// an optimizer that was given the module's parameters, is refused by the next backward.
+  NamedTensors named_parameters() const { return replica_.named_parameters(); }
+  /// The same without names.
+  std::vector<Tensor> parameters() const { return replica_.parameters(); }
+  /// State dict of an optimizer of these parameters as it would be without a `zero_stage`, on every
+  /// rank. Blocks; every rank must call it.
+  NamedTensors gather_optimizer_state(const NamedTensors& state) const {
+    return replica_.gather_optimizer_state(state);
+  }
+  /// What of such a state dict this rank's optimizer loads, whatever the number of ranks was that
+  /// it was saved on.
+  NamedTensors shard_optimizer_state(const NamedTensors& state) const {
+    return replica_.shard_optimizer_state(state);
+  }
   /// Buckets and times of the last synchronised backward.
   const parallel::Reducer& reducer() const { return replica_.reducer(); }
 

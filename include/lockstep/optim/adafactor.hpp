@@ -47,7 +47,7 @@ class Adafactor final : public OptimizerWith<AdafactorOptions> {
   explicit Adafactor(ParameterList parameters, const AdafactorOptions& options = {})
       : Adafactor(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit Adafactor(const Groups& groups) : OptimizerWith(groups) {}
+  explicit Adafactor(const Groups& groups) : OptimizerWith(groups) { refuse_shards(); }
 
  private:
   StateNames state_names(std::size_t group, const Tensor& parameter) const override;

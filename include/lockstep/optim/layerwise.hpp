@@ -14,7 +14,9 @@ template <class Options>
 class LayerwiseOptimizer : public OptimizerWith<Options> {
  protected:
   LayerwiseOptimizer(const typename OptimizerWith<Options>::Groups& groups, CommunicatorPtr shards)
-      : OptimizerWith<Options>(groups), shards_(std::move(shards)) {}
+      : OptimizerWith<Options>(groups), shards_(std::move(shards)) {
+    if (!shards_) this->refuse_shards("give the group of the ranks that share them out");
+  }
 
   /// The ranks over which a group's squares are to be summed; null for this one alone.
   Communicator* shards_of(std::size_t group) const {

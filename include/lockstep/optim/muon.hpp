@@ -59,7 +59,7 @@ class Muon final : public OptimizerWith<MuonOptions> {
   explicit Muon(ParameterList parameters, const MuonOptions& options = {})
       : Muon(Groups{{std::move(parameters), options}}) {}
   /// Several groups. @throws InvalidArgument as above.
-  explicit Muon(const Groups& groups) : OptimizerWith(groups) {}
+  explicit Muon(const Groups& groups) : OptimizerWith(groups) { refuse_shards(); }
 
  private:
   StateNames state_names(std::size_t group, const Tensor& parameter) const override;

@@ -133,6 +133,9 @@ class Optimizer {
   void add_group(const ParameterList& parameters, double lr);
   /// @throws InvalidArgument if there are no parameters at all.
   void check_not_empty() const;
+  /// For updates that take a whole parameter. @throws InvalidArgument, with a hint, if one is a
+  /// shard (parallel::ParameterShards).
+  void refuse_shards(std::string_view hint = "use one that updates element by element") const;
 
   /// The names of the states that it keeps for a parameter of a group, in the order of
   /// ParameterState::state.
@@ -163,6 +166,7 @@ class Optimizer {
   friend class ReduceLROnPlateau;
 
   using Changed = std::vector<ParameterState*>;
+  bool has_shards() const;
   void prepare(ParameterState& each, bool reads_only = false) const;
   void check_formats(const ParameterState& each) const;
   void check_unused(const ParameterState& each) const;

@@ -13,6 +13,7 @@
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
+#include "lockstep/parallel/parameter_shards.hpp"
 #include "lockstep/parallel/trace_recorder.hpp"
 #include "lockstep/parallel/update_log.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -38,12 +39,18 @@ struct ReducerOptions {
   bool static_graph = false;
   /// What is done with a bucket, the same on every rank.
   std::shared_ptr<BucketReduction> reduction = all_reduce_buckets();
+  /// For reductions that share out: parameters are, too, for their updates; see `shards`.
+  bool shares_parameters = false;
+  /// For reductions that share out: a bucket has memory from its first gradient on, until it is
+  /// reduced. Backward waits where it is more than two buckets ahead of the reductions.
+  bool frees_buckets = false;
 };
 
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
 /// writes straight into it) and starts a bucket's reduction as soon as all its gradients are
 /// final, hooks of the user included, in the same order on every rank. At the end of the first
-/// backward the buckets are laid out again in the order in which rank 0's gradients became ready.
+/// backward the buckets are laid out again in the order in which rank 0's gradients became ready,
+/// unless averages are shared out.
 ///
 /// Where the reduction leaves all averages on every rank, they are the gradients of the parameters
 /// afterwards. Where it shares them out, parameters have no gradient afterwards, this rank's part
@@ -130,6 +137,8 @@ class Reducer final : private autograd::GradientSink {
   const std::vector<Bucket>& buckets() const noexcept { return plan_; }
   /// What this rank keeps of a bucket after a synchronised backward: the whole array, or its part.
   const Tensor& averages(std::size_t bucket) const { return buckets_.at(bucket).averages; }
+  /// What optimizers update in the place of the parameters; null unless those are shared out.
+  const ParameterShards* shards() const noexcept { return shards_.get(); }
   /// True once the buckets follow the measured order.
   bool rebuilt() const noexcept { return rebuilt_; }
 
@@ -154,10 +163,11 @@ class Reducer final : private autograd::GradientSink {
 
   void build(std::span<const std::size_t> ready_order);
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
+  void make_array(std::size_t number);
+  void free_array(std::size_t number);
+  std::vector<Tensor> averages_of_buckets() const;
   std::unique_ptr<GradBucket> gradients_of(std::size_t number, const BucketState& bucket);
   bool shares_out() const { return options_.reduction->shares_out(); }
-  void gather_averages();
-  void keep_own_parts();
   void use_on_current_stream(const Tensor& array) const;
   void declare_last_updates() noexcept;
   void give_back() noexcept;
@@ -174,7 +184,7 @@ class Reducer final : private autograd::GradientSink {
   void mark_ready(std::size_t index);
   void launch_ready_buckets();
   void launch(std::size_t number);
-  void go_on_early(BucketState& bucket);
+  void go_on_early(std::size_t number);
   static void go_on(BucketState& bucket);
   comm::Work start_collective(std::size_t bucket, std::size_t number, std::size_t bytes,
                               FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective);
@@ -202,6 +212,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<BucketState> buckets_;
   std::vector<std::size_t> bucket_of_;
   std::vector<Tensor> gradients_;  // each parameter's place in its bucket
+  std::unique_ptr<ParameterShards> shards_;
 
   struct Weighted {
     Tensor weight, unit;  // f64 scalars; gradients are those of the loss times weight / unit

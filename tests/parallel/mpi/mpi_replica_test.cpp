@@ -9,6 +9,7 @@
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
+#include "parallel/zero_contract.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::parallel::testing {
@@ -29,6 +30,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BucketReductionContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommHookContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StaticGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 
 }  // namespace

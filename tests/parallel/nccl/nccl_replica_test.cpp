@@ -14,6 +14,7 @@
 #include "parallel/use_contract.hpp"
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
+#include "parallel/zero_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
@@ -40,6 +41,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/autograd/leaf.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/parallel/bucket_plan.hpp"
+#include "lockstep/tensor/named_tensors.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Parameters that ranks share out for their updates: ZeRO (Rajbhandari, Rasley, Ruwase and He
+/// 2020).
+
+namespace lockstep::parallel {
+
+/// The parameters of a reducer's buckets, and of each the *shard* that this rank's optimizer
+/// updates. Every bucket's parameters lie in one array, as their gradients do, of which each rank
+/// has an equal part: a shard is what lies in it of a parameter, all of it, some, or nothing. So
+/// nothing need be divisible, and what is filled up is a bucket's end, to 64 bytes a rank.
+///
+/// Shards are leaves that share memory with their parameters. Their gradients are this rank's part
+/// of the averages. An optimizer's update of them ends with an all-gather of each bucket that it
+/// changed, after which all ranks have all parameters.
+///
+/// One thread at a time; all ranks must make the same calls.
+class ParameterShards final : private autograd::GradientSink {
+ public:
+  /// How the gather of a bucket names itself to the other ranks.
+  using Identify = std::function<comm::CollectiveId(std::size_t bucket)>;
+
+  /// Moves the values of all parameters to arrays of the buckets.
+  /// @param parameters leaves, and names. @param averages this rank's part of each bucket.
+  /// @param updates hears of the shards' updates, as of the parameters'.
+  ParameterShards(NamedTensors parameters, CommunicatorPtr group, std::span<const Bucket> plan,
+                  std::vector<Tensor> averages, autograd::GradientSink& updates, Identify identify);
+  ParameterShards(const ParameterShards&) = delete;
+  ParameterShards& operator=(const ParameterShards&) = delete;
+  /// The shards have no gradients any more.
+  ~ParameterShards();
+
+  /// For each parameter its shard, under the same name: of shape [n, 1, ...] with as many
+  /// dimensions (at least one), n being the number of elements, which may be 0 on this rank.
+  const NamedTensors& shards() const noexcept { return shards_; }
+
+  /// The tensors of a state dict, of which those that hold a value for each element of a shard
+  /// become those of the whole parameter. Blocks; every rank must call it, with the same names.
+  NamedTensors gather(const NamedTensors& state) const;
+  /// The reverse: this rank's part of such a state dict. Tensors of other shapes stay as they are.
+  NamedTensors scatter(const NamedTensors& state) const;
+
+  /// Gives the shards of the parameters that any rank used their gradients.
+  /// @param users how many ranks used each; empty: all.
+  void take_gradients(std::span<const std::int32_t> users);
+  /// Clears them.
+  void clear_gradients() noexcept;
+  /// @throws InvalidArgument if a shard still has one, which the next would overwrite.
+  void check_cleared() const;
+  /// @throws InvalidArgument if a parameter's values lie elsewhere.
+  void check_in_place() const;
+
+ private:
+  Tensor memory_for(std::size_t index) override { return gradients_[index]; }
+  void on_final(std::size_t) override {}
+  void on_update(std::size_t index, std::string_view how) override {
+    updates_.on_update(index, how);
+  }
+  void after_update(std::size_t index) override { changed_[bucket_of_[index]] = true; }
+  void after_updates() override;
+  bool is_part(std::size_t) const override { return true; }
+  void on_taken(std::size_t) noexcept override {}
+
+  void make_shard(std::size_t index, std::int64_t offset);
+  comm::Work start_gather(std::size_t bucket) const;
+  std::size_t parameter_of(std::string_view key) const;
+
+  NamedTensors parameters_, shards_;
+  CommunicatorPtr group_;
+  std::vector<Tensor> values_, averages_;          // of each bucket
+  std::vector<Tensor> gradients_;                  // of each shard: its place in the averages
+  std::vector<std::vector<std::int64_t>> ranges_;  // of each parameter: how much each rank has
+  std::vector<std::size_t> bucket_of_;             // of each parameter
+  autograd::GradientSink& updates_;
+  Identify identify_;
+  std::vector<bool> changed_;  // buckets of which an update has changed shards
+};
+
+}  // namespace lockstep::parallel

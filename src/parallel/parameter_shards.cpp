@@ -1,0 +1,206 @@
+#include "lockstep/parallel/parameter_shards.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/memory/block_observer.hpp"
+#include "lockstep/parallel/writable_buffer.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "runtime/step_recording.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+/// What of a parameter's elements lies in a rank's part of its bucket.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return end - begin; }
+};
+
+Range range_of_rank(std::int64_t offset, std::int64_t numel, std::int64_t part, int rank) {
+  const std::int64_t begin = std::clamp(part * rank - offset, std::int64_t{0}, numel);
+  const std::int64_t end = std::clamp(part * (rank + 1) - offset, std::int64_t{0}, numel);
+  return {begin, end};
+}
+
+Shape shape_of_shard(const Tensor& parameter, std::int64_t count) {
+  Shape shape;
+  shape.push_back(count);
+  for (std::int64_t i = 1; i < parameter.dim(); ++i) shape.push_back(1);
+  return shape;
+}
+
+/// Whether a state dict counts it for the whole parameter, however large that is.
+bool is_count(std::string_view state) { return state == "step" || state == "group"; }
+
+}  // namespace
+
+ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
+                                 std::span<const Bucket> plan, std::vector<Tensor> averages,
+                                 autograd::GradientSink& updates, Identify identify)
+    : parameters_(std::move(parameters)),
+      shards_(parameters_.size()),
+      group_(std::move(group)),
+      averages_(std::move(averages)),
+      gradients_(parameters_.size()),
+      ranges_(parameters_.size()),
+      bucket_of_(parameters_.size()),
+      updates_(updates),
+      identify_(std::move(identify)),
+      changed_(plan.size()) {
+  const NoGradGuard no_recording;
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    values_.push_back(zeros({plan[b].numel}, {plan[b].dtype, plan[b].device}));
+    for (std::size_t k = 0; k < plan[b].parameters.size(); ++k) {
+      bucket_of_[plan[b].parameters[k]] = b;
+      make_shard(plan[b].parameters[k], plan[b].offsets[k]);
+    }
+  }
+}
+
+ParameterShards::~ParameterShards() {
+  clear_gradients();
+  for (const auto& [name, shard] : shards_) autograd::leaf_of(shard).release_sink(*this);
+}
+
+void ParameterShards::make_shard(std::size_t index, std::int64_t offset) {
+  auto& [name, parameter] = parameters_[index];
+  const Tensor& values = values_[bucket_of_[index]];
+  const Tensor& averages = averages_[bucket_of_[index]];
+  const Tensor place =
+      values.slice(0, offset, offset + parameter.numel()).reshape(parameter.shape());
+  name_memory(place.data_ptr(), place.nbytes(), name);
+  Tensor(place).copy_(parameter.detach());
+  parameter.set_data(place);
+
+  std::int64_t own = 0;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const Range range = range_of_rank(offset, parameter.numel(), averages.numel(), rank);
+    ranges_[index].push_back(range.count());
+    if (rank != group_->rank()) continue;
+    const Shape shape = shape_of_shard(parameter, range.count());
+    own = offset + range.begin;
+    Tensor shard = values.slice(0, own, own + range.count()).reshape(shape).detach();
+    shard.set_requires_grad();
+    shards_[index] = {name, shard};
+    const std::int64_t from = range.count() > 0 ? own - averages.numel() * rank : 0;
+    gradients_[index] = averages.slice(0, from, from + range.count()).reshape(shape);
+    autograd::leaf_of(shard).set_sink(*this, index);
+  }
+}
+
+void ParameterShards::after_updates() {
+  std::vector<comm::Work> gathers;
+  for (std::size_t b = 0; b < changed_.size(); ++b)
+    if (changed_[b]) gathers.push_back(start_gather(b));
+  changed_.assign(changed_.size(), false);
+  for (const comm::Work& gather : gathers) gather.wait();
+}
+
+comm::Work ParameterShards::start_gather(std::size_t bucket) const {
+  const NoGradGuard no_recording;
+  const Tensor& values = values_[bucket];
+  const std::int64_t part = averages_[bucket].numel();
+  const Tensor own = values.slice(0, part * group_->rank(), part * (group_->rank() + 1));
+  const auto label = [bucket] { return detail::concat("updated parameters of bucket ", bucket); };
+  const std::string told = label();
+  comm::CollectiveOptions options{.label = told, .id = identify_(bucket)};
+  if (StepRecording::on(group_->device()))
+    options.renew = [this, bucket, label](std::string& name, comm::CollectiveId& id) {
+      name = label();
+      id = identify_(bucket);
+    };
+  return group_->all_gather({own.data_ptr(), part, own.dtype()}, writable_buffer(values), {},
+                            options);
+}
+
+void ParameterShards::take_gradients(std::span<const std::int32_t> users) {
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    if (users.empty() || users[i] > 0)
+      autograd::leaf_of(shards_[i].second).set_gradient(gradients_[i]);
+}
+
+void ParameterShards::clear_gradients() noexcept {
+  for (const auto& [name, shard] : shards_) autograd::leaf_of(shard).clear_gradient();
+}
+
+void ParameterShards::check_cleared() const {
+  for (const auto& [name, shard] : shards_)
+    LOCKSTEP_CHECK(
+        !shard.grad().defined(), InvalidArgument, "the averaged gradient of ", name,
+        " was not cleared, and a backward would overwrite it. Give the optimizer the parameters of "
+        "the DistributedDataParallel, not of the module, and call its zero_grad after each step; "
+        "to add up gradients, let all backwards but the last one of a step run under no_sync()");
+}
+
+void ParameterShards::check_in_place() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, parameter] = parameters_[i];
+    const std::size_t bucket = bucket_of_[i];
+    LOCKSTEP_CHECK(
+        parameter.impl().storage == values_[bucket].impl().storage, InvalidArgument, "parameter ",
+        name,
+        " was given another array since the model was wrapped, which its optimizer would not "
+        "change; copy_ values into it, or wrap the model again");
+  }
+}
+
+/// @return the number of parameters if the key is that of none.
+std::size_t ParameterShards::parameter_of(std::string_view key) const {
+  std::size_t found = parameters_.size(), length = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].first;
+    if (name.size() < length || key.size() <= name.size() || key[name.size()] != '.' ||
+        !key.starts_with(name) || is_count(key.substr(name.size() + 1)))
+      continue;
+    found = i;
+    length = name.size();
+  }
+  return found;
+}
+
+NamedTensors ParameterShards::gather(const NamedTensors& state) const {
+  const NoGradGuard no_recording;
+  NamedTensors whole;
+  for (const auto& [key, value] : state) {
+    const std::size_t index = parameter_of(key);
+    if (index == parameters_.size() || value.shape() != shards_[index].second.shape()) {
+      whole.emplace_back(key, value);
+      continue;
+    }
+    const Tensor own = value.detach().to(group_->device()).contiguous();
+    const Tensor all = empty({parameters_[index].second.numel()}, own.options());
+    group_
+        ->all_gather({own.data_ptr(), own.numel(), own.dtype()}, writable_buffer(all),
+                     ranges_[index], {.label = "state " + key})
+        .wait();
+    whole.emplace_back(key, all.reshape(parameters_[index].second.shape()));
+  }
+  return whole;
+}
+
+NamedTensors ParameterShards::scatter(const NamedTensors& state) const {
+  const NoGradGuard no_recording;
+  NamedTensors own;
+  for (const auto& [key, value] : state) {
+    const std::size_t index = parameter_of(key);
+    if (index == parameters_.size() || value.shape() != parameters_[index].second.shape()) {
+      own.emplace_back(key, value);
+      continue;
+    }
+    std::int64_t begin = 0;
+    for (int rank = 0; rank < group_->rank(); ++rank)
+      begin += ranges_[index][static_cast<std::size_t>(rank)];
+    const std::int64_t count = shards_[index].second.numel();
+    own.emplace_back(key, value.detach()
+                              .reshape({value.numel()})
+                              .slice(0, begin, begin + count)
+                              .reshape(shards_[index].second.shape())
+                              .clone());
+  }
+  return own;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,280 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// Ranks that share out optimizer states and gradients, over any group.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class ZeroContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(ZeroContract);
+
+inline Replica sharded(Communicator& group, int stage, std::size_t bucket = 1 << 10,
+                       DType dtype = DType::f64) {
+  return Replica(make_net(7 + static_cast<std::uint64_t>(group.rank()), dtype), share(group),
+                 {.bucket_bytes = bucket, .first_bucket_bytes = bucket, .zero_stage = stage});
+}
+
+inline void step_on(Replica& replica, const Batch& batch) {
+  loss_of(replica(batch.x), batch).backward();
+}
+
+inline Batch own_part(Communicator& group, int step, DType dtype = DType::f64) {
+  return Batch::of_step(step, dtype).part(group.rank(), group.size());
+}
+
+/// Values after some steps, the last of which has another learning rate.
+template <class Make>
+std::vector<double> train_sharded(Communicator& group, int stage, std::size_t bucket, DType dtype,
+                                  const Make& make_optimizer) {
+  Replica replica = sharded(group, stage, bucket, dtype);
+  const auto optimizer = make_optimizer(replica.named_parameters(), stage > 0);
+  for (int step = 0; step < 4; ++step) {
+    if (step == 3) optimizer->set_lr(0.5 * optimizer->lr());
+    step_on(replica, own_part(group, step, dtype));
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  expect_equal_replicas(group, replica.module());
+  return values_of(replica.module());
+}
+
+/// Bit for bit, where sums do not depend on how they are cut.
+template <class Make>
+void expect_steps_of_whole_states(Communicator& group, DType dtype, const Make& make) {
+  for (const std::size_t bucket : {std::size_t{1}, std::size_t{1} << 10, std::size_t{25} << 20}) {
+    const auto whole = train_sharded(group, 0, bucket, dtype, make);
+    for (const int stage : {1, 2}) {
+      const auto shared = train_sharded(group, stage, bucket, dtype, make);
+      if (group.backend() != "nccl" || group.size() <= 2)
+        EXPECT_EQ(shared, whole) << "stage " << stage << ", buckets of " << bucket;
+      else
+        expect_close(shared, whole, 1e-2, 1e-2);
+    }
+  }
+}
+
+template <class O>
+auto made(typename O::Options options) {
+  return [options](const NamedTensors& parameters, bool) {
+    return std::make_unique<O>(parameters, options);
+  };
+}
+
+TYPED_TEST_P(ZeroContract, UpdatesToTheBitsOfWholeStates) {
+  TypeParam::run([](Communicator& group) {
+    const auto decaying = [](const NamedTensors& parameters, bool) {
+      return std::make_unique<optim::AdamW>(
+          optim::decay_groups(parameters, optim::AdamWOptions{.lr = 1e-2, .weight_decay = 0.3}));
+    };
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      expect_steps_of_whole_states(group, dtype, decaying);
+  });
+}
+
+TYPED_TEST_P(ZeroContract, TakesEveryOptimizerThatUpdatesElementByElement) {
+  TypeParam::run([](Communicator& group) {
+    const auto expect = [&](const auto& make) {
+      const auto whole = train_sharded(group, 0, 1 << 8, DType::f32, make);
+      expect_close(train_sharded(group, 2, 1 << 8, DType::f32, make), whole, 1e-4, 1e-5);
+    };
+    expect(made<optim::SGD>({.lr = 0.1, .momentum = 0.9}));
+    expect(made<optim::Adam>({.lr = 1e-2}));
+    expect(made<optim::Adagrad>({.lr = 1e-2}));
+    expect(made<optim::RMSprop>({.lr = 1e-3}));
+    expect(made<optim::NAdam>({.lr = 1e-2}));
+    expect(made<optim::RAdam>({.lr = 1e-2}));
+    expect(made<optim::Adamax>({.lr = 1e-2}));
+    expect(made<optim::Lion>({.lr = 1e-3}));
+  });
+}
+
+TYPED_TEST_P(ZeroContract, TakesNormsOfWholeParametersOverTheGroup) {
+  TypeParam::run([](Communicator& group) {
+    const auto expect = [&]<class O>(std::type_identity<O>, typename O::Options options) {
+      const auto make = [&](const NamedTensors& parameters, bool is_sharded) {
+        return std::make_unique<O>(parameters, options, is_sharded ? share(group) : nullptr);
+      };
+      const auto whole = train_sharded(group, 0, 1 << 8, DType::f64, make);
+      for (const int stage : {1, 2})
+        expect_close(train_sharded(group, stage, 1 << 8, DType::f64, make), whole, 1e-9, 1e-11);
+    };
+    expect(std::type_identity<optim::LARS>{}, {.lr = 0.5, .trust_coefficient = 0.1});
+    expect(std::type_identity<optim::LAMB>{}, {.lr = 0.1, .weight_decay = 0.1});
+  });
+}
+
+TYPED_TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
+  TypeParam::run([](Communicator& group) {
+    const auto train = [&](int stage, bool scales) {
+      Replica replica = sharded(group, stage, 1 << 8, DType::f32);
+      optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+      const CommunicatorPtr shards = stage > 0 ? share(group) : nullptr;
+      amp::GradScaler scaler({.init_scale = 1024, .enabled = scales, .group = shards});
+      std::vector<double> norms;
+      for (int step = 0; step < 4; ++step) {
+        Batch batch = own_part(group, step, DType::f32);
+        const bool overflows = scales && step == 2 && group.rank() == group.size() - 1;
+        if (overflows) batch.x = batch.x * std::numeric_limits<double>::infinity();
+        scaler.scale(loss_of(replica(batch.x), batch)).backward();
+        const Tensor norm =
+            scales ? scaler.clip_and_step(optimizer, 0.1)
+                   : optim::clip_grad_norm_(replica.parameters(), 0.1, {.group = shards});
+        if (!scales) optimizer.step();
+        scaler.update();
+        optimizer.zero_grad();
+        norms.push_back(std::isfinite(norm.item()) ? norm.item() : -1);
+      }
+      expect_equal_replicas(group, replica.module());
+      std::vector<double> all = values_of(replica.module());
+      all.insert(all.end(), norms.begin(), norms.end());
+      return all;
+    };
+    for (const bool scales : {false, true}) {
+      const auto whole = train(0, scales);
+      for (const int stage : {1, 2}) expect_close(train(stage, scales), whole, 1e-4, 1e-5);
+    }
+  });
+}
+
+// A state dict is that of whole states, also for another number of ranks.
+TYPED_TEST_P(ZeroContract, GathersAndSharesOutStateDicts) {
+  TypeParam::run([](Communicator& group) {
+    Replica whole = sharded(group, 0), first = sharded(group, 1), second = sharded(group, 2, 1);
+    optim::AdamW of_whole(whole.named_parameters(), {.lr = 1e-2}),
+        of_first(first.named_parameters(), {.lr = 1e-2}),
+        of_second(second.named_parameters(), {.lr = 1e-3});
+    const auto step = [&](Replica& replica, optim::Optimizer& optimizer, int number) {
+      step_on(replica, own_part(group, number));
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    for (int number = 0; number < 2; ++number) {
+      step(whole, of_whole, number);
+      step(first, of_first, number);
+    }
+    const NamedTensors expected = of_whole.state_dict(),
+                       gathered = first.gather_optimizer_state(of_first.state_dict());
+    ASSERT_EQ(gathered.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(gathered[i].first, expected[i].first);
+      EXPECT_EQ(gathered[i].second.shape(), expected[i].second.shape()) << expected[i].first;
+      expect_close(gathered[i].second.template to_vector<double>(),
+                   expected[i].second.template to_vector<double>(), 1e-6, 1e-9);
+    }
+    of_second.load_state_dict(second.shard_optimizer_state(gathered));
+    second.module().load_state_dict(first.module().state_dict());
+    step(first, of_first, 2);
+    step(second, of_second, 2);
+    expect_close(values_of(second.module()), values_of(first.module()), 1e-12, 1e-13);
+  });
+}
+
+TYPED_TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
+  TypeParam::run([](Communicator& group) {
+    for (const int stage : {1, 2}) {
+      Replica replica(make_net(1), share(group),
+                      {.bucket_bytes = 1 << 9, .static_graph = true, .zero_stage = stage});
+      const auto alone = make_net(1);
+      optim::AdamW shared(replica.named_parameters(), {.lr = 1e-2}),
+          all(alone->named_parameters(), {.lr = 1e-2});
+      const std::vector<std::size_t> skipped{2};
+      for (int step = 0; step < 4; ++step) {
+        const Batch batch = Batch::of_step(step);
+        {
+          const auto local = replica.no_sync();
+          replica.backward(loss_of(replica(batch.x, skipped), batch), 1.0);
+        }
+        loss_of(alone->forward(batch.x, skipped), batch).backward();
+        const bool has_data = group.size() == 1 || step != 2 || group.rank() == 0;
+        if (has_data)
+          replica.backward(loss_of(replica(batch.x, skipped), batch), 1.0);
+        else
+          replica.backward_without_data();
+        shared.step();
+        all.step();
+        shared.zero_grad();
+        all.zero_grad();
+      }
+      EXPECT_FALSE(replica.backward_without_data());
+      for (const Tensor& shard : replica.parameters()) EXPECT_FALSE(shard.grad().defined());
+      expect_close(values_of(replica.module()), values_of(*alone), 1e-10, 1e-12);
+    }
+  });
+}
+
+TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const auto train = [&](int stage, bool captures) {
+      Replica replica = sharded(*group, stage, 1 << 8, DType::bf16);
+      optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        const Tensor loss = mse_loss(replica(in[0]), in[1]);
+        loss.backward();
+        optim::clip_grad_norm_(replica.parameters(), 0.1, {.group = group});
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss.detach()};
+      };
+      StepGraph graph(step, {.group = group});
+      int replays = 0;
+      for (int i = 0; i < 7; ++i) {
+        const Batch own = own_part(*group, i, DType::bf16);
+        const std::vector<Tensor> in{own.x, own.target};
+        captures ? graph(in) : step(in);
+        replays += graph.replayed();
+      }
+      EXPECT_EQ(graph.fallback_reason(), "");
+      EXPECT_EQ(replays > 0, captures);
+      return values_of(replica.module());
+    };
+    for (const int stage : {1, 2}) EXPECT_EQ(train(stage, true), train(stage, false));
+  });
+}
+
+TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
+  TypeParam::run([](Communicator& group) {
+    using ::testing::AllOf;
+    using ::testing::HasSubstr;
+    Replica replica = sharded(group, 1);
+    EXPECT_THAT(message_of([&] { optim::Muon{replica.named_parameters()}; }),
+                HasSubstr("this rank's shards"));
+    EXPECT_THAT(message_of([&] { optim::LAMB{replica.named_parameters()}; }),
+                HasSubstr("give the group"));
+    EXPECT_THAT(message_of([&] { optim::WeightAverage{replica.named_parameters()}; }),
+                HasSubstr("give it the module's parameters"));
+    step_on(replica, own_part(group, 0));
+    EXPECT_THAT(message_of([&] { optim::clip_grad_norm_(replica.parameters(), 1.0); }),
+                HasSubstr("give the group"));
+    EXPECT_THAT(message_of([&] { step_on(replica, own_part(group, 1)); }),
+                AllOf(HasSubstr("layers.0.weight"), HasSubstr("was not cleared"),
+                      HasSubstr("parameters of the DistributedDataParallel")));
+    for (const Tensor& shard : replica.parameters()) Tensor(shard).set_grad({});
+    step_on(replica, own_part(group, 1));
+    Tensor weight = replica.module().layers[0]->weight;
+    weight.set_data(weight.detach().clone());
+    EXPECT_THAT(message_of([&] { replica(own_part(group, 2).x); }),
+                AllOf(HasSubstr("layers.0.weight"), HasSubstr("another array")));
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
+                            TakesEveryOptimizerThatUpdatesElementByElement,
+                            TakesNormsOfWholeParametersOverTheGroup, ClipsAndScalesOverTheGroup,
+                            GathersAndSharesOutStateDicts, AccumulatesLeavesOutAndWeighs,
+                            GivesCapturedStepsTheBitsOfEagerOnes, SaysWhatDoesNotGoWithShards);
+
+}  // namespace lockstep::parallel::testing
