@@ -43,7 +43,7 @@ struct Options {
               compress = "none";
   std::int64_t warmup = 20, sample = 256;
   std::uint64_t seed = 1;
-  int threads = 0;
+  int threads = 0, zero = 0;
   bool deterministic = false, capture = false;
   fs::path init_from, tokens, save, log;
   examples::MemoryOptions memory;
@@ -85,6 +85,9 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_amp_option(app, o.amp);
   examples::add_capture_option(app, o.capture);
   examples::add_compress_option(app, o.compress);
+  app.add_option("--zero", o.zero,
+                 "What ranks share out: 1 optimizer states, 2 averaged gradients too (ZeRO)")
+      ->check(CLI::IsMember({0, 1, 2}));
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
@@ -156,9 +159,10 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
 void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
            const ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
   const std::int64_t steps = batches.steps(o.steps);
-  const auto optimizer = examples::make_optimizer(replica.named_parameters(), optimizer_of(o));
+  const auto optimizer =
+      examples::make_optimizer(replica.named_parameters(), optimizer_of(o), replica.shard_group());
   ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
-  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
@@ -290,10 +294,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype
               << (o.amp == "none" ? "" : " with products in " + o.amp) << ", " << session.size()
               << " rank(s) on " << session.device() << std::endl;
-  Replica replica(model, session.world());
+  Replica replica(model, session.world(), {.zero_stage = o.zero});
   if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
     replica.register_comm_hook(std::move(hook));
-  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
+  auto average = examples::make_average(model->named_parameters(), o.optimizer);
   train(replica, batches, o, session, average);
   std::optional<ls::optim::WeightAverage::Swapped> averaged;
   if (average) averaged.emplace(average->swap_in());
@@ -318,6 +322,9 @@ int main(int argc, char** argv) try {
   examples::parse(app, argc, argv);
   if (options.amp != "none" && options.dtype != "f32")
     examples::refuse(app, "--amp " + options.amp + " leaves f64 as it is; give --dtype f32");
+  if (options.zero > 0 && options.compress != "none")
+    examples::refuse(app, "--zero " + std::to_string(options.zero) + " and --compress " +
+                              options.compress + " both say how gradients travel; give one");
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));

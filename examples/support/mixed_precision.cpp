@@ -14,8 +14,8 @@ lockstep::amp::Autocast autocast(const std::string& amp) {
                                  {.enabled = amp != "none"});
 }
 
-lockstep::amp::GradScaler make_scaler(const std::string& amp) {
-  return lockstep::amp::GradScaler({.enabled = amp == "f16"});
+lockstep::amp::GradScaler make_scaler(const std::string& amp, lockstep::CommunicatorPtr shards) {
+  return lockstep::amp::GradScaler({.enabled = amp == "f16", .group = std::move(shards)});
 }
 
 }  // namespace examples

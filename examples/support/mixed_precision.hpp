@@ -19,6 +19,8 @@ void add_amp_option(CLI::App& app, std::string& amp);
 lockstep::amp::Autocast autocast(const std::string& amp);
 
 /// The scaler of the loss. Only f16 needs one: else everything passes it unchanged.
-lockstep::amp::GradScaler make_scaler(const std::string& amp);
+/// @param shards the ranks that share the gradients out, or null.
+lockstep::amp::GradScaler make_scaler(const std::string& amp,
+                                      lockstep::CommunicatorPtr shards = nullptr);
 
 }  // namespace examples

@@ -1,13 +1,14 @@
 #include "support/optimizers.hpp"
 
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 namespace examples {
 namespace {
 
 namespace optim = lockstep::optim;
-using lockstep::NamedTensors;
+using lockstep::CommunicatorPtr, lockstep::NamedTensors;
 
 optim::StateFormat state_format(const std::string& name) {
   if (name == "bf16") return optim::StateFormat::bf16;
@@ -16,7 +17,8 @@ optim::StateFormat state_format(const std::string& name) {
 
 template <class O>
 std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
-                                       const OptimizerChoice& choice) {
+                                       const OptimizerChoice& choice,
+                                       const CommunicatorPtr& shards) {
   typename O::Options options;
   options.lr = choice.lr;
   if (choice.weight_decay) options.weight_decay = *choice.weight_decay;
@@ -42,11 +44,16 @@ std::unique_ptr<optim::Optimizer> make(const NamedTensors& parameters,
     groups.push_back({split.chosen, aside});
     return std::make_unique<O>(groups);
   }
-  if (choice.decay_all) return std::make_unique<O>(parameters, options);
-  return std::make_unique<O>(optim::decay_groups(parameters, options));
+  const auto groups = choice.decay_all ? typename O::Groups{{parameters, options}}
+                                       : optim::decay_groups(parameters, options);
+  if constexpr (std::is_constructible_v<O, const typename O::Groups&, CommunicatorPtr>)
+    return std::make_unique<O>(groups, shards);
+  else
+    return std::make_unique<O>(groups);
 }
 
-using Maker = std::unique_ptr<optim::Optimizer> (*)(const NamedTensors&, const OptimizerChoice&);
+using Maker = std::unique_ptr<optim::Optimizer> (*)(const NamedTensors&, const OptimizerChoice&,
+                                                    const CommunicatorPtr&);
 
 const std::vector<std::pair<std::string, Maker>>& makers() {
   static const std::vector<std::pair<std::string, Maker>> all = {
@@ -89,9 +96,10 @@ optim::Schedule after_warmup(optim::Schedule schedule, std::int64_t steps) {
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const NamedTensors& parameters,
-                                                 const OptimizerChoice& choice) {
+                                                 const OptimizerChoice& choice,
+                                                 const CommunicatorPtr& shards) {
   for (const auto& [name, maker] : makers())
-    if (name == choice.name) return maker(parameters, choice);
+    if (name == choice.name) return maker(parameters, choice, shards);
   LOCKSTEP_THROW(lockstep::InvalidArgument, "no optimizer is called \"", choice.name, "\"");
 }
 

@@ -33,9 +33,11 @@ void add_optimizer_options(CLI::App& app, OptimizerChoice& choice);
 lockstep::optim::Schedule after_warmup(lockstep::optim::Schedule schedule, std::int64_t steps);
 
 /// Makes the optimizer. Muon leaves embeddings, and all that is no matrix, to AdamW.
-/// @throws InvalidArgument for one that has no such format of its states.
-std::unique_ptr<lockstep::optim::Optimizer> make_optimizer(const lockstep::NamedTensors& parameters,
-                                                           const OptimizerChoice& choice);
+/// @param shards the ranks that share the parameters out, or null. @throws InvalidArgument for one
+/// that has no such format of its states, or is not for shards.
+std::unique_ptr<lockstep::optim::Optimizer> make_optimizer(
+    const lockstep::NamedTensors& parameters, const OptimizerChoice& choice,
+    const lockstep::CommunicatorPtr& shards = nullptr);
 
 /// The average of the weights that --ema asks for, if it does.
 std::optional<lockstep::optim::WeightAverage> make_average(const lockstep::NamedTensors& parameters,

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/parameter_shards.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -96,7 +97,13 @@ void ParameterShards::after_updates() {
   for (std::size_t b = 0; b < changed_.size(); ++b)
     if (changed_[b]) gathers.push_back(start_gather(b));
   changed_.assign(changed_.size(), false);
-  for (const comm::Work& gather : gathers) gather.wait();
+  std::exception_ptr failure;  // where one fails, the others may write still
+  for (const comm::Work& gather : gathers) try {
+      gather.wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  if (failure) std::rethrow_exception(failure);
 }
 
 comm::Work ParameterShards::start_gather(std::size_t bucket) const {

@@ -149,7 +149,8 @@ void save_tokens(const std::filesystem::path& path, bool with_unlucky_batch) {
   lockstep::io::save_safetensors(path, {{"tokens", tokens}});
 }
 
-TEST(MixedPrecision, OfThreeRanksSkipsTheBatchThatOverflowsOnOneMpi) {
+/// Three ranks; f16 overflows on one of them.
+void expect_the_overflow_to_be_skipped(const std::string& options) {
   const TemporaryFolder folder;
   save_model_that_overflows(folder / "start");
   constexpr double lr = 1e-3;
@@ -159,11 +160,10 @@ TEST(MixedPrecision, OfThreeRanksSkipsTheBatchThatOverflowsOnOneMpi) {
     const auto path = [&](const std::string& file) { return (folder / file).string(); };
     const auto result = run_command(
         mpirun(3) +
-        command("train_gpt",
-                "--device cpu --threads 1 --amp f16 --schedule constant --warmup 0 --lr " +
-                    std::to_string(lr) + " --init-from " + path("start") + " --tokens " +
-                    path(name + ".tokens") + " --save " + path(name) + " --log " +
-                    path(name + ".log")));
+        command("train_gpt", "--device cpu --threads 1 --amp f16 --schedule constant --warmup 0 " +
+                                 options + " --lr " + std::to_string(lr) + " --init-from " +
+                                 path("start") + " --tokens " + path(name + ".tokens") +
+                                 " --save " + path(name) + " --log " + path(name + ".log")));
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return read_log(folder / (name + ".log"));
   };
@@ -186,12 +186,23 @@ TEST(MixedPrecision, OfThreeRanksSkipsTheBatchThatOverflowsOnOneMpi) {
   }
 }
 
+TEST(MixedPrecision, OfThreeRanksSkipsTheBatchThatOverflowsOnOneMpi) {
+  expect_the_overflow_to_be_skipped("");
+}
+
+TEST(MixedPrecision, SkipsTheUpdatesOfAllShardsMpi) {
+  expect_the_overflow_to_be_skipped("--zero 2");
+}
+
 TEST(MixedPrecision, RefusesWordsThatAreNoDtypeOfProducts) {
   const auto other = run_command(tiny_gpt("--amp f8"));
   EXPECT_EQ(other.exit_code, 2) << other.output;
   EXPECT_THAT(other.output, HasSubstr("--amp: f8 not in {none,bf16,f16}"));
   const auto rank = run_command(tiny_gpt("--compress powersgd:0"));
   EXPECT_THAT(rank.output, HasSubstr("--compress: powersgd:0 is none of none, bf16, fp16"));
+  const auto both = run_command(tiny_gpt("--zero 1 --compress bf16"));
+  EXPECT_EQ(both.exit_code, 2) << both.output;
+  EXPECT_THAT(both.output, HasSubstr("both say how gradients travel"));
   const auto result = run_command(tiny_gpt("--amp bf16 --dtype f64"));
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_THAT(result.output, HasSubstr("--amp bf16 leaves f64 as it is"));

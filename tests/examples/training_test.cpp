@@ -96,6 +96,19 @@ TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
     }
 }
 
+TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
+  const std::string exact = "--dtype f64 --micro-batch 1 --zero ",
+                    captured = "--amp f16 --capture ";
+  const auto expected = losses_of("", "--dtype f64"), whole = losses_of(mpirun(2), captured);
+  for (const char* stage : {"1", "2"}) {
+    const auto losses = losses_of(mpirun(3), exact + stage);
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << "stage " << stage;
+    EXPECT_EQ(losses_of(mpirun(2), captured + "--zero " + stage), whole) << "stage " << stage;
+  }
+}
+
 TEST(TrainGpt, TakesTheSameStepsCapturedMpi) {
   for (const int ranks : {1, 2})
     for (const char* precision : {"", "--amp f16"}) {

@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "lockstep/comm/thread_world.hpp"
+#include "lockstep/memory/memory_stats.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/replica_contract.hpp"
@@ -33,6 +34,40 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StaticGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroContract, ThreadWorlds);
+
+// In arrays as large as all parameters, over four ranks: values, gradients in buckets, averages and
+// the two moments of AdamW. Between steps, and at most.
+TEST(Zero, HoldsWhatItsFormulaSays) {
+  constexpr int ranks = 4;
+  const std::size_t before = memory_allocated(cpu);
+  for (const auto& [stage, between, most] :
+       {std::tuple{0, 4 + 4 + 0 + 8, 0}, {1, 4 + 4 + 1 + 2, 0}, {2, 4 + 0 + 1 + 2, 4 + 2 + 1 + 2}})
+    comm::run_ranks(ranks, [&](Communicator& group) {
+      const DistributedDataParallelOptions options{
+          .bucket_bytes = 1 << 19, .first_bucket_bytes = 1 << 19, .zero_stage = stage};
+      DistributedDataParallel<WideNet> replica(nn::make<WideNet>(), share(group), options);
+      optim::AdamW optimizer(replica.named_parameters(), {});
+      const auto step = [&] {
+        mean(square(replica(rand({1, 384})))).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        group.barrier().synchronize();
+      };
+      step();
+      const auto numel = static_cast<double>(replica.module().parameter_count());
+      const auto arrays = [&](std::size_t bytes) {
+        return static_cast<double>(bytes - before) / (numel * sizeof(float));
+      };
+      EXPECT_NEAR(arrays(memory_allocated(cpu)), between, 0.1) << "stage " << stage;
+      if (group.rank() == 0) reset_peak_memory_stats(cpu);
+      group.barrier().synchronize();
+      step();
+      if (most > 0) {
+        EXPECT_LT(arrays(max_memory_allocated(cpu)), most) << "stage " << stage;
+      }
+      group.barrier().synchronize();
+    });
+}
 
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   const auto refused = [](const std::function<void(Communicator&)>& body) {

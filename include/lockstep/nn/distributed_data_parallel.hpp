@@ -67,6 +67,8 @@ class ReplicatedModule {
   NamedTensors named_parameters() const;
   /// The same without names.
   std::vector<Tensor> parameters() const;
+  /// See DistributedDataParallel::shard_group.
+  CommunicatorPtr shard_group() const { return reducer_->shards() ? group_ : nullptr; }
   /// See DistributedDataParallel::gather_optimizer_state.
   NamedTensors gather_optimizer_state(const NamedTensors& state) const;
   /// See DistributedDataParallel::shard_optimizer_state.
@@ -212,12 +214,14 @@ class DistributedDataParallel {
   /// Its parameters under their names, for an optimizer: its state is saved and loaded by them.
   ///
   /// With a `zero_stage` this rank's shards of those that train: parallel::ParameterShards. Give
-  /// their group to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
+  /// `shard_group` to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
   /// module's own parameters have all values, but no gradients. A step without zero_grad, or of
   /// an optimizer that was given the module's parameters, is refused by the next backward.
   NamedTensors named_parameters() const { return replica_.named_parameters(); }
   /// The same without names.
   std::vector<Tensor> parameters() const { return replica_.parameters(); }
+  /// The ranks that share out the parameters for their updates; null without a `zero_stage`.
+  CommunicatorPtr shard_group() const { return replica_.shard_group(); }
   /// State dict of an optimizer of these parameters as it would be without a `zero_stage`, on every
   /// rank. Blocks; every rank must call it.
   NamedTensors gather_optimizer_state(const NamedTensors& state) const {

@@ -12,6 +12,8 @@ void optimizer_ignores_all_reduce();
 void bucket_written_twice();
 void collectives_out_of_order();
 void event_leak();
+void gather_ignores_optimizer();
+void forward_ignores_gather();
 
 // Collectives.
 void count_mismatch();

@@ -24,6 +24,13 @@ void train(const CommunicatorPtr& group) {
   synchronize(current_stream(group->device()));
 }
 
+void train_with_shards(const CommunicatorPtr& group) {
+  Training training(group, 1);
+  training.step();
+  training.step();
+  synchronize(current_stream(group->device()));
+}
+
 }  // namespace
 
 // The line of NcclBackend::submit that lets its stream wait for the caller's is missing.
@@ -38,6 +45,12 @@ void optimizer_ignores_all_reduce() {
   hold_back(true);
   run_ranks(2, train);
 }
+
+// ParameterShards::start_gather runs on a stream that does not wait for the optimizer's.
+void gather_ignores_optimizer() { run_ranks(2, train_with_shards); }
+
+// The line of ParameterShards::after_updates that lets the caller's stream wait is missing.
+void forward_ignores_gather() { run_ranks(2, train_with_shards); }
 
 // Event's destructor keeps the driver's event, as a class does whose destructor was forgotten.
 void event_leak() {

@@ -16,12 +16,13 @@ namespace planted {
 /// Two linear layers, each parameter in a bucket of its own.
 class Training {
  public:
-  explicit Training(lockstep::CommunicatorPtr group)
+  explicit Training(lockstep::CommunicatorPtr group, int zero_stage = 0)
       : device_(group->device()),
         net_(lockstep::nn::make<lockstep::nn::Sequential>(
             lockstep::nn::make<lockstep::nn::Linear>(width, 24, options()),
             lockstep::nn::make<lockstep::nn::Linear>(24, 8, options()))),
-        replica_(net_, std::move(group), {.bucket_bytes = 1, .first_bucket_bytes = 1}),
+        replica_(net_, std::move(group),
+                 {.bucket_bytes = 1, .first_bucket_bytes = 1, .zero_stage = zero_stage}),
         optimizer_(replica_.parameters(), {.lr = 0.1, .momentum = 0.9}) {}
 
   /// Forward, backward, update.
