@@ -37,7 +37,7 @@ BROUGHT = {
         "data/detail/copy_stream.hpp", "data/detail/prefetch_pipeline.hpp"},
     "modules are called and made by templates": {"nn/call.hpp", "nn/construction.hpp"},
     "DistributedDataParallel::reducer() gives out its buckets and times": {
-        "parallel/bucket_plan.hpp", "parallel/reducer.hpp", "parallel/index_ranges.hpp",
+        "parallel/bucket_plan.hpp", "parallel/reducer.hpp", "parallel/index_ranges.hpp", "parallel/parameter_shards.hpp",
         "parallel/trace_recorder.hpp", "parallel/update_log.hpp"},
 }
 

@@ -202,4 +202,9 @@ LeafNode& leaf_of(const Tensor& tensor) {
   return static_cast<LeafNode&>(*node);
 }
 
+GradientShare share_of(const Tensor& tensor) {
+  if (!tensor.is_leaf() || !tensor.requires_grad()) return GradientShare::whole;
+  return leaf_of(tensor).share();
+}
+
 }  // namespace lockstep::autograd

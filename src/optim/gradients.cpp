@@ -23,10 +23,6 @@ const kernels::MultiTensorKernels& kernels_of(Device device) {
   return backend::of(device).multi_tensor;
 }
 
-bool is_part(const Tensor& parameter) {
-  return parameter.is_leaf() && parameter.requires_grad() && autograd::leaf_of(parameter).is_part();
-}
-
 TensorOptions f64_on(Device device) { return {.dtype = DType::f64, .device = device}; }
 
 }  // namespace
@@ -42,7 +38,11 @@ Gradients::Gradients(const char* user, std::span<const Tensor> parameters, const
   std::size_t found = 0;
   for (const Tensor& parameter : parameters) {
     if (!seen.insert(&parameter.impl()).second) continue;
-    LOCKSTEP_CHECK(group_ || !is_part(parameter), InvalidArgument, user,
+    const autograd::GradientShare share = autograd::share_of(parameter);
+    LOCKSTEP_CHECK(share != autograd::GradientShare::none, InvalidArgument, user,
+                   ": the gradients of the module's parameters are shared out over ranks; give the "
+                   "parameters of the DistributedDataParallel, and its shard_group");
+    LOCKSTEP_CHECK(group_ || share == autograd::GradientShare::whole, InvalidArgument, user,
                    ": the parameters are this rank's shards, so that it knows a part of the "
                    "gradients; give the group of the ranks that share them out");
     const bool alike = is_replicated(parameter);

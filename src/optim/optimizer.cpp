@@ -69,6 +69,10 @@ Tensor reconciled(const Tensor& master, const Tensor& parameter) {
 void Optimizer::add_group(const ParameterList& parameters, double lr) {
   for (const auto& [name, parameter] : parameters.entries()) {
     check_can_change(parameter);
+    LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::none, InvalidArgument,
+                   "an optimizer was given a parameter of shape ", parameter.shape(), " ", name,
+                   ", whose gradient is shared out over ranks; give it the parameters of the "
+                   "DistributedDataParallel, not of the module");
     for (const ParameterState& other : states_) {
       LOCKSTEP_CHECK(!share_memory(other.parameter, parameter), InvalidArgument,
                      "a parameter of shape ", parameter.shape(),
@@ -94,7 +98,7 @@ void Optimizer::check_not_empty() const {
 
 bool Optimizer::has_shards() const {
   return std::ranges::any_of(states_, [](const ParameterState& each) {
-    return each.parameter.requires_grad() && autograd::leaf_of(each.parameter).is_part();
+    return autograd::share_of(each.parameter) == autograd::GradientShare::part;
   });
 }
 

@@ -25,9 +25,8 @@ WeightAverage::WeightAverage(const ParameterList& parameters, const WeightAverag
                    "WeightAverage: \"", name, "\" is ", parameter.dtype(), " of shape ",
                    parameter.shape(), " and strides ", parameter.strides(),
                    "; it must be contiguous and floating");
-    LOCKSTEP_CHECK(!parameter.is_leaf() || !parameter.requires_grad() ||
-                       !autograd::leaf_of(parameter).is_part(),
-                   InvalidArgument, "WeightAverage: \"", name,
+    LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
+                   "WeightAverage: \"", name,
                    "\" is this rank's shard of a parameter, which averages could not be swapped "
                    "into on all ranks; give it the module's parameters");
     averages_.push_back(zeros(parameter.shape(), {.dtype = state_dtype(parameter.dtype()),

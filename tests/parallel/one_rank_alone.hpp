@@ -19,6 +19,8 @@ namespace lockstep::parallel::testing {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using namespace std::chrono_literals;
 
 /// Runs a body on two ranks, which must fail on each of them. Returns their messages.

@@ -76,6 +76,34 @@ TEST(OneRankAlone, WhoseStaticGraphChangesIsRefusedOnEveryRank) {
   }
 }
 
+// Of shards: the others gather what this rank has not updated, or updates otherwise.
+TEST(OneRankAlone, WhoseUpdateOfShardsDiffersIsRefusedOnEveryRank) {
+  enum class Difference : unsigned char { skips, repeats, is_faster, keeps_gradients, throws };
+  for (const Difference difference : {Difference::skips, Difference::repeats, Difference::is_faster,
+                                      Difference::keeps_gradients, Difference::throws}) {
+    const auto messages = messages_of_ranks([&](Communicator& group) {
+      Replica replica(make_net(1), share(group), {.bucket_bytes = 1, .zero_stage = 2});
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      for (int step = 1; step <= 5; ++step) {
+        const Batch batch = Batch::of_step(step);
+        const bool is_odd = group.rank() == 1 && step == 3;
+        const auto is = [&](Difference one) { return is_odd && difference == one; };
+        loss_of(replica(batch.x), batch).backward();
+        if (is(Difference::throws)) throw std::runtime_error("no step today");
+        if (is(Difference::is_faster)) optimizer.set_lr(0.2);
+        if (!is(Difference::skips)) optimizer.step();
+        if (is(Difference::repeats)) optimizer.step();
+        if (!is(Difference::keeps_gradients)) optimizer.zero_grad();
+      }
+    });
+    for (const std::string& message : messages)
+      EXPECT_THAT(message, Not(IsEmpty())) << static_cast<int>(difference);
+    const char* const words[] = {"updated parameters of bucket 0", "updated parameters of bucket 0",
+                                 "with lr 0.1", "was not cleared", "no step today"};
+    EXPECT_THAT(messages[0], HasSubstr(words[static_cast<int>(difference)]));
+  }
+}
+
 TEST(OneRankAlone, ThatReducesAnotherModuleIsRefusedOnEveryRank) {
   const auto messages = messages_of_ranks([](Communicator& group) {
     Replica first(make_net(1), share(group)), second(make_net(2), share(group));

@@ -256,7 +256,12 @@ TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
                 HasSubstr("give the group"));
     EXPECT_THAT(message_of([&] { optim::WeightAverage{replica.named_parameters()}; }),
                 HasSubstr("give it the module's parameters"));
+    const std::vector<Tensor> whole = replica.module().parameters();
+    EXPECT_THAT(message_of([&] { optim::AdamW{whole}; }),
+                HasSubstr("give it the parameters of the DistributedDataParallel"));
     step_on(replica, own_part(group, 0));
+    EXPECT_THAT(message_of([&] { optim::clip_grad_norm_(whole, 1.0, {.group = share(group)}); }),
+                HasSubstr("give the parameters of the DistributedDataParallel"));
     EXPECT_THAT(message_of([&] { optim::clip_grad_norm_(replica.parameters(), 1.0); }),
                 HasSubstr("give the group"));
     EXPECT_THAT(message_of([&] { step_on(replica, own_part(group, 1)); }),

@@ -22,6 +22,13 @@ struct GradientTarget {
 
 class LeafNode;
 
+/// What of the gradient of a leaf a sink leaves there in the end.
+enum class GradientShare : unsigned char {
+  whole,
+  part,  ///< this rank's, of an array that ranks share out: a norm takes those of the others
+  none,  ///< other leaves have the parts
+};
+
 /// Gives the gradients of leaves their memory, and hears when they are final: the reducer of data
 /// parallelism. A leaf has at most one sink, and only that one may take itself away.
 class GradientSink {
@@ -41,9 +48,8 @@ class GradientSink {
   virtual void after_update(std::size_t /*key*/) {}
   /// The optimizer has told of all leaves that it has changed. May come several times.
   virtual void after_updates() {}
-  /// True if the leaf is a part of an array that ranks share out, so that a norm of its gradient
-  /// takes those of the other ranks.
-  virtual bool is_part(std::size_t /*key*/) const { return false; }
+  /// What the leaf has of its gradient after a backward.
+  virtual GradientShare share(std::size_t /*key*/) const { return GradientShare::whole; }
   /// The leaf is about to hold an array of another shape, dtype or device (Tensor::set_data):
   /// memory is asked for in that form from now on. A sink that shares out parameters allows what it
   /// does itself. @throws InvalidArgument to refuse, as a sink does that does not override it.
@@ -99,8 +105,8 @@ class LeafNode final : public Node {
   void finish_updates() {
     if (sink_) sink_->after_updates();
   }
-  /// See GradientSink::is_part.
-  bool is_part() const { return sink_ && sink_->is_part(sink_key_); }
+  /// See GradientSink::share.
+  GradientShare share() const { return sink_ ? sink_->share(sink_key_) : GradientShare::whole; }
   /// True if a sink gives the memory.
   bool has_sink() const noexcept { return sink_ != nullptr; }
 
@@ -171,5 +177,7 @@ class LeafNode final : public Node {
 
 /// The leaf node of a tensor. @throws InvalidArgument unless it is a leaf that requires a gradient.
 LeafNode& leaf_of(const Tensor& tensor);
+/// What of its gradient a tensor has after a backward.
+GradientShare share_of(const Tensor& tensor);
 
 }  // namespace lockstep::autograd

@@ -74,7 +74,9 @@ class ParameterShards final : private autograd::GradientSink {
   }
   void after_update(std::size_t index) override { changed_[bucket_of_[index]] = true; }
   void after_updates() override;
-  bool is_part(std::size_t) const override { return true; }
+  autograd::GradientShare share(std::size_t) const override {
+    return autograd::GradientShare::part;
+  }
   void on_taken(std::size_t) noexcept override {}
 
   void make_shard(std::size_t index, std::int64_t offset);

@@ -160,6 +160,9 @@ class Reducer final : private autograd::GradientSink {
   void on_update(std::size_t index, std::string_view how) override;
   void before_change(std::size_t index, const Tensor& value) override;
   void on_taken(std::size_t index) noexcept override;
+  autograd::GradientShare share(std::size_t) const override {
+    return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;
+  }
 
   void build(std::span<const std::size_t> ready_order);
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
