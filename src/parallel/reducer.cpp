@@ -255,6 +255,7 @@ void Reducer::reset_backward() {
   running_ = true;
   recorder_.begin();
   ready_.assign(parameters_.size(), false);
+  has_gradient_.assign(parameters_.size(), false);
   ready_order_.clear();
   next_bucket_ = 0;
   note_kept_gradients();
@@ -306,7 +307,8 @@ void Reducer::launch(std::size_t number) {
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters) {
     check_takes_part_as_before(index);
-    if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
+    has_gradient_[index] = leaves_[index]->gradient().defined();
+    if (!has_gradient_[index]) gradients_[index].zero_();
   }
   scale_by_weights(bucket.array);
   bucket.works.clear();

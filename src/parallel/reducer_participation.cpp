@@ -23,15 +23,14 @@ void Reducer::mark_unused() {
 
 /// Before the parameter's bucket leaves, and where its gradient is final after that.
 void Reducer::check_takes_part_as_before(std::size_t index) const {
-  const auto& [unreached, given, users] = participation_;
-  if (!options_.static_graph || users.empty()) return;
+  if (!options_.static_graph) return;
+  const auto& [unreached, given, users, all_known] = participation_;
   const bool has_gradient = leaves_[index]->gradient().defined();
   const bool is_kept = has_gradient && !begun_[index];  // from the step before
-  const bool is_known = has_data_ && !given.empty() && !is_kept;
-  const bool has_changed = is_known && has_gradient != given[index];
-  LOCKSTEP_CHECK(!has_changed && !(has_gradient && users[index] == 0), InvalidArgument, "rank ",
-                 group_->rank(), ": parameter ", parameters_[index].first, " has ",
-                 has_gradient ? "a" : "no",
+  const bool has_changed = has_data_ && !given.empty() && !is_kept && has_gradient != given[index];
+  const bool is_new = all_known && has_gradient && users[index] == 0;
+  LOCKSTEP_CHECK(!has_changed && !is_new, InvalidArgument, "rank ", group_->rank(), ": parameter ",
+                 parameters_[index].first, " has ", has_gradient ? "a" : "no",
                  " gradient in this step, unlike in the first one, and static_graph promised that "
                  "all steps use the same parameters; find_unused_parameters allows changes");
 }
@@ -57,23 +56,27 @@ void Reducer::check_all_ready() {
   throw InvalidArgument(message);
 }
 
+/// Of a static graph, until every rank has had data: one without counts as in its first step that
+/// had some.
 void Reducer::find_users() {
-  auto& [unreached, given, users] = participation_;
+  auto& [unreached, given, users, all_known] = participation_;
   if (!options_.static_graph) {
-    if (options_.find_unused_parameters) users = reduce_used_map();
+    if (options_.find_unused_parameters) users = sum_over_ranks(has_gradient_);
     return;
   }
-  if (has_data_ && given.empty())
-    for (const auto& leaf : leaves_) given.push_back(leaf->gradient().defined());
-  if (!users.empty()) return;
-  users = reduce_used_map();
-  if (std::ranges::max(users) == 0) users.clear();  // a step without data on all ranks
+  if (has_data_ && given.empty()) given = has_gradient_;
+  if (all_known) return;
+  std::vector<bool> own = given;
+  own.resize(parameters_.size());
+  own.push_back(!given.empty());
+  users = sum_over_ranks(own);
+  all_known = users.back() == group_->size();
+  users.pop_back();
 }
 
-std::vector<std::int32_t> Reducer::reduce_used_map() {
-  std::vector<std::int32_t> users(parameters_.size());
-  for (std::size_t i = 0; i < users.size(); ++i) users[i] = leaves_[i]->gradient().defined();
-  const Tensor map = tensor<std::int32_t>(users, group_->device());
+std::vector<std::int32_t> Reducer::sum_over_ranks(const std::vector<bool>& used) const {
+  const std::vector<std::int32_t> counts(used.begin(), used.end());
+  const Tensor map = tensor<std::int32_t>(counts, group_->device());
   group_
       ->all_reduce({map.data_ptr(), map.numel(), map.dtype()}, comm::ReduceOp::sum(),
                    {.label = "used parameters", .id = id_of(buckets_.size())})

@@ -186,7 +186,10 @@ TYPED_TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
   TypeParam::run([](Communicator& group) {
     for (const int stage : {1, 2}) {
       Replica replica(make_net(1), share(group),
-                      {.bucket_bytes = 1 << 9, .static_graph = true, .zero_stage = stage});
+                      {.bucket_bytes = 1 << 9,
+                       .first_bucket_bytes = 1 << 9,
+                       .static_graph = true,
+                       .zero_stage = stage});
       const auto alone = make_net(1);
       optim::AdamW shared(replica.named_parameters(), {.lr = 1e-2}),
           all(alone->named_parameters(), {.lr = 1e-2});

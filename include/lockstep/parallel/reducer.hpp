@@ -35,7 +35,8 @@ struct ReducerOptions {
   bool find_unused_parameters = false;
   /// Each step uses the parameters that the first one did, on each rank its own, however often: the
   /// first backward finds the unused ones, as with `find_unused_parameters`, which has no effect
-  /// beside it; later ones neither walk the graph nor ask the other ranks, and refuse a change.
+  /// beside it; later ones neither walk the graph nor ask the other ranks, and refuse a change. A
+  /// rank without data has zeros for what it uses.
   bool static_graph = false;
   /// What is done with a bucket, the same on every rank.
   std::shared_ptr<BucketReduction> reduction = all_reduce_buckets();
@@ -199,7 +200,7 @@ class Reducer final : private autograd::GradientSink {
   void check_all_ready();
   comm::CollectiveId id_of(std::size_t part, std::size_t collective = 0) const;
   void find_users();
-  std::vector<std::int32_t> reduce_used_map();
+  std::vector<std::int32_t> sum_over_ranks(const std::vector<bool>& used) const;
   void take_over_results();
   std::string names_of(std::span<const std::size_t> indices) const;
 
@@ -231,6 +232,7 @@ class Reducer final : private autograd::GradientSink {
     std::optional<std::vector<std::size_t>> unreached;  // by this rank's backward
     std::vector<bool> given;                            // gradients that this rank has
     std::vector<std::int32_t> users;                    // how many ranks have each
+    bool all_known = false;                             // of a static graph: all ranks are known
   };
   Participation participation_;
   bool has_data_ = true;  // of the reduction that runs: false in `reduce_without_backward`
@@ -245,6 +247,7 @@ class Reducer final : private autograd::GradientSink {
   std::string taken_;            // the first parameter that has another sink now
   std::size_t next_bucket_ = 0;  // the first that is not launched
   std::vector<bool> ready_;
+  std::vector<bool> has_gradient_;  // when its bucket left
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;
   TraceRecorder recorder_;

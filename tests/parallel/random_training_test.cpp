@@ -1,0 +1,234 @@
+// Random models, trained in random ways by some ranks: equal to one process.
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/comm/thread_world.hpp"
+#include "lockstep/nn/checkpoint.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/replicas.hpp"
+
+namespace lockstep::parallel::testing {
+namespace {
+
+using Calls = std::vector<std::size_t>;  // of layers, which may come twice, or not at all
+
+/// What is trained, and how: the same on all ranks for a seed.
+struct Plan {
+  explicit Plan(std::uint64_t from) : seed(from), random(from) {
+    layers = number(1, 5);
+    for (std::size_t i = 0; i < layers; ++i) {
+      dtypes.push_back(chance(5) ? DType::f32 : DType::f64);
+      has_bias.push_back(!chance(3));
+      is_frozen.push_back(i > 0 && chance(5));
+      is_computed_again.push_back(chance(4));
+    }
+    ranks = static_cast<int>(number(1, 4));
+    steps = static_cast<int>(number(2, 4));
+    micro_batches = static_cast<int>(number(1, 3));
+    constexpr std::size_t sizes[] = {1, 200, 2000, std::size_t{25} << 20};
+    use = static_cast<Use>(number(0, 2));
+    options = {.bucket_bytes = sizes[number(0, 3)],
+               .first_bucket_bytes = sizes[number(0, 3)],
+               .find_unused_parameters = use == Use::changing,
+               .static_graph = use == Use::fixed,
+               .zero_stage = static_cast<int>(number(0, 2))};
+    is_weighted = chance(2);
+    some_lack_data = is_weighted && chance(2);
+    is_adaptive = chance(2);
+    clips = chance(2);
+    scales = !some_lack_data && chance(3);
+    is_captured = use != Use::changing && !some_lack_data && chance(3);
+  }
+
+  std::size_t number(std::size_t least, std::size_t most) {
+    return std::uniform_int_distribution<std::size_t>(least, most)(random);
+  }
+  bool chance(std::size_t of) { return number(1, of) == 1; }
+
+  /// Layers that a rank's forward calls; by its own way where parameters may be unused.
+  Calls calls(int rank, int step) const {
+    Calls called;
+    if (use == Use::all)
+      for (std::size_t i = 0; i < layers; ++i) called.push_back(i);
+    const auto of = static_cast<std::uint64_t>(rank + 1) * 1000;
+    Plan own(*this, seed + (use == Use::all ? 0 : of) +
+                        (use == Use::changing ? static_cast<std::uint64_t>(step) : 0));
+    for (std::size_t more = own.number(1, 3); more > 0; --more)
+      called.push_back(own.number(0, layers - 1));
+    called.push_back(0);  // which is trained
+    return called;
+  }
+  /// Rows of a rank's batch; none where its data has ended.
+  std::int64_t rows(int rank, int step) const {
+    if (!is_weighted) return 2;
+    if (some_lack_data && rank > 0 && (rank + step) % 2 == 0) return 0;
+    return 1 + (rank + step) % 3;
+  }
+  Batch batch(int rank, int step, int micro) const {
+    Generator generator(seed * 7919 + static_cast<std::uint64_t>(100 * step + 10 * rank + micro));
+    const TensorOptions f64{.dtype = DType::f64};
+    const std::int64_t count = rows(rank, step);
+    return {randn({count, width}, f64, generator), randn({count, width}, f64, generator)};
+  }
+
+  enum class Use : unsigned char { all, fixed, changing };
+  static constexpr std::int64_t width = 5;
+  std::uint64_t seed;
+  std::mt19937_64 random;
+  std::size_t layers;
+  std::vector<DType> dtypes;
+  std::vector<bool> has_bias, is_frozen, is_computed_again;
+  int ranks, steps, micro_batches;
+  Use use;
+  DistributedDataParallelOptions options;
+  bool is_weighted, some_lack_data, is_adaptive, clips, scales, is_captured;
+
+ private:
+  Plan(const Plan& other, std::uint64_t from) : Plan(other) { random.seed(from); }
+};
+
+std::ostream& operator<<(std::ostream& out, const Plan& plan) {
+  return out << "seed " << plan.seed << ": " << plan.layers << " layers, " << plan.ranks
+             << " ranks, " << plan.micro_batches << " micro-batches, buckets of "
+             << plan.options.bucket_bytes << ", use " << static_cast<int>(plan.use) << ", zero "
+             << plan.options.zero_stage << ", weighted " << plan.is_weighted << ", without data "
+             << plan.some_lack_data << ", adaptive " << plan.is_adaptive << ", clips " << plan.clips
+             << ", scales " << plan.scales << ", captured " << plan.is_captured;
+}
+
+struct RandomNet : nn::Module {
+  explicit RandomNet(const Plan& from) : layers(this, "layers"), plan(from) {
+    for (std::size_t i = 0; i < plan.layers; ++i) {
+      layers->append(nn::make<nn::Linear>(nn::LinearOptions{
+          Plan::width, Plan::width, plan.has_bias[i], {.dtype = plan.dtypes[i]}}));
+    }
+    fill(*this, plan.seed);
+    for (std::size_t i = 0; i < plan.layers; ++i)
+      if (plan.is_frozen[i]) layers[i]->requires_grad_(false);
+  }
+
+  Tensor forward(const Tensor& x, const Calls& calls) {
+    Tensor y = x;
+    for (const std::size_t i : calls) {
+      const auto layer = [this, i](const Tensor& in) {
+        return tanh(layers[i]->forward(in.to(plan.dtypes[i])));
+      };
+      y = plan.is_computed_again[i] ? nn::checkpoint(layer, y) : layer(y);
+    }
+    return y.to(DType::f64);
+  }
+
+  nn::Child<nn::ModuleList<nn::Linear>> layers;
+  const Plan& plan;
+};
+
+template <class Parameters>
+std::unique_ptr<optim::Optimizer> optimizer_of(const Plan& plan, const Parameters& parameters) {
+  if (plan.is_adaptive)
+    return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 1e-2, .eps = 1e-2});
+  return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+}
+
+std::vector<double> train_alone(const Plan& plan) {
+  const auto net = nn::make<RandomNet>(plan);
+  const auto optimizer = optimizer_of(plan, net->named_parameters());
+  for (int step = 0; step < plan.steps; ++step) {
+    Tensor total = zeros({}, {.dtype = DType::f64});
+    double weights = 0;
+    for (int rank = 0; rank < plan.ranks; ++rank)
+      for (int micro = 0; micro < plan.micro_batches; ++micro) {
+        const Batch batch = plan.batch(rank, step, micro);
+        const auto rows = static_cast<double>(batch.x.size(0));
+        // Of a static graph, a rank that has no data now, but had some, has zeros.
+        const bool has_had_data = plan.rows(rank, 0) > 0 || step > 1;
+        if (rows == 0 && (plan.use == Plan::Use::changing || !has_had_data)) continue;
+        if (rows == 0) {
+          const Tensor x = zeros({1, Plan::width}, {.dtype = DType::f64});
+          total = total + net->forward(x, plan.calls(rank, step)).sum() * 0.0;
+          continue;
+        }
+        const double weight = plan.is_weighted ? rows : 1.0 / plan.ranks;
+        total = total + loss_of(net->forward(batch.x, plan.calls(rank, step)), batch) * weight;
+        weights += weight;
+      }
+    (plan.is_weighted ? total / weights : total).backward();
+    if (plan.clips) optim::clip_grad_norm_(net->parameters(), 0.05);
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  return values_of(*net);
+}
+
+std::vector<double> train_on(Communicator& group, const Plan& plan) {
+  const auto net = nn::make<RandomNet>(plan);
+  DistributedDataParallel<RandomNet> replica(net, share(group), plan.options);
+  const auto optimizer = optimizer_of(plan, replica.named_parameters());
+  amp::GradScaler scaler(
+      {.init_scale = 64, .enabled = plan.scales, .group = replica.shard_group()});
+  const int rank = group.rank();
+  int step = 0;
+  const StepGraph::Step run = [&](std::span<const Tensor> in) {
+    for (int micro = 0; micro < plan.micro_batches; ++micro) {
+      std::optional<DistributedDataParallel<RandomNet>::NoSync> local;
+      if (micro + 1 < plan.micro_batches) local.emplace(replica.no_sync());
+      const auto at = static_cast<std::size_t>(2 * micro);
+      const Batch batch{in[at], in[at + 1]};
+      const auto rows = static_cast<double>(batch.x.size(0));
+      if (rows == 0) {
+        if (!local) replica.backward_without_data();
+        continue;
+      }
+      const Tensor loss = scaler.scale(loss_of(replica(batch.x, plan.calls(rank, step)), batch));
+      if (plan.is_weighted)
+        replica.backward(loss, rows);
+      else
+        loss.backward();
+    }
+    if (plan.clips) {
+      scaler.clip_and_step(*optimizer, 0.05);
+    } else {
+      scaler.step(*optimizer);
+    }
+    scaler.update();
+    optimizer->zero_grad();
+    return std::vector<Tensor>{};
+  };
+  StepGraph graph(run, {.group = share(group)});
+  for (; step < plan.steps; ++step) {
+    std::vector<Tensor> in;
+    for (int micro = 0; micro < plan.micro_batches; ++micro) {
+      const Batch batch = plan.batch(rank, step, micro);
+      in.insert(in.end(), {batch.x, batch.target});
+    }
+    plan.is_captured ? graph(in) : run(in);
+  }
+  expect_equal_replicas(group, *net);
+  return values_of(*net);
+}
+
+// LOCKSTEP_RANDOM_TRAININGS=10000 tries more of them.
+TEST(RandomTraining, EqualsOneProcess) {
+  const char* const asked = std::getenv("LOCKSTEP_RANDOM_TRAININGS");
+  const std::uint64_t count = asked ? std::stoull(asked) : 200;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    const Plan plan(seed);
+    const std::vector<double> alone = train_alone(plan);
+    const bool is_exact = std::ranges::count(plan.dtypes, DType::f32) == 0;
+    comm::run_ranks(plan.ranks, [&](Communicator& group) {
+      expect_close(train_on(group, plan), alone, is_exact ? 1e-8 : 1e-3, is_exact ? 1e-10 : 1e-4);
+    });
+    ASSERT_FALSE(::testing::Test::HasFailure()) << plan;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel::testing
