@@ -41,7 +41,7 @@ struct Options {
   double grad_clip = 1.0;
   std::string schedule = "cosine", decay = "matrices", device = "auto", dtype = "f32", amp = "none",
               compress = "none";
-  std::int64_t warmup = 20, sample = 256;
+  std::int64_t warmup = 20, sample = 256, check_divergence = 0;
   std::uint64_t seed = 1;
   int threads = 0, zero = 0;
   bool deterministic = false, capture = false;
@@ -88,6 +88,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--zero", o.zero,
                  "What ranks share out: 1 optimizer states, 2 averaged gradients too (ZeRO)")
       ->check(CLI::IsMember({0, 1, 2}));
+  app.add_option("--check-divergence", o.check_divergence,
+                 "Steps between checks that all ranks have the same weights; 0: none")
+      ->check(count);
   app.add_option("--threads", o.threads, "CPU threads a rank; 0: its share of the cores")
       ->check(examples::whole_number(0, 4096));
   app.add_option("--init-from", o.init_from, "Hugging Face GPT-2 folder, or its .safetensors file")
@@ -193,6 +196,10 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
         return std::vector{ls::parallel::all_reduce_async(own, *session.world()).wait(), norm};
       },
       o.capture, session);
+  std::optional<ls::parallel::DivergenceCheck> divergence;
+  if (o.check_divergence > 0)
+    divergence.emplace(replica.module().named_parameters(), session.world(),
+                       ls::parallel::DivergenceCheckOptions{.every = o.check_divergence});
   for (std::int64_t step = 0; step < steps; ++step) {
     memory.before_step(step);
     const ls::data::TokenBatch batch = batches.next();
@@ -200,12 +207,14 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     const double lr = optimizer->lr();
     const auto results = make_step({batch.tokens, batch.targets});
     scheduler.step();
+    if (divergence) divergence->step();
     report.add({.number = step,
                 .lr = lr,
                 .loss = ls::HostCopy(results[0]),
                 .grad_norm = ls::HostCopy(results[1])});
     memory.after_step(step);
   }
+  if (divergence) divergence->run();  // before the weights are saved
   report.flush();
   progress.finish();
   make_step.tell();

@@ -77,7 +77,8 @@ file(GLOB job_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/comm/jobs/*_t
 add_executable(test_comm_jobs ${job_tests})
 target_link_libraries(test_comm_jobs PRIVATE lockstep_test_support GTest::gtest_main)
 target_compile_definitions(test_comm_jobs PRIVATE
-  LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
+  LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}"
+  LOCKSTEP_HOSTS="${CMAKE_CURRENT_SOURCE_DIR}/support/hosts.sh")
 add_dependencies(test_comm_jobs comm_job_program)
 # Those on GPUs have "OnGpus" in their names.
 set(job_filter "-*OnGpus*")

@@ -83,6 +83,7 @@
 #include "lockstep/parallel/bucket_exchange.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/parallel/collectives.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/parallel/grad_bucket.hpp"
 #include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/parallel/mesh.hpp"

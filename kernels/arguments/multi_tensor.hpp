@@ -29,6 +29,13 @@ struct ClipArguments {
   auto lists() { return std::tuple(&arrays); }
 };
 
+/// out[k] += the sum of functional::fingerprint_of over the elements of the k-th array.
+struct FingerprintArguments {
+  ArrayView out = {};                      ///< i64
+  std::span<const ArrayView> arrays = {};  ///< contiguous, of any dtypes
+  auto lists() { return std::tuple(&arrays); }
+};
+
 /// Divides every array by a number that is read on the device. @pre its inverse is finite.
 struct DivideArguments {
   std::span<const ArrayView> arrays = {};
@@ -72,6 +79,7 @@ struct AverageArguments {
   KERNEL(average, AverageArguments)                  \
   KERNEL(square_sum, SquareSumArguments)             \
   KERNEL(clip, ClipArguments)                        \
+  KERNEL(fingerprint, FingerprintArguments)          \
   KERNEL(divide, DivideArguments)                    \
   KERNEL(gradient_scaling, GradientScalingArguments) \
   KERNEL(update_loss_scale, LossScaleArguments)

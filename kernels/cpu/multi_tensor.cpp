@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
 #include "arguments/elementwise.hpp"
 #include "cpu/tiles.hpp"
+#include "functional/fingerprint.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::cpu_kernels {
@@ -60,6 +62,23 @@ SquareSum square_sum_of(const ArrayView& array) {
       });
   SquareSum total;
   for (const SquareSum& partial : partials) total += partial;
+  return total;
+}
+
+/// The fingerprint of one array. The sum wraps around: threads may add in any order.
+std::uint64_t fingerprint_of(const ArrayView& array) {
+  const std::int64_t n = contiguous_count(array);
+  LOCKSTEP_CHECK(n >= 0, InvalidArgument, "fingerprint: needs contiguous arrays, got strides ",
+                 array.strides);
+  std::atomic<std::uint64_t> total{0};
+  functional::dispatch_bits(size_of(array.dtype), [&]<class Bits>(Bits) {
+    const Bits* const bits = array.as<const Bits>();
+    parallel_for(n, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
+      std::uint64_t sum = 0;
+      for (std::int64_t i = begin; i < end; ++i) sum += functional::fingerprint_of(bits[i], i);
+      total += sum;
+    });
+  });
   return total;
 }
 
@@ -120,6 +139,11 @@ void multi_tensor::square_sum(const kernels::SquareSumArguments& a, StreamRef) {
 void multi_tensor::clip(const kernels::ClipArguments& a, StreamRef stream) {
   const double factor = functional::clip_factor(*a.norm.as<double>(), a.limit);
   if (factor != 1) scale_all(a.arrays, factor, stream);
+}
+
+void multi_tensor::fingerprint(const kernels::FingerprintArguments& a, StreamRef) {
+  std::uint64_t* out = a.out.as<std::uint64_t>();
+  for (const ArrayView& array : a.arrays) *out++ += fingerprint_of(array);
 }
 
 void multi_tensor::divide(const kernels::DivideArguments& a, StreamRef stream) {

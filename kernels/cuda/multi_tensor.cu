@@ -2,6 +2,7 @@
 #include "cuda/chunk_table.hpp"
 #include "cuda/row_access.hpp"
 #include "cuda/scratch.hpp"
+#include "functional/fingerprint.hpp"
 #include "functional/math.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -91,6 +92,20 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// Adds the fingerprints of chunks to those of their arrays: in any order, for sums wrap around.
+template <class Bits>
+__global__ void __launch_bounds__(threads)
+    fingerprint_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<1>) table, unsigned long long* out) {
+  const int tensor = table.tensor_of(blockIdx.x);
+  const Bits* const bits = static_cast<const Bits*>(table.array[0][tensor]);
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  std::uint64_t sum = 0;
+  for (std::int64_t i = table.first(tensor, blockIdx.x) + threadIdx.x; i < last; i += threads)
+    sum += functional::fingerprint_of(bits[i], i);
+  sum = BlockGroup{}.reduce(sum, Sum{});
+  if (threadIdx.x == 0) atomicAdd(out + table.first_tensor + tensor, sum);
+}
+
 /// T is the dtype of the values; averages are in its accumulation type.
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -122,22 +137,36 @@ void check_average(const ArrayView& average, const ArrayView& value) {
       " of shape ", value.shape, "; both must be contiguous, of one size, and the average wide");
 }
 
-/// Calls `launch_table(table, blocks, TypeTag<T>)` for runs of neighbours with one dtype.
-template <class Launch>
-void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
-                          const Launch& launch_table) {
+/// Calls `visit(run)` for runs of neighbours with one dtype.
+template <class Visit>
+void for_each_run(std::span<const ArrayView> arrays, const Visit& visit) {
   for (std::size_t first = 0; first < arrays.size();) {
     std::size_t last = first + 1;
     while (last < arrays.size() && arrays[last].dtype == arrays[first].dtype) ++last;
-    const auto run = arrays.subspan(first, last - first);
-    dispatch_floating(run[0].dtype, op, [&]<class T>(TypeTag<T> tag) {
-      for_each_table<1>(
-          run.size(), [&](std::size_t i, int) { return run[i].data; },
-          [&](std::size_t i) { return run[i].numel(); },
-          [&](const ChunkTable<1>& table, unsigned blocks) { launch_table(table, blocks, tag); });
-    });
+    visit(arrays.subspan(first, last - first));
     first = last;
   }
+}
+
+/// Calls `launch_table(table, blocks)` for tables of arrays of one dtype.
+template <class Launch>
+void for_each_table_of(std::span<const ArrayView> run, const Launch& launch_table) {
+  for_each_table<1>(
+      run.size(), [&](std::size_t i, int) { return run[i].data; },
+      [&](std::size_t i) { return run[i].numel(); }, launch_table);
+}
+
+/// Calls `launch_table(table, blocks, TypeTag<T>)` for runs of neighbours with one floating dtype.
+template <class Launch>
+void for_each_array_table(std::span<const ArrayView> arrays, const char* op,
+                          const Launch& launch_table) {
+  for_each_run(arrays, [&](std::span<const ArrayView> run) {
+    dispatch_floating(run[0].dtype, op, [&]<class T>(TypeTag<T> tag) {
+      for_each_table_of(run, [&](const ChunkTable<1>& table, unsigned blocks) {
+        launch_table(table, blocks, tag);
+      });
+    });
+  });
 }
 
 /// out = sum of squares over all arrays, each element times a factor, which is kept.
@@ -211,6 +240,18 @@ void multi_tensor::clip(const kernels::ClipArguments& arguments, StreamRef strea
                          launch(stream, blocks, threads, 0, clip_kernel<T>, table,
                                 arguments.norm.as<const double>(), arguments.limit);
                        });
+}
+
+void multi_tensor::fingerprint(const kernels::FingerprintArguments& arguments, StreamRef stream) {
+  auto* out = arguments.out.as<unsigned long long>();
+  for_each_run(arguments.arrays, [&](std::span<const ArrayView> run) {
+    functional::dispatch_bits(size_of(run[0].dtype), [&]<class Bits>(Bits) {
+      for_each_table_of(run, [&](const ChunkTable<1>& table, unsigned blocks) {
+        launch(stream, blocks, threads, 0, fingerprint_kernel<Bits>, table, out);
+      });
+    });
+    out += run.size();
+  });
 }
 
 void multi_tensor::divide(const kernels::DivideArguments& arguments, StreamRef stream) {

@@ -26,6 +26,8 @@ lockstep_add_check(DocumentationScannerCatchesPlantedGaps
                    "${Python3_EXECUTABLE}" "${scripts}/check_docs.py" --self-test)
 lockstep_add_check(MemoryPlotDrawsWhatHappened
                    "${Python3_EXECUTABLE}" "${scripts}/memory_plot.py" --self-test)
+lockstep_add_check(ScalingReportTellsLossesApart
+                   "${Python3_EXECUTABLE}" "${scripts}/scaling_report.py" --self-test)
 lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
                    "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")

@@ -1,7 +1,9 @@
 #include <cmath>
+#include <cstring>
 
 #include "arguments/optimizer.hpp"
 #include "contract/backends.hpp"
+#include "functional/fingerprint.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -435,6 +437,41 @@ TEST_P(MultiTensorContract, GradientScalingTakesTheLossScaleOffAndLimitsTheNorm)
   EXPECT_EQ(measure(256, scale, 0)[1], std::numeric_limits<double>::infinity());
   EXPECT_EQ(measure(std::nan(""), scale, 3)[2], 1);
   EXPECT_EQ(measure(std::numeric_limits<double>::infinity(), {}, 3)[2], 1);
+}
+
+TEST_P(MultiTensorContract, FingerprintsTellArraysApart) {
+  const auto fingerprint_of = [&](const Values& values) {
+    std::uint64_t sum = 0;
+    dispatch_floating(dtype(), "fingerprint", [&]<class T>(TypeTag<T>) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const T value = static_cast<T>(static_cast<AccumulateType<T>>(values[i]));
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, &value, sizeof value);
+        sum += functional::fingerprint_of(bits, static_cast<std::int64_t>(i));
+      }
+    });
+    return static_cast<double>(static_cast<std::int64_t>(sum));
+  };
+  const auto long_one = array({70'001}).randomize(1), empty = array({0});
+  auto other = array({33});
+  Values swapped = random_values(33, 2);
+  other.set(swapped);
+  const auto integers = array(DType::u8, {3}).set({1, 2, 3});
+  const auto measure = [&] {
+    const auto out = array(DType::i64, {4}).set(Values(4, 0.0));
+    const std::vector<ArrayView> arrays{long_one, empty, other, integers};
+    family().fingerprint({.out = out, .arrays = arrays}, stream());
+    return out.get();
+  };
+  const Values before = measure();
+  EXPECT_EQ(before[0], fingerprint_of(long_one.get()));
+  EXPECT_EQ(before[1], 0);
+  EXPECT_EQ(before[2], fingerprint_of(other.get()));
+  EXPECT_EQ(before, measure());
+  std::swap(swapped[7], swapped[8]);
+  other.set(swapped);
+  EXPECT_NE(measure()[2], before[2]);
+  EXPECT_EQ(measure()[3], before[3]);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -105,7 +105,8 @@ TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
     ASSERT_EQ(losses.size(), expected.size());
     for (std::size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << "stage " << stage;
-    EXPECT_EQ(losses_of(mpirun(2), captured + "--zero " + stage), whole) << "stage " << stage;
+    EXPECT_EQ(losses_of(mpirun(2), captured + "--check-divergence 2 --zero " + stage), whole)
+        << "stage " << stage;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "lockstep/memory/memory_stats.hpp"
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
+#include "parallel/divergence_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
 #include "parallel/mean_metric_contract.hpp"
 #include "parallel/mesh_contract.hpp"
@@ -22,6 +23,7 @@ using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Thread
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeshContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ClipContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, LayerwiseContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, DivergenceContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeanMetricContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CollectiveContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ComparedCollectives, ThreadWorlds);

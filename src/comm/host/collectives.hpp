@@ -12,9 +12,9 @@
 
 namespace lockstep::comm::host {
 
-/// Runs collectives over a transport: signatures first, then the data in pieces. Sums are taken in
-/// rank order on the rank that owns a part, so all ranks, backends and message sizes give the same
-/// bits. Used by one thread at a time.
+/// Runs collectives over a transport: signatures first, then the data in pieces. Sums are taken by
+/// the tree of `fold` on the rank that owns a part, so all ranks, backends and message sizes give
+/// the same bits. Used by one thread at a time.
 class Collectives {
  public:
   /// @param transport outlives this object.

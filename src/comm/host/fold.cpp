@@ -11,6 +11,7 @@ namespace lockstep::comm::host {
 namespace {
 
 constexpr std::int64_t block_elements = 1024;  // accumulators of one block stay in the L1 cache
+constexpr std::size_t most_levels = 20;        // of the tree: up to 2^19 ranks
 
 template <class T>
 using Accumulator = AccumulateType<T>;
@@ -43,42 +44,81 @@ const Accumulator<T>* widen(const T* from, std::int64_t size, Accumulator<T>* ro
   return room;
 }
 
-// One block: the first source starts the accumulators, `combine` takes in each of the others.
+/// Scaling that leaves values as they are, where they are.
+struct Unscaled {};
+
+/// Folds blocks: contributions of neighbours first, as a tournament is played. On the way lies a
+/// partial result for each bit of how many contributions were taken in.
 template <class T, class Combine, class Scale>
-void accumulate(std::span<const std::byte* const> sources, std::int64_t begin, std::int64_t size,
-                Accumulator<T>* sum, Accumulator<T>* widened, Combine combine, Scale scale) {
-  for (std::size_t r = 0; r < sources.size(); ++r) {
-    const Accumulator<T>* values =
-        widen(reinterpret_cast<const T*>(sources[r]) + begin, size, widened);
-    if (r == 0) {
-      for (std::int64_t i = 0; i < size; ++i) sum[i] = scale(values[i], r);
-    } else {
-      for (std::int64_t i = 0; i < size; ++i) sum[i] = combine(sum[i], scale(values[i], r));
+class Tree {
+ public:
+  using A = Accumulator<T>;
+
+  Tree(const Contributions& from, Combine combine, Scale scale)
+      : from_(from), combine_(combine), scale_(scale) {}
+
+  /// @return `size` results, from `begin` on; they stay until the next call.
+  const A* fold(std::int64_t begin, std::int64_t size) {
+    levels_ = 0;
+    for (std::size_t leaf = 0; leaf < from_.sources.size(); ++leaf) {
+      take_in(leaf, begin, size);
+      for (std::size_t taken = leaf + 1; taken % 2 == 0; taken /= 2) combine_last(size);
     }
+    while (levels_ > 1) combine_last(size);
+    return partial_[0];
   }
-}
+
+ private:
+  void take_in(std::size_t leaf, std::int64_t begin, std::int64_t size) {
+    A* const room = room_[levels_];
+    const A* values = widen(reinterpret_cast<const T*>(from_.sources[leaf]) + begin, size, room);
+    if constexpr (!std::is_same_v<Scale, Unscaled>) {
+      for (std::int64_t i = 0; i < size; ++i) room[i] = scale_(values[i], leaf);
+      values = room;
+    }
+    partial_[levels_++] = values;
+  }
+  void combine_last(std::int64_t size) {
+    --levels_;
+    const A* const left = partial_[levels_ - 1];
+    const A* const right = partial_[levels_];
+    A* const room = room_[levels_ - 1];
+    for (std::int64_t i = 0; i < size; ++i) room[i] = combine_(left[i], right[i]);
+    partial_[levels_ - 1] = room;
+  }
+
+  const Contributions& from_;
+  Combine combine_;
+  Scale scale_;
+  std::size_t levels_ = 0;
+  const A* partial_[most_levels];
+  alignas(64) A room_[most_levels][block_elements];
+};
 
 template <class T, class Combine, class Scale, class Finish>
 void fold_blocks(const Contributions& from, std::byte* out, std::int64_t count, Combine combine,
                  Scale scale, Finish finish) {
-  alignas(64) Accumulator<T> sum[block_elements], widened[block_elements];
+  using A = Accumulator<T>;
+  Tree<T, Combine, Scale> tree(from, combine, scale);
+  alignas(64) A finished[block_elements];
   T* result = reinterpret_cast<T*>(out);
   const auto store = lockstep::cpu_kernels::loops().store(
       lockstep::cpu_kernels::accumulate_of(dtype_of<T>), dtype_of<T>);
   for (std::int64_t begin = 0; begin < count; begin += block_elements) {
     const std::int64_t size = std::min(block_elements, count - begin);
-    accumulate<T>(from.sources, begin, size, sum, widened, combine, scale);
-    Accumulator<T>* finished = sum;
-    if constexpr (std::is_same_v<T, Accumulator<T>>) finished = result + begin;
-    for (std::int64_t i = 0; i < size; ++i) finished[i] = finish(sum[i]);
-    if constexpr (!std::is_same_v<T, Accumulator<T>>) store(result + begin, 1, sum, size);
+    const A* const folded = tree.fold(begin, size);
+    constexpr bool is_direct = std::is_same_v<T, A>;
+    A* place = finished;
+    if constexpr (is_direct) place = result + begin;
+    for (std::int64_t i = 0; i < size; ++i) place[i] = finish(folded[i]);
+    if constexpr (!is_direct) store(result + begin, 1, finished, size);
   }
 }
 
 template <class T>
 void fold_typed(ReduceKind kind, const Contributions& from, std::byte* out, std::int64_t count) {
   using A = Accumulator<T>;
-  const auto plain = [](A value, std::size_t) { return value; };
+  constexpr Unscaled plain;
   const auto same = [](A value) { return value; };
   const A ranks = static_cast<A>(from.sources.size());
   switch (kind) {

@@ -15,8 +15,10 @@ struct Contributions {
   std::span<const double> factors;  ///< for scaled_sum; otherwise ignored
 };
 
-/// Reduces arrays of `count` elements into `out`, in the order given: the same order on every rank
-/// gives the same bits. f32, bf16 and f16 accumulate in float, f64 in double, integers in 64 bits;
+/// Reduces arrays of `count` elements into `out`, by a fixed tree over the contributions: of n, the
+/// first 2^k, the largest power of two below n, are folded, then the others, then the two results.
+/// So 4 give (0 + 1) + (2 + 3), which is also what two groups of two give whose results are folded.
+/// f32, bf16 and f16 accumulate in float, f64 in double, integers in 64 bits;
 /// each result is rounded once. `out` may be one of the sources.
 /// @throws Unsupported for bool, and for a scaled sum of integers.
 void fold(DType dtype, ReduceKind kind, const Contributions& from, std::byte* out,

@@ -1,5 +1,6 @@
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
+#include "parallel/divergence_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
 #include "parallel/mean_metric_contract.hpp"
 #include "parallel/mesh_contract.hpp"
@@ -16,6 +17,7 @@ struct MpiRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, MeshContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ClipContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LayerwiseContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, DivergenceContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, MeanMetricContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CollectiveContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ComparedCollectives, MpiRanks);

@@ -2,6 +2,7 @@
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/clip_contract.hpp"
 #include "parallel/collective_contract.hpp"
+#include "parallel/divergence_contract.hpp"
 #include "parallel/layerwise_contract.hpp"
 #include "parallel/mean_metric_contract.hpp"
 #include "parallel/mesh_contract.hpp"
@@ -22,6 +23,7 @@ struct NcclRanks {
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeshContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ClipContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LayerwiseContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, DivergenceContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeanMetricContract, NcclRanks);
 // Labels are compared by the job's Session, which these ranks do not have.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ComparedCollectives);

@@ -1,0 +1,66 @@
+// Jobs of several hosts: namespaces with a network of their own, started by tests/support/hosts.sh.
+
+#include <fstream>
+
+#include "comm/jobs/jobs.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+class MpiHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static const int code = run_on(2, "true").exit_code;
+    if (code == 77) GTEST_SKIP() << "no namespaces for hosts here";
+    ASSERT_EQ(code, 0);
+  }
+  /// @param options of hosts.sh, and a command.
+  static CommandResult run_on(int hosts, const std::string& command) {
+    return run_command(std::string(LOCKSTEP_HOSTS) + " " + std::to_string(hosts) + " " + command);
+  }
+  /// @param environment of all ranks: "-x NAME=value ..."
+  static CommandResult job(int hosts, int ranks_a_host, const std::string& arguments,
+                           const std::string& environment = "") {
+    return run_on(hosts, "--slots " + std::to_string(ranks_a_host) + " mpirun " + environment +
+                             " -np " + std::to_string(hosts * ranks_a_host) + " " + program + " " +
+                             arguments + " --device cpu");
+  }
+};
+
+TEST_F(MpiHosts, SumOverTwoAndThreeHosts) {
+  for (const int hosts : {2, 3}) {
+    const auto result = job(hosts, 2, "sum");
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "local 0 of 2"), static_cast<std::size_t>(hosts))
+        << result.output;
+    const int ranks = 2 * hosts;
+    EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
+              static_cast<std::size_t>(ranks))
+        << result.output;
+  }
+}
+
+TEST_F(MpiHosts, RankThatIsKilledOnAnotherHostEndsAllAndIsNamed) {
+  const auto result = job(2, 2, "kill", "-x JOB_CULPRIT=2");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, HasSubstr("rank 2"));
+}
+
+// Open MPI's mpirun waits for the host that it cannot reach: what ends are the ranks, on both.
+TEST_F(MpiHosts, CutLinkEndsTheRanksOnBothSides) {
+  const std::string script = ::testing::TempDir() + "cut_link.sh", output = script + ".out";
+  std::ofstream(script) << "JOB_COMMAND='" LOCKSTEP_HOSTS " cut 1' mpirun -x JOB_COMMAND "
+                        << "-x LOCKSTEP_HEARTBEAT_TIMEOUT=3 -x JOB_CULPRIT=0 -np 2 " << program
+                        << " command-alone --device cpu >" << output << " 2>&1 &\n"
+                        << "until grep -q 'event at' " << output << "; do sleep 0.1; done\n"
+                        << "while grep -qs comm_job_progra /proc/[0-9]*/comm; do sleep 0.1; done\n"
+                        << "cat " << output << "; echo all ranks have ended; exit 1\n";
+  const auto result = run_on(2, "sh " + script);
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host h1"),
+                                   HasSubstr("its host does not acknowledge what is sent there"),
+                                   HasSubstr("all ranks have ended")));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

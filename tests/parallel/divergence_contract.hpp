@@ -1,0 +1,84 @@
+#pragma once
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/comm/errors.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
+#include "parallel/ranks.hpp"
+
+/// @file
+/// Replicas that have become different are found, and told apart.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class DivergenceContract : public ::testing::Test {
+ protected:
+  /// Tensors of several dtypes and layouts, the same on every rank.
+  static NamedTensors replica(Device device) {
+    const auto made = [&](Shape shape, DType dtype) {
+      return arange(0, static_cast<double>(numel(shape)), 1, {.dtype = DType::f32})
+          .reshape(shape)
+          .to(dtype)
+          .to(device);
+    };
+    return {{"a", made({3, 5}, DType::f32)},
+            {"transposed", made({4, 6}, DType::bf16).transpose(0, 1)},
+            {"empty", made({0, 2}, DType::f32)},
+            {"wide", made({70'000}, DType::f32)},
+            {"count", made({7}, DType::i64)}};
+  }
+
+  /// Changes an element of the last rank's, of the first of all but the last dimension.
+  static void change(Communicator& group, const Tensor& tensor, std::int64_t place) {
+    if (group.rank() != group.size() - 1) return;
+    Tensor element = tensor;
+    while (element.dim() > 1) element = element.select(0, 0);
+    element = element.slice(0, place, place + 1);
+    element.copy_(element + (is_floating(tensor.dtype()) ? 0x1p-7 : 1.0));
+  }
+
+  static std::string odd_rank(Communicator& group) {
+    return "rank " + std::to_string(group.size() - 1) + " of " + group.name();
+  }
+};
+TYPED_TEST_SUITE_P(DivergenceContract);
+
+TYPED_TEST_P(DivergenceContract, NamesTheOddRankAndItsFirstTensor) {
+  TypeParam::run([](Communicator& group) {
+    const NamedTensors tensors = TestFixture::replica(group.device());
+    DivergenceCheck check(tensors, share(group), {.every = 3});
+    for (int step = 1; step <= 4; ++step) check.step();
+    if (group.size() == 1) return;
+    TestFixture::change(group, tensors[4].second, 6);
+    TestFixture::change(group, tensors[3].second, 1);
+    for (int step = 5; step <= 6; ++step) check.step();
+    const std::string message = message_of<comm::Mismatch>([&] { check.step(); });
+    for (const std::string& part :
+         {std::string("differ after step 6"), TestFixture::odd_rank(group),
+          std::string("2 of 5 tensors, first in 'wide'"), std::string("equal after step 3")})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  });
+}
+
+TYPED_TEST_P(DivergenceContract, ChecksAtOnceWhenAskedTo) {
+  TypeParam::run([](Communicator& group) {
+    const NamedTensors tensors = TestFixture::replica(group.device());
+    DivergenceCheck check(tensors, share(group));
+    check.run();
+    if (group.size() == 1) return;
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
+      const Tensor before = tensors[i].second.clone();
+      TestFixture::change(group, tensors[i].second, 0);
+      const std::string message = message_of<comm::Mismatch>([&] { check.run(); });
+      EXPECT_NE(message.find("first in '" + tensors[i].first + "'"), std::string::npos) << message;
+      Tensor restored = tensors[i].second;
+      restored.copy_(before);
+      check.run();
+    }
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DivergenceContract, NamesTheOddRankAndItsFirstTensor,
+                            ChecksAtOnceWhenAskedTo);
+
+}  // namespace lockstep::parallel::testing

@@ -1,0 +1,142 @@
+// The reducer's protocol under interleavings of ranks, hooks, buckets and failures, each drawn from
+// a seed: nobody ever waits for what nobody starts, all ranks launch the same in the same order,
+// and what they get is the average.
+
+#include <cstdlib>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/parallel/reducer.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "parallel/scheduled_ranks.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+using testing::Schedule;
+
+/// What a seed decides, the same on every rank.
+struct Plan {
+  explicit Plan(unsigned seed) : random(seed) {
+    ranks = 2 + static_cast<int>(random() % 3);
+    parameters = 1 + static_cast<int>(random() % 5);
+    steps = 1 + static_cast<int>(random() % 3);
+    caps = {std::size_t{1} << (random() % 12), std::size_t{1} << (random() % 12)};
+    find_unused = random() % 2 == 0;
+    shares_out = random() % 4 == 0;
+    if (random() % 4 == 0) {
+      failing_rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
+      failing_step = static_cast<int>(random() % static_cast<unsigned>(steps));
+      failing_parameter = random() % static_cast<unsigned>(parameters);
+    }
+  }
+  /// Whether a rank uses a parameter in a step; each uses some.
+  bool uses(int rank, int step, std::size_t parameter) const {
+    if (!find_unused || (rank == failing_rank && parameter == failing_parameter)) return true;
+    if (parameter == static_cast<std::size_t>(step) % static_cast<std::size_t>(parameters))
+      return true;
+    return (static_cast<std::size_t>(rank) * 7 + static_cast<std::size_t>(step) * 3 + parameter) %
+               3 !=
+           0;
+  }
+  double gradient(int rank, int step, std::size_t parameter) const {
+    return uses(rank, step, parameter)
+               ? 1.0 + rank + 10.0 * step + 100.0 * static_cast<double>(parameter)
+               : 0.0;
+  }
+
+  std::mt19937 random;
+  int ranks, parameters, steps, failing_rank = -1, failing_step = -1;
+  std::size_t failing_parameter = 0;
+  BucketCaps caps;
+  bool find_unused, shares_out;
+};
+
+struct Planned : Error {
+  Planned() : Error("planned") {}
+};
+
+/// One rank's training: gradients become ready in an order of its own.
+void train(Communicator& group, const Plan& plan, unsigned seed) {
+  const int rank = group.rank();
+  std::vector<NamedParameter> parameters;
+  for (int i = 0; i < plan.parameters; ++i)
+    parameters.emplace_back(
+        "p" + std::to_string(i),
+        full({1 + 5 * i}, 0.5, {.dtype = i % 2 ? DType::f32 : DType::f64}).set_requires_grad());
+  int step = 0;
+  if (rank == plan.failing_rank)
+    autograd::leaf_of(parameters[plan.failing_parameter].second).add_hook([&](autograd::LeafNode&) {
+      if (step == plan.failing_step) throw Planned();
+    });
+  Reducer reducer(parameters, CommunicatorPtr(&group),
+                  {.bucket_caps = plan.caps,
+                   .find_unused_parameters = plan.find_unused,
+                   .reduction = plan.shares_out ? reduce_scatter_buckets() : all_reduce_buckets()});
+  std::mt19937 order_of_rank(seed * 31 + static_cast<unsigned>(rank));
+  for (; step < plan.steps; ++step) {
+    std::vector<std::size_t> order(parameters.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::shuffle(order, order_of_rank);
+    {
+      const autograd::TagGuard scope = reducer.record_forward(Reducer::Mode::reduce);
+      Tensor loss = zeros({}, {.dtype = DType::f64});
+      for (const std::size_t i : order)
+        if (plan.uses(rank, step, i))
+          loss = loss + sum(parameters[i].second.to(DType::f64)) * plan.gradient(rank, step, i);
+      loss.backward();
+    }
+    for (std::size_t b = 0; b < reducer.buckets().size(); ++b) {
+      const Bucket& bucket = reducer.buckets()[b];
+      const auto averages = reducer.averages(b).to(DType::f64).to_vector<double>();
+      const auto from = plan.shares_out ? static_cast<std::int64_t>(averages.size()) * rank : 0;
+      for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
+        const std::size_t i = bucket.parameters[k];
+        double mean = 0;
+        for (int other = 0; other < plan.ranks; ++other)
+          mean += plan.gradient(other, step, i) / plan.ranks;
+        for (std::int64_t e = 0; e < parameters[i].second.numel(); ++e) {
+          const std::int64_t at = bucket.offsets[k] + e - from;
+          if (at < 0 || at >= std::ssize(averages)) continue;
+          ASSERT_NEAR(averages[static_cast<std::size_t>(at)], mean, 1e-4) << "step " << step;
+        }
+      }
+    }
+    for (const auto& [name, parameter] : parameters) autograd::leaf_of(parameter).clear_gradient();
+  }
+}
+
+void explore(unsigned seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Plan plan(seed);
+  Schedule schedule(plan.ranks, seed);
+  const auto failures = testing::run_scheduled(
+      schedule, plan.ranks, [&](Communicator& group) { train(group, plan, seed); });
+  ASSERT_EQ(schedule.deadlock(), "");
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const std::string& failure = failures[static_cast<std::size_t>(rank)];
+    const bool fails = plan.failing_rank >= 0;
+    ASSERT_EQ(failure.empty(), !fails) << "rank " << rank << ": " << failure;
+    if (fails) {
+      ASSERT_NE(failure.find("planned"), std::string::npos) << "rank " << rank << ": " << failure;
+    }
+    ASSERT_EQ(schedule.launches(rank).size(), schedule.launches(0).size());
+  }
+}
+
+/// As many seeds as LOCKSTEP_INTERLEAVINGS says.
+void explore_from(unsigned first, unsigned otherwise) {
+  const char* text = std::getenv("LOCKSTEP_INTERLEAVINGS");
+  const auto count = text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+  for (unsigned seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed)
+    explore(seed);
+}
+
+TEST(Interleavings, OfRanksHooksBucketsAndFailuresEndAlike) { explore_from(1, 2'000); }
+
+TEST(Interleavings, SlowOfRanksHooksBucketsAndFailuresEndAlike) { explore_from(10'000, 100'000); }
+
+}  // namespace
+}  // namespace lockstep::parallel
