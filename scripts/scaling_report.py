@@ -51,7 +51,7 @@ def table(rows):
                "machine_loss_ms", "exposed_loss_ms", "overlap_loss_ms", "limit")
     cells = [[column.removesuffix("_ms").replace("_", " ") for column in columns]]
     for row in rows:
-        cells.append([f"{row[column]:.3g}" if isinstance(row[column], float) else str(row[column])
+        cells.append([f"{row[column]:.4g}" if isinstance(row[column], float) else str(row[column])
                       for column in columns])
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths))
@@ -109,13 +109,14 @@ def phases_panel(modes):
             out.append(f'<rect x="{at:.1f}" y="{below:.1f}" width="{slot * 0.7:.1f}" '
                        f'height="{size:.1f}" fill="{colour}"/>')
         out.append(f'<text x="{at + slot * 0.35:.1f}" y="{below - 4:.1f}" text-anchor="middle">'
-                   f'{row["step_ms"]:.3g}</text><text x="{at + slot * 0.35:.1f}" '
-                   f'y="{HEIGHT - MARGIN + 18}" text-anchor="middle">{row["mode"][0]} '
+                   f'{row["step_ms"]:.4g}</text><text x="{at + slot * 0.35:.1f}" '
+                   f'y="{HEIGHT - MARGIN + 18}" text-anchor="middle">{row["mode"]} '
                    f'{row["ranks"]}</text>')
-    for number, (_, name, colour) in enumerate(PHASES):
-        at = left + 115 * number
+    at = left
+    for _, name, colour in PHASES:
         out.append(f'<rect x="{at}" y="42" width="10" height="10" fill="{colour}"/>'
                    f'<text x="{at + 14}" y="52">{name}</text>')
+        at += 36 + 6.2 * len(name)
     return out
 
 
