@@ -6,6 +6,7 @@
 #include "cpu/gemm_pack.hpp"
 #include "cpu/loops.hpp"
 #include "cpu/scratch.hpp"
+#include "cpu/small_gemm.hpp"
 #include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
@@ -214,6 +215,7 @@ void gemm::multiply(const GemmArguments& call, StreamRef) {
   check(call);
   if (call.out.numel() == 0) return;
   const Product product = oriented(call);
+  if (!product.bias_per_row && multiply_small(product.call)) return;
   dispatch_floating(call.a.dtype, "gemm",
                     [&](auto tag) { run<typename decltype(tag)::type>(product); });
 }

@@ -18,7 +18,8 @@ namespace {
 [[noreturn]] void report() {
   std::cerr << cpu_kernels::isa_name() << ": attention " << cpu_kernels::attention_loops().lanes
             << ", products " << cpu_kernels::gemm_kernel<float>().columns << " and "
-            << cpu_kernels::gemm_kernel<double>().columns;
+            << cpu_kernels::gemm_kernel<double>().columns << ", small ones "
+            << cpu_kernels::strided_kernels().lanes;
   std::_Exit(0);
 }
 
@@ -37,13 +38,13 @@ void expect_report(const std::string& isa, const std::string& report_text) {
 }
 
 TEST(CpuIsaDeathTest, BaselineHoldsForTilesOfProductsAndAttention) {
-  expect_report("baseline", ": attention 4, products 8 and 4");
+  expect_report("baseline", ": attention 4, products 8 and 4, small ones 4");
 }
 TEST(CpuIsaDeathTest, Avx2HoldsForTilesOfProductsAndAttention) {
-  expect_report("avx2", ": attention 8, products 16 and 8");
+  expect_report("avx2", ": attention 8, products 16 and 8, small ones 8");
 }
 TEST(CpuIsaDeathTest, Avx512HoldsForTilesOfProductsAndAttention) {
-  expect_report("avx512", ": attention 16, products 32 and 16");
+  expect_report("avx512", ": attention 16, products 32 and 16, small ones 16");
 }
 
 }  // namespace

@@ -68,6 +68,18 @@ class GemmContract : public ContractTest {
 };
 
 TEST_P(GemmContract, MultipliesInEveryLayout) { check_layouts({1, 37, 29, 41}); }
+// Sizes around whole vectors and register tiles, each a way of its own through small products.
+TEST_P(GemmContract, MultipliesSmallSizesInEveryLayout) {
+  for (const Sizes& s : {Sizes{1, 32, 64, 64},
+                         {1, 10, 64, 32},
+                         {1, 32, 10, 64},
+                         {1, 17, 36, 50},
+                         {1, 4, 32, 4},
+                         {1, 3, 5, 7},
+                         {1, 16, 9, 3},
+                         {2, 23, 33, 20}})
+    check_layouts(s);
+}
 TEST_P(GemmContract, MultipliesBatchesInEveryLayout) { check_layouts({3, 5, 18, 7}); }
 TEST_P(GemmContract, MultipliesAcrossBlockBoundaries) { check_layouts({1, 150, 270, 300}); }
 TEST_P(GemmContract, MultipliesVectors) {
@@ -121,7 +133,8 @@ TEST_P(GemmContract, AnEmptyDepthGivesZerosAndAnEmptyOutputIsLeftAlone) {
 }
 
 TEST_P(GemmContract, AddsBiasAndAppliesGelu) {
-  for (const Sizes s : {Sizes{1, 33, 50, 20}, Sizes{2, 5, 64, 16}, Sizes{1, 130, 300, 64}}) {
+  for (const Sizes s :
+       {Sizes{1, 33, 50, 20}, Sizes{2, 5, 64, 16}, Sizes{1, 20, 64, 32}, Sizes{1, 130, 300, 64}}) {
     auto a = array({s.batch, s.rows, s.depth}).randomize(1);
     auto b = array({s.batch, s.depth, s.columns}).randomize(2);
     auto bias = array({s.columns}).randomize(3);

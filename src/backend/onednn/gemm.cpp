@@ -7,6 +7,7 @@
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
+#include "cpu/small_gemm.hpp"
 
 namespace lockstep::backend {
 namespace {
@@ -118,7 +119,7 @@ class Matmul {
 };
 
 /// A single small f32 product, without a primitive.
-void multiply_small(const GemmArguments& call) {
+void multiply_by_sgemm(const GemmArguments& call) {
   const ArrayView &a = call.a, &b = call.b, &out = call.out;
   const std::int64_t rows = out.shape[1], columns = out.shape[2];
   double beta = call.beta;
@@ -159,8 +160,10 @@ bool multiply(GemmArguments call) {
     }
   }
   if (call.bias && call.bias.strides[0] != 1 && call.bias.shape[0] != 1) return false;
+  call.epilogue = call.bias ? Epilogue::bias : Epilogue::none;
+  if (cpu_kernels::multiply_small(call)) return true;
   if (is_small(call)) {
-    multiply_small(call);
+    multiply_by_sgemm(call);
     return true;
   }
   dnn::Key key;
@@ -214,8 +217,8 @@ bool dgelu(GemmArguments call, StreamRef stream) {
   return true;
 }
 
-/// oneDNN's matmul for f32 and bf16, its sgemm for small f32 products, and the elementwise engine
-/// for GELU.
+/// oneDNN's matmul for f32 and bf16, for small f32 products the CPU's tiles or oneDNN's sgemm, and
+/// the elementwise engine for GELU.
 void multiply_arrays(const GemmArguments& call, StreamRef stream) {
   if (!fits(call)) return cpu().gemm.multiply(call, stream);
   if (call.out.numel() == 0) return;
