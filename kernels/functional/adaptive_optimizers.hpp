@@ -20,24 +20,26 @@ struct AdamRule {
     double coupled_decay;    ///< added to the gradient, times the parameter (Adam)
     double shrink;           ///< factor on the parameter: 1 - lr * decay (AdamW), else 1
     double beta1_rest;       ///< 1 - beta1
-    double beta2, beta2_rest, eps;
-    double step_size;         ///< lr / (1 - beta1^t)
-    double root_correction2;  ///< sqrt(1 - beta2^t)
+    double beta2, beta2_rest;
+    // The correction of the root, sqrt(1 - beta2^t), is in these two, not in each element's divisor
+    // (Kingma and Ba 2014, end of section 2).
+    double eps;        ///< times the correction
+    double step_size;  ///< lr / (1 - beta1^t), times the correction
   };
   static constexpr int least_states = 2, most_states = 3;
   int states() const { return amsgrad ? 3 : 2; }
   LOCKSTEP_HD Coefficients coefficients(const OptimizerStep& step) const {
     namespace math = functional::math;
     const auto number = static_cast<double>(step.number);
+    const double correction = math::sqrt(1 - math::pow(beta2, number));
     return {.gradient_factor = step.gradient_factor(maximize),
             .coupled_decay = decoupled_decay ? 0.0 : weight_decay,
             .shrink = decoupled_decay ? 1 - step.lr * weight_decay : 1.0,
             .beta1_rest = 1 - beta1,
             .beta2 = beta2,
             .beta2_rest = 1 - beta2,
-            .eps = eps,
-            .step_size = step.lr / (1 - math::pow(beta1, number)),
-            .root_correction2 = math::sqrt(1 - math::pow(beta2, number))};
+            .eps = eps * correction,
+            .step_size = step.lr * correction / (1 - math::pow(beta1, number))};
   }
 };
 
@@ -198,7 +200,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void update(const AdamRule::Coefficients& c, 
   second = T(c.beta2) * second + T(c.beta2_rest) * g * g;
   T held = second;
   ((held = largest = largest > second ? largest : second), ...);
-  const T denominator = math::sqrt(held) / T(c.root_correction2) + T(c.eps);
+  const T denominator = math::sqrt(held) + T(c.eps);
   parameter = parameter * T(c.shrink) - T(c.step_size) * first / denominator;
 }
 
