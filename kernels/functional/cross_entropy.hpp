@@ -42,8 +42,8 @@ struct CrossEntropyResult {
 /// (1 - s) w_t (lse - x_t) + s / C sum_c w_c (lse - x_c), with lse = maximum + log(sum)
 template <class A, class Group, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_row(
-    const Group& group, const CrossEntropyRow<A, T>& row) {
-  const auto [maximum, sum] = softmax_statistics<A>(group, row.logits, row.classes);
+    const Group& group, const CrossEntropyRow<A, T>& row, const SoftmaxStatistics<A>& statistics) {
+  const auto [maximum, sum] = statistics;
   if (row.ignored) return {A(0), maximum, sum, A(0)};
   if (!row.target_is_valid())
     return {static_cast<A>(math::detail::infinity) * A(0), maximum, sum, A(0)};
@@ -64,13 +64,19 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_row(
   }
   return {loss, maximum, sum, row_weight};
 }
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_row(
+    const Group& group, const CrossEntropyRow<A, T>& row) {
+  return cross_entropy_row(group, row, softmax_statistics<A>(group, row.logits, row.classes));
+}
 
 /// dlogits of the row for a loss gradient `dloss`, from the statistics that the forward kept; may
-/// overwrite the logits.
-template <class A, class Group, class T>
+/// overwrite the logits. @param exponential gives a pack of exp(logit - maximum), from an element
+/// on.
+template <class A, class Group, class T, class Exponential>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
     const Group& group, T* dlogits, A dloss, const SoftmaxStatistics<A>& statistics,
-    const CrossEntropyRow<A, T>& row) {
+    const CrossEntropyRow<A, T>& row, const Exponential& exponential) {
   const bool counts = !row.ignored && row.target_is_valid();
   const A on_target = counts ? dloss * (1 - row.smoothing) * row.weight_of(row.target) : A(0);
   const A spread = counts ? dloss * row.smoothing / static_cast<A>(row.classes) : A(0);
@@ -81,17 +87,28 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
     weight_sum = reduce_packs(group, row.classes, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
       return row.template weights<lanes.value>(i);
     });
-  const A maximum = statistics.maximum;
   const A softmax_scale = (on_target + spread * weight_sum) / statistics.sum;
   for_each_pack(group, row.classes, [&](std::int64_t i, auto lanes) {
-    auto value = load<A, lanes.value>(row.logits + i);
+    auto value = exponential(i, lanes);
     const auto weight = row.template weights<lanes.value>(i);
     for (int j = 0; j < lanes.value; ++j)
-      value[j] = counts ? math::exp(value[j] - maximum) * softmax_scale - spread * weight[j] -
+      value[j] = counts ? value[j] * softmax_scale - spread * weight[j] -
                               (i + j == row.target ? on_target : A(0))
                         : otherwise;
     store(dlogits + i, value);
   });
+}
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
+    const Group& group, T* dlogits, A dloss, const SoftmaxStatistics<A>& statistics,
+    const CrossEntropyRow<A, T>& row) {
+  cross_entropy_backward_row(group, dlogits, dloss, statistics, row,
+                             [&](std::int64_t i, auto lanes) {
+                               auto value = load<A, lanes.value>(row.logits + i);
+                               for (int j = 0; j < lanes.value; ++j)
+                                 value[j] = math::exp(value[j] - statistics.maximum);
+                               return value;
+                             });
 }
 
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

@@ -45,28 +45,92 @@ auto row_of(const CrossEntropyRows& a, std::int64_t row) {
       .smoothing = static_cast<A>(a.smoothing)};
 }
 
+/// Takes the exponentials of rows [begin, end), which fill no vector alone, many rows at a time.
+/// Calls `visit(row, largest, exponentials)`, where those are of the logits less `largest =
+/// maximum(row)`.
+template <class T, class Maximum, class Visit>
+void for_each_short_row(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end,
+                        const Maximum& maximum, const Visit& visit) {
+  using A = AccumulateType<T>;
+  constexpr std::int64_t elements = 512;
+  alignas(64) A exponentials[elements];
+  A largest[elements];
+  const std::int64_t n = a.classes, step = elements / n;
+  for (; begin < end; begin += step) {
+    const std::int64_t rows = end - begin < step ? end - begin : step;
+    const T* const x = static_cast<const T*>(a.logits) + begin * n;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      largest[r] = maximum(begin + r);
+      for (std::int64_t i = r * n; i < (r + 1) * n; ++i)
+        exponentials[i] = static_cast<A>(x[i]) - largest[r];
+    }
+    for (std::int64_t i = 0; i < rows * n; ++i)
+      exponentials[i] = functional::math::exp(exponentials[i]);
+    for (std::int64_t r = 0; r < rows; ++r) visit(begin + r, largest[r], exponentials + r * n);
+  }
+}
+
+bool is_short(std::int64_t columns) { return columns > 0 && columns < SoloGroup::width; }
+
+template <class A>
+void keep(const CrossEntropyRows& a, std::int64_t row,
+          const functional::CrossEntropyResult<A>& result) {
+  static_cast<A*>(a.loss)[row] = result.loss;
+  static_cast<A*>(a.statistics)[2 * row] = result.maximum;
+  static_cast<A*>(a.statistics)[2 * row + 1] = result.sum;
+  static_cast<A*>(a.row_weight)[row] = result.row_weight;
+}
+
+template <class T>
+void short_cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
+  using A = AccumulateType<T>;
+  const auto maximum = [&](std::int64_t row) {
+    const T* const x = static_cast<const T*>(a.logits) + row * a.classes;
+    A largest = -static_cast<A>(functional::math::detail::infinity);
+    for (std::int64_t i = 0; i < a.classes; ++i)
+      largest = functional::Larger{}(largest, static_cast<A>(x[i]));
+    return largest;
+  };
+  for_each_short_row<T>(
+      a, begin, end, maximum, [&](std::int64_t row, A largest, const A* exponentials) {
+        A sum = 0;
+        for (std::int64_t i = 0; i < a.classes; ++i) sum += exponentials[i];
+        keep<A>(a, row,
+                functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row),
+                                                 functional::SoftmaxStatistics<A>{largest, sum}));
+      });
+}
+
 template <class T>
 void cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
+  if (is_short(a.classes)) return short_cross_entropy<T>(a, begin, end);
   using A = AccumulateType<T>;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const auto result = functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row));
-    static_cast<A*>(a.loss)[row] = result.loss;
-    static_cast<A*>(a.statistics)[2 * row] = result.maximum;
-    static_cast<A*>(a.statistics)[2 * row + 1] = result.sum;
-    static_cast<A*>(a.row_weight)[row] = result.row_weight;
-  }
+  for (std::int64_t row = begin; row < end; ++row)
+    keep<A>(a, row, functional::cross_entropy_row<A>(SoloGroup{}, row_of<T>(a, row)));
 }
 
 template <class T>
 void cross_entropy_backward(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const A* const kept = static_cast<const A*>(a.statistics) + 2 * row;
+  const A* const kept = static_cast<const A*>(a.statistics);
+  const auto backward_row = [&](std::int64_t row, const auto&... exponentials) {
     functional::cross_entropy_backward_row<A>(
         SoloGroup{}, static_cast<T*>(a.dlogits) + row * a.classes,
         static_cast<const A*>(a.dloss)[row * a.dloss_stride],
-        functional::SoftmaxStatistics<A>{kept[0], kept[1]}, row_of<T>(a, row));
+        functional::SoftmaxStatistics<A>{kept[2 * row], kept[2 * row + 1]}, row_of<T>(a, row),
+        exponentials...);
+  };
+  if (!is_short(a.classes)) {
+    for (std::int64_t row = begin; row < end; ++row) backward_row(row);
+    return;
   }
+  for_each_short_row<T>(
+      a, begin, end, [&](std::int64_t row) { return kept[2 * row]; },
+      [&](std::int64_t row, A, const A* exponentials) {
+        backward_row(row, [&](std::int64_t i, auto lanes) {
+          return functional::load<A, lanes.value>(exponentials + i);
+        });
+      });
 }
 
 template <class T>
