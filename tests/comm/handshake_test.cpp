@@ -64,6 +64,29 @@ TEST(Handshake, SaysThatTheProcessMayOpenNoMoreFiles) {
   EXPECT_TRUE(accept_from(listener));
 }
 
+// Systems give processes 1,024 open files at first; rank 0 of 512 needs more.
+TEST(Handshake, TakesMoreRanksThanTheProcessCouldOpenFilesAtFirst) {
+  constexpr int size = 40;
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  std::vector<Socket> peers;
+  for (int rank = 1; rank < size; ++rank) {
+    peers.push_back(connected_to(listener));
+    present(peers.back(), {Purpose::control, "t", rank, size}, soon());
+  }
+  const rlimit few{static_cast<rlim_t>(peers.back().descriptor()) + 10, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::string message;
+  try {
+    accept_ranks(listener, {Purpose::control, "t", 0, size}, 1, soon());
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(message, "");
+}
+
 TEST(Handshake, TakesRanksWithTheTokenAndNobodyElse) {
   const Socket listener = listen_on({"127.0.0.1", 0});
   const Handshake self{Purpose::control, "token", 0, 3};

@@ -28,8 +28,10 @@ struct BootstrapOptions {
   /// host meet where the system vouches that they are the same user's; on several hosts they are
   /// refused. Names such as torchrun's run id are no secrets and not taken as one.
   std::string token;
-  /// How long to wait for the other ranks to appear.
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  /// How long to wait for the other ranks to appear, and for a slow one while all join: on some
+  /// hosts the first use of a GPU takes a minute. Default: LOCKSTEP_JOIN_TIMEOUT in seconds, else
+  /// 5 minutes. Under mpirun and srun MPI itself waits before that, for as long as it takes.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
 /// One process of the job.
@@ -95,7 +97,7 @@ class Bootstrap {
   const std::shared_ptr<GroupRegistry>& groups() const { return groups_; }
 
  protected:
-  explicit Bootstrap(std::chrono::milliseconds timeout = BootstrapOptions{}.timeout);
+  explicit Bootstrap(std::chrono::milliseconds timeout = std::chrono::minutes(5));
   /// Exchanges bytes of any kind and length.
   virtual std::vector<std::string> exchange(std::string_view bytes) = 0;
   /// Exchanges hosts and process ids; derived classes call it once they can communicate.

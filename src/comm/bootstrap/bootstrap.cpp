@@ -57,7 +57,8 @@ void Bootstrap::discover_peers() {
 std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options) {
   if (const auto job = explicit_job(options))
     return job->size == 1 ? make_single_bootstrap() : make_tcp_bootstrap(*job);
-  if (const auto launch = detect_mpi_launcher()) return make_mpi_bootstrap(*launch);
+  if (const auto launch = detect_mpi_launcher())
+    return make_mpi_bootstrap(*launch, join_timeout(options));
   if (const auto job = detect_environment_job(options))
     return job->size == 1 ? make_single_bootstrap() : make_tcp_bootstrap(*job);
   return make_single_bootstrap();

@@ -37,8 +37,12 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options);
 /// The job that explicit options describe, if any. @throws InvalidArgument
 std::optional<TcpJob> explicit_job(const BootstrapOptions& options);
 
+/// How long ranks wait for each other: from the options or the environment. @throws InvalidArgument
+std::chrono::milliseconds join_timeout(const BootstrapOptions& options);
+
 /// Joins over MPI (`mpi/`) or refuses (`no_mpi.cpp`).
-std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch);
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch,
+                                              std::chrono::milliseconds timeout);
 /// Joins over TCP.
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpJob& job);
 /// A job of this process alone.

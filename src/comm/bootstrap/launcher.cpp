@@ -57,6 +57,14 @@ constexpr int max_ranks = 1 << 20;
 
 }  // namespace
 
+std::chrono::milliseconds join_timeout(const BootstrapOptions& options) {
+  constexpr const char* variable = "LOCKSTEP_JOIN_TIMEOUT";
+  constexpr int by_default = 300, longest = 86'400;
+  if (options.timeout) return *options.timeout;
+  const auto text = environment(variable);
+  return std::chrono::seconds(text ? parse_number(variable, *text, 1, longest) : by_default);
+}
+
 std::optional<Launch> detect_mpi_launcher() {
   // torchrun may itself have been started by srun or mpirun: the innermost launcher counts.
   if (environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
@@ -107,7 +115,7 @@ std::optional<TcpJob> detect_environment_job(const BootstrapOptions& options) {
   TcpJob job;
   job.size = required_number("WORLD_SIZE", 1, max_ranks);
   job.rank = required_number("RANK", 0, job.size - 1);
-  job.timeout = options.timeout;
+  job.timeout = join_timeout(options);
   job.token = job_token(options);
   if (job.size == 1) return job;
   job.port = required_number("MASTER_PORT", 1, 65535);
@@ -129,7 +137,7 @@ std::optional<TcpJob> explicit_job(const BootstrapOptions& options) {
   LOCKSTEP_CHECK(*options.rank >= 0 && *options.rank < *options.size, InvalidArgument,
                  "the rank must be 0 to ", *options.size - 1, ", got ", *options.rank);
   const TcpJob job{*options.rank, *options.size,      options.address,
-                   options.port,  job_token(options), options.timeout};
+                   options.port,  job_token(options), join_timeout(options)};
   return checked(job);
 }
 

@@ -15,6 +15,35 @@ constexpr const char* closed_words =
     " closed its connection; it may hold another job token, or have failed";
 constexpr std::uint64_t max_message = std::uint64_t{256} << 20;
 
+/// What all ranks gave, as one message: to send each rank each part by itself would be as many
+/// packets as there are pairs of ranks.
+std::string joined(const std::vector<std::string>& parts) {
+  std::string message;
+  for (const std::string& part : parts) {
+    const std::uint64_t length = part.size();
+    message.append(reinterpret_cast<const char*>(&length), sizeof length);
+    message += part;
+  }
+  return message;
+}
+
+/// @throws CorruptData unless it is a message of so many parts.
+std::vector<std::string> parts_of(std::string_view message, int count) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < count; ++i) {
+    std::uint64_t length = 0;
+    LOCKSTEP_CHECK(message.size() >= sizeof length, CorruptData, "bootstrap: rank 0 sent what ", i,
+                   " ranks gave, of ", count);
+    std::memcpy(&length, message.data(), sizeof length);
+    message.remove_prefix(sizeof length);
+    LOCKSTEP_CHECK(length <= message.size(), CorruptData, "bootstrap: rank 0 announced ", length,
+                   " bytes of rank ", i, " in a message that has ", message.size(), " more");
+    parts.emplace_back(message.substr(0, length));
+    message.remove_prefix(length);
+  }
+  return parts;
+}
+
 /// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
 /// this host's address elsewhere: then all interfaces.
 tcp::Socket listen_for_ranks(const TcpJob& job) {
@@ -44,7 +73,7 @@ class TcpBootstrap final : public Bootstrap {
   std::string own_interface() const;
   tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
   void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
-  std::string receive(const tcp::Socket& from, int peer) const;
+  std::string receive(const tcp::Socket& from, int peer, std::uint64_t most) const;
 
   TcpJob job_;
   std::string interface_;
@@ -85,12 +114,12 @@ void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer)
   LOCKSTEP_CHECK(is_sent, comm::PeerFailure, "bootstrap: rank ", peer, closed_words);
 }
 
-std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
+std::string TcpBootstrap::receive(const tcp::Socket& from, int peer, std::uint64_t most) const {
   std::uint64_t length = 0;
   bool is_received =
       tcp::receive_all(from, std::as_writable_bytes(std::span(&length, 1)), deadline());
-  LOCKSTEP_CHECK(length <= max_message, CorruptData, "bootstrap: rank ", peer, " announced ",
-                 length, " bytes; at most ", max_message, " are allowed");
+  LOCKSTEP_CHECK(length <= most, CorruptData, "bootstrap: rank ", peer, " announced ", length,
+                 " bytes; at most ", most, " are allowed");
   std::string bytes(length, '\0');
   is_received =
       is_received && tcp::receive_all(from, std::as_writable_bytes(std::span(bytes)), deadline());
@@ -99,17 +128,18 @@ std::string TcpBootstrap::receive(const tcp::Socket& from, int peer) const {
 }
 
 std::vector<std::string> TcpBootstrap::exchange(std::string_view bytes) {
-  std::vector<std::string> all(static_cast<std::size_t>(job_.size));
   if (job_.rank != 0) {
     send(sockets_[0], bytes, 0);
-    for (std::string& part : all) part = receive(sockets_[0], 0);
-    return all;
+    const std::uint64_t most = max_message * static_cast<std::uint64_t>(job_.size);
+    return parts_of(receive(sockets_[0], 0, most), job_.size);
   }
+  std::vector<std::string> all(static_cast<std::size_t>(job_.size));
   all[0] = bytes;
   for (std::size_t peer = 1; peer < all.size(); ++peer)
-    all[peer] = receive(sockets_[peer], static_cast<int>(peer));
+    all[peer] = receive(sockets_[peer], static_cast<int>(peer), max_message);
+  const std::string message = joined(all);
   for (std::size_t peer = 1; peer < all.size(); ++peer)
-    for (const std::string& part : all) send(sockets_[peer], part, static_cast<int>(peer));
+    send(sockets_[peer], message, static_cast<int>(peer));
   return all;
 }
 

@@ -47,7 +47,8 @@ class MpiLibrary {
 
 class LaunchedBootstrap final : public MpiBootstrap {
  public:
-  explicit LaunchedBootstrap(const Launch& launch) {
+  LaunchedBootstrap(const Launch& launch, std::chrono::milliseconds timeout)
+      : MpiBootstrap(timeout) {
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
     LOCKSTEP_CHECK(size_ == launch.size, InvalidArgument, launch.launcher, " started ", launch.size,
@@ -108,8 +109,9 @@ std::vector<std::string> LaunchedBootstrap::exchange(std::string_view bytes) {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch) {
-  return std::make_unique<LaunchedBootstrap>(launch);
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const Launch& launch,
+                                              std::chrono::milliseconds timeout) {
+  return std::make_unique<LaunchedBootstrap>(launch, timeout);
 }
 
 }  // namespace lockstep::comm

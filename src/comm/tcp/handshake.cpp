@@ -128,7 +128,8 @@ class RankAcceptor {
     text << "these ranks did not connect in time:";
     for (std::size_t rank = static_cast<std::size_t>(first_); rank < ranks_.size(); ++rank)
       if (!ranks_[rank]) text << ' ' << rank;
-    text << " (of " << ranks_.size() << "); are they running, with the same job token?";
+    text << " (of " << ranks_.size() << "); are they running, with the same job token? "
+         << "LOCKSTEP_JOIN_TIMEOUT sets another limit, in seconds";
     return text.str();
   }
 
@@ -149,6 +150,7 @@ void present(const Socket& socket, const Handshake& self, Deadline deadline) {
 
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
                                  Deadline deadline, Check check) {
+  make_room_for_connections(self.size);
   return RankAcceptor(listener, self, first).run(deadline, check);
 }
 

@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -105,6 +106,16 @@ Endpoint Endpoint::parse(std::string_view text) {
   return endpoint;
 }
 
+// Many systems start processes with 1,024 and allow far more.
+void make_room_for_connections(int ranks) noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = 1024 + 4 * static_cast<rlim_t>(ranks);
+  if (limit.rlim_cur >= wanted || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Socket listen_on(const Endpoint& endpoint) {
   const AddressList addresses = resolve(endpoint);
   LOCKSTEP_CHECK(addresses, Error, "no name server answers for address '", endpoint.address, "'");
@@ -148,7 +159,8 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   } while (Clock::now() < deadline);
   LOCKSTEP_THROW(Timeout, "nobody answered on ", endpoint.address, " port ", endpoint.port,
-                 " in time: is rank 0 running there, and is that its address for other hosts? "
+                 " in time (LOCKSTEP_JOIN_TIMEOUT sets another): is rank 0 running there, is that "
+                 "its address for other hosts, and does a firewall let them through? "
                  "(LOCKSTEP_ADDRESS sets the one that a rank of mpirun or srun gives)");
 }
 

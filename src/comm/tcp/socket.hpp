@@ -47,6 +47,10 @@ struct Endpoint {
   static Endpoint parse(std::string_view text);
 };
 
+/// Raises the process' limit of open files, as far as the system lets it, for several connections
+/// to each of so many ranks beside what other libraries open. Where it stays too low, `accept_from`
+/// says so.
+void make_room_for_connections(int ranks) noexcept;
 /// Listens on one interface. Port 0: the system chooses. @throws Error naming the address.
 Socket listen_on(const Endpoint& endpoint);
 /// Where a socket is bound.

@@ -77,6 +77,7 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, C
     : plan_(plan),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       is_mid_message_(static_cast<std::size_t>(plan.size)) {
+  make_room_for_connections(plan.size);
   const auto deadline = Clock::now() + plan.timeout;
   const Socket listener = listen_on({plan.address, 0});
   const auto endpoints = all_gather(local_endpoint(listener).to_string());

@@ -149,12 +149,22 @@ TEST(TcpJob, RefusesContradictoryEnvironments) {
   expect_refusal("WORLD_SIZE=2 RANK=2 MASTER_PORT=1 MASTER_ADDR=x", "RANK must be a number");
   expect_refusal("WORLD_SIZE=two RANK=0", "WORLD_SIZE must be a number");
   expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=99999 MASTER_ADDR=127.0.0.1", "MASTER_PORT");
+  expect_refusal(
+      "LOCKSTEP_JOIN_TIMEOUT=soon WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=127.0.0.1",
+      "LOCKSTEP_JOIN_TIMEOUT must be a number");
   expect_refusal("WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 MASTER_ADDR=10.0.0.1",
                  "LOCKSTEP_JOB_TOKEN");
   expect_refusal(
       "TORCHELASTIC_RUN_ID=none LOCAL_WORLD_SIZE=1 WORLD_SIZE=2 RANK=0 MASTER_PORT=29740 "
       "MASTER_ADDR=10.0.0.1",
       "torchrun's run id is no secret");
+}
+
+TEST(TcpJob, WaitsForLateRanksForAsLongAsItIsTold) {
+  const auto result = run_command("LOCKSTEP_JOIN_TIMEOUT=1 " + tcp_rank(0, 2, free_port(), "sum"));
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("these ranks did not connect in time: 1 (of 2)"));
+  EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_JOIN_TIMEOUT"));
 }
 
 // One rank as torchrun starts it on a single host, where the run id has its default.
