@@ -51,6 +51,29 @@ TEST(KernelFindings, NameAShuffleThatReadsALaneOutsideItsMask) {
   expect_finding(findings, Finding::barrier_divergence, {"lane 20", "0x0000ffff"});
 }
 
+__global__ void do_nothing() {}
+
+// "A kernel launch will fail if it is issued to a stream that is not associated to the current
+// device" (CUDA C++ Programming Guide, stream and event behavior).
+TEST(KernelFindings, NameALaunchOnAStreamOfAnotherDevice) {
+  const testing::Findings findings;
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const cudaLaunchConfig_t config{.gridDim = dim3(1),
+                                  .blockDim = dim3(32),
+                                  .dynamicSmemBytes = 0,
+                                  .stream = stream,
+                                  .attrs = nullptr,
+                                  .numAttrs = 0};
+  EXPECT_EQ(cudaLaunchKernelEx(&config, do_nothing), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+  expect_finding(findings, Finding::invalid_launch,
+                 {"do_nothing", "a stream of device 1 while device 0 is current"});
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
 __global__ void no_barrier(int* out) {
   __shared__ int row[64];
   row[threadIdx.x] = static_cast<int>(threadIdx.x);

@@ -6,6 +6,23 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
+namespace {
+
+std::int64_t bytes_of(const ConstBuffer& buffer) {
+  return buffer.count * static_cast<std::int64_t>(size_of(buffer.dtype));
+}
+
+bool overlap(const ConstBuffer& one, const ConstBuffer& other) {
+  const auto begin = [](const ConstBuffer& buffer) {
+    return reinterpret_cast<std::uintptr_t>(buffer.data);
+  };
+  const auto end = [&](const ConstBuffer& buffer) {
+    return begin(buffer) + static_cast<std::uintptr_t>(bytes_of(buffer));
+  };
+  return one.count > 0 && other.count > 0 && begin(one) < end(other) && begin(other) < end(one);
+}
+
+}  // namespace
 
 void check_buffer(const CallSite& site, const ConstBuffer& buffer) {
   LOCKSTEP_CHECK(buffer.count >= 0, InvalidArgument, site.call,
@@ -47,6 +64,13 @@ std::vector<std::int64_t> check_parts(const CallSite& site, const ConstBuffer& p
   LOCKSTEP_CHECK(part.count == own && whole.count == total, InvalidArgument, site.call,
                  ": this rank's part needs ", own, " elements and the whole ", total, ", got ",
                  part.count, " and ", whole.count);
+  const std::int64_t before = std::accumulate(parts.begin(), parts.begin() + rank, std::int64_t{0});
+  const bool is_in_place =
+      part.data == static_cast<const std::byte*>(whole.data) +
+                       before * static_cast<std::int64_t>(size_of(whole.dtype));
+  LOCKSTEP_CHECK(is_in_place || !overlap(part, whole), InvalidArgument, site.call,
+                 ": this rank's part lies over the whole, but not in its place, which is element ",
+                 before, " of the whole; use that place or memory apart from the whole");
   return parts;
 }
 
@@ -58,6 +82,8 @@ void check_all_to_all(const CallSite& site, const ConstBuffer& input, const Cons
                  ' ', output.dtype, "; they must be alike");
   LOCKSTEP_CHECK(input.count % site.size == 0, InvalidArgument, site.call, ": ", input.count,
                  " elements do not divide among ", site.size, " ranks");
+  LOCKSTEP_CHECK(!overlap(input, output), InvalidArgument, site.call,
+                 ": input and output lie over each other; it does not work in place");
 }
 
 }  // namespace lockstep::comm

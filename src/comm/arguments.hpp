@@ -21,12 +21,14 @@ void check_buffer(const CallSite& site, const ConstBuffer& buffer);
 void check_rank(const CallSite& site, const char* what, int rank);
 /// Refuses dtypes and factors that the reduction cannot take. @throws Unsupported, InvalidArgument
 void check_reduction(const CallSite& site, DType dtype, ReduceOp reduction);
-/// Checks that `part` is rank's part of `whole`, and returns the parts' sizes (filled in if empty).
+/// Checks that `part` is rank's part of `whole`, there in its place or apart from it, and returns
+/// the parts' sizes (filled in if empty).
 /// @throws InvalidArgument
 std::vector<std::int64_t> check_parts(const CallSite& site, const ConstBuffer& part, int rank,
                                       const ConstBuffer& whole,
                                       std::span<const std::int64_t> counts);
-/// Checks that both have the same dtype and a count that the group divides. @throws InvalidArgument
+/// Checks that both have the same dtype and a count that the group divides, and lie apart.
+/// @throws InvalidArgument
 void check_all_to_all(const CallSite& site, const ConstBuffer& input, const ConstBuffer& output);
 
 }  // namespace lockstep::comm

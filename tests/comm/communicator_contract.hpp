@@ -422,6 +422,20 @@ TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
   });
 }
 
+// NCCL computes them as if they were apart, and says nothing.
+TYPED_TEST_P(CommunicatorContract, RefusesBuffersThatOverlapElsewhereThanInPlace) {
+  this->run([](Communicator& group) {
+    std::vector<float> values(static_cast<std::size_t>(2 * group.size() + 1));
+    const Buffer whole{values.data(), 2 * group.size(), DType::f32};
+    const Buffer part{values.data() + 2 * group.rank() + 1, 2, DType::f32};
+    EXPECT_THROW(group.reduce_scatter(whole, part), InvalidArgument);
+    EXPECT_THROW(group.all_gather(part, whole), InvalidArgument);
+    EXPECT_THROW(group.all_to_all(whole, whole), InvalidArgument);
+    const Buffer apart{values.data() + 2 * group.size(), 1, DType::f32};
+    group.reduce_scatter({values.data(), group.size(), DType::f32}, apart).wait();
+  });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype,
                             AllReduceAppliesEveryReduction, ScaledSumWeighsEachRank, SumsKeepNaN,
                             AllReduceTouchesNothingAroundAnUnalignedBuffer,
@@ -431,7 +445,7 @@ REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySi
                             ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
                             SplitFormsGroupsByColorAndKey,
                             AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther,
-                            MembersThatThrowAlikeEndWhatAllBeganAsItWas,
-                            RefusesImpossibleArguments);
+                            MembersThatThrowAlikeEndWhatAllBeganAsItWas, RefusesImpossibleArguments,
+                            RefusesBuffersThatOverlapElsewhereThanInPlace);
 
 }  // namespace lockstep::comm

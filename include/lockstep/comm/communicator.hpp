@@ -95,14 +95,14 @@ class Communicator final : public RefCounted {
 
   /// Reduces over ranks and leaves on each rank its own part of the result.
   /// @param input all parts, in rank order, on every rank.
-  /// @param output this rank's part; may lie in its place inside `input`.
+  /// @param output this rank's part; may lie in its place inside `input`, else apart from it.
   /// @param counts elements of each rank's part; empty: `output.count` everywhere.
   Work reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduction = ReduceOp::sum(),
                       std::span<const std::int64_t> counts = {},
                       const CollectiveOptions& options = {});
 
   /// Collects every rank's part on every rank.
-  /// @param input this rank's part; may lie in its place inside `output`.
+  /// @param input this rank's part; may lie in its place inside `output`, else apart from it.
   /// @param output all parts, in rank order.
   /// @param counts elements of each rank's part; empty: `input.count` everywhere.
   Work all_gather(ConstBuffer input, Buffer output, std::span<const std::int64_t> counts = {},
@@ -112,7 +112,7 @@ class Communicator final : public RefCounted {
   Work broadcast(Buffer buffer, int root = 0, const CollectiveOptions& options = {});
 
   /// Sends part r of `input` to rank r and puts what rank r sent in part r of `output`; parts are
-  /// `count / size()` elements each.
+  /// `count / size()` elements each. The two must not overlap.
   Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options = {});
 
   /// Sends elements to one rank, which must call `receive` at the same place of its sequence.

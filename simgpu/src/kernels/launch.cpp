@@ -12,6 +12,7 @@
 #include "base/report.hpp"
 #include "engine/access_check.hpp"
 #include "engine/entry.hpp"
+#include "engine/host.hpp"
 #include "engine/operation.hpp"
 #include "kernels/argument_scan.hpp"
 #include "kernels/kernel_runner.hpp"
@@ -58,6 +59,13 @@ std::uint64_t next_seed() {
   return x ^ (x >> 31);
 }
 
+/// The device of the stream where that is another than the current one, which CUDA refuses.
+std::optional<int> other_device_of(cudaStream_t stream) {
+  int device = 0;
+  if (stream == nullptr || device_of_stream(stream, &device) != cudaSuccess) return std::nullopt;
+  return device == current_device() ? std::nullopt : std::optional(device);
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::initializer_list<KernelArgument> arguments, KernelCall thread) {
   if (!kernel) return cudaErrorInvalidDeviceFunction;
@@ -71,6 +79,13 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
     report(Finding::invalid_launch, "kernel " + launch->name + " is launched with " + refusal->why +
                                         "\nlaunched by " + describe(launch->site));
     return refusal->status;
+  }
+  if (const auto other = other_device_of(config.stream)) {
+    report(Finding::invalid_launch,
+           "kernel " + launch->name + " is launched on a stream of device " +
+               std::to_string(*other) + " while device " + std::to_string(current_device()) +
+               " is current\nlaunched by " + describe(launch->site));
+    return cudaErrorInvalidResourceHandle;
   }
   ArgumentScan scan = scan_arguments(arguments);
   launch->thread = std::move(thread);

@@ -5,11 +5,13 @@
 #include <cstdlib>
 
 #include "base/faults.hpp"
+#include "base/report.hpp"
 #include "engine/access_check.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
 #include "nccl/disagreement.hpp"
 #include "nccl/failure.hpp"
+#include "nccl/overlap.hpp"
 
 namespace simgpu::nccl {
 namespace {
@@ -152,6 +154,9 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
                                                 " was given to a communicator of device " +
                                                 std::to_string(device));
   }
+  if (const std::string found = overlap_of(calls, communicator->rank(), communicator->size());
+      !found.empty())
+    report(Finding::race, found + "\n      at " + describe(site));
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
   const bool is_captured = is_capturing(streams[0]);
   const auto state = std::make_shared<Launch>(communicator, std::move(calls), site, is_captured);

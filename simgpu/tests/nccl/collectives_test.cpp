@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 
 #include "findings.hpp"
@@ -243,6 +244,59 @@ TEST_P(NcclCollectives, MaximumPrefersNumbersToNaN) {
     self.synchronize();
     EXPECT_EQ(data.download()[0], 1.0f);
   });
+}
+
+using Call = std::function<ncclResult_t(const Rank&, float*)>;
+
+// What the last of two ranks finds when both call this with an array of their own.
+std::string finding_of(const Call& call) {
+  const testing::Findings findings;
+  testing::with_threads(2, [&](Rank& self) {
+    const DeviceArray<float> data(std::vector<float>(100, 1.0F));
+    EXPECT_EQ(call(self, data.data()), ncclSuccess);
+    self.synchronize();
+  });
+  for (const Report& report : findings.all()) EXPECT_EQ(report.finding, Finding::race);
+  return findings.text();
+}
+
+// "In-place operation will happen if recvbuff == sendbuff + rank * recvcount" (ncclReduceScatter).
+// NCCL does not look for other overlaps: they come out wrong.
+TEST(NcclOverlap, IsFoundWhereACallIsNotInPlace) {
+  const auto scatter_to_the_begin = [](const Rank& self, float* data) {
+    return ncclReduceScatter(data, data, 50, ncclFloat, ncclSum, self.communicator, self.stream);
+  };
+  const auto gather_from_the_begin = [](const Rank& self, float* data) {
+    return ncclAllGather(data, data, 50, ncclFloat, self.communicator, self.stream);
+  };
+  const auto all_to_all = [](const Rank& self, float* data) {
+    return ncclAlltoAll(data, data, 50, ncclFloat, self.communicator, self.stream);
+  };
+  for (const Call& call : {Call(scatter_to_the_begin), Call(gather_from_the_begin)})
+    EXPECT_NE(finding_of(call).find("not as in a call in place"), std::string::npos);
+  EXPECT_NE(finding_of(all_to_all).find("not as in a call in place"), std::string::npos);
+  EXPECT_EQ(finding_of([](const Rank& self, float* data) {
+              float* const part = data + 50 * self.rank;
+              ncclReduceScatter(data, part, 50, ncclFloat, ncclSum, self.communicator, self.stream);
+              return ncclAllGather(part, data, 50, ncclFloat, self.communicator, self.stream);
+            }),
+            "");
+}
+
+TEST(NcclOverlap, IsFoundAmongTheCallsOfAGroup) {
+  const auto swap = [](const Rank& self, const float* from, float* to) {
+    const int peer = 1 - self.rank;
+    ncclGroupStart();
+    ncclSend(from, 50, ncclFloat, peer, self.communicator, self.stream);
+    ncclRecv(to, 50, ncclFloat, peer, self.communicator, self.stream);
+    return ncclGroupEnd();
+  };
+  EXPECT_NE(finding_of([&](const Rank& self, float* data) {
+              return swap(self, data, data + 20);
+            }).find("calls of a group have no order"),
+            std::string::npos);
+  EXPECT_EQ(finding_of([&](const Rank& self, float* data) { return swap(self, data, data + 50); }),
+            "");
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST_F(NcclGroups, ARankSendsToItself) {
 TEST_F(NcclGroups, MoreCallsThanAreKeptAtOnce) {
   testing::with_threads(2, [](Rank& self) {
     constexpr int calls = 100;
-    const DeviceArray<int> data(std::vector<int>(calls, 1));
+    const DeviceArray<int> data(std::vector<int>(calls, 1)), sums(std::vector<int>(calls, 1));
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int i = 0; i < calls; ++i)
       if (self.rank == 0)
@@ -54,7 +54,7 @@ TEST_F(NcclGroups, MoreCallsThanAreKeptAtOnce) {
       else
         ncclRecv(data.data() + i, 1, ncclInt32, 0, self.communicator, self.stream);
     for (int i = 0; i < calls; ++i)
-      ncclAllReduce(data.data() + i, data.data() + i, 1, ncclInt32, ncclSum, self.communicator,
+      ncclAllReduce(sums.data() + i, sums.data() + i, 1, ncclInt32, ncclSum, self.communicator,
                     self.stream);
     ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     EXPECT_TRUE(self.finishes_within(20'000));
