@@ -51,6 +51,21 @@ TEST(SimulatedMatmulRefusals, EmptyAndUnfittingShapes) {
   });
 }
 
+TEST(SimulatedMatmulRefusals, BatchesThatNotAllOfItsKernelsTake) {
+  const auto batch = [](std::int32_t count) {
+    return [count](Descriptors& d) {
+      for (const auto member :
+           {&Descriptors::a, &Descriptors::b, &Descriptors::c, &Descriptors::d}) {
+        Descriptors::set(d.*member, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
+        Descriptors::set(d.*member, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                         std::int64_t{1000});
+      }
+    };
+  };
+  EXPECT_EQ(choose(plain, batch(65535)), CUBLAS_STATUS_SUCCESS);
+  expect_unsupported(batch(65536));
+}
+
 TEST(SimulatedMatmulRefusals, TypesThatTheTableDoesNotList) {
   const auto type = [](cublasLtMatrixLayout_t Descriptors::*member, cudaDataType_t value) {
     return [=](Descriptors& d) {

@@ -88,6 +88,32 @@ TEST_P(GemmContract, MultipliesVectors) {
   check_layouts({1, 4, 4, 1});
 }
 
+// Not every kernel of cuBLASLt takes more than 65,535.
+TEST_P(GemmContract, MultipliesBatchesOfManyProducts) {
+  const Sizes s{70'000, 1, 8, 2};
+  const auto a = array({s.batch, s.rows, s.depth}).randomize(1);
+  const auto b = array({1, s.depth, s.columns}).randomize(2);
+  const auto bias = array({s.columns}).randomize(3);
+  const auto out = array({s.batch, s.rows, s.columns}), aux = array({s.batch, s.rows, s.columns});
+  ArrayView repeated = b;
+  repeated.shape[0] = s.batch;
+  repeated.strides[0] = 0;
+  Values expected = naive({1, s.batch, s.columns, s.depth}, a.get(), b.get());
+  run({.out = out, .a = a, .b = repeated});
+  EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+  const Values offsets = bias.get();
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += offsets[i % offsets.size()];
+  run({.out = out,
+       .a = a,
+       .b = repeated,
+       .epilogue = Epilogue::gelu_bias,
+       .bias = bias,
+       .aux = aux});
+  EXPECT_TRUE(close(aux.get(), expected, tolerance(8)));
+  for (double& x : expected) x = gelu(x);
+  EXPECT_TRUE(close(out.get(), expected, tolerance(16)));
+}
+
 TEST_P(GemmContract, KeepsCloseFactorsOfTheOutputApart) {
   const Sizes s{1, 70, 70, 70};  // past what is multiplied without a prepared primitive
   const auto a = array({1, 70, 70}).randomize(1), b = array({1, 70, 70}).randomize(2);

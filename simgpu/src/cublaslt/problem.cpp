@@ -27,6 +27,9 @@ Verdict check_layout(const MatrixLayout& layout, bool may_broadcast) {
     return invalid(
         "a leading dimension is smaller than the columns (row-major: rows) it separates");
   if (layout.batch_count < 1) return invalid("a batch count is below 1");
+  // Kernels that number the batch by a grid's y or z extent take no more, and for some problems
+  // cuBLASLt has no others.
+  if (layout.batch_count > 65535) return unsupported("a batch count is above 65535");
   return {};
 }
 

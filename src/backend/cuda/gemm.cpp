@@ -1,5 +1,7 @@
 #include "arguments/gemm.hpp"
 
+#include <algorithm>
+
 #include "arguments/elementwise.hpp"
 #include "backend/cuda/lt_plan.hpp"
 #include "cuda/scratch.hpp"
@@ -152,13 +154,24 @@ void dgelu(const GemmArguments& call, StreamRef stream) {
   });
 }
 
-}  // namespace
+/// Those of cuBLASLt's kernels that number the products by a grid's y or z extent take fewer than
+/// 2^16, and for some problems it has no others.
+constexpr std::int64_t most_products = 1 << 15;
 
-void gemm::multiply(const GemmArguments& call, StreamRef stream) {
-  if (call.out.numel() == 0) return;
-  LOCKSTEP_CHECK(is_floating(call.a.dtype), Unsupported, "gemm: dtype ", call.a.dtype,
-                 " on device ", stream.device);
-  const CudaDeviceGuard guard(stream.device.index);
+/// The products [first, first + count) of a batch.
+GemmArguments part_of(const GemmArguments& call, std::int64_t first, std::int64_t count) {
+  GemmArguments part = call;
+  for (ArrayView* view : {&part.out, &part.a, &part.b, &part.aux}) {
+    if (!*view) continue;
+    const std::int64_t bytes =
+        first * view->strides[0] * static_cast<std::int64_t>(size_of(view->dtype));
+    view->data = static_cast<std::byte*>(view->data) + bytes;
+    view->shape[0] = count;
+  }
+  return part;
+}
+
+void multiply_part(const GemmArguments& call, StreamRef stream) {
   if (fusible(call) && try_product(call, call.epilogue, stream)) return;
   switch (call.epilogue) {
     case Epilogue::none: return product(call, stream);
@@ -166,6 +179,19 @@ void gemm::multiply(const GemmArguments& call, StreamRef stream) {
     case Epilogue::gelu_bias: return gelu_bias(call, stream);
     case Epilogue::dgelu: return dgelu(call, stream);
   }
+}
+
+}  // namespace
+
+void gemm::multiply(const GemmArguments& call, StreamRef stream) {
+  if (call.out.numel() == 0) return;
+  LOCKSTEP_CHECK(is_floating(call.a.dtype), Unsupported, "gemm: dtype ", call.a.dtype,
+                 " on device ", stream.device);
+  const CudaDeviceGuard guard(stream.device.index);
+  const std::int64_t batch = call.out.shape[0];
+  if (batch <= most_products) return multiply_part(call, stream);
+  for (std::int64_t first = 0; first < batch; first += most_products)
+    multiply_part(part_of(call, first, std::min(most_products, batch - first)), stream);
 }
 
 }  // namespace lockstep::cuda_kernels
