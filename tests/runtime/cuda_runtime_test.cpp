@@ -9,6 +9,7 @@
 #include "lockstep/runtime/device_runtime.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/info.hpp"
+#include "runtime/cuda/version_text.hpp"
 
 namespace lockstep {
 namespace {
@@ -16,6 +17,15 @@ namespace {
 TEST(CudaRuntime, CountsNoDevicesRatherThanThrowWithoutADriver) {
   EXPECT_GE(cuda_device_count(), 0);
   EXPECT_EQ(cuda_device_count(), cuda_device_count());
+}
+
+// Such a driver starts programs of any CUDA 12, and refuses kernels with more than 4 KiB of
+// arguments.
+TEST(CudaRuntime, SaysWhichDriverIsTooOldForItsKernels) {
+  EXPECT_EQ(shortcoming_of_driver(12000),
+            "the driver is for CUDA 12.0, the oldest that serves for 12.1: update the driver");
+  EXPECT_EQ(shortcoming_of_driver(12010), "");
+  EXPECT_EQ(shortcoming_of_driver(13000), "");
 }
 
 TEST(CudaRuntime, RefusesAPoolForADeviceThatIsNotThere) {

@@ -32,7 +32,14 @@ std::string driver_problem() {
 int count_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) return count;
+  if (status == cudaSuccess) {
+    int driver = 0;
+    if (count == 0 || cudaDriverGetVersion(&driver) != cudaSuccess) return count;
+    const std::string problem = shortcoming_of_driver(driver);
+    if (problem.empty()) return count;
+    LOCKSTEP_LOG(warning, "no GPU is used: ", problem);
+    return 0;
+  }
   static_cast<void>(cudaGetLastError());
   if (status == cudaErrorInsufficientDriver) {
     if (const std::string problem = driver_problem(); !problem.empty())
