@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/agreed_error.hpp"
+#include "comm/timeout.hpp"
 
 namespace lockstep::comm {
 
@@ -98,10 +99,13 @@ CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const CommunicatorOptions& options,
                                   const ComparisonPtr& comparison) {
+  CommunicatorOptions complete;
+  agree_on_errors(bootstrap, "options of the communicator",
+                  [&] { complete = with_timeout(options); });
   const BackendFactory& factory = agree(bootstrap, device, options.backend);
   GroupMembership membership(bootstrap.groups());
   return make_intrusive<Communicator>(
-      factory.make({bootstrap, device, options, std::move(membership), comparison}));
+      factory.make({bootstrap, device, complete, std::move(membership), comparison}));
 }
 
 }  // namespace lockstep::comm

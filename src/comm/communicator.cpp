@@ -33,7 +33,7 @@ Work Communicator::start(Operation operation, const CollectiveOptions& options) 
   operation.label = options.label;
   operation.id = options.id;
   operation.renew = options.renew;
-  operation.timeout = options.timeout.value_or(backend_->options().timeout);
+  operation.timeout = options.timeout.value_or(*backend_->options().timeout);
   if (batch_) {
     operation.stream = current_stream(device());
     return batch_->add(std::move(operation));

@@ -11,6 +11,7 @@
 
 #include "comm/operation.hpp"
 #include "comm/split.hpp"
+#include "comm/timeout.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -28,6 +29,7 @@ class CommunicatorBackend {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }
+  /// Those given; the timeout is there in any case.
   const CommunicatorOptions& options() const { return options_; }
 
   /// Where buffers must live.
@@ -65,7 +67,7 @@ class CommunicatorBackend {
 
  protected:
   CommunicatorBackend(int rank, int size, std::string name, const CommunicatorOptions& options)
-      : rank_(rank), size_(size), name_(std::move(name)), options_(options) {}
+      : rank_(rank), size_(size), name_(std::move(name)), options_(with_timeout(options)) {}
 
   /// For `leave`: calls what was to be called before.
   void call_last() {

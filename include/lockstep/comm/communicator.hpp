@@ -46,8 +46,9 @@ struct CollectiveOptions {
 
 /// Options of a communicator; its sub-groups inherit them.
 struct CommunicatorOptions {
-  /// An operation that has not ended after this long fails with Timeout.
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// An operation that has not ended after this long fails with Timeout. Default: LOCKSTEP_TIMEOUT
+  /// in seconds, else 10 minutes; must be positive.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
   /// How long the communicator's destruction waits for operations that are still under way, on a
   /// GPU for each from when the device comes to it, before it aborts the group.
   std::chrono::milliseconds leave_timeout = std::chrono::seconds(10);

@@ -32,7 +32,8 @@ struct SessionOptions {
   std::string refusal = {};
   /// How the ranks find each other.
   comm::BootstrapOptions bootstrap = {};
-  /// Timeouts and checks of the world communicator.
+  /// Timeouts and checks of the world communicator. A collective that waits for a rank longer than
+  /// its timeout ends the job: LOCKSTEP_TIMEOUT in seconds, else 10 minutes.
   comm::CommunicatorOptions communicator = {};
 };
 

@@ -132,7 +132,7 @@ void NcclBackend::tell(const Operation& operation) {
 // NCCL wants no operation under way while it splits: the exchange of the plan was the last.
 std::unique_ptr<CommunicatorBackend> NcclBackend::split(const SplitPlan& plan) {
   GroupMembership membership = membership_.part(plan.name);
-  auto part = group_->split(plan.color, plan.place, options().timeout);
+  auto part = group_->split(plan.color, plan.place, *options().timeout);
   if (!part) return nullptr;
   return std::make_unique<NcclBackend>(std::move(part), plan.name, options(), comparison_,
                                        std::move(membership));
@@ -161,7 +161,7 @@ std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
                  "rank 0 got no unique id from NCCL: ", ncclGetLastError(nullptr));
   std::memcpy(id.internal, bytes.data(), bytes.size());
   auto group = make_intrusive<NcclGroup>(plan.device, id, bootstrap.rank(), bootstrap.size(),
-                                         plan.options.timeout);
+                                         *plan.options.timeout);
   return std::make_unique<NcclBackend>(std::move(group), "world", plan.options, plan.comparison,
                                        std::move(plan.membership));
 }

@@ -5,6 +5,7 @@
 #include "comm/control/heartbeat.hpp"
 #include "comm/group_registry.hpp"
 #include "comm/session/device_choice.hpp"
+#include "comm/timeout.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/background_failure.hpp"
 #include "runtime/device_identity.hpp"
@@ -37,6 +38,7 @@ void Session::State::configure(const std::string& wanted) {
   comm::agree_on_errors(*bootstrap, "options of the session", [&] {
     if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
     heartbeat_timeout = comm::control::heartbeat_timeout(options.heartbeat_timeout);
+    options.communicator = comm::with_timeout(options.communicator);
     State* none = nullptr;
     LOCKSTEP_CHECK(current.compare_exchange_strong(none, this), InvalidArgument,
                    "this process has a Session already; there can be one at a time");

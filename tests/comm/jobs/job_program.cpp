@@ -408,9 +408,7 @@ int main(int argc, char** argv) {
     all_modes[name] = [body](ls::Session& s) { return body(s, culprit(s)); };
   const auto found = all_modes.find(mode);
   if (found == all_modes.end()) return 3;
-  ls::SessionOptions options;
-  options.communicator.timeout = std::chrono::seconds(number_from("JOB_TIMEOUT", 1800));
-  const int code = ls::Session::run(argc, argv, found->second, options);
+  const int code = ls::Session::run(argc, argv, found->second);
   try {
     if (kept_group()) {
       ls::ones({1}, {.device = kept_group()->device()}).item();  // results can be read

@@ -64,7 +64,7 @@ TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
 }
 
 TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
-  const auto result = mpi_job(3, "loop --device cpu", "JOB_TIMEOUT=2");
+  const auto result = mpi_job(3, "loop --device cpu", "LOCKSTEP_TIMEOUT=2");
   expect_quick_failure(result);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
@@ -84,6 +84,17 @@ TEST(SingleJob, RefusesAHeartbeatTimeoutThatIsNoNumber) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_HEARTBEAT_TIMEOUT must be a number of seconds, "
                                        "got 'soon'"));
+}
+
+TEST(SingleJob, RefusesATimeoutThatIsNoPositiveNumber) {
+  for (const std::string wrong : {"soon", "0", "-3", "nan", "5s"}) {
+    const auto result = run_command("LOCKSTEP_TIMEOUT=" + wrong + " " + program + " sum");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_TIMEOUT must be a positive number of seconds, "
+                                         "got '" +
+                                         wrong + "'"));
+    EXPECT_EQ(occurrences(result.output, "\n"), 1u) << result.output;
+  }
 }
 
 }  // namespace
