@@ -15,6 +15,7 @@
 
 #include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
+#include "support/communication.hpp"
 #include "support/compression.hpp"
 #include "support/late_report.hpp"
 #include "support/mixed_precision.hpp"
@@ -47,6 +48,7 @@ struct Options {
   bool deterministic = false, capture = false;
   fs::path init_from, tokens, save, log;
   examples::MemoryOptions memory;
+  examples::CommunicationOptions communication;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -85,6 +87,7 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_amp_option(app, o.amp);
   examples::add_capture_option(app, o.capture);
   examples::add_compress_option(app, o.compress);
+  examples::add_communication_options(app, o.communication);
   app.add_option("--zero", o.zero,
                  "What ranks share out: 1 optimizer states, 2 averaged gradients too (ZeRO)")
       ->check(CLI::IsMember({0, 1, 2}));
@@ -171,6 +174,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
 
   examples::StepMemory memory(o.memory, session, steps);
+  examples::StepTraces traces(o.communication, *session.world());
   std::int64_t tokens = 0;
   examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
     const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;
@@ -206,6 +210,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     tokens = batches.global_batch() * batch.tokens.size(1);
     const double lr = optimizer->lr();
     const auto results = make_step({batch.tokens, batch.targets});
+    traces.add(replica.reducer());
     scheduler.step();
     if (divergence) divergence->step();
     report.add({.number = step,
@@ -218,6 +223,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   report.flush();
   progress.finish();
   make_step.tell();
+  traces.write();
 }
 
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
@@ -303,11 +309,14 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     std::cout << "GPT-2 with " << model->parameter_count() << " parameters, " << o.dtype
               << (o.amp == "none" ? "" : " with products in " + o.amp) << ", " << session.size()
               << " rank(s) on " << session.device() << std::endl;
-  Replica replica(model, session.world(), {.zero_stage = o.zero});
+  ls::DistributedDataParallelOptions replica_options{.zero_stage = o.zero};
+  o.communication.apply_to(replica_options);
+  Replica replica(model, session.world(), replica_options);
   if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
     replica.register_comm_hook(std::move(hook));
   auto average = examples::make_average(model->named_parameters(), o.optimizer);
   train(replica, batches, o, session, average);
+  if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
   std::optional<ls::optim::WeightAverage::Swapped> averaged;
   if (average) averaged.emplace(average->swap_in());
 
@@ -334,12 +343,19 @@ int main(int argc, char** argv) try {
   if (options.zero > 0 && options.compress != "none")
     examples::refuse(app, "--zero " + std::to_string(options.zero) + " and --compress " +
                               options.compress + " both say how gradients travel; give one");
+  if (options.zero > 0 && options.communication.plan == "measured")
+    examples::refuse(app, "--zero " + std::to_string(options.zero) +
+                              " keeps its buckets, --plan measured moves them; give one");
+  if (options.capture && !options.communication.trace.empty())
+    examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));
   return ls::Session::run(argc, argv,
                           [&](ls::Session& session) { return run(session, app, options); },
-                          {.device = options.device, .threads = options.threads});
+                          {.device = options.device,
+                           .threads = options.threads,
+                           .communicator = options.communication.communicator()});
 } catch (const examples::Exit& exit) {
   return exit.code;
 }

@@ -38,7 +38,8 @@ BROUGHT = {
     "modules are called and made by templates": {"nn/call.hpp", "nn/construction.hpp"},
     "DistributedDataParallel::reducer() gives out its buckets and times": {
         "parallel/bucket_plan.hpp", "parallel/reducer.hpp", "parallel/index_ranges.hpp", "parallel/parameter_shards.hpp",
-        "parallel/trace_recorder.hpp", "parallel/update_log.hpp"},
+        "parallel/measured_plan.hpp", "parallel/message_cost.hpp", "parallel/trace_recorder.hpp",
+        "parallel/update_log.hpp"},
 }
 
 

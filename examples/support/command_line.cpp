@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -55,6 +56,17 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
            ", not " + text;
   };
   return {check, "INT"};
+}
+
+CLI::Validator positive(double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    const double value = number_in(text);
+    if (value > 0 && value <= most) return {};
+    std::ostringstream fault;
+    fault << "must be a number above 0, at most " << most << ", not " << text;
+    return fault.str();
+  };
+  return {check, "NUMBER"};
 }
 
 CLI::Validator not_negative() {

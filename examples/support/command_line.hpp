@@ -26,6 +26,8 @@ void parse(CLI::App& app, int argc, char** argv);
 
 /// Accepts whole numbers between two bounds, both included.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
+/// Accepts numbers above 0, up to a bound.
+CLI::Validator positive(double most);
 /// Accepts finite numbers from 0 on.
 CLI::Validator not_negative();
 /// Accepts numbers from 0 to below 1.

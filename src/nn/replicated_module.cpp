@@ -20,6 +20,8 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
   const std::pair<std::string, std::string> settings[] = {
       {"bucket_bytes", std::to_string(options.bucket_bytes)},
       {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+      {"bucket_plan",
+       options.bucket_plan == parallel::BucketPlanning::measured ? "measured" : "pytorch"},
       {"find_unused_parameters", flag(options.find_unused_parameters)},
       {"static_graph", flag(options.static_graph)},
       {"zero_stage", std::to_string(options.zero_stage)},
@@ -57,6 +59,7 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       std::move(trained), group_,
       parallel::ReducerOptions{
           .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
+          .bucket_plan = options.bucket_plan,
           .find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
           .reduction = options.zero_stage > 0 ? parallel::reduce_scatter_buckets()

@@ -50,7 +50,58 @@ Planned empty_bucket(const ParameterInfo& like) {
   return planned;
 }
 
+/// The bucket of a kind that is filled; a new one if there is none.
+Planned& open_bucket_like(const ParameterInfo& info, std::vector<Planned>& open) {
+  const auto found = std::ranges::find_if(open, [&](const Planned& other) {
+    return other.bucket.dtype == info.dtype && other.bucket.device == info.device;
+  });
+  return found != open.end() ? *found : open.emplace_back(empty_bucket(info));
+}
+
+/// Their order is that of the launches: a bucket that waits for a late gradient must not hold back
+/// those that are complete before it.
+std::vector<Bucket> in_order_of_completion(std::vector<Planned> closed,
+                                           std::span<const ParameterInfo> parameters, int parts) {
+  std::ranges::sort(closed, {}, &Planned::complete);
+  std::vector<Bucket> plan;
+  for (Planned& each : closed) {
+    lay_out(each.bucket, parameters, parts);
+    plan.push_back(std::move(each.bucket));
+  }
+  return plan;
+}
+
 }  // namespace
+
+std::size_t bytes_in_bucket(const ParameterInfo& parameter) {
+  const auto element = static_cast<std::int64_t>(size_of(parameter.dtype));
+  return static_cast<std::size_t>(round_up(parameter.numel * element, alignment_bytes));
+}
+
+std::vector<Bucket> cut_buckets(std::span<const ParameterInfo> parameters,
+                                std::span<const std::size_t> ready_order,
+                                std::span<const std::size_t> ends) {
+  check_order(parameters.size(), ready_order);
+  std::vector<Planned> closed;
+  std::size_t place = 0;
+  for (const std::size_t end : ends) {
+    LOCKSTEP_CHECK(end > place && end <= ready_order.size(), InvalidArgument,
+                   "bucket plan: a bucket ends at ", end, " of ", ready_order.size(),
+                   " parameters, the one before at ", place);
+    std::vector<Planned> open;
+    for (; place < end; ++place) {
+      const std::size_t index = ready_order[place];
+      Planned& planned = open_bucket_like(parameters[index], open);
+      planned.bucket.parameters.push_back(index);
+      planned.complete = place;
+    }
+    std::ranges::move(open, std::back_inserter(closed));
+  }
+  LOCKSTEP_CHECK(place == ready_order.size(), InvalidArgument,
+                 "bucket plan: the last bucket ends at ", place, " of ", ready_order.size(),
+                 " parameters");
+  return in_order_of_completion(std::move(closed), parameters, 1);
+}
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
                                  std::span<const std::size_t> ready_order, BucketCaps caps,
@@ -86,15 +137,8 @@ std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
   }
   for (Kind& kind : kinds)
     if (!kind.open.bucket.parameters.empty()) closed.push_back(std::move(kind.open));
-  // A bucket that waits for a late gradient must not hold back those that are complete before it.
-  std::ranges::sort(closed, {}, &Planned::complete);
-  std::vector<Bucket> plan;
-  for (Planned& each : closed) {
-    std::ranges::reverse(each.bucket.parameters);
-    lay_out(each.bucket, parameters, parts);
-    plan.push_back(std::move(each.bucket));
-  }
-  return plan;
+  for (Planned& each : closed) std::ranges::reverse(each.bucket.parameters);
+  return in_order_of_completion(std::move(closed), parameters, parts);
 }
 
 }  // namespace lockstep::parallel

@@ -16,6 +16,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/bucket_planner.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
 
@@ -52,6 +53,15 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
                  "parameters are shared out, or buckets freed, only where averages "
                  "are: not by the reduction ",
                  options_.reduction->name());
+  const bool is_measured = options_.bucket_plan == BucketPlanning::measured;
+  LOCKSTEP_CHECK(!is_measured || !shares_out(), InvalidArgument,
+                 "the measured plan lays buckets out again, and what ranks share out of them "
+                 "(ZeRO) stays where it is; give bucket_plan = pytorch");
+  LOCKSTEP_CHECK(!is_measured || !options_.find_unused_parameters || options_.static_graph,
+                 InvalidArgument,
+                 "the measured plan wants gradients that are ready in the same order in each step, "
+                 "unlike find_unused_parameters; give static_graph in its place, or bucket_plan = "
+                 "pytorch");
   for (const auto& [name, tensor] : parameters_) {
     LOCKSTEP_CHECK(tensor.device() == group_->device(), InvalidArgument, "parameter ", name,
                    " is on ", tensor.device(), ", the group reduces on ", group_->device(),
@@ -66,7 +76,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
   std::vector<std::size_t> reverse_registration(parameters_.size());
   std::iota(reverse_registration.rbegin(), reverse_registration.rend(), std::size_t{0});
   try {
-    build(reverse_registration);
+    build(plan_by_sizes(reverse_registration));
     if (options_.shares_parameters)
       shards_ = std::make_unique<ParameterShards>(
           parameters_, group_, plan_, averages_of_buckets(),
@@ -78,6 +88,8 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
     throw;
   }
   begun_.assign(parameters_.size(), false);
+  if (is_measured && group_->size() > 1)
+    planner_ = std::make_unique<BucketPlanner>(*group_, detail::concat("replica ", number_));
 }
 
 Reducer::~Reducer() {
@@ -200,6 +212,7 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
                  ": which of them share averages out is chosen when the reducer is made");
   options_.reduction = std::move(reduction);
   for (BucketState& bucket : buckets_) bucket.parts_run = 0;
+  if (planner_) planner_->forget_messages();
 }
 
 autograd::TagGuard Reducer::record_forward(Mode mode) {
@@ -210,6 +223,9 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
       refuse_in_captured_step(
           "a reducer reads on the host which parameters were used",
           "give static_graph in the place of find_unused_parameters, and make a first step before");
+    if (planner_)
+      refuse_in_captured_step("a reducer measures its first steps on the host, to plan its buckets",
+                              "make three steps before, or give bucket_plan = pytorch");
     if (grad_enabled()) {
       StepRecording::current()->before_launch([this] {
         check_usable();
@@ -253,7 +269,7 @@ void Reducer::begin_backward() {
 
 void Reducer::reset_backward() {
   running_ = true;
-  recorder_.begin();
+  recorder_.begin(planner_ && rebuilt_);
   ready_.assign(parameters_.size(), false);
   has_gradient_.assign(parameters_.size(), false);
   ready_order_.clear();
@@ -291,6 +307,7 @@ void Reducer::on_final(std::size_t index) {
 
 void Reducer::mark_ready(std::size_t index) {
   ready_[index] = true;
+  recorder_.ready(index);
   ready_order_.push_back(index);
   --buckets_[bucket_of_[index]].waiting;
   launch_ready_buckets();
@@ -311,6 +328,8 @@ void Reducer::launch(std::size_t number) {
     if (!has_gradient_[index]) gradients_[index].zero_();
   }
   scale_by_weights(bucket.array);
+  if (planner_ && rebuilt_) planner_->probe();
+  recorder_.complete(number);
   bucket.works.clear();
   bucket.gradients->begin_step();
   bucket.parts = std::exchange(bucket.parts_run, 0);
@@ -344,7 +363,7 @@ void Reducer::go_on(BucketState& bucket) {
 comm::Work Reducer::start_collective(
     std::size_t bucket, std::size_t number, std::size_t bytes,
     FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective) {
-  recorder_.launch(buckets_[bucket].label, bytes);
+  recorder_.launch(buckets_[bucket].label, bucket, bytes);
   comm::CollectiveOptions options;
   std::string label;
   if (is_captured())

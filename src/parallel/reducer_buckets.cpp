@@ -75,12 +75,20 @@ std::unique_ptr<GradBucket> Reducer::gradients_of(std::size_t number, const Buck
       });
 }
 
-void Reducer::build(std::span<const std::size_t> ready_order) {
+std::vector<ParameterInfo> Reducer::parameter_infos() const {
   std::vector<ParameterInfo> infos;
   for (const auto& [name, tensor] : parameters_)
     infos.push_back({tensor.numel(), tensor.dtype(), tensor.device()});
-  plan_ = plan_buckets(infos, ready_order, options_.bucket_caps, shares_out() ? group_->size() : 1);
+  return infos;
+}
 
+std::vector<Bucket> Reducer::plan_by_sizes(std::span<const std::size_t> ready_order) const {
+  return plan_buckets(parameter_infos(), ready_order, options_.bucket_caps,
+                      shares_out() ? group_->size() : 1);
+}
+
+void Reducer::build(std::vector<Bucket> plan) {
+  plan_ = std::move(plan);
   std::vector<BucketState> former = std::exchange(buckets_, {});
   bucket_of_.assign(parameters_.size(), 0);
   gradients_.assign(parameters_.size(), Tensor());
@@ -105,9 +113,9 @@ void Reducer::use_on_current_stream(const Tensor& array) const {
 }
 
 void Reducer::rebuild_in_measured_order() {
+  if (rebuilt_) return plan_by_measurements();
   const bool order_may_change = options_.find_unused_parameters && !options_.static_graph;
-  if (rebuilt_ || shares_out() || order_may_change || ready_order_.size() != parameters_.size())
-    return;
+  if (shares_out() || order_may_change || ready_order_.size() != parameters_.size()) return;
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
   const std::string_view own(reinterpret_cast<const char*>(order.data()),
                              order.size() * sizeof(order[0]));
@@ -116,7 +124,7 @@ void Reducer::rebuild_in_measured_order() {
   LOCKSTEP_CHECK(agreed.size() == own.size(), comm::Mismatch, "rank 0 has ",
                  agreed.size() / sizeof(order[0]), " parameters, this rank ", order.size());
   std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()));
-  build(std::vector<std::size_t>(order.begin(), order.end()));
+  build(plan_by_sizes(std::vector<std::size_t>(order.begin(), order.end())));
   rebuilt_ = true;
 }
 

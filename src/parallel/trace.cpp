@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
+#include "parallel/trace_seconds.hpp"
+
 namespace lockstep::parallel {
-namespace {
-
-double seconds(TraceClock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-}  // namespace
 
 double ReducerTrace::communication_seconds() const {
   // Collectives of one communicator run one after the other.

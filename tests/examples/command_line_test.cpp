@@ -98,6 +98,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"train_gpt", "--channels 30 --heads 4", "not a multiple of --heads 4"},
         BadOption{"train_gpt", "--save /dev/null/model", "--save: cannot write"},
         BadOption{"train_gpt", "--log /dev/null/log", "--log: cannot write"},
+        BadOption{"train_gpt", "--plan best", "--plan: best not in {measured,pytorch}"},
+        BadOption{"train_gpt", "--plan measured --zero 1", "--plan measured moves them"},
+        BadOption{"train_gpt", "--bucket-mb 0", "--bucket-mb: must be a number above 0"},
+        BadOption{"train_gpt", "--bucket-mb -1", "--bucket-mb: must be a number above 0"},
+        BadOption{"train_gpt", "--bucket-mb big", "not big"},
+        BadOption{"train_gpt", "--trace /dev/null/trace", "--trace: cannot write"},
+        BadOption{"train_gpt", "--trace trace.json --capture", "--trace has no times"},
+        BadOption{"train_gpt", "--timeout 0", "--timeout: must be a number above 0"},
+        BadOption{"train_gpt", "--timeout nan", "--timeout: must be a number above 0"},
+        BadOption{"train_gpt", "--timeout soon", "not soon"},
         BadOption{"train_gpt", "--context 100000000 --data " LOCKSTEP_TEXT, "make no sequence"},
         BadOption{"train_gpt", "--init-from " LOCKSTEP_GOLDEN "/gpt2-tiny", "give --tokens"},
         BadOption{"train_gpt", "--init-from " LOCKSTEP_TEXT, "neither a folder with config.json"},
@@ -112,6 +122,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"benchmark_allreduce", "--max-bytes lots", "--max-bytes"},
         BadOption{"benchmark_allreduce", "--factor 1", "--factor"},
         BadOption{"benchmark_allreduce", "--op median", "--op"}));
+
+TEST(Examples, RefuseATimeoutOfTheEnvironmentThatIsNoPositiveNumber) {
+  for (const std::string wrong : {"soon", "0", "-3"})
+    expect_refusal(run_command("LOCKSTEP_TIMEOUT=" + wrong + " " + tiny_gpt("--steps 1")),
+                   "LOCKSTEP_TIMEOUT must be a positive number of seconds, got '" + wrong + "'");
+}
 
 TEST(Examples, RefuseABatchThatLeavesARankWithoutWorkMpi) {
   const auto result = run_command(mpirun(2) + command("train_gpt", "--steps 2 --global-batch 1"));

@@ -1,5 +1,7 @@
 // Training runs of the examples, as a user would start them.
 
+#include <map>
+
 #include "examples/jobs.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "support/golden.hpp"
@@ -52,6 +54,35 @@ std::vector<double> losses_of(const std::string& start, const std::string& argum
   std::vector<double> losses;
   for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
   return losses;
+}
+
+TEST(TrainGpt, PlansItsBucketsReportsAndTracesThemMpi) {
+  const TemporaryFolder folder;
+  const auto trace_path = folder / "trace.json";
+  const auto by_sizes = run_command(mpirun(2) + tiny_gpt("--steps 12 --bucket-mb 0.01"), 100);
+  const auto planned =
+      run_command(mpirun(2) + tiny_gpt("--steps 12 --bucket-mb 0.01 --plan measured --timeout 60 "
+                                       "--trace " +
+                                       trace_path.string()),
+                  100);
+  ASSERT_EQ(planned.exit_code, 0) << planned.output;
+  EXPECT_EQ(held_out_loss(planned.output), held_out_loss(by_sizes.output));
+  for (const char* line : {"bucket 0: ", "achieved: ", "predicted: ", "predicted by sizes alone: ",
+                           "a message costs "})
+    EXPECT_EQ(occurrences(planned.output, line), 1u) << planned.output;
+
+  std::ifstream in(trace_path);
+  std::map<std::string, int> backwards, reductions;
+  for (const auto& event : nlohmann::json::parse(in).at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const std::string rank = event.at("pid").dump();
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    backwards[rank] += event.at("name") == "backward";
+    if (event.at("tid") == 1) reductions[rank] += event.at("args").at("bytes").get<int>() > 0;
+  }
+  EXPECT_EQ(backwards, (std::map<std::string, int>{{"0", 12}, {"1", 12}}));
+  EXPECT_GE(reductions["0"], 12);
+  EXPECT_EQ(reductions["0"], reductions["1"]);
 }
 
 // Names in the program's list, and rates at which a tiny model learns.

@@ -47,6 +47,10 @@ struct Plan {
     clips = chance(2);
     scales = !some_lack_data && chance(3);
     is_captured = use != Use::changing && !some_lack_data && chance(3);
+    if (use != Use::changing && options.zero_stage == 0 && chance(2)) {
+      options.bucket_plan = BucketPlanning::measured;
+      steps += 2;  // those after the plan
+    }
   }
 
   std::size_t number(std::size_t least, std::size_t most) {
@@ -100,9 +104,10 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
   return out << "seed " << plan.seed << ": " << plan.layers << " layers, " << plan.ranks
              << " ranks, " << plan.micro_batches << " micro-batches, buckets of "
              << plan.options.bucket_bytes << ", use " << static_cast<int>(plan.use) << ", zero "
-             << plan.options.zero_stage << ", weighted " << plan.is_weighted << ", without data "
-             << plan.some_lack_data << ", adaptive " << plan.is_adaptive << ", clips " << plan.clips
-             << ", scales " << plan.scales << ", captured " << plan.is_captured;
+             << plan.options.zero_stage << ", plan " << static_cast<int>(plan.options.bucket_plan)
+             << ", weighted " << plan.is_weighted << ", without data " << plan.some_lack_data
+             << ", adaptive " << plan.is_adaptive << ", clips " << plan.clips << ", scales "
+             << plan.scales << ", captured " << plan.is_captured;
 }
 
 struct RandomNet : nn::Module {

@@ -23,6 +23,9 @@ struct DistributedDataParallelOptions {
   /// smaller (`first_bucket_bytes`, as PyTorch calls it).
   std::size_t bucket_bytes = parallel::BucketCaps{}.bytes;
   std::size_t first_bucket_bytes = parallel::BucketCaps{}.last_bytes;
+  /// Who decides where buckets end: sizes, or the times of the first steps; see
+  /// parallel::ReducerOptions.
+  parallel::BucketPlanning bucket_plan = parallel::BucketPlanning::pytorch;
   /// Parameters may take no part in a backward; see parallel::ReducerOptions.
   bool find_unused_parameters = false;
   /// Each step uses the same parameters, though not all; see parallel::ReducerOptions.
@@ -232,6 +235,8 @@ class DistributedDataParallel {
   NamedTensors shard_optimizer_state(const NamedTensors& state) const {
     return replica_.shard_optimizer_state(state);
   }
+  /// How much of the last synchronised backward's communication it hid, and what was predicted.
+  parallel::CommunicationReport report() const { return reducer().report(); }
   /// Buckets and times of the last synchronised backward.
   const parallel::Reducer& reducer() const { return replica_.reducer(); }
 

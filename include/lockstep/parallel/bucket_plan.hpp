@@ -39,6 +39,9 @@ struct Bucket {
   std::int64_t numel = 0;
   DType dtype = DType::f32;
   Device device = cpu;
+
+  /// Of the array.
+  std::size_t bytes() const { return static_cast<std::size_t>(numel) * size_of(dtype); }
 };
 
 /// Cuts parameters into buckets, in the order of the launches: that in which buckets are complete.
@@ -52,5 +55,16 @@ struct Bucket {
 std::vector<Bucket> plan_buckets(std::span<const ParameterInfo> parameters,
                                  std::span<const std::size_t> ready_order, BucketCaps caps = {},
                                  int parts = 1);
+
+/// The same with the places where buckets end given: what lies between two of them makes a bucket
+/// for each dtype and device among it.
+/// @param ends places in the order, growing; the last is the number of parameters.
+/// @throws InvalidArgument for other places or no order.
+std::vector<Bucket> cut_buckets(std::span<const ParameterInfo> parameters,
+                                std::span<const std::size_t> ready_order,
+                                std::span<const std::size_t> ends);
+
+/// Bytes that a parameter's gradient takes in a bucket, with the gap behind it.
+std::size_t bytes_in_bucket(const ParameterInfo& parameter);
 
 }  // namespace lockstep::parallel

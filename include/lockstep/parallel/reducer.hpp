@@ -13,6 +13,7 @@
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
+#include "lockstep/parallel/communication_report.hpp"
 #include "lockstep/parallel/parameter_shards.hpp"
 #include "lockstep/parallel/trace_recorder.hpp"
 #include "lockstep/parallel/update_log.hpp"
@@ -26,9 +27,22 @@ namespace lockstep::parallel {
 /// A parameter and its name, for messages.
 using NamedParameter = std::pair<std::string, Tensor>;
 
+class BucketPlanner;
+
 /// Options of a Reducer; names and defaults are those of PyTorch's DistributedDataParallel.
 struct ReducerOptions {
   BucketCaps bucket_caps = {};
+  /// `measured`: the second and third synchronised backward are measured, then buckets are laid out
+  /// once more, and never again, by cut_for_earliest_end. In these two a number is all-reduced
+  /// before each bucket; at the end of the third the times are, and rank 0 sends the plan. Steps
+  /// can be captured after that. What a communication hook computes before it communicates counts
+  /// to the cost of its bucket. A rank without data has no say in when gradients are ready.
+  ///
+  /// Over NCCL, which adds in an order that depends on an element's place in its bucket, results
+  /// then differ in their last bits from run to run; on hosts they do not.
+  /// @throws InvalidArgument for reductions that share out, whose buckets stay, and with
+  /// `find_unused_parameters` without `static_graph`: gradients are ready in another order then.
+  BucketPlanning bucket_plan = BucketPlanning::pytorch;
   /// Some parameters may take no part in a backward. A gradient that no rank has stays untouched;
   /// one that only some ranks have counts as zero on the others. Without it, such a parameter is an
   /// error.
@@ -132,6 +146,9 @@ class Reducer final : private autograd::GradientSink {
   /// out, or in the place of one that does, and inside a backward.
   void set_reduction(std::shared_ptr<BucketReduction> reduction);
 
+  /// How much of the last synchronised backward's communication it hid, and what was predicted;
+  /// without buckets where these have been laid out again since. Waits for it as `trace` does.
+  CommunicationReport report() const;
   /// Times of the last synchronised backward. Waits for it where a GPU is still at it.
   ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
@@ -165,7 +182,9 @@ class Reducer final : private autograd::GradientSink {
     return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;
   }
 
-  void build(std::span<const std::size_t> ready_order);
+  std::vector<ParameterInfo> parameter_infos() const;
+  std::vector<Bucket> plan_by_sizes(std::span<const std::size_t> ready_order) const;
+  void build(std::vector<Bucket> plan);
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
   void make_array(std::size_t number);
   void free_array(std::size_t number);
@@ -176,6 +195,8 @@ class Reducer final : private autograd::GradientSink {
   void declare_last_updates() noexcept;
   void give_back() noexcept;
   void rebuild_in_measured_order();
+  void plan_by_measurements();
+  HiddenCommunication predicted_hidden() const;
   void begin_backward();
   void mark_unused();
   void check_takes_part_as_before(std::size_t index) const;
@@ -251,6 +272,9 @@ class Reducer final : private autograd::GradientSink {
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;
   TraceRecorder recorder_;
+  std::unique_ptr<BucketPlanner> planner_;  // until the buckets are planned
+  std::optional<BackwardTimes> measured_;   // by it
+  HiddenCommunication by_sizes_alone_;      // as the buckets before it were predicted
 };
 
 }  // namespace lockstep::parallel

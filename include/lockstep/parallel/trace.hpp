@@ -14,9 +14,10 @@ namespace lockstep::parallel {
 /// Clock of all times of a trace.
 using TraceClock = std::chrono::steady_clock;
 
-/// One bucket's all-reduce.
+/// One bucket's all-reduce; of a communication hook, one of its collectives.
 struct BucketTrace {
-  std::string label;  ///< number of the bucket and its parameters
+  std::string label;       ///< number of the bucket and its parameters
+  std::size_t bucket = 0;  ///< number of the bucket
   std::size_t bytes = 0;
   TraceClock::time_point launched;  ///< handed to the communicator
   TraceClock::time_point started;   ///< began to run (equal to launched where not known)

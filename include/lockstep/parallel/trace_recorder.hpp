@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,17 +29,28 @@ class TraceMoment {
   std::optional<Event> on_gpu_;
 };
 
+/// When gradients and buckets of a backward were ready, where that was recorded.
+struct ReadyTimes {
+  std::vector<std::optional<TraceClock::time_point>> gradients;  ///< by parameter
+  std::vector<std::optional<TraceClock::time_point>> buckets;    ///< before their exchange began
+};
+
 /// Records one backward at a time, and tells its times once it is asked. Of one that is captured,
-/// and runs with each launch of its graph, there are none.
+/// and runs with each launch of its graph, there are none. Copies tell of the same backward.
 class TraceRecorder {
  public:
   /// For backwards on a device.
   explicit TraceRecorder(Device device) : device_(device) {}
 
-  /// The first gradient: forgets the backward before.
-  void begin();
-  /// The gradients of a bucket are complete: its all-reduce comes next.
-  void launch(const std::string& label, std::size_t bytes);
+  /// The first gradient: goes on to another backward.
+  /// @param with_ready_times notes `ready` and `complete`, too.
+  void begin(bool with_ready_times = false);
+  /// The gradient of a parameter is final.
+  void ready(std::size_t parameter);
+  /// The gradients of a bucket are complete: its exchange comes next.
+  void complete(std::size_t bucket);
+  /// Its all-reduce, or what else its exchange starts, comes next.
+  void launch(const std::string& label, std::size_t bucket, std::size_t bytes);
   /// The all-reduce of the last launch.
   void launched(const comm::Work& work);
   /// The last op's backward has returned.
@@ -48,20 +60,29 @@ class TraceRecorder {
 
   /// The times of what was recorded, as far as it got; waits for the device to get there.
   ReducerTrace trace() const;
+  /// The same for `ready` and `complete`.
+  ReadyTimes ready_times() const;
 
  private:
   struct Launch {
     std::string label;
-    std::size_t bytes;
+    std::size_t bucket, bytes;
     TraceMoment moment;
     comm::Work work;
   };
+  using Moments = std::vector<std::optional<TraceMoment>>;
+  struct Record {
+    bool with_ready_times = false;
+    std::optional<TraceMoment> first_gradient, backward_end, synchronized;
+    std::vector<Launch> launches;
+    Moments ready, complete;
+  };
 
   bool is_captured() const;
+  void note(Moments Record::*moments, std::size_t index);
 
   Device device_;
-  std::optional<TraceMoment> first_gradient_, backward_end_, synchronized_;
-  std::vector<Launch> launches_;  // those of the last backward
+  std::shared_ptr<Record> record_ = std::make_shared<Record>();  // of the last backward
 };
 
 }  // namespace lockstep::parallel

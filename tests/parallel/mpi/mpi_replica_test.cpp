@@ -1,6 +1,7 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
+#include "parallel/planner_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/static_graph_contract.hpp"
@@ -32,6 +33,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StaticGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PlannerContract, MpiRanks);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

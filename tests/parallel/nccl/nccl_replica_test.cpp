@@ -6,6 +6,7 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
+#include "parallel/planner_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/static_graph_contract.hpp"
@@ -43,6 +44,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {

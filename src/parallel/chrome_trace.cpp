@@ -1,0 +1,75 @@
+#include "lockstep/parallel/chrome_trace.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::parallel {
+namespace {
+
+enum Track { computation, communication };
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out + '"';
+}
+
+std::string name_of_track(const std::string& what, int rank, int track, const std::string& name) {
+  return detail::concat(R"({"ph": "M", "name": ")", what, R"(", "pid": )", rank, R"(, "tid": )",
+                        track, R"(, "args": {"name": )", quoted(name), "}}");
+}
+
+}  // namespace
+
+ChromeTrace::ChromeTrace(comm::Communicator& group) : group_(group) {
+  group.barrier({.label = "start of a trace"}).synchronize();
+  origin_ = former_end_ = TraceClock::now();
+  const int rank = group.rank();
+  events_ = name_of_track("process_name", rank, computation, detail::concat("rank ", rank)) +
+            ",\n" + name_of_track("thread_name", rank, computation, "computation") + ",\n" +
+            name_of_track("thread_name", rank, communication, "communication");
+}
+
+void ChromeTrace::add_event(const std::string& name, int track, TraceClock::time_point begin,
+                            TraceClock::time_point end, const std::string& arguments) {
+  const auto us = [](TraceClock::duration time) {
+    return std::chrono::duration<double, std::micro>(time).count();
+  };
+  std::ostringstream out;
+  out.precision(3);
+  out << std::fixed << ",\n{\"ph\": \"X\", \"name\": " << quoted(name)
+      << ", \"pid\": " << group_.rank() << ", \"tid\": " << track
+      << ", \"ts\": " << us(begin - origin_) << ", \"dur\": " << us(end - begin) << ", \"args\": {"
+      << arguments << "}}";
+  events_ += out.str();
+}
+
+void ChromeTrace::add(const ReducerTrace& trace) {
+  if (trace.first_gradient < former_end_) return;  // captured, or told before
+  add_event("update, forward", computation, former_end_, trace.first_gradient);
+  add_event("backward", computation, trace.first_gradient, trace.backward_end);
+  add_event("wait for buckets", computation, trace.backward_end, trace.synchronized);
+  for (const BucketTrace& bucket : trace.buckets)
+    add_event(bucket.label, communication, bucket.started, bucket.finished,
+              detail::concat("\"bytes\": ", bucket.bytes));
+  former_end_ = trace.synchronized;
+}
+
+void ChromeTrace::write(const std::filesystem::path& path) const {
+  const std::vector<std::string> all = comm::all_gather_bytes(group_, events_, "events of a trace");
+  if (group_.rank() != 0) return;
+  std::ofstream out(path);
+  out << "{\"traceEvents\": [\n";
+  for (std::size_t rank = 0; rank < all.size(); ++rank) out << (rank ? ",\n" : "") << all[rank];
+  out << "\n]}\n";
+  out.close();
+  LOCKSTEP_CHECK(out, InvalidArgument, "cannot write a trace to ", path.string());
+}
+
+}  // namespace lockstep::parallel

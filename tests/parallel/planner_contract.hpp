@@ -1,0 +1,207 @@
+#pragma once
+
+#include <chrono>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// Buckets that are planned by the times of the first steps, over any group.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class PlannerContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(PlannerContract);
+
+/// Buckets of one parameter, or planned from those.
+inline DistributedDataParallelOptions planned_by(BucketPlanning plan) {
+  return {.bucket_bytes = 1, .first_bucket_bytes = 1, .bucket_plan = plan};
+}
+
+/// Which parameters lie in which bucket.
+inline std::string layout_of(const Reducer& reducer) {
+  std::ostringstream out;
+  for (const Bucket& bucket : reducer.buckets()) {
+    for (const std::size_t index : bucket.parameters) out << index << ' ';
+    out << "| ";
+  }
+  return out.str();
+}
+
+/// How the steps of a training are made, beside their plan.
+struct PlannedTraining {
+  DistributedDataParallelOptions options = {};
+  std::function<void(Replica&)> prepare = {};
+  bool accumulates = false, is_weighted = false, keeps_gradients = false, delays = false;
+  bool one_is_late = false;
+  std::vector<std::size_t> skipped = {};
+  int without_data = -1;  // the step in which the last rank has no data
+};
+
+/// Six steps. @return the parameters afterwards, and all gradients on the way.
+inline std::vector<double> train(Communicator& group, const PlannedTraining& how,
+                                 BucketPlanning plan) {
+  DistributedDataParallelOptions options = how.options;
+  options.bucket_bytes = options.first_bucket_bytes = 1;
+  options.bucket_plan = plan;
+  Replica replica(make_net(7), share(group), options);
+  if (how.prepare) how.prepare(replica);
+  std::minstd_rand random(static_cast<unsigned>(group.rank() + 1));
+  if (how.delays)
+    replica.module().delay = [&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+    };
+  if (how.one_is_late && group.rank() == group.size() - 1)
+    replica.module().delay = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  optim::SGD optimizer(replica.parameters(), {.lr = 0.1});
+  std::vector<double> values;
+  for (int step = 0; step < 6; ++step) {
+    const Batch whole = Batch::of_step(step, DType::f64, 24).part(group.rank(), group.size());
+    const auto backward = [&](const Batch& batch) {
+      const Tensor loss = loss_of(replica(batch.x, how.skipped), batch);
+      how.is_weighted ? replica.backward(loss, 1.0 + group.rank()) : loss.backward();
+    };
+    if (how.accumulates) {
+      const auto local = replica.no_sync();
+      backward(whole.part(0, 2));
+    }
+    if (step == how.without_data && group.rank() == group.size() - 1)
+      replica.backward_without_data();
+    else
+      backward(how.accumulates ? whole.part(1, 2) : whole);
+    const std::vector<double> gradients = gradients_of(replica.module());
+    values.insert(values.end(), gradients.begin(), gradients.end());
+    optimizer.step();
+    if (!how.keeps_gradients) optimizer.zero_grad();
+  }
+  EXPECT_EQ(replica.report().predicted.has_value(),
+            plan == BucketPlanning::measured && group.size() > 1);
+  expect_equal_replicas(group, replica.module());
+  const std::vector<double> parameters = values_of(replica.module());
+  values.insert(values.end(), parameters.begin(), parameters.end());
+  return values;
+}
+
+/// Host backends add up each element over the ranks, wherever it lies.
+inline void expect_same_results(Communicator& group, const PlannedTraining& how) {
+  const auto by_sizes = train(group, how, BucketPlanning::pytorch);
+  const auto planned = train(group, how, BucketPlanning::measured);
+  if (group.device().is_cpu())
+    EXPECT_EQ(planned, by_sizes);
+  else
+    expect_close(planned, by_sizes, 1e-11, 1e-13);
+}
+
+TYPED_TEST_P(PlannerContract, TrainsAsBucketsBySizesDo) {
+  TypeParam::run([](Communicator& group) {
+    const int count = group.size() > 1 ? 3 : -1;
+    expect_same_results(group, {});
+    expect_same_results(group, {.delays = true});
+    expect_same_results(group, {.one_is_late = true});
+    expect_same_results(group, {.accumulates = true});
+    expect_same_results(group, {.keeps_gradients = true});
+    expect_same_results(group, {.accumulates = true, .is_weighted = true, .delays = true});
+    for (int step = 0; step < count; ++step)
+      expect_same_results(group, {.is_weighted = true, .without_data = step});
+    expect_same_results(group, {.options = {.static_graph = true}, .skipped = {1}});
+    expect_same_results(group, {.prepare = [](Replica& replica) {
+                          replica.register_comm_hook(compress_buckets(DType::bf16));
+                        }});
+  });
+}
+
+TYPED_TEST_P(PlannerContract, LaysBucketsOutOnceMoreAndAlikeOnAllRanks) {
+  TypeParam::run([](Communicator& group) {
+    if (group.size() == 1) return;
+    for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+      Replica replica(make_net(7), share(group), planned_by(BucketPlanning::measured));
+      std::minstd_rand random(seed * 97 + static_cast<std::uint32_t>(group.rank()));
+      replica.module().delay = [&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      };
+      std::vector<std::string> layouts;
+      for (int step = 0; step < 6; ++step) {
+        EXPECT_EQ(replica.report().predicted.has_value(), step >= 3);
+        const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+        loss_of(replica(batch.x), batch).backward();
+        layouts.push_back(layout_of(replica.reducer()));
+        for (const std::string& other : comm::all_gather_bytes(group, layouts.back()))
+          EXPECT_EQ(other, layouts.back());
+      }
+      EXPECT_EQ(layouts[1], layouts[0]);
+      for (std::size_t step = 3; step < layouts.size(); ++step)
+        EXPECT_EQ(layouts[step], layouts[2]) << "step " << step;
+      const CommunicationReport report = replica.report();
+      ASSERT_TRUE(report.predicted);
+      EXPECT_GT(report.predicted->cost.seconds(1024), 0);
+      EXPECT_EQ(report.buckets.size(), replica.reducer().buckets().size());
+      for (const BucketReport& bucket : report.buckets) {
+        EXPECT_LE(bucket.achieved.start, bucket.achieved.end);
+        EXPECT_FALSE(bucket.last.empty());
+        EXPECT_TRUE(bucket.predicted);
+      }
+    }
+  });
+}
+
+TYPED_TEST_P(PlannerContract, IsDoneBeforeAStepIsCaptured) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const auto train = [&](bool captures, int warm_up) {
+      Replica replica(make_net(1), group, planned_by(BucketPlanning::measured));
+      optim::SGD optimizer(replica.parameters(), {.lr = 0.1});
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        const Tensor loss = mse_loss(replica(in[0]), in[1]);
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss.detach()};
+      };
+      StepGraph graph(step, {.num_warmup_iters = warm_up, .group = group});
+      std::string reason;
+      int replays = 0;
+      for (int i = 0; i < 8; ++i) {
+        const Batch own = Batch::of_step(i).part(group->rank(), group->size());
+        const std::vector<Tensor> in{own.x, own.target};
+        captures ? graph(in) : step(in);
+        replays += graph.replayed();
+        if (reason.empty()) reason = graph.fallback_reason();
+      }
+      if (captures && (warm_up == 3 || group->size() == 1)) {
+        EXPECT_EQ(replays, 8 - warm_up) << reason;
+      } else if (captures) {
+        EXPECT_NE(reason.find("measures its first steps"), std::string::npos) << reason;
+      }
+      return values_of(replica.module());
+    };
+    const auto eager = train(false, 1);
+    for (const int warm_up : {1, 3}) expect_close(train(true, warm_up), eager, 1e-11, 1e-13);
+  });
+}
+
+TYPED_TEST_P(PlannerContract, IsRefusedWhereBucketsMustStayOrOrdersChange) {
+  TypeParam::run([](Communicator& group) {
+    auto options = planned_by(BucketPlanning::measured);
+    options.zero_stage = 1;
+    EXPECT_NE(message_of([&] { Replica(make_net(1), share(group), options); }).find("(ZeRO)"),
+              std::string::npos);
+    options.zero_stage = 0;
+    options.find_unused_parameters = true;
+    EXPECT_NE(message_of([&] {
+                Replica(make_net(1), share(group), options);
+              }).find("find_unused_parameters"),
+              std::string::npos);
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(PlannerContract, TrainsAsBucketsBySizesDo,
+                            LaysBucketsOutOnceMoreAndAlikeOnAllRanks, IsDoneBeforeAStepIsCaptured,
+                            IsRefusedWhereBucketsMustStayOrOrdersChange);
+
+}  // namespace lockstep::parallel::testing
