@@ -13,6 +13,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/asynchrony.hpp"
 #include "support/captured_steps.hpp"
 #include "support/command_line.hpp"
 #include "support/communication.hpp"
@@ -49,6 +50,7 @@ struct Options {
   fs::path init_from, tokens, save, log;
   examples::MemoryOptions memory;
   examples::CommunicationOptions communication;
+  examples::Asynchrony async;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -88,6 +90,7 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_capture_option(app, o.capture);
   examples::add_compress_option(app, o.compress);
   examples::add_communication_options(app, o.communication);
+  examples::add_async_option(app, o.async);
   app.add_option("--zero", o.zero,
                  "What ranks share out: 1 optimizer states, 2 averaged gradients too (ZeRO)")
       ->check(CLI::IsMember({0, 1, 2}));
@@ -167,6 +170,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   const std::int64_t steps = batches.steps(o.steps);
   const auto optimizer =
       examples::make_optimizer(replica.named_parameters(), optimizer_of(o), replica.shard_group());
+  const auto averaging = examples::make_averaging(o.async, replica, *optimizer);
   ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
   ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
   examples::Progress progress(steps, !session.is_main());
@@ -220,6 +224,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     memory.after_step(step);
   }
   if (divergence) divergence->run();  // before the weights are saved
+  if (averaging) averaging->synchronize();
   report.flush();
   progress.finish();
   make_step.tell();
@@ -314,6 +319,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   Replica replica(model, session.world(), replica_options);
   if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
     replica.register_comm_hook(std::move(hook));
+  if (auto hook = examples::delayed_reduction(o.async)) replica.register_comm_hook(std::move(hook));
   auto average = examples::make_average(model->named_parameters(), o.optimizer);
   train(replica, batches, o, session, average);
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
@@ -348,6 +354,12 @@ int main(int argc, char** argv) try {
                               " keeps its buckets, --plan measured moves them; give one");
   if (options.capture && !options.communication.trace.empty())
     examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
+  if (options.async.kind != "none" && (options.zero > 0 || options.compress != "none"))
+    examples::refuse(app, "--async " + options.async.kind +
+                              " goes with neither --zero nor --compress; give one of them");
+  if (options.async.lets_ranks_drift() && options.optimizer.ema > 0)
+    examples::refuse(app, "--ema would average other weights on each rank with --async " +
+                              options.async.kind + "; give one of them");
   if (options.init_from.empty() && options.channels % options.heads != 0)
     examples::refuse(app, "--channels " + std::to_string(options.channels) +
                               " is not a multiple of --heads " + std::to_string(options.heads));

@@ -52,7 +52,7 @@ ALLOWED = {
     "amp": PARALLEL | {"optim"},
     "nn": PARALLEL,
     "optim": PARALLEL,
-    "train": PARALLEL,
+    "train": PARALLEL | {"nn", "optim"},
     "data": TENSOR | {"io"},
     "models": AUTOGRAD | {"nn", "io"},
     # The simulated GPU, from its headers (simgpu/include) upwards. It knows pools by their observer,

@@ -86,6 +86,7 @@
 #include "lockstep/parallel/collectives.hpp"
 #include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/parallel/communication_report.hpp"
+#include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/parallel/grad_bucket.hpp"
 #include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/parallel/mesh.hpp"
@@ -102,4 +103,5 @@
 #include "lockstep/tensor/host_copy.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/tensor.hpp"
+#include "lockstep/train/periodic_averaging.hpp"
 #include "lockstep/train/step_graph.hpp"

@@ -46,26 +46,66 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
   parallel::check_same_parameters(*group_, buffers);
   parallel::broadcast_tensors(*group_, tensors_of(parameters_));
   parallel::broadcast_tensors(*group_, tensors_of(buffers));
-  std::vector<parallel::NamedParameter> trained;
-  for (const parallel::NamedParameter& parameter : parameters_) {
-    trained_.push_back(parameter.second.requires_grad());
-    if (trained_.back()) trained.push_back(parameter);
-  }
-  LOCKSTEP_CHECK(!trained.empty(), InvalidArgument,
+  for (const auto& [name, parameter] : parameters_) trained_.push_back(parameter.requires_grad());
+  LOCKSTEP_CHECK(!trained_parameters().empty(), InvalidArgument,
                  "DistributedDataParallel: none of the module's ", parameters_.size(),
                  " parameters requires a gradient, so there is nothing to reduce; "
                  "unfreeze what shall train, or call the module itself");
-  reducer_ = std::make_unique<parallel::Reducer>(
-      std::move(trained), group_,
-      parallel::ReducerOptions{
-          .bucket_caps = {.last_bytes = options.first_bucket_bytes, .bytes = options.bucket_bytes},
-          .bucket_plan = options.bucket_plan,
-          .find_unused_parameters = options.find_unused_parameters,
-          .static_graph = options.static_graph,
-          .reduction = options.zero_stage > 0 ? parallel::reduce_scatter_buckets()
-                                              : parallel::all_reduce_buckets(),
-          .shares_parameters = options.zero_stage > 0,
-          .frees_buckets = options.zero_stage > 1});
+  reducer_ = make_reducer(group_, options.zero_stage > 0 ? parallel::reduce_scatter_buckets()
+                                                         : parallel::all_reduce_buckets());
+}
+
+NamedTensors ReplicatedModule::trained_parameters() const {
+  NamedTensors trained;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (trained_[i]) trained.push_back(parameters_[i]);
+  return trained;
+}
+
+std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
+    const comm::CommunicatorPtr& group,
+    std::shared_ptr<parallel::BucketReduction> reduction) const {
+  return std::make_unique<parallel::Reducer>(
+      trained_parameters(), group,
+      parallel::ReducerOptions{.bucket_caps = {.last_bytes = options_.first_bucket_bytes,
+                                               .bytes = options_.bucket_bytes},
+                               .find_unused_parameters = options_.find_unused_parameters,
+                               .static_graph = options_.static_graph,
+                               .reduction = std::move(reduction),
+                               .shares_parameters = options_.zero_stage > 0,
+                               .frees_buckets = options_.zero_stage > 1});
+}
+
+void ReplicatedModule::check_may_keep_gradients(const std::string& averaging) const {
+  LOCKSTEP_CHECK(averaging_.empty(), InvalidArgument, averaging,
+                 ": the parameters of this DistributedDataParallel are averaged by ", averaging_,
+                 "; wrap the module again for another");
+  LOCKSTEP_CHECK(options_.zero_stage == 0, InvalidArgument, averaging,
+                 " averages parameters that each rank updates by itself, and a zero_stage of ",
+                 options_.zero_stage, " shares their updates out; give zero_stage 0");
+  LOCKSTEP_CHECK(!has_hook_, InvalidArgument, averaging,
+                 " leaves no gradients to be reduced by the communication hook that is registered; "
+                 "use one of the two");
+}
+
+/// Gradients of a group of this rank alone need no collective; weights, accumulation and checks
+/// stay what they are, but concern nobody else.
+void ReplicatedModule::keep_gradients(std::string averaging, std::weak_ptr<const void> life) {
+  check_may_keep_gradients(averaging);
+  auto own = make_reducer(
+      group_->split(group_->rank(), 0),
+      parallel::reduce_buckets_by(
+          "none", [](parallel::GradBucket&) -> parallel::BucketExchange { co_return; }));
+  reducer_ = std::move(own);
+  averaging_ = std::move(averaging);
+  life_ = std::move(life);
+}
+
+void ReplicatedModule::register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
+  LOCKSTEP_CHECK(averaging_.empty(), InvalidArgument, "a communication hook: ", averaging_,
+                 " averages parameters, and leaves no gradients to be reduced; use one of the two");
+  reducer_->set_reduction(std::move(hook));
+  has_hook_ = true;
 }
 
 void ReplicatedModule::check_same_tensors() const {
@@ -89,9 +129,13 @@ autograd::TagGuard ReplicatedModule::record_forward() {
       !autograd::Recomputation::is_open(), InvalidArgument,
       "DistributedDataParallel: its forward is inside nn::checkpoint, which would run it "
       "again in backward; checkpoint parts of the wrapped module instead");
+  LOCKSTEP_CHECK(averaging_.empty() || !life_.expired() || !grad_enabled(), InvalidArgument,
+                 "DistributedDataParallel: its ", averaging_,
+                 " has ended, and nothing would keep the replicas together; keep it as long as the "
+                 "model trains, or wrap the module again");
   reducer_->check_usable();
   check_same_tensors();
-  if (options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
+  if (averaging_.empty() && options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
     const auto buffers = module_->named_buffers();
     if (group_->size() > 1 && !buffers.empty())
       parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
@@ -128,6 +172,10 @@ void ReplicatedModule::backward(const Tensor& loss, double weight) {
 }
 
 bool ReplicatedModule::backward_without_data() {
+  LOCKSTEP_CHECK(
+      averaging_.empty(), InvalidArgument, "backward_without_data: with ", averaging_,
+      " no rank knows in a step whether others have data; let all make the same number of "
+      "steps, as a DistributedSampler does");
   LOCKSTEP_CHECK(stops_ == 0 && grad_enabled(), InvalidArgument,
                  "backward_without_data: takes part in a reduction, which ",
                  stops_ > 0 ? "no_sync() puts off" : "a NoGradGuard prevents");

@@ -157,6 +157,16 @@ void Optimizer::step(const GradientScaling& scaling) {
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_update();
   for (ParameterState* each : changed) autograd::leaf_of(each->parameter).finish_updates();
   end_update(changed);
+  for (const auto& [number, hook] : post_hooks_) hook();
+}
+
+std::uint64_t Optimizer::register_step_post_hook(std::function<void()> hook) {
+  post_hooks_.emplace_back(++next_hook_, std::move(hook));
+  return next_hook_;
+}
+
+void Optimizer::remove_step_post_hook(std::uint64_t hook) noexcept {
+  std::erase_if(post_hooks_, [hook](const auto& each) { return each.first == hook; });
 }
 
 /// The host's part of an update, before its work is queued.

@@ -1,8 +1,6 @@
 #include "lockstep/parallel/reducer.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <exception>
 #include <numeric>
 #include <utility>
@@ -17,27 +15,11 @@
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/bucket_planner.hpp"
+#include "parallel/owner_number.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
 
 namespace lockstep::parallel {
-
-namespace {
-
-/// A number that rank 0 has given no other reducer, the same on every rank.
-std::uint64_t agree_on_number(comm::Communicator& group) {
-  static std::atomic<std::uint64_t> last{0};
-  const std::uint64_t own = ++last;
-  std::uint64_t number = 0;
-  const std::string agreed = comm::broadcast_bytes(
-      group, {reinterpret_cast<const char*>(&own), sizeof own}, 0, "number of a reducer");
-  LOCKSTEP_CHECK(agreed.size() == sizeof number, comm::Mismatch,
-                 "the number of a reducer arrived in ", agreed.size(), " bytes");
-  std::memcpy(&number, agreed.data(), sizeof number);
-  return number;
-}
-
-}  // namespace
 
 Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr group,
                  ReducerOptions options)

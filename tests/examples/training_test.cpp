@@ -141,6 +141,30 @@ TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
   }
 }
 
+TEST(TrainGpt, EndsNearTheLossOfSynchronousTrainingWithAsyncMpi) {
+  const auto held_out = [](const std::string& arguments) {
+    const auto result =
+        run_command(mpirun(2) + tiny_gpt("--steps 160 --lr 1e-2 " + arguments), 100);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return held_out_loss(result.output);
+  };
+  const double expected = held_out("");
+  for (const char* async : {"local:8", "diloco:20", "stale", "local:8 --amp f16 --micro-batch 1"}) {
+    const double loss = held_out(std::string("--async ") + async);
+    EXPECT_NEAR(loss, expected, 0.05 * expected) << async;
+    EXPECT_NE(loss, expected) << async;
+  }
+}
+
+TEST(TrainGpt, RefusesAsyncThatItDoesNotKnowOrThatDoesNotGoWithOthers) {
+  EXPECT_THAT(run_command(tiny_gpt("--async local:0")).output,
+              HasSubstr("--async: local:0 is none of none, local:K, diloco:K and stale"));
+  EXPECT_THAT(run_command(tiny_gpt("--async stale --compress bf16")).output,
+              HasSubstr("neither --zero nor --compress"));
+  EXPECT_THAT(run_command(tiny_gpt("--async diloco:4 --ema 0.9")).output,
+              HasSubstr("other weights on each rank"));
+}
+
 TEST(TrainGpt, TakesTheSameStepsCapturedMpi) {
   for (const int ranks : {1, 2})
     for (const char* precision : {"", "--amp f16"}) {

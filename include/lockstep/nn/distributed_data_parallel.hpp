@@ -63,9 +63,22 @@ class ReplicatedModule {
   /// See DistributedDataParallel::backward_without_data.
   bool backward_without_data();
   /// See DistributedDataParallel::register_comm_hook.
-  void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook) {
-    reducer_->set_reduction(std::move(hook));
-  }
+  void register_comm_hook(std::shared_ptr<parallel::BucketReduction> hook);
+  /// For what averages parameters in the place of gradients, such as LocalSGD: from now on a
+  /// backward leaves this rank's own gradients, and nothing of a step is compared between the
+  /// ranks. Blocks; every rank must call it, between steps.
+  /// @param averaging its name. @param life when it ends, no forward can be trained through any
+  /// more. @throws InvalidArgument on every rank if ranks share out parameters, have a
+  /// communication hook, or keep their gradients already.
+  void keep_gradients(std::string averaging, std::weak_ptr<const void> life);
+  /// Throws where `keep_gradients` would.
+  void check_may_keep_gradients(const std::string& averaging) const;
+  /// The ranks that train replicas of it.
+  const CommunicatorPtr& group() const noexcept { return group_; }
+  /// The module.
+  const nn::Module& module() const noexcept { return *module_; }
+  /// Those of its parameters that train.
+  NamedTensors trained_parameters() const;
   /// See DistributedDataParallel::named_parameters.
   NamedTensors named_parameters() const;
   /// The same without names.
@@ -81,6 +94,9 @@ class ReplicatedModule {
 
  private:
   void check_same_tensors() const;
+  std::unique_ptr<parallel::Reducer> make_reducer(
+      const comm::CommunicatorPtr& group,
+      std::shared_ptr<parallel::BucketReduction> reduction) const;
 
   nn::ModulePtr<nn::Module> module_;
   comm::CommunicatorPtr group_;
@@ -89,6 +105,9 @@ class ReplicatedModule {
   std::vector<bool> trained_;  // which of them require a gradient
   std::unique_ptr<parallel::Reducer> reducer_;
   int stops_ = 0;  // guards that let gradients only accumulate
+  bool has_hook_ = false;
+  std::string averaging_;           // what averages parameters in the place of gradients
+  std::weak_ptr<const void> life_;  // its
 };
 
 }  // namespace nn
@@ -212,6 +231,8 @@ class DistributedDataParallel {
     register_comm_hook(parallel::reduce_buckets_by(std::move(name), std::move(exchange)));
   }
 
+  /// What does not depend on the module's type.
+  nn::ReplicatedModule& replica() { return replica_; }
   /// The module.
   M& module() const { return *module_; }
   /// Its parameters under their names, for an optimizer: its state is saved and loaded by them.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -80,10 +81,19 @@ class Optimizer {
   /// Clears all gradients, or with `set_to_none = false` fills those present with zeros.
   void zero_grad(bool set_to_none = true);
 
+  /// Has a function called at the end of each `step`, when its work is queued: also of one that
+  /// found no gradients, or whose loss scaler skips it. In a captured step that is once, when it is
+  /// captured. @return a number to remove it by.
+  std::uint64_t register_step_post_hook(std::function<void()> hook);
+  /// Takes such a function away; unknown numbers are ignored.
+  void remove_step_post_hook(std::uint64_t hook) noexcept;
+
   /// Number of parameter groups.
   std::size_t group_count() const noexcept { return base_lr_.size(); }
   /// All parameters, group after group.
   std::vector<Tensor> parameters() const;
+  /// What is kept for each of them, in that order.
+  std::span<const ParameterState> parameter_states() const noexcept { return states_; }
 
   /// Learning rate of a group. @throws InvalidArgument for a group that does not exist.
   virtual double lr(std::size_t group = 0) const = 0;
@@ -204,6 +214,8 @@ class Optimizer {
   };
   std::vector<DeviceRates> rates_;
   std::size_t group_count_ = 0;
+  std::uint64_t next_hook_ = 0;
+  std::vector<std::pair<std::uint64_t, std::function<void()>>> post_hooks_;
 };
 
 /// An optimizer whose groups have options of one type, with a member `lr`, a method `check` that

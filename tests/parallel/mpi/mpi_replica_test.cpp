@@ -1,7 +1,9 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
+#include "parallel/delayed_reduction_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/planner_contract.hpp"
+#include "parallel/periodic_averaging_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/static_graph_contract.hpp"
@@ -34,6 +36,8 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PlannerContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PeriodicAveragingContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, DelayedReductionContract, MpiRanks);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

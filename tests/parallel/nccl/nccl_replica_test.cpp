@@ -5,8 +5,10 @@
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
+#include "parallel/delayed_reduction_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/planner_contract.hpp"
+#include "parallel/periodic_averaging_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
 #include "parallel/static_graph_contract.hpp"
@@ -45,6 +47,8 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PeriodicAveragingContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, DelayedReductionContract, NcclRanks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {

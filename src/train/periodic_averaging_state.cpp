@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/fnv_hash.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/parallel/agreement.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "lockstep/train/periodic_averaging.hpp"
+#include "optim/state_reader.hpp"
+
+// What a PeriodicAveraging keeps in checkpoints.
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view of_outer = "outer_optimizer.";
+
+std::string key_of(std::size_t fragment, std::string_view what) {
+  return detail::concat("fragments.", fragment, ".", what);
+}
+
+std::uint64_t hash_of(std::uint64_t hash, const std::string& name, const Tensor& value) {
+  const Tensor here = value.detach().to(cpu).contiguous();
+  const std::uint64_t parts[] = {hash, detail::fnv_hash(name.data(), name.size()),
+                                 detail::fnv_hash(here.data_ptr(), here.nbytes())};
+  return detail::fnv_hash(parts, sizeof parts);
+}
+
+}  // namespace
+
+NamedTensors PeriodicAveraging::state_dict() {
+  const NoGradGuard no_recording;
+  NamedTensors state;
+  state.emplace_back("step", tensor(step_));
+  for (std::size_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    state.emplace_back(key_of(f, "started"), tensor(fragment.started));
+    state.emplace_back(key_of(f, "is_pending"), tensor(std::int64_t{fragment.is_pending}));
+    for (parallel::TensorWork& work : fragment.works) work.wait();
+    for (std::size_t a = 0; a < fragment.arrays.size(); ++a)
+      state.emplace_back(key_of(f, detail::concat("average.", a)),
+                         fragment.arrays[a].to(cpu).clone());
+    for (const Entry& entry : fragment.entries)
+      if (entry.outer.defined())
+        state.emplace_back("outer." + entry.name, entry.outer.detach().to(cpu).clone());
+  }
+  if (outer_)
+    for (const auto& [key, value] : outer_->state_dict())
+      state.emplace_back(std::string(of_outer) + key, value.to(cpu).clone());
+  return state;
+}
+
+void PeriodicAveraging::load_state_dict(const NamedTensors& state) {
+  const NoGradGuard no_recording;
+  NamedTensors own, of_optimizer;
+  std::uint64_t hash = 0;
+  for (const auto& [key, value] : state) {
+    hash = hash_of(hash, key, value);
+    if (outer_ && key.starts_with(of_outer))
+      of_optimizer.emplace_back(key.substr(of_outer.size()), value);
+    else
+      own.emplace_back(key, value);
+  }
+  parallel::check_same_value(*group_, "the state that " + name_ + " loads", hash);
+  optim::StateReader reader(own);
+  const auto number = [&](const std::string& key) {
+    return static_cast<std::int64_t>(reader.number(key, DType::i64, 0));
+  };
+  const std::int64_t step = number("step");
+  std::vector<Fragment> loaded(fragments_.size());
+  std::vector<Tensor> outer;
+  for (std::size_t f = 0; f < fragments_.size(); ++f) {
+    loaded[f].started = number(key_of(f, "started"));
+    loaded[f].is_pending = number(key_of(f, "is_pending")) != 0;
+    if (loaded[f].is_pending)
+      for (std::size_t a = 0; a < fragments_[f].dtypes.size(); ++a)
+        loaded[f].arrays.push_back(reader.take(key_of(f, detail::concat("average.", a)),
+                                               {fragments_[f].sizes[a]}, fragments_[f].dtypes[a]));
+    for (const Entry& entry : fragments_[f].entries)
+      if (entry.outer.defined())
+        outer.push_back(
+            reader.take("outer." + entry.name, entry.outer.shape(), entry.outer.dtype()));
+  }
+  reader.finish();
+  if (outer_) outer_->load_state_dict(of_optimizer);
+  auto value = outer.begin();
+  for (std::size_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    for (parallel::TensorWork& work : fragment.works) work.wait();
+    fragment.works.clear();
+    fragment.arrays.clear();
+    for (const Tensor& array : loaded[f].arrays)
+      fragment.arrays.push_back(array.to(group_->device()).clone());
+    fragment.started = loaded[f].started;
+    fragment.is_pending = loaded[f].is_pending;
+    for (Entry& entry : fragment.entries)
+      if (entry.outer.defined()) entry.outer.copy_(*value++);
+  }
+  step_ = step;
+}
+
+}  // namespace lockstep

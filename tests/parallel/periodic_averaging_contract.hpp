@@ -1,0 +1,425 @@
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/train/periodic_averaging.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/replicas.hpp"
+
+/// @file
+/// Replicas that train alone and are averaged every few steps, over any group.
+
+namespace lockstep::parallel::testing {
+
+template <class World>
+class PeriodicAveragingContract : public ::testing::Test {};
+TYPED_TEST_SUITE_P(PeriodicAveragingContract);
+
+/// All ranks' replicas in one process, averaged by loops.
+class AveragedAlone {
+ public:
+  AveragedAlone(int ranks, std::optional<DiLoCoOptions> outer, std::int64_t sync_every)
+      : outer_options_(std::move(outer)), options_(outer_options_.value_or(DiLoCoOptions{})) {
+    options_.sync_every = sync_every;
+    for (int r = 0; r < ranks; ++r) {
+      models_.push_back(make_net(7));
+      optimizers_.push_back(std::make_unique<optim::AdamW>(models_.back()->parameters(),
+                                                           optim::AdamWOptions{.lr = 1e-2}));
+    }
+    for (const Tensor& parameter : models_[0]->parameters()) {
+      outer_.push_back(parameter.detach().clone());
+      momentum_.push_back(zeros(parameter.shape(), parameter.options()));
+      average_.emplace_back();
+    }
+    started_.assign(static_cast<std::size_t>(options_.fragments), -1);
+  }
+
+  void step(int number) {
+    const auto ranks = static_cast<int>(models_.size());
+    for (int r = 0; r < ranks; ++r) {
+      const Batch batch = Batch::of_step(number).part(r, ranks);
+      auto& optimizer = *optimizers_[static_cast<std::size_t>(r)];
+      loss_of(models_[static_cast<std::size_t>(r)]->forward(batch.x), batch).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    const NoGradGuard no_grad;
+    const std::int64_t done = number + 1;
+    for (std::size_t f = 0; f < started_.size(); ++f)
+      if (started_[f] >= 0 && done == started_[f] + options_.fragment_sync_delay) finish(f);
+    for (std::size_t f = 0; f < started_.size(); ++f) {
+      const auto turn = static_cast<std::int64_t>(f + 1) * options_.sync_every / options_.fragments;
+      if (done % options_.sync_every != turn % options_.sync_every) continue;
+      start(f);
+      started_[f] = done;
+      if (options_.fragment_sync_delay == 0) finish(f);
+    }
+  }
+  const nn::Module& model(int rank) const { return *models_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  /// Of two fragments, the first has the first three parameters: half of all elements.
+  std::pair<std::size_t, std::size_t> range(std::size_t fragment) const {
+    if (started_.size() == 1) return {0, outer_.size()};
+    return fragment == 0 ? std::pair<std::size_t, std::size_t>{0, 3}
+                         : std::pair{std::size_t{3}, outer_.size()};
+  }
+  void start(std::size_t fragment) {
+    for (auto [p, end] = range(fragment); p < end; ++p) {
+      average_[p] = zeros(outer_[p].shape(), outer_[p].options());
+      for (const auto& model : models_)
+        average_[p].add_(model->parameters()[p].detach() *
+                         (1.0 / static_cast<double>(models_.size())));
+    }
+  }
+  void finish(std::size_t fragment) {
+    const double alpha = outer_options_ ? options_.fragment_update_alpha : 0;
+    for (auto [p, end] = range(fragment); p < end; ++p) {
+      if (outer_options_) {
+        const Tensor gradient = outer_[p] - average_[p];
+        momentum_[p] = momentum_[p] * options_.outer_momentum + gradient;
+        outer_[p] =
+            outer_[p] - (gradient + momentum_[p] * options_.outer_momentum) * options_.outer_lr;
+      } else {
+        outer_[p] = average_[p];
+      }
+      for (const auto& model : models_) {
+        Tensor value = model->parameters()[p].detach();
+        value.copy_(value * alpha + outer_[p] * (1 - alpha));
+      }
+    }
+    started_[fragment] = -1;
+  }
+
+  std::optional<DiLoCoOptions> outer_options_;
+  DiLoCoOptions options_;
+  std::vector<nn::ModulePtr<Net>> models_;
+  std::vector<std::unique_ptr<optim::AdamW>> optimizers_;
+  std::vector<Tensor> outer_, momentum_, average_;
+  std::vector<std::int64_t> started_;
+};
+
+inline Batch own_batch(Communicator& group, int step, DType dtype = DType::f64) {
+  return Batch::of_step(step, dtype).part(group.rank(), group.size());
+}
+
+/// The user's loop.
+inline void train_steps(Replica& replica, optim::Optimizer& optimizer, Communicator& group,
+                        int begin, int end, DType dtype = DType::f64) {
+  for (int step = begin; step < end; ++step) {
+    const Batch batch = own_batch(group, step, dtype);
+    loss_of(replica(batch.x), batch).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+inline void expect_different_replicas(Communicator& group, const nn::Module& module) {
+  const std::string own = std::to_string(hash_of(module));
+  for (int rank = 0; const std::string& other : comm::all_gather_bytes(group, own))
+    EXPECT_EQ(other == own, rank++ == group.rank());
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone) {
+  TypeParam::run([](Communicator& group) {
+    AveragedAlone expected(group.size(), {}, 3);
+    Replica replica(make_net(7 + static_cast<std::uint64_t>(group.rank())), share(group));
+    replica.module().load_state_dict(make_net(7)->state_dict());
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+    LocalSGD averaging(replica, optimizer, {.sync_every = 3});
+    for (int step = 0; step < 6; ++step) {
+      train_steps(replica, optimizer, group, step, step + 1);
+      expected.step(step);
+      expect_close(values_of(replica.module()), values_of(expected.model(group.rank())), 1e-9,
+                   1e-11);
+      step % 3 == 2 ? expect_equal_replicas(group, replica.module())
+                    : expect_different_replicas(group, replica.module());
+    }
+    EXPECT_EQ(averaging.steps(), 6);
+    train_steps(replica, optimizer, group, 6, 7);
+    averaging.synchronize();
+    expect_equal_replicas(group, replica.module());
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, DiLoCoStepsByWhatRanksMovedOnTheAverage) {
+  TypeParam::run([](Communicator& group) {
+    for (const DiLoCoOptions& options : {DiLoCoOptions{.sync_every = 3},
+                                         {.sync_every = 2, .outer_lr = 1, .outer_momentum = 0},
+                                         {.sync_every = 4, .fragments = 2},
+                                         {.sync_every = 4,
+                                         .fragments = 2,
+                                         .fragment_sync_delay = 3,
+                                         .fragment_update_alpha = 0.5}}) {
+      AveragedAlone expected(group.size(), options, options.sync_every);
+      Replica replica(make_net(7), share(group));
+      optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+      DiLoCo averaging(replica, optimizer, options);
+      for (int step = 0; step < 12; ++step) {
+        train_steps(replica, optimizer, group, step, step + 1);
+        expected.step(step);
+        expect_close(values_of(replica.module()), values_of(expected.model(group.rank())), 1e-8,
+                     1e-10);
+      }
+      if (options.fragments == 1) expect_equal_replicas(group, replica.module());
+      averaging.synchronize();
+      expect_equal_replicas(group, replica.module());
+    }
+  });
+}
+
+/// A run's values at the end, whose first part was saved and loaded into new objects, or not.
+template <class Make>
+std::vector<double> train_resumed(Communicator& group, DType dtype, bool resumes,
+                                  const Make& make) {
+  auto replica = std::make_unique<Replica>(make_net(7, dtype), share(group));
+  auto optimizer =
+      std::make_unique<optim::AdamW>(replica->named_parameters(), optim::AdamWOptions{.lr = 1e-2});
+  auto averaging = make(*replica, *optimizer);
+  train_steps(*replica, *optimizer, group, 0, 5, dtype);
+  if (resumes) {
+    NamedTensors model, states;
+    for (const auto& [name, value] : replica->module().state_dict())
+      model.emplace_back(name, value.clone());
+    for (const auto& [name, value] : optimizer->state_dict())
+      states.emplace_back(name, value.clone());
+    const NamedTensors own = averaging->state_dict();
+    averaging.reset();
+    optimizer.reset();
+    replica = std::make_unique<Replica>(make_net(9, dtype), share(group));
+    replica->module().load_state_dict(model);
+    optimizer = std::make_unique<optim::AdamW>(replica->named_parameters());
+    optimizer->load_state_dict(states);
+    averaging = make(*replica, *optimizer);
+    averaging->load_state_dict(own);
+  } else {
+    averaging->state_dict();
+  }
+  train_steps(*replica, *optimizer, group, 5, 11, dtype);
+  averaging->synchronize();
+  return values_of(replica->module());
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, ResumesToTheSameBits) {
+  TypeParam::run([](Communicator& group) {
+    const DiLoCoOptions streaming{
+        .sync_every = 4, .fragments = 2, .fragment_sync_delay = 2, .fragment_update_alpha = 0.5};
+    for (const DType dtype : {DType::f64, DType::bf16}) {
+      const auto diloco = [&](Replica& replica, optim::Optimizer& optimizer) {
+        return std::make_unique<DiLoCo>(replica, optimizer, streaming);
+      };
+      const auto local = [&](Replica& replica, optim::Optimizer& optimizer) {
+        return std::make_unique<LocalSGD>(replica, optimizer, LocalSGDOptions{.sync_every = 3});
+      };
+      EXPECT_EQ(train_resumed(group, dtype, true, diloco),
+                train_resumed(group, dtype, false, diloco));
+      EXPECT_EQ(train_resumed(group, dtype, true, local),
+                train_resumed(group, dtype, false, local));
+    }
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, AveragesMasterCopies) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(7, DType::bf16), share(group));
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+    LocalSGD averaging(replica, optimizer, {.sync_every = 2});
+    const auto masters = [&] {
+      std::vector<double> all;
+      for (const auto& [name, value] : optimizer.state_dict())
+        if (name.ends_with(".master")) {
+          const auto values = value.template to_vector<double>();
+          all.insert(all.end(), values.begin(), values.end());
+        }
+      return all;
+    };
+    train_steps(replica, optimizer, group, 0, 4, DType::bf16);
+    expect_equal_replicas(group, replica.module());
+    const std::vector<double> averaged = masters();
+    EXPECT_NE(averaged, values_of(replica.module()));  // rounded
+    const std::string own(reinterpret_cast<const char*>(averaged.data()),
+                          averaged.size() * sizeof(double));
+    for (const std::string& other : comm::all_gather_bytes(group, own)) EXPECT_EQ(other, own);
+    optimizer.set_lr(0);  // the next step starts from them
+    train_steps(replica, optimizer, group, 4, 5, DType::bf16);
+    EXPECT_EQ(masters(), averaged);
+  });
+}
+
+/// Parameters of two dtypes, one of which is frozen, and running statistics.
+struct MixedNet : nn::Module {
+  nn::Child<nn::BatchNorm1d> norm{this, "norm", nn::BatchNormLayerOptions{.channels = 6}};
+  nn::Child<nn::Linear> narrow{this, "narrow", 6, 5, TensorOptions{.dtype = DType::f32}};
+  nn::Child<nn::Linear> wide{this, "wide", 5, 3, TensorOptions{.dtype = DType::f64}};
+  Tensor forward(const Tensor& x) { return wide(narrow(norm(x)).to(DType::f64)); }
+};
+
+TYPED_TEST_P(PeriodicAveragingContract, AveragesAllDtypesAndRunningStatistics) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = nn::make<MixedNet>();
+    fill(*net, 3);
+    net->to(device_of_rank);
+    net->narrow->bias.set_requires_grad(false);
+    const auto frozen = net->narrow->bias.to_vector<double>();
+    DistributedDataParallel<MixedNet> replica(net, share(group));
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    DiLoCo averaging(replica, optimizer, {.sync_every = 2, .fragments = 2});
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = own_batch(group, step);
+      mse_loss(replica(batch.x.to(DType::f32)), batch.target).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    averaging.synchronize();
+    expect_equal_replicas(group, *net);
+    EXPECT_EQ(net->narrow->bias.template to_vector<double>(), frozen);
+    for (const auto& [name, buffer] : net->named_buffers()) {
+      const auto own = buffer.template to_vector<double>();
+      const std::string bytes(reinterpret_cast<const char*>(own.data()),
+                              own.size() * sizeof(double));
+      for (const std::string& other : comm::all_gather_bytes(group, bytes))
+        EXPECT_EQ(other, bytes) << name;
+    }
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, AccumulatesAndWeighsOnEachRank) {
+  TypeParam::run([](Communicator& group) {
+    Replica whole(make_net(7), share(group)), parts(make_net(7), share(group));
+    optim::SGD of_whole(whole.named_parameters(), {.lr = 0.1}),
+        of_parts(parts.named_parameters(), {.lr = 0.1});
+    LocalSGD first(whole, of_whole, {.sync_every = 2}), second(parts, of_parts, {.sync_every = 2});
+    for (int step = 0; step < 4; ++step) {
+      const Batch batch = own_batch(group, step);
+      const std::int64_t rows = batch.x.size(0);
+      loss_of(whole(batch.x), batch).backward();
+      const Batch one{batch.x.slice(0, 0, 1), batch.target.slice(0, 0, 1)},
+          rest{batch.x.slice(0, 1, rows), batch.target.slice(0, 1, rows)};
+      {
+        const auto local = parts.no_sync();
+        parts.backward(loss_of(parts(one.x), one), 1.0);
+      }
+      parts.backward(loss_of(parts(rest.x), rest), static_cast<double>(rows - 1));
+      for (optim::Optimizer* optimizer : {&of_whole, &of_parts}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    }
+    expect_close(values_of(parts.module()), values_of(whole.module()), 1e-10, 1e-12);
+    expect_equal_replicas(group, parts.module());
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, CountsStepsThatAScalerSkips) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica(make_net(7, DType::f32), share(group));
+    optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+    amp::GradScaler scaler({.init_scale = 1024});
+    DiLoCo averaging(replica, optimizer, {.sync_every = 3});
+    for (int step = 0; step < 6; ++step) {
+      Batch batch = own_batch(group, step, DType::f32);
+      if (step == 1 && group.rank() == group.size() - 1)
+        batch.x = batch.x * std::numeric_limits<double>::infinity();
+      scaler.scale(loss_of(replica(batch.x), batch)).backward();
+      scaler.clip_and_step(optimizer, 1.0);
+      scaler.update();
+      optimizer.zero_grad();
+    }
+    expect_equal_replicas(group, replica.module());
+    for (const double value : values_of(replica.module())) EXPECT_TRUE(std::isfinite(value));
+    EXPECT_EQ(scaler.get_scale(), group.rank() == group.size() - 1 ? 512 : 1024);
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
+  TypeParam::run([](Communicator& world) {
+    const CommunicatorPtr group = share(world);
+    const auto train = [&](bool captures) {
+      Replica replica(make_net(7), group);
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      LocalSGD averaging(replica, optimizer, {.sync_every = 2});
+      const StepGraph::Step step = [&](std::span<const Tensor> in) {
+        const Tensor loss = mse_loss(replica(in[0]), in[1]);
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        return std::vector{loss.detach()};
+      };
+      StepGraph graph(step, {.group = group});
+      for (int i = 0; i < 6; ++i) {
+        const Batch own = own_batch(*group, i);
+        const std::vector<Tensor> in{own.x, own.target};
+        captures ? graph(in) : step(in);
+      }
+      EXPECT_THAT(graph.fallback_reason(),
+                  ::testing::HasSubstr(captures ? "LocalSGD exchanges" : ""));
+      EXPECT_EQ(averaging.steps(), 6);
+      return values_of(replica.module());
+    };
+    EXPECT_EQ(train(true), train(false));
+  });
+}
+
+TYPED_TEST_P(PeriodicAveragingContract, SaysWhatDoesNotGoWithIt) {
+  TypeParam::run([](Communicator& group) {
+    using ::testing::HasSubstr;
+    const auto message = [&](const DistributedDataParallelOptions& options, DiLoCoOptions of_diloco,
+                             const std::function<void(Replica&)>& prepare) {
+      Replica replica(make_net(7), share(group), options);
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      return message_of([&] {
+        prepare(replica);
+        DiLoCo averaging(replica, optimizer, of_diloco);
+        prepare(replica);
+        LocalSGD again(replica, optimizer);
+      });
+    };
+    const auto nothing = [](Replica&) {};
+    EXPECT_THAT(message({.zero_stage = 1}, {}, nothing), HasSubstr("zero_stage of 1"));
+    EXPECT_THAT(message({}, {}, nothing), HasSubstr("are averaged by DiLoCo"));
+    EXPECT_THAT(message({}, {},
+                        [](Replica& replica) {
+                          replica.register_comm_hook(compress_buckets(DType::bf16));
+                        }),
+                HasSubstr("communication hook"));
+    EXPECT_THAT(message({}, {.sync_every = 0}, nothing), HasSubstr("sync_every: 0"));
+    EXPECT_THAT(message({}, {.sync_every = 2, .fragments = 3}, nothing), HasSubstr("fragments: 3"));
+    EXPECT_THAT(message({}, {.sync_every = 2, .fragment_sync_delay = 2}, nothing),
+                HasSubstr("fragment_sync_delay: 2"));
+    EXPECT_THAT(message({}, {.fragment_update_alpha = 1}, nothing),
+                HasSubstr("fragment_update_alpha: 1"));
+
+    Replica replica(make_net(7), share(group));
+    optim::SGD partly({replica.module().layers[0]->weight}, {.lr = 0.1});
+    EXPECT_THAT(message_of([&] { LocalSGD{replica, partly}; }), HasSubstr("layers.0.bias"));
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    {
+      LocalSGD averaging(replica, optimizer);
+      EXPECT_THAT(message_of([&] { replica.backward_without_data(); }), HasSubstr("with LocalSGD"));
+      EXPECT_THAT(message_of([&] { replica.register_comm_hook(all_reduce_buckets()); }),
+                  HasSubstr("LocalSGD averages parameters"));
+      EXPECT_THAT(message_of([&] { averaging.load_state_dict({}); }), HasSubstr("step: missing"));
+    }
+    EXPECT_THAT(message_of([&] { replica(own_batch(group, 0).x); }),
+                HasSubstr("its LocalSGD has ended"));
+    const NoGradGuard no_grad;
+    replica(own_batch(group, 0).x);
+  });
+}
+
+REGISTER_TYPED_TEST_SUITE_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone,
+                            DiLoCoStepsByWhatRanksMovedOnTheAverage, ResumesToTheSameBits,
+                            AveragesMasterCopies, AveragesAllDtypesAndRunningStatistics,
+                            AccumulatesAndWeighsOnEachRank, CountsStepsThatAScalerSkips,
+                            LetsCapturedStepsRunEagerly, SaysWhatDoesNotGoWithIt);
+
+}  // namespace lockstep::parallel::testing
