@@ -192,6 +192,11 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
                  "the communication hook ", reduction->name(), " in the place of ",
                  options_.reduction->name(),
                  ": which of them share averages out is chosen when the reducer is made");
+  LOCKSTEP_CHECK(
+      !reduction->is_delayed() || !options_.find_unused_parameters || options_.static_graph,
+      InvalidArgument, "the communication hook ", reduction->name(),
+      " would lose gradients of parameters that take no part in the next step; give "
+      "static_graph in the place of find_unused_parameters, or no such hook");
   options_.reduction = std::move(reduction);
   for (BucketState& bucket : buckets_) bucket.parts_run = 0;
   if (planner_) planner_->forget_messages();

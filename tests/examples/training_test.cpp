@@ -144,12 +144,12 @@ TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
 TEST(TrainGpt, EndsNearTheLossOfSynchronousTrainingWithAsyncMpi) {
   const auto held_out = [](const std::string& arguments) {
     const auto result =
-        run_command(mpirun(2) + tiny_gpt("--steps 160 --lr 1e-2 " + arguments), 100);
+        run_command(mpirun(2) + tiny_gpt("--steps 240 --lr 1e-2 " + arguments), 100);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return held_out_loss(result.output);
   };
   const double expected = held_out("");
-  for (const char* async : {"local:8", "diloco:20", "stale", "local:8 --amp f16 --micro-batch 1"}) {
+  for (const char* async : {"local:8", "diloco:12", "stale", "local:8 --amp f16 --micro-batch 1"}) {
     const double loss = held_out(std::string("--async ") + async);
     EXPECT_NEAR(loss, expected, 0.05 * expected) << async;
     EXPECT_NE(loss, expected) << async;

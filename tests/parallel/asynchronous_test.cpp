@@ -1,9 +1,11 @@
 // Local SGD, DiLoCo and delayed averages: over ranks that are threads, where one of them does
 // otherwise, how well they learn, and what they send.
 
+#include <atomic>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "lockstep/comm/thread_world.hpp"
 #include "parallel/delayed_reduction_contract.hpp"
@@ -122,6 +124,36 @@ TEST(PeriodicAveraging, MayEndWithAverageUnderWayButNotAfterDifferentSteps) {
   } catch (const comm::Mismatch& error) {
     EXPECT_THAT(error.what(), HasSubstr("DiLoCo ended after 5 steps"));
   }
+}
+
+// Rank 1 begins what rank 0 is to exchange with it only once that one is steps ahead.
+TEST(AsynchronousTraining, GoesOnBeforeTheOthersHaveCome) {
+  const auto run = [](const auto& body) {
+    std::atomic<bool> is_ahead = false;
+    comm::run_ranks(2,
+                    [&](Communicator& group) {
+                      body(group, [&](bool waits, bool comes) {
+                        while (waits && group.rank() == 1 && !is_ahead) std::this_thread::yield();
+                        if (comes && group.rank() == 0) is_ahead = true;
+                      });
+                    },
+                    {.timeout = 20s});
+  };
+  run([](Communicator& group, const auto& meet) {
+    train_diloco(group, {.sync_every = 4, .fragment_sync_delay = 3}, 8,
+                 [&](auto&, auto&, auto&, int step) { meet(step == 2, step == 5); });
+  });
+  run([](Communicator& group, const auto& meet) {
+    Replica replica(make_net(7), share(group));
+    replica.register_comm_hook(std::make_shared<DelayedReduction>());
+    for (int step = 0; step < 5; ++step) {
+      const Batch batch = own_batch(group, step);
+      meet(step == 3, false);
+      loss_of(replica(batch.x), batch).backward();
+      meet(false, step == 3);
+      replica.module().zero_grad();
+    }
+  });
 }
 
 /// Noisy values of a network that the student cannot know by heart.

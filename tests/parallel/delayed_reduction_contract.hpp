@@ -127,6 +127,10 @@ TYPED_TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
     const Batch batch = Batch::of_step(0);
     for (int i = 0; i < 5; ++i) graph({batch.x, batch.target});
     EXPECT_THAT(graph.fallback_reason(), ::testing::HasSubstr("DelayedReduction"));
+    Replica unused(make_net(7), group, {.find_unused_parameters = true});
+    EXPECT_THAT(
+        message_of([&] { unused.register_comm_hook(std::make_shared<DelayedReduction>()); }),
+        ::testing::HasSubstr("no part in the next step"));
     Replica sharded(make_net(7), group, {.zero_stage = 1});
     EXPECT_THAT(
         message_of([&] { sharded.register_comm_hook(std::make_shared<DelayedReduction>()); }),

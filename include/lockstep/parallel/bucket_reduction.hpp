@@ -26,6 +26,9 @@ class BucketReduction {
   /// Whether each rank keeps a part of the averages of a bucket: of as many equal parts as there
   /// are ranks, that of its rank. Otherwise every rank keeps all of them.
   virtual bool shares_out() const { return false; }
+  /// Whether the averages are those of an earlier backward: then the same parameters must take part
+  /// in each.
+  virtual bool is_delayed() const { return false; }
 
   /// A coroutine that leaves the averages in `bucket.buffer()`, or this rank's part of them in
   /// `bucket.averages()`, where they must be the same on all ranks. Runs on the thread of the

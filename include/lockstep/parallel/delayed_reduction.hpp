@@ -19,9 +19,8 @@ namespace lockstep::parallel {
 /// The first backward leaves zeros. All ranks have the same gradients in each step, as they have
 /// without it.
 ///
-/// Keeps the gradients once more. Belongs to one DistributedDataParallel, all of whose parameters
-/// take part in each step: of one that does not in a step, the averages of the step before are
-/// dropped.
+/// Keeps the gradients once more. Belongs to one DistributedDataParallel, without
+/// `find_unused_parameters`: what takes part in a step must have been part of the one before.
 ///
 ///     ddp.register_comm_hook(std::make_shared<parallel::DelayedReduction>());
 ///
@@ -31,6 +30,7 @@ namespace lockstep::parallel {
 class DelayedReduction final : public BucketReduction {
  public:
   std::string name() const override { return "all-reduce, applied one step later"; }
+  bool is_delayed() const override { return true; }
   /// @throws Unsupported in a step that is captured.
   BucketExchange exchange(GradBucket& bucket) override;
 
