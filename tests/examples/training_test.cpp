@@ -72,8 +72,9 @@ TEST(TrainGpt, PlansItsBucketsReportsAndTracesThemMpi) {
     EXPECT_EQ(occurrences(planned.output, line), 1u) << planned.output;
 
   std::ifstream in(trace_path);
+  const auto trace = nlohmann::json::parse(in);
   std::map<std::string, int> backwards, reductions;
-  for (const auto& event : nlohmann::json::parse(in).at("traceEvents")) {
+  for (const auto& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     const std::string rank = event.at("pid").dump();
     EXPECT_GE(event.at("dur").get<double>(), 0);
