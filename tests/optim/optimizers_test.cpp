@@ -52,6 +52,20 @@ TEST(Optimizer, GivesEveryGroupItsOptions) {
   EXPECT_THROW(optimizer.lr(2), InvalidArgument);
 }
 
+TEST(Optimizer, CallsItsHooksWhenAStepIsDone) {
+  const Tensor a = leaf({1.0}, {1.0});
+  optim::SGD optimizer({a}, {.lr = 0.5});
+  std::vector<double> seen;
+  const auto hook = optimizer.register_step_post_hook([&] { seen.push_back(a.item()); });
+  optimizer.step();
+  optimizer.zero_grad();
+  optimizer.step();  // without gradients
+  optimizer.remove_step_post_hook(hook);
+  optimizer.step();
+  EXPECT_EQ(seen, (std::vector{0.5, 0.5}));
+  EXPECT_TRUE(optimizer.parameter_states()[0].parameter.is_same(a));
+}
+
 TEST(Optimizer, ClearsGradients) {
   const Tensor a = leaf({1.0}, {1.0});
   optim::SGD optimizer({a});
