@@ -69,6 +69,7 @@ std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
       trained_parameters(), group,
       parallel::ReducerOptions{.bucket_caps = {.last_bytes = options_.first_bucket_bytes,
                                                .bytes = options_.bucket_bytes},
+                               .bucket_plan = options_.bucket_plan,
                                .find_unused_parameters = options_.find_unused_parameters,
                                .static_graph = options_.static_graph,
                                .reduction = std::move(reduction),
