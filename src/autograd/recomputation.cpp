@@ -6,7 +6,6 @@
 #include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/node.hpp"
-#include "lockstep/autograd/saved_tensor.hpp"
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -28,6 +27,14 @@ class RandomGuard {
 
 /// True for a leaf that collects a gradient: it stays whoever saves it.
 bool is_parameter(const Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
+
+/// Keeps it, whatever is left to a part.
+SavedTensor kept(const Tensor& tensor) {
+  Recomputation* const part = std::exchange(thread_modes.recomputation, nullptr);
+  SavedTensor saved(tensor);
+  thread_modes.recomputation = part;
+  return saved;
+}
 
 }  // namespace
 
@@ -79,7 +86,7 @@ bool Recomputation::is_open() noexcept {
 void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
   if (running_) {
     const std::size_t index = next_++;
-    if (index < slots_.size() && slots_[index]) values_[index] = slots_[index]->taken(saved);
+    if (index < slots_.size() && slots_[index]) values_[index] = kept(slots_[index]->taken(saved));
     return;
   }
   slots_.push_back(nullptr);
@@ -91,20 +98,25 @@ void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
   stamp = SavedTensor::left_to_recomputation;
 }
 
+void Recomputation::note_use(const Tensor& operand) {
+  if (!running_ && is_parameter(operand)) parameters_.push_back(kept(operand));
+}
+
 const Tensor& Recomputation::value_of(const Tensor& placeholder) {
   const Slot& slot = static_cast<const Slot&>(*placeholder.impl().node);
   return slot.part->value(slot.index);
 }
 
 const Tensor& Recomputation::value(std::size_t index) {
-  if (index < values_.size() && values_[index].defined()) return values_[index];
+  if (index < values_.size() && values_[index].get().defined()) return values_[index].get();
   LOCKSTEP_CHECK(!running_, InvalidArgument, "backward of ", Engine::running_op(),
                  ": the part of the forward that runs again for it asks for what it computes");
   run();
-  return values_[index];
+  return values_[index].get();
 }
 
 void Recomputation::run() {
+  for (const SavedTensor& parameter : parameters_) parameter.get();  // throws if it has changed
   const GradModeGuard recorded(true);
   const AutocastModeGuard autocast(autocast_);
   const PlaceGuard place(place_);
@@ -120,7 +132,7 @@ void Recomputation::run() {
   } running{*this};
   running_ = true;
   next_ = 0;
-  values_.assign(slots_.size(), Tensor());
+  values_.assign(slots_.size(), SavedTensor());
   again_();
   if (next_ == slots_.size()) return;
   values_.clear();

@@ -175,6 +175,31 @@ TEST(Checkpoint, RefusesAnInputThatWasChanged) {
   EXPECT_THROW(y.sum().backward(), InvalidArgument);
 }
 
+// The run that comes in backward saves what the first one saved, and then changes it, too.
+TEST(Checkpoint, RefusesASavedTensorThatThePartItselfChanges) {
+  const Tensor x = randn({4}).set_requires_grad();
+  const auto changes = [](const Tensor& in) {
+    const Tensor y = exp(in), z = y * y;
+    no_grad([&] { y.detach().mul_(3.0); });
+    return z;
+  };
+  EXPECT_THROW(changes(x).sum().backward(), InvalidArgument);
+  EXPECT_THROW(nn::checkpoint(changes, x).sum().backward(), InvalidArgument);
+}
+
+TEST(Checkpoint, RefusesAParameterThatWasChangedUnderAutocastToo) {
+  const Tensor x = randn({2, 4}).set_requires_grad(), weight = randn({4, 4}).set_requires_grad();
+  const auto product = [&](const Tensor& in) { return matmul(in, weight); };
+  for (const bool mixed : {false, true}) {
+    const Tensor y = [&] {
+      const amp::Autocast autocast(DType::bf16, cpu, {.enabled = mixed});
+      return nn::checkpoint(product, x);
+    }();
+    no_grad([&] { weight.detach().mul_(3.0); });
+    EXPECT_THROW(y.to(DType::f32).sum().backward(), InvalidArgument) << mixed;
+  }
+}
+
 TEST(Checkpoint, LeavesBucketsOfReplicasAsTheyAre) {
   const auto gradients = [](Again again) {
     std::vector<std::vector<double>> of_rank(2);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/autograd/place.hpp"
+#include "lockstep/autograd/saved_tensor.hpp"
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/tensor/random_position.hpp"
@@ -17,8 +18,6 @@
 /// (Chen, Xu, Zhang and Guestrin 2016). Programs use it through nn::checkpoint.
 
 namespace lockstep::autograd {
-
-class SavedTensor;
 
 /// One such part. While it is recorded, the SavedTensors of its ops are left to it: they keep a
 /// number each in place of an array. The first of them that a backward asks for runs the part again
@@ -51,6 +50,9 @@ class Recomputation final : public RefCounted {
   static bool is_running() noexcept;
   /// True while the calling thread records or runs a part.
   static bool is_open() noexcept;
+  /// Notes a parameter that an op reads and does not save as it is: refused in backward if it has
+  /// changed, as those are that are saved.
+  void note_use(const Tensor& operand);
 
  private:
   friend class SavedTensor;
@@ -68,9 +70,10 @@ class Recomputation final : public RefCounted {
   RandomPosition random_;
   std::array<DType, 2> autocast_;
   PlaceId place_;
-  std::vector<Slot*> slots_;    // of each SavedTensor; null: kept, or gone
-  std::vector<Tensor> values_;  // of the last run
-  std::size_t next_ = 0;        // of this run
+  std::vector<Slot*> slots_;             // of each SavedTensor; null: kept, or gone
+  std::vector<SavedTensor> values_;      // of the last run
+  std::vector<SavedTensor> parameters_;  // of `note_use`
+  std::size_t next_ = 0;                 // of this run
   bool running_ = false;
 };
 

@@ -30,7 +30,8 @@ namespace lockstep::nn {
 /// has run; in a retained graph they stay with it. Without recording this is a call and no more.
 /// @param function called now and in every backward; a copy of it lives as long as the graph, and
 /// so must what it refers to. It has to do the same each time: what it reads besides the inputs
-/// must not have changed, which nobody checks except for parameters.
+/// must not have changed, which nobody checks except for parameters that ops save or autocast
+/// casts.
 /// @param inputs tensors that it takes. One that is changed in place before backward is refused
 /// there.
 /// @return what the function returns.
