@@ -57,7 +57,7 @@ void Reducer::check_all_ready() {
 }
 
 /// Of a static graph, until every rank has had data: one without counts as in its first step that
-/// had some.
+/// had some, and with what it accumulated before its data ended.
 void Reducer::find_users() {
   auto& [unreached, given, users, all_known] = participation_;
   if (!options_.static_graph) {
@@ -68,6 +68,8 @@ void Reducer::find_users() {
   if (all_known) return;
   std::vector<bool> own = given;
   own.resize(parameters_.size());
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (!has_data_ && has_gradient_[i]) own[i] = true;
   own.push_back(!given.empty());
   users = sum_over_ranks(own);
   all_known = users.back() == group_->size();

@@ -139,6 +139,40 @@ TYPED_TEST_P(StaticGraphContract, BeginsWithTheFirstStepThatHasData) {
   });
 }
 
+// In its very first step the last rank's data ends behind a micro-batch, which alone uses layer 1.
+TYPED_TEST_P(StaticGraphContract, CountsWhatARankUsedBeforeItsDataEnded) {
+  TypeParam::run([](Communicator& group) {
+    if (group.size() == 1) return;
+    for (const int zero_stage : {0, 1, 2}) {
+      DistributedDataParallelOptions options = static_graph;
+      options.zero_stage = zero_stage;
+      const auto net = make_net(1), alone = make_net(1);
+      Replica replica(net, share(group), options);
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      optim::SGD optimizer_alone(alone->named_parameters(), {.lr = 0.1});
+      const bool ends = group.rank() == group.size() - 1;
+      const Batch batch = Batch::of_step(0);
+      const std::vector<std::size_t> skips{1, 2}, uses{2};
+      const auto loss = [&](auto& model, const auto& skipped) {
+        return loss_of(model(batch.x, skipped), batch);
+      };
+      {
+        const auto local = replica.no_sync();
+        replica.backward(loss(replica, ends ? uses : skips), 1);
+      }
+      if (ends)
+        EXPECT_TRUE(replica.backward_without_data());
+      else
+        replica.backward(loss(replica, skips), 1);
+      optimizer.step();
+      const double others = 2.0 * (group.size() - 1);
+      ((loss(alone, uses) + loss(alone, skips) * others) / (1 + others)).backward();
+      optimizer_alone.step();
+      expect_close(values_of(*net), values_of(*alone), 1e-11, 1e-13);
+    }
+  });
+}
+
 TYPED_TEST_P(StaticGraphContract, LetsAStepWithUnusedParametersBeCaptured) {
   TypeParam::run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
@@ -171,6 +205,7 @@ TYPED_TEST_P(StaticGraphContract, LetsAStepWithUnusedParametersBeCaptured) {
 REGISTER_TYPED_TEST_SUITE_P(StaticGraphContract, LeavesOutInEachStepWhatTheFirstDid,
                             TakesLayersThatRunTwiceAndAreComputedAgain, CountsWhatMicroBatchesUse,
                             BeginsWithTheFirstStepThatHasData,
+                            CountsWhatARankUsedBeforeItsDataEnded,
                             LetsAStepWithUnusedParametersBeCaptured);
 
 }  // namespace lockstep::parallel::testing
