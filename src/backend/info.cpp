@@ -48,8 +48,8 @@ std::vector<HalfPrecision> cpu_half_precision() {
   const std::string converted = "16 bits in memory, f32 inside, in every op";
   const bool library = of(Device(DeviceType::cpu)).name != cpu().name;
   return {{"f16", converted},
-          {"bf16", library ? "products and convolutions by oneDNN, in instructions for bf16 where "
-                             "the machine has them; f32 inside in every other op"
+          {"bf16", library ? "products and convolutions by oneDNN, and attention, in instructions "
+                             "for bf16 where the machine has them; f32 inside in every other op"
                            : converted}};
 }
 

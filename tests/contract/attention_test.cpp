@@ -159,6 +159,7 @@ class AttentionContract : public ContractTest {
 TEST_P(AttentionContract, SeesAllKeys) {
   check({2, 3, 3, 17, 23, 8, 8});
   check({1, 2, 2, 130, 150, 64, 64});
+  check({1, 1, 1, 70, 531, 40, 33});
 }
 TEST_P(AttentionContract, CausalQueriesSeeNoLaterKeys) {
   check({2, 2, 2, 33, 33, 16, 16, true});

@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "cpu/attention_kernels.hpp"
+#include "cpu/bf16_attention.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/loops.hpp"
+#include "lockstep/backend/info.hpp"
 
 namespace lockstep {
 namespace {
@@ -19,7 +21,8 @@ namespace {
   std::cerr << cpu_kernels::isa_name() << ": attention " << cpu_kernels::attention_loops().lanes
             << ", products " << cpu_kernels::gemm_kernel<float>().columns << " and "
             << cpu_kernels::gemm_kernel<double>().columns << ", small ones "
-            << cpu_kernels::strided_kernels().lanes;
+            << cpu_kernels::strided_kernels().lanes << ", bf16 attention in "
+            << (cpu_kernels::bf16_attention_loops() ? "bf16" : "f32");
   std::_Exit(0);
 }
 
@@ -38,13 +41,16 @@ void expect_report(const std::string& isa, const std::string& report_text) {
 }
 
 TEST(CpuIsaDeathTest, BaselineHoldsForTilesOfProductsAndAttention) {
-  expect_report("baseline", ": attention 4, products 8 and 4, small ones 4");
+  expect_report("baseline", ": attention 4, products 8 and 4, small ones 4, bf16 attention in f32");
 }
 TEST(CpuIsaDeathTest, Avx2HoldsForTilesOfProductsAndAttention) {
-  expect_report("avx2", ": attention 8, products 16 and 8, small ones 8");
+  expect_report("avx2", ": attention 8, products 16 and 8, small ones 8, bf16 attention in f32");
 }
 TEST(CpuIsaDeathTest, Avx512HoldsForTilesOfProductsAndAttention) {
-  expect_report("avx512", ": attention 16, products 32 and 16, small ones 16");
+  const auto has = backend::cpu_instructions().machine;
+  const bool bf16 = std::find(has.begin(), has.end(), "avx512bf16") != has.end();
+  expect_report("avx512", std::string(": attention 16, products 32 and 16, small ones 16, bf16 attention in ") +
+                              (bf16 ? "bf16" : "f32"));
 }
 
 }  // namespace

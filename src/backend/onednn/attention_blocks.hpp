@@ -22,19 +22,40 @@ struct Extents {
   std::int64_t heads_per_group, queries, keys, depth, width;  // as given: H / G, T, S, D, V
   std::int64_t block, padded_keys, padded_depth, padded_width;
 
+  std::int64_t row_unit;  // of padded_keys
+
   Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v)
+      : Extents(q, k, v, cpu_kernels::attention_loops().lanes,
+                cpu_kernels::attention_loops().row_unit) {}
+  /// @param columns, rows the units of the loops' tiles.
+  Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v, std::int64_t columns,
+          std::int64_t rows)
       : heads_per_group(q.shape[1] / k.shape[1]),
         queries(q.shape[2]),
         keys(k.shape[2]),
         depth(q.shape[3]),
-        width(v.shape[3]) {
-    const auto& kernel = cpu_kernels::attention_loops();
-    block = std::min<std::int64_t>(64, rounded_up(queries, kernel.lanes));
-    padded_keys = rounded_up(keys, kernel.row_unit);
-    padded_depth = rounded_up(depth, kernel.lanes);
-    padded_width = rounded_up(width, kernel.lanes);
-  }
+        width(v.shape[3]),
+        block(std::min<std::int64_t>(64, rounded_up(queries, columns))),
+        padded_keys(rounded_up(keys, rows)),
+        padded_depth(rounded_up(depth, columns)),
+        padded_width(rounded_up(width, columns)),
+        row_unit(rows) {}
 };
+
+/// One block of queries of one head.
+struct QueryBlock {
+  std::int64_t n, h, first, count;
+  std::int64_t keys;         ///< how many are visible to any of the queries
+  std::int64_t padded_keys;  ///< rounded up to whole register tiles
+};
+
+/// The block that starts with query `first`.
+inline QueryBlock query_block(const Extents& e, bool causal, std::int64_t n, std::int64_t h,
+                              std::int64_t first) {
+  const std::int64_t count = std::min(e.block, e.queries - first);
+  const std::int64_t keys = causal ? std::min(e.keys, first + count) : e.keys;
+  return {n, h, first, count, keys, rounded_up(keys, e.row_unit)};
+}
 
 /// Rows of a head in float, padded with zeros: [rows, columns].
 struct Block {
@@ -69,6 +90,9 @@ struct Block {
     return n * view.strides[0] + h * view.strides[1] + t * view.strides[2];
   }
 };
+
+/// Adds the mask to scores [keys, queries] and hides what the queries may not see.
+void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask, bool causal);
 
 /// The blocks that one thread works with.
 struct Workspace {

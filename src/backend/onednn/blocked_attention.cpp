@@ -4,9 +4,9 @@
 
 #include "arguments/attention.hpp"
 #include "backend/onednn/attention_blocks.hpp"
+#include "backend/onednn/bf16_attention.hpp"
 #include "backend/onednn/families.hpp"
 #include "cpu/attention_kernels.hpp"
-#include "cpu/typed_row.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::backend {
@@ -21,36 +21,6 @@ using kernels::AttentionOptions;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// One block of queries of one head.
-struct QueryBlock {
-  std::int64_t n, h, first, count;
-  std::int64_t keys;         ///< how many are visible to any of the queries
-  std::int64_t padded_keys;  ///< rounded up to whole register tiles
-};
-
-/// Adds the mask to scores and hides what the queries may not see.
-void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask, bool causal) {
-  if (causal)
-    for (std::int64_t s = b.first + 1; s < b.keys; ++s)
-      std::fill_n(scores.row(s), std::min(s - b.first, b.count), -infinity);
-  if (!mask) return;
-  const auto& strides = mask.strides;
-  for (std::int64_t t = 0; t < b.count; ++t) {
-    const std::int64_t at = b.n * strides[0] + b.h * strides[1] + (b.first + t) * strides[2];
-    if (mask.dtype == DType::boolean) {
-      const bool* visible = mask.as<const bool>() + at;
-      for (std::int64_t s = 0; s < b.keys; ++s)
-        if (!visible[s * strides[3]]) scores.row(s)[t] = -infinity;
-    } else {
-      for (std::int64_t s = 0; s < b.keys; ++s) {
-        float added;
-        cpu_kernels::load_row(&added, mask, at + s * strides[3], 1, 1);
-        scores.row(s)[t] += added;
-      }
-    }
-  }
-}
-
 /// One call: its arrays, and the steps that forward and backward share.
 struct Call {
   const ArrayView &q, &k, &v, &mask;
@@ -58,9 +28,7 @@ struct Call {
   Extents extents;
 
   QueryBlock block(std::int64_t n, std::int64_t h, std::int64_t first) const {
-    const std::int64_t count = std::min(extents.block, extents.queries - first);
-    const std::int64_t keys = options.causal ? std::min(extents.keys, first + count) : extents.keys;
-    return {n, h, first, count, keys, rounded_up(keys, cpu_kernels::attention_loops().row_unit)};
+    return query_block(extents, options.causal, n, h, first);
   }
   /// scores [keys, queries] = keys @ (scale * queries)^T, masked.
   void score(const Workspace& w, const QueryBlock& b) const {
@@ -185,11 +153,13 @@ bool fits(const ArrayView& q, const ArrayView& k, const ArrayView& v) {
 
 // Attention in blocks of queries, whose scores against all keys are never in memory for more than
 // one block a thread; blocks beyond the causal diagonal are skipped, and backward computes the
-// scores again (Dao et al. 2022). Accumulates in f32. A head (in backward, a group of heads that
-// share keys) is one thread's work, so results do not depend on the number of threads.
+// scores again (Dao et al. 2022). Accumulates in f32; bf16 is converted unless bf16_attention takes
+// it. A head (in backward, a group of heads that share keys) is one thread's work, so results do
+// not depend on the number of threads.
 
 void forward(const AttentionArguments& a, StreamRef stream) {
   if (!fits(a.q, a.k, a.v)) return cpu().attention.forward(a, stream);
+  if (fits_bf16(a)) return bf16_attention(a);
   const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
   const std::int64_t heads = a.q.shape[1];
   parallel_for(a.q.shape[0] * heads, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -200,6 +170,7 @@ void forward(const AttentionArguments& a, StreamRef stream) {
 
 void backward(const AttentionBackwardArguments& a, StreamRef stream) {
   if (!fits(a.q, a.k, a.v)) return cpu().attention.backward(a, stream);
+  if (fits_bf16(a)) return bf16_attention(a);
   const Call call{a.q, a.k, a.v, a.mask, a.options, Extents(a.q, a.k, a.v)};
   const std::int64_t groups = a.k.shape[1];
   parallel_for(a.q.shape[0] * groups, 1, [&](std::int64_t begin, std::int64_t end) {
