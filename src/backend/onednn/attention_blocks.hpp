@@ -94,6 +94,10 @@ struct Block {
 /// Adds the mask to scores [keys, queries] and hides what the queries may not see.
 void apply_mask(const Block& scores, const QueryBlock& b, const ArrayView& mask, bool causal);
 
+/// What backward takes off the scores of the block's queries, from lse [N, H, T]: infinity, which
+/// leaves no probability, past the last query and for one that sees nothing.
+void load_totals(float* to, const ArrayView& lse, const QueryBlock& b, const Extents& e);
+
 /// The blocks that one thread works with.
 struct Workspace {
   Block keys, values, query, query_t, result, scores;           // forward

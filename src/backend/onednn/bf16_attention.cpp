@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <limits>
 
 #include "backend/onednn/attention_blocks.hpp"
 #include "cpu/attention_kernels.hpp"
@@ -22,8 +21,6 @@ using cpu_kernels::PairScores;
 using kernels::AttentionArguments;
 using kernels::AttentionBackwardArguments;
 using kernels::AttentionOptions;
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 const Bf16AttentionLoops& loops() { return *cpu_kernels::bf16_attention_loops(); }
 
@@ -218,12 +215,7 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
 /// Gradients of one block of queries; those of keys and values are added up in the workspace.
 void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
                     const QueryBlock& b) {
-  const float* totals =
-      g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
-  for (std::int64_t t = 0; t < w.scores.columns; ++t) {
-    w.sum[t] = t < b.count ? totals[t] : infinity;
-    if (w.sum[t] == -infinity) w.sum[t] = infinity;  // a query that sees nothing has no gradient
-  }
+  load_totals(w.sum, g.lse, b, call.extents);
   call.score(w, b);
   interleave(w.query_2, w.query);
   load(w.dresult, g.dout, b.n, b.h, b.first, b.count);

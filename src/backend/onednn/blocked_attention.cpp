@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "arguments/attention.hpp"
 #include "backend/onednn/attention_blocks.hpp"
@@ -18,8 +17,6 @@ using cpu_kernels::TileProduct;
 using kernels::AttentionArguments;
 using kernels::AttentionBackwardArguments;
 using kernels::AttentionOptions;
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// One call: its arrays, and the steps that forward and backward share.
 struct Call {
@@ -101,12 +98,7 @@ void forward_head(const Call& call, const ArrayView& out, const ArrayView& lse, 
 void backward_block(const Call& call, const AttentionBackwardArguments& g, const Workspace& w,
                     const QueryBlock& b) {
   const auto& kernel = cpu_kernels::attention_loops();
-  const float* totals =
-      g.lse.as<const float>() + (b.n * call.q.shape[1] + b.h) * call.extents.queries + b.first;
-  for (std::int64_t t = 0; t < w.scores.columns; ++t) {
-    w.sum[t] = t < b.count ? totals[t] : infinity;
-    if (w.sum[t] == -infinity) w.sum[t] = infinity;  // a query that sees nothing has no gradient
-  }
+  load_totals(w.sum, g.lse, b, call.extents);
   call.score(w, b);
   kernel.probabilities({w.scores.data, b.keys, w.scores.columns}, w.sum);
   w.dresult.load(g.dout, b.n, b.h, b.first, b.count);
