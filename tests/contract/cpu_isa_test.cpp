@@ -49,8 +49,10 @@ TEST(CpuIsaDeathTest, Avx2HoldsForTilesOfProductsAndAttention) {
 TEST(CpuIsaDeathTest, Avx512HoldsForTilesOfProductsAndAttention) {
   const auto has = backend::cpu_instructions().machine;
   const bool bf16 = std::find(has.begin(), has.end(), "avx512bf16") != has.end();
-  expect_report("avx512", std::string(": attention 16, products 32 and 16, small ones 16, bf16 attention in ") +
-                              (bf16 ? "bf16" : "f32"));
+  expect_report(
+      "avx512",
+      std::string(": attention 16, products 32 and 16, small ones 16, bf16 attention in ") +
+          (bf16 ? "bf16" : "f32"));
 }
 
 }  // namespace
