@@ -64,8 +64,8 @@ ALL = [
     ]),
     Recipe("kernel_family", 4, [("test_contract", on_both_devices("RowScaleContract"))]),
     Recipe("upstream", 1, [("test_memory", ["FileUpstreamTest.*"])]),
-    Recipe("communicator", 0, [], ctest="^test_comm_shm_np", program="test_comm_shm",
-           borrows=("tests/comm/window", "src/comm/shm", {"window": "shm", "Window": "Shm"})),
+    Recipe("communicator", 0, [], ctest="^test_comm_mapped_np", program="test_comm_mapped",
+           borrows=("tests/comm/window", "src/comm/mapped", {"window": "mapped", "Window": "Mapped"})),
 ]
 # A project of its own, which finds the library that was built.
 OWN_PROJECT = "own_op"

@@ -1,11 +1,13 @@
 #include "comm/backends.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "comm/agreed_error.hpp"
 #include "comm/timeout.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::comm {
 
@@ -53,17 +55,27 @@ const BackendFactory& find_by_name(const std::string& name) {
                  "\" in this build, which has ", known);
 }
 
-const BackendFactory& choose(const Bootstrap& bootstrap, Device device, const std::string& wanted) {
+/// Backends that turned out to be unavailable, and why.
+using PassedOver = std::vector<std::pair<const BackendFactory*, std::string>>;
+
+std::string refusal_of(const BackendFactory& factory, const Bootstrap& bootstrap, Device device,
+                       const PassedOver& passed_over) {
+  const auto passed = std::ranges::find(passed_over, &factory, &PassedOver::value_type::first);
+  return passed != passed_over.end() ? passed->second : factory.refusal(bootstrap, device);
+}
+
+const BackendFactory& choose(const Bootstrap& bootstrap, Device device, const std::string& wanted,
+                             const PassedOver& passed_over) {
   if (!wanted.empty()) {
     const BackendFactory& factory = find_by_name(wanted);
-    const std::string refusal = factory.refusal(bootstrap, device);
+    const std::string refusal = refusal_of(factory, bootstrap, device, passed_over);
     LOCKSTEP_CHECK(refusal.empty(), Unsupported, "the communicator backend \"", wanted,
                    "\" cannot serve this job: ", refusal);
     return factory;
   }
   std::string refusals;
   for (const BackendFactory* factory : built_in()) {
-    const std::string refusal = factory->refusal(bootstrap, device);
+    const std::string refusal = refusal_of(*factory, bootstrap, device, passed_over);
     if (refusal.empty()) return *factory;
     refusals.append("; ").append(factory->name).append(": ").append(refusal);
   }
@@ -72,10 +84,11 @@ const BackendFactory& choose(const Bootstrap& bootstrap, Device device, const st
 }
 
 // Ranks that chose differently would wait for each other in the making.
-const BackendFactory& agree(Bootstrap& bootstrap, Device device, const std::string& wanted) {
+const BackendFactory& agree(Bootstrap& bootstrap, Device device, const std::string& wanted,
+                            const PassedOver& passed_over) {
   const BackendFactory* chosen = nullptr;
   agree_on_errors(bootstrap, "communicator backend",
-                  [&] { chosen = &choose(bootstrap, device, wanted); });
+                  [&] { chosen = &choose(bootstrap, device, wanted, passed_over); });
   const auto all = bootstrap.all_gather_bytes(chosen->name, "name of the communicator backend");
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     LOCKSTEP_CHECK(all[rank] == all[0], Agreed<InvalidArgument>, "the communicator backend is ",
@@ -102,10 +115,19 @@ CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
   CommunicatorOptions complete;
   agree_on_errors(bootstrap, "options of the communicator",
                   [&] { complete = with_timeout(options); });
-  const BackendFactory& factory = agree(bootstrap, device, options.backend);
-  GroupMembership membership(bootstrap.groups());
-  return make_intrusive<Communicator>(
-      factory.make({bootstrap, device, complete, std::move(membership), comparison}));
+  for (PassedOver passed_over;;) {
+    const BackendFactory& factory = agree(bootstrap, device, options.backend, passed_over);
+    try {
+      GroupMembership membership(bootstrap.groups());
+      return make_intrusive<Communicator>(
+          factory.make({bootstrap, device, complete, std::move(membership), comparison}));
+    } catch (const BackendUnavailable& error) {
+      if (options.backend.empty() && bootstrap.rank() == 0)
+        LOCKSTEP_LOG(warning, "the communicator backend \"", factory.name,
+                     "\" is left out: ", error.what());
+      passed_over.emplace_back(&factory, error.what());
+    }
+  }
 }
 
 }  // namespace lockstep::comm

@@ -7,6 +7,7 @@
 #include "comm/communicator_backend.hpp"
 #include "comm/group_registry.hpp"
 #include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/core/error.hpp"
 
 /// @file
 /// Ways in which the ranks of a job exchange tensors, and how one is chosen.
@@ -22,12 +23,18 @@ struct WorldPlan {
   ComparisonPtr comparison;    ///< for backends that do not compare by themselves
 };
 
+/// A backend that could serve the job and lacks something after all, such as memory. Every rank that
+/// makes its end throws it, alike; where no backend was asked for by name, the next one is made.
+struct BackendUnavailable : Unsupported {
+  using Unsupported::Unsupported;
+};
+
 /// What a backend's folder defines, as `const BackendFactory& NAME_backend()`.
 struct BackendFactory {
   std::string_view name;  ///< see CommunicatorOptions::backend
   /// Why the backend cannot serve a job on a device; empty if it can. Alike on all ranks.
   std::string (*refusal)(const Bootstrap& bootstrap, Device device);
-  /// Makes this rank's end; every rank calls it.
+  /// Makes this rank's end; every rank calls it. @throws BackendUnavailable
   std::unique_ptr<CommunicatorBackend> (*make)(WorldPlan&& plan);
 };
 

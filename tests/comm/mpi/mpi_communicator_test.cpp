@@ -7,10 +7,15 @@
 namespace lockstep::comm {
 namespace {
 
+CommunicatorOptions over_mpi(CommunicatorOptions options) {
+  options.backend = "mpi";
+  return options;
+}
+
 struct MpiRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    testing::with_world(body, options);
+    testing::with_world(body, over_mpi(options));
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorContract, MpiRanks);
@@ -23,7 +28,7 @@ struct StagedMpiRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
     const auto staged = [&](Communicator& group) { run_staged(group, body); };
-    testing::with_world(staged, options);
+    testing::with_world(staged, over_mpi(options));
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Staged, CommunicatorContract, StagedMpiRanks);
@@ -54,10 +59,11 @@ TEST(MpiBootstrap, RefusesRanksThatExchangeDifferentThings) {
 }
 
 TEST(MpiBootstrap, MakesACommunicatorOfItsOwnKind) {
-  testing::with_world([](Communicator& group) {
+  const auto check = [](Communicator& group) {
     EXPECT_EQ(group.backend(), "mpi");
     EXPECT_EQ(group.rank(), testing::test_bootstrap().rank());
-  });
+  };
+  testing::with_world(check, {.backend = "mpi"});
 }
 
 TEST(CommunicatorBackends, AreChosenByName) {

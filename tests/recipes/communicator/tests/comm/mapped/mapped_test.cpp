@@ -10,17 +10,17 @@ struct SharedMemoryRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
     CommunicatorOptions over_shm = options;
-    over_shm.backend = "shm";
+    over_shm.backend = "mapped";
     testing::with_world(body, over_shm);
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(Shm, CommunicatorContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Shm, HostCommunicatorContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Shm, BatchContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Shm, HostBatchContract, SharedMemoryRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, CommunicatorContract, SharedMemoryRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, HostCommunicatorContract, SharedMemoryRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, BatchContract, SharedMemoryRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, HostBatchContract, SharedMemoryRanks);
 
-TEST(ShmBackend, SaysItsName) {
-  SharedMemoryRanks::run([](Communicator& group) { EXPECT_EQ(group.backend(), "shm"); }, {});
+TEST(MappedBackend, SaysItsName) {
+  SharedMemoryRanks::run([](Communicator& group) { EXPECT_EQ(group.backend(), "mapped"); }, {});
 }
 
 }  // namespace

@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <cstring>
+
+#include "comm/shm/shm_executor.hpp"
+#include "lockstep/comm/errors.hpp"
+
+// Sends and receives: each pair of ranks has a mailbox of pieces, so the messages of all pairs go on
+// side by side. The first piece of a message brings its signature.
+
+namespace lockstep::comm::shm {
+
+/// A send or receive, and how much of it is done.
+struct ShmExecutor::Message {
+  const Operation* operation;
+  Bytes total, done = 0;
+  bool has_begun = false, has_ended = false;
+
+  bool is_send() const { return operation->kind == OperationKind::send; }
+  bool is_of_pair(const Message& other) const {
+    return is_send() == other.is_send() && operation->peer == other.operation->peer;
+  }
+};
+
+void ShmExecutor::exchange_messages(std::span<const Operation> operations) {
+  std::vector<Message> messages;
+  for (const Operation& operation : operations)
+    if (operation.is_point_to_point())
+      messages.push_back(
+          {&operation, operation.count * static_cast<Bytes>(size_of(operation.dtype))});
+  const auto unfinished = [&] {
+    std::vector<int> ranks;
+    for (const Message& message : messages)
+      if (!message.has_ended) ranks.push_back(message.operation->peer);
+    return ranks;
+  };
+  // Those of one pair go one after the other.
+  const auto is_first = [&](const Message& message) {
+    return std::ranges::none_of(std::span(messages.data(), &message), [&](const Message& earlier) {
+      return !earlier.has_ended && earlier.is_of_pair(message);
+    });
+  };
+  const auto advance_all = [&] {
+    for (Message& message : messages)
+      if (!message.has_ended && is_first(message))
+        while (!message.has_ended && advance(message)) {
+        }
+    return std::ranges::all_of(messages, &Message::has_ended);
+  };
+  waiting_.until(window_->board(rank_).bell, advance_all, unfinished);
+}
+
+// Moves a piece if the mailbox allows it, and rings at the other end.
+bool ShmExecutor::advance(Message& message) {
+  const bool reached = has_passed(message);
+  if (!(message.is_send() ? send_piece(message) : receive_piece(message))) {
+    LOCKSTEP_CHECK(!reached, Mismatch, describe_passed(message));
+    return false;
+  }
+  message.has_begun = true;
+  message.has_ended = message.done == message.total;
+  raise(window_->board(message.operation->peer).bell);
+  return true;
+}
+
+bool ShmExecutor::send_piece(Message& message) {
+  const Operation& operation = *message.operation;
+  Window::Mailbox& mailbox = window_->mailbox(rank_, operation.peer);
+  const std::uint32_t number = mailbox.written.load(std::memory_order_relaxed);
+  if (number - mailbox.taken.load(std::memory_order_acquire) == Window::slots) return false;
+  Window::Piece& piece = window_->piece(rank_, operation.peer, number);
+  if (!message.has_begun) piece.signature = Signature(operation);
+  piece.size = static_cast<std::uint64_t>(
+      std::min(message.total - message.done, static_cast<Bytes>(window_->piece_bytes())));
+  if (piece.size > 0) std::memcpy(piece.data(), operation.input + message.done, piece.size);
+  message.done += static_cast<Bytes>(piece.size);
+  mailbox.written.store(number + 1);
+  return true;
+}
+
+bool ShmExecutor::receive_piece(Message& message) {
+  const Operation& operation = *message.operation;
+  Window::Mailbox& mailbox = window_->mailbox(operation.peer, rank_);
+  const std::uint32_t number = mailbox.taken.load(std::memory_order_relaxed);
+  if (number == mailbox.written.load(std::memory_order_acquire)) return false;
+  Window::Piece& piece = window_->piece(operation.peer, rank_, number);
+  if (!message.has_begun) {
+    const Signature own(operation);
+    LOCKSTEP_CHECK(own.pairs_with(piece.signature), Mismatch,
+                   describe_mismatch(group_, rank_, own, operation.peer, piece.signature));
+  }
+  LOCKSTEP_CHECK(piece.size <= static_cast<std::uint64_t>(message.total - message.done), CorruptData,
+                 "rank ", operation.peer, " of ", group_, " sent ", piece.size, " bytes where ",
+                 message.total - message.done, " were due");
+  if (piece.size > 0) std::memcpy(operation.output + message.done, piece.data(), piece.size);
+  message.done += static_cast<Bytes>(piece.size);
+  mailbox.taken.store(number + 1);
+  return true;
+}
+
+// True if the other rank has come to the collective before which this message lies, or to a later
+// one: all that it sends and receives before is done.
+bool ShmExecutor::has_passed(const Message& message) const {
+  return check_signatures_ && message.operation->peer != rank_ &&
+         window_->board(message.operation->peer).collectives.load() > message.operation->sequence;
+}
+
+std::string ShmExecutor::describe_passed(const Message& message) const {
+  const int peer = message.operation->peer;
+  return "rank " + std::to_string(rank_) + " of " + group_ + " called " +
+         Signature(*message.operation).describe() + ", but rank " + std::to_string(peer) +
+         " is in a collective that comes after it; all ranks must make the same calls in the same "
+         "order";
+}
+
+}  // namespace lockstep::comm::shm

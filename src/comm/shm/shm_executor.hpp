@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/host/executor.hpp"
+#include "comm/shm/meeting.hpp"
+#include "comm/shm/waiting.hpp"
+#include "comm/shm/window.hpp"
+
+namespace lockstep::comm::shm {
+
+/// Operations through memory that all ranks of a host map. In each step every rank shows a piece of
+/// its data, and once all do, takes what it needs from all. The first step of an operation also
+/// compares what the ranks have called. Sums are `host::fold`'s, in rank order, so they have the
+/// bits that messages would give.
+class ShmExecutor final : public host::Executor {
+ public:
+  /// @param window which all ranks have entered.
+  ShmExecutor(std::unique_ptr<Window> window, int rank, std::string group, bool check_signatures);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view kind() const override { return "shm"; }
+  void run(std::span<const Operation> operations, const host::Deadline& deadline) override;
+  void abort(const std::string& reason) noexcept override;
+  bool is_mismatch_seen_by_all() const override { return check_signatures_; }
+  std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
+
+ private:
+  using Bytes = std::int64_t;
+  struct Message;
+  struct Part {
+    Bytes begin, size;
+  };
+  /// How an array is cut: a part for each rank, of which each round moves a piece.
+  struct Plan {
+    std::vector<Part> parts;
+    Bytes piece = 0, rounds = 0;
+    Part piece_of(int rank, Bytes round) const;
+  };
+
+  void announce(const Operation& operation);
+  void meet();
+  void compare(const Operation& operation);
+  template <class Show, class Take>
+  void in_rounds(const Operation& operation, Bytes rounds, Show show, Take take);
+  std::byte* shown_next() const { return window_->stage(rank_, step_ + 1); }
+  const std::byte* shown_by(int rank) const { return window_->stage(rank, step_); }
+
+  Plan plan_of(const Operation& operation, int places) const;
+  void show_parts(const Operation& operation, const Plan& plan, Bytes round);
+  void fold_piece(const Operation& operation, const std::byte* own, Bytes offset, std::byte* result,
+                  Bytes bytes);
+
+  void run_collective(const Operation& operation);
+  void run_alone(const Operation& operation);
+  void all_reduce_by_all(const Operation& operation);
+  void all_reduce_by_parts(const Operation& operation);
+  void reduce_scatter(const Operation& operation);
+  void all_gather(const Operation& operation);
+  void broadcast(const Operation& operation);
+  void all_to_all(const Operation& operation);
+
+  void exchange_messages(std::span<const Operation> operations);
+  bool advance(Message& message);
+  bool send_piece(Message& message);
+  bool receive_piece(Message& message);
+  bool has_passed(const Message& message) const;
+  std::string describe_passed(const Message& message) const;
+
+  std::unique_ptr<Window> window_;
+  const int rank_, size_;
+  const std::string group_;
+  const bool check_signatures_;
+  Waiting waiting_;
+  std::uint32_t step_ = 0;  // the last one that this rank has come to
+  std::vector<const std::byte*> sources_;
+  std::vector<double> factors_;
+};
+
+}  // namespace lockstep::comm::shm

@@ -1,0 +1,116 @@
+#include "comm/shm/window.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include <sched.h>
+
+namespace lockstep::comm::shm {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+constexpr std::size_t rounded(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+constexpr std::size_t board_bytes = rounded(sizeof(Window::Board), page);
+
+}  // namespace
+
+struct Window::Head {
+  std::atomic<int> abort_state{0};  // 1: being written, 2: there
+  char reason[4000];
+};
+
+// Memory of a new file is zero.
+Window::Window(int ranks) : ranks_(ranks), file_(bytes()) {
+  file_.reserve(0, page);
+  new (&head()) Head;
+}
+
+Window::Window(int ranks, const std::string& address) : ranks_(ranks), file_(address, bytes()) {}
+
+void Window::enter(int rank) {
+  file_.reserve(page + static_cast<std::size_t>(rank) * area_bytes(), area_bytes());
+  Board& own = *new (&board(rank)) Board;
+  for (int to = 0; to < ranks_; ++to) {
+    new (&mailbox(rank, to)) Mailbox;
+    for (std::uint32_t slot = 0; slot < slots; ++slot) new (&piece(rank, to, slot)) Piece;
+  }
+  static_assert(sizeof own.cores == sizeof(cpu_set_t));
+  sched_getaffinity(0, sizeof own.cores, reinterpret_cast<cpu_set_t*>(own.cores));
+  file_.hold(rank);
+}
+
+// --- where things lie ----------------------------------------------------------------------------
+// The head, then for each rank its board, two stages and the mailboxes to all ranks.
+
+std::size_t Window::piece_bytes() const {
+  const auto pairs = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_);
+  return std::clamp<std::size_t>(rounded((4U << 20) / pairs, 64), 4U << 10, 256U << 10);
+}
+
+std::size_t Window::mailbox_bytes() const {
+  return sizeof(Mailbox) + slots * rounded(sizeof(Piece) + piece_bytes(), 64);
+}
+
+std::size_t Window::area_bytes() const {
+  return board_bytes + 2 * stage_bytes +
+         rounded(static_cast<std::size_t>(ranks_) * mailbox_bytes(), page);
+}
+
+std::size_t Window::bytes() const { return page + static_cast<std::size_t>(ranks_) * area_bytes(); }
+
+Window::Head& Window::head() const { return *reinterpret_cast<Head*>(file_.data()); }
+
+std::byte* Window::area(int rank) const {
+  return file_.data() + page + static_cast<std::size_t>(rank) * area_bytes();
+}
+
+Window::Board& Window::board(int rank) const { return *reinterpret_cast<Board*>(area(rank)); }
+
+std::byte* Window::stage(int rank, std::uint32_t step) const {
+  return area(rank) + board_bytes + (step & 1U) * stage_bytes;
+}
+
+Window::Mailbox& Window::mailbox(int from, int to) const {
+  return *reinterpret_cast<Mailbox*>(area(from) + board_bytes + 2 * stage_bytes +
+                                     static_cast<std::size_t>(to) * mailbox_bytes());
+}
+
+Window::Piece& Window::piece(int from, int to, std::uint32_t number) const {
+  std::byte* const first = reinterpret_cast<std::byte*>(&mailbox(from, to) + 1);
+  return *reinterpret_cast<Piece*>(first +
+                                   number % slots * rounded(sizeof(Piece) + piece_bytes(), 64));
+}
+
+// --- news of all ---------------------------------------------------------------------------------
+
+bool Window::is_crowded() const {
+  int cores = 0;
+  for (std::size_t word = 0; word < std::size(Board{}.cores); ++word) {
+    std::uint64_t any = 0;
+    for (int rank = 0; rank < ranks_; ++rank) any |= board(rank).cores[word];
+    cores += std::popcount(any);
+  }
+  return cores < ranks_;
+}
+
+void Window::abort(const std::string& reason) noexcept {
+  Head& head = this->head();
+  int none = 0;
+  if (!head.abort_state.compare_exchange_strong(none, 1)) return;
+  const std::size_t size = std::min(reason.size(), sizeof head.reason - 1);
+  std::memcpy(head.reason, reason.data(), size);
+  head.reason[size] = '\0';
+  head.abort_state.store(2);
+}
+
+const char* Window::abort_reason() const {
+  return head().abort_state.load() == 2 ? head().reason : nullptr;
+}
+
+}  // namespace lockstep::comm::shm
