@@ -30,6 +30,7 @@ struct Settings {
   std::string dtype = "f32";
   std::string op = "sum";
   std::string device = "auto";
+  std::string comm;
   bool unchecked = false;
 };
 
@@ -189,6 +190,7 @@ void describe_options(CLI::App& app, Settings& settings) {
   app.add_option("--op", settings.op, "reduction")
       ->check(CLI::IsMember({"sum", "average", "min", "max"}));
   app.add_option("--device", settings.device, "auto, cpu, cuda or cuda:N");
+  examples::add_comm_option(app, settings.comm);
   app.add_flag("--unchecked", settings.unchecked, "do not compare signatures between the ranks");
   app.final_callback([&settings] {
     if (settings.min_bytes == 0 || settings.min_bytes > settings.max_bytes ||
@@ -210,7 +212,8 @@ int main(int argc, char** argv) try {
         examples::check_same_options(*session.world(), app, {.own = {"--device"}});
         return benchmark(session, settings);
       },
-      {.device = settings.device, .communicator = {.check_signatures = !settings.unchecked}});
+      {.device = settings.device,
+       .communicator = {.check_signatures = !settings.unchecked, .backend = settings.comm}});
 } catch (const examples::Exit& exit) {
   return exit.code;
 }

@@ -42,7 +42,7 @@ ALLOWED = {
     "comm/host": COMM | {"kernels"},
     "comm/nccl": COMM | {"kernels"},
     "comm/self": COMM_BACKEND,
-    "comm/shm": COMM_BACKEND,
+    "comm/shm": COMM_BACKEND | {"kernels"},
     "comm/thread": COMM_BACKEND,
     "comm/tcp": COMM_BACKEND,
     "comm/bootstrap": COMM | {"comm/tcp"},

@@ -111,4 +111,11 @@ CLI::Validator gpt2_files() {
   return {check, "PATH"};
 }
 
+void add_comm_option(CLI::App& app, std::string& backend) {
+  app.add_option_function<std::string>(
+         "--comm", [&backend](const std::string& name) { backend = name == "auto" ? "" : name; },
+         "How ranks exchange data: auto, shm, mpi, tcp or nccl")
+      ->check(CLI::IsMember({"auto", "shm", "mpi", "tcp", "nccl"}));
+}
+
 }  // namespace examples

@@ -37,4 +37,8 @@ CLI::Validator writable();
 /// Accepts folders with a config.json, and .safetensors files: Hugging Face's GPT-2.
 CLI::Validator gpt2_files();
 
+/// Adds --comm: the communicator backend by its name; "auto" becomes empty, which leaves the choice
+/// to the library (lockstep::comm::CommunicatorOptions::backend).
+void add_comm_option(CLI::App& app, std::string& backend);
+
 }  // namespace examples

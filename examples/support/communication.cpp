@@ -14,7 +14,7 @@ void CommunicationOptions::apply_to(ls::DistributedDataParallelOptions& replica)
 }
 
 ls::comm::CommunicatorOptions CommunicationOptions::communicator() const {
-  ls::comm::CommunicatorOptions options;
+  ls::comm::CommunicatorOptions options{.backend = comm};
   if (timeout)
     options.timeout = std::chrono::milliseconds(
         std::max<std::int64_t>(1, static_cast<std::int64_t>(*timeout * 1e3)));
@@ -22,6 +22,7 @@ ls::comm::CommunicatorOptions CommunicationOptions::communicator() const {
 }
 
 void add_communication_options(CLI::App& app, CommunicationOptions& o) {
+  add_comm_option(app, o.comm);
   constexpr double most_mb = 1 << 20, most_seconds = 1e9;
   app.add_option("--plan", o.plan,
                  "Where buckets of gradients end: pytorch (sizes alone), or measured (the times of "

@@ -10,13 +10,13 @@
 #include "support/command_line.hpp"
 
 /// @file
-/// The options --plan, --bucket-mb, --trace and --timeout.
+/// The options --comm, --plan, --bucket-mb, --trace and --timeout.
 
 namespace examples {
 
 /// What the command line says of the exchange of gradients.
 struct CommunicationOptions {
-  std::string plan = "pytorch";
+  std::string comm, plan = "pytorch";
   double bucket_mb = 25;
   std::string trace;
   std::optional<double> timeout;

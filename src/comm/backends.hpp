@@ -23,8 +23,9 @@ struct WorldPlan {
   ComparisonPtr comparison;    ///< for backends that do not compare by themselves
 };
 
-/// A backend that could serve the job and lacks something after all, such as memory. Every rank that
-/// makes its end throws it, alike; where no backend was asked for by name, the next one is made.
+/// A backend that could serve the job and lacks something after all, such as memory. Every rank
+/// that makes its end throws it, alike; where no backend was asked for by name, the next one is
+/// made.
 struct BackendUnavailable : Unsupported {
   using Unsupported::Unsupported;
 };

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "comm/host/fold.hpp"
+#include "comm/shm/pair_sum.hpp"
 #include "comm/shm/shm_executor.hpp"
 
 // Each collective as rounds, of one step each: show, meet, take.
@@ -40,8 +41,8 @@ ShmExecutor::Part ShmExecutor::Plan::piece_of(int rank, Bytes round) const {
   return {part.begin + begin, std::min(piece, part.size - begin)};
 }
 
-// Parts whose counts are not given differ by one element at most. A stage has as many places, of one
-// piece each.
+// Parts whose counts are not given differ by one element at most. A stage has as many places, of
+// one piece each.
 ShmExecutor::Plan ShmExecutor::plan_of(const Operation& operation, int places) const {
   Plan plan;
   plan.piece = stage_size / places / 64 * 64;
@@ -86,8 +87,11 @@ void ShmExecutor::fold_piece(const Operation& operation, const std::byte* own, B
   sources_.clear();
   for (int rank = 0; rank < size_; ++rank)
     sources_.push_back(rank == rank_ ? own : shown_by(rank) + offset);
-  host::fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, result,
-             bytes / bytes_of(operation, 1));
+  const Bytes count = bytes / bytes_of(operation, 1);
+  const ReduceKind kind = operation.reduction.kind;
+  if (size_ == 2 && sum_pair(operation.dtype, kind, sources_[0], sources_[1], result, count))
+    return;
+  host::fold(operation.dtype, kind, {sources_, factors_}, result, count);
 }
 
 // --- the collectives -----------------------------------------------------------------------------
@@ -103,7 +107,9 @@ void ShmExecutor::run_collective(const Operation& operation) {
     case OperationKind::all_gather: return all_gather(operation);
     case OperationKind::broadcast: return broadcast(operation);
     case OperationKind::all_to_all: return all_to_all(operation);
-    default: return in_rounds(operation, 0, [](Bytes) {}, [](Bytes) {});
+    default:
+      return in_rounds(
+          operation, 0, [](Bytes) {}, [](Bytes) {});
   }
 }
 

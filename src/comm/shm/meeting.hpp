@@ -12,8 +12,9 @@ namespace lockstep::comm::shm {
 
 /// How the ranks of a new group meet, some of those that are in an exchange of bytes.
 struct Meeting {
-  std::vector<int> members;  ///< of the exchange, in the group's order; empty: this rank has no group
-  int place = 0;             ///< of this rank among them
+  std::vector<int>
+      members;    ///< of the exchange, in the group's order; empty: this rank has no group
+  int place = 0;  ///< of this rank among them
   /// Gives every rank of the exchange the bytes of all.
   std::function<std::vector<std::string>(std::string_view)> exchange;
 };

@@ -63,21 +63,20 @@ MemoryFile::MemoryFile(const std::string& address, std::size_t bytes) : bytes_(b
   std::istringstream words(address);
   int process = 0, descriptor = 0;
   words >> process >> descriptor >> token_;
-  const std::string path =
-      "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   file_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   LOCKSTEP_CHECK(file_ >= 0, Unsupported, "shared memory at ", path, ": ", std::strerror(errno));
   try {
     // In another container the same numbers may be another process'.
     std::string found(token_.size(), '\0');
     struct stat status {};
-    LOCKSTEP_CHECK(fstat(file_, &status) == 0 && S_ISREG(status.st_mode) &&
-                       status.st_size == static_cast<off_t>(bytes_) &&
-                       pread(file_, found.data(), found.size(), 0) ==
-                           static_cast<ssize_t>(found.size()) &&
-                       equal_in_constant_time(found, token_),
-                   Unsupported, "what lies at ", path,
-                   " is not this job's shared memory: the ranks see different processes");
+    LOCKSTEP_CHECK(
+        fstat(file_, &status) == 0 && S_ISREG(status.st_mode) &&
+            status.st_size == static_cast<off_t>(bytes_) &&
+            pread(file_, found.data(), found.size(), 0) == static_cast<ssize_t>(found.size()) &&
+            equal_in_constant_time(found, token_),
+        Unsupported, "what lies at ", path,
+        " is not this job's shared memory: the ranks see different processes");
     map();
   } catch (...) {
     close(file_);

@@ -4,8 +4,8 @@
 #include "comm/shm/shm_executor.hpp"
 #include "lockstep/comm/errors.hpp"
 
-// Sends and receives: each pair of ranks has a mailbox of pieces, so the messages of all pairs go on
-// side by side. The first piece of a message brings its signature.
+// Sends and receives: each pair of ranks has a mailbox of pieces, so the messages of all pairs go
+// on side by side. The first piece of a message brings its signature.
 
 namespace lockstep::comm::shm {
 
@@ -88,9 +88,9 @@ bool ShmExecutor::receive_piece(Message& message) {
     LOCKSTEP_CHECK(own.pairs_with(piece.signature), Mismatch,
                    describe_mismatch(group_, rank_, own, operation.peer, piece.signature));
   }
-  LOCKSTEP_CHECK(piece.size <= static_cast<std::uint64_t>(message.total - message.done), CorruptData,
-                 "rank ", operation.peer, " of ", group_, " sent ", piece.size, " bytes where ",
-                 message.total - message.done, " were due");
+  LOCKSTEP_CHECK(piece.size <= static_cast<std::uint64_t>(message.total - message.done),
+                 CorruptData, "rank ", operation.peer, " of ", group_, " sent ", piece.size,
+                 " bytes where ", message.total - message.done, " were due");
   if (piece.size > 0) std::memcpy(operation.output + message.done, piece.data(), piece.size);
   message.done += static_cast<Bytes>(piece.size);
   mailbox.taken.store(number + 1);

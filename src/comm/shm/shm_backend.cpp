@@ -31,9 +31,8 @@ std::unique_ptr<shm::Window> enter_world(Bootstrap& bootstrap) {
 }
 
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
-  auto executor = std::make_unique<shm::ShmExecutor>(enter_world(plan.bootstrap),
-                                                     plan.bootstrap.rank(), "world",
-                                                     plan.options.check_signatures);
+  auto executor = std::make_unique<shm::ShmExecutor>(
+      enter_world(plan.bootstrap), plan.bootstrap.rank(), "world", plan.options.check_signatures);
   return std::make_unique<host::HostBackend>(std::move(executor), "world", plan.options,
                                              std::move(plan.membership));
 }

@@ -32,8 +32,7 @@ std::uint64_t digest_of(const Signature& call) {
 }
 
 bool agree(const Digest& one, const Digest& other) {
-  return one.call == other.call &&
-         (one.label == other.label || one.label == 0 || other.label == 0);
+  return one.call == other.call && (one.label == other.label || one.label == 0 || other.label == 0);
 }
 
 }  // namespace
@@ -98,7 +97,8 @@ void ShmExecutor::meet() {
     return ranks;
   };
   for (int rank = 0; rank < size_; ++rank)
-    waiting_.until(window_->board(rank).steps, [&] { return is_there(rank); }, missing);
+    waiting_.until(
+        window_->board(rank).steps, [&] { return is_there(rank); }, missing);
 }
 
 // Every rank does the same with the same values, so all find a difference, or none.

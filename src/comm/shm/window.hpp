@@ -27,8 +27,8 @@ struct Digest {
 };
 
 /// Memory that all ranks of one group map. The ranks go through it in steps: in each, a rank writes
-/// into its own place, says so, waits for the others, and reads theirs. Two places of each kind take
-/// turns, so that who is a step ahead spoils nothing.
+/// into its own place, says so, waits for the others, and reads theirs. Two places of each kind
+/// take turns, so that who is a step ahead spoils nothing.
 class Window {
  public:
   static constexpr std::size_t stage_bytes = 256 << 10;
@@ -38,7 +38,8 @@ class Window {
   struct Board {
     // One cache line: all that a small collective reads.
     alignas(64) Signal steps;  ///< how many it has come to
-    std::atomic<std::uint64_t> collectives{0};  ///< those before the last one that it came to, and it
+    std::atomic<std::uint64_t> collectives{
+        0};  ///< those before the last one that it came to, and it
     Digest digests[2];
     alignas(64) Signal bell;  ///< rung when a mailbox of this rank's has changed
     alignas(64) Signature signatures[2];

@@ -116,8 +116,8 @@ class MpiDeath : public ::testing::TestWithParam<RankAndEnd> {};
 
 TEST_P(MpiDeath, EndsAllAndNamesTheRank) {
   const std::string rank = std::to_string(std::get<0>(GetParam()));
-  const auto result =
-      mpi_job(3, std::string(std::get<1>(GetParam())) + " --device cpu", "JOB_CULPRIT=" + rank);
+  const auto result = mpi_job(3, std::string(std::get<1>(GetParam())) + " --device cpu",
+                              "JOB_COMM=mpi JOB_CULPRIT=" + rank);
   expect_quick_failure(result);
   // Once the others have left, it is for mpirun to say.
   EXPECT_THAT(result.output, AnyOf(HasSubstr("error: rank " + rank + " (host "),

@@ -408,7 +408,9 @@ int main(int argc, char** argv) {
     all_modes[name] = [body](ls::Session& s) { return body(s, culprit(s)); };
   const auto found = all_modes.find(mode);
   if (found == all_modes.end()) return 3;
-  const int code = ls::Session::run(argc, argv, found->second);
+  ls::SessionOptions options;
+  if (const char* backend = std::getenv("JOB_COMM")) options.communicator.backend = backend;
+  const int code = ls::Session::run(argc, argv, found->second, options);
   try {
     if (kept_group()) {
       ls::ones({1}, {.device = kept_group()->device()}).item();  // results can be read

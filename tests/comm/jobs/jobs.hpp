@@ -43,14 +43,15 @@ inline std::string tcp_rank(int rank, int size, int port, const std::string& arg
          " LOCKSTEP_JOB_TOKEN=" + token + " " + program + " " + arguments + " --device cpu";
 }
 
-// Starts all ranks of a job over TCP; the result is that of rank 0.
+// Starts all ranks of a job that meets and exchanges data over TCP; the result is that of rank 0.
 // @param environment a variable of all ranks
 // @param at_end a command for when rank 0 has ended, before the others are waited for
 inline CommandResult tcp_job(int size, const std::string& arguments,
                              const std::string& environment = "",
                              const std::string& at_end = "true") {
   const int port = free_port();
-  std::string command = environment.empty() ? "" : "export " + environment + "; ";
+  std::string command = "export JOB_COMM=tcp; ";
+  if (!environment.empty()) command += "export " + environment + "; ";
   for (int rank = 1; rank < size; ++rank) command += tcp_rank(rank, size, port, arguments) + " & ";
   return run_command(command + tcp_rank(0, size, port, arguments) + "; code=$?; " + at_end +
                      "; wait; exit $code");

@@ -13,7 +13,7 @@ class MpiJob : public ::testing::TestWithParam<int> {};
 
 TEST_P(MpiJob, SumsOverAllRanks) {
   const int ranks = GetParam();
-  const auto result = mpi_job(ranks, "sum --device cpu");
+  const auto result = mpi_job(ranks, "sum --device cpu", "JOB_COMM=mpi");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string name = std::to_string(rank) + " of " + std::to_string(ranks);
@@ -23,6 +23,22 @@ TEST_P(MpiJob, SumsOverAllRanks) {
             static_cast<std::size_t>(ranks));
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiJob, ::testing::Values(1, 2, 3, 4));
+
+TEST(ShmJob, IsTheDefaultOnOneHost) {
+  const auto over_mpi = mpi_job(2, "sum --device cpu");
+  EXPECT_EQ(occurrences(over_mpi.output, "(shm)"), 2u) << over_mpi.output;
+}
+
+// The window cannot be had, so the next backend serves, and rank 0 says why.
+TEST(ShmJob, WithoutRoomForTheWindowIsServedByTheNextBackend) {
+  const auto result = run_command("ulimit -f 64; " + std::string(LOCKSTEP_MPIEXEC) +
+                                  " --bind-to none -np 2 " + program + " sum --device cpu");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "(mpi)"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "the communicator backend \"shm\" is left out"), 1u)
+      << result.output;
+  EXPECT_THAT(result.output, HasSubstr("more than the limit on files"));
+}
 
 TEST(MpiJobOnGpus, SumsOverNccl) {
   for (const int ranks : {1, 2, 4}) {

@@ -1,0 +1,101 @@
+// All-reduce between the ranks of one host, in turns with MPI_Allreduce within one run:
+//
+//     mpirun -np 2 --bind-to core build/bin/benchmark_host_all_reduce [--json] [--comm NAME]
+//     [--rounds N]
+//
+// f32, in place, random data. A round times each of the two once at each size, several calls for
+// small sizes; a call ends when the slowest rank's does. `limit_us` is the least that 4 n bytes
+// take (each rank reads and writes n once) at the rate of a copy that all ranks make at the same
+// time.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <mpi.h>
+
+#include "lockstep/comm/bootstrap.hpp"
+#include "support/report.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+/// Seconds of one call, of `calls` in a row, on this rank.
+template <class Call>
+double seconds_of(int calls, Call call) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
+}
+
+/// By round, the time of the slowest rank.
+std::vector<double> slowest(std::vector<double> seconds) {
+  MPI_Allreduce(MPI_IN_PLACE, seconds.data(), static_cast<int>(seconds.size()), MPI_DOUBLE, MPI_MAX,
+                MPI_COMM_WORLD);
+  std::ranges::sort(seconds);
+  return seconds;
+}
+
+void run_size(Communicator& world, const benchmark::Report& report, std::int64_t bytes,
+              int rounds) {
+  std::vector<float> values(static_cast<std::size_t>(bytes) / sizeof(float));
+  std::vector<float> other(values.size());
+  std::minstd_rand generator(static_cast<unsigned>(world.rank()) + 1);
+  std::ranges::generate(values, [&] { return static_cast<float>(generator() % 1024) / 1024; });
+  const int calls = static_cast<int>(std::clamp<std::int64_t>((1 << 20) / bytes, 1, 200));
+  const comm::Buffer buffer{std::span(values)};
+  std::vector<double> ours, peers, copies;
+  for (int round = 0; round < rounds + 1; ++round) {
+    // An average keeps the values in range; the sum before it is the same work.
+    const double own =
+        seconds_of(calls, [&] { world.all_reduce(buffer, comm::ReduceOp::average()).wait(); });
+    const double peer = seconds_of(calls, [&] {
+      MPI_Allreduce(MPI_IN_PLACE, other.data(), static_cast<int>(other.size()), MPI_FLOAT, MPI_SUM,
+                    MPI_COMM_WORLD);
+    });
+    const double copy = seconds_of(
+        calls, [&] { std::memcpy(other.data(), values.data(), values.size() * sizeof(float)); });
+    for (float& value : other) value = value > 1e30F ? 0 : value;
+    if (round == 0) continue;  // warm-up
+    ours.push_back(own);
+    peers.push_back(peer);
+    copies.push_back(copy);
+  }
+  ours = slowest(ours);
+  peers = slowest(peers);
+  copies = slowest(copies);
+  if (world.rank() > 0) return;
+  const std::size_t middle = ours.size() / 2;
+  report.add({{"backend", std::string(world.backend())},
+              {"ranks", world.size()},
+              {"bytes", bytes},
+              {"ours_us", ours[0] * 1e6},
+              {"ours_us_median", ours[middle] * 1e6},
+              {"mpi_us", peers[0] * 1e6},
+              {"mpi_us_median", peers[middle] * 1e6},
+              {"ratio", peers[0] / ours[0]},
+              {"ratio_of_medians", peers[middle] / ours[middle]},
+              {"limit_us", copies[0] * 1e6}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const benchmark::Report report("host_all_reduce", argc, argv);
+  std::string backend;
+  int rounds = 30;
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], "--comm") == 0) backend = argv[i + 1];
+    if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+  }
+  const auto bootstrap = comm::make_bootstrap();
+  const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = backend});
+  for (const std::int64_t bytes : {8L, 4L << 10, 64L << 10, 1L << 20, 16L << 20, 64L << 20})
+    run_size(*world, report, bytes, rounds);
+  return 0;
+}
