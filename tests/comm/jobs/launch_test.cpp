@@ -25,16 +25,24 @@ TEST_P(MpiJob, SumsOverAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiJob, ::testing::Values(1, 2, 3, 4));
 
 TEST(ShmJob, IsTheDefaultOnOneHost) {
-  const auto over_mpi = mpi_job(2, "sum --device cpu");
-  EXPECT_EQ(occurrences(over_mpi.output, "(shm)"), 2u) << over_mpi.output;
+  for (const auto& result : {mpi_job(2, "sum --device cpu"), tcp_job(3, "sum", "JOB_COMM=")})
+    EXPECT_GE(occurrences(result.output, "(shm)"), 2u) << result.output;
+}
+
+TEST(ShmJob, TwoAtOnceDoNotMeet) {
+  const std::string job =
+      std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 " + program + " sum --device cpu";
+  const auto both = run_command(job + " & " + job + "; wait");
+  EXPECT_EQ(both.exit_code, 0) << both.output;
+  EXPECT_EQ(occurrences(both.output, "(shm)"), 4u) << both.output;
+  EXPECT_EQ(occurrences(both.output, "sum 1"), 4u) << both.output;
 }
 
 // The window cannot be had, so the next backend serves, and rank 0 says why.
 TEST(ShmJob, WithoutRoomForTheWindowIsServedByTheNextBackend) {
-  const auto result = run_command("ulimit -f 64; " + std::string(LOCKSTEP_MPIEXEC) +
-                                  " --bind-to none -np 2 " + program + " sum --device cpu");
+  const auto result = tcp_job(2, "sum", "JOB_COMM=; ulimit -f 64");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(occurrences(result.output, "(mpi)"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "(tcp)"), 2u) << result.output;
   EXPECT_EQ(occurrences(result.output, "the communicator backend \"shm\" is left out"), 1u)
       << result.output;
   EXPECT_THAT(result.output, HasSubstr("more than the limit on files"));
