@@ -91,8 +91,9 @@ TEST(ShmExecutor, ServesSixtyFourRanksOnFewCores) {
 }
 
 TEST(ShmWindow, SeesThatARankIsGoneBeforeItsParentHasWaitedForIt) {
-  shm::Window window(2);
-  window.enter(0);
+  auto made = std::make_unique<shm::Window>(2);
+  const shm::Window& window = *made;
+  made->enter(0);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -109,6 +110,9 @@ TEST(ShmWindow, SeesThatARankIsGoneBeforeItsParentHasWaitedForIt) {
   siginfo_t end{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT), 0);
   EXPECT_FALSE(window.is_there(1));
+  shm::ShmExecutor executor(std::move(made), 0, "world", true);
+  const Operation barrier;
+  EXPECT_THROW(executor.run({&barrier, 1}, host::Deadline()), host::PeerGone);
   waitpid(child, nullptr, 0);
   close(ready[0]);
   close(ready[1]);

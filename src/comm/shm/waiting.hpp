@@ -46,14 +46,14 @@ class Waiting {
   template <class Done>
   bool look(Done& done) const {
     using namespace std::chrono_literals;
-    const auto end = host::Clock::now() + (is_crowded_ ? 0us : 50us);
+    const auto end = host::Clock::now() + (is_crowded_ ? 0us : 8us);
     do {
       for (int i = 0; i < 16; ++i) {
         if (done()) return true;
         pause();
       }
     } while (host::Clock::now() < end);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 20; ++i) {
       yield();
       if (done()) return true;
     }
