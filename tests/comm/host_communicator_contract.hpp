@@ -29,6 +29,37 @@ TYPED_TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) 
   });
 }
 
+/// A value whose sums over ranks depend on their order.
+inline float rough_value(int rank, std::size_t index) {
+  return 1.0f / static_cast<float>(3 * rank + static_cast<int>(index % 97) + 1);
+}
+
+/// (0 + 1) + (2 + 3) for four ranks, (0 + 1) + 2 for three: the definition of `host::fold`.
+inline float tree_sum(int first, int ranks, std::size_t index, double factor_step) {
+  if (ranks == 1) return rough_value(first, index) * static_cast<float>(1.0 + factor_step * first);
+  const auto half = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks - 1)));
+  return tree_sum(first, half, index, factor_step) +
+         tree_sum(first + half, ranks - half, index, factor_step);
+}
+
+TYPED_TEST_P(HostCommunicatorContract, SumsAddRanksByAFixedTree) {
+  this->run([](Communicator& group) {
+    constexpr double step = 0.3;
+    for (const std::size_t size : {97, 100'001})
+      for (const bool scaled : {false, true}) {
+        std::vector<float> values(size);
+        for (std::size_t i = 0; i < size; ++i) values[i] = rough_value(group.rank(), i);
+        const ReduceOp reduction =
+            scaled ? ReduceOp::scaled_sum(1.0 + step * group.rank()) : ReduceOp::sum();
+        group.all_reduce(Buffer(std::span(values)), reduction).wait();
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < size; ++i)
+          wrong += values[i] != tree_sum(0, group.size(), i, scaled ? step : 0.0) ? 1 : 0;
+        EXPECT_EQ(wrong, 0U) << size << (scaled ? " scaled" : "");
+      }
+  });
+}
+
 TYPED_TEST_P(HostCommunicatorContract, ExtremesKeepNaN) {
   this->run([](Communicator& group) {
     for (const ReduceOp& reduction : {ReduceOp::min(), ReduceOp::max()})
@@ -205,10 +236,11 @@ TYPED_TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat,
-                            ExtremesKeepNaN, ReportsDifferentCountsToAllRanks,
-                            ReportsDifferentCountsOfLargeBuffers, ReportsDifferentDtypes,
-                            ReportsDifferentReductions, ReportsDifferentOrder,
-                            ReportsDifferentOperations, ReceiveThatDoesNotMatchEndsItsSenderToo,
+                            SumsAddRanksByAFixedTree, ExtremesKeepNaN,
+                            ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
+                            ReportsDifferentDtypes, ReportsDifferentReductions,
+                            ReportsDifferentOrder, ReportsDifferentOperations,
+                            ReceiveThatDoesNotMatchEndsItsSenderToo,
                             AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
                             AbortReachesRanksThatComeLater);
 

@@ -47,6 +47,17 @@ const Accumulator<T>* widen(const T* from, std::int64_t size, Accumulator<T>* ro
 /// Scaling that leaves values as they are, where they are.
 struct Unscaled {};
 
+/// out = a (op) b, element by element; floating sums by the vectorised loops of the CPU kernels.
+template <class A, class Combine>
+void combine_block(A* out, const A* a, const A* b, std::int64_t size, const Combine& combine) {
+  if constexpr (std::is_floating_point_v<A> && std::is_same_v<Combine, decltype(add)>) {
+    namespace cpu = lockstep::cpu_kernels;
+    cpu::loops().binary(cpu::accumulate_of(dtype_of<A>), BinaryOp::add)(out, a, b, size, {});
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) out[i] = combine(a[i], b[i]);
+  }
+}
+
 /// Folds blocks: contributions of neighbours first, as a tournament is played. On the way lies a
 /// partial result for each bit of how many contributions were taken in.
 template <class T, class Combine, class Scale>
@@ -57,14 +68,17 @@ class Tree {
   Tree(const Contributions& from, Combine combine, Scale scale)
       : from_(from), combine_(combine), scale_(scale) {}
 
-  /// @return `size` results, from `begin` on; they stay until the next call.
-  const A* fold(std::int64_t begin, std::int64_t size) {
+  /// @param room for the result, which may lie over a contribution.
+  /// @return `size` results, from `begin` on: in `room`, or the only contribution.
+  const A* fold(std::int64_t begin, std::int64_t size, A* room) {
     levels_ = 0;
     for (std::size_t leaf = 0; leaf < from_.sources.size(); ++leaf) {
       take_in(leaf, begin, size);
-      for (std::size_t taken = leaf + 1; taken % 2 == 0; taken /= 2) combine_last(size);
+      const bool is_last = leaf + 1 == from_.sources.size();
+      for (std::size_t taken = leaf + 1; taken % 2 == 0; taken /= 2)
+        combine_last(size, is_last ? room : nullptr);
     }
-    while (levels_ > 1) combine_last(size);
+    while (levels_ > 1) combine_last(size, room);
     return partial_[0];
   }
 
@@ -78,13 +92,12 @@ class Tree {
     }
     partial_[levels_++] = values;
   }
-  void combine_last(std::int64_t size) {
+  /// @param room for what is then the only partial result, or null.
+  void combine_last(std::int64_t size, A* room) {
     --levels_;
-    const A* const left = partial_[levels_ - 1];
-    const A* const right = partial_[levels_];
-    A* const room = room_[levels_ - 1];
-    for (std::int64_t i = 0; i < size; ++i) room[i] = combine_(left[i], right[i]);
-    partial_[levels_ - 1] = room;
+    A* const to = levels_ == 1 && room ? room : room_[levels_ - 1];
+    combine_block(to, partial_[levels_ - 1], partial_[levels_], size, combine_);
+    partial_[levels_ - 1] = to;
   }
 
   const Contributions& from_;
@@ -95,39 +108,66 @@ class Tree {
   alignas(64) A room_[most_levels][block_elements];
 };
 
+/// @param finish makes `size` results of what was folded: (to, from, size), in place or not.
 template <class T, class Combine, class Scale, class Finish>
 void fold_blocks(const Contributions& from, std::byte* out, std::int64_t count, Combine combine,
-                 Scale scale, Finish finish) {
+                 Scale scale, const Finish& finish) {
   using A = Accumulator<T>;
+  constexpr bool is_direct = std::is_same_v<T, A>;
   Tree<T, Combine, Scale> tree(from, combine, scale);
-  alignas(64) A finished[block_elements];
+  alignas(64) A room[block_elements];
   T* result = reinterpret_cast<T*>(out);
   const auto store = lockstep::cpu_kernels::loops().store(
       lockstep::cpu_kernels::accumulate_of(dtype_of<T>), dtype_of<T>);
   for (std::int64_t begin = 0; begin < count; begin += block_elements) {
     const std::int64_t size = std::min(block_elements, count - begin);
-    const A* const folded = tree.fold(begin, size);
-    constexpr bool is_direct = std::is_same_v<T, A>;
-    A* place = finished;
+    A* place = room;
     if constexpr (is_direct) place = result + begin;
-    for (std::int64_t i = 0; i < size; ++i) place[i] = finish(folded[i]);
-    if constexpr (!is_direct) store(result + begin, 1, finished, size);
+    finish(place, tree.fold(begin, size, place), size);
+    if constexpr (!is_direct) store(result + begin, 1, room, size);
   }
 }
+
+/// The results as they are.
+constexpr auto same = []<class A>(A* to, const A* from, std::int64_t size) {
+  if (to != from) std::copy_n(from, size, to);
+};
+
+/// Floating results times 1 / n where that is exact, else over n.
+template <class A>
+class Mean {
+ public:
+  explicit Mean(std::size_t ranks)
+      : loop_(cpu_kernels::loops().binary(
+            cpu_kernels::accumulate_of(dtype_of<A>),
+            std::has_single_bit(ranks) ? BinaryOp::mul : BinaryOp::div)) {
+    const A n = static_cast<A>(ranks);
+    std::ranges::fill(operand_, std::has_single_bit(ranks) ? A(1) / n : n);
+  }
+  void operator()(A* to, const A* from, std::int64_t size) const {
+    loop_(to, from, operand_, size, {});
+  }
+
+ private:
+  cpu_kernels::BinaryLoop loop_;
+  alignas(64) A operand_[block_elements];
+};
 
 template <class T>
 void fold_typed(ReduceKind kind, const Contributions& from, std::byte* out, std::int64_t count) {
   using A = Accumulator<T>;
   constexpr Unscaled plain;
-  const auto same = [](A value) { return value; };
-  const A ranks = static_cast<A>(from.sources.size());
+  const std::size_t ranks = from.sources.size();
   switch (kind) {
     case ReduceKind::sum: return fold_blocks<T>(from, out, count, add, plain, same);
     case ReduceKind::average:
-      if (is_floating_type<T> && std::has_single_bit(from.sources.size()))  // the inverse is exact
+      if constexpr (is_floating_type<T>)
+        return fold_blocks<T>(from, out, count, add, plain, Mean<A>(ranks));
+      else
         return fold_blocks<T>(from, out, count, add, plain,
-                              [inverse = A(1) / ranks](A sum) { return sum * inverse; });
-      return fold_blocks<T>(from, out, count, add, plain, [&](A sum) { return sum / ranks; });
+                              [n = static_cast<A>(ranks)](A* to, const A* sums, std::int64_t size) {
+                                for (std::int64_t i = 0; i < size; ++i) to[i] = sums[i] / n;
+                              });
     case ReduceKind::min: return fold_blocks<T>(from, out, count, smaller, plain, same);
     case ReduceKind::max: return fold_blocks<T>(from, out, count, larger, plain, same);
     case ReduceKind::product: return fold_blocks<T>(from, out, count, multiply, plain, same);

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "comm/host/fold.hpp"
-#include "comm/shm/pair_sum.hpp"
 #include "comm/shm/shm_executor.hpp"
 
 // Each collective as rounds, of one step each: show, meet, take.
@@ -87,11 +86,8 @@ void ShmExecutor::fold_piece(const Operation& operation, const std::byte* own, B
   sources_.clear();
   for (int rank = 0; rank < size_; ++rank)
     sources_.push_back(rank == rank_ ? own : shown_by(rank) + offset);
-  const Bytes count = bytes / bytes_of(operation, 1);
-  const ReduceKind kind = operation.reduction.kind;
-  if (size_ == 2 && sum_pair(operation.dtype, kind, sources_[0], sources_[1], result, count))
-    return;
-  host::fold(operation.dtype, kind, {sources_, factors_}, result, count);
+  host::fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, result,
+             bytes / bytes_of(operation, 1));
 }
 
 // --- the collectives -----------------------------------------------------------------------------
