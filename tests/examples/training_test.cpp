@@ -245,7 +245,7 @@ TEST(Dcgan, TrainsBothNetworksAndDrawsSamples) {
 
 TEST(BenchmarkAllreduce, PrintsTheColumnsOfNcclTestsMpi) {
   const auto result = run_command(mpirun(2) + command("benchmark_allreduce",
-                                                      "--max-bytes 64K --factor 8 "
+                                                      "--comm mpi --max-bytes 64K --factor 8 "
                                                       "--iterations 2 --dtype bf16 "
                                                       "--device cpu"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
