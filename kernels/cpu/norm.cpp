@@ -21,7 +21,7 @@ template <class A>
 void combine_partials(const ArrayView& out, const std::vector<A>& partials, std::int64_t columns,
                       bool accumulate) {
   if (!out) return;
-  const auto chunks = static_cast<std::int64_t>(partials.size()) / columns;
+  const std::int64_t chunks = columns ? static_cast<std::int64_t>(partials.size()) / columns : 0;
   const auto size = static_cast<std::int64_t>(lockstep::size_of(out.dtype));
   const auto load = loops().load[static_cast<std::size_t>(out.dtype)];
   const auto store = loops().store(Accumulate::f64, out.dtype);

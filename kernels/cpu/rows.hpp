@@ -19,9 +19,11 @@ inline std::int64_t columns_of(const ArrayView& view) {
   return view.rank() ? view.shape.back() : 1;
 }
 
+/// How many rows there are, also of no columns.
 inline std::int64_t rows_of(const ArrayView& view) {
-  const std::int64_t columns = columns_of(view);
-  return columns ? view.numel() / columns : 0;
+  std::int64_t rows = 1;
+  for (int d = 0; d + 1 < view.rank(); ++d) rows *= view.shape[d];
+  return rows;
 }
 
 /// The index of the arrays' dtype in tables of row loops. @throws Unsupported unless it is

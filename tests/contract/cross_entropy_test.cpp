@@ -104,6 +104,18 @@ TEST_P(CrossEntropyContract, MatchesFormulasAndDifferencesForFewClasses) {
   }
 }
 
+TEST_P(CrossEntropyContract, IgnoredRowsOfNoClassesLoseNothing) {
+  const auto x = array({2, 0});
+  const auto targets = array(DType::i64, {2}).set({-100, -100});
+  const auto loss = statistics({2}).randomize(1), counted = statistics({2}).randomize(2);
+  const auto kept = statistics({2, 2});
+  family().forward(
+      {.loss = loss, .statistics = kept, .row_weight = counted, .logits = x, .targets = targets},
+      stream());
+  EXPECT_EQ(loss.get(), Values(2));
+  EXPECT_EQ(counted.get(), Values(2));
+}
+
 TEST_P(CrossEntropyContract, NamesABadTarget) {
   if (GetParam().device.is_cuda()) return;
   const auto x = array({2, 3}).randomize(1);

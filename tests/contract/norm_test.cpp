@@ -110,6 +110,26 @@ TEST_P(NormContract, MatchFormulasAndDifferences) {
   }
 }
 
+TEST_P(NormContract, RowsMayHaveNoColumns) {
+  const auto x = array({3, 0}), y = array({3, 0}), w = array({0}), dw = array({0}), db = array({0});
+  const auto mean = statistics({3}), rstd = statistics({3});
+  family().layer_norm({.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = w, .bias = w},
+                      stream());
+  family().layer_norm_backward({.dx = y,
+                                .dweight = dw,
+                                .dbias = db,
+                                .dy = x,
+                                .x = x,
+                                .weight = w,
+                                .mean = mean,
+                                .rstd = rstd},
+                               stream());
+  family().rms_norm({.y = y, .rstd = rstd, .x = x, .weight = w}, stream());
+  family().rms_norm_backward({.dx = y, .dweight = dw, .dy = x, .x = x, .weight = w, .rstd = rstd},
+                             stream());
+  EXPECT_TRUE(dw.get().empty());
+}
+
 TEST_P(NormContract, GradientsDoNotDependOnThreads) {
   const std::int64_t many = 5000;
   const auto x = array({many, 64}).randomize(1), dy = array({many, 64}).randomize(2);
