@@ -2,16 +2,19 @@
 
 #include <barrier>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <thread>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "comm/communicator_contract.hpp"
 #include "comm/host/host_backend.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "support/timeout_multiplier.hpp"
 
 // The shared window without a launcher: ranks are threads that each map it, or a child process.
 
@@ -118,12 +121,96 @@ TEST(ShmWindow, SeesThatARankIsGoneBeforeItsParentHasWaitedForIt) {
   close(ready[1]);
 }
 
+TEST(ShmExecutor, CarriesThousandsOfMessagesInOneBatch) {
+  using namespace std::chrono;
+  run_over_window(2, [](Communicator& group) {
+    const int other = 1 - group.rank();
+    auto sent = contract_values<float>(group.rank(), 5000);
+    std::vector<float> received(sent.size());
+    const auto begin = steady_clock::now();
+    group
+        .batch([&] {
+          for (float& value : sent) group.send(Buffer(&value, 1, DType::f32), other);
+          for (float& value : received) group.receive(Buffer(&value, 1, DType::f32), other);
+        })
+        .wait();
+    EXPECT_LT(steady_clock::now() - begin, seconds(10) * testing::timeout_multiplier);
+    EXPECT_EQ(received, contract_values<float>(other, 5000));
+  });
+}
+
+TEST(ShmExecutor, NamesARankOnceThatManyMessagesWaitFor) {
+  auto window = std::make_unique<shm::Window>(2);
+  shm::Window theirs(2, window->address());
+  window->enter(0);
+  theirs.enter(1);
+  shm::ShmExecutor executor(std::move(window), 0, "world", true);
+  float value = 0;
+  const Operation receive{.kind = OperationKind::receive,
+                          .dtype = DType::f32,
+                          .output = reinterpret_cast<std::byte*>(&value),
+                          .count = 1,
+                          .peer = 1};
+  const std::vector<Operation> batch(3, receive);
+  host::Deadline deadline;
+  deadline.set(host::Clock::now() + std::chrono::milliseconds(50));
+  try {
+    executor.run(batch, deadline);
+    FAIL() << "rank 1 has sent nothing";
+  } catch (const host::TransferTimeout& timeout) {
+    EXPECT_EQ(timeout.missing, std::vector{1});
+  }
+}
+
+TEST(ShmWaiting, GoesOnForOthersWhereARankHasLeftWithItsPartDone) {
+  shm::Window window(3);
+  auto theirs = std::make_unique<shm::Window>(3, window.address());
+  shm::Window late(3, window.address());
+  window.enter(0);
+  theirs->enter(1);
+  late.enter(2);
+  shm::Waiting waiting(window);
+  host::Deadline deadline;
+  deadline.set(host::Clock::now() + std::chrono::milliseconds(100));
+  waiting.set_deadline(deadline);
+  bool is_left = false;
+  const auto missing = [&] {
+    const std::vector<int> ranks = is_left ? std::vector{2} : std::vector{1, 2};
+    theirs.reset();  // right after this rank has looked
+    is_left = true;
+    return ranks;
+  };
+  try {
+    waiting.until(
+        window.board(0).bell, [] { return false; }, missing);
+    FAIL() << "rank 2 has done nothing";
+  } catch (const host::TransferTimeout& timeout) {
+    EXPECT_EQ(timeout.missing, std::vector{2});
+  }
+}
+
 TEST(ShmWindow, IsNotMetByAnotherJob) {
   shm::Window window(2);
   std::string address = window.address();
   address.back() = address.back() == '0' ? '1' : '0';
   EXPECT_THROW(shm::Window(2, address), Unsupported);
   EXPECT_THROW(shm::Window(3, window.address()), Unsupported);
+}
+
+// Where two containers number their processes alike, the address leads to a file of someone else's.
+TEST(ShmWindow, LeavesTheLocksOfOtherFilesAlone) {
+  std::FILE* const file = std::tmpfile();
+  ASSERT_TRUE(file);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(fileno(file), F_SETLK, &lock), 0);
+  const std::string place = std::to_string(getpid()) + ' ' + std::to_string(fileno(file));
+  EXPECT_THROW(shm::Window(2, place + " 0123456789abcdef"), Unsupported);
+  lock = {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(fileno(file), F_OFD_GETLK, &lock), 0);
+  EXPECT_NE(lock.l_type, F_UNLCK);
+  std::fclose(file);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "comm/shm/memory_file.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <sstream>
 
@@ -31,6 +32,19 @@ void check_file_limit(std::size_t bytes) {
                  " bytes; raise it (ulimit -f)");
 }
 
+// The error, or 0. Before Linux 6.13 a signal to this thread undoes the whole call; where they come
+// often, as those of a profiler, it would never get to its end. None of them is lost.
+int allocate(int file, std::size_t begin, std::size_t bytes) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = EINTR;  // also where the process was stopped
+  while (error == EINTR)
+    error = posix_fallocate(file, static_cast<off_t>(begin), static_cast<off_t>(bytes));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
 struct flock lock_of(int place) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -50,7 +64,8 @@ MemoryFile::MemoryFile(std::size_t bytes) : bytes_(bytes + page), token_(make_to
     check(ftruncate(file_, static_cast<off_t>(bytes_)) == 0, "ftruncate");
     // Nobody can take memory away that another still uses.
     check(fcntl(file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0, "sealing");
-    check(posix_fallocate(file_, 0, page) == 0, "posix_fallocate");
+    errno = allocate(file_, 0, page);
+    check(errno == 0, "posix_fallocate");
     map();
   } catch (...) {
     close(file_);
@@ -64,19 +79,22 @@ MemoryFile::MemoryFile(const std::string& address, std::size_t bytes) : bytes_(b
   int process = 0, descriptor = 0;
   words >> process >> descriptor >> token_;
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
-  file_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const auto require = [&](bool is_ours) {
+    LOCKSTEP_CHECK(is_ours, Unsupported, "what lies at ", path,
+                   " is not this job's shared memory: the ranks see different processes");
+  };
+  // In another container the same numbers may be another process'. What may be a device, or a file
+  // whose locks would go with our descriptor, is not even opened.
+  struct stat status {};
+  const bool is_found = stat(path.c_str(), &status) == 0;
+  LOCKSTEP_CHECK(is_found, Unsupported, "shared memory at ", path, ": ", std::strerror(errno));
+  require(S_ISREG(status.st_mode) && status.st_size == static_cast<off_t>(bytes_));
+  file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
   LOCKSTEP_CHECK(file_ >= 0, Unsupported, "shared memory at ", path, ": ", std::strerror(errno));
   try {
-    // In another container the same numbers may be another process'.
     std::string found(token_.size(), '\0');
-    struct stat status {};
-    LOCKSTEP_CHECK(
-        fstat(file_, &status) == 0 && S_ISREG(status.st_mode) &&
-            status.st_size == static_cast<off_t>(bytes_) &&
-            pread(file_, found.data(), found.size(), 0) == static_cast<ssize_t>(found.size()) &&
-            equal_in_constant_time(found, token_),
-        Unsupported, "what lies at ", path,
-        " is not this job's shared memory: the ranks see different processes");
+    require(pread(file_, found.data(), found.size(), 0) == static_cast<ssize_t>(found.size()) &&
+            equal_in_constant_time(found, token_));
     map();
   } catch (...) {
     close(file_);
@@ -102,8 +120,7 @@ std::string MemoryFile::address() const {
 std::byte* MemoryFile::data() const { return memory_ + page; }
 
 void MemoryFile::reserve(std::size_t begin, std::size_t bytes) {
-  const int error =
-      posix_fallocate(file_, static_cast<off_t>(page + begin), static_cast<off_t>(bytes));
+  const int error = allocate(file_, page + begin, bytes);
   LOCKSTEP_CHECK(error == 0, Unsupported, "there is no room for ", bytes,
                  " bytes of shared memory: ", std::strerror(error));
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/shm/shm_executor.hpp"
 #include "lockstep/comm/errors.hpp"
@@ -16,9 +17,8 @@ struct ShmExecutor::Message {
   bool has_begun = false, has_ended = false;
 
   bool is_send() const { return operation->kind == OperationKind::send; }
-  bool is_of_pair(const Message& other) const {
-    return is_send() == other.is_send() && operation->peer == other.operation->peer;
-  }
+  /// The same for those that go one after the other.
+  std::pair<int, bool> line() const { return {operation->peer, is_send()}; }
 };
 
 void ShmExecutor::exchange_messages(std::span<const Operation> operations) {
@@ -27,24 +27,27 @@ void ShmExecutor::exchange_messages(std::span<const Operation> operations) {
     if (operation.is_point_to_point())
       messages.push_back(
           {&operation, operation.count * static_cast<Bytes>(size_of(operation.dtype))});
+  std::ranges::stable_sort(messages, {}, &Message::line);
+  // What is left of each line, by rank.
+  std::vector<std::span<Message>> lines;
+  for (auto from = messages.begin(); from != messages.end();) {
+    const auto to =
+        std::ranges::upper_bound(from, messages.end(), from->line(), {}, &Message::line);
+    lines.emplace_back(from, to);
+    from = to;
+  }
   const auto unfinished = [&] {
     std::vector<int> ranks;
-    for (const Message& message : messages)
-      if (!message.has_ended) ranks.push_back(message.operation->peer);
+    for (const auto& line : lines) ranks.push_back(line.front().operation->peer);
+    ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
     return ranks;
   };
-  // Those of one pair go one after the other.
-  const auto is_first = [&](const Message& message) {
-    return std::ranges::none_of(std::span(messages.data(), &message), [&](const Message& earlier) {
-      return !earlier.has_ended && earlier.is_of_pair(message);
-    });
-  };
   const auto advance_all = [&] {
-    for (Message& message : messages)
-      if (!message.has_ended && is_first(message))
-        while (!message.has_ended && advance(message)) {
-        }
-    return std::ranges::all_of(messages, &Message::has_ended);
+    for (auto& line : lines)
+      while (!line.empty() && advance(line.front()))
+        if (line.front().has_ended) line = line.subspan(1);
+    std::erase_if(lines, [](const auto& line) { return line.empty(); });
+    return lines.empty();
   };
   waiting_.until(window_->board(rank_).bell, advance_all, unfinished);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <span>
 #include <utility>
@@ -63,8 +64,12 @@ class Waiting {
   void check(Done& done, Missing missing) const {
     const std::vector<int> ranks = missing();
     check_window(ranks);
-    for (const int rank : ranks)
-      if (!window_.is_there(rank) && !done()) throw_gone(rank);
+    for (const int rank : ranks) {
+      if (window_.is_there(rank)) continue;
+      // It may have left with all done that this rank waited for, while others are still missing.
+      if (done()) return;
+      if (std::ranges::count(missing(), rank) > 0) throw_gone(rank);
+    }
   }
 
   static void pause() noexcept;
