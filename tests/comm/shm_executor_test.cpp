@@ -139,6 +139,20 @@ TEST(ShmExecutor, CarriesThousandsOfMessagesInOneBatch) {
   });
 }
 
+TEST(ShmExecutor, MessageThatNobodyReceivedIsNotTakenForALaterOne) {
+  run_over_window(2, [](Communicator& group) {
+    float lost = 1, due = 2;
+    if (group.rank() == 1) group.send(Buffer(&lost, 1, DType::f32), 0).wait();
+    group.barrier().wait();
+    if (group.rank() == 1) {
+      group.send(Buffer(&due, 1, DType::f32), 0).wait();
+    } else {
+      const Work work = group.receive(Buffer(&due, 1, DType::f32), 1);
+      EXPECT_THROW(work.wait(), Mismatch);
+    }
+  });
+}
+
 TEST(ShmExecutor, NamesARankOnceThatManyMessagesWaitFor) {
   auto window = std::make_unique<shm::Window>(2);
   shm::Window theirs(2, window->address());

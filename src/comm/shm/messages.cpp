@@ -13,6 +13,7 @@ namespace lockstep::comm::shm {
 /// A send or receive, and how much of it is done.
 struct ShmExecutor::Message {
   const Operation* operation;
+  std::uint64_t place;  // the same at both ends: how many collectives come before
   Bytes total, done = 0;
   bool has_begun = false, has_ended = false;
 
@@ -22,11 +23,12 @@ struct ShmExecutor::Message {
 };
 
 void ShmExecutor::exchange_messages(std::span<const Operation> operations) {
+  const std::uint64_t place = operations.front().sequence;  // all collectives of a batch come later
   std::vector<Message> messages;
   for (const Operation& operation : operations)
     if (operation.is_point_to_point())
       messages.push_back(
-          {&operation, operation.count * static_cast<Bytes>(size_of(operation.dtype))});
+          {&operation, place, operation.count * static_cast<Bytes>(size_of(operation.dtype))});
   std::ranges::stable_sort(messages, {}, &Message::line);
   // What is left of each line, by rank.
   std::vector<std::span<Message>> lines;
@@ -72,6 +74,7 @@ bool ShmExecutor::send_piece(Message& message) {
   if (number - mailbox.taken.load(std::memory_order_acquire) == Window::slots) return false;
   Window::Piece& piece = window_->piece(rank_, operation.peer, number);
   if (!message.has_begun) piece.signature = Signature(operation);
+  piece.place = message.place;
   piece.size = static_cast<std::uint64_t>(
       std::min(message.total - message.done, static_cast<Bytes>(window_->piece_bytes())));
   if (piece.size > 0) std::memcpy(piece.data(), operation.input + message.done, piece.size);
@@ -88,7 +91,8 @@ bool ShmExecutor::receive_piece(Message& message) {
   Window::Piece& piece = window_->piece(operation.peer, rank_, number);
   if (!message.has_begun) {
     const Signature own(operation);
-    LOCKSTEP_CHECK(own.pairs_with(piece.signature), Mismatch,
+    // A message that nobody received before a collective must not pass for one that came after.
+    LOCKSTEP_CHECK(own.pairs_with(piece.signature) && piece.place == message.place, Mismatch,
                    describe_mismatch(group_, rank_, own, operation.peer, piece.signature));
   }
   LOCKSTEP_CHECK(piece.size <= static_cast<std::uint64_t>(message.total - message.done),
@@ -104,7 +108,7 @@ bool ShmExecutor::receive_piece(Message& message) {
 // one: all that it sends and receives before is done.
 bool ShmExecutor::has_passed(const Message& message) const {
   return check_signatures_ && message.operation->peer != rank_ &&
-         window_->board(message.operation->peer).collectives.load() > message.operation->sequence;
+         window_->board(message.operation->peer).collectives.load() > message.place;
 }
 
 std::string ShmExecutor::describe_passed(const Message& message) const {

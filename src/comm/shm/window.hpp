@@ -48,6 +48,7 @@ class Window {
   /// A piece of a message; the signature comes with the first one.
   struct Piece {
     Signature signature;
+    std::uint64_t place = 0;  ///< in the sender's order: how many collectives came before
     std::uint64_t size = 0;
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   };
