@@ -11,9 +11,13 @@
 namespace lockstep::comm {
 namespace {
 
+// A mailbox for each pair of them: more would leave pieces of few bytes.
+constexpr int most_ranks = 1024;
+
 std::string refusal(const Bootstrap& bootstrap, Device device) {
   if (!device.is_cpu()) return "it works on host memory";
   if (bootstrap.size() == 1) return "it is for jobs of several ranks";
+  if (bootstrap.size() > most_ranks) return "a window is for at most 1024 ranks";
   return bootstrap.is_one_host() ? "" : "the ranks are on several hosts";
 }
 
