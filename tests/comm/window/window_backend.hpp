@@ -4,8 +4,8 @@
 
 namespace lockstep::comm {
 
-/// A backend that the library does not have, made of this folder alone: ranks of one host exchange
-/// data through memory that all of them map.
+/// A backend from outside the library, made of this folder alone: ranks of one host exchange data
+/// through memory that all of them map, in the simplest way. The library's own is `shm`.
 const BackendFactory& window_backend();
 
 }  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 #include "comm/window/window_backend.hpp"
 #include "support/mpi_world.hpp"
 
-// A backend that the library does not have passes the contract of all, and is chosen by its name.
+// A backend from outside the library passes the contract of all, and is chosen by its name.
 
 namespace lockstep::comm {
 namespace {
