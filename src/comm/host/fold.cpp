@@ -50,7 +50,7 @@ struct Unscaled {};
 /// out = a (op) b, element by element; floating sums by the vectorised loops of the CPU kernels.
 template <class A, class Combine>
 void combine_block(A* out, const A* a, const A* b, std::int64_t size, const Combine& combine) {
-  if constexpr (std::is_floating_point_v<A> && std::is_same_v<Combine, decltype(add)>) {
+  if constexpr (std::is_floating_point_v<A> && std::is_same_v<const Combine, decltype(add)>) {
     namespace cpu = lockstep::cpu_kernels;
     cpu::loops().binary(cpu::accumulate_of(dtype_of<A>), BinaryOp::add)(out, a, b, size, {});
   } else {
