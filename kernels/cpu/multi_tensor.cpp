@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "arguments/elementwise.hpp"
+#include "cpu/array_parts.hpp"
 #include "cpu/tiles.hpp"
 #include "functional/fingerprint.hpp"
-#include "lockstep/core/parallel.hpp"
 
 namespace lockstep::cpu_kernels {
 namespace {
@@ -25,61 +25,54 @@ void add_squares(SquareSum& sum, const void* x, std::int64_t n, bool in_f64) {
   }
 }
 
-/// Sum of squares of one array: chunks of fixed size, added in their order.
-SquareSum square_sum_of(const ArrayView& array) {
-  const std::int64_t n = contiguous_count(array);
+/// Elements of an array whose squares are added up before those of others.
+constexpr std::int64_t chunk = 65536;
+
+std::int64_t chunks_of(const ArrayView& array) {
+  return (contiguous_count(array) + chunk - 1) / chunk;
+}
+
+/// Sum of squares of chunk `c` of an array.
+SquareSum square_sum_of(const ArrayView& array, std::int64_t c) {
   const auto loop = loops().reduce_row(accumulate_of(array.dtype), ReduceOp::square_sum);
-  LOCKSTEP_CHECK(n >= 0 && loop, Unsupported, "square_sum: needs contiguous floating arrays, got ",
-                 array.dtype, " with strides ", array.strides);
   const auto load = loops().load[static_cast<std::size_t>(array.dtype)];
   const bool direct = is_accumulate_type(array.dtype);
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
-  constexpr std::int64_t chunk = 65536;
-  std::vector<SquareSum> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
-  parallel_for(
-      static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-        std::array<float, tile_elements> tile;
-        const auto for_each_piece = [&](std::int64_t c, const auto& visit) {
-          const std::int64_t last = std::min(n, (c + 1) * chunk);
-          const std::int64_t step = direct ? chunk : tile_elements;
-          for (std::int64_t i = c * chunk; i < last; i += step) {
-            const void* from = array.as<char>() + i * size;
-            const std::int64_t count = std::min(step, last - i);
-            if (!direct) load(tile.data(), from, 1, count);
-            visit(direct ? from : tile.data(), count);
-          }
-        };
-        for (std::int64_t c = begin; c < end; ++c) {
-          SquareSum& sum = partials[static_cast<std::size_t>(c)];
-          for_each_piece(c, [&](const void* x, std::int64_t count) { loop(&sum.plain, x, count); });
-          if (!functional::is_unbounded(sum.plain)) continue;
-          sum = {};  // so rare that a second look costs nothing
-          for_each_piece(c, [&](const void* x, std::int64_t count) {
-            add_squares(sum, x, count, array.dtype == DType::f64);
-          });
-          sum = functional::square_sum_of_chunk(sum.plain, sum.large);
-        }
-      });
-  SquareSum total;
-  for (const SquareSum& partial : partials) total += partial;
-  return total;
+  std::array<float, tile_elements> tile;
+  const auto for_each_piece = [&](const auto& visit) {
+    const std::int64_t last = std::min(contiguous_count(array), (c + 1) * chunk);
+    const std::int64_t step = direct ? chunk : tile_elements;
+    for (std::int64_t i = c * chunk; i < last; i += step) {
+      const void* from = array.as<char>() + i * size;
+      const std::int64_t count = std::min(step, last - i);
+      if (!direct) load(tile.data(), from, 1, count);
+      visit(direct ? from : tile.data(), count);
+    }
+  };
+  SquareSum sum;
+  for_each_piece([&](const void* x, std::int64_t count) { loop(&sum.plain, x, count); });
+  if (!functional::is_unbounded(sum.plain)) return sum;
+  sum = {};  // so rare that a second look costs nothing
+  for_each_piece([&](const void* x, std::int64_t count) {
+    add_squares(sum, x, count, array.dtype == DType::f64);
+  });
+  return functional::square_sum_of_chunk(sum.plain, sum.large);
 }
 
-/// The fingerprint of one array. The sum wraps around: threads may add in any order.
-std::uint64_t fingerprint_of(const ArrayView& array) {
-  const std::int64_t n = contiguous_count(array);
-  LOCKSTEP_CHECK(n >= 0, InvalidArgument, "fingerprint: needs contiguous arrays, got strides ",
-                 array.strides);
-  std::atomic<std::uint64_t> total{0};
+void check_squares(const ArrayView& array) {
+  LOCKSTEP_CHECK(contiguous_count(array) >= 0 && is_floating(array.dtype), Unsupported,
+                 "square_sum: needs contiguous floating arrays, got ", array.dtype,
+                 " with strides ", array.strides);
+}
+
+/// Elements [begin, end) of an array. The sum wraps around: threads may add in any order.
+std::uint64_t fingerprint_of(const ArrayView& array, std::int64_t begin, std::int64_t end) {
+  std::uint64_t sum = 0;
   functional::dispatch_bits(size_of(array.dtype), [&]<class Bits>(Bits) {
     const Bits* const bits = array.as<const Bits>();
-    parallel_for(n, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
-      std::uint64_t sum = 0;
-      for (std::int64_t i = begin; i < end; ++i) sum += functional::fingerprint_of(bits[i], i);
-      total += sum;
-    });
+    for (std::int64_t i = begin; i < end; ++i) sum += functional::fingerprint_of(bits[i], i);
   });
-  return total;
+  return sum;
 }
 
 /// Elements [begin, end) of a pair; A is the type of the average.
@@ -115,24 +108,44 @@ void multi_tensor::average(const kernels::AverageArguments& a, StreamRef) {
   for (std::size_t i = 0; i < a.averages.size(); ++i) {
     const ArrayView &to = a.averages[i], &from = a.values[i];
     const std::int64_t n = contiguous_count(to);
-    const bool in_f64 = from.dtype == DType::f64;
-    LOCKSTEP_CHECK(is_floating(from.dtype) && to.dtype == (in_f64 ? DType::f64 : DType::f32) &&
-                       n >= 0 && contiguous_count(from) == n,
+    LOCKSTEP_CHECK(is_floating(from.dtype) &&
+                       to.dtype == (from.dtype == DType::f64 ? DType::f64 : DType::f32) && n >= 0 &&
+                       contiguous_count(from) == n,
                    InvalidArgument, "average: ", to.dtype, " of shape ", to.shape, " of ",
                    from.dtype, " of shape ", from.shape,
                    "; both must be contiguous, of one size, and the average wide");
-    parallel_for(n, parallel_grain, [&](std::int64_t begin, std::int64_t end) {
-      if (in_f64)
-        average_elements<double>(to, from, a.share, begin, end);
-      else
-        average_elements<float>(to, from, static_cast<float>(a.share), begin, end);
-    });
   }
+  parallel_for_arrays(
+      a.averages, contiguous_count, parallel_grain,
+      [&](const ArrayView& to, std::int64_t begin, std::int64_t end) {
+        const ArrayView& from = a.values[static_cast<std::size_t>(&to - a.averages.data())];
+        if (from.dtype == DType::f64)
+          average_elements<double>(to, from, a.share, begin, end);
+        else
+          average_elements<float>(to, from, static_cast<float>(a.share), begin, end);
+      });
 }
 
+// Chunks are added in their order, and so are arrays, whatever thread looked at them.
 void multi_tensor::square_sum(const kernels::SquareSumArguments& a, StreamRef) {
+  for (const ArrayView& array : a.arrays) check_squares(array);
+  std::vector<SquareSum> partials(static_cast<std::size_t>(total_units(a.arrays, chunks_of)));
+  parallel_for(static_cast<std::int64_t>(partials.size()), 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 auto next = partials.begin() + begin;
+                 visit_parts(a.arrays, chunks_of, begin, end,
+                             [&](const ArrayView& array, std::int64_t first, std::int64_t last) {
+                               for (std::int64_t c = first; c < last; ++c)
+                                 *next++ = square_sum_of(array, c);
+                             });
+               });
   SquareSum total;
-  for (const ArrayView& array : a.arrays) total += square_sum_of(array);
+  auto next = partials.begin();
+  for (const ArrayView& array : a.arrays) {
+    SquareSum sum;
+    for (std::int64_t c = 0; c < chunks_of(array); ++c) sum += *next++;
+    total += sum;
+  }
   *a.out.as<SquareSum>() = total;
 }
 
@@ -142,8 +155,15 @@ void multi_tensor::clip(const kernels::ClipArguments& a, StreamRef stream) {
 }
 
 void multi_tensor::fingerprint(const kernels::FingerprintArguments& a, StreamRef) {
-  std::uint64_t* out = a.out.as<std::uint64_t>();
-  for (const ArrayView& array : a.arrays) *out++ += fingerprint_of(array);
+  for (const ArrayView& array : a.arrays)
+    LOCKSTEP_CHECK(contiguous_count(array) >= 0, InvalidArgument,
+                   "fingerprint: needs contiguous arrays, got strides ", array.strides);
+  std::uint64_t* const out = a.out.as<std::uint64_t>();
+  parallel_for_arrays(a.arrays, contiguous_count, parallel_grain,
+                      [&](const ArrayView& array, std::int64_t begin, std::int64_t end) {
+                        std::atomic_ref<std::uint64_t>(out[&array - a.arrays.data()]) +=
+                            fingerprint_of(array, begin, end);
+                      });
 }
 
 void multi_tensor::divide(const kernels::DivideArguments& a, StreamRef stream) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/array_parts.hpp"
 #include "cpu/optimizer_loops.hpp"
 #include "cpu/tiles.hpp"
 #include "lockstep/core/parallel.hpp"
@@ -201,71 +202,84 @@ void check_operands(const OptimizerTensors& tensors, int used, const char* optim
                  " beside parameters that compute in ", wide);
 }
 
+/// What threads share of a tensor: a part of states in 8 bits begins with a block.
+std::int64_t tiles_of(const OptimizerTensors& tensors) {
+  static_assert(tile_elements % state_block == 0);
+  return (tensors.parameter.count + tile_elements - 1) / tile_elements;
+}
+
 template <class Rule>
 void step(const kernels::OptimizerArguments<Rule>& a,
           const cpu_kernels::OptimizerLoops<Rule>& loops, const char* optimizer) {
   if (a.state.skips()) return;
-  NextSteps<Rule> next(a);
   const int states = a.rule.states();
-  for (const OptimizerTensors& each : a.tensors) {
-    check_operands(each, states, optimizer);
-    const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
-    const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
-    const auto& coefficients = next.of(each);
-    static_assert(tile_elements % state_block == 0);
-    const std::int64_t count = each.parameter.count;
-    parallel_for(
-        (count + tile_elements - 1) / tile_elements, cpu_kernels::parallel_grain / tile_elements,
-        [&](std::int64_t begin, std::int64_t end) {
-          visit_tiles<true>(
-              each, begin * tile_elements, std::min(count, end * tile_elements),
-              [&](const auto& arrays, std::int64_t n) { loop(arrays.data(), n, coefficients); });
-        });
-    ++each.counter->steps;
-    if constexpr (requires { coefficients.carried; }) *each.carried = coefficients.carried;
-  }
-}
-
-/// The sums of squares of one tensor: those of chunks of fixed size, added in their order.
-template <class Visit>
-std::array<double, 2> measure_tensor(const OptimizerTensors& tensors, const Visit& visit) {
-  constexpr std::int64_t chunk = 65536;
-  const std::int64_t n = tensors.parameter.count;
-  std::vector<std::array<double, 2>> partials(static_cast<std::size_t>((n + chunk - 1) / chunk));
+  for (const OptimizerTensors& each : a.tensors) check_operands(each, states, optimizer);
+  constexpr std::int64_t grain = cpu_kernels::parallel_grain / tile_elements;
   parallel_for(
-      static_cast<std::int64_t>(partials.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t c = begin; c < end; ++c) {
-          auto& partial = partials[static_cast<std::size_t>(c)];
-          visit_tiles<false>(
-              tensors, c * chunk, std::min(n, (c + 1) * chunk),
-              [&](const auto& arrays, std::int64_t m) { visit(arrays, m, partial.data()); });
-        }
+      cpu_kernels::total_units(a.tensors, tiles_of), grain,
+      [&](std::int64_t first_tile, std::int64_t last_tile) {
+        NextSteps<Rule> next(a);
+        const auto update = [&](const OptimizerTensors& each, std::int64_t begin,
+                                std::int64_t end) {
+          const auto type = cpu_kernels::accumulate_of(each.parameter.dtype);
+          const auto loop = loops.loop[static_cast<std::size_t>(type)][states];
+          const auto& coefficients = next.of(each);
+          visit_tiles<true>(
+              each, begin * tile_elements, std::min(each.parameter.count, end * tile_elements),
+              [&](const auto& arrays, std::int64_t n) { loop(arrays.data(), n, coefficients); });
+        };
+        cpu_kernels::visit_parts(a.tensors, tiles_of, first_tile, last_tile, update);
       });
-  std::array<double, 2> total = {};
-  for (const auto& partial : partials) {
-    total[0] += partial[0];
-    total[1] += partial[1];
+  // Threads read both until all have done their part.
+  NextSteps<Rule> next(a);
+  for (const OptimizerTensors& each : a.tensors) {
+    if constexpr (requires(typename Rule::Coefficients c) { c.carried; })
+      *each.carried = next.of(each).carried;
+    ++each.counter->steps;
   }
-  return total;
 }
 
+/// Elements of a tensor whose squares are added up before those of others.
+constexpr std::int64_t chunk = 65536;
+
+std::int64_t chunks_of(const OptimizerTensors& tensors) {
+  return (tensors.parameter.count + chunk - 1) / chunk;
+}
+
+/// A tensor's sums of squares are those of its chunks, added in their order.
 template <class Rule>
 void measure(const kernels::OptimizerArguments<Rule>& a,
              const cpu_kernels::MeasureLoop<Rule>* loops, const char* optimizer) {
   if (a.state.skips()) return;
+  for (const OptimizerTensors& each : a.tensors) check_operands(each, a.rule.states(), optimizer);
+  std::vector<std::array<double, 2>> partials(
+      static_cast<std::size_t>(cpu_kernels::total_units(a.tensors, chunks_of)));
+  const auto measure_chunks = [&](std::int64_t first_chunk, std::int64_t last_chunk) {
+    auto next = partials.begin() + first_chunk;
+    const auto visit = [&](const OptimizerTensors& each, std::int64_t begin, std::int64_t end) {
+      const auto loop =
+          loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
+      // The squares are not known yet.
+      const auto coefficients =
+          kernels::OptimizerArguments<Rule>{.state = a.state, .rule = a.rule}.coefficients(
+              each.counter->steps + 1, each.carried, 0);
+      for (std::int64_t c = begin; c < end; ++c, ++next)
+        visit_tiles<false>(each, c * chunk, std::min(each.parameter.count, (c + 1) * chunk),
+                           [&](const auto& arrays, std::int64_t n) {
+                             loop(arrays.data(), n, coefficients, next->data());
+                           });
+    };
+    cpu_kernels::visit_parts(a.tensors, chunks_of, first_chunk, last_chunk, visit);
+  };
+  parallel_for(static_cast<std::int64_t>(partials.size()), 1, measure_chunks);
+  auto next = partials.cbegin();
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
-    const OptimizerTensors& each = a.tensors[i];
-    check_operands(each, a.rule.states(), optimizer);
-    const auto loop =
-        loops[static_cast<std::size_t>(cpu_kernels::accumulate_of(each.parameter.dtype))];
-    // The squares are not known yet.
-    const auto coefficients =
-        kernels::OptimizerArguments<Rule>{.state = a.state, .rule = a.rule}.coefficients(
-            each.counter->steps + 1, each.carried, 0);
-    const auto squares = measure_tensor(each, [&](const auto& arrays, std::int64_t n, double* to) {
-      loop(arrays.data(), n, coefficients, to);
-    });
-    std::copy(squares.begin(), squares.end(), a.squares + 2 * i);
+    double* const squares = a.squares + 2 * i;
+    squares[0] = squares[1] = 0;
+    for (std::int64_t c = chunks_of(a.tensors[i]); c > 0; --c, ++next) {
+      squares[0] += (*next)[0];
+      squares[1] += (*next)[1];
+    }
   }
 }
 

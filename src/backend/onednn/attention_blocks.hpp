@@ -25,17 +25,17 @@ struct Extents {
   std::int64_t row_unit;  // of padded_keys
 
   Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v)
-      : Extents(q, k, v, cpu_kernels::attention_loops().lanes,
+      : Extents(q, k, v, 64, cpu_kernels::attention_loops().lanes,
                 cpu_kernels::attention_loops().row_unit) {}
-  /// @param columns, rows the units of the loops' tiles.
-  Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v, std::int64_t columns,
-          std::int64_t rows)
+  /// @param most queries of a block. @param columns, rows the units of the loops' tiles.
+  Extents(const ArrayView& q, const ArrayView& k, const ArrayView& v, std::int64_t most,
+          std::int64_t columns, std::int64_t rows)
       : heads_per_group(q.shape[1] / k.shape[1]),
         queries(q.shape[2]),
         keys(k.shape[2]),
         depth(q.shape[3]),
         width(v.shape[3]),
-        block(std::min<std::int64_t>(64, rounded_up(queries, columns))),
+        block(std::min(most, rounded_up(queries, columns))),
         padded_keys(rounded_up(keys, rows)),
         padded_depth(rounded_up(depth, columns)),
         padded_width(rounded_up(width, columns)),

@@ -22,6 +22,9 @@ using kernels::AttentionArguments;
 using kernels::AttentionBackwardArguments;
 using kernels::AttentionOptions;
 
+/// Queries of a block: as few as a tile has, so that least is computed of what is hidden.
+constexpr std::int64_t query_block_size = pair_columns;
+
 const Bf16AttentionLoops& loops() { return *cpu_kernels::bf16_attention_loops(); }
 
 /// A matrix of pairs, [rows, columns].
@@ -172,7 +175,7 @@ struct Call {
         v(a.v),
         mask(a.mask),
         options(a.options),
-        extents(a.q, a.k, a.v, pair_columns, pair_rows) {}
+        extents(a.q, a.k, a.v, query_block_size, pair_columns, pair_rows) {}
   QueryBlock block(std::int64_t n, std::int64_t h, std::int64_t first) const {
     return query_block(extents, options.causal, n, h, first);
   }

@@ -11,9 +11,12 @@ TEST_P(MpiFaults, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
   const auto result =
       mpi_job(3, std::string("stop --device ") + GetParam(), "LOCKSTEP_HEARTBEAT_TIMEOUT=3");
   expect_quick_failure(result);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "),
-                                   HasSubstr("silent for 3 s; its process is stopped"),
-                                   HasSubstr("[rank 2] rank 2 of world: in all_reduce #20")));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("[rank 0] error: rank 1 (host "),
+                    HasSubstr("silent for 3 s; its process is stopped"),
+                    // It may have failed by itself before it is asked.
+                    AnyOf(HasSubstr("[rank 2] rank 2 of world: in all_reduce #20"),
+                          HasSubstr("[rank 2] rank 2 of world: idle after all_reduce #20"))));
 }
 
 TEST(MpiJob, StoppedRankZeroIsLostToo) {
