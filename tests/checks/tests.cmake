@@ -28,6 +28,8 @@ lockstep_add_check(MemoryPlotDrawsWhatHappened
                    "${Python3_EXECUTABLE}" "${scripts}/memory_plot.py" --self-test)
 lockstep_add_check(ScalingReportTellsLossesApart
                    "${Python3_EXECUTABLE}" "${scripts}/scaling_report.py" --self-test)
+lockstep_add_check(TracePlotDrawsAStep
+                   "${Python3_EXECUTABLE}" "${scripts}/trace_plot.py" --self-test)
 lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
                    "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
