@@ -31,6 +31,7 @@ BROUGHT = {
         "autograd/node.hpp", "autograd/place.hpp", "autograd/record.hpp", "autograd/thread_modes.hpp",
         "core/op_descriptor.hpp"},
     "nn::checkpoint is a template over them": {"autograd/recomputation.hpp", "tensor/random_position.hpp"},
+    "tensors ask it for their memory": {"tensor/memory_gate.hpp"},
     "optimizers of the list derive from it": {"optim/layerwise.hpp"},
     "scopes keep these as members": {"autograd/cast_cache.hpp"},
     "a loader is a template over the data set": {

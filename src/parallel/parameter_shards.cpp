@@ -1,7 +1,6 @@
 #include "lockstep/parallel/parameter_shards.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -9,6 +8,7 @@
 #include "lockstep/memory/block_observer.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/gather_gate.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
@@ -54,6 +54,7 @@ ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
   const NoGradGuard no_recording;
   for (std::size_t b = 0; b < plan.size(); ++b) {
     values_.push_back(zeros({plan[b].numel}, {plan[b].dtype, plan[b].device}));
+    gates_.push_back(std::make_unique<GatherGate>(values_.back()));
     for (std::size_t k = 0; k < plan[b].parameters.size(); ++k) {
       bucket_of_[plan[b].parameters[k]] = b;
       make_shard(plan[b].parameters[k], plan[b].offsets[k]);
@@ -93,17 +94,17 @@ void ParameterShards::make_shard(std::size_t index, std::int64_t offset) {
 }
 
 void ParameterShards::after_updates() {
-  std::vector<comm::Work> gathers;
-  for (std::size_t b = 0; b < changed_.size(); ++b)
-    if (changed_[b]) gathers.push_back(start_gather(b));
-  changed_.assign(changed_.size(), false);
-  std::exception_ptr failure;  // where one fails, the others may write still
-  for (const comm::Work& gather : gathers) try {
-      gather.wait();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
-  if (failure) std::rethrow_exception(failure);
+  // A forward wants first what was registered first, and buckets are in the reverse order.
+  for (std::size_t b = changed_.size(); b-- > 0;) {
+    if (!changed_[b]) continue;
+    changed_[b] = false;
+    gates_[b]->close(start_gather(b));
+  }
+  if (StepRecording::on(group_->device())) wait();  // what is captured comes back to the stream
+}
+
+void ParameterShards::wait() const {
+  for (auto gate = gates_.rbegin(); gate != gates_.rend(); ++gate) (*gate)->wait();
 }
 
 comm::Work ParameterShards::start_gather(std::size_t bucket) const {

@@ -253,8 +253,8 @@ Tensor make_view(const Tensor& base, void* data, const Shape& shape, const Strid
 
 Tensor make_alias(const Tensor& base) {
   auto impl = make_impl_like(base.impl());
+  impl->data = base.data_ptr();  // first: a gate may exchange the array
   impl->storage = base.impl().storage;
-  impl->data = base.data_ptr();
   impl->is_view = true;
   return Tensor(std::move(impl));
 }

@@ -11,6 +11,7 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/storage.hpp"
 #include "memory/allocator_override.hpp"
+#include "tensor/thread_gates.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -148,8 +149,10 @@ std::vector<Tensor> CapturedStep::capture(std::span<const Tensor> inputs) {
 /// @param try_again whether any rank wants to. @return why it failed, or nothing.
 std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& try_again) {
   // Blocks that wait for streams are free by then; a capture could not ask for that.
+  wait_at_gates();  // nor for a collective that it did not begin
   synchronize(current_stream(device_.device));
   device_.stream.synchronize();
+  wait_at_gates();  // which has ended now, and is waited for no more
   device_.pool.memory().trim(~std::size_t{0});
   if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
   std::string failure;
@@ -249,6 +252,7 @@ std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
 }
 
 std::vector<Tensor> CapturedStep::launch() {
+  wait_at_gates();  // it asked them when it was captured
   recording_->run_before();
   const StreamRef stream = current_stream(device_.device);
   if (recording_->draws() > 0) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/replicas.hpp"
 
@@ -248,6 +249,100 @@ TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
   });
 }
 
+inline bool is_under_way(const Tensor& parameter) {
+  return parameter.impl().storage->gate() != nullptr;
+}
+
+/// Waits for the device too, of which a use after it need not any more.
+inline void read(const Tensor& parameter) {
+  (void)parameter.to_vector<double>();
+  (void)parameter.data_ptr();
+}
+
+// The optimizer returns while parameters are gathered; each bucket is waited for by its first use.
+TYPED_TEST_P(ZeroContract, WaitsForGathersOfWhatIsUsedAlone) {
+  TypeParam::run([](Communicator& group) {
+    for (const int stage : {1, 2}) {
+      Replica replica = sharded(group, stage, 1);
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      const std::vector<Tensor> parameters = replica.module().parameters();
+      for (const Tensor& parameter : parameters) EXPECT_FALSE(is_under_way(parameter));
+      step_on(replica, own_part(group, 0));
+      optimizer.step();
+      for (const Tensor& parameter : parameters) EXPECT_TRUE(is_under_way(parameter));
+      EXPECT_EQ(parameters[3].shape(), Shape({16}));  // of what has been known all along
+      read(parameters[2]);
+      EXPECT_FALSE(is_under_way(parameters[2]));
+      EXPECT_TRUE(is_under_way(parameters[3]));
+      optimizer.zero_grad();
+      step_on(replica, own_part(group, 1));
+      for (const Tensor& parameter : parameters) read(parameter);
+      for (const Tensor& parameter : parameters) EXPECT_FALSE(is_under_way(parameter));
+      expect_equal_replicas(group, replica.module());
+    }
+  });
+}
+
+// Whoever reads a parameter behind the optimizer, by whatever way, reads what was gathered.
+TYPED_TEST_P(ZeroContract, ShowsGatheredValuesToWhoeverReads) {
+  TypeParam::run([](Communicator& group) {
+    const auto train = [&](int stage) {
+      Replica replica = sharded(group, stage, 1);
+      const auto module = replica.module().named_parameters();
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      optim::WeightAverage average(module, {.decay = 0.5});
+      DivergenceCheck check(module, share(group), {.every = 1});
+      const NamedTensors views = replica.module().state_dict();  // from before
+      std::vector<double> read;
+      const auto note = [&](const Tensor& tensor) {
+        for (const double value : tensor.to_vector<double>()) read.push_back(value);
+      };
+      for (int step = 0; step < 6; ++step) {
+        const Batch batch = own_part(group, step);
+        step_on(replica, batch);
+        optimizer.step();
+        const NoGradGuard no_recording;
+        if (step == 0) note(module[0].second);
+        if (step == 1) note(views[0].second);
+        if (step == 2) note(replica.module().forward(batch.x));
+        if (step == 3) note(replica.module().state_dict()[0].second.t());
+        if (step == 4) note(module[0].second[0] * 2.0);
+        if (step == 5) note(replica(batch.x));
+        average.update();
+        check.step();
+        optimizer.zero_grad();
+      }
+      for (const auto& [name, tensor] : average.state_dict()) note(tensor);
+      return read;
+    };
+    const auto whole = train(0);
+    for (const int stage : {1, 2}) expect_close(train(stage), whole, 1e-9, 1e-11);
+  });
+}
+
+// A captured evaluation asks for the memory of parameters once, not with each launch.
+TYPED_TEST_P(ZeroContract, ShowsGatheredValuesToCapturedSteps) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica = sharded(group, 1, 1);
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    StepGraph graph([&](std::span<const Tensor> in) {
+      const NoGradGuard no_recording;
+      return std::vector{replica.module().forward(in[0])};
+    });
+    for (int step = 0; step < 6; ++step) {
+      const Batch batch = own_part(group, step);
+      step_on(replica, batch);
+      optimizer.step();
+      optimizer.zero_grad();
+      const std::vector<Tensor> in{batch.x};
+      const auto seen = graph(in)[0].template to_vector<double>();
+      const NoGradGuard no_recording;
+      EXPECT_EQ(seen, replica.module().forward(batch.x).template to_vector<double>());
+    }
+    EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  });
+}
+
 TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
   TypeParam::run([](Communicator& group) {
     using ::testing::AllOf;
@@ -283,6 +378,8 @@ REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
                             TakesEveryOptimizerThatUpdatesElementByElement,
                             TakesNormsOfWholeParametersOverTheGroup, ClipsAndScalesOverTheGroup,
                             GathersAndSharesOutStateDicts, AccumulatesLeavesOutAndWeighs,
-                            GivesCapturedStepsTheBitsOfEagerOnes, SaysWhatDoesNotGoWithShards);
+                            GivesCapturedStepsTheBitsOfEagerOnes, WaitsForGathersOfWhatIsUsedAlone,
+                            ShowsGatheredValuesToWhoeverReads, ShowsGatheredValuesToCapturedSteps,
+                            SaysWhatDoesNotGoWithShards);
 
 }  // namespace lockstep::parallel::testing

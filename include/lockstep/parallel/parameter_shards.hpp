@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,14 +22,18 @@
 
 namespace lockstep::parallel {
 
+class GatherGate;
+
 /// The parameters of a reducer's buckets, and of each the *shard* that this rank's optimizer
 /// updates. Every bucket's parameters lie in one array, as their gradients do, of which each rank
 /// has an equal part: a shard is what lies in it of a parameter, all of it, some, or nothing. So
 /// nothing need be divisible, and what is filled up is a bucket's end, to 64 bytes a rank.
 ///
 /// Shards are leaves that share memory with their parameters. Their gradients are this rank's part
-/// of the averages. An optimizer's update of them ends with an all-gather of each bucket that it
-/// changed, after which all ranks have all parameters.
+/// of the averages. Behind an optimizer's update of them all-gathers of the buckets that it changed
+/// begin, in the order in which a forward wants them; whoever uses a parameter next, or a view of
+/// it, waits for that of its bucket (MemoryGate), and sees the values of all ranks. In a captured
+/// step they are waited for at once.
 ///
 /// One thread at a time; all ranks must make the same calls.
 class ParameterShards final : private autograd::GradientSink {
@@ -63,6 +68,8 @@ class ParameterShards final : private autograd::GradientSink {
   void clear_gradients() noexcept;
   /// @throws InvalidArgument if a shard still has one, which the next would overwrite.
   void check_cleared() const;
+  /// Waits for all gathers, as uses of the parameters do.
+  void wait() const;
   /// @throws InvalidArgument if a parameter's values lie elsewhere.
   void check_in_place() const;
 
@@ -85,10 +92,11 @@ class ParameterShards final : private autograd::GradientSink {
 
   NamedTensors parameters_, shards_;
   CommunicatorPtr group_;
-  std::vector<Tensor> values_, averages_;          // of each bucket
-  std::vector<Tensor> gradients_;                  // of each shard: its place in the averages
-  std::vector<std::vector<std::int64_t>> ranges_;  // of each parameter: how much each rank has
-  std::vector<std::size_t> bucket_of_;             // of each parameter
+  std::vector<Tensor> values_, averages_;           // of each bucket
+  std::vector<std::unique_ptr<GatherGate>> gates_;  // of each bucket
+  std::vector<Tensor> gradients_;                   // of each shard: its place in the averages
+  std::vector<std::vector<std::int64_t>> ranges_;   // of each parameter: how much each rank has
+  std::vector<std::size_t> bucket_of_;              // of each parameter
   autograd::GradientSink& updates_;
   Identify identify_;
   std::vector<bool> changed_;  // buckets of which an update has changed shards

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +13,8 @@
 /// The memory that a tensor and all its views share.
 
 namespace lockstep {
+
+class MemoryGate;
 
 /// A piece of device memory with its owner. Every write through a tensor bumps `version`, so that
 /// backward notices when a value it saved has changed.
@@ -44,6 +47,11 @@ class Storage final : public RefCounted, public SlabAllocated {
   bool holds_gradient() const noexcept { return holds_gradient_; }
   /// Notes that the memory holds the gradient of a leaf.
   void set_holds_gradient() noexcept { holds_gradient_ = true; }
+  /// What is to be asked before the memory is used; null for most. See MemoryGate.
+  MemoryGate* gate() const noexcept { return gate_.load(std::memory_order_acquire); }
+  /// Puts a gate there, which must stay until it is taken away with null. What lies in the memory
+  /// then is seen by whoever finds no gate.
+  void set_gate(MemoryGate* gate) noexcept { gate_.store(gate, std::memory_order_release); }
   /// Declares a use on a stream other than the one the memory was allocated on; for pinned memory:
   /// on any stream.
   void record_stream(StreamRef stream);
@@ -58,6 +66,7 @@ class Storage final : public RefCounted, public SlabAllocated {
   bool pinned_ = false;
   bool holds_gradient_ = false;
   std::uint32_t version_ = 0;
+  std::atomic<MemoryGate*> gate_{nullptr};
   Allocator* allocator_ = nullptr;
   MemoryBlock* block_ = nullptr;
   IntrusivePtr<RefCounted> owner_;

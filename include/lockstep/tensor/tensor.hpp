@@ -84,7 +84,7 @@ class Tensor {
   template <class T>
   T* data() const {
     check_type(dtype_of<T>);
-    return static_cast<T*>(impl().data);
+    return static_cast<T*>(impl().memory());
   }
   /// True for a tensor in page-locked host memory, made by `pin_memory` or `empty_pinned`.
   bool is_pinned() const { return impl().storage->is_pinned(); }
@@ -93,9 +93,9 @@ class Tensor {
   void record_stream(StreamRef stream) const { impl().storage->record_stream(stream); }
 
   /// First element, untyped; a write through it is not noted (see parallel::writable_buffer).
-  void* data_ptr() const { return impl().data; }
+  void* data_ptr() const { return impl().memory(); }
   /// What kernels see.
-  ArrayView view() const { return {impl().data, dtype(), shape(), strides()}; }
+  ArrayView view() const { return {impl().memory(), dtype(), shape(), strides()}; }
   /// All elements in order, for loops over flat data. @throws InvalidArgument unless the tensor is
   /// contiguous, on the CPU and of type T.
   template <class T>

@@ -6,6 +6,7 @@
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/core/shape.hpp"
 #include "lockstep/core/slab.hpp"
+#include "lockstep/tensor/memory_gate.hpp"
 #include "lockstep/tensor/storage.hpp"
 
 /// @file
@@ -16,7 +17,7 @@ namespace lockstep {
 /// A strided window on a storage, and its place in the autograd graph.
 struct TensorImpl final : RefCounted, SlabAllocated {
   IntrusivePtr<Storage> storage;
-  /// First element of the window.
+  /// First element of the window; for whoever uses it, `memory()`.
   void* data = nullptr;
   std::int64_t numel = 0;
   DType dtype = DType::f32;
@@ -35,6 +36,12 @@ struct TensorImpl final : RefCounted, SlabAllocated {
   Shape shape;
   Strides strides;
 
+  /// First element of the window, once it may be used; see MemoryGate.
+  void* memory() {
+    if (MemoryGate* const gate = storage->gate()) [[unlikely]]
+      gate->open(*this);
+    return data;
+  }
   /// Another number once the array was written to, or exchanged for another.
   std::uint64_t value_stamp() const noexcept {
     return std::uint64_t{exchanges} << 32 | storage->version();

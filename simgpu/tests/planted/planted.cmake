@@ -44,9 +44,10 @@ lockstep_plant(planted_faults src/parallel/parameter_shards.cpp
   "  return group_->all_gather({own.data_ptr()"
   "  Stream other(group_->device())\\;
   const StreamGuard aside(::planted::is_planted(\"gather-ignores-optimizer\") ? other.ref() : current_stream(group_->device()))\\;
-  return group_->all_gather({own.data_ptr()"
-  "gather.wait()"
-  "if (!::planted::is_planted(\"forward-ignores-gather\")) gather.wait()")
+  return group_->all_gather({own.data_ptr()")
+lockstep_plant(planted_faults src/parallel/gather_gate.cpp
+  "work_.wait()"
+  "if (!::planted::is_planted(\"forward-ignores-gather\")) work_.wait()")
 lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")

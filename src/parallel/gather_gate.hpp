@@ -1,0 +1,43 @@
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "lockstep/comm/work.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/memory_gate.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Waits for gathered parameters at their first use.
+
+namespace lockstep::parallel {
+
+/// Stands before an array while a collective writes it. On the CPU the first use waits for that; on
+/// a GPU each stream that uses it does, until the collective has ended. Any thread may ask.
+class GatherGate final : public MemoryGate {
+ public:
+  /// @param array stays where it is, and is used as a whole or through views.
+  explicit GatherGate(Tensor array) : array_(std::move(array)) {}
+  GatherGate(const GatherGate&) = delete;
+  GatherGate& operator=(const GatherGate&) = delete;
+  /// Waits, and takes no notice of a failure, which whoever uses the group next hears of.
+  ~GatherGate();
+
+  /// What writes the array from now on.
+  void close(comm::Work work);
+  /// Waits, if that was not done; throws what the collective has failed with, each time.
+  void wait();
+
+ private:
+  void open(TensorImpl&) override { wait(); }
+  void remove() noexcept;
+
+  const Tensor array_;
+  std::mutex mutex_;
+  bool closed_ = false;
+  comm::Work work_;
+  std::vector<StreamRef> waited_;  // streams that have
+};
+
+}  // namespace lockstep::parallel
