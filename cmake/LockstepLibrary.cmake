@@ -20,7 +20,7 @@ endif()
 
 # Ways in which ranks exchange data, in the order of preference: folders of src/comm, each of which
 # defines its BackendFactory (src/comm/backends.hpp).
-set(lockstep_communicator_backends nccl shm mpi self tcp)
+set(lockstep_communicator_backends nccl shm hier mpi self tcp)
 foreach(library IN ITEMS nccl mpi)
   string(TOUPPER "LOCKSTEP_WITH_${library}" with)
   if(NOT ${with})

@@ -47,6 +47,7 @@ ALLOWED = {
     "comm/tcp": COMM_BACKEND,
     "comm/bootstrap": COMM | {"comm/tcp"},
     "comm/control": COMM | {"comm/tcp"},
+    "comm/hier": COMM_BACKEND | {"comm/shm", "kernels"},
     "comm/mpi": COMM_BACKEND | {"comm/bootstrap"},
     "comm/session": COMM | {"comm/bootstrap", "comm/control"},
     "parallel": AUTOGRAD | {"comm"},

@@ -114,8 +114,8 @@ CLI::Validator gpt2_files() {
 void add_comm_option(CLI::App& app, std::string& backend) {
   app.add_option_function<std::string>(
          "--comm", [&backend](const std::string& name) { backend = name == "auto" ? "" : name; },
-         "How ranks exchange data: auto, shm, mpi, tcp or nccl")
-      ->check(CLI::IsMember({"auto", "shm", "mpi", "tcp", "nccl"}));
+         "How ranks exchange data: auto, shm, hier, mpi, tcp or nccl")
+      ->check(CLI::IsMember({"auto", "shm", "hier", "mpi", "tcp", "nccl"}));
 }
 
 }  // namespace examples

@@ -104,6 +104,12 @@ void add_backend(const BackendFactory& factory) {
   added().factories.push_back(&factory);
 }
 
+const BackendFactory& message_backend(const Bootstrap& bootstrap) {
+  for (const BackendFactory* factory : built_in())
+    if (factory->connect && factory->refusal(bootstrap, cpu).empty()) return *factory;
+  LOCKSTEP_THROW(Unsupported, "this build has no way to send messages between the ranks");
+}
+
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const CommunicatorOptions& options) {
   return make_communicator(bootstrap, device, options, nullptr);

@@ -12,6 +12,10 @@
 /// @file
 /// Ways in which the ranks of a job exchange tensors, and how one is chosen.
 
+namespace lockstep::comm::host {
+class Transport;
+}
+
 namespace lockstep::comm {
 
 /// A group that is to be made of all ranks of a job.
@@ -37,10 +41,16 @@ struct BackendFactory {
   std::string (*refusal)(const Bootstrap& bootstrap, Device device);
   /// Makes this rank's end; every rank calls it. @throws BackendUnavailable
   std::unique_ptr<CommunicatorBackend> (*make)(WorldPlan&& plan);
+  /// Of one that works by messages: connects all ranks, for whoever builds upon it; else null.
+  std::unique_ptr<host::Transport> (*connect)(Bootstrap& bootstrap) = nullptr;
 };
 
 /// Adds a backend from outside the library. It is taken where it is asked for by name.
 void add_backend(const BackendFactory& factory);
+
+/// The backend whose messages a job on host memory takes, if it has to send some: one that can
+/// `connect`. @throws Unsupported
+const BackendFactory& message_backend(const Bootstrap& bootstrap);
 
 /// As the public make_communicator, for a job that compares signatures.
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,

@@ -121,9 +121,9 @@ std::unique_ptr<Bootstrap> make_bootstrap(const BootstrapOptions& options = {});
 
 /// Makes the communicator of all ranks for buffers on `device`; every rank must call it.
 /// @param options name the backend, or leave it to the device and the job: "nccl" on GPUs; on the
-/// CPU "shm" for several ranks on one host, "mpi" where MPI started the ranks, "self" for a rank
-/// alone, else "tcp". A backend that lacks something after all, such as memory, is left out with a
-/// warning on rank 0.
+/// CPU "shm" for ranks on one host, "hier" for several hosts with several ranks each, else "mpi"
+/// where MPI started the ranks, "self" for a rank alone, "tcp". A backend that lacks something
+/// after all, such as memory, is left out with a warning on rank 0.
 /// @param bootstrap must outlive the communicator.
 /// @throws InvalidArgument for an unknown backend or different ones, Unsupported where this build
 /// lacks it or it cannot serve the job; on every rank alike.

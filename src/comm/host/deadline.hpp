@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -18,6 +19,12 @@ class Deadline {
  public:
   /// Never.
   Deadline() = default;
+  /// Of a wait for ranks that wait themselves for what another deadline limits: somewhat later, so
+  /// that who knows best whom all wait for says so first.
+  /// @param whole outlives this object. @param check called now and then; what it throws ends the
+  /// wait.
+  Deadline(const Deadline& whole, Clock::duration grace, std::function<void()> check = nullptr)
+      : whole_(&whole), grace_(grace), check_(std::move(check)) {}
 
   /// Of something new, whoever it waits for.
   void set(Clock::time_point at) {
@@ -34,9 +41,10 @@ class Deadline {
   }
 
   /// False as long as `is_over` is, whoever is waited for; costs no more than a look at the clock.
-  bool may_be_over() const { return Clock::now() >= nearest_.load(); }
+  bool may_be_over() const { return whole_ ? is_whole_over() : Clock::now() >= nearest_.load(); }
   /// True if waiting for any of these ranks should end.
   bool is_over(std::span<const int> ranks) const {
+    if (whole_) return is_whole_over();
     const auto now = Clock::now();
     if (now < nearest_.load()) return false;
     if (now >= last_.load()) return true;
@@ -47,6 +55,14 @@ class Deadline {
   }
 
  private:
+  bool is_whole_over() const {
+    if (check_) check_();
+    return Clock::now() - grace_ >= whole_->last_.load();
+  }
+
+  const Deadline* whole_ = nullptr;
+  Clock::duration grace_{};
+  std::function<void()> check_;
   std::atomic<Clock::time_point> last_{Clock::time_point::max()},
       nearest_{Clock::time_point::max()};
   mutable std::mutex mutex_;

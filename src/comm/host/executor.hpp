@@ -51,6 +51,12 @@ class Executor {
   /// operations' memory, as far as that can be had.
   virtual void quiesce() {}
 
+  /// For whoever waits for something else meanwhile. @throws PeerFailure after an abort
+  virtual void check() {}
+
+  /// After a PeerGone: true if every rank that waits for the one that is gone finds it by itself.
+  virtual bool is_gone_peer_seen_by_all() const { return true; }
+
   /// After a Mismatch: true if every rank has found it by itself, in the same words.
   virtual bool is_mismatch_seen_by_all() const { return false; }
 

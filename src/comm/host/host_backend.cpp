@@ -188,7 +188,7 @@ std::optional<Failure> HostBackend::run(Operations operations) {
     failure = failure_of_timeout(operations, timeout);
   } catch (const PeerGone& gone) {
     failure = failure_of_gone_peer(operations, gone.peer);
-    is_known_to_others = true;
+    is_known_to_others = executor_->is_gone_peer_seen_by_all();
   } catch (...) {
     failure = Failure::from_current();
     failure.add_context(context(operations));

@@ -21,6 +21,7 @@ class MessageExecutor final : public Executor {
     collectives_.run(operations, deadline);
   }
   void abort(const std::string& reason) noexcept override { transport_->abort(reason); }
+  void check() override { transport_->check(); }
   void quiesce() override;
   bool is_mismatch_seen_by_all() const override;
   std::unique_ptr<Executor> split(const SplitPlan& plan) override;

@@ -66,6 +66,9 @@ class Transport {
   virtual void exchange(std::span<const Outgoing> out, std::span<Incoming> in,
                         const WaitOptions& options, Arrived arrived) = 0;
 
+  /// Between transfers, for whoever waits for something else. @throws PeerFailure after an abort
+  virtual void check() {}
+
   /// After a transfer that failed, and once the peers were told: cancels its messages, or gives
   /// them a moment to end.
   /// @return true if nothing reads or writes their memory any more.

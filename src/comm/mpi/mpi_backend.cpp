@@ -16,18 +16,22 @@ std::string refusal(const Bootstrap& bootstrap, Device device) {
   return dynamic_cast<const MpiBootstrap*>(&bootstrap) ? "" : "MPI did not start these ranks";
 }
 
-std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
+std::unique_ptr<host::Transport> connect(Bootstrap& bootstrap) {
   MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(dynamic_cast<MpiBootstrap&>(plan.bootstrap).communicator(), &copy),
+  check_mpi(MPI_Comm_dup(dynamic_cast<MpiBootstrap&>(bootstrap).communicator(), &copy),
             "MPI_Comm_dup");
-  return host::make_message_backend(std::make_unique<MpiTransport>(copy), "world", plan.options,
+  return std::make_unique<MpiTransport>(copy);
+}
+
+std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {
+  return host::make_message_backend(connect(plan.bootstrap), "world", plan.options,
                                     std::move(plan.membership));
 }
 
 }  // namespace
 
 const BackendFactory& mpi_backend() {
-  static const BackendFactory factory{"mpi", refusal, make};
+  static const BackendFactory factory{"mpi", refusal, make, connect};
   return factory;
 }
 

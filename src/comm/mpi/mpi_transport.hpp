@@ -28,6 +28,7 @@ class MpiTransport final : public host::Transport {
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
+  void check() override { check_abort(); }
   bool quiesce() override;
 
  private:

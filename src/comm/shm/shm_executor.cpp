@@ -63,6 +63,10 @@ void ShmExecutor::abort(const std::string& reason) noexcept {
   }
 }
 
+void ShmExecutor::check() {
+  if (const char* reason = window_->abort_reason()) throw PeerFailure(reason);
+}
+
 std::unique_ptr<host::Executor> ShmExecutor::split(const SplitPlan& plan) {
   auto window = enter_window({plan.members, plan.place, plan.all_gather});
   if (!window) return nullptr;

@@ -27,6 +27,7 @@ class ShmExecutor final : public host::Executor {
   std::string_view kind() const override { return "shm"; }
   void run(std::span<const Operation> operations, const host::Deadline& deadline) override;
   void abort(const std::string& reason) noexcept override;
+  void check() override;
   bool is_mismatch_seen_by_all() const override { return check_signatures_; }
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 

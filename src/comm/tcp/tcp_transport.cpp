@@ -211,6 +211,21 @@ void TcpTransport::check_abort() {
   if (aborted_) throw PeerFailure(reason_);
 }
 
+// Between transfers a header comes next. Behind a message that nobody has received it is not seen.
+void TcpTransport::check() {
+  check_abort();
+  for (int peer = 0; peer < size(); ++peer) {
+    std::uint64_t header = 0;
+    const int descriptor = socket(peer) ? socket(peer).descriptor() : -1;
+    if (descriptor < 0 ||
+        recv(descriptor, &header, sizeof header, MSG_PEEK | MSG_DONTWAIT) != sizeof header ||
+        !(header & abort_flag))
+      continue;
+    receive_some(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
+    throw_abort(peer, header & ~abort_flag);
+  }
+}
+
 // A peer in the middle of a message cannot be told why: for it the connection just ends.
 void TcpTransport::abort(const std::string& reason) noexcept {
   const std::lock_guard lock(mutex_);

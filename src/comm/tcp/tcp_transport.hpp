@@ -37,6 +37,7 @@ class TcpTransport final : public host::Transport {
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
+  void check() override;
 
  private:
   struct SendState;

@@ -66,12 +66,16 @@ const std::string* ThreadHub::abort_reason() const {
 ThreadTransport::ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank)
     : hub_(std::move(hub)), rank_(rank) {}
 
+void ThreadTransport::check() {
+  if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
+}
+
 template <class Condition>
 void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                            std::span<const int> peers, const host::WaitOptions& options,
                            Condition condition) {
   while (!condition()) {
-    if (const std::string* reason = hub_->abort_reason()) throw PeerFailure(*reason);
+    check();
     if (options.deadline->is_over(peers)) throw host::TransferTimeout{{peers.begin(), peers.end()}};
     changed.wait_for(lock, longest_wait);
   }

@@ -77,6 +77,7 @@ class ThreadTransport final : public host::Transport {
   std::unique_ptr<host::Transport> split(int color, const std::vector<int>& members,
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override { hub_->abort(reason); }
+  void check() override;
 
  private:
   template <class Receive>

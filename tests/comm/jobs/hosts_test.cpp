@@ -31,13 +31,45 @@ TEST_F(MpiHosts, SumOverTwoAndThreeHosts) {
   for (const int hosts : {2, 3}) {
     const auto result = job(hosts, 2, "sum");
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_EQ(occurrences(result.output, "local 0 of 2"), static_cast<std::size_t>(hosts))
+    EXPECT_EQ(occurrences(result.output, "(hier), local 0 of 2"), static_cast<std::size_t>(hosts))
         << result.output;
     const int ranks = 2 * hosts;
     EXPECT_EQ(occurrences(result.output, "sum " + std::to_string(ranks * (ranks - 1) / 2)),
               static_cast<std::size_t>(ranks))
         << result.output;
   }
+}
+
+TEST_F(MpiHosts, RanksMayBeDealtInTurnsAndInUnequalNumbers) {
+  const auto in_turns =
+      run_on(2, "--slots 2 mpirun --map-by node -np 4 " + program + " sum --device cpu");
+  ASSERT_EQ(in_turns.exit_code, 0) << in_turns.output;
+  EXPECT_EQ(occurrences(in_turns.output, "(hier)"), 4U) << in_turns.output;
+  EXPECT_EQ(occurrences(in_turns.output, "sum 6"), 4U) << in_turns.output;
+  EXPECT_THAT(in_turns.output, HasSubstr("rank 2 of 4 (hier), local 1 of 2"));
+  const auto unequal = run_on(2, "--slots 3 mpirun -np 4 " + program + " sum --device cpu");
+  ASSERT_EQ(unequal.exit_code, 0) << unequal.output;
+  EXPECT_EQ(occurrences(unequal.output, "(hier)"), 4U) << unequal.output;
+  EXPECT_THAT(unequal.output, HasSubstr("rank 3 of 4 (hier), local 0 of 1"));
+}
+
+TEST_F(MpiHosts, HostsOfOneRankEachExchangeMessagesAlone) {
+  const auto result = job(2, 1, "sum");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "(mpi)"), 2U) << result.output;
+}
+
+// The second host can have no shared memory: its files are limited. (MPI's own memory is files,
+// too.)
+TEST_F(MpiHosts, WhereAHostHasNoMemoryToShareAllExchangeMessages) {
+  const std::string script = ::testing::TempDir() + "small_files.sh";
+  std::ofstream(script) << "[ \"$(hostname)\" = h0 ] || ulimit -f 64\nexec " << program
+                        << " sum --device cpu\n";
+  const auto result = run_on(2, "--slots 2 mpirun --mca btl tcp,self -np 4 sh " + script);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "(mpi)"), 4U) << result.output;
+  EXPECT_EQ(occurrences(result.output, "the communicator backend \"hier\" is left out: rank 2"), 1U)
+      << result.output;
 }
 
 TEST_F(MpiHosts, RankThatIsKilledOnAnotherHostEndsAllAndIsNamed) {

@@ -1,0 +1,277 @@
+#include <barrier>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "comm/batch_contract.hpp"
+#include "comm/hier/hier_executor.hpp"
+#include "comm/hier/layout.hpp"
+#include "comm/host/host_backend.hpp"
+#include "comm/host/message_executor.hpp"
+#include "comm/host_batch_contract.hpp"
+#include "comm/host_communicator_contract.hpp"
+#include "comm/tcp/tcp_transport.hpp"
+#include "comm/thread/thread_transport.hpp"
+#include "comm/token.hpp"
+#include "lockstep/comm/thread_world.hpp"
+#include "support/timeout_multiplier.hpp"
+
+// Groups over several hosts without a launcher: ranks are threads, and hosts are what the test
+// says. Those of one host share a real window.
+
+namespace lockstep::comm {
+namespace {
+
+using Hosts = std::vector<int>;  // of each rank
+
+enum class Messages { threads, sockets };
+
+/// Bytes exchanged between threads.
+class Exchange {
+ public:
+  explicit Exchange(std::size_t ranks)
+      : told_(ranks), arrived_(static_cast<std::ptrdiff_t>(ranks)) {}
+  std::vector<std::string> operator()(int rank, std::string_view own) {
+    told_[static_cast<std::size_t>(rank)] = own;
+    arrived_.arrive_and_wait();
+    auto all = told_;
+    arrived_.arrive_and_wait();
+    return all;
+  }
+  void meet() { arrived_.arrive_and_wait(); }
+
+ private:
+  std::vector<std::string> told_;
+  std::barrier<> arrived_;
+};
+
+void run_over_hosts(const Hosts& hosts, const std::function<void(Communicator&)>& body,
+                    const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)},
+                    Messages messages = Messages::threads) {
+  const auto ranks = static_cast<int>(hosts.size());
+  const auto hub = std::make_shared<ThreadHub>(ranks);
+  const std::string token = make_token();
+  Exchange exchange(hosts.size());
+  const auto play = [&](int rank) {
+    SplitPlan plan;
+    plan.members.resize(hosts.size());
+    std::iota(plan.members.begin(), plan.members.end(), 0);
+    plan.place = rank;
+    plan.name = "world";
+    plan.all_gather = [&](std::string_view own) { return exchange(rank, own); };
+    std::unique_ptr<host::Transport> transport;
+    if (messages == Messages::threads)
+      transport = std::make_unique<ThreadTransport>(hub, rank);
+    else
+      transport = std::make_unique<tcp::TcpTransport>(
+          tcp::MeshPlan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)},
+          plan.all_gather);
+    auto all = std::make_unique<host::MessageExecutor>(std::move(transport), "world", false);
+    host::Executor& whole = *all;
+    auto executor = hier::compose(whole, std::move(all), hosts, plan, options.check_signatures);
+    const auto group = make_intrusive<Communicator>(
+        std::make_unique<host::HostBackend>(std::move(executor), "world", options));
+    EXPECT_EQ(group->backend(), "hier");
+    body(*group);
+    exchange.meet();  // nobody leaves while another still waits
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <Messages messages, int... hosts>
+struct HostsOf {
+  static void run(const std::function<void(Communicator&)>& body,
+                  const CommunicatorOptions& options) {
+    run_over_hosts({hosts...}, body, options, messages);
+  }
+};
+using TwoAndTwo = HostsOf<Messages::threads, 0, 0, 1, 1>;
+using TwoAndTwoBySockets = HostsOf<Messages::sockets, 0, 0, 1, 1>;
+using TwoAndOne = HostsOf<Messages::threads, 0, 0, 1>;
+using ThreeAndOne = HostsOf<Messages::threads, 0, 0, 0, 1>;
+using OneOneAndTwo = HostsOf<Messages::sockets, 0, 1, 2, 2>;
+using Interleaved = HostsOf<Messages::threads, 0, 1, 0, 1, 2>;
+using AllWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne, ThreeAndOne,
+                                   OneOneAndTwo, Interleaved>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Hier, CommunicatorContract, AllWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Hier, BatchContract, AllWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostBatchContract, AllWorlds);
+// Those where hosts hold powers of two of ranks, in order: sums have the bits of other backends.
+using AlignedWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostCommunicatorContract, AlignedWorlds);
+
+/// Random values, reduced in both ways; as bytes.
+template <class T>
+void add_sums(Communicator& group, std::size_t count, ReduceOp reduction,
+              std::vector<std::string>& sums) {
+  std::minstd_rand generator(static_cast<unsigned>(group.rank()) + 7);
+  std::uniform_real_distribution<float> distribution(-100, 100);
+  std::vector<T> values, part(count / static_cast<std::size_t>(group.size()));
+  for (std::size_t i = 0; i < count; ++i)
+    values.push_back(static_cast<T>(std::abs(distribution(generator))));
+  const std::size_t whole = part.size() * static_cast<std::size_t>(group.size());
+  group
+      .reduce_scatter(ConstBuffer(std::span(values).first(whole)), Buffer(std::span(part)),
+                      reduction)
+      .wait();
+  sums.emplace_back(reinterpret_cast<const char*>(part.data()), part.size() * sizeof(T));
+  group.all_reduce(Buffer(std::span(values)), reduction).wait();
+  sums.emplace_back(reinterpret_cast<const char*>(values.data()), count * sizeof(T));
+}
+
+std::vector<std::string> sums_of(Communicator& group) {
+  std::vector<std::string> sums;
+  for (const std::size_t count : {5, 300'007}) {
+    for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average(), ReduceOp::product(),
+                                      ReduceOp::scaled_sum(0.3 + group.rank())}) {
+      add_sums<float>(group, count, reduction, sums);
+      add_sums<BFloat16>(group, count, reduction, sums);
+    }
+    for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average(), ReduceOp::min()}) {
+      add_sums<double>(group, count, reduction, sums);
+      add_sums<Half>(group, count, reduction, sums);
+      add_sums<std::int32_t>(group, count, reduction, sums);
+      add_sums<std::uint8_t>(group, count, reduction, sums);
+    }
+  }
+  return sums;
+}
+
+TEST(HierExecutor, GivesTheBitsOfMessagesWhereHostsHoldPowersOfTwo) {
+  for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, Hosts{0, 0, 1}, Hosts{0, 0, 1, 1, 2}}) {
+    std::vector<std::vector<std::string>> by_messages(hosts.size());
+    run_ranks(static_cast<int>(hosts.size()), [&](Communicator& group) {
+      by_messages[static_cast<std::size_t>(group.rank())] = sums_of(group);
+    });
+    run_over_hosts(hosts, [&](Communicator& group) {
+      const auto& expected = by_messages[static_cast<std::size_t>(group.rank())];
+      const auto sums = sums_of(group);
+      ASSERT_EQ(sums.size(), expected.size());
+      for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_TRUE(sums[i] == expected[i]) << i;
+    });
+  }
+}
+
+TEST(HierExecutor, GivesTheSameBitsOnAllRanksWhereverTheyAre) {
+  for (const Hosts& hosts : {Hosts{0, 1, 0, 1, 0}, Hosts{0, 0, 0, 1, 1}}) {
+    std::vector<std::vector<std::string>> all(hosts.size());
+    for (int run = 0; run < 2; ++run)
+      run_over_hosts(hosts, [&](Communicator& group) {
+        auto& sums = all[static_cast<std::size_t>(group.rank())];
+        const auto again = sums_of(group);
+        EXPECT_TRUE(sums.empty() || sums == again);
+        sums = again;
+      });
+    for (const auto& sums : all)
+      for (std::size_t i = 1; i < sums.size(); i += 2) EXPECT_TRUE(sums[i] == all[0][i]) << i;
+  }
+}
+
+TEST(HierExecutor, MismatchIsToldWithTheRanksOfTheGroupOnEveryHost) {
+  for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, Hosts{0, 1, 0, 1, 2}, Hosts{0, 1, 2, 2}})
+    for (int culprit = 0; culprit < static_cast<int>(hosts.size()); ++culprit)
+      run_over_hosts(hosts, [&](Communicator& group) {
+        std::vector<float> values(group.rank() == culprit ? 11 : 10);
+        expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values))).wait(); },
+                        {"rank " + std::to_string(culprit) + " called all_reduce #0 of 11 f32",
+                         "called all_reduce #0 of 10 f32"});
+      });
+}
+
+TEST(HierExecutor, RankThatStaysAwayIsNamedWhereverItIs) {
+  for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, Hosts{0, 1, 0, 1}})
+    for (const int culprit : {1, 3})
+      run_over_hosts(hosts,
+                     [&](Communicator& group) {
+                       float value = 0;
+                       if (group.rank() == culprit) {
+                         std::this_thread::sleep_for(std::chrono::milliseconds(900));
+                         return;
+                       }
+                       std::string text;
+                       try {
+                         group.all_reduce({&value, 1, DType::f32}).wait();
+                       } catch (const Timeout& error) {
+                         text = error.what();
+                       } catch (const PeerFailure& error) {
+                         text = error.what();
+                       }
+                       EXPECT_THAT(text,
+                                   ::testing::EndsWith("timed out after 500 ms, waiting for rank " +
+                                                       std::to_string(culprit)));
+                     },
+                     {.timeout = std::chrono::milliseconds(500)});
+}
+
+// Its host's leader is not in the collective, so nobody there could tell the others.
+TEST(HierExecutor, AbortOfARankThatLeadsNobodyReachesAllHosts) {
+  for (const Messages messages : {Messages::threads, Messages::sockets})
+    run_over_hosts(
+        {0, 0, 1, 1},
+        [](Communicator& group) {
+          if (group.rank() == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(600));
+            return;
+          }
+          std::vector<float> values(1000);
+          const Work work = group.all_reduce(Buffer(std::span(values)));
+          if (group.rank() == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            group.abort("rank 1 ran out of memory");
+          }
+          const auto begin = std::chrono::steady_clock::now();
+          try {
+            work.wait();
+            ADD_FAILURE() << "rank 0 was not there";
+          } catch (const PeerFailure& error) {
+            EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 ran out of memory"));
+          }
+          EXPECT_LT(std::chrono::steady_clock::now() - begin,
+                    std::chrono::milliseconds(500) * testing::timeout_multiplier);
+        },
+        {.timeout = std::chrono::seconds(60)}, messages);
+}
+
+TEST(HierExecutor, AbortInTheMiddleOfAnExchangeEndsIt) {
+  run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    std::vector<float> values(20'000'000);
+    const Work work = group.all_reduce(Buffer(std::span(values)));
+    if (group.rank() == 3) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      group.abort("rank 3 ran out of memory");
+    }
+    EXPECT_THROW(work.wait(), PeerFailure);
+  });
+}
+
+TEST(HierExecutor, PartsAreWhatTheirHostsAre) {
+  run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    const CommunicatorPtr host = group.split(group.rank() / 2, 0);
+    EXPECT_EQ(host->backend(), "shm");
+    EXPECT_EQ(all_reduce_scalar(*host, double{1}), 2);
+    const CommunicatorPtr across = group.split(group.rank() % 2, 0);
+    EXPECT_EQ(across->backend(), "hier");
+    EXPECT_EQ(all_reduce_scalar(*across, static_cast<double>(group.rank())),
+              group.rank() % 2 ? 4 : 2);
+    const CommunicatorPtr three = group.split(group.rank() > 0 ? 0 : -1, -group.rank());
+    ASSERT_EQ(three == nullptr, group.rank() == 0);
+    if (three) {
+      EXPECT_EQ(all_reduce_scalar(*three, static_cast<double>(group.rank())), 6);
+    }
+  });
+}
+
+TEST(HostLayout, OrdersHostsByTheirFirstRank) {
+  const std::vector<int> hosts{7, 3, 7, 5, 3};
+  const hier::HostLayout layout(hosts, 4);
+  EXPECT_EQ(layout.hosts, (std::vector<std::vector<int>>{{0, 2}, {1, 4}, {3}}));
+  EXPECT_EQ(layout.host, 1);
+  EXPECT_EQ(layout.place, 1);
+  EXPECT_EQ(layout.leaders(), (std::vector{0, 1, 3}));
+  EXPECT_FALSE(layout.is_leader());
+}
+
+}  // namespace
+}  // namespace lockstep::comm
