@@ -1,7 +1,8 @@
-// All-reduce between the ranks of one host, in turns with MPI_Allreduce within one run:
+// All-reduce between ranks on hosts, in turns with MPI_Allreduce within one run:
 //
 //     mpirun -np 2 --bind-to core build/bin/benchmark_host_all_reduce [--json] [--comm NAME]
-//     [--rounds N]
+//     [--rounds N] [--largest BYTES]
+//     tests/support/hosts.sh 2 --slots 2 --rate 1gbit mpirun -np 4 ...   over two hosts
 //
 // f32, in place, random data. A round times each of the two once at each size, several calls for
 // small sizes; a call ends when the slowest rank's does. `limit_us` is the least that 4 n bytes
@@ -88,13 +89,15 @@ int main(int argc, char** argv) {
   const benchmark::Report report("host_all_reduce", argc, argv);
   std::string backend;
   int rounds = 30;
+  long largest = 64L << 20;
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::strcmp(argv[i], "--comm") == 0) backend = argv[i + 1];
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--largest") == 0) largest = std::atol(argv[i + 1]);
   }
   const auto bootstrap = comm::make_bootstrap();
   const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = backend});
   for (const std::int64_t bytes : {8L, 4L << 10, 64L << 10, 1L << 20, 16L << 20, 64L << 20})
-    run_size(*world, report, bytes, rounds);
+    if (bytes <= largest) run_size(*world, report, bytes, rounds);
   return 0;
 }

@@ -53,6 +53,26 @@ TEST_F(MpiHosts, RanksMayBeDealtInTurnsAndInUnequalNumbers) {
   EXPECT_THAT(unequal.output, HasSubstr("rank 3 of 4 (hier), local 0 of 1"));
 }
 
+// Of 5 sums of 4 MiB each host sends half of its own and half of the results.
+TEST_F(MpiHosts, DataOfAHostCrossesTheLinkOnceAndNotOnceARank) {
+  const auto sent = [](const std::string& backend) {
+    const std::string count =
+        "sed -n 's/ *e0: *//p' /proc/net/dev | (read -r _ _ _ _ _ _ _ _ sent _; echo $sent)";
+    const std::string script = ::testing::TempDir() + "count_sent.sh";
+    std::ofstream(script) << "before=$(" << count << ")\nmpirun -x JOB_COMM=" << backend
+                          << " -np 6 " << program << " sum-much --device cpu || exit\n"
+                          << "echo sent $(($(" << count << ") - before))\n";
+    const auto result = run_on(2, "--slots 3 sh " + script);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    const std::size_t at = result.output.find("sent ");
+    return at == std::string::npos ? 0.0 : std::stod(result.output.substr(at + 5)) / (20 << 20);
+  };
+  const double once = sent("hier"), once_a_rank = sent("mpi");
+  EXPECT_GT(once, 1.0);
+  EXPECT_LT(once, 1.2);
+  EXPECT_GT(once_a_rank, 2.9);
+}
+
 TEST_F(MpiHosts, HostsOfOneRankEachExchangeMessagesAlone) {
   const auto result = job(2, 1, "sum");
   ASSERT_EQ(result.exit_code, 0) << result.output;

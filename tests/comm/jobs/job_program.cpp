@@ -78,6 +78,13 @@ int sum_ranks(ls::Session& session) {
   return 0;
 }
 
+// Sums of 4 MiB, for those who count what the ranks send.
+int sum_much(ls::Session& session) {
+  const Values values(session, 1 << 20);
+  for (int step = 0; step < 5; ++step) session.world()->all_reduce(values.buffer()).synchronize();
+  return 0;
+}
+
 int compute_alone(ls::Session& session, const Event& event) {
   if (session.rank() == culprit(session)) happen(session, event);
   std::this_thread::sleep_for(std::chrono::seconds(60));
@@ -326,6 +333,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
      }},
     {"give-up-left-part", give_up_a_part_that_others_left},
     {"sum", sum_ranks},
+    {"sum-much", sum_much},
     {"throw",
      [](ls::Session& s) {
        return train(s, [](auto&) { LOCKSTEP_THROW(OutOfMemory, "no memory for 7 bytes"); });
