@@ -289,6 +289,14 @@ void adopt_sizes(const Model& model, Options& o) {
                  " tokens, text needs one for each of 256 byte values; give --tokens");
 }
 
+/// Where ranks wait for one of them longer than they should.
+void tell_stragglers(Replica& replica, const ls::Session& session) {
+  constexpr double worth_telling = 0.1;
+  const ls::parallel::StragglerReport report = replica.stragglers();
+  if (session.is_main() && session.size() > 1 && report.share(report.straggler()) > worth_telling)
+    std::cout << report;
+}
+
 int run(ls::Session& session, CLI::App& app, Options o) {
   examples::check_same_options(
       *session.world(), app,
@@ -323,6 +331,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   auto average = examples::make_average(model->named_parameters(), o.optimizer);
   train(replica, batches, o, session, average);
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
+  tell_stragglers(replica, session);
   std::optional<ls::optim::WeightAverage::Swapped> averaged;
   if (average) averaged.emplace(average->swap_in());
 

@@ -91,6 +91,7 @@
 #include "lockstep/parallel/mean_metric.hpp"
 #include "lockstep/parallel/mesh.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
+#include "lockstep/parallel/stragglers.hpp"
 #include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/parallel/trace.hpp"

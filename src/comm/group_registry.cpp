@@ -74,6 +74,14 @@ void GroupRegistry::fail_all(const std::string& reason) noexcept {
     if (group.member) group.member->job_failed(reason);
 }
 
+std::vector<std::string> GroupRegistry::describe_progress() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> groups;
+  for (const auto& [key, group] : groups_)
+    if (group.member) groups.push_back(group.member->describe_progress());
+  return groups;
+}
+
 // Without the mutex: what is under way may wait for news.
 void GroupRegistry::leave_all() noexcept {
   std::unique_lock lock(mutex_);

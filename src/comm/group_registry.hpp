@@ -32,6 +32,8 @@ class GroupMember {
   /// Lets what is under way end, tells the other members that this rank leaves, and refuses later
   /// operations. A second call waits for the first.
   virtual void leave() noexcept = 0;
+  /// See Communicator::describe_progress.
+  virtual std::string describe_progress() const = 0;
 
  protected:
   ~GroupMember() = default;
@@ -53,6 +55,8 @@ class GroupRegistry {
   void receive(std::string_view news);
   /// Ends all groups here; the other ranks hear of it otherwise.
   void fail_all(const std::string& reason) noexcept;
+  /// What this rank does in each of its groups, and did last; see Communicator::describe_progress.
+  std::vector<std::string> describe_progress();
   /// Leaves all groups, whoever still owns them; parts before the group they are of.
   void leave_all() noexcept;
 

@@ -257,6 +257,7 @@ void Reducer::begin_backward() {
 void Reducer::reset_backward() {
   running_ = true;
   recorder_.begin(planner_ && rebuilt_);
+  if (!is_captured() && group_->size() > 1) step_times_.begin();
   ready_.assign(parameters_.size(), false);
   has_gradient_.assign(parameters_.size(), false);
   ready_order_.clear();
@@ -365,6 +366,7 @@ comm::Work Reducer::start_collective(
   comm::Work work = collective(options);
   buckets_[bucket].works.push_back(work);
   recorder_.launched(work);
+  note_time(work);
   return work;
 }
 
@@ -377,6 +379,10 @@ std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
     for (const std::string& each : {updates_.take(), kept_})
       if (!each.empty()) told += each + ": ";
   return told + buckets_[bucket].label;
+}
+
+void Reducer::note_time(const comm::Work& work) {
+  if (!is_captured()) step_times_.add(work);
 }
 
 bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }

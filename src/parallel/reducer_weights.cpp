@@ -79,7 +79,10 @@ void Reducer::share_weights() {
       name = "weights of batches";
       id = id_of(part);
     };
-  group_->all_reduce(writable_buffer(total_weight_), comm::ReduceOp::sum(), options).wait();
+  const comm::Work sum =
+      group_->all_reduce(writable_buffer(total_weight_), comm::ReduceOp::sum(), options);
+  sum.wait();
+  note_time(sum);
   const Tensor none = zeros({}, own.options());
   const Tensor share =
       where(gt(total_weight_, 0.0), static_cast<double>(group_->size()) / total_weight_, none);

@@ -155,7 +155,8 @@ class Communicator final : public RefCounted {
   /// their timeout. @param reason the first error, as every rank shall report it.
   void abort(const std::string& reason) noexcept;
 
-  /// One line on what this rank is doing, for watchdogs. May be called from any thread.
+  /// A line on what this rank is doing, for watchdogs, and one for each of its last operations, the
+  /// latest first: at most five that have ended. May be called from any thread.
   std::string describe_progress() const;
 
   /// The backend's implementation; for those who build one backend on another.

@@ -91,6 +91,8 @@ class ReplicatedModule {
   NamedTensors shard_optimizer_state(const NamedTensors& state) const;
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
+  /// See DistributedDataParallel::stragglers.
+  parallel::StragglerReport stragglers() { return reducer_->stragglers(); }
 
  private:
   void check_same_tensors() const;
@@ -258,6 +260,8 @@ class DistributedDataParallel {
   }
   /// How much of the last synchronised backward's communication it hid, and what was predicted.
   parallel::CommunicationReport report() const { return reducer().report(); }
+  /// Which rank the others waited for in the last 64 steps. Blocks; every rank must call it.
+  parallel::StragglerReport stragglers() { return replica_.stragglers(); }
   /// Buckets and times of the last synchronised backward.
   const parallel::Reducer& reducer() const { return replica_.reducer(); }
 

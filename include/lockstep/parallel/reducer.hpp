@@ -15,6 +15,7 @@
 #include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/parallel/communication_report.hpp"
 #include "lockstep/parallel/parameter_shards.hpp"
+#include "lockstep/parallel/stragglers.hpp"
 #include "lockstep/parallel/trace_recorder.hpp"
 #include "lockstep/parallel/update_log.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -149,6 +150,10 @@ class Reducer final : private autograd::GradientSink {
   /// How much of the last synchronised backward's communication it hid, and what was predicted;
   /// without buckets where these have been laid out again since. Waits for it as `trace` does.
   CommunicationReport report() const;
+  /// Which rank the others waited for in the last backwards that reduced, at most
+  /// StepTimes::most_steps; those of captured steps, and the last one, are not among them. Blocks;
+  /// every rank must call it.
+  StragglerReport stragglers() { return step_times_.compare(*group_); }
   /// Times of the last synchronised backward. Waits for it where a GPU is still at it.
   ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
@@ -215,6 +220,7 @@ class Reducer final : private autograd::GradientSink {
                               FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective);
   std::string label_of(std::size_t bucket, std::size_t collective);
   bool is_captured() const;
+  void note_time(const comm::Work& work);
   void finish_backward();
   void wait_for_buckets();
   void fail_backward(const std::string& reason) noexcept;
@@ -272,6 +278,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;
   TraceRecorder recorder_;
+  StepTimes step_times_;
   std::unique_ptr<BucketPlanner> planner_;  // until the buckets are planned
   std::optional<BackwardTimes> measured_;   // by it
   HiddenCommunication by_sizes_alone_;      // as the buckets before it were predicted

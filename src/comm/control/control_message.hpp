@@ -15,7 +15,7 @@ enum class MessageType : std::uint32_t {
   failed = 2,      ///< a rank met an error
   lost = 3,        ///< a rank vanished, or is silent
   heartbeat = 4,   ///< the sender still runs
-  stalled = 5,     ///< a rank waited for others until its time was over
+  stalled = 5,     ///< a rank waited for others until its time was over, or their calls differ
   departure = 6,   ///< news of a GroupRegistry
   signatures = 7,  ///< a batch of a SignatureComparison
 };

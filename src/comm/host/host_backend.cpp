@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iomanip>
 #include <sstream>
 #include <utility>
 
@@ -59,7 +60,7 @@ void HostBackend::drain() {
     std::unique_lock lock(mutex_);
     const auto is_drained = [&] { return queue_.empty() && !running_; };
     if (drained_.wait_for(lock, options().leave_timeout, is_drained)) return;
-    pending = describe((running_ ? running_ : queue_.front())->operations());
+    pending = (running_ ? running_ : queue_.front())->description();
   }
   end(Failure::from_peer("rank " + std::to_string(rank()) + " of " + name() +
                          " left the group with " + pending + " still under way after " +
@@ -123,13 +124,19 @@ std::string HostBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
   out << "rank " << rank() << " of " << name() << ": ";
-  if (running_)
-    out << "in " << describe(running_->operations()) << ", " << queue_.size() << " more queued";
-  else if (last_)
-    out << "idle after " << describe(last_->operations());
-  else
+  std::chrono::duration<double> so_far{};
+  if (running_) {
+    if (running_->started() != Clock::time_point{}) so_far = Clock::now() - running_->started();
+    out << "in " << running_->description() << " for " << std::setprecision(3) << so_far.count()
+        << " s, " << queue_.size() << " more queued";
+  } else if (ended_.last()) {
+    out << "idle after " << ended_.last()->description();
+  } else {
     out << "idle, no operation so far";
+  }
+  out << "; " << ended_.share(so_far.count());
   if (failure_) out << "; failed: " << failure_->message();
+  out << ended_.lines(running_ ? 0 : 1);
   return out.str();
 }
 
@@ -149,7 +156,8 @@ HostBackend::WorkPtr HostBackend::next() {
   for (int i = 0; i < yields_before_sleep && !has_work_.load(std::memory_order_acquire); ++i)
     sched_yield();
   std::unique_lock lock(mutex_);
-  if (running_) last_ = std::move(running_);
+  if (running_ && !running_->has_failed()) ended_.add(running_);
+  running_ = nullptr;
   if (stopping_ && queue_.empty()) drained_.notify_all();
   wake_.wait(lock, [&] { return !queue_.empty() || stopping_; });
   if (queue_.empty()) return nullptr;
@@ -160,13 +168,13 @@ HostBackend::WorkPtr HostBackend::next() {
 }
 
 void HostBackend::execute(HostWork& work) {
-  work.start();
   if (begin(work)) work.finish(run(work.operations()));
 }
 
 bool HostBackend::begin(HostWork& work) {
   const Operations operations = work.operations();
   const std::lock_guard lock(mutex_);
+  work.start();
   if (const Departure* gone = departures_.before(last_collective(operations)); gone && !failure_)
     failure_ = Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
   if (failure_) {

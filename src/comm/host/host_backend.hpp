@@ -11,6 +11,7 @@
 
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
+#include "comm/ended_operations.hpp"
 #include "comm/host/executor.hpp"
 #include "comm/host/host_work.hpp"
 
@@ -69,7 +70,8 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   mutable std::mutex mutex_;
   std::condition_variable wake_, drained_, member_left_;
   std::deque<WorkPtr> queue_;
-  WorkPtr running_, last_;
+  WorkPtr running_;
+  EndedOperations<HostWork> ended_;
   Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;
   Departures departures_;

@@ -3,11 +3,13 @@
 #include <atomic>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/failure.hpp"
 #include "comm/operation.hpp"
+#include "comm/signature.hpp"
 #include "lockstep/comm/work.hpp"
 
 namespace lockstep::comm::host {
@@ -35,13 +37,20 @@ class HostWork final : public WorkState {
     number(batch_.empty() ? std::span(&first_, 1) : std::span(batch_), next);
   }
 
+  /// What it is, for messages.
+  std::string description() const { return describe(operations()); }
+
   /// The progress thread begins.
   void start() { times_.started = WorkTimes::Clock::now(); }
+  /// When it did; before that, the clock's zero.
+  WorkTimes::Clock::time_point started() const { return times_.started; }
   /// The progress thread ends it, with or without a failure; wakes the waiters.
   void finish(std::optional<Failure> failure = std::nullopt);
 
   void wait() override;
   void synchronize() override { wait(); }
+  /// Of one that is completed: that it did not end well.
+  bool has_failed() const { return failure_.has_value(); }
   bool is_completed() const override { return done_.load(std::memory_order_acquire); }
   std::exception_ptr exception() const override;
   std::optional<WorkTimes> times() const override;

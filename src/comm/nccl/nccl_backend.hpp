@@ -15,6 +15,7 @@
 #include "comm/backends.hpp"
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
+#include "comm/ended_operations.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/nccl/nccl_work.hpp"
 #include "lockstep/memory/allocator.hpp"
@@ -90,6 +91,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::atomic<bool> has_left_{false};
   std::atomic<bool> others_know_{false};  // of the group's failure
   std::deque<WorkPtr> in_flight_;
+  EndedOperations<NcclWork> ended_;
   Departures departures_;
   GroupMembership membership_;
   std::thread monitor_;

@@ -61,12 +61,16 @@ std::string NcclBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
   out << "rank " << rank() << " of " << name() << ": ";
-  if (in_flight_.empty())
-    out << "idle";
+  if (in_flight_.empty() && ended_.last())
+    out << "idle after " << ended_.last()->description();
+  else if (in_flight_.empty())
+    out << "idle, no operation so far";
   else
     out << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
         << " more queued";
+  out << "; " << ended_.share();
   if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
+  out << ended_.lines(in_flight_.empty() ? 1 : 0);
   return out.str();
 }
 
@@ -112,7 +116,11 @@ void NcclBackend::check_in_flight() {
 // The first operation that has not ended is the one under way.
 std::optional<Failure> NcclBackend::failure_in_flight() {
   const std::lock_guard lock(mutex_);
-  while (!in_flight_.empty() && in_flight_.front()->is_completed()) in_flight_.pop_front();
+  if (group_->has_failed()) return std::nullopt;  // what was under way stays so, for messages
+  while (!in_flight_.empty() && in_flight_.front()->is_completed()) {
+    ended_.add(std::move(in_flight_.front()));
+    in_flight_.pop_front();
+  }
   if (in_flight_.empty()) return std::nullopt;
   NcclWork& work = *in_flight_.front();
   const auto context = [&] {

@@ -1,5 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <thread>
 
@@ -31,6 +33,8 @@ JobFailure comm::describe_current_exception() {
   } catch (const comm::PeerFailure& error) {
     return {.text = error.what(), .is_consequence = true};
   } catch (const Timeout& error) {
+    return {.text = error.what(), .type = MessageType::stalled};
+  } catch (const comm::Mismatch& error) {
     return {.text = error.what(), .type = MessageType::stalled};
   } catch (const InvalidArgument& error) {
     return {error.what(), 2};
@@ -75,12 +79,17 @@ void Session::State::end_groups(const JobFailure& failure) {
   }
 }
 
-// What this rank did last: of a stall, each rank's tells who is behind.
+// What this rank did last: of a stall, each rank's tells who is behind; of a disagreement, where
+// the ranks parted. At once, so that no other rank's lines come between.
 void Session::State::print_progress() const {
-  const std::lock_guard lock(abort_mutex_);
-  if (abortable_)
-    print_error("[rank " + std::to_string(bootstrap->rank()) + "] " +
-                abortable_->describe_progress());
+  const std::string begin = "[rank " + std::to_string(bootstrap->rank()) + "] ";
+  std::string text;
+  for (const std::string& group : bootstrap->groups()->describe_progress()) {
+    std::istringstream lines(group);
+    for (std::string line; std::getline(lines, line);)
+      text += (text.empty() ? "" : "\n") + begin + line;
+  }
+  if (!text.empty()) print_error(text);
 }
 
 void Session::State::fail(const JobFailure& failure) noexcept {

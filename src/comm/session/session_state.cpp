@@ -51,8 +51,6 @@ void Session::State::configure(const std::string& wanted) {
   if (device.is_cuda()) set_home_cuda_device(device.index);
   comm::choose_threads(*bootstrap, options.threads);
   world = comm::make_communicator(*bootstrap, device, options.communicator, comparison_);
-  const std::lock_guard lock(abort_mutex_);
-  abortable_ = world.get();
 }
 
 void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
@@ -60,7 +58,10 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
   const auto send = [this](const std::string& batch) { control_->send_signatures(batch); };
   comparison_ = make_intrusive<SignatureComparison>(
       bootstrap->rank() == 0 ? SignatureComparison::Send{} : send,
-      [this](const std::string& message) { control_->fail_job({"error: " + message}); });
+      [this](const std::string& message) {
+        control_->fail_job(
+            {.text = "error: " + message, .type = comm::control::MessageType::stalled});
+      });
   control_.emplace(
       *bootstrap,
       comm::control::ControlHandlers{
@@ -76,10 +77,6 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
 Session::State::~State() {
   State* self = this;
   if (current.compare_exchange_strong(self, nullptr)) std::set_terminate(previous_handler_);
-  {
-    const std::lock_guard lock(abort_mutex_);
-    abortable_ = nullptr;
-  }
   bootstrap->groups()->leave_all();
   world.reset();
   bootstrap->groups()->set_announcer(nullptr);
@@ -94,10 +91,6 @@ void Session::State::leave() noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {
     if (comparison_) comparison_->flush();
-    {
-      const std::lock_guard lock(abort_mutex_);
-      abortable_ = nullptr;
-    }
     bootstrap->groups()->leave_all();  // waits for what is under way
     world.reset();
     raise_background_failure();

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -42,8 +41,6 @@ struct Session::State {
   void print_progress() const;
   [[noreturn]] static void on_terminate();
 
-  mutable std::mutex abort_mutex_;  // guards `abortable_`, which the control thread uses
-  Communicator* abortable_ = nullptr;
   comm::ComparisonPtr comparison_;
   std::optional<comm::control::ControlChannel> control_;
   std::terminate_handler previous_handler_ = nullptr;

@@ -73,6 +73,8 @@ TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
               AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
                     HasSubstr("waiting for rank 1"),
                     HasSubstr("[rank 1] rank 1 of world: idle after all_reduce #19"),
+                    HasSubstr("[rank 1]   before: all_reduce #18"),
+                    HasSubstr("[rank 0]   before: all_reduce #15"),
                     HasSubstr("[rank 2] rank 2 of world: ")));
 }
 

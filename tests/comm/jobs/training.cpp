@@ -1,7 +1,10 @@
 #include "comm/jobs/training.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <sstream>
+#include <thread>
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
@@ -79,6 +82,23 @@ int skip_a_backward(Session& session, int culprit) {
   return say_the_end(session, *model);
 }
 
+// One rank takes its time: twenty times the others', and more.
+int train_slowly(Session& session, int culprit) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  for (int step = 1; step <= 5 * steps; ++step) {
+    if (session.rank() == culprit) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    loss_of(replica, session).backward();
+  }
+  const parallel::StragglerReport report = replica.stragglers();
+  if (session.rank() == 0) {
+    std::ostringstream text;
+    text << report;
+    std::printf("%s", text.str().c_str());
+  }
+  return say_the_end(session, *model);
+}
+
 // All ranks wrap the model anew after every other update.
 int wrap_again_and_again(Session& session) {
   const auto model = make_model(session);
@@ -102,6 +122,7 @@ std::map<std::string, std::function<int(Session&, int culprit)>> training_modes(
           {"other-rate-for-ever", train_for_ever},
           {"clip-alone", clip_alone},
           {"skip-backward", skip_a_backward},
+          {"slow-training", train_slowly},
           {"wrap-again", [](Session& s, int) { return wrap_again_and_again(s); }}};
 }
 
