@@ -8,6 +8,14 @@
 // Which parameters take part in a step: on this rank, on any, and whether as in the first one.
 
 namespace lockstep::parallel {
+namespace {
+
+/// "rank 1: ". Of a reducer alone, as an averaging of parameters has, its number says nothing.
+std::string rank_of(const comm::Communicator& group) {
+  return group.size() > 1 ? detail::concat("rank ", group.rank(), ": ") : std::string();
+}
+
+}  // namespace
 
 /// Those that this backward does not reach are ready before it has run.
 void Reducer::mark_unused() {
@@ -29,7 +37,7 @@ void Reducer::check_takes_part_as_before(std::size_t index) const {
   const bool is_kept = has_gradient && !begun_[index];  // from the step before
   const bool has_changed = has_data_ && !given.empty() && !is_kept && has_gradient != given[index];
   const bool is_new = all_known && has_gradient && users[index] == 0;
-  LOCKSTEP_CHECK(!has_changed && !is_new, InvalidArgument, "rank ", group_->rank(), ": parameter ",
+  LOCKSTEP_CHECK(!has_changed && !is_new, InvalidArgument, rank_of(*group_), "parameter ",
                  parameters_[index].first, " has ", has_gradient ? "a" : "no",
                  " gradient in this step, unlike in the first one, and static_graph promised that "
                  "all steps use the same parameters; find_unused_parameters allows changes");
@@ -40,9 +48,8 @@ void Reducer::check_all_ready() {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ready_.size(); ++i)
     if (!ready_[i]) missing.push_back(i);
-  std::string message =
-      detail::concat("rank ", group_->rank(),
-                     ": backward did not reach these parameters: ", names_of(missing), ".");
+  std::string message = detail::concat(
+      rank_of(*group_), "backward did not reach these parameters: ", names_of(missing), ".");
   if (options_.static_graph)
     message +=
         " The first one did, and static_graph promised that all steps use the same parameters; "

@@ -1,18 +1,28 @@
 // Random models, trained in random ways by some ranks: equal to one process.
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <random>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
 
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/delayed_reduction.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
+#include "lockstep/parallel/power_sgd.hpp"
+#include "lockstep/train/periodic_averaging.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/replicas.hpp"
 
@@ -53,6 +63,31 @@ struct Plan {
     }
   }
 
+  /// With options that may not go together, or not with what the ranks do.
+  static Plan with_any_options(std::uint64_t from) {
+    Plan plan(from);
+    plan.steps += 2;
+    plan.options.find_unused_parameters =
+        plan.use == Use::changing ? !plan.chance(6) : plan.chance(4);
+    plan.options.static_graph = plan.use == Use::fixed ? !plan.chance(6) : plan.chance(4);
+    if (plan.chance(2)) plan.options.zero_stage = 0;
+    plan.options.bucket_plan = plan.chance(4) ? BucketPlanning::measured : BucketPlanning::pytorch;
+    plan.some_lack_data = plan.chance(5);
+    plan.scales = plan.chance(4);
+    plan.is_captured = plan.use != Use::changing && plan.chance(3);
+    plan.hook = plan.chance(3) ? static_cast<Hook>(plan.number(1, 4)) : Hook::none;
+    plan.async = plan.chance(6) ? static_cast<Async>(plan.number(1, 2)) : Async::none;
+    plan.checks_divergence = plan.chance(4);
+    plan.one_skips = plan.chance(12);
+    return plan;
+  }
+  /// False of ways to train that are meant to differ from one process.
+  bool is_exact() const {
+    if (async == Async::local)
+      return use == Use::all && !is_adaptive && !clips && !is_weighted && !scales;
+    return async == Async::none && hook != Hook::rounding && hook != Hook::delayed;
+  }
+
   std::size_t number(std::size_t least, std::size_t most) {
     return std::uniform_int_distribution<std::size_t>(least, most)(random);
   }
@@ -85,6 +120,8 @@ struct Plan {
   }
 
   enum class Use : unsigned char { all, fixed, changing };
+  enum class Hook : unsigned char { none, averaging, power_sgd, rounding, delayed };
+  enum class Async : unsigned char { none, local, diloco };
   static constexpr std::int64_t width = 5;
   std::uint64_t seed;
   std::mt19937_64 random;
@@ -95,6 +132,9 @@ struct Plan {
   Use use;
   DistributedDataParallelOptions options;
   bool is_weighted, some_lack_data, is_adaptive, clips, scales, is_captured;
+  Hook hook = Hook::none;
+  Async async = Async::none;
+  bool checks_divergence = false, one_skips = false;
 
  private:
   Plan(const Plan& other, std::uint64_t from) : Plan(other) { random.seed(from); }
@@ -107,7 +147,11 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
              << plan.options.zero_stage << ", plan " << static_cast<int>(plan.options.bucket_plan)
              << ", weighted " << plan.is_weighted << ", without data " << plan.some_lack_data
              << ", adaptive " << plan.is_adaptive << ", clips " << plan.clips << ", scales "
-             << plan.scales << ", captured " << plan.is_captured;
+             << plan.scales << ", captured " << plan.is_captured << ", finds unused "
+             << plan.options.find_unused_parameters << ", static " << plan.options.static_graph
+             << ", hook " << static_cast<int>(plan.hook) << ", async "
+             << static_cast<int>(plan.async) << ", checks " << plan.checks_divergence
+             << ", one skips " << plan.one_skips;
 }
 
 struct RandomNet : nn::Module {
@@ -155,7 +199,7 @@ std::vector<double> train_alone(const Plan& plan) {
         const auto rows = static_cast<double>(batch.x.size(0));
         // Of a static graph, a rank that has no data now, but had some, has zeros.
         const bool has_had_data = plan.rows(rank, 0) > 0 || step > 1;
-        if (rows == 0 && (plan.use == Plan::Use::changing || !has_had_data)) continue;
+        if (rows == 0 && (!plan.options.static_graph || !has_had_data)) continue;
         if (rows == 0) {
           const Tensor x = zeros({1, Plan::width}, {.dtype = DType::f64});
           total = total + net->forward(x, plan.calls(rank, step)).sum() * 0.0;
@@ -173,17 +217,42 @@ std::vector<double> train_alone(const Plan& plan) {
   return values_of(*net);
 }
 
+using RandomReplica = DistributedDataParallel<RandomNet>;
+
+void register_hook(const Plan& plan, RandomReplica& replica) {
+  using enum Plan::Hook;
+  if (plan.hook == averaging)
+    replica.register_comm_hook("averages", [](GradBucket& bucket) -> BucketExchange {
+      co_await bucket.all_reduce(bucket.buffer(), comm::ReduceOp::average());
+    });
+  if (plan.hook == power_sgd)  // which only averages, before its start
+    replica.register_comm_hook(std::make_shared<PowerSgd>());
+  if (plan.hook == rounding) replica.register_comm_hook(compress_buckets(DType::bf16));
+  if (plan.hook == delayed) replica.register_comm_hook(std::make_shared<DelayedReduction>());
+}
+
+std::unique_ptr<PeriodicAveraging> averaging_of(const Plan& plan, RandomReplica& replica,
+                                                optim::Optimizer& optimizer) {
+  if (plan.async == Plan::Async::local)
+    return std::make_unique<LocalSGD>(replica, optimizer, LocalSGDOptions{.sync_every = 1});
+  if (plan.async == Plan::Async::diloco)
+    return std::make_unique<DiLoCo>(replica, optimizer, DiLoCoOptions{.sync_every = 2});
+  return nullptr;
+}
+
 std::vector<double> train_on(Communicator& group, const Plan& plan) {
   const auto net = nn::make<RandomNet>(plan);
-  DistributedDataParallel<RandomNet> replica(net, share(group), plan.options);
+  RandomReplica replica(net, share(group), plan.options);
+  register_hook(plan, replica);
   const auto optimizer = optimizer_of(plan, replica.named_parameters());
+  const auto averaging = averaging_of(plan, replica, *optimizer);
   amp::GradScaler scaler(
       {.init_scale = 64, .enabled = plan.scales, .group = replica.shard_group()});
   const int rank = group.rank();
   int step = 0;
   const StepGraph::Step run = [&](std::span<const Tensor> in) {
     for (int micro = 0; micro < plan.micro_batches; ++micro) {
-      std::optional<DistributedDataParallel<RandomNet>::NoSync> local;
+      std::optional<RandomReplica::NoSync> local;
       if (micro + 1 < plan.micro_batches) local.emplace(replica.no_sync());
       const auto at = static_cast<std::size_t>(2 * micro);
       const Batch batch{in[at], in[at + 1]};
@@ -208,14 +277,20 @@ std::vector<double> train_on(Communicator& group, const Plan& plan) {
     return std::vector<Tensor>{};
   };
   StepGraph graph(run, {.group = share(group)});
+  std::optional<DivergenceCheck> divergence;
+  if (plan.checks_divergence)
+    divergence.emplace(net->named_parameters(), share(group), DivergenceCheckOptions{.every = 1});
   for (; step < plan.steps; ++step) {
     std::vector<Tensor> in;
     for (int micro = 0; micro < plan.micro_batches; ++micro) {
       const Batch batch = plan.batch(rank, step, micro);
       in.insert(in.end(), {batch.x, batch.target});
     }
+    if (plan.one_skips && rank == 1 && step == 1) continue;
     plan.is_captured ? graph(in) : run(in);
+    if (divergence) divergence->step();
   }
+  if (averaging) averaging->synchronize();
   expect_equal_replicas(group, *net);
   return values_of(*net);
 }
@@ -233,6 +308,95 @@ TEST(RandomTraining, EqualsOneProcess) {
     });
     ASSERT_FALSE(::testing::Test::HasFailure()) << plan;
   }
+}
+
+/// What came of a training on one rank: values of parameters, or an error.
+struct Outcome {
+  std::vector<double> values;
+  std::string error;
+};
+
+std::vector<Outcome> try_on_all(const Plan& plan) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(plan.ranks));
+  const auto train = [&](Communicator& group) {
+    Outcome& own = outcomes[static_cast<std::size_t>(group.rank())];
+    try {
+      own.values = train_on(group, plan);
+    } catch (const Error& error) {
+      own.error = error.what();
+      throw;  // as a program would end
+    }
+  };
+  try {
+    comm::run_ranks(plan.ranks, train, {.timeout = std::chrono::seconds(60)});
+  } catch (const Error& error) {
+    for (Outcome& each : outcomes)  // models that were trained to different ends are found then
+      if (each.error.empty()) each.error = error.what();
+  }
+  return outcomes;
+}
+
+/// An error without what a rank was at when it heard of it from another.
+std::string cause_of(const std::string& error) {
+  if (!error.starts_with("rank ") || error.find(" of world, in ") > 9) return error;
+  const std::size_t mismatch = error.find("the ranks of world disagree");
+  if (mismatch != std::string::npos) return error.substr(mismatch);
+  std::smatch found;
+  return std::regex_search(error, found, std::regex(": (rank \\d+( failed)?: .*)")) ? found[1].str()
+                                                                                    : error;
+}
+
+/// Fails unless all ranks say the same, or quote one that says it.
+void expect_refused_alike(const Plan& plan, const std::vector<Outcome>& outcomes) {
+  std::set<std::string> of_no_rank;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    const std::string cause = cause_of(outcomes[r].error);
+    ASSERT_FALSE(cause.empty()) << "rank " << r << " was refused nothing";
+    EXPECT_EQ(cause.find("timed out"), std::string::npos) << cause;
+    std::smatch found;
+    if (!std::regex_search(cause, found, std::regex("^rank (\\d+)( failed)?: "))) {
+      of_no_rank.insert(cause);
+      continue;
+    }
+    const std::string& first = outcomes[std::stoul(found[1].str())].error;
+    EXPECT_THAT(cause, ::testing::EndsWith(first)) << "rank " << r;
+  }
+  // Ranks that train alone for a while may be refused at once, each for parameters of its own.
+  if (plan.async == Plan::Async::none) {
+    EXPECT_LE(of_no_rank.size(), 1u) << ::testing::PrintToString(of_no_rank);
+  }
+}
+
+void expect_as_one_process(const Plan& plan, const std::vector<Outcome>& outcomes) {
+  EXPECT_FALSE(plan.one_skips && plan.ranks > 1) << "nobody noticed";
+  for (const Outcome& each : outcomes) {
+    EXPECT_EQ(each.error, "");
+    EXPECT_EQ(each.values, outcomes[0].values);
+    for (const double value : each.values) ASSERT_TRUE(std::isfinite(value));
+  }
+  const bool has_f32 = std::ranges::count(plan.dtypes, DType::f32) > 0;
+  const auto& values = outcomes[0].values;
+  if (plan.is_exact())
+    expect_close(values, train_alone(plan), has_f32 ? 1e-3 : 1e-8, has_f32 ? 1e-4 : 1e-10);
+  else if (plan.async == Plan::Async::none && plan.hook == Plan::Hook::rounding)
+    expect_close(values, train_alone(plan), 0.05, 0.05);
+}
+
+TEST(RandomTraining, WithAnyOptionsEqualsOneProcessOrIsRefusedByAllAlike) {
+  const char* const asked = std::getenv("LOCKSTEP_RANDOM_TRAININGS");
+  const std::uint64_t count = asked ? std::stoull(asked) : 200;
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    const Plan plan = Plan::with_any_options(seed);
+    const std::vector<Outcome> outcomes = try_on_all(plan);
+    const bool is_refused =
+        std::ranges::any_of(outcomes, [](const Outcome& each) { return !each.error.empty(); });
+    refused += is_refused;
+    is_refused ? expect_refused_alike(plan, outcomes) : expect_as_one_process(plan, outcomes);
+    ASSERT_FALSE(::testing::Test::HasFailure()) << plan << "\n" << outcomes[0].error;
+  }
+  EXPECT_GT(refused, count / 10);
+  EXPECT_LT(refused, count * 2 / 3);
 }
 
 }  // namespace
