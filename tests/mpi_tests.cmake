@@ -54,7 +54,7 @@ if(LOCKSTEP_WITH_MPI)
 endif()
 lockstep_add_mpi_test(test_comm_shm NP 2 3 4
   SOURCES comm/shm/shm_communicator_test.cpp)
-lockstep_add_mpi_test(test_comm_hier NP 3 4
+lockstep_add_mpi_test(test_comm_hier NP 4
   SOURCES comm/hier/hier_mpi_test.cpp)
 lockstep_add_mpi_test(test_comm_window NP 1 2 3 4
   SOURCES comm/window/window.cpp comm/window/window_executor.cpp comm/window/window_backend.cpp

@@ -263,6 +263,43 @@ TEST(HierExecutor, PartsAreWhatTheirHostsAre) {
   });
 }
 
+// Rank 2 meets rank 3 by its host's memory, and rank 0 by messages, which waits for 3's.
+TEST(HierExecutor, MessagesOfABatchGoOnSideBySideWithinAHostAndBetween) {
+  run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    std::vector<float> values(100'000, static_cast<float>(group.rank())), one(values), two(values);
+    const ConstBuffer own{std::span(values)};
+    const Buffer first{std::span(one)}, second{std::span(two)};
+    if (group.rank() == 2) {
+      group.batch([&] { group.receive(first, 0), group.receive(second, 3); }).wait();
+      EXPECT_THAT(one, ::testing::Each(0.0F));
+      EXPECT_THAT(two, ::testing::Each(3.0F));
+    } else if (group.rank() == 3) {
+      group.send(own, 2).wait();
+      group.send(own, 0).wait();
+    } else if (group.rank() == 0) {
+      group.receive(first, 3).wait();
+      group.send(own, 2).wait();
+    }
+  });
+}
+
+TEST(HierExecutor, MessageThatDoesNotMatchWithinAHostIsToldWithTheRanksOfTheGroup) {
+  run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    std::vector<float> values(group.rank() == 2 ? 10 : 11);
+    std::string text;
+    try {
+      if (group.rank() == 2) group.send(ConstBuffer(std::span(values)), 3).wait();
+      if (group.rank() == 3) group.receive(Buffer(std::span(values)), 2).wait();
+      group.barrier().wait();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    EXPECT_THAT(text, ::testing::AllOf(::testing::HasSubstr("rank 3 of world"),
+                                       ::testing::HasSubstr("receive from rank 2 #0 of 11 f32"),
+                                       ::testing::HasSubstr("send to rank 3 #0 of 10 f32")));
+  });
+}
+
 TEST(HostLayout, OrdersHostsByTheirFirstRank) {
   const std::vector<int> hosts{7, 3, 7, 5, 3};
   const hier::HostLayout layout(hosts, 4);

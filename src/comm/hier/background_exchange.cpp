@@ -17,12 +17,12 @@ BackgroundExchange::~BackgroundExchange() {
   thread_.join();
 }
 
-void BackgroundExchange::start(Operation operation, const host::Deadline& deadline) {
+void BackgroundExchange::start(std::vector<Operation> operations, const host::Deadline& deadline) {
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;  // whoever waits next hears of it
-    jobs_.push_back({std::move(operation), &deadline});
+    jobs_.push_back({std::move(operations), &deadline});
     ++under_way_;
   }
   changed_.notify_all();
@@ -40,6 +40,11 @@ void BackgroundExchange::wait(std::uint64_t left, FunctionRef<void()> check) {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+void BackgroundExchange::check() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
 void BackgroundExchange::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return under_way_ == 0; });
@@ -53,12 +58,12 @@ void BackgroundExchange::work() {
   while (true) {
     changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
     if (jobs_.empty()) return;
-    const Job job = std::move(jobs_.front());
+    Job job = std::move(jobs_.front());
     jobs_.pop_front();
     std::exception_ptr failure;
     lock.unlock();
     try {
-      between_->run({&job.operation, 1}, *job.deadline);
+      executor_->run(job.operations, *job.deadline);
     } catch (...) {
       failure = std::current_exception();
     }

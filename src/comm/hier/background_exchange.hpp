@@ -6,23 +6,26 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "comm/host/executor.hpp"
 #include "lockstep/core/function_ref.hpp"
 
 namespace lockstep::comm::hier {
 
-/// Runs a leader's exchanges with the other leaders, in order, while its ranks do something else.
-/// The thread starts with the first one. Used by one thread at a time.
+/// Runs operations of one executor, in order, while their rank does something else. The thread
+/// starts with the first one. Used by one thread at a time.
 class BackgroundExchange {
  public:
-  /// @param between the leaders; outlives this object. May be null where nothing is ever started.
-  explicit BackgroundExchange(host::Executor* between) : between_(between) {}
+  /// @param executor outlives this object; may be null where nothing is ever started.
+  explicit BackgroundExchange(host::Executor* executor) : executor_(executor) {}
   /// Waits for what is under way.
   ~BackgroundExchange();
 
   /// @param deadline lives until it has ended.
-  void start(Operation operation, const host::Deadline& deadline);
+  void start(std::vector<Operation> operations, const host::Deadline& deadline);
+  /// @throws what one that was started threw
+  void check();
   /// Waits until all but the last `left` have ended. After one that failed, those that follow it
   /// are not run.
   /// @param check is called now and then; what it throws ends the wait.
@@ -33,12 +36,12 @@ class BackgroundExchange {
 
  private:
   struct Job {
-    Operation operation;
+    std::vector<Operation> operations;
     const host::Deadline* deadline;
   };
   void work();
 
-  host::Executor* between_;
+  host::Executor* executor_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;

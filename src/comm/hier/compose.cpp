@@ -63,7 +63,7 @@ std::unique_ptr<host::Executor> compose(host::Executor& whole,
   std::unique_ptr<host::Executor> inside;
   if (window)
     inside = std::make_unique<shm::ShmExecutor>(std::move(window), layout.place, plan.name,
-                                                check_signatures);
+                                                check_signatures, layout.own());
   if (is_one_host) return inside;
   return std::make_unique<HierExecutor>(
       layout, Parts{std::move(messages), std::move(inside), std::move(between)}, plan.name,

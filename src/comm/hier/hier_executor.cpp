@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm::hier {
+namespace {
+
+std::vector<int> numbers_below(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+}  // namespace
 
 HierExecutor::HierExecutor(HostLayout layout, Parts parts, std::string group, bool check_signatures)
     : layout_(std::move(layout)),
@@ -14,7 +24,9 @@ HierExecutor::HierExecutor(HostLayout layout, Parts parts, std::string group, bo
       group_(std::move(group)),
       check_signatures_(check_signatures),
       signatures_(static_cast<std::size_t>(size())),
-      in_background_(parts_.between.get()) {}
+      all_ranks_(numbers_below(size())),
+      in_background_(parts_.between.get()),
+      beside_(parts_.inside.get()) {}
 
 // A rank that hears of an abort tells those that wait for it in other ways.
 void HierExecutor::run(std::span<const Operation> operations, const host::Deadline& deadline) {
@@ -55,6 +67,7 @@ void HierExecutor::abort(const std::string& reason) noexcept {
 
 void HierExecutor::quiesce() {
   in_background_.drain();
+  beside_.drain();
   if (parts_.between) parts_.between->quiesce();
   if (parts_.inside) parts_.inside->quiesce();
   parts_.messages->quiesce();
@@ -71,28 +84,54 @@ std::unique_ptr<host::Executor> HierExecutor::split(const SplitPlan& plan) {
 
 // --- what each part runs -------------------------------------------------------------------------
 
+// All messages of a batch come before its collectives.
 void HierExecutor::run_messages(std::span<const Operation> operations,
                                 const host::Deadline& deadline) {
-  std::vector<Operation> messages;
-  for (const Operation& operation : operations)
-    if (operation.is_point_to_point()) messages.push_back(operation);
-  if (!messages.empty()) parts_.messages->run(messages, deadline);
+  std::vector<Operation> near, far;
+  for (const Operation& operation : operations) {
+    if (!operation.is_point_to_point()) continue;
+    const auto place = std::ranges::find(layout_.own(), operation.peer);
+    const bool is_near = place != layout_.own().end();
+    Operation& message = (is_near ? near : far).emplace_back(operation);
+    message.sequence = operations.front().sequence;
+    if (is_near) message.peer = static_cast<int>(place - layout_.own().begin());
+  }
+  if (far.empty() && near.empty()) return;
+  if (near.empty()) return parts_.messages->run(far, deadline);
+  if (!far.empty()) return run_on_both_ways(std::move(near), far, deadline);
+  near_.emplace(
+      deadline, host::Clock::duration{}, [this] { parts_.messages->check(); }, layout_.own());
+  by_places([&] { parts_.inside->run(near, *near_); });
+}
+
+// Side by side: who is met on the one way may wait for one on the other.
+void HierExecutor::run_on_both_ways(std::vector<Operation> near, std::span<const Operation> far,
+                                    const host::Deadline& deadline) {
+  near_.emplace(deadline, host::Clock::duration{}, nullptr, layout_.own());
+  beside_.start(std::move(near), *near_);
+  const host::Deadline until(
+      deadline, {}, [this] { by_places([this] { beside_.check(); }); }, all_ranks_);
+  parts_.messages->run(far, until);
+  by_places([this] { beside_.wait(0, [this] { parts_.messages->check(); }); });
 }
 
 // The first step waits for ranks that have not come, the others for what their leader waits for.
 void HierExecutor::run_inside(const Operation& operation) {
   if (!parts_.inside) return;
-  const auto ranks_of = [&](const std::vector<int>& places) {
-    std::vector<int> ranks;
-    for (const int place : places) ranks.push_back(layout_.own()[static_cast<std::size_t>(place)]);
-    return ranks;
-  };
+  const host::Deadline& deadline = std::exchange(has_arrived_, true) ? *inside_ : *arrival_;
+  by_places([&] { parts_.inside->run({&operation, 1}, deadline); });
+}
+
+void HierExecutor::by_places(FunctionRef<void()> run) {
+  const auto rank_at = [&](int place) { return layout_.own()[static_cast<std::size_t>(place)]; };
   try {
-    parts_.inside->run({&operation, 1}, std::exchange(has_arrived_, true) ? *inside_ : *arrival_);
+    run();
   } catch (const host::TransferTimeout& timeout) {
-    throw host::TransferTimeout{ranks_of(timeout.missing)};
+    std::vector<int> ranks;
+    std::ranges::transform(timeout.missing, std::back_inserter(ranks), rank_at);
+    throw host::TransferTimeout{std::move(ranks)};
   } catch (const host::PeerGone& gone) {
-    throw host::PeerGone{ranks_of({gone.peer}).front()};
+    throw host::PeerGone{rank_at(gone.peer)};
   }
 }
 
@@ -116,7 +155,7 @@ void HierExecutor::run_between(const Operation& operation) {
 }
 
 void HierExecutor::start_between(Operation operation) {
-  if (parts_.between) in_background_.start(std::move(operation), *background_);
+  if (parts_.between) in_background_.start({std::move(operation)}, *background_);
 }
 
 void HierExecutor::await_between(std::uint64_t left) {

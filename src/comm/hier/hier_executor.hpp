@@ -23,7 +23,8 @@ struct Parts {
 
 /// Operations of ranks on several hosts: what concerns all goes through the memory of each host,
 /// and between hosts once, by their leaders. While leaders exchange one chunk, their hosts work on
-/// the next. Messages between two ranks, and all_to_all, go straight.
+/// the next. Messages of two ranks go
+/// through the memory of a host if both are on it; the others, and all_to_all, go straight.
 class HierExecutor final : public host::Executor {
  public:
   /// @param group name for messages.
@@ -64,7 +65,10 @@ class HierExecutor final : public host::Executor {
 
   void set_deadlines(std::span<const Operation> operations, const host::Deadline& deadline);
   void run_messages(std::span<const Operation> operations, const host::Deadline& deadline);
+  void run_on_both_ways(std::vector<Operation> near, std::span<const Operation> far,
+                        const host::Deadline& deadline);
   void run_inside(const Operation& operation);
+  void by_places(FunctionRef<void()> run);
   void run_between(const Operation& operation);
   void start_between(Operation operation);
   void await_between(std::uint64_t left);
@@ -90,12 +94,14 @@ class HierExecutor final : public host::Executor {
   Parts parts_;
   const std::string group_;
   const bool check_signatures_;
-  std::optional<host::Deadline> arrival_, inside_, exchange_, background_;
+  std::optional<host::Deadline> arrival_, inside_, exchange_, background_, near_;
   bool has_arrived_ = false;
   std::vector<Signature> signatures_;  // of all ranks, by host
   std::vector<std::byte> chunks_[2];   // of two rounds that are under way
   std::vector<std::byte> results_;
-  BackgroundExchange in_background_;
+  const std::vector<int> all_ranks_;
+  BackgroundExchange in_background_;  // between leaders
+  BackgroundExchange beside_;         // inside, of batches that also have messages to other hosts
 };
 
 /// Composes the executor of a group whose ranks are on several hosts, or on one.

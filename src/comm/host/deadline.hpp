@@ -22,9 +22,10 @@ class Deadline {
   /// Of a wait for ranks that wait themselves for what another deadline limits: somewhat later, so
   /// that who knows best whom all wait for says so first.
   /// @param whole outlives this object. @param check called now and then; what it throws ends the
-  /// wait.
-  Deadline(const Deadline& whole, Clock::duration grace, std::function<void()> check = nullptr)
-      : whole_(&whole), grace_(grace), check_(std::move(check)) {}
+  /// wait. @param numbers of the ranks there; empty: no rank's deadline comes forward.
+  Deadline(const Deadline& whole, Clock::duration grace, std::function<void()> check = nullptr,
+           std::vector<int> numbers = {})
+      : whole_(&whole), grace_(grace), check_(std::move(check)), numbers_(std::move(numbers)) {}
 
   /// Of something new, whoever it waits for.
   void set(Clock::time_point at) {
@@ -41,11 +42,20 @@ class Deadline {
   }
 
   /// False as long as `is_over` is, whoever is waited for; costs no more than a look at the clock.
-  bool may_be_over() const { return whole_ ? is_whole_over() : Clock::now() >= nearest_.load(); }
+  bool may_be_over() const {
+    if (!whole_) return Clock::now() >= nearest_.load();
+    if (check_) check_();
+    const auto& first = numbers_.empty() ? whole_->last_ : whole_->nearest_;
+    return Clock::now() - grace_ >= first.load();
+  }
   /// True if waiting for any of these ranks should end.
   bool is_over(std::span<const int> ranks) const {
-    if (whole_) return is_whole_over();
-    const auto now = Clock::now();
+    if (!whole_) return is_over(ranks, Clock::now());
+    return may_be_over() && whole_->is_over(numbers_of(ranks), Clock::now() - grace_);
+  }
+
+ private:
+  bool is_over(std::span<const int> ranks, Clock::time_point now) const {
     if (now < nearest_.load()) return false;
     if (now >= last_.load()) return true;
     const std::lock_guard lock(mutex_);
@@ -53,16 +63,17 @@ class Deadline {
       return now >= entry.second && std::ranges::find(ranks, entry.first) != ranks.end();
     });
   }
-
- private:
-  bool is_whole_over() const {
-    if (check_) check_();
-    return Clock::now() - grace_ >= whole_->last_.load();
+  std::vector<int> numbers_of(std::span<const int> ranks) const {
+    std::vector<int> numbers;
+    for (std::size_t i = 0; i < ranks.size() && !numbers_.empty(); ++i)
+      numbers.push_back(numbers_[static_cast<std::size_t>(ranks[i])]);
+    return numbers;
   }
 
   const Deadline* whole_ = nullptr;
   Clock::duration grace_{};
   std::function<void()> check_;
+  std::vector<int> numbers_;
   std::atomic<Clock::time_point> last_{Clock::time_point::max()},
       nearest_{Clock::time_point::max()};
   mutable std::mutex mutex_;

@@ -73,7 +73,7 @@ bool ShmExecutor::send_piece(Message& message) {
   const std::uint32_t number = mailbox.written.load(std::memory_order_relaxed);
   if (number - mailbox.taken.load(std::memory_order_acquire) == Window::slots) return false;
   Window::Piece& piece = window_->piece(rank_, operation.peer, number);
-  if (!message.has_begun) piece.signature = Signature(operation);
+  if (!message.has_begun) piece.signature = signature_of(message);
   piece.place = message.place;
   piece.size = static_cast<std::uint64_t>(
       std::min(message.total - message.done, static_cast<Bytes>(window_->piece_bytes())));
@@ -90,10 +90,10 @@ bool ShmExecutor::receive_piece(Message& message) {
   if (number == mailbox.written.load(std::memory_order_acquire)) return false;
   Window::Piece& piece = window_->piece(operation.peer, rank_, number);
   if (!message.has_begun) {
-    const Signature own(operation);
+    const Signature own = signature_of(message);
     // A message that nobody received before a collective must not pass for one that came after.
     LOCKSTEP_CHECK(own.pairs_with(piece.signature) && piece.place == message.place, Mismatch,
-                   describe_mismatch(group_, rank_, own, operation.peer, piece.signature));
+                   describe_mismatch(group_, number_of(rank_), own, own.peer, piece.signature));
   }
   LOCKSTEP_CHECK(piece.size <= static_cast<std::uint64_t>(message.total - message.done),
                  CorruptData, "rank ", operation.peer, " of ", group_, " sent ", piece.size,
@@ -104,6 +104,16 @@ bool ShmExecutor::receive_piece(Message& message) {
   return true;
 }
 
+int ShmExecutor::number_of(int rank) const {
+  return numbers_.empty() ? rank : numbers_[static_cast<std::size_t>(rank)];
+}
+
+Signature ShmExecutor::signature_of(const Message& message) const {
+  Signature signature(*message.operation);
+  signature.peer = number_of(message.operation->peer);
+  return signature;
+}
+
 // True if the other rank has come to the collective before which this message lies, or to a later
 // one: all that it sends and receives before is done.
 bool ShmExecutor::has_passed(const Message& message) const {
@@ -112,9 +122,9 @@ bool ShmExecutor::has_passed(const Message& message) const {
 }
 
 std::string ShmExecutor::describe_passed(const Message& message) const {
-  const int peer = message.operation->peer;
-  return "rank " + std::to_string(rank_) + " of " + group_ + " called " +
-         Signature(*message.operation).describe() + ", but rank " + std::to_string(peer) +
+  const Signature own = signature_of(message);
+  return "rank " + std::to_string(number_of(rank_)) + " of " + group_ + " called " +
+         own.describe() + ", but rank " + std::to_string(own.peer) +
          " is in a collective that comes after it; all ranks must make the same calls in the same "
          "order";
 }

@@ -38,12 +38,13 @@ bool agree(const Digest& one, const Digest& other) {
 }  // namespace
 
 ShmExecutor::ShmExecutor(std::unique_ptr<Window> window, int rank, std::string group,
-                         bool check_signatures)
+                         bool check_signatures, std::vector<int> numbers)
     : window_(std::move(window)),
       rank_(rank),
       size_(window_->ranks()),
       group_(std::move(group)),
       check_signatures_(check_signatures),
+      numbers_(std::move(numbers)),
       waiting_(*window_),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 

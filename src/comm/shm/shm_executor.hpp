@@ -20,7 +20,9 @@ namespace lockstep::comm::shm {
 class ShmExecutor final : public host::Executor {
  public:
   /// @param window which all ranks have entered.
-  ShmExecutor(std::unique_ptr<Window> window, int rank, std::string group, bool check_signatures);
+  /// @param numbers of the ranks in messages; empty: those of the group.
+  ShmExecutor(std::unique_ptr<Window> window, int rank, std::string group, bool check_signatures,
+              std::vector<int> numbers = {});
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -70,6 +72,8 @@ class ShmExecutor final : public host::Executor {
   bool advance(Message& message);
   bool send_piece(Message& message);
   bool receive_piece(Message& message);
+  int number_of(int rank) const;
+  Signature signature_of(const Message& message) const;
   bool has_passed(const Message& message) const;
   std::string describe_passed(const Message& message) const;
 
@@ -77,6 +81,7 @@ class ShmExecutor final : public host::Executor {
   const int rank_, size_;
   const std::string group_;
   const bool check_signatures_;
+  const std::vector<int> numbers_;
   Waiting waiting_;
   std::uint32_t step_ = 0;  // the last one that this rank has come to
   std::vector<const std::byte*> sources_;
