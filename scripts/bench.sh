@@ -27,7 +27,9 @@ lines=$build_dir/benchmarks.jsonl
 for program in "$build_dir"/bin/benchmark_*; do
   name=$(basename "$program")
   # benchmark_allreduce prints the columns of nccl-tests and wants mpirun: run it by itself.
-  if [ ! -x "$program" ] || [ "$name" = benchmark_allreduce ] || ! wanted "$name" "$@"; then
+  # benchmark_peer_rank works on request: benchmarks/peers/data_parallel.py runs it.
+  case $name in benchmark_allreduce | benchmark_peer_rank) continue ;; esac
+  if [ ! -x "$program" ] || ! wanted "$name" "$@"; then
     continue
   fi
   say "$name"

@@ -54,7 +54,7 @@ fi
 
 for benchmark in "$build"/bin/benchmark_*; do
   case "$benchmark" in
-    *allreduce* | *'*'*) continue ;;
+    *allreduce* | *peer_rank* | *'*'*) continue ;;
   esac
   echo "gpu_check: $benchmark"
   "$benchmark" --json --device cuda || echo "gpu_check: $benchmark has no GPU case or failed"
