@@ -92,8 +92,9 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_communication_options(app, o.communication);
   examples::add_async_option(app, o.async);
   app.add_option("--zero", o.zero,
-                 "What ranks share out: 1 optimizer states, 2 averaged gradients too (ZeRO)")
-      ->check(CLI::IsMember({0, 1, 2}));
+                 "What ranks share out: 1 optimizer states, 2 averaged gradients too, 3 parameters "
+                 "too (ZeRO)")
+      ->check(CLI::IsMember({0, 1, 2, 3}));
   app.add_option("--check-divergence", o.check_divergence,
                  "Steps between checks that all ranks have the same weights; 0: none")
       ->check(count);
@@ -199,7 +200,10 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
         const Tensor own = accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens);
         const Tensor norm = scaler.clip_and_step(*optimizer, limit);
         scaler.update();
-        if (average) average->update();
+        if (average) {
+          const auto whole = replica.whole_parameters();
+          average->update();
+        }
         optimizer->zero_grad();
         return std::vector{ls::parallel::all_reduce_async(own, *session.world()).wait(), norm};
       },
@@ -216,14 +220,20 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
     const auto results = make_step({batch.tokens, batch.targets});
     traces.add(replica.reducer());
     scheduler.step();
-    if (divergence) divergence->step();
+    if (divergence) {
+      const auto whole = replica.whole_parameters();
+      divergence->step();
+    }
     report.add({.number = step,
                 .lr = lr,
                 .loss = ls::HostCopy(results[0]),
                 .grad_norm = ls::HostCopy(results[1])});
     memory.after_step(step);
   }
-  if (divergence) divergence->run();  // before the weights are saved
+  if (divergence) {  // before the weights are saved
+    const auto whole = replica.whole_parameters();
+    divergence->run();
+  }
   if (averaging) averaging->synchronize();
   report.flush();
   progress.finish();
@@ -328,10 +338,14 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
     replica.register_comm_hook(std::move(hook));
   if (auto hook = examples::delayed_reduction(o.async)) replica.register_comm_hook(std::move(hook));
-  auto average = examples::make_average(model->named_parameters(), o.optimizer);
+  auto average = [&] {
+    const auto whole = replica.whole_parameters();
+    return examples::make_average(model->named_parameters(), o.optimizer);
+  }();
   train(replica, batches, o, session, average);
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
   tell_stragglers(replica, session);
+  const auto whole = replica.whole_parameters();
   std::optional<ls::optim::WeightAverage::Swapped> averaged;
   if (average) averaged.emplace(average->swap_in());
 
@@ -358,6 +372,10 @@ int main(int argc, char** argv) try {
   if (options.zero > 0 && options.compress != "none")
     examples::refuse(app, "--zero " + std::to_string(options.zero) + " and --compress " +
                               options.compress + " both say how gradients travel; give one");
+  if (options.zero > 2 && options.capture)
+    examples::refuse(app,
+                     "--zero 3 gathers parameters when they are used, which --capture would do "
+                     "once; give --zero 2");
   if (options.zero > 0 && options.communication.plan == "measured")
     examples::refuse(app, "--zero " + std::to_string(options.zero) +
                               " keeps its buckets, --plan measured moves them; give one");

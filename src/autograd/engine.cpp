@@ -20,6 +20,7 @@ namespace {
 
 std::atomic<std::uint64_t> runs{0};
 thread_local Engine* running = nullptr;
+thread_local std::uint64_t ops = 0;
 
 bool earlier(const Node* a, const Node* b) { return a->sequence() < b->sequence(); }
 
@@ -148,6 +149,8 @@ std::string_view Engine::running_op() noexcept {
   return running && running->running_node_ ? running->running_node_->name() : "no op";
 }
 
+std::uint64_t Engine::ops_begun() noexcept { return ops; }
+
 void Engine::count_edges(std::span<const Tensor> roots) {
   std::vector<Node*> stack;
   GraphTag last_tag = 0;
@@ -189,6 +192,7 @@ void Engine::seed(const Tensor& root, const Tensor& gradient) {
 }
 
 void Engine::process(Node& node) {
+  ++ops;
   const auto gradients = node.gradients();
   if (node.hooks()) [[unlikely]]
     node.hooks()->run(gradients);

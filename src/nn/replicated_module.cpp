@@ -5,6 +5,7 @@
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/gathered_parameters.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -39,9 +40,9 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
       parameters_(module_->named_parameters()) {
   const auto buffers = module_->named_buffers();
   check_same_options(*group_, options_);
-  LOCKSTEP_CHECK(options.zero_stage >= 0 && options.zero_stage <= 2, InvalidArgument,
+  LOCKSTEP_CHECK(options.zero_stage >= 0 && options.zero_stage <= 3, InvalidArgument,
                  "DistributedDataParallel: a zero_stage of ", options.zero_stage,
-                 "; there are 0, 1 and 2");
+                 "; there are 0, 1, 2 and 3");
   parallel::check_same_parameters(*group_, parameters_);
   parallel::check_same_parameters(*group_, buffers);
   parallel::broadcast_tensors(*group_, tensors_of(parameters_));
@@ -53,6 +54,20 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
                  "unfreeze what shall train, or call the module itself");
   reducer_ = make_reducer(group_, options.zero_stage > 0 ? parallel::reduce_scatter_buckets()
                                                          : parallel::all_reduce_buckets());
+  if (reducer_->gathered()) tell_of_modules();
+}
+
+ReplicatedModule::~ReplicatedModule() {
+  for (const auto& [module, hook] : hooks_) module->remove_call_hooks(hook);
+}
+
+/// Where a module begins, no op is in the middle of using what the one before it did.
+void ReplicatedModule::tell_of_modules() {
+  for (const auto& [name, module] : module_->named_modules())
+    hooks_.emplace_back(IntrusivePtr<nn::Module>(module),
+                        module->add_call_hooks({.before = [this](nn::Module&, auto) {
+                          reducer_->gathered()->begin_module();
+                        }}));
 }
 
 NamedTensors ReplicatedModule::trained_parameters() const {
@@ -74,6 +89,7 @@ std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
                                .static_graph = options_.static_graph,
                                .reduction = std::move(reduction),
                                .shares_parameters = options_.zero_stage > 0,
+                               .gathers_parameters = options_.zero_stage > 2,
                                .frees_buckets = options_.zero_stage > 1});
 }
 
@@ -125,7 +141,24 @@ void ReplicatedModule::check_same_tensors() const {
   }
 }
 
-autograd::TagGuard ReplicatedModule::record_forward() {
+ForwardScope::ForwardScope(parallel::Reducer& reducer, parallel::Reducer::Mode mode)
+    : tag_(reducer.record_forward(mode)), gathered_(reducer.gathered()) {
+  if (gathered_) gathered_->begin_forward();
+}
+
+ForwardScope::~ForwardScope() {
+  if (gathered_) gathered_->end_forward(grad_enabled());
+}
+
+WholeParameters::WholeParameters(parallel::GatheredParameters* gathered) : gathered_(gathered) {
+  if (gathered_) gathered_->hold();
+}
+
+WholeParameters::~WholeParameters() {
+  if (gathered_) gathered_->release();
+}
+
+ForwardScope ReplicatedModule::record_forward() {
   LOCKSTEP_CHECK(
       !autograd::Recomputation::is_open(), InvalidArgument,
       "DistributedDataParallel: its forward is inside nn::checkpoint, which would run it "
@@ -142,8 +175,8 @@ autograd::TagGuard ReplicatedModule::record_forward() {
       parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
                                   {.label = "buffers", .id = reducer_->next_forward()});
   }
-  return reducer_->record_forward(stops_ == 0 ? parallel::Reducer::Mode::reduce
-                                              : parallel::Reducer::Mode::accumulate);
+  return {*reducer_,
+          stops_ == 0 ? parallel::Reducer::Mode::reduce : parallel::Reducer::Mode::accumulate};
 }
 
 NamedTensors ReplicatedModule::named_parameters() const {
@@ -180,7 +213,11 @@ bool ReplicatedModule::backward_without_data() {
   LOCKSTEP_CHECK(stops_ == 0 && grad_enabled(), InvalidArgument,
                  "backward_without_data: takes part in a reduction, which ",
                  stops_ > 0 ? "no_sync() puts off" : "a NoGradGuard prevents");
-  { const autograd::TagGuard forward = record_forward(); }
+  LOCKSTEP_CHECK(!reducer_->gathered(), InvalidArgument,
+                 "backward_without_data: with zero_stage 3 forward and backward gather parameters "
+                 "over all ranks, and a rank that makes neither would keep the others waiting; "
+                 "make a step of weight 0 with any data, or give zero_stage 2");
+  { const ForwardScope forward = record_forward(); }
   return reducer_->reduce_without_backward();
 }
 

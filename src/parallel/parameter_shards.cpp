@@ -9,6 +9,7 @@
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/gather_gate.hpp"
+#include "parallel/gathered_parameters.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
@@ -40,7 +41,8 @@ bool is_count(std::string_view state) { return state == "step" || state == "grou
 
 ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
                                  std::span<const Bucket> plan, std::vector<Tensor> averages,
-                                 autograd::GradientSink& updates, Identify identify)
+                                 autograd::GradientSink& updates, Identify identify,
+                                 std::function<bool()> in_backward)
     : parameters_(std::move(parameters)),
       shards_(parameters_.size()),
       group_(std::move(group)),
@@ -52,14 +54,20 @@ ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
       identify_(std::move(identify)),
       changed_(plan.size()) {
   const NoGradGuard no_recording;
+  const bool is_whole = !in_backward;
   for (std::size_t b = 0; b < plan.size(); ++b) {
-    values_.push_back(zeros({plan[b].numel}, {plan[b].dtype, plan[b].device}));
-    gates_.push_back(std::make_unique<GatherGate>(values_.back()));
+    const std::int64_t numel = is_whole ? plan[b].numel : averages_[b].numel();
+    values_.push_back(zeros({numel}, {plan[b].dtype, plan[b].device}));
+    if (is_whole) gates_.push_back(std::make_unique<GatherGate>(values_.back()));
     for (std::size_t k = 0; k < plan[b].parameters.size(); ++k) {
       bucket_of_[plan[b].parameters[k]] = b;
-      make_shard(plan[b].parameters[k], plan[b].offsets[k]);
+      if (is_whole) place_whole(plan[b].parameters[k], plan[b].offsets[k]);
+      make_shard(plan[b].parameters[k], plan[b].offsets[k], is_whole);
     }
   }
+  if (!is_whole)
+    gathered_ = std::make_unique<GatheredParameters>(parameters_, group_, plan, values_, identify_,
+                                                     std::move(in_backward));
 }
 
 ParameterShards::~ParameterShards() {
@@ -67,27 +75,37 @@ ParameterShards::~ParameterShards() {
   for (const auto& [name, shard] : shards_) autograd::leaf_of(shard).release_sink(*this);
 }
 
-void ParameterShards::make_shard(std::size_t index, std::int64_t offset) {
+void ParameterShards::place_whole(std::size_t index, std::int64_t offset) {
   auto& [name, parameter] = parameters_[index];
-  const Tensor& values = values_[bucket_of_[index]];
-  const Tensor& averages = averages_[bucket_of_[index]];
-  const Tensor place =
-      values.slice(0, offset, offset + parameter.numel()).reshape(parameter.shape());
+  const Tensor place = values_[bucket_of_[index]]
+                           .slice(0, offset, offset + parameter.numel())
+                           .reshape(parameter.shape());
   name_memory(place.data_ptr(), place.nbytes(), name);
   Tensor(place).copy_(parameter.detach());
   parameter.set_data(place);
+}
 
-  std::int64_t own = 0;
+void ParameterShards::make_shard(std::size_t index, std::int64_t offset, bool is_whole) {
+  auto& [name, parameter] = parameters_[index];
+  const Tensor& values = values_[bucket_of_[index]];
+  const Tensor& averages = averages_[bucket_of_[index]];
   for (int rank = 0; rank < group_->size(); ++rank) {
     const Range range = range_of_rank(offset, parameter.numel(), averages.numel(), rank);
     ranges_[index].push_back(range.count());
     if (rank != group_->rank()) continue;
     const Shape shape = shape_of_shard(parameter, range.count());
-    own = offset + range.begin;
+    const std::int64_t part = averages.numel() * rank;
+    const std::int64_t from = range.count() > 0 ? offset + range.begin - part : 0;
+    const std::int64_t own = is_whole ? part + from : from;
     Tensor shard = values.slice(0, own, own + range.count()).reshape(shape).detach();
+    if (!is_whole) {
+      const Tensor whole = parameter.detach().contiguous();
+      name_memory(shard.data_ptr(), shard.nbytes(), name);
+      shard.copy_(whole.reshape({whole.numel()}).slice(0, range.begin, range.end).reshape(shape));
+      parameter.set_data(whole);  // from now on of the layout that it is gathered in
+    }
     shard.set_requires_grad();
     shards_[index] = {name, shard};
-    const std::int64_t from = range.count() > 0 ? own - averages.numel() * rank : 0;
     gradients_[index] = averages.slice(0, from, from + range.count()).reshape(shape);
     autograd::leaf_of(shard).set_sink(*this, index);
   }
@@ -98,7 +116,10 @@ void ParameterShards::after_updates() {
   for (std::size_t b = changed_.size(); b-- > 0;) {
     if (!changed_[b]) continue;
     changed_[b] = false;
-    gates_[b]->close(start_gather(b));
+    if (gathered_)
+      gathered_->changed(b);
+    else
+      gates_[b]->close(start_gather(b));
   }
   if (StepRecording::on(group_->device())) wait();  // what is captured comes back to the stream
 }
@@ -144,6 +165,7 @@ void ParameterShards::check_cleared() const {
 }
 
 void ParameterShards::check_in_place() const {
+  if (gathered_) return gathered_->check_in_place();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
     const std::size_t bucket = bucket_of_[i];

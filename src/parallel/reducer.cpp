@@ -15,6 +15,7 @@
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/bucket_planner.hpp"
+#include "parallel/gathered_parameters.hpp"
 #include "parallel/owner_number.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
@@ -35,6 +36,11 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
                  "parameters are shared out, or buckets freed, only where averages "
                  "are: not by the reduction ",
                  options_.reduction->name());
+  LOCKSTEP_CHECK(
+      !options_.gathers_parameters || !(options_.find_unused_parameters || options_.static_graph),
+      InvalidArgument,
+      "find_unused_parameters and static_graph let ranks use different parameters, and "
+      "with zero_stage 3 all ranks gather what each uses; give zero_stage 2");
   const bool is_measured = options_.bucket_plan == BucketPlanning::measured;
   LOCKSTEP_CHECK(!is_measured || !shares_out(), InvalidArgument,
                  "the measured plan lays buckets out again, and what ranks share out of them "
@@ -63,7 +69,8 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
       shards_ = std::make_unique<ParameterShards>(
           parameters_, group_, plan_, averages_of_buckets(),
           static_cast<autograd::GradientSink&>(*this),
-          [this](std::size_t bucket) { return id_of(buckets_.size() + 1 + bucket); });
+          [this](std::size_t bucket) { return id_of(buckets_.size() + 1 + bucket); },
+          uses_in_backward());
   } catch (...) {
     group_->implementation().before_leaving(number_, nullptr);
     give_back();
@@ -73,6 +80,14 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
   if (is_measured && group_->size() > 1)
     planner_ = std::make_unique<BucketPlanner>(*group_, detail::concat("replica ", number_));
 }
+
+/// Null where parameters stay whole.
+std::function<bool()> Reducer::uses_in_backward() const {
+  if (!options_.gathers_parameters) return nullptr;
+  return [this] { return running_ || autograd::Engine::reaches(accumulate_tag_); };
+}
+
+GatheredParameters* Reducer::gathered() const { return shards_ ? shards_->gathered() : nullptr; }
 
 Reducer::~Reducer() {
   if (running_) fail_backward("its DistributedDataParallel ended inside it");
@@ -151,6 +166,9 @@ void Reducer::on_taken(std::size_t index) noexcept {
 }
 
 void Reducer::on_update(std::size_t index, std::string_view how) {
+  LOCKSTEP_CHECK(!gathered() || !gathered()->is_held(), InvalidArgument,
+                 "an optimizer's step while whole_parameters() holds the values from before it; "
+                 "let that end first");
   LOCKSTEP_CHECK(!running_, InvalidArgument,
                  "an optimizer's step within a backward that is to average "
                  "the gradient of ",
@@ -204,7 +222,13 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
 
 autograd::TagGuard Reducer::record_forward(Mode mode) {
   check_usable();
-  if (mode == Mode::accumulate) return autograd::TagGuard(accumulate_tag_);
+  if (gathered() && is_captured())
+    refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
+                            "give zero_stage 2 to capture steps");
+  if (mode == Mode::accumulate) {
+    if (gathered() && grad_enabled()) gather_in(accumulate_tag_);
+    return autograd::TagGuard(accumulate_tag_);
+  }
   if (is_captured()) {
     if ((options_.find_unused_parameters && !options_.static_graph) || !(rebuilt_ || shares_out()))
       refuse_in_captured_step(
@@ -235,6 +259,21 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
   return autograd::TagGuard(reduce_tag_);
 }
 
+/// Parameters are gathered for backwards that only add up, too.
+void Reducer::gather_in(autograd::GraphTag tag) {
+  const std::weak_ptr<Reducer*> self = self_;
+  autograd::on_backward_through(tag, [self] {
+    const auto reducer = self.lock();
+    if (!reducer || (*reducer)->running_) return;
+    (*reducer)->gathered()->begin_backward();
+    const auto end = [self] {
+      if (const auto still = self.lock(); still && !(*still)->running_)
+        (*still)->gathered()->end_backward();
+    };
+    autograd::Engine::queue_callback(end, end);
+  });
+}
+
 /// Before anything of the backward has run, so that the other ranks hear of whatever fails in it.
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another
@@ -250,6 +289,7 @@ void Reducer::begin_backward() {
       [self] {
         if (const auto reducer = self.lock()) (*reducer)->fail_backward(current_message());
       });
+  if (gathered()) gathered()->begin_backward();
   share_weights();
   mark_unused();
 }
@@ -323,6 +363,7 @@ void Reducer::launch(std::size_t number) {
   bucket.parts = std::exchange(bucket.parts_run, 0);
   bucket.exchange = options_.reduction->exchange(*bucket.gradients);
   go_on(bucket);
+  if (gathered()) gathered()->let_go(number);
   constexpr std::size_t lag = 2;  // until then its collective is done, or others wait behind it
   if (number >= lag) go_on_early(number - lag);
 }
@@ -411,6 +452,7 @@ void Reducer::finish_backward() {
     begun_.assign(parameters_.size(), false);
     forget_weights();
     running_ = false;
+    if (gathered()) gathered()->end_backward();
   } catch (...) {
     fail_backward(current_message());
     throw;
@@ -439,6 +481,7 @@ void Reducer::wait_for_buckets() {
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
   forget_weights();
+  if (gathered()) gathered()->end_backward();
   for (BucketState& bucket : buckets_) bucket.exchange = {};
   if (is_captured()) return;
   failure_ = reason;

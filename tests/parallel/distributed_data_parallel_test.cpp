@@ -45,8 +45,10 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, PlannerContract, ThreadWorlds);
 TEST(Zero, HoldsWhatItsFormulaSays) {
   constexpr int ranks = 4;
   const std::size_t before = memory_allocated(cpu);
-  for (const auto& [stage, between, most] :
-       {std::tuple{0, 4 + 4 + 0 + 8, 0}, {1, 4 + 4 + 1 + 2, 0}, {2, 4 + 0 + 1 + 2, 4 + 2 + 1 + 2}})
+  for (const auto& [stage, between, most] : {std::tuple{0, 4 + 4 + 0 + 8, 0},
+                                             {1, 4 + 4 + 1 + 2, 0},
+                                             {2, 4 + 0 + 1 + 2, 4 + 2 + 1 + 2},
+                                             {3, 1 + 0 + 1 + 2, 1 + 2 + 2 + 1 + 2}})
     comm::run_ranks(ranks, [&](Communicator& group) {
       const DistributedDataParallelOptions options{
           .bucket_bytes = 1 << 19, .first_bucket_bytes = 1 << 19, .zero_stage = stage};

@@ -36,14 +36,21 @@ struct Net : nn::Module {
     for (std::size_t i = 0; i < 4; ++i) {
       if (std::ranges::find(skipped, i) != skipped.end()) continue;
       if (delay) delay();
-      y = layers[i]->forward(y);
-      if (i < 3) y = tanh(y);
+      y = checkpoints ? nn::checkpoint([this, i](const Tensor& in) { return run(i, in); }, y)
+                      : run(i, y);
     }
     return y;
   }
 
+  Tensor run(std::size_t i, const Tensor& x) {
+    const Tensor y = calls_layers ? layers[i](x) : layers[i]->forward(x);
+    return i < 3 ? tanh(y) : y;
+  }
+
   nn::Child<nn::ModuleList<nn::Linear>> layers;
   std::function<void()> delay;  ///< called before each layer
+  bool calls_layers = false;    ///< with their hooks
+  bool checkpoints = false;     ///< each layer runs again in backward
 };
 
 /// A linear layer behind batch norm.

@@ -48,6 +48,7 @@ std::vector<double> train_sharded(Communicator& group, int stage, std::size_t bu
     optimizer->step();
     optimizer->zero_grad();
   }
+  const auto all = replica.whole_parameters();
   expect_equal_replicas(group, replica.module());
   return values_of(replica.module());
 }
@@ -57,7 +58,7 @@ template <class Make>
 void expect_steps_of_whole_states(Communicator& group, DType dtype, const Make& make) {
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{1} << 10, std::size_t{25} << 20}) {
     const auto whole = train_sharded(group, 0, bucket, dtype, make);
-    for (const int stage : {1, 2}) {
+    for (const int stage : {1, 2, 3}) {
       const auto shared = train_sharded(group, stage, bucket, dtype, make);
       if (group.backend() != "nccl" || group.size() <= 2)
         EXPECT_EQ(shared, whole) << "stage " << stage << ", buckets of " << bucket;
@@ -89,7 +90,8 @@ TYPED_TEST_P(ZeroContract, TakesEveryOptimizerThatUpdatesElementByElement) {
   TypeParam::run([](Communicator& group) {
     const auto expect = [&](const auto& make) {
       const auto whole = train_sharded(group, 0, 1 << 8, DType::f32, make);
-      expect_close(train_sharded(group, 2, 1 << 8, DType::f32, make), whole, 1e-4, 1e-5);
+      for (const int stage : {2, 3})
+        expect_close(train_sharded(group, stage, 1 << 8, DType::f32, make), whole, 1e-4, 1e-5);
     };
     expect(made<optim::SGD>({.lr = 0.1, .momentum = 0.9}));
     expect(made<optim::Adam>({.lr = 1e-2}));
@@ -109,7 +111,7 @@ TYPED_TEST_P(ZeroContract, TakesNormsOfWholeParametersOverTheGroup) {
         return std::make_unique<O>(parameters, options, is_sharded ? share(group) : nullptr);
       };
       const auto whole = train_sharded(group, 0, 1 << 8, DType::f64, make);
-      for (const int stage : {1, 2})
+      for (const int stage : {1, 2, 3})
         expect_close(train_sharded(group, stage, 1 << 8, DType::f64, make), whole, 1e-9, 1e-11);
     };
     expect(std::type_identity<optim::LARS>{}, {.lr = 0.5, .trust_coefficient = 0.1});
@@ -138,6 +140,7 @@ TYPED_TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
         optimizer.zero_grad();
         norms.push_back(std::isfinite(norm.item()) ? norm.item() : -1);
       }
+      const auto gathered = replica.whole_parameters();
       expect_equal_replicas(group, replica.module());
       std::vector<double> all = values_of(replica.module());
       all.insert(all.end(), norms.begin(), norms.end());
@@ -145,7 +148,7 @@ TYPED_TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
     };
     for (const bool scales : {false, true}) {
       const auto whole = train(0, scales);
-      for (const int stage : {1, 2}) expect_close(train(stage, scales), whole, 1e-4, 1e-5);
+      for (const int stage : {1, 2, 3}) expect_close(train(stage, scales), whole, 1e-4, 1e-5);
     }
   });
 }
@@ -343,6 +346,136 @@ TYPED_TEST_P(ZeroContract, ShowsGatheredValuesToCapturedSteps) {
   });
 }
 
+/// Whether a parameter has memory: one that was not used, or was let go again, has not.
+inline bool has_memory(const Tensor& parameter) {
+  return parameter.impl().storage->data() != nullptr;
+}
+
+inline int count_with_memory(const nn::Module& module) {
+  int count = 0;
+  for (const Tensor& parameter : module.parameters()) count += has_memory(parameter);
+  return count;
+}
+
+TYPED_TEST_P(ZeroContract, HasParametersWhileModulesUseThemAlone) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica = sharded(group, 3, 1);  // each parameter in a bucket of its own
+    int most = 0;
+    for (const auto& layer : *replica.module().layers)
+      layer->add_call_hooks({.before = [&](nn::Module&, auto) {
+        most = std::max(most, count_with_memory(replica.module()));
+      }});
+    replica.module().calls_layers = true;
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    EXPECT_EQ(count_with_memory(replica.module()), 0);
+    for (int step = 0; step < 3; ++step) {
+      const Batch batch = own_part(group, step);
+      const Tensor loss = loss_of(replica(batch.x), batch);
+      EXPECT_LE(most, 3);
+      loss.backward();
+      EXPECT_EQ(count_with_memory(replica.module()), 0);
+      optimizer.step();
+      optimizer.zero_grad();
+      const NoGradGuard no_recording;
+      (void)replica(batch.x);
+      EXPECT_EQ(count_with_memory(replica.module()), 0);
+    }
+  });
+}
+
+// Micro-batches, checkpointed parts, retained graphs and several forwards before a backward read
+// what was saved for them after it was let go.
+TYPED_TEST_P(ZeroContract, BringsBackWhatBackwardsSaved) {
+  TypeParam::run([](Communicator& group) {
+    const auto train = [&](int stage, DType dtype) {
+      Replica replica = sharded(group, stage, 1, dtype);
+      replica.module().calls_layers = true;
+      optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+      for (int step = 0; step < 4; ++step) {
+        const Batch batch = own_part(group, step, dtype), other = own_part(group, step + 9, dtype);
+        {
+          const auto local = replica.no_sync();
+          const Tensor first = loss_of(replica(batch.x), batch);
+          const Tensor second = loss_of(replica(other.x), other);
+          first.backward({}, true);
+          second.backward();
+          first.backward();
+        }
+        replica.module().checkpoints = step % 2 == 1;
+        loss_of(replica(batch.x), batch).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      const auto all = replica.whole_parameters();
+      expect_equal_replicas(group, replica.module());
+      return values_of(replica.module());
+    };
+    for (const DType dtype : {DType::f64, DType::f32})
+      expect_close(train(3, dtype), train(2, dtype), dtype == DType::f64 ? 1e-12 : 1e-4, 1e-6);
+  });
+}
+
+TYPED_TEST_P(ZeroContract, TakesOverWhatIsWrittenToWholeParameters) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica = sharded(group, 3), other = sharded(group, 0);
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    const auto fresh = make_net(99);
+    {
+      const auto all = replica.whole_parameters();
+      replica.module().load_state_dict(fresh->state_dict());
+    }
+    other.module().load_state_dict(fresh->state_dict());
+    const Batch batch = own_part(group, 0);
+    const NoGradGuard no_recording;
+    EXPECT_EQ(replica(batch.x).template to_vector<double>(),
+              other(batch.x).template to_vector<double>());
+    NamedTensors state;
+    {
+      const auto all = replica.whole_parameters();
+      state = replica.module().state_dict();
+    }
+    const NamedTensors expected = fresh->state_dict();
+    for (std::size_t i = 0; i < state.size(); ++i)  // which keeps what it shows
+      EXPECT_EQ(state[i].second.template to_vector<double>(),
+                expected[i].second.template to_vector<double>());
+  });
+}
+
+TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithParametersThatAreGathered) {
+  TypeParam::run([](Communicator& group) {
+    using ::testing::AllOf;
+    using ::testing::HasSubstr;
+    Replica replica = sharded(group, 3);
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    const Batch batch = own_part(group, 0);
+    const auto outside = AllOf(HasSubstr("layers.0.weight"), HasSubstr("whole_parameters()"));
+    EXPECT_THAT(message_of([&] { replica.module().forward(batch.x); }), outside);
+    EXPECT_THAT(message_of([&] { replica.module().state_dict(); }), outside);
+    EXPECT_THAT(message_of([&] { replica.backward_without_data(); }), HasSubstr("zero_stage 3"));
+    EXPECT_THAT(message_of([&] {
+                  Replica(make_net(1), share(group), {.static_graph = true, .zero_stage = 3});
+                }),
+                HasSubstr("give zero_stage 2"));
+    step_on(replica, batch);
+    {
+      const auto all = replica.whole_parameters();
+      EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("whole_parameters()"));
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    const StepGraph::Step step = [&](std::span<const Tensor> in) {
+      return std::vector{replica(in[0]).detach()};
+    };
+    StepGraph graph(step, {.group = share(group)});
+    const std::vector<Tensor> in{batch.x};
+    for (int i = 0; i < 4; ++i) {
+      const NoGradGuard no_recording;
+      (void)graph(in);
+    }
+    EXPECT_THAT(graph.fallback_reason(), HasSubstr("zero_stage 3"));
+  });
+}
+
 TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
   TypeParam::run([](Communicator& group) {
     using ::testing::AllOf;
@@ -380,6 +513,9 @@ REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
                             GathersAndSharesOutStateDicts, AccumulatesLeavesOutAndWeighs,
                             GivesCapturedStepsTheBitsOfEagerOnes, WaitsForGathersOfWhatIsUsedAlone,
                             ShowsGatheredValuesToWhoeverReads, ShowsGatheredValuesToCapturedSteps,
+                            HasParametersWhileModulesUseThemAlone, BringsBackWhatBackwardsSaved,
+                            TakesOverWhatIsWrittenToWholeParameters,
+                            SaysWhatDoesNotGoWithParametersThatAreGathered,
                             SaysWhatDoesNotGoWithShards);
 
 }  // namespace lockstep::parallel::testing

@@ -128,6 +128,9 @@ class Engine {
   /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one, and
   /// in the hooks of leaves.
   static std::string_view running_op() noexcept;
+  /// Number of ops that backwards have begun to run on the calling thread: what an op was given is
+  /// done with once there is another number.
+  static std::uint64_t ops_begun() noexcept;
 
  private:
   friend class InputGradients;

@@ -31,13 +31,47 @@ struct DistributedDataParallelOptions {
   /// Each step uses the same parameters, though not all; see parallel::ReducerOptions.
   bool static_graph = false;
   /// How much of training the ranks share out (ZeRO): 1, the optimizer's states, 2, averaged
-  /// gradients too. Then `parameters` are this rank's shards; see there.
+  /// gradients too, 3, parameters too, which are whole only while modules use them. Then
+  /// `parameters` are this rank's shards; see there.
   int zero_stage = 0;
   /// Every training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
 };
 
+namespace parallel {
+class GatheredParameters;
+}
+
 namespace nn {
+
+/// A forward through a replica, until its end of scope.
+class ForwardScope {
+ public:
+  /// Begins it. @throws as Reducer::record_forward.
+  ForwardScope(parallel::Reducer& reducer, parallel::Reducer::Mode mode);
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  ~ForwardScope();
+
+ private:
+  autograd::TagGuard tag_;
+  parallel::GatheredParameters* gathered_;
+};
+
+/// All parameters of a replica, on every rank, until its end of life; see
+/// DistributedDataParallel::whole_parameters.
+class WholeParameters {
+ public:
+  /// @param gathered null if they are whole anyway.
+  explicit WholeParameters(parallel::GatheredParameters* gathered);
+  WholeParameters(WholeParameters&& other) noexcept
+      : gathered_(std::exchange(other.gathered_, nullptr)) {}
+  WholeParameters& operator=(WholeParameters&&) = delete;
+  ~WholeParameters();
+
+ private:
+  parallel::GatheredParameters* gathered_;
+};
 
 /// What DistributedDataParallel does that does not depend on the module's type.
 class ReplicatedModule {
@@ -48,10 +82,12 @@ class ReplicatedModule {
                    DistributedDataParallelOptions options);
   ReplicatedModule(const ReplicatedModule&) = delete;
   ReplicatedModule& operator=(const ReplicatedModule&) = delete;
+  /// Takes its hooks away.
+  ~ReplicatedModule();
 
   /// Begins a forward, which ends with the scope: checks that no parameter was replaced, and sends
   /// buffers. @throws as Reducer::record_forward.
-  [[nodiscard]] autograd::TagGuard record_forward();
+  [[nodiscard]] ForwardScope record_forward();
   /// The backwards of later forwards only accumulate, until each call was taken back.
   void stop_synchronizing() noexcept { ++stops_; }
   /// Takes a call of `stop_synchronizing` back.
@@ -89,6 +125,8 @@ class ReplicatedModule {
   NamedTensors gather_optimizer_state(const NamedTensors& state) const;
   /// See DistributedDataParallel::shard_optimizer_state.
   NamedTensors shard_optimizer_state(const NamedTensors& state) const;
+  /// See DistributedDataParallel::whole_parameters.
+  WholeParameters whole_parameters() const { return WholeParameters(reducer_->gathered()); }
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
   /// See DistributedDataParallel::stragglers.
@@ -96,6 +134,7 @@ class ReplicatedModule {
 
  private:
   void check_same_tensors() const;
+  void tell_of_modules();
   std::unique_ptr<parallel::Reducer> make_reducer(
       const comm::CommunicatorPtr& group,
       std::shared_ptr<parallel::BucketReduction> reduction) const;
@@ -106,6 +145,7 @@ class ReplicatedModule {
   std::vector<parallel::NamedParameter> parameters_;
   std::vector<bool> trained_;  // which of them require a gradient
   std::unique_ptr<parallel::Reducer> reducer_;
+  std::vector<std::pair<IntrusivePtr<nn::Module>, std::uint64_t>> hooks_;  // by which modules tell
   int stops_ = 0;  // guards that let gradients only accumulate
   bool has_hook_ = false;
   std::string averaging_;           // what averages parameters in the place of gradients
@@ -153,7 +193,7 @@ class DistributedDataParallel {
   /// Calls the module, its hooks included.
   template <class... Args>
   auto operator()(Args&&... args) {
-    const autograd::TagGuard scope = replica_.record_forward();
+    const nn::ForwardScope scope = replica_.record_forward();
     return module_(std::forward<Args>(args)...);
   }
 
@@ -210,7 +250,8 @@ class DistributedDataParallel {
   ///       optimizer.zero_grad();
   ///     }
   ///
-  /// Takes the place of one forward: the others must make one a step. Not for models that
+  /// Takes the place of one forward: the others must make one a step. Not with zero_stage 3, whose
+  /// forwards gather parameters over all ranks, nor for models that
   /// communicate in forward, such as SyncBatchNorm. With a GradScaler, let it scale a zero: ranks
   /// tell each other that they have scaled their losses. Waits for the device.
   /// @return false if no rank had any data, on all of them: then there are no gradients, and
@@ -258,6 +299,18 @@ class DistributedDataParallel {
   NamedTensors shard_optimizer_state(const NamedTensors& state) const {
     return replica_.shard_optimizer_state(state);
   }
+  /// With zero_stage 3 gathers all parameters on every rank until the end of the scope, for what is
+  /// no forward through the wrapper: a state dict, averages of weights, a check of replicas,
+  /// evaluation of the module itself. What is written to them there, as by load_state_dict, is
+  /// taken over into the shards; every rank must write the same. In other stages they are whole
+  /// anyway. Blocks; every rank must call it, outside of a backward. An update meanwhile is
+  /// refused.
+  ///
+  ///     {
+  ///       const auto whole = ddp.whole_parameters();
+  ///       if (session.is_main()) io::save_safetensors(path, ddp.module().state_dict());
+  ///     }
+  [[nodiscard]] nn::WholeParameters whole_parameters() const { return replica_.whole_parameters(); }
   /// How much of the last synchronised backward's communication it hid, and what was predicted.
   parallel::CommunicationReport report() const { return reducer().report(); }
   /// Which rank the others waited for in the last 64 steps. Blocks; every rank must call it.

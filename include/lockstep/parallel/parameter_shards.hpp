@@ -23,6 +23,7 @@
 namespace lockstep::parallel {
 
 class GatherGate;
+class GatheredParameters;
 
 /// The parameters of a reducer's buckets, and of each the *shard* that this rank's optimizer
 /// updates. Every bucket's parameters lie in one array, as their gradients do, of which each rank
@@ -35,17 +36,23 @@ class GatherGate;
 /// it, waits for that of its bucket (MemoryGate), and sees the values of all ranks. In a captured
 /// step they are waited for at once.
 ///
+/// Parameters that do not stay whole have a shard each, and memory only while they are used: see
+/// `DistributedDataParallelOptions::zero_stage`.
+///
 /// One thread at a time; all ranks must make the same calls.
 class ParameterShards final : private autograd::GradientSink {
  public:
   /// How the gather of a bucket names itself to the other ranks.
   using Identify = std::function<comm::CollectiveId(std::size_t bucket)>;
 
-  /// Moves the values of all parameters to arrays of the buckets.
+  /// Moves the values of all parameters to arrays of the buckets, or this rank's part of these.
   /// @param parameters leaves, and names. @param averages this rank's part of each bucket.
   /// @param updates hears of the shards' updates, as of the parameters'.
+  /// @param in_backward null: parameters stay whole. Else they are gathered when they are used, and
+  /// this tells whether a backward runs that does.
   ParameterShards(NamedTensors parameters, CommunicatorPtr group, std::span<const Bucket> plan,
-                  std::vector<Tensor> averages, autograd::GradientSink& updates, Identify identify);
+                  std::vector<Tensor> averages, autograd::GradientSink& updates, Identify identify,
+                  std::function<bool()> in_backward = {});
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
   /// The shards have no gradients any more.
@@ -68,6 +75,8 @@ class ParameterShards final : private autograd::GradientSink {
   void clear_gradients() noexcept;
   /// @throws InvalidArgument if a shard still has one, which the next would overwrite.
   void check_cleared() const;
+  /// What brings parameters when they are used; null where they stay whole.
+  GatheredParameters* gathered() const noexcept { return gathered_.get(); }
   /// Waits for all gathers, as uses of the parameters do.
   void wait() const;
   /// @throws InvalidArgument if a parameter's values lie elsewhere.
@@ -86,14 +95,16 @@ class ParameterShards final : private autograd::GradientSink {
   }
   void on_taken(std::size_t) noexcept override {}
 
-  void make_shard(std::size_t index, std::int64_t offset);
+  void place_whole(std::size_t index, std::int64_t offset);
+  void make_shard(std::size_t index, std::int64_t offset, bool is_whole);
   comm::Work start_gather(std::size_t bucket) const;
   std::size_t parameter_of(std::string_view key) const;
 
   NamedTensors parameters_, shards_;
   CommunicatorPtr group_;
   std::vector<Tensor> values_, averages_;           // of each bucket
-  std::vector<std::unique_ptr<GatherGate>> gates_;  // of each bucket
+  std::vector<std::unique_ptr<GatherGate>> gates_;  // of each bucket, where parameters stay whole
+  std::unique_ptr<GatheredParameters> gathered_;    // where they do not
   std::vector<Tensor> gradients_;                   // of each shard: its place in the averages
   std::vector<std::vector<std::int64_t>> ranges_;   // of each parameter: how much each rank has
   std::vector<std::size_t> bucket_of_;              // of each parameter

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,9 @@ struct ReducerOptions {
   std::shared_ptr<BucketReduction> reduction = all_reduce_buckets();
   /// For reductions that share out: parameters are, too, for their updates; see `shards`.
   bool shares_parameters = false;
+  /// With `shares_parameters`: these have memory only while a forward or backward uses them. Not
+  /// with `find_unused_parameters` and `static_graph`, as ranks must use, and gather, the same.
+  bool gathers_parameters = false;
   /// For reductions that share out: a bucket has memory from its first gradient on, until it is
   /// reduced. Backward waits where it is more than two buckets ahead of the reductions.
   bool frees_buckets = false;
@@ -162,6 +166,8 @@ class Reducer final : private autograd::GradientSink {
   const Tensor& averages(std::size_t bucket) const { return buckets_.at(bucket).averages; }
   /// What optimizers update in the place of the parameters; null unless those are shared out.
   const ParameterShards* shards() const noexcept { return shards_.get(); }
+  /// What brings parameters that are gathered when they are used; null unless they are.
+  GatheredParameters* gathered() const;
   /// True once the buckets follow the measured order.
   bool rebuilt() const noexcept { return rebuilt_; }
 
@@ -199,6 +205,8 @@ class Reducer final : private autograd::GradientSink {
   void use_on_current_stream(const Tensor& array) const;
   void declare_last_updates() noexcept;
   void give_back() noexcept;
+  std::function<bool()> uses_in_backward() const;
+  void gather_in(autograd::GraphTag tag);
   void rebuild_in_measured_order();
   void plan_by_measurements();
   HiddenCommunication predicted_hidden() const;
