@@ -152,7 +152,7 @@ TEST(TrainGpt, AveragesAndComparesWeightsThatAreGatheredForItMpi) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return held_out_loss(result.output);
   };
-  EXPECT_EQ(held_out("3"), held_out("0"));
+  EXPECT_NEAR(held_out("3"), held_out("0"), 1e-3);  // norms of shards are added in another order
 }
 
 TEST(TrainGpt, EndsNearTheLossOfSynchronousTrainingWithAsyncMpi) {
