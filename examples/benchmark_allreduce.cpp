@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
@@ -32,6 +33,7 @@ struct Settings {
   std::string device = "auto";
   std::string comm;
   bool unchecked = false;
+  bool registered = false;
 };
 
 ls::DType dtype_named(const std::string& text) {
@@ -51,15 +53,18 @@ ReduceOp reduction_named(const std::string& text) {
 // Memory on the communicator's device, filled from and read back to the host.
 class DeviceArray {
  public:
-  DeviceArray(ls::Device device, std::size_t bytes)
+  /// @param group of whose memory it shall be, where it has some; or null.
+  DeviceArray(ls::Device device, std::size_t bytes, ls::Communicator* group)
       : stream_(ls::current_stream(device)),
-        block_(ls::device_allocator(device).allocate(bytes, stream_)),
+        memory_(group ? ls::comm::allocate_for(*group, bytes) : nullptr),
+        block_(memory_ ? nullptr : ls::device_allocator(device).allocate(bytes, stream_)),
         host_(bytes) {}
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   ~DeviceArray() { ls::device_allocator(stream_.device).deallocate(block_); }
 
-  void* data() const { return block_->data; }
+  bool is_registered() const { return memory_.get() != nullptr; }
+  void* data() const { return memory_ ? memory_->data() : block_->data; }
   std::byte* host() { return host_.data(); }
   void upload() { runtime().copy(data(), host(), host_.size(), stream_); }
   void download() {
@@ -71,6 +76,7 @@ class DeviceArray {
   ls::DeviceRuntime& runtime() const { return ls::device_runtime(stream_.device.type); }
 
   ls::StreamRef stream_;
+  ls::IntrusivePtr<ls::comm::Memory> memory_;
   ls::MemoryBlock* block_;
   std::vector<std::byte> host_;
 };
@@ -136,7 +142,9 @@ bool run_size(ls::Session& session, const Settings& settings, std::uint64_t byte
   const auto count = static_cast<std::int64_t>(bytes / ls::size_of(dtype));
   if (count == 0) return true;
   ls::Communicator& world = *session.world();
-  DeviceArray array(session.device(), bytes);
+  DeviceArray array(session.device(), bytes, settings.registered ? &world : nullptr);
+  LOCKSTEP_CHECK(array.is_registered() == settings.registered, Unsupported, "backend ",
+                 world.backend(), " has no memory of its own for buffers; leave --registered out");
   const std::int64_t wrong = ls::dispatch_numeric(dtype, "benchmark", [&](auto tag) {
     return check_values<typename decltype(tag)::type>(world, array, count, reduction);
   });
@@ -192,6 +200,8 @@ void describe_options(CLI::App& app, Settings& settings) {
   app.add_option("--device", settings.device, "auto, cpu, cuda or cuda:N");
   examples::add_comm_option(app, settings.comm);
   app.add_flag("--unchecked", settings.unchecked, "do not compare signatures between the ranks");
+  app.add_flag("--registered", settings.registered,
+               "in memory of the group, as gradient buckets are");
   app.final_callback([&settings] {
     if (settings.min_bytes == 0 || settings.min_bytes > settings.max_bytes ||
         settings.max_bytes > (std::uint64_t{1} << 40))

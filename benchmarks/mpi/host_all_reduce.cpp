@@ -1,24 +1,26 @@
 // All-reduce between ranks on hosts, in turns with MPI_Allreduce within one run:
 //
 //     mpirun -np 2 --bind-to core build/bin/benchmark_host_all_reduce [--json] [--comm NAME]
-//     [--rounds N] [--largest BYTES]
+//     [--rounds N] [--largest BYTES] [--registered]
 //     tests/support/hosts.sh 2 --slots 2 --rate 1gbit mpirun -np 4 ...   over two hosts
 //
 // f32, in place, random data. A round times each of the two once at each size, several calls for
-// small sizes; a call ends when the slowest rank's does. `limit_us` is the least that 4 n bytes
-// take (each rank reads and writes n once) at the rate of a copy that all ranks make at the same
-// time.
+// small sizes, `--registered` in memory of the group's; a call ends when the slowest rank's does.
+// `limit_us` is the least that 4 n bytes take (each rank reads and writes n once) at the rate of a
+// copy that all ranks make at the same time.
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <mpi.h>
 
 #include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "support/report.hpp"
 
 namespace {
@@ -42,18 +44,25 @@ std::vector<double> slowest(std::vector<double> seconds) {
   return seconds;
 }
 
-void run_size(Communicator& world, const benchmark::Report& report, std::int64_t bytes,
-              int rounds) {
+void run_size(Communicator& world, const benchmark::Report& report, std::int64_t bytes, int rounds,
+              bool is_registered) {
   std::vector<float> source(static_cast<std::size_t>(bytes) / sizeof(float));
   std::minstd_rand generator(static_cast<unsigned>(world.rank()) + 1);
   std::ranges::generate(source, [&] { return static_cast<float>(generator() % 1024) / 1024; });
-  std::vector<float> values = source, other = source;
+  std::vector<float> ordinary = source, other = source;
+  const auto memory =
+      is_registered ? comm::allocate_for(world, static_cast<std::size_t>(bytes)) : nullptr;
+  LOCKSTEP_CHECK(memory || !is_registered, Unsupported, "backend ", world.backend(),
+                 " has no memory of its own for buffers");
+  const std::span<float> values =
+      memory ? std::span(static_cast<float*>(memory->data()), source.size()) : std::span(ordinary);
   // Two ranks double the values with each call, which f32 holds for so many.
   const int calls = static_cast<int>(std::clamp<std::int64_t>((1 << 20) / bytes, 1, 100));
-  const comm::Buffer buffer{std::span(values)};
+  const comm::Buffer buffer{values};
   std::vector<double> ours, peers, copies;
   for (int round = 0; round < rounds + 1; ++round) {
-    values = other = source;
+    std::ranges::copy(source, values.begin());
+    other = source;
     const double own = seconds_of(calls, [&] { world.all_reduce(buffer).wait(); });
     const double peer = seconds_of(calls, [&] {
       MPI_Allreduce(MPI_IN_PLACE, other.data(), static_cast<int>(other.size()), MPI_FLOAT, MPI_SUM,
@@ -72,6 +81,7 @@ void run_size(Communicator& world, const benchmark::Report& report, std::int64_t
   if (world.rank() > 0) return;
   const std::size_t middle = ours.size() / 2;
   report.add({{"backend", std::string(world.backend())},
+              {"registered", is_registered},
               {"ranks", world.size()},
               {"bytes", bytes},
               {"ours_us", ours[0] * 1e6},
@@ -90,6 +100,9 @@ int main(int argc, char** argv) {
   std::string backend;
   int rounds = 30;
   long largest = 64L << 20;
+  bool is_registered = false;
+  for (int i = 1; i < argc; ++i)
+    is_registered = is_registered || std::strcmp(argv[i], "--registered") == 0;
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::strcmp(argv[i], "--comm") == 0) backend = argv[i + 1];
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
@@ -98,6 +111,6 @@ int main(int argc, char** argv) {
   const auto bootstrap = comm::make_bootstrap();
   const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = backend});
   for (const std::int64_t bytes : {8L, 4L << 10, 64L << 10, 1L << 20, 16L << 20, 64L << 20})
-    if (bytes <= largest) run_size(*world, report, bytes, rounds);
+    if (bytes <= largest) run_size(*world, report, bytes, rounds, is_registered);
   return 0;
 }

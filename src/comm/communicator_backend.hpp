@@ -13,6 +13,7 @@
 #include "comm/split.hpp"
 #include "comm/timeout.hpp"
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -45,6 +46,9 @@ class CommunicatorBackend {
   /// Makes the backend of this rank's part of the group; null if the plan has no members. Called
   /// once nothing is under way on this rank, by every rank.
   virtual std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) = 0;
+
+  /// See allocate_for; from any thread.
+  virtual IntrusivePtr<Memory> allocate(std::size_t /*bytes*/) { return nullptr; }
 
   /// Lets the job compare how the members end what they began alike, such as the training of a
   /// model: no operation follows that could. It waits for nobody. A difference ends the job with a

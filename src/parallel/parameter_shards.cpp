@@ -10,6 +10,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/gather_gate.hpp"
 #include "parallel/gathered_parameters.hpp"
+#include "parallel/group_memory.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::parallel {
@@ -56,8 +57,9 @@ ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
   const NoGradGuard no_recording;
   const bool is_whole = !in_backward;
   for (std::size_t b = 0; b < plan.size(); ++b) {
-    const std::int64_t numel = is_whole ? plan[b].numel : averages_[b].numel();
-    values_.push_back(zeros({numel}, {plan[b].dtype, plan[b].device}));
+    const TensorOptions options{plan[b].dtype, plan[b].device};
+    values_.push_back(is_whole ? zeros_for(*group_, plan[b].numel, options)
+                               : zeros({averages_[b].numel()}, options));
     if (is_whole) gates_.push_back(std::make_unique<GatherGate>(values_.back()));
     for (std::size_t k = 0; k < plan[b].parameters.size(); ++k) {
       bucket_of_[plan[b].parameters[k]] = b;

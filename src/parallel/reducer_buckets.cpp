@@ -9,6 +9,7 @@
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/group_memory.hpp"
 
 // The arrays of a reducer's buckets: how they are laid out, and laid out again.
 
@@ -33,7 +34,7 @@ void Reducer::make_array(std::size_t number) {
   const autograd::AutocastModeGuard no_casts;
   const Bucket& plan = plan_[number];
   // Zeros, so that the gaps between gradients never hold anything.
-  bucket.array = zeros({plan.numel}, {plan.dtype, plan.device});
+  bucket.array = zeros_for(*group_, plan.numel, {plan.dtype, plan.device});
   if (!shares_out()) bucket.averages = bucket.array;
   for (std::size_t k = 0; k < plan.parameters.size(); ++k) {
     const std::size_t index = plan.parameters[k];

@@ -9,6 +9,7 @@
 #include "comm/host/deadline.hpp"
 #include "comm/operation.hpp"
 #include "comm/split.hpp"
+#include "lockstep/comm/memory.hpp"
 
 /// @file
 /// The seam below HostBackend: what moves the data of operations on host memory. Messages between
@@ -59,6 +60,9 @@ class Executor {
 
   /// After a Mismatch: true if every rank has found it by itself, in the same words.
   virtual bool is_mismatch_seen_by_all() const { return false; }
+
+  /// See CommunicatorBackend::allocate.
+  virtual IntrusivePtr<Memory> allocate(std::size_t /*bytes*/) { return nullptr; }
 
   /// See CommunicatorBackend::split.
   virtual std::unique_ptr<Executor> split(const SplitPlan& plan) = 0;

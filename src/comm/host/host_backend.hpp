@@ -36,6 +36,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   std::string_view kind() const override { return executor_->kind(); }
   Work submit(std::span<Operation> operations) override;
   std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override;
+  IntrusivePtr<Memory> allocate(std::size_t bytes) override { return executor_->allocate(bytes); }
   void declare(std::uint64_t subject, const std::string& end) override;
   void abort(const std::string& reason) noexcept override;
   std::string describe_progress() const override;

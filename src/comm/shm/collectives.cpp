@@ -59,16 +59,27 @@ ShmExecutor::Plan ShmExecutor::plan_of(const Operation& operation, int places) c
   return plan;
 }
 
-// The first step also tells what is called; nothing is taken before that is compared.
+// The first step also tells what is called; nothing is taken before that is compared. A rank that
+// offers its buffer shows no data in it: where others have none to offer, it does in another step.
 template <class Show, class Take>
 void ShmExecutor::in_rounds(const Operation& operation, Bytes rounds, Show show, Take take) {
-  announce(operation);
-  for (Bytes round = 0; round < std::max<Bytes>(rounds, 1); ++round) {
-    if (round < rounds) show(round);
+  const bool offers = announce(operation);
+  if (rounds > 0 && !offers) show(0);
+  meet();
+  compare(operation);
+  if (may_run_in_place(operation) && find_offers()) {
+    if (!arrays_.empty()) return run_in_place(operation);
+    show(0);
     meet();
-    if (round == 0) compare(operation);
-    if (round < rounds) take(round);
   }
+  for (Bytes round = 0; round < rounds; ++round) {
+    if (round > 0) {
+      show(round);
+      meet();
+    }
+    take(round);
+  }
+  offered_.reset();
 }
 
 // Everyone's piece of this rank's array, each in its place.

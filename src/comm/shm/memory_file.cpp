@@ -32,19 +32,6 @@ void check_file_limit(std::size_t bytes) {
                  " bytes; raise it (ulimit -f)");
 }
 
-// The error, or 0. Before Linux 6.13 a signal to this thread undoes the whole call; where they come
-// often, as those of a profiler, it would never get to its end. None of them is lost.
-int allocate(int file, std::size_t begin, std::size_t bytes) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = EINTR;  // also where the process was stopped
-  while (error == EINTR)
-    error = posix_fallocate(file, static_cast<off_t>(begin), static_cast<off_t>(bytes));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
-}
-
 struct flock lock_of(int place) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -56,15 +43,29 @@ struct flock lock_of(int place) {
 
 }  // namespace
 
-MemoryFile::MemoryFile(std::size_t bytes) : bytes_(bytes + page), token_(make_token()) {
-  check_file_limit(bytes_);
+// Before Linux 6.13 a signal to this thread undoes the whole call; where they come
+// often, as those of a profiler, it would never get to its end. None of them is lost.
+int reserve_in_file(int file, std::size_t begin, std::size_t bytes) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = EINTR;  // also where the process was stopped
+  while (error == EINTR)
+    error = posix_fallocate(file, static_cast<off_t>(begin), static_cast<off_t>(bytes));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+MemoryFile::MemoryFile(std::size_t bytes, std::size_t more)
+    : bytes_(bytes + page), token_(make_token()) {
+  check_file_limit(bytes_ + more);
   file_ = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   check(file_ >= 0, "memfd_create");
   try {
-    check(ftruncate(file_, static_cast<off_t>(bytes_)) == 0, "ftruncate");
+    check(ftruncate(file_, static_cast<off_t>(bytes_ + more)) == 0, "ftruncate");
     // Nobody can take memory away that another still uses.
     check(fcntl(file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0, "sealing");
-    errno = allocate(file_, 0, page);
+    errno = reserve_in_file(file_, 0, page);
     check(errno == 0, "posix_fallocate");
     map();
   } catch (...) {
@@ -74,7 +75,8 @@ MemoryFile::MemoryFile(std::size_t bytes) : bytes_(bytes + page), token_(make_to
   std::memcpy(memory_, token_.data(), token_.size());
 }
 
-MemoryFile::MemoryFile(const std::string& address, std::size_t bytes) : bytes_(bytes + page) {
+MemoryFile::MemoryFile(const std::string& address, std::size_t bytes, std::size_t more)
+    : bytes_(bytes + page) {
   std::istringstream words(address);
   int process = 0, descriptor = 0;
   words >> process >> descriptor >> token_;
@@ -88,7 +90,7 @@ MemoryFile::MemoryFile(const std::string& address, std::size_t bytes) : bytes_(b
   struct stat status {};
   const bool is_found = stat(path.c_str(), &status) == 0;
   LOCKSTEP_CHECK(is_found, Unsupported, "shared memory at ", path, ": ", std::strerror(errno));
-  require(S_ISREG(status.st_mode) && status.st_size == static_cast<off_t>(bytes_));
+  require(S_ISREG(status.st_mode) && status.st_size == static_cast<off_t>(bytes_ + more));
   file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
   LOCKSTEP_CHECK(file_ >= 0, Unsupported, "shared memory at ", path, ": ", std::strerror(errno));
   try {
@@ -117,10 +119,16 @@ std::string MemoryFile::address() const {
   return std::to_string(getpid()) + ' ' + std::to_string(file_) + ' ' + token_;
 }
 
+int MemoryFile::open_again() const {
+  const int file = open(("/proc/self/fd/" + std::to_string(file_)).c_str(), O_RDWR | O_CLOEXEC);
+  check(file >= 0, "opening");
+  return file;
+}
+
 std::byte* MemoryFile::data() const { return memory_ + page; }
 
 void MemoryFile::reserve(std::size_t begin, std::size_t bytes) {
-  const int error = allocate(file_, page + begin, bytes);
+  const int error = reserve_in_file(file_, page + begin, bytes);
   LOCKSTEP_CHECK(error == 0, Unsupported, "there is no room for ", bytes,
                  " bytes of shared memory: ", std::strerror(error));
 }

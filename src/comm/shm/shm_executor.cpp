@@ -45,6 +45,7 @@ ShmExecutor::ShmExecutor(std::unique_ptr<Window> window, int rank, std::string g
       group_(std::move(group)),
       check_signatures_(check_signatures),
       numbers_(std::move(numbers)),
+      heap_(size_ > 1 ? window_->heap() : nullptr),
       waiting_(*window_),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
@@ -54,6 +55,19 @@ void ShmExecutor::run(std::span<const Operation> operations, const host::Deadlin
   if (std::ranges::any_of(operations, is_pair)) exchange_messages(operations);
   for (const Operation& operation : operations)
     if (!is_pair(operation)) run_collective(operation);
+}
+
+IntrusivePtr<Memory> ShmExecutor::allocate(std::size_t bytes) {
+  return heap_ ? heap_->allocate(bytes) : nullptr;
+}
+
+// Another rank may have come late, and find all that it needs to write its sums.
+void ShmExecutor::quiesce() {
+  if (!heap_) return;
+  heap_->close();
+  if (offered_ && offered_->is_written)
+    heap_->detach(offered_->data, static_cast<std::size_t>(offered_->size));
+  offered_.reset();
 }
 
 void ShmExecutor::abort(const std::string& reason) noexcept {
@@ -76,14 +90,21 @@ std::unique_ptr<host::Executor> ShmExecutor::split(const SplitPlan& plan) {
 
 // --- steps ---------------------------------------------------------------------------------------
 
-// What this rank calls, for the step that follows.
-void ShmExecutor::announce(const Operation& operation) {
+// What this rank calls, for the step that follows. True if it offers its buffer to the others.
+bool ShmExecutor::announce(const Operation& operation) {
   Window::Board& own = window_->board(rank_);
   const std::uint32_t place = (step_ + 1) & 1U;
   Signature& signature = own.signatures[place];
   signature = Signature(operation);
   own.digests[place] = {digest_of(signature), signature.label_hash, signature.factor};
   own.collectives.store(operation.sequence + 1);
+  if (!may_run_in_place(operation)) return false;
+  const Offer offer = offer_of(operation);
+  own.places[place] =
+      heap_->place_of(offer.data, static_cast<std::size_t>(offer.size), offer.is_written);
+  if (own.places[place] == 0) return false;
+  offered_ = offer;
+  return true;
 }
 
 // Comes to the next step, and returns once all ranks have. What they read in the step before may

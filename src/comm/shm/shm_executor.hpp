@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,9 @@ namespace lockstep::comm::shm {
 
 /// Operations through memory that all ranks of a host map. In each step every rank shows a piece of
 /// its data, and once all do, takes what it needs from all. The first step of an operation also
-/// compares what the ranks have called. Sums are `host::fold`'s, in rank order, so they have the
-/// bits that messages would give.
+/// compares what the ranks have called, and tells where the buffers are: where all lie in the
+/// window's heap, the ranks read and write them in place. Sums are `host::fold`'s, in rank order,
+/// so they have the bits that messages would give.
 class ShmExecutor final : public host::Executor {
  public:
   /// @param window which all ranks have entered.
@@ -30,6 +32,8 @@ class ShmExecutor final : public host::Executor {
   void run(std::span<const Operation> operations, const host::Deadline& deadline) override;
   void abort(const std::string& reason) noexcept override;
   void check() override;
+  void quiesce() override;
+  IntrusivePtr<Memory> allocate(std::size_t bytes) override;
   bool is_mismatch_seen_by_all() const override { return check_signatures_; }
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 
@@ -46,7 +50,14 @@ class ShmExecutor final : public host::Executor {
     Part piece_of(int rank, Bytes round) const;
   };
 
-  void announce(const Operation& operation);
+  /// Bytes of a buffer that other ranks read, or write too.
+  struct Offer {
+    std::byte* data = nullptr;
+    Bytes size = 0;
+    bool is_written = false;
+  };
+
+  bool announce(const Operation& operation);
   void meet();
   void compare(const Operation& operation);
   template <class Show, class Take>
@@ -58,6 +69,14 @@ class ShmExecutor final : public host::Executor {
   void show_parts(const Operation& operation, const Plan& plan, Bytes round);
   void fold_piece(const Operation& operation, const std::byte* own, Bytes offset, std::byte* result,
                   Bytes bytes);
+
+  Offer offer_of(const Operation& operation) const;
+  bool may_run_in_place(const Operation& operation) const;
+  bool find_offers();
+  void run_in_place(const Operation& operation);
+  void all_reduce_in_place(const Operation& operation);
+  void fold_arrays(const Operation& operation, Bytes offset, std::byte* result, Bytes bytes);
+  void copy_in_place(std::byte* to, const std::byte* from, Bytes bytes);
 
   void run_collective(const Operation& operation);
   void run_alone(const Operation& operation);
@@ -82,9 +101,12 @@ class ShmExecutor final : public host::Executor {
   const std::string group_;
   const bool check_signatures_;
   const std::vector<int> numbers_;
+  Heap* const heap_;  // null: there is none
   Waiting waiting_;
   std::uint32_t step_ = 0;  // the last one that this rank has come to
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> arrays_;  // by rank, of an operation in place
+  std::optional<Offer> offered_;    // of the operation under way, or of the one that failed
   std::vector<double> factors_;
 };
 

@@ -8,8 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "lockstep/comm/errors.hpp"
-
 namespace lockstep::comm::shm {
 namespace {
 
@@ -51,14 +49,14 @@ void Waiting::sleep(Signal& signal, std::uint32_t seen) const noexcept {
 }
 
 void Waiting::check_window(std::span<const int> ranks) const {
-  if (const char* reason = window_.abort_reason()) throw PeerFailure(reason);
+  check_aborted();
   if (deadline_->may_be_over() && deadline_->is_over(ranks))
     throw host::TransferTimeout{{ranks.begin(), ranks.end()}};
 }
 
 // What it had to say before it went, such as why, may be there by now.
 void Waiting::throw_gone(int rank) const {
-  if (const char* reason = window_.abort_reason()) throw PeerFailure(reason);
+  check_aborted();
   throw host::PeerGone{rank};
 }
 

@@ -9,6 +9,7 @@
 #include "comm/host/deadline.hpp"
 #include "comm/host/executor.hpp"
 #include "comm/shm/window.hpp"
+#include "lockstep/comm/errors.hpp"
 #include "lockstep/core/function_ref.hpp"
 
 namespace lockstep::comm::shm {
@@ -29,6 +30,10 @@ class Waiting {
   /// Of all that is waited for from here on. @param deadline outlives it.
   void set_deadline(const host::Deadline& deadline) { deadline_ = &deadline; }
 
+  /// @throws PeerFailure after an abort
+  void check_aborted() const {
+    if (const char* reason = window_.abort_reason()) throw PeerFailure(reason);
+  }
   /// Returns once `done`, which a change of the signal may bring about.
   /// @param missing tells which ranks are waited for.
   /// @throws TransferTimeout, PeerGone, PeerFailure after an abort

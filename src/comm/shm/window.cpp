@@ -6,6 +6,10 @@
 #include <new>
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::shm {
 namespace {
@@ -14,6 +18,25 @@ constexpr std::size_t page = 4096;
 
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
+}
+
+bool is_limited(decltype(RLIMIT_AS) resource) {
+  rlimit limit{};
+  return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+// Twice the host's memory for all parts together, of which pages are taken as they are needed: no
+// part is too small, and a process can map those of many groups.
+std::size_t heap_bytes_for(int ranks) {
+  if (is_limited(RLIMIT_FSIZE)) return 0;
+  constexpr std::size_t most = std::size_t{4} << 40;
+  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page;
+  return std::min(2 * memory, most) / static_cast<std::size_t>(ranks) / page * page;
+}
+
+std::size_t heap_bytes_in(const std::string& address) {
+  const std::string last = address.substr(address.find_last_of(' ') + 1);
+  return std::strtoull(last.c_str(), nullptr, 10);
 }
 
 constexpr std::size_t board_bytes = rounded(sizeof(Window::Board), page);
@@ -26,12 +49,16 @@ struct Window::Head {
 };
 
 // Memory of a new file is zero.
-Window::Window(int ranks) : ranks_(ranks), file_(bytes()) {
+Window::Window(int ranks)
+    : ranks_(ranks), heap_bytes_(heap_bytes_for(ranks)), file_(bytes(), all_heap_bytes()) {
   file_.reserve(0, page);
   new (&head()) Head;
 }
 
-Window::Window(int ranks, const std::string& address) : ranks_(ranks), file_(address, bytes()) {}
+Window::Window(int ranks, const std::string& address)
+    : ranks_(ranks),
+      heap_bytes_(heap_bytes_in(address)),
+      file_(address, bytes(), all_heap_bytes()) {}
 
 void Window::enter(int rank) {
   file_.reserve(page + static_cast<std::size_t>(rank) * area_bytes(), area_bytes());
@@ -42,7 +69,25 @@ void Window::enter(int rank) {
   }
   static_assert(sizeof own.cores == sizeof(cpu_set_t));
   sched_getaffinity(0, sizeof own.cores, reinterpret_cast<cpu_set_t*>(own.cores));
+  own.maps_heap = open_heap(rank);
   file_.hold(rank);
+}
+
+bool Window::open_heap(int rank) {
+  if (heap_bytes_ == 0 || is_limited(RLIMIT_AS)) return false;
+  try {
+    heap_ =
+        std::make_shared<Heap>(file_, Heap::Parts{file_.mapped_bytes(), heap_bytes_, ranks_, rank});
+    return true;
+  } catch (const Unsupported&) {
+    return false;
+  }
+}
+
+Heap* Window::heap() const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (!board(rank).maps_heap) return nullptr;
+  return heap_.get();
 }
 
 // --- where things lie ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/shm/heap.hpp"
 #include "comm/shm/memory_file.hpp"
 #include "comm/signature.hpp"
 
@@ -41,7 +42,9 @@ class Window {
     std::atomic<std::uint64_t> collectives{
         0};  ///< those before the last one that it came to, and it
     Digest digests[2];
-    alignas(64) Signal bell;  ///< rung when a mailbox of this rank's has changed
+    alignas(64) std::uint64_t places[2];  ///< of buffers in its part of the heap; 0: elsewhere
+    bool maps_heap = false;               ///< it has the address space for all parts
+    alignas(64) Signal bell;              ///< rung when a mailbox of this rank's has changed
     alignas(64) Signature signatures[2];
     std::uint64_t cores[16] = {};  ///< that it may run on
   };
@@ -66,7 +69,7 @@ class Window {
   /// @throws Unsupported where there is too little
   void enter(int rank);
 
-  std::string address() const { return file_.address(); }
+  std::string address() const { return file_.address() + ' ' + std::to_string(heap_bytes_); }
   int ranks() const { return ranks_; }
   Board& board(int rank) const;
   /// Data that a rank shows in a step.
@@ -75,6 +78,8 @@ class Window {
   Piece& piece(int from, int to, std::uint32_t number) const;
   /// Bytes of a message that a piece holds.
   std::size_t piece_bytes() const;
+  /// Memory for buffers, for ranks that have entered; null where a rank cannot map it.
+  Heap* heap() const;
   /// False once the rank, which has entered, has died or left.
   bool is_there(int rank) const { return file_.is_held(rank); }
   /// True if the ranks are more than the cores that they may run on.
@@ -87,14 +92,18 @@ class Window {
 
  private:
   struct Head;
+  bool open_heap(int rank);
   Head& head() const;
   std::byte* area(int rank) const;
   std::size_t mailbox_bytes() const;
   std::size_t area_bytes() const;
   std::size_t bytes() const;
+  std::size_t all_heap_bytes() const { return static_cast<std::size_t>(ranks_) * heap_bytes_; }
 
   int ranks_;
+  std::size_t heap_bytes_;  // of each rank's part
   MemoryFile file_;
+  std::shared_ptr<Heap> heap_;
 };
 
 }  // namespace lockstep::comm::shm
