@@ -73,7 +73,8 @@ lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.
 add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)
 target_link_libraries(comm_job_bad_thread PRIVATE lockstep_flags ${CMAKE_DL_LIBS})
-add_executable(comm_job_program comm/jobs/job_program.cpp comm/jobs/training.cpp)
+add_executable(comm_job_program comm/jobs/job_program.cpp comm/jobs/endings.cpp
+               comm/jobs/training.cpp)
 target_include_directories(comm_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
 # First, before the library that the real pthread_create is in; kept even where nothing calls it.
 target_link_libraries(comm_job_program PRIVATE
@@ -87,15 +88,18 @@ target_compile_definitions(test_comm_jobs PRIVATE
   LOCKSTEP_HOSTS="${CMAKE_CURRENT_SOURCE_DIR}/support/hosts.sh")
 add_dependencies(test_comm_jobs comm_job_program)
 # Those on GPUs have "OnGpus" in their names.
-set(job_filter "-*OnGpus*")
+set(job_filter "-*OnGpus*:*Slow*")
 if(NOT LOCKSTEP_WITH_MPI)
-  set(job_filter "-*OnGpus*:*Mpi*")
+  set(job_filter "-*OnGpus*:*Slow*:*Mpi*")
 endif()
 # These jobs wait (for launchers, handshakes and grace periods) far more than they compute: a test
 # counts as one processor, so that others run meanwhile.
 gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "${job_filter}" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)
+  gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*Slow*" TEST_LIST test_comm_jobs_slow
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout} ENVIRONMENT ${lockstep_without_gpu})
   gtest_discover_tests(test_comm_jobs NO_PRETTY_VALUES TEST_FILTER "*OnGpus*" TEST_LIST test_comm_jobs_gpu
     DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS gpu TIMEOUT ${test_timeout} ENVIRONMENT LOCKSTEP_SIM_DEVICES=4)

@@ -43,7 +43,7 @@ struct SessionOptions {
 /// collective that needs a rank that has left fails at once. In a job of several ranks SIGTERM and
 /// SIGINT, unless the program handles them, end all ranks, half a second late: a failure behind
 /// them is told first. Its end leaves all groups of this rank, whoever still owns them: they refuse
-/// later operations. It waits for the other ranks to come to theirs. One at a time in a process.
+/// later operations. It waits for the other ranks; std::exit is an end, too. One at a time.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.

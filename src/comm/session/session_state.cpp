@@ -1,5 +1,8 @@
 #include "comm/session/session_state.hpp"
 
+#include <cstdlib>
+#include <utility>
+
 #include "comm/agreed_error.hpp"
 #include "comm/backends.hpp"
 #include "comm/control/heartbeat.hpp"
@@ -27,6 +30,7 @@ Session::State::State(const SessionOptions& session_options)
 void Session::State::join(const std::string& wanted) {
   try {
     configure(wanted);
+    end_with_the_program();
   } catch (const comm::AgreedError&) {
     control_.reset();
     throw;
@@ -74,7 +78,10 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
   groups.set_announcer([this](const std::string& news) { control_->announce_departure(news); });
 }
 
-Session::State::~State() {
+Session::State::~State() { close(); }
+
+void Session::State::close() noexcept {
+  if (std::exchange(is_closed_, true)) return;
   State* self = this;
   if (current.compare_exchange_strong(self, nullptr)) std::set_terminate(previous_handler_);
   bootstrap->groups()->leave_all();
@@ -88,7 +95,7 @@ Session::State::~State() {
 
 // A failure that nobody waited for, such as that of the last collective, must not pass for success.
 void Session::State::leave() noexcept {
-  if (std::uncaught_exceptions() > 0) return;
+  if (is_closed_ || std::uncaught_exceptions() > 0) return;
   try {
     if (comparison_) comparison_->flush();
     bootstrap->groups()->leave_all();  // waits for what is under way
@@ -97,6 +104,27 @@ void Session::State::leave() noexcept {
   } catch (...) {
     fail(comm::describe_current_exception());
   }
+}
+
+// --- std::exit
+// -------------------------------------------------------------------------------------
+
+// Registered once the libraries that the session uses have done so: what came last goes first.
+void Session::State::end_with_the_program() {
+  static const int registered = ::on_exit(&State::on_exit, nullptr);
+  LOCKSTEP_CHECK(registered == 0, Error, "the system takes no more functions for std::exit");
+}
+
+// The session's owner is on a stack that nobody unwinds. Other threads may have called std::exit,
+// or forked processes: then the connections end without a word.
+void Session::State::on_exit(int exit_code, void*) noexcept {
+  State* const state = current.load();
+  if (!state || state->thread_ != std::this_thread::get_id() || state->process_ != getpid()) return;
+  if (exit_code != 0 && state->bootstrap->size() > 1)
+    state->fail({"the program called std::exit(" + std::to_string(exit_code) + ")", exit_code});
+  state->leave();
+  state->close();
+  state->bootstrap.reset();
 }
 
 }  // namespace lockstep

@@ -6,6 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+
+#include <unistd.h>
 
 #include "comm/control/control_channel.hpp"
 #include "comm/signature_comparison.hpp"
@@ -40,10 +43,16 @@ struct Session::State {
   void end_groups(const JobFailure& failure);
   void print_progress() const;
   [[noreturn]] static void on_terminate();
+  static void end_with_the_program();
+  static void on_exit(int exit_code, void*) noexcept;
+  void close() noexcept;
 
   comm::ComparisonPtr comparison_;
   std::optional<comm::control::ControlChannel> control_;
   std::terminate_handler previous_handler_ = nullptr;
+  const std::thread::id thread_ = std::this_thread::get_id();  // that made it
+  const pid_t process_ = getpid();
+  bool is_closed_ = false;
 
   static std::atomic<State*> current;
 };

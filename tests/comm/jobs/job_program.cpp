@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 
+#include "comm/jobs/endings.hpp"
+#include "comm/jobs/event.hpp"
 #include "comm/jobs/training.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -23,13 +25,9 @@ namespace ls = lockstep;
 
 using Event = std::function<void(ls::Session&)>;
 
-// Does the event, and says when: tests measure from there how soon the job ends.
+// Does the event, and says when.
 void happen(ls::Session& session, const Event& event) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  std::printf(
-      "event at %lld ms\n",
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
-  std::fflush(stdout);
+  ls::testing::note_event();
   event(session);
 }
 
@@ -334,6 +332,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"give-up-left-part", give_up_a_part_that_others_left},
     {"sum", sum_ranks},
     {"sum-much", sum_much},
+    {"end-before", sum_ranks},
     {"throw",
      [](ls::Session& s) {
        return train(s, [](auto&) { LOCKSTEP_THROW(OutOfMemory, "no memory for 7 bytes"); });
@@ -411,9 +410,20 @@ int main(int argc, char** argv) {
     return train(session, [](auto&) { throw std::runtime_error("nobody catches this"); });
   }
   if (mode == "vanish") return vanish_while_joining();
+  if (mode == "end-before") {
+    // The others are on their way in by then: of what comes before it Open MPI takes no notice.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ls::testing::Ending ending(number_from("OMPI_COMM_WORLD_RANK", number_from("RANK", 0)));
+    if (ending()) return 0;
+  }
   auto all_modes = modes;
   for (const auto& [name, body] : ls::testing::training_modes())
     all_modes[name] = [body](ls::Session& s) { return body(s, culprit(s)); };
+  for (const auto& [stage, body] : ls::testing::ending_stages())
+    all_modes["end-" + stage] = [body](ls::Session& s) {
+      ls::testing::Ending ending(s.rank());
+      return body(s, ending);
+    };
   const auto found = all_modes.find(mode);
   if (found == all_modes.end()) return 3;
   ls::SessionOptions options;

@@ -1,0 +1,121 @@
+// Programs that end in the middle: by an exception, an early return or std::exit, or because their
+// process is gone, at each stage of a training.
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "comm/jobs/jobs.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr const char* backends[]{"shm", "mpi", "tcp"};
+
+/// @param stage of a job, see endings.cpp. @param way how it ends there. @param culprit -1: all
+struct End {
+  const char *stage, *way, *backend;
+  int ranks, culprit;
+};
+std::ostream& operator<<(std::ostream& out, const End& end) {
+  return out << end.stage << " by " << end.way << " of " << end.culprit << " in " << end.ranks
+             << " ranks over " << end.backend;
+}
+
+CommandResult run(const End& end) {
+  return mpi_job(end.ranks, std::string("end-") + end.stage + " --device cpu",
+                 std::string("JOB_COMM=") + end.backend + " JOB_ENDING=" + end.way +
+                     " JOB_CULPRIT=" + std::to_string(end.culprit));
+}
+
+/// Every rank ends alike, and the program's exit code is its own.
+void expect_good_order(const End& end) {
+  const auto result = run(end);
+  EXPECT_EQ(result.exit_code, 0) << end << ": " << result.output;
+  EXPECT_LT(seconds_after_event(result), 10 * timeout_multiplier) << end << ": " << result.output;
+  for (const char* complaint : {"MPI_ABORT", "improperly", "error", "terminate called"})
+    EXPECT_THAT(result.output, Not(HasSubstr(complaint))) << end;
+}
+
+/// One rank ends while the others train on: all end, and the message names it.
+void expect_named_failure(const End& end) {
+  const auto result = run(end);
+  expect_quick_failure(result);
+  const std::string rank = std::to_string(end.culprit), way = end.way;
+  // Once rank 0 itself is gone, or kills what is left, it is for mpirun to say.
+  const auto gone = AnyOf(HasSubstr("rank " + rank + " (host "), HasSubstr("process rank " + rank),
+                          HasSubstr("PID"));
+  if (way == "throw")
+    EXPECT_THAT(result.output, HasSubstr("[rank " + rank + "] error: this is the end")) << end;
+  else if (way == "exit3")
+    EXPECT_THAT(result.output, HasSubstr("[rank " + rank + "] error: the program called std::exit"))
+        << end;
+  else if (way == "return" || way == "exit")
+    EXPECT_THAT(result.output, HasSubstr("rank " + rank + " left world")) << end;
+  else
+    EXPECT_THAT(result.output, gone) << end;
+}
+
+constexpr const char* stages[]{"open-work", "between-steps", "forward", "backward", "captured",
+                               "loader",    "averages",      "delayed", "save"};
+
+class MpiEnding : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Stages, MpiEnding, ::testing::ValuesIn(stages));
+
+TEST_P(MpiEnding, OfAllRanksByStdExitIsInGoodOrder) {
+  expect_good_order({GetParam(), "exit", "shm", 2, -1});
+}
+
+TEST_P(MpiEnding, OfOneRankEndsAllAndNamesIt) {
+  // Each way with another backend, and another rank.
+  static constexpr const char* ways[]{"throw", "exit", "return", "exit3", "kill", "segv"};
+  const auto index = static_cast<std::size_t>(
+      std::find(std::begin(stages), std::end(stages), std::string(GetParam())) -
+      std::begin(stages));
+  expect_named_failure(
+      {GetParam(), ways[index % 6], backends[index % 3], 3, static_cast<int>(index % 2) + 1});
+}
+
+TEST(MpiJob, EndingBeforeTheSessionEndsAll) {
+  const auto result = run({"before", "exit", "shm", 2, 1});
+  EXPECT_NE(result.exit_code, 0) << result.output;
+  EXPECT_LT(result.seconds, 20 * timeout_multiplier) << result.output;
+}
+
+TEST(TcpEnding, OfAllRanksByStdExitIsInGoodOrder) {
+  const auto result = tcp_job(3, "end-delayed", "JOB_ENDING=exit JOB_CULPRIT=-1");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("error"))) << result.output;
+}
+
+TEST(TcpEnding, ByAnotherCodeThanZeroEndsAllWithIt) {
+  const auto result = tcp_job(3, "end-loader", "JOB_ENDING=exit3");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(occurrences(result.output, "[rank 1] error: the program called std::exit(3)"), 1u)
+      << result.output;
+}
+
+// All stages, ways and backends, in jobs of two and three ranks.
+using Backend = std::tuple<const char*, int>;
+class SlowMpiEnding : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Everywhere, SlowMpiEnding,
+                         ::testing::Combine(::testing::ValuesIn(backends),
+                                            ::testing::Values(2, 3)));
+
+TEST_P(SlowMpiEnding, OfAllRanksIsInGoodOrder) {
+  const auto [backend, ranks] = GetParam();
+  for (const char* stage : stages)
+    for (const char* way : {"return", "exit"}) expect_good_order({stage, way, backend, ranks, -1});
+}
+
+TEST_P(SlowMpiEnding, OfOneRankEndsAllAndNamesIt) {
+  const auto [backend, ranks] = GetParam();
+  for (const char* stage : stages)
+    for (const char* way : {"throw", "return", "exit", "exit3", "kill", "segv", "abort"})
+      for (int culprit = 0; culprit < ranks; ++culprit)
+        expect_named_failure({stage, way, backend, ranks, culprit});
+}
+
+}  // namespace
+}  // namespace lockstep::testing
