@@ -7,8 +7,9 @@
 namespace lockstep::comm {
 namespace {
 
-// News on the wire: "left KEY RANK COLLECTIVES" or "failed KEY REASON".
-constexpr std::string_view left = "left", failed = "failed";
+// News on the wire: "left KEY RANK COLLECTIVES", "failed KEY REASON", "asks KEY COLLECTIVE" or
+// "behind KEY RANK COLLECTIVE".
+constexpr std::string_view left = "left", failed = "failed", asks = "asks", behind = "behind";
 
 // Takes the first word away.
 std::string_view next_word(std::string_view& text) {
@@ -29,7 +30,9 @@ void tell(GroupMember& member, std::string_view news) {
   const std::string_view kind = next_word(news);
   next_word(news);  // the key
   if (kind == failed) return member.group_failed(std::string(news));
+  if (kind == asks) return member.member_asks_who_is_behind(number<std::uint64_t>(news));
   const int rank = number<int>(next_word(news));
+  if (kind == behind) return member.member_is_behind(rank, number<std::uint64_t>(news));
   member.member_left({rank, number<std::uint64_t>(news)});
 }
 
@@ -40,9 +43,10 @@ void GroupRegistry::set_announcer(Announcer announcer) {
   announcer_ = std::move(announcer);
 }
 
-void GroupRegistry::announce(const std::string& news) {
+bool GroupRegistry::announce(const std::string& news) {
   const std::lock_guard lock(announcer_mutex_);
   if (announcer_) announcer_(news);
+  return static_cast<bool>(announcer_);
 }
 
 void GroupRegistry::set_comparison(ComparisonPtr comparison) {
@@ -58,7 +62,7 @@ ComparisonPtr GroupRegistry::comparison() {
 void GroupRegistry::receive(std::string_view news) {
   std::string_view words = news;
   const std::string_view kind = next_word(words);
-  if (kind != left && kind != failed) return;
+  if (kind != left && kind != failed && kind != asks && kind != behind) return;
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(std::string(next_word(words)));
   if (found == groups_.end()) return;
@@ -139,6 +143,17 @@ void GroupMembership::leave(const Departure& own) {
   if (registry_)
     registry_->announce(std::string(left) + ' ' + key_ + ' ' + std::to_string(own.rank) + ' ' +
                         std::to_string(own.collectives));
+}
+
+bool GroupMembership::ask_who_is_behind(std::uint64_t collective) {
+  return registry_ &&
+         registry_->announce(std::string(asks) + ' ' + key_ + ' ' + std::to_string(collective));
+}
+
+void GroupMembership::tell_behind(int rank, std::uint64_t collective) {
+  if (registry_)
+    registry_->announce(std::string(behind) + ' ' + key_ + ' ' + std::to_string(rank) + ' ' +
+                        std::to_string(collective));
 }
 
 void GroupMembership::fail(const std::string& reason) {

@@ -25,6 +25,11 @@ class GroupMember {
  public:
   /// Another member left. Must not wait.
   virtual void member_left(const Departure& departure) = 0;
+  /// Another member has waited for this collective until its time was over, and asks who has not
+  /// begun it: this one says so (GroupMembership::tell_behind), though not within the call.
+  virtual void member_asks_who_is_behind(std::uint64_t /*collective*/) {}
+  /// Another member has nothing to do, and has not begun that collective.
+  virtual void member_is_behind(int /*rank*/, std::uint64_t /*collective*/) {}
   /// Another member ended the group: ends it here. Must not wait.
   virtual void group_failed(const std::string& reason) noexcept = 0;
   /// The job failed: ends the group, whatever else this process is stuck in. Must not wait.
@@ -68,7 +73,7 @@ class GroupRegistry {
     std::vector<std::string> early;  // news that came before the member
   };
   std::string next_key();
-  void announce(const std::string& news);
+  bool announce(const std::string& news);
   ComparisonPtr comparison();
 
   std::mutex announcer_mutex_;
@@ -99,6 +104,10 @@ class GroupMembership {
   void listen(GroupMember& member);
   /// Tells the other members that this rank leaves.
   void leave(const Departure& own);
+  /// Asks the other members who has not begun this collective. False if they cannot hear it.
+  bool ask_who_is_behind(std::uint64_t collective);
+  /// Answers that.
+  void tell_behind(int rank, std::uint64_t collective);
   /// Tells the other members that this rank ended the group.
   void fail(const std::string& reason);
   /// See CommunicatorBackend::declare. @param group its name in messages.

@@ -18,14 +18,15 @@ bool reduces(OperationKind kind) {
 
 bool has_root(OperationKind kind) { return kind == OperationKind::broadcast; }
 
-// The rank whose signature most ranks share; the lowest on a tie.
+// The rank whose signature most ranks share; the lowest on a tie. One that agrees with all, as it
+// has no label, tells nothing.
 std::size_t reference_rank(std::span<const Signature> by_rank) {
   std::size_t best = 0;
   std::ptrdiff_t most = 0;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     const auto votes = std::ranges::count_if(
         by_rank, [&](const Signature& other) { return by_rank[i].agrees_with(other); });
-    if (votes > most) {
+    if (votes > most && votes < std::ssize(by_rank)) {
       most = votes;
       best = i;
     }
@@ -148,8 +149,12 @@ std::string describe_difference(const Signature& one, const Signature& other) {
 }
 
 void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
+  // Whoever has no label agrees with ranks that disagree with each other.
+  const auto has_label = [](const Signature& signature) { return signature.label_hash != 0; };
+  const auto labelled = std::ranges::find_if(by_rank, has_label);
+  const Signature& first_labelled = labelled == by_rank.end() ? by_rank[0] : *labelled;
   const bool agreed = std::ranges::all_of(
-      by_rank, [&](const Signature& other) { return by_rank[0].agrees_with(other); });
+      by_rank, [&](const Signature& other) { return first_labelled.agrees_with(other); });
   if (agreed) [[likely]]
     return;
   const std::size_t reference = reference_rank(by_rank);

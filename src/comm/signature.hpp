@@ -31,6 +31,10 @@ struct Signature {
   Signature() = default;
   explicit Signature(const Operation& operation);
 
+  /// True if it is of a message between two ranks.
+  bool is_point_to_point() const {
+    return kind == OperationKind::send || kind == OperationKind::receive;
+  }
   /// True if two ranks mean the same collective. Labels count only where both give one.
   bool agrees_with(const Signature& other) const;
   /// True if one is the send and the other the receive of the same elements.

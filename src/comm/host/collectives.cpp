@@ -10,20 +10,24 @@ namespace lockstep::comm::host {
 namespace {
 
 // A piece is reduced while it is still in the cache that the transport copied it through.
-constexpr std::size_t default_piece_bytes = 256 << 10;
+constexpr std::size_t default_piece_bytes = 256 << 10, least_piece_bytes = 4 << 10;
 
 }  // namespace
 
-Collectives::Collectives(Transport& transport, std::string group, bool check_signatures)
+Collectives::Collectives(Transport& transport, std::string group, bool check_signatures,
+                         int direct_ranks)
     : transport_(transport),
       group_(std::move(group)),
       check_signatures_(check_signatures),
       rank_(transport.rank()),
       size_(transport.size()),
-      piece_bytes_(default_piece_bytes),
-      slots_(static_cast<std::size_t>(size_) * slot_bytes),
-      payload_sizes_(static_cast<std::size_t>(size_)),
-      signatures_(static_cast<std::size_t>(size_)),
+      piece_bytes_(std::min(
+          default_piece_bytes,
+          std::max(least_piece_bytes, scratch_limit / static_cast<std::size_t>(size_) / 8 * 8))),
+      tree_(transport, group_, check_signatures,
+            std::max(static_cast<std::size_t>(tree_limit),
+                     static_cast<std::size_t>(size_) * sizeof(double))),
+      is_direct_(size_ <= direct_ranks),
       factors_(static_cast<std::size_t>(size_), 1.0) {}
 
 void Collectives::run(std::span<const Operation> operations, const Deadline& deadline) {
@@ -42,12 +46,18 @@ bool Collectives::is_identity(const Operation& operation) const {
 void Collectives::run_collective(const Operation& operation) {
   if (is_identity(operation)) return;
   wait_options_.busy_poll = false;
+  if (!is_direct_) return run_over_tree(operation);
   const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
   if (operation.kind == OperationKind::barrier || is_eager(bytes)) return run_small(operation);
   if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum)
     exchange_signatures(operation, {});
+  run_large(operation);
+}
+
+void Collectives::run_large(const Operation& operation) {
   wait_options_.busy_poll = check_signatures_;
-  if (scratch_.empty()) scratch_.resize(static_cast<std::size_t>(size_) * piece_bytes_);
+  if (const auto room = static_cast<std::size_t>(size_) * piece_bytes_; scratch_.size() < room)
+    scratch_.resize(room);
   switch (operation.kind) {
     case OperationKind::all_reduce: return all_reduce(operation);
     case OperationKind::reduce_scatter: return reduce_scatter(operation);
@@ -64,6 +74,7 @@ void Collectives::abandon_buffers() {
   kept.push_back(std::move(slots_));
   kept.push_back(std::move(send_slots_));
   kept.push_back(std::move(scratch_));
+  for (std::vector<std::byte>& buffer : tree_.take_buffers()) kept.push_back(std::move(buffer));
 }
 
 // --- data in pieces ------------------------------------------------------------------------------

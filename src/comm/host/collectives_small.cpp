@@ -25,15 +25,27 @@ std::size_t Collectives::write_signature(const Operation& operation,
   return sizeof own + payload.size();
 }
 
-void Collectives::read_signature(int rank, std::size_t received) {
+Signature Collectives::signature_in(const std::byte* message, int rank,
+                                    std::size_t received) const {
   LOCKSTEP_CHECK(received >= sizeof(Signature), CorruptData, "rank ", rank, " of ", group_,
                  " sent ", received, " bytes where a signature of ", sizeof(Signature), " was due");
-  std::memcpy(&signatures_[static_cast<std::size_t>(rank)], slot(rank), sizeof(Signature));
+  Signature signature;
+  std::memcpy(static_cast<void*>(&signature), message, sizeof signature);
+  return signature;
+}
+
+void Collectives::read_signature(int rank, std::size_t received) {
+  signatures_[static_cast<std::size_t>(rank)] = signature_in(slot(rank), rank, received);
   payload_sizes_[static_cast<std::size_t>(rank)] = received - sizeof(Signature);
 }
 
 void Collectives::exchange_signatures(const Operation& operation,
                                       std::span<const std::byte> payload) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (slots_.size() < ranks * slot_bytes) slots_.resize(ranks * slot_bytes);
+  signatures_.resize(ranks);
+  payload_sizes_.resize(ranks);
+  has_seen_all_ = false;
   const std::size_t size = write_signature(operation, payload, slot(rank_));
   read_signature(rank_, size);
   for (int peer = 0; peer < size_; ++peer) {
@@ -44,21 +56,21 @@ void Collectives::exchange_signatures(const Operation& operation,
   transport_.transfer(out_, in_, wait_options_);
   for (const Incoming& incoming : in_) read_signature(incoming.peer, incoming.received);
   clear_queues();
+  has_seen_all_ = std::ranges::none_of(signatures_, &Signature::is_point_to_point);
   if (check_signatures_) require_agreement(signatures_, group_);
   for (std::size_t r = 0; r < factors_.size(); ++r) factors_[r] = signatures_[r].factor;
 }
 
-bool Collectives::all_are_collective() const {
-  return std::ranges::none_of(signatures_, [](const Signature& signature) {
-    return signature.kind == OperationKind::send || signature.kind == OperationKind::receive;
-  });
+void Collectives::require_payload(int rank, const Signature& signature, std::size_t size,
+                                  std::int64_t expected_bytes) const {
+  LOCKSTEP_CHECK(size == static_cast<std::size_t>(expected_bytes), comm::Mismatch, "rank ", rank,
+                 " of ", group_, " sent ", size, " bytes where ", expected_bytes,
+                 " were due, with ", signature.describe());
 }
 
 const std::byte* Collectives::payload_of(int rank, std::int64_t expected_bytes) {
-  const std::size_t size = payload_sizes_[static_cast<std::size_t>(rank)];
-  LOCKSTEP_CHECK(size == static_cast<std::size_t>(expected_bytes), comm::Mismatch, "rank ", rank,
-                 " of ", group_, " sent ", size, " bytes where ", expected_bytes,
-                 " were due, with ", signatures_[static_cast<std::size_t>(rank)].describe());
+  const auto place = static_cast<std::size_t>(rank);
+  require_payload(rank, signatures_[place], payload_sizes_[place], expected_bytes);
   return slot(rank) + sizeof(Signature);
 }
 

@@ -20,11 +20,13 @@ namespace lockstep::comm::host {
 /// A run that did not end in time; `missing` are the ranks it waited for.
 struct TransferTimeout {
   std::vector<int> missing;
+  bool may_wait_themselves = false;  ///< for ranks that this one has nothing from in any case
 };
 
 /// A rank that hung up in the middle of a run: it left the group, or was lost.
 struct PeerGone {
   int peer;
+  bool is_seen_by_few = false;  ///< others wait for it through the ranks that see it
 };
 
 /// Carries out the operations of one group. HostBackend gives it a thread, the order of the

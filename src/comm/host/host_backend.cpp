@@ -159,7 +159,9 @@ HostBackend::WorkPtr HostBackend::next() {
   if (running_ && !running_->has_failed()) ended_.add(running_);
   running_ = nullptr;
   if (stopping_ && queue_.empty()) drained_.notify_all();
-  wake_.wait(lock, [&] { return !queue_.empty() || stopping_; });
+  const auto has_news = [&] { return !queue_.empty() || stopping_ || asked_; };
+  for (wake_.wait(lock, has_news); queue_.empty() && !stopping_; wake_.wait(lock, has_news))
+    answer_who_is_behind(lock);
   if (queue_.empty()) return nullptr;
   running_ = std::move(queue_.front());
   queue_.pop_front();
@@ -181,6 +183,7 @@ bool HostBackend::begin(HostWork& work) {
     work.finish(failure_);
     return false;
   }
+  if (const auto last = last_collective(operations)) begun_ = *last + 1;
   if (size() > 1) deadline_.set(Clock::now() + timeout_of(operations));  // else not even the clock
   if (!departures_.empty()) limit_waits_for_the_gone(operations);
   return true;
@@ -196,7 +199,7 @@ std::optional<Failure> HostBackend::run(Operations operations) {
     failure = failure_of_timeout(operations, timeout);
   } catch (const PeerGone& gone) {
     failure = failure_of_gone_peer(operations, gone.peer);
-    is_known_to_others = executor_->is_gone_peer_seen_by_all();
+    is_known_to_others = executor_->is_gone_peer_seen_by_all() && !gone.is_seen_by_few;
   } catch (...) {
     failure = Failure::from_current();
     failure.add_context(context(operations));
@@ -212,17 +215,6 @@ std::optional<Failure> HostBackend::run(Operations operations) {
 bool HostBackend::is_seen_by_all(const Failure& failure, Operations operations) const {
   return failure.is_mismatch() && partners_of(operations).empty() &&
          executor_->is_mismatch_seen_by_all();
-}
-
-Failure HostBackend::failure_of_timeout(Operations operations, const TransferTimeout& timeout) {
-  const std::lock_guard lock(mutex_);
-  if (const Departure* gone = departures_.among(timeout.missing))
-    return Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
-  std::ostringstream text;
-  text << context(operations) << " timed out after " << timeout_of(operations).count()
-       << " ms, waiting for rank";
-  for (const int peer : timeout.missing) text << ' ' << peer;
-  return Failure::timeout(text.str());
 }
 
 void HostBackend::fail(const Failure& failure) {

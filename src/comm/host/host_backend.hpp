@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
@@ -46,6 +48,8 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   using Operations = std::span<const Operation>;
 
   void member_left(const Departure& departure) override;
+  void member_asks_who_is_behind(std::uint64_t collective) override;
+  void member_is_behind(int rank, std::uint64_t collective) override;
   void group_failed(const std::string& reason) noexcept override { abort(reason); }
   void job_failed(const std::string& reason) noexcept override { abort(reason); }
   void leave() noexcept override;
@@ -57,6 +61,8 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   bool begin(HostWork& work);
   std::optional<Failure> run(Operations operations);
   Failure failure_of_timeout(Operations operations, const TransferTimeout& timeout);
+  std::vector<int> ask_who_is_behind(std::uint64_t collective);
+  void answer_who_is_behind(std::unique_lock<std::mutex>& lock);
   bool is_seen_by_all(const Failure& failure, Operations operations) const;
   void fail(const Failure& failure);
   void end(const Failure& failure);
@@ -69,13 +75,16 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   std::unique_ptr<Executor> executor_;
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_, drained_, member_left_;
+  std::condition_variable wake_, drained_, member_left_, member_is_behind_;
   std::deque<WorkPtr> queue_;
   WorkPtr running_;
   EndedOperations<HostWork> ended_;
   Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;
   Departures departures_;
+  std::uint64_t begun_ = 0;                            // collectives
+  std::optional<std::uint64_t> asked_;                 // by another member: see GroupMember
+  std::vector<std::pair<int, std::uint64_t>> behind_;  // ranks, and the collectives they lack
   std::uint64_t sequence_ = 0;
   bool stopping_ = false;
   std::once_flag left_;

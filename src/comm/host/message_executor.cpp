@@ -19,7 +19,7 @@ void MessageExecutor::quiesce() {
 // Where all ranks compare all signatures, each finds a mismatch by itself. A pair's is known to one
 // of the two, and to nobody else who waits for them.
 bool MessageExecutor::is_mismatch_seen_by_all() const {
-  return check_signatures_ && collectives_.all_are_collective();
+  return check_signatures_ && collectives_.has_seen_all();
 }
 
 std::unique_ptr<Executor> MessageExecutor::split(const SplitPlan& plan) {

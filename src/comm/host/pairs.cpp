@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "comm/host/collectives.hpp"
+#include "core/fnv_hash.hpp"
 #include "lockstep/comm/errors.hpp"
 
 // Sends and receives. Each is a signature, with the data in the same message if it is small, and
@@ -17,7 +18,12 @@ constexpr std::int64_t pair_piece = std::int64_t{16} << 20;
 
 void Collectives::exchange_pairs(std::span<const Operation> operations) {
   const auto sends = std::ranges::count(operations, OperationKind::send, &Operation::kind);
+  const auto receives = std::ranges::count(operations, OperationKind::receive, &Operation::kind);
   send_slots_.resize(static_cast<std::size_t>(sends) * slot_bytes);
+  const auto sources =
+      std::min(static_cast<std::size_t>(receives), static_cast<std::size_t>(size_));
+  if (slots_.size() < sources * slot_bytes) slots_.resize(sources * slot_bytes);
+  has_seen_all_ = false;
   inbound_.clear();
   std::byte* send_slot = send_slots_.data();
   for (const Operation& operation : operations) {
@@ -32,6 +38,19 @@ void Collectives::exchange_pairs(std::span<const Operation> operations) {
     return take_in(inbound_[static_cast<std::size_t>(&message - in_.data())], message);
   });
   clear_queues();
+  for (const Operation& operation : operations) {
+    if (operation.kind == OperationKind::send) note_message(rank_, operation.peer, true);
+    if (operation.kind == OperationKind::receive) note_message(operation.peer, rank_, false);
+  }
+}
+
+// The n-th message of one rank to another is the same number on both, of opposite signs.
+void Collectives::note_message(int from, int to, bool is_sent) {
+  const std::uint64_t number = is_sent ? sent_[to]++ : received_[from]++;
+  const std::uint64_t message[] = {static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to),
+                                   number};
+  const std::uint64_t hash = lockstep::detail::fnv_hash(message, sizeof message);
+  unreceived_ += is_sent ? hash : 0 - hash;
 }
 
 void Collectives::queue_pair_send(const Operation& operation, std::byte* send_slot) {
@@ -50,8 +69,9 @@ void Collectives::queue_pair_receive(const Operation& operation) {
     inbound_[static_cast<std::size_t>(found - in_.begin())].receives.push_back(&operation);
     return;
   }
-  queue_receive(operation.peer, slot(operation.peer), static_cast<std::int64_t>(slot_bytes));
-  inbound_.push_back({.receives = {&operation}});
+  std::byte* const place = slot(static_cast<int>(inbound_.size()));
+  queue_receive(operation.peer, place, static_cast<std::int64_t>(slot_bytes));
+  inbound_.push_back({.receives = {&operation}, .slot = place});
 }
 
 // True once `message` has the room for what comes next from this rank.
@@ -72,22 +92,21 @@ bool Collectives::take_in(Inbound& inbound, Incoming& message) {
   if (++inbound.current == inbound.receives.size()) return false;
   inbound.has_signature = false;
   inbound.received = 0;
-  message.room = {slot(operation.peer), slot_bytes};
+  message.room = {inbound.slot, slot_bytes};
   return true;
 }
 
 void Collectives::take_signature(Inbound& inbound, const Operation& operation, std::size_t size) {
-  read_signature(operation.peer, size);
-  const Signature& sent = signatures_[static_cast<std::size_t>(operation.peer)];
+  const Signature sent = signature_in(inbound.slot, operation.peer, size);
   const Signature own(operation);
   LOCKSTEP_CHECK(own.pairs_with(sent) && sent.peer == rank_, comm::Mismatch,
                  describe_mismatch(group_, rank_, own, operation.peer, sent));
   inbound.has_signature = true;
   const std::int64_t total = offset_bytes(operation, operation.count);
   if (!is_eager(static_cast<std::size_t>(total))) return;
+  require_payload(operation.peer, sent, size - sizeof sent, total);
   if (total > 0)
-    std::memcpy(operation.output, payload_of(operation.peer, total),
-                static_cast<std::size_t>(total));
+    std::memcpy(operation.output, inbound.slot + sizeof sent, static_cast<std::size_t>(total));
   inbound.received = total;
 }
 

@@ -90,7 +90,7 @@ void ThreadTransport::take_first(ThreadHub::Channel& channel, host::Incoming& in
   std::memcpy(incoming.room.data(), offer.data.data(), offer.data.size());
   incoming.received = offer.data.size();
   offer.taken = true;
-  channel.offers.pop_front();
+  channel.offers.erase(channel.offers.begin());
   channel.changed.notify_all();
 }
 

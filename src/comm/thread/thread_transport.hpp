@@ -3,7 +3,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,7 +29,7 @@ class ThreadHub {
   struct Channel {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Offer*> offers;
+    std::vector<Offer*> offers;  // no memory while it is empty: most channels are never used
   };
 
   /// Wakes a rank that waits for whoever sends first.
