@@ -37,7 +37,7 @@ struct Sockets {
   }
 };
 
-using SocketWorlds = ::testing::Types<Sockets<2>, Sockets<3>>;
+using SocketWorlds = ::testing::Types<Sockets<2>, Sockets<3>, Sockets<9>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, BatchContract, SocketWorlds);

@@ -44,6 +44,8 @@ struct TcpTransport::Batch {
   std::vector<ReceiveState> receives;
   std::vector<pollfd> entries;
   std::vector<short> wanted;  // poll events by rank
+  std::vector<int> polled;    // ranks of all entries but the first
+  std::vector<char> watched;  // by rank: nothing is due from it but perhaps an abort
 
   // Takes out the messages that have come, or puts the next of their peers into their place.
   void end_receives(host::Arrived arrived) {
@@ -105,6 +107,7 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
   for (const host::Outgoing& message : out)
     batch.sends.push_back({message.peer, message.data, message.data.size()});
   for (host::Incoming& message : in) batch.receives.push_back({&message});
+  batch.watched.assign(static_cast<std::size_t>(size()), 1);
   while (true) {
     check_abort();
     Batch::pump(
@@ -132,10 +135,34 @@ void TcpTransport::poll_once(Batch& batch) {
   for (const ReceiveState& state : batch.receives)
     batch.wanted[static_cast<std::size_t>(state.message->peer)] |= POLLIN;
   batch.entries.assign(1, {wake_.descriptor(), POLLIN, 0});
-  for (int peer = 0; peer < size(); ++peer)
-    if (const short events = batch.wanted[static_cast<std::size_t>(peer)])
-      batch.entries.push_back({socket(peer).descriptor(), events, 0});
+  batch.polled.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto place = static_cast<std::size_t>(peer);
+    const auto events =
+        static_cast<short>(batch.wanted[place] | (batch.watched[place] ? POLLIN : 0));
+    if (!socket(peer) || events == 0) continue;
+    batch.entries.push_back({socket(peer).descriptor(), events, 0});
+    batch.polled.push_back(peer);
+  }
   poll(batch.entries.data(), batch.entries.size(), 100);
+  for (std::size_t i = 0; i < batch.polled.size(); ++i) {
+    const auto place = static_cast<std::size_t>(batch.polled[i]);
+    const bool is_due = (batch.wanted[place] & POLLIN) != 0;
+    if (!is_due && (batch.entries[i + 1].revents & ~POLLOUT) != 0)
+      batch.watched[place] = may_still_abort(batch.polled[i]);
+  }
+}
+
+// Of a peer from which nothing is due. What it sends for later stays where it is, and so does its
+// end: false then.
+bool TcpTransport::may_still_abort(int peer) {
+  std::uint64_t header = 0;
+  const ssize_t there = ::recv(socket(peer).descriptor(), &header, sizeof header, MSG_PEEK);
+  if (there < 0) return would_block();
+  if (there < static_cast<ssize_t>(sizeof header)) return there > 0;
+  if (!(header & abort_flag)) return false;
+  receive_some(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
+  throw_abort(peer, header & ~abort_flag);
 }
 
 // Sends what the socket takes; true when the message is through.

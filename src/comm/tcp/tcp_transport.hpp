@@ -45,6 +45,7 @@ class TcpTransport final : public host::Transport {
   struct Batch;
 
   void poll_once(Batch& batch);
+  bool may_still_abort(int peer);
   bool pump_send(SendState& state);
   bool pump_receive(ReceiveState& state);
   void read_header(ReceiveState& state);
