@@ -64,7 +64,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--context", o.context, "Tokens in a sequence")->check(positive);
   app.add_option("--global-batch", o.global_batch, "Sequences a step, over all ranks")
       ->check(positive);
-  app.add_option("--micro-batch", o.micro_batch, "Sequences at once on a rank; 0: its whole part")
+  app.add_option(
+         "--micro-batch", o.micro_batch,
+         "Sequences at once on a rank; 0: its whole part, or one with --reduction reproducible")
       ->check(count);
   app.add_option("--steps", o.steps, "Optimizer steps")->check(positive);
   add_optimizer_options(app, o.optimizer);
@@ -326,6 +328,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
                                   .seed = o.seed,
                                   .device = session.device()},
                                  *session.world());
+  if (o.communication.is_reproducible())
+    LOCKSTEP_CHECK(batches.global_batch() % o.micro_batch == 0, InvalidArgument,
+                   "--reduction reproducible cuts a batch of ", batches.global_batch(),
+                   " sequences into equal micro-batches, not of ", o.micro_batch);
   const auto model = loaded ? *loaded : make_model(o);
   model->to(session.device());
   if (session.is_main())
@@ -334,6 +340,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
               << " rank(s) on " << session.device() << std::endl;
   ls::DistributedDataParallelOptions replica_options{.zero_stage = o.zero};
   o.communication.apply_to(replica_options);
+  if (o.communication.is_reproducible()) {
+    replica_options.reduction = ls::GradientReduction::reproducible;
+    replica_options.micro_batches = static_cast<int>(batches.global_batch() / o.micro_batch);
+  }
   Replica replica(model, session.world(), replica_options);
   if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
     replica.register_comm_hook(std::move(hook));
@@ -379,6 +389,14 @@ int main(int argc, char** argv) try {
   if (options.zero > 0 && options.communication.plan == "measured")
     examples::refuse(app, "--zero " + std::to_string(options.zero) +
                               " keeps its buckets, --plan measured moves them; give one");
+  if (options.communication.is_reproducible()) {
+    if (options.zero > 0 || options.compress != "none" || options.async.kind != "none" ||
+        options.capture)
+      examples::refuse(app,
+                       "--reduction reproducible goes with none of --zero, --compress, --async and "
+                       "--capture; give one of them");
+    options.micro_batch = std::max<std::int64_t>(1, options.micro_batch);
+  }
   if (options.capture && !options.communication.trace.empty())
     examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
   if (options.async.kind != "none" && (options.zero > 0 || options.compress != "none"))

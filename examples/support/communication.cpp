@@ -28,6 +28,10 @@ void add_communication_options(CLI::App& app, CommunicationOptions& o) {
                  "Where buckets of gradients end: pytorch (sizes alone), or measured (the times of "
                  "the first steps)")
       ->check(CLI::IsMember({"measured", "pytorch"}));
+  app.add_option(
+         "--reduction", o.reduction,
+         "Sums of gradients: default, or reproducible (the same bits on 1, 2, 4, ... ranks)")
+      ->check(CLI::IsMember({"default", "reproducible"}));
   app.add_option("--bucket-mb", o.bucket_mb,
                  "MiB of gradients in a bucket; with --plan measured, until it is planned")
       ->check(positive(most_mb));

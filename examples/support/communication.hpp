@@ -10,17 +10,19 @@
 #include "support/command_line.hpp"
 
 /// @file
-/// The options --comm, --plan, --bucket-mb, --trace and --timeout.
+/// The options --comm, --plan, --reduction, --bucket-mb, --trace and --timeout.
 
 namespace examples {
 
 /// What the command line says of the exchange of gradients.
 struct CommunicationOptions {
-  std::string comm, plan = "pytorch";
+  std::string comm, plan = "pytorch", reduction = "default";
   double bucket_mb = 25;
   std::string trace;
   std::optional<double> timeout;
 
+  /// Whether --reduction says so.
+  bool is_reproducible() const { return reduction == "reproducible"; }
   /// Puts them into those of the replica.
   void apply_to(lockstep::DistributedDataParallelOptions& replica) const;
   /// Of the world communicator.

@@ -2,6 +2,7 @@
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/recomputation.hpp"
+#include "lockstep/nn/batch_norm.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -26,7 +27,10 @@ void check_same_options(comm::Communicator& group, const DistributedDataParallel
       {"find_unused_parameters", flag(options.find_unused_parameters)},
       {"static_graph", flag(options.static_graph)},
       {"zero_stage", std::to_string(options.zero_stage)},
-      {"broadcast_buffers", flag(options.broadcast_buffers)}};
+      {"broadcast_buffers", flag(options.broadcast_buffers)},
+      {"reduction",
+       options.reduction == GradientReduction::reproducible ? "reproducible" : "standard"},
+      {"micro_batches", std::to_string(options.micro_batches)}};
   parallel::check_same_settings(group, settings);
 }
 
@@ -43,6 +47,7 @@ ReplicatedModule::ReplicatedModule(nn::ModulePtr<nn::Module> module, comm::Commu
   LOCKSTEP_CHECK(options.zero_stage >= 0 && options.zero_stage <= 3, InvalidArgument,
                  "DistributedDataParallel: a zero_stage of ", options.zero_stage,
                  "; there are 0, 1, 2 and 3");
+  check_reproducible();
   parallel::check_same_parameters(*group_, parameters_);
   parallel::check_same_parameters(*group_, buffers);
   parallel::broadcast_tensors(*group_, tensors_of(parameters_));
@@ -70,6 +75,27 @@ void ReplicatedModule::tell_of_modules() {
                         }}));
 }
 
+/// What of the wrapper and the module would make bits depend on the number of ranks.
+void ReplicatedModule::check_reproducible() {
+  if (options_.reduction == GradientReduction::standard) {
+    LOCKSTEP_CHECK(options_.micro_batches == 0, InvalidArgument,
+                   "DistributedDataParallel: micro_batches is ", options_.micro_batches,
+                   ", which only reduction = reproducible takes; leave it 0");
+    return;
+  }
+  LOCKSTEP_CHECK(options_.micro_batches > 0, InvalidArgument,
+                 "reduction = reproducible with micro_batches of ", options_.micro_batches,
+                 "; give how many a step has over all ranks, a power of two");
+  LOCKSTEP_CHECK(options_.zero_stage == 0, InvalidArgument,
+                 "reduction = reproducible with a zero_stage of ", options_.zero_stage,
+                 ", whose parts of gradients depend on the number of ranks; give one of them");
+  for (const auto& [name, module] : module_->named_modules())
+    LOCKSTEP_CHECK(!dynamic_cast<const BatchNorm*>(module), InvalidArgument,
+                   "reduction = reproducible: ", name.empty() ? "the module" : name,
+                   " is a batch norm, whose statistics are those of a rank's micro-batches, or of "
+                   "all ranks; use layer or group norm, or reduction = standard");
+}
+
 NamedTensors ReplicatedModule::trained_parameters() const {
   NamedTensors trained;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -90,7 +116,8 @@ std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
                                .reduction = std::move(reduction),
                                .shares_parameters = options_.zero_stage > 0,
                                .gathers_parameters = options_.zero_stage > 2,
-                               .frees_buckets = options_.zero_stage > 1});
+                               .frees_buckets = options_.zero_stage > 1,
+                               .micro_batches = options_.micro_batches});
 }
 
 void ReplicatedModule::check_may_keep_gradients(const std::string& averaging) const {
@@ -100,6 +127,9 @@ void ReplicatedModule::check_may_keep_gradients(const std::string& averaging) co
   LOCKSTEP_CHECK(options_.zero_stage == 0, InvalidArgument, averaging,
                  " averages parameters that each rank updates by itself, and a zero_stage of ",
                  options_.zero_stage, " shares their updates out; give zero_stage 0");
+  LOCKSTEP_CHECK(options_.reduction == GradientReduction::standard, InvalidArgument, averaging,
+                 " lets ranks drift, by how many of them there are, and reduction = reproducible "
+                 "makes results independent of that; give one of them");
   LOCKSTEP_CHECK(!has_hook_, InvalidArgument, averaging,
                  " leaves no gradients to be reduced by the communication hook that is registered; "
                  "use one of the two");

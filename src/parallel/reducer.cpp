@@ -16,6 +16,7 @@
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/bucket_planner.hpp"
 #include "parallel/gathered_parameters.hpp"
+#include "parallel/micro_batch_tree.hpp"
 #include "parallel/owner_number.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
@@ -58,6 +59,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
     name_memory(tensor.data_ptr(), tensor.nbytes(), name);
   }
   check_same_parameters(*group_, parameters_);
+  if (options_.micro_batches != 0) use_micro_batch_tree();
   number_ = agree_on_number(*group_);
   begun_.resize(parameters_.size());
   group_->implementation().before_leaving(number_, [this] { declare_last_updates(); });
@@ -215,6 +217,9 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
       InvalidArgument, "the communication hook ", reduction->name(),
       " would lose gradients of parameters that take no part in the next step; give "
       "static_graph in the place of find_unused_parameters, or no such hook");
+  LOCKSTEP_CHECK(!tree_, InvalidArgument, "the communication hook ", reduction->name(),
+                 " in the place of a reproducible reduction, which itself says how gradients are "
+                 "averaged; give reduction = standard, or no hook");
   options_.reduction = std::move(reduction);
   for (BucketState& bucket : buckets_) bucket.parts_run = 0;
   if (planner_) planner_->forget_messages();
@@ -225,8 +230,17 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
   if (gathered() && is_captured())
     refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
                             "give zero_stage 2 to capture steps");
+  if (tree_ && grad_enabled()) {
+    refuse_in_captured_step("a reproducible reduction counts micro-batches on the host",
+                            "such steps run eagerly", group_->device());
+    tree_->begin_forward();
+  }
   if (mode == Mode::accumulate) {
     if (gathered() && grad_enabled()) gather_in(accumulate_tag_);
+    if (tree_ && !std::exchange(accumulates_, true))
+      autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
+        if (const auto reducer = self.lock()) (*reducer)->begin_micro_batch();
+      });
     return autograd::TagGuard(accumulate_tag_);
   }
   if (is_captured()) {
@@ -279,6 +293,7 @@ void Reducer::begin_backward() {
   if (running_) return;  // one inside another
   check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
   if (shards_) shards_->check_cleared();
+  check_micro_batch(true);
   if (!weighted_) check_weights_fit(false);
   reset_backward();
   const std::weak_ptr<Reducer*> self = self_;
@@ -352,8 +367,8 @@ void Reducer::launch(std::size_t number) {
   const Bucket& plan = plan_[number];
   for (const std::size_t index : plan.parameters) {
     check_takes_part_as_before(index);
-    has_gradient_[index] = leaves_[index]->gradient().defined();
-    if (!has_gradient_[index]) gradients_[index].zero_();
+    has_gradient_[index] = contributes(index);
+    if (!leaves_[index]->gradient().defined()) gradients_[index].zero_();
   }
   scale_by_weights(bucket.array);
   if (planner_ && rebuilt_) planner_->probe();
@@ -450,6 +465,7 @@ void Reducer::finish_backward() {
     }
     rebuild_in_measured_order();
     begun_.assign(parameters_.size(), false);
+    if (tree_) tree_->end_step();
     forget_weights();
     running_ = false;
     if (gathered()) gathered()->end_backward();
@@ -480,6 +496,7 @@ void Reducer::wait_for_buckets() {
 /// captured, when nothing runs.
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
+  if (tree_) tree_->clear();
   forget_weights();
   if (gathered()) gathered()->end_backward();
   for (BucketState& bucket : buckets_) bucket.exchange = {};

@@ -33,7 +33,7 @@ void Reducer::mark_unused() {
 void Reducer::check_takes_part_as_before(std::size_t index) const {
   if (!options_.static_graph) return;
   const auto& [unreached, given, users, all_known] = participation_;
-  const bool has_gradient = leaves_[index]->gradient().defined();
+  const bool has_gradient = contributes(index);
   const bool is_kept = has_gradient && !begun_[index];  // from the step before
   const bool has_changed = has_data_ && !given.empty() && !is_kept && has_gradient != given[index];
   const bool is_new = all_known && has_gradient && users[index] == 0;

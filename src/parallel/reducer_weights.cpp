@@ -7,6 +7,7 @@
 #include "lockstep/parallel/reducer.hpp"
 #include "lockstep/parallel/writable_buffer.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "parallel/micro_batch_tree.hpp"
 #include "runtime/step_recording.hpp"
 
 // Gradients that count by the weights of their batches.
@@ -31,9 +32,12 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight) {
     const autograd::AutocastModeGuard no_casts;
     Weighted weighted;
     weighted.weight = weight.detach().to(DType::f64).reshape({});
-    weighted.unit = unit_.defined() ? unit_
-                                    : where(gt(weighted.weight, 0.0), weighted.weight,
-                                            ones({}, weighted.weight.options()));
+    if (tree_)  // a gradient's bits must not depend on the micro-batches before it
+      weighted.unit = ones({}, weighted.weight.options());
+    else
+      weighted.unit = unit_.defined() ? unit_
+                                      : where(gt(weighted.weight, 0.0), weighted.weight,
+                                              ones({}, weighted.weight.options()));
     weighted.seed =
         (weighted.weight / weighted.unit).to(loss.dtype()).reshape(loss.shape()).clone();
     weighted_ = std::move(weighted);
@@ -46,6 +50,11 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight) {
   }
   if (!weighted_) return;  // the backward has reduced
   const NoGradGuard no_recording;
+  if (tree_) {
+    tree_->keep_weight(weighted_->weight);
+    weighted_.reset();
+    return;
+  }
   unit_ = weighted_->unit;
   accumulated_weight_ =
       accumulated_weight_.defined() ? accumulated_weight_ + weighted_->weight : weighted_->weight;
@@ -55,9 +64,12 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight) {
 /// Before a backward.
 void Reducer::check_weights_fit(bool is_weighted) {
   const bool accumulates =
-      std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->gradient().defined(); });
+      tree_ ? tree_->count() > 0 : std::ranges::any_of(leaves_, [](const auto& leaf) {
+        return leaf->gradient().defined();
+      });
   if (!accumulates) accumulated_weight_ = unit_ = Tensor();  // the gradients were cleared
-  LOCKSTEP_CHECK(!accumulates || accumulated_weight_.defined() == is_weighted, InvalidArgument,
+  const bool was_weighted = tree_ ? tree_->is_weighted() : accumulated_weight_.defined();
+  LOCKSTEP_CHECK(!accumulates || was_weighted == is_weighted, InvalidArgument,
                  is_weighted
                      ? "a backward with a weight would be added to gradients without one; give all "
                        "backwards between two steps a weight, and clear the gradients after a step"
@@ -71,7 +83,10 @@ void Reducer::share_weights() {
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
   const Tensor& own = weighted_->weight;
-  total_weight_ = accumulated_weight_.defined() ? accumulated_weight_ + own : own.clone();
+  if (tree_)
+    total_weight_ = tree_->weights_with(own);
+  else
+    total_weight_ = accumulated_weight_.defined() ? accumulated_weight_ + own : own.clone();
   const std::size_t part = 2 * buckets_.size() + 1;
   comm::CollectiveOptions options{.label = "weights of batches", .id = id_of(part)};
   if (is_captured())
@@ -83,6 +98,9 @@ void Reducer::share_weights() {
       group_->all_reduce(writable_buffer(total_weight_), comm::ReduceOp::sum(), options);
   sum.wait();
   note_time(sum);
+  if (tree_)
+    return tree_->set_divisor(
+        where(gt(total_weight_, 0.0), total_weight_, ones({}, own.options())));
   const Tensor none = zeros({}, own.options());
   const Tensor share =
       where(gt(total_weight_, 0.0), static_cast<double>(group_->size()) / total_weight_, none);
@@ -112,6 +130,9 @@ void Reducer::forget_weights() noexcept {
 
 bool Reducer::reduce_without_backward() {
   check_usable();
+  LOCKSTEP_CHECK(!tree_, InvalidArgument,
+                 "backward_without_data: with reduction = reproducible each rank has as many "
+                 "micro-batches in each step; give a micro-batch a weight of 0 in its place");
   refuse_in_captured_step("a rank without data asks on the host whether others have any,",
                           "such steps run eagerly");
   LOCKSTEP_CHECK(!running_, InvalidArgument,

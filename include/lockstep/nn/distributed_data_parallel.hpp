@@ -17,6 +17,12 @@
 
 namespace lockstep {
 
+/// How DistributedDataParallel adds up gradients.
+enum class GradientReduction : unsigned char {
+  standard,      ///< each rank its own, as they come, then over the ranks
+  reproducible,  ///< along a tree over micro-batches: the same bits on 1, 2, 4, ... ranks
+};
+
 /// Options of DistributedDataParallel; names and defaults are PyTorch's.
 struct DistributedDataParallelOptions {
   /// Gradients are reduced in buckets of about this many bytes; the last bucket to become ready is
@@ -36,6 +42,14 @@ struct DistributedDataParallelOptions {
   int zero_stage = 0;
   /// Every training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
+  /// Whether averages have the same bits for any number of ranks and any buckets; see
+  /// parallel::ReducerOptions for what that asks of the program. Refused by name where it cannot be
+  /// held: with a `zero_stage`, communication hooks, LocalSGD and DiLoCo, modules with batch norm,
+  /// and what ReducerOptions::micro_batches says.
+  GradientReduction reduction = GradientReduction::standard;
+  /// Of a step over all ranks where the reduction is reproducible: a power of two, the same for all
+  /// numbers of ranks.
+  int micro_batches = 0;
 };
 
 namespace parallel {
@@ -135,6 +149,7 @@ class ReplicatedModule {
  private:
   void check_same_tensors() const;
   void tell_of_modules();
+  void check_reproducible();
   std::unique_ptr<parallel::Reducer> make_reducer(
       const comm::CommunicatorPtr& group,
       std::shared_ptr<parallel::BucketReduction> reduction) const;

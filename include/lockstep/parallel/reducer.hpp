@@ -30,6 +30,7 @@ namespace lockstep::parallel {
 using NamedParameter = std::pair<std::string, Tensor>;
 
 class BucketPlanner;
+class MicroBatchTree;
 
 /// Options of a Reducer; names and defaults are those of PyTorch's DistributedDataParallel.
 struct ReducerOptions {
@@ -64,6 +65,21 @@ struct ReducerOptions {
   /// For reductions that share out: a bucket has memory from its first gradient on, until it is
   /// reduced. Backward waits where it is more than two buckets ahead of the reductions.
   bool frees_buckets = false;
+  /// Above 0, averages are reproducible: the same bits for 1, 2, 4, ... ranks and any buckets. They
+  /// are then the sum over this many micro-batches, the same number for all numbers of ranks, along
+  /// a fixed binary tree, divided once by their number, or by the sum of their weights, which is
+  /// taken along the same tree. Of n ranks each makes `micro_batches` / n backwards a step, all but
+  /// the last through forwards marked `accumulate`; rank r has micro-batches r * `micro_batches` /
+  /// n on. Between them parameters have no gradient: the sums are elsewhere. A forward is followed
+  /// by its backward before the next micro-batch's; it draws random numbers by the number of its
+  /// micro-batch from the calling thread's generator, which all ranks have seeded alike. What a
+  /// forward and a backward compute must itself depend on the micro-batch alone.
+  /// @throws InvalidArgument, on all ranks alike, unless it is a power of two and so is the number
+  /// of ranks; for other reductions than the default one, groups on GPUs or with another backend
+  /// than those of hosts, parameters that are neither f32 nor f64. @throws comm::Mismatch for
+  /// generators that differ. A backward too many or too few, or one that finds gradients from
+  /// before its step, is refused, and so are captured steps and `reduce_without_backward`.
+  int micro_batches = 0;
 };
 
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
@@ -215,6 +231,11 @@ class Reducer final : private autograd::GradientSink {
   void check_takes_part_as_before(std::size_t index) const;
   void note_kept_gradients();
   void reset_backward();
+  void use_micro_batch_tree();
+  void check_micro_batch(bool reduces) const;
+  void begin_micro_batch();
+  void finish_micro_batch();
+  bool contributes(std::size_t index) const;
   void check_weights_fit(bool is_weighted);
   void share_weights();
   void forget_weights() noexcept;
@@ -243,7 +264,8 @@ class Reducer final : private autograd::GradientSink {
   std::vector<IntrusivePtr<autograd::LeafNode>> leaves_;
   comm::CommunicatorPtr group_;
   ReducerOptions options_;
-  std::uint64_t number_ = 0;  // the same on all ranks, and this reducer's alone
+  std::shared_ptr<MicroBatchTree> tree_;  // the reduction, if that is reproducible
+  std::uint64_t number_ = 0;              // the same on all ranks, and this reducer's alone
   autograd::GraphTag accumulate_tag_, reduce_tag_;
   std::shared_ptr<Reducer*> self_;  // outlived by what the engine calls at the end of a backward
 
@@ -276,6 +298,7 @@ class Reducer final : private autograd::GradientSink {
   bool declared_ = false;        // the last of them
   std::vector<bool> begun_;      // parameters whose gradient began since the last reduction
   std::string kept_;             // which of them a backward adds to gradients of before it
+  bool accumulates_ = false;     // a forward to accumulate was recorded
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more
