@@ -7,16 +7,41 @@ set(lockstep_mpi_environment
 # A collective that waits for a rank that never comes ends its test sooner than ctest does.
 math(EXPR lockstep_collective_timeout "30 * ${timeout_multiplier}")
 
-# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label])
+# One of the runs of lockstep_add_mpi_test.
+function(lockstep_add_mpi_run name ranks part parts label)
+  set(run ${name}_np${ranks})
+  set(environment "${lockstep_mpi_environment};LOCKSTEP_TIMEOUT=${lockstep_collective_timeout}")
+  if(parts GREATER 1)
+    string(APPEND run _part${part})
+    math(EXPR index "${part} - 1")
+    list(APPEND environment GTEST_TOTAL_SHARDS=${parts} GTEST_SHARD_INDEX=${index})
+  endif()
+  if(label STREQUAL "mpi")
+    list(APPEND environment ${lockstep_without_gpu})
+  endif()
+  add_test(NAME ${run}
+           COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
+                   $<TARGET_FILE:${name}>)
+  set_tests_properties(${run} PROPERTIES
+    LABELS ${label} TIMEOUT ${test_timeout} ENVIRONMENT "${environment}")
+  if(label STREQUAL "gpu")
+    set_tests_properties(${run} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+    if(LOCKSTEP_WITH_SIMGPU)
+      set_property(TEST ${run} PROPERTY LABELS gpu sim)
+    endif()
+  endif()
+endfunction()
+
+# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label] [PARTS count])
 #
 # Builds one executable with the main program of tests/support/mpi_main.cpp, and runs all of its
-# cases once for each number of ranks. Those labelled gpu are reported as skipped where there are too
+# cases once for each number of ranks, in several PARTS where they take long. Those labelled gpu are reported as skipped where there are too
 # few GPUs. Does nothing in a build without MPI.
 #
 # Ranks wait for launchers and for each other more than they compute, and leave the processor meanwhile:
 # a test counts as one processor, whatever its number of ranks, so that others run beside it.
 function(lockstep_add_mpi_test name)
-  cmake_parse_arguments(arg "" "LABEL" "SOURCES;NP" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL;PARTS" "SOURCES;NP" ${ARGN})
   if(NOT LOCKSTEP_WITH_MPI)
     return()
   endif()
@@ -25,22 +50,13 @@ function(lockstep_add_mpi_test name)
   endif()
   add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
   target_link_libraries(${name} PRIVATE lockstep_test_support)
+  if(NOT arg_PARTS)
+    set(arg_PARTS 1)
+  endif()
   foreach(ranks IN LISTS arg_NP)
-    add_test(NAME ${name}_np${ranks}
-             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
-                     $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}_np${ranks} PROPERTIES
-      LABELS ${arg_LABEL} TIMEOUT ${test_timeout}
-      ENVIRONMENT "${lockstep_mpi_environment};LOCKSTEP_TIMEOUT=${lockstep_collective_timeout}")
-    if(arg_LABEL STREQUAL "mpi")
-      set_property(TEST ${name}_np${ranks} APPEND PROPERTY ENVIRONMENT ${lockstep_without_gpu})
-    elseif(arg_LABEL STREQUAL "gpu")
-      set_tests_properties(${name}_np${ranks} PROPERTIES
-        SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
-      if(LOCKSTEP_WITH_SIMGPU)
-        set_property(TEST ${name}_np${ranks} PROPERTY LABELS gpu sim)
-      endif()
-    endif()
+    foreach(part RANGE 1 ${arg_PARTS})
+      lockstep_add_mpi_run(${name} ${ranks} ${part} ${arg_PARTS} ${arg_LABEL})
+    endforeach()
   endforeach()
   if(LOCKSTEP_WITH_SIMGPU AND arg_LABEL STREQUAL "gpu")
     add_dependencies(lockstep_sim_tests ${name})
@@ -65,7 +81,7 @@ lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
   SOURCES parallel/mpi/mpi_parallel_test.cpp)
 lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu
   SOURCES parallel/nccl/nccl_parallel_test.cpp)
-lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu
+lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu PARTS 3
   SOURCES parallel/nccl/nccl_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
   SOURCES parallel/mpi/mpi_replica_test.cpp)

@@ -128,6 +128,32 @@ TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
     }
 }
 
+TEST(TrainGpt, SavesTheSameBitsOnAnyNumberOfRanksWhereReductionsAreReproducibleMpi) {
+  const TemporaryFolder folder;
+  const auto weights = [&](const std::string& job, const std::string& arguments) {
+    const std::string saved = (folder / "model").string();
+    const auto result = run_command(
+        job + tiny_gpt("--steps 10 --lr 1e-2 --micro-batch 1 --save " + saved + " " + arguments),
+        100);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return lockstep::testing::read_file(saved + "/model.safetensors");
+  };
+  const std::string reproducible = "--reduction reproducible ";
+  const std::string expected = weights("", reproducible);
+  EXPECT_TRUE(weights(mpirun(2), reproducible + "--bucket-mb 0.01") == expected);
+  EXPECT_TRUE(weights(mpirun(4), reproducible + "--plan measured --comm mpi") == expected);
+  EXPECT_FALSE(weights(mpirun(4), "") == weights("", ""));
+}
+
+TEST(TrainGpt, RefusesReproducibleReductionsThatItCannotMakeMpi) {
+  const std::string reproducible = "--reduction reproducible ";
+  EXPECT_THAT(run_command(tiny_gpt(reproducible + "--zero 1")).output,
+              HasSubstr("--reduction reproducible goes with none of --zero"));
+  const auto result = run_command(mpirun(3) + tiny_gpt(reproducible), 100);
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("reproducible over 3 ranks and 4 micro_batches"));
+}
+
 TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
   const std::string exact = "--dtype f64 --zero ", in_parts = "--micro-batch 1 ",
                     captured = "--amp f16 --capture ";

@@ -156,7 +156,10 @@ HostBackend::WorkPtr HostBackend::next() {
   for (int i = 0; i < yields_before_sleep && !has_work_.load(std::memory_order_acquire); ++i)
     sched_yield();
   std::unique_lock lock(mutex_);
-  if (running_ && !running_->has_failed()) ended_.add(running_);
+  if (running_ && running_->has_failed())
+    failed_ = std::move(running_);
+  else if (running_)
+    ended_.add(std::move(running_));
   running_ = nullptr;
   if (stopping_ && queue_.empty()) drained_.notify_all();
   const auto has_news = [&] { return !queue_.empty() || stopping_ || asked_; };

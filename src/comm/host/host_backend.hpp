@@ -78,6 +78,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   std::condition_variable wake_, drained_, member_left_, member_is_behind_;
   std::deque<WorkPtr> queue_;
   WorkPtr running_;
+  WorkPtr failed_;  // the last that did: if nobody was told, it says so where the backend ends
   EndedOperations<HostWork> ended_;
   Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;

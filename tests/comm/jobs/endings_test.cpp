@@ -77,7 +77,7 @@ TEST_P(MpiEnding, OfOneRankEndsAllAndNamesIt) {
 }
 
 TEST(MpiJob, EndingBeforeTheSessionEndsAll) {
-  const auto result = run({"before", "exit", "shm", 2, 1});
+  const auto result = run({"before", "exit3", "shm", 2, 1});
   EXPECT_NE(result.exit_code, 0) << result.output;
   EXPECT_LT(result.seconds, 20 * timeout_multiplier) << result.output;
 }
