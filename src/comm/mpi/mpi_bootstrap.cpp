@@ -1,7 +1,13 @@
 #include "comm/mpi/mpi_bootstrap.hpp"
 
+#include <chrono>
 #include <climits>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include <mpi.h>
@@ -12,10 +18,43 @@
 namespace lockstep::comm {
 namespace {
 
+/// Ends the process where MPI_Init takes longer than ranks wait for late ones: Open MPI waits for
+/// a rank that has ended well before any other was there, and nothing else can stop it.
+class InitWatch {
+ public:
+  explicit InitWatch(std::chrono::milliseconds limit)
+      : thread_([this, limit] {
+          std::unique_lock lock(mutex_);
+          if (ended_.wait_for(lock, limit, [this] { return has_ended_; })) return;
+          std::fprintf(stderr,
+                       "error: MPI_Init has waited for %.0f s: is a rank late, or did one "
+                       "end before it made its Session? LOCKSTEP_JOIN_TIMEOUT sets another limit, "
+                       "in seconds\n",
+                       std::chrono::duration<double>(limit).count());
+          std::_Exit(EXIT_FAILURE);
+        }) {}
+  InitWatch(const InitWatch&) = delete;
+  InitWatch& operator=(const InitWatch&) = delete;
+  ~InitWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      has_ended_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
+
 /// MPI between MPI_Init and MPI_Finalize, unless another part of the program did that.
 class MpiLibrary {
  public:
-  MpiLibrary() {
+  explicit MpiLibrary(std::chrono::milliseconds timeout) {
     int initialized = 0, finalized = 0, level = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
@@ -24,6 +63,7 @@ class MpiLibrary {
     if (initialized) {
       check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
     } else {
+      const InitWatch watch(timeout);
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
       owns_ = true;
     }
@@ -48,7 +88,7 @@ class MpiLibrary {
 class LaunchedBootstrap final : public MpiBootstrap {
  public:
   LaunchedBootstrap(const Launch& launch, std::chrono::milliseconds timeout)
-      : MpiBootstrap(timeout) {
+      : MpiBootstrap(timeout), library_(timeout) {
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
     LOCKSTEP_CHECK(size_ == launch.size, InvalidArgument, launch.launcher, " started ", launch.size,
