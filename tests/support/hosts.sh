@@ -58,6 +58,8 @@ case ${1:-} in
       echo "h$k slots=$slots" >>"$HOSTS_DIR/hostfile"
     done
     export OMPI_MCA_orte_default_hostfile=$HOSTS_DIR/hostfile OMPI_MCA_plm_rsh_agent="$self agent"
+    # Process numbers and names of hosts are those of other runs of this script too.
+    export OMPI_MCA_orte_tmpdir_base=$HOSTS_DIR
     export OMPI_MCA_btl_tcp_if_include=e0 OMPI_MCA_oob_tcp_if_include=e0
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
