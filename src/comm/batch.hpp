@@ -34,6 +34,9 @@ class BatchWork final : public WorkState {
   std::optional<WorkTimes> times() const override {
     return is_started() ? work_->times() : std::nullopt;
   }
+  std::optional<WorkTimes::Clock::duration> duration() const override {
+    return is_started() ? work_->duration() : std::nullopt;
+  }
   void release_memory() noexcept override {
     if (is_started()) work_->release_memory();
   }

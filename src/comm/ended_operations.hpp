@@ -25,7 +25,7 @@ class EndedOperations {
 
   /// Another one has ended well.
   void add(Pointer work) {
-    if (const auto times = work->times()) seconds_ += seconds_of(times->finished - times->started);
+    if (const auto duration = work->duration()) seconds_ += seconds_of(*duration);
     works_[count_++ % works_.size()] = std::move(work);
   }
 

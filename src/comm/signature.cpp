@@ -148,14 +148,17 @@ std::string describe_difference(const Signature& one, const Signature& other) {
                      : "; all ranks must make the same calls in the same order");
 }
 
-void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
-  // Whoever has no label agrees with ranks that disagree with each other.
+// Whoever has no label agrees with ranks that disagree with each other.
+bool agree(std::span<const Signature> signatures) {
   const auto has_label = [](const Signature& signature) { return signature.label_hash != 0; };
-  const auto labelled = std::ranges::find_if(by_rank, has_label);
-  const Signature& first_labelled = labelled == by_rank.end() ? by_rank[0] : *labelled;
-  const bool agreed = std::ranges::all_of(
-      by_rank, [&](const Signature& other) { return first_labelled.agrees_with(other); });
-  if (agreed) [[likely]]
+  const auto labelled = std::ranges::find_if(signatures, has_label);
+  const Signature& one = labelled == signatures.end() ? signatures.front() : *labelled;
+  return std::ranges::all_of(signatures,
+                             [&](const Signature& other) { return one.agrees_with(other); });
+}
+
+void require_agreement(std::span<const Signature> by_rank, const std::string& group) {
+  if (agree(by_rank)) [[likely]]
     return;
   const std::size_t reference = reference_rank(by_rank);
   std::ostringstream text;

@@ -60,6 +60,9 @@ std::string describe_mismatch(const std::string& group, int rank, const Signatur
 /// The words in which two calls differ, and what to do: the end of a message that shows both whole.
 std::string describe_difference(const Signature& one, const Signature& other);
 
+/// True if all ranks, at least one, mean the same collective.
+bool agree(std::span<const Signature> signatures);
+
 /// Checks that the signatures of all ranks agree.
 /// @throws Mismatch that shows what each rank called and names those that differ.
 void require_agreement(std::span<const Signature> by_rank, const std::string& group);

@@ -83,14 +83,6 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
     planner_ = std::make_unique<BucketPlanner>(*group_, detail::concat("replica ", number_));
 }
 
-/// Null where parameters stay whole.
-std::function<bool()> Reducer::uses_in_backward() const {
-  if (!options_.gathers_parameters) return nullptr;
-  return [this] { return running_ || autograd::Engine::reaches(accumulate_tag_); };
-}
-
-GatheredParameters* Reducer::gathered() const { return shards_ ? shards_->gathered() : nullptr; }
-
 Reducer::~Reducer() {
   if (running_) fail_backward("its DistributedDataParallel ended inside it");
   group_->implementation().before_leaving(number_, nullptr);
@@ -223,69 +215,6 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
   options_.reduction = std::move(reduction);
   for (BucketState& bucket : buckets_) bucket.parts_run = 0;
   if (planner_) planner_->forget_messages();
-}
-
-autograd::TagGuard Reducer::record_forward(Mode mode) {
-  check_usable();
-  if (gathered() && is_captured())
-    refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
-                            "give zero_stage 2 to capture steps");
-  if (tree_ && grad_enabled()) {
-    refuse_in_captured_step("a reproducible reduction counts micro-batches on the host",
-                            "such steps run eagerly", group_->device());
-    tree_->begin_forward();
-  }
-  if (mode == Mode::accumulate) {
-    if (gathered() && grad_enabled()) gather_in(accumulate_tag_);
-    if (tree_ && !std::exchange(accumulates_, true))
-      autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
-        if (const auto reducer = self.lock()) (*reducer)->begin_micro_batch();
-      });
-    return autograd::TagGuard(accumulate_tag_);
-  }
-  if (is_captured()) {
-    if ((options_.find_unused_parameters && !options_.static_graph) || !(rebuilt_ || shares_out()))
-      refuse_in_captured_step(
-          "a reducer reads on the host which parameters were used",
-          "give static_graph in the place of find_unused_parameters, and make a first step before");
-    if (planner_)
-      refuse_in_captured_step("a reducer measures its first steps on the host, to plan its buckets",
-                              "make three steps before, or give bucket_plan = pytorch");
-    if (grad_enabled()) {
-      StepRecording::current()->before_launch([this] {
-        check_usable();
-        ++forwards_;
-      });
-      const std::weak_ptr<Reducer*> self = self_;
-      StepRecording::current()->require([self, reduction = options_.reduction]() -> std::string {
-        const auto reducer = self.lock();
-        return !reducer || (*reducer)->options_.reduction == reduction
-                   ? ""
-                   : "another communication hook was registered";
-      });
-    }
-  } else if (grad_enabled() && forwards_++ == 0) {
-    const std::weak_ptr<Reducer*> self = self_;
-    autograd::on_backward_through(reduce_tag_, [self] {
-      if (const auto reducer = self.lock()) (*reducer)->begin_backward();
-    });
-  }
-  return autograd::TagGuard(reduce_tag_);
-}
-
-/// Parameters are gathered for backwards that only add up, too.
-void Reducer::gather_in(autograd::GraphTag tag) {
-  const std::weak_ptr<Reducer*> self = self_;
-  autograd::on_backward_through(tag, [self] {
-    const auto reducer = self.lock();
-    if (!reducer || (*reducer)->running_) return;
-    (*reducer)->gathered()->begin_backward();
-    const auto end = [self] {
-      if (const auto still = self.lock(); still && !(*still)->running_)
-        (*still)->gathered()->end_backward();
-    };
-    autograd::Engine::queue_callback(end, end);
-  });
 }
 
 /// Before anything of the backward has run, so that the other ranks hear of whatever fails in it.

@@ -75,8 +75,7 @@ std::ostream& operator<<(std::ostream& out, const StragglerReport& report) {
 void StepTimes::read(Step& step) {
   std::erase_if(step.works, [&](const comm::Work& work) {
     if (!work.is_completed()) return false;
-    if (const auto times = work.times())
-      step.collectives += seconds(times->finished - times->started);
+    if (const auto duration = work.duration()) step.collectives += seconds(*duration);
     return true;
   });
 }

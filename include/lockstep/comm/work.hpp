@@ -32,6 +32,11 @@ class WorkState : public RefCounted {
   virtual std::exception_ptr exception() const = 0;
   /// See Work::times.
   virtual std::optional<WorkTimes> times() const { return std::nullopt; }
+  /// See Work::duration.
+  virtual std::optional<WorkTimes::Clock::duration> duration() const {
+    const auto when = times();
+    return when ? std::optional(when->finished - when->started) : std::nullopt;
+  }
   /// See Work::release_memory.
   virtual void release_memory() noexcept {}
 };
@@ -59,8 +64,13 @@ class Work {
   bool is_completed() const { return !state_ || state_->is_completed(); }
   /// The failure of an operation that has ended, or null.
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
-  /// When it ran, once it has ended well; on a GPU by the device's clock.
+  /// When it ran, once it has ended well; on a GPU by the device's clock, which is compared with
+  /// the host's for that, now and then on the device.
   std::optional<WorkTimes> times() const { return state_ ? state_->times() : std::nullopt; }
+  /// How long it ran, once it has ended well. Asks nothing of a GPU.
+  std::optional<WorkTimes::Clock::duration> duration() const {
+    return state_ ? state_->duration() : std::nullopt;
+  }
   /// For whoever gives the operation's memory back once it has ended, without waiting for it: what
   /// the calling thread's current stream does from here on comes after the last access. One that
   /// failed may have a kernel on the device still.

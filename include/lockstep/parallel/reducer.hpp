@@ -222,7 +222,8 @@ class Reducer final : private autograd::GradientSink {
   void declare_last_updates() noexcept;
   void give_back() noexcept;
   std::function<bool()> uses_in_backward() const;
-  void gather_in(autograd::GraphTag tag);
+  void begin_accumulation();
+  void gather_in_backward();
   void rebuild_in_measured_order();
   void plan_by_measurements();
   HiddenCommunication predicted_hidden() const;

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "comm/hier/hier_executor.hpp"
-#include "comm/hier/partials.hpp"
-#include "comm/host/fold.hpp"
+#include "comm/host/fold_partial.hpp"
+#include "comm/host/pieces.hpp"
 
 // Each collective as chunks that go through three stages: the ranks of a host gather what leaves
 // it, leaders exchange that, and each host spreads what has come.
@@ -12,6 +12,7 @@ namespace lockstep::comm::hier {
 namespace {
 
 using Count = std::int64_t;
+using host::copy_bytes;
 
 // Long against what it takes to begin an exchange, short against the whole.
 constexpr Count chunk_bytes = 1 << 20;
@@ -26,10 +27,6 @@ std::byte* sized(std::vector<std::byte>& buffer, Count bytes) {
   if (buffer.size() < static_cast<std::size_t>(bytes))
     buffer.resize(static_cast<std::size_t>(bytes));
   return buffer.data();
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, Count bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 // An operation of one part of the group, within one of all.
@@ -47,6 +44,14 @@ Operation in_place(const Operation& whole, OperationKind kind, DType dtype, std:
   part.dtype = dtype;
   part.input = part.output = data;
   part.count = count;
+  return part;
+}
+
+// Of partial results, in place.
+Operation partial_of(const Operation& whole, OperationKind kind, std::byte* partial, Count count) {
+  const DType dtype = host::partial_dtype(whole.dtype, whole.reduction.kind);
+  Operation part = in_place(whole, kind, dtype, partial, count);
+  part.reduction = host::partial_reduction(whole.reduction);
   return part;
 }
 
@@ -71,9 +76,7 @@ void HierExecutor::run_collective(const Operation& operation, const host::Deadli
 // Leaders find a difference, or none, in the same signatures, and their hosts hear of it.
 void HierExecutor::compare(const Operation& operation) {
   gather_signatures(operation);
-  auto differ = std::byte{!std::ranges::all_of(signatures_, [&](const Signature& other) {
-    return signatures_[0].agrees_with(other);  // rank 0's
-  })};
+  auto differ = std::byte{!agree(signatures_)};
   broadcast_inside(operation, &differ, 1);
   if (differ == std::byte{0}) return;
   broadcast_inside(operation, reinterpret_cast<std::byte*>(signatures_.data()),
@@ -113,17 +116,6 @@ void HierExecutor::broadcast_inside(const Operation& outer, std::byte* data, Cou
   run_inside(operation);
 }
 
-void HierExecutor::reduce_inside(const Operation& outer, DType partial, std::byte* values,
-                                 Count count) {
-  Operation operation = in_place(outer, OperationKind::all_reduce, partial, values, count);
-  operation.reduction = inner_reduction(outer.reduction);
-  run_inside(operation);
-  if (parts_.inside || operation.reduction.kind != ReduceKind::scaled_sum) return;
-  const std::byte* const sources[] = {values};
-  const double factors[] = {operation.reduction.factor};
-  host::fold(partial, ReduceKind::scaled_sum, {sources, factors}, values, count);
-}
-
 // While leaders exchange one chunk, their hosts spread the one before and gather the next.
 template <class Gather, class Between, class Spread>
 void HierExecutor::in_chunks(Count chunks, Gather gather, Between between, Spread spread) {
@@ -147,8 +139,8 @@ void HierExecutor::in_chunks(Count chunks, Gather gather, Between between, Sprea
 // ----------------------------------------------
 
 void HierExecutor::all_reduce(const Operation& operation) {
-  const ReduceKind kind = operation.reduction.kind;
-  const DType partial = partial_dtype(operation.dtype, kind);
+  const ReduceOp& reduction = operation.reduction;
+  const DType partial = host::partial_dtype(operation.dtype, reduction.kind);
   const bool is_direct = partial == operation.dtype;
   const Count chunk = chunk_bytes / bytes_of(partial, 1);
   const auto size_of_chunk = [&](Count k) { return std::min(chunk, operation.count - k * chunk); };
@@ -161,18 +153,17 @@ void HierExecutor::all_reduce(const Operation& operation) {
   in_chunks(
       chunks_of(operation.count, chunk),
       [&](Count k) {
-        if (!is_direct) widen(operation.dtype, kind, result(k), partials(k), size_of_chunk(k));
-        reduce_inside(operation, partial, partials(k), size_of_chunk(k));
+        const Count count = size_of_chunk(k);
+        host::begin_partial(operation.dtype, reduction, result(k), partials(k), count);
+        run_inside(partial_of(operation, OperationKind::all_reduce, partials(k), count));
       },
       [&](Count k) {
-        Operation between =
-            in_place(operation, OperationKind::all_reduce, partial, partials(k), size_of_chunk(k));
-        between.reduction = outer_reduction(operation.reduction);
-        return between;
+        return partial_of(operation, OperationKind::all_reduce, partials(k), size_of_chunk(k));
       },
       [&](Count k) {
         if (layout_.is_leader())
-          finish(operation.dtype, kind, size(), partials(k), result(k), size_of_chunk(k));
+          host::finish_partial(operation.dtype, reduction, size(), partials(k), result(k),
+                               size_of_chunk(k));
         broadcast_inside(operation, result(k), bytes_of(operation.dtype, size_of_chunk(k)));
       });
 }
@@ -216,36 +207,20 @@ void HierExecutor::barrier(const Operation& operation) {
 // --- collectives of arrays with a part for each rank
 // -----------------------------------------------
 
-HierExecutor::Part HierExecutor::Plan::piece_of(int rank, Count round) const {
-  const Part part = parts[static_cast<std::size_t>(rank)];
-  const Count begin = std::min(round * piece, part.size);
-  return {part.begin + begin, std::min(piece, part.size - begin)};
+host::Pieces HierExecutor::pieces_of(const Operation& operation, DType dtype) const {
+  return {host::parts_of(operation, size()),
+          std::max<Count>(1, chunk_bytes / bytes_of(dtype, size()))};
 }
 
-HierExecutor::Plan HierExecutor::plan_of(const Operation& operation, DType dtype) const {
-  Plan plan;
-  Count begin = 0, longest = 0;
-  for (int rank = 0; rank < size(); ++rank) {
-    const Count part = operation.counts.empty() ? operation.count / size()
-                                                : operation.counts[static_cast<std::size_t>(rank)];
-    plan.parts.push_back({begin, part});
-    begin += part;
-    longest = std::max(longest, part);
-  }
-  plan.piece = std::max<Count>(1, chunk_bytes / bytes_of(dtype, size()));
-  plan.rounds = chunks_of(longest, plan.piece);
-  return plan;
-}
-
-HierExecutor::Round HierExecutor::round_of(const Plan& plan, Count number) const {
+HierExecutor::Round HierExecutor::round_of(const Pieces& pieces, Count number) const {
   Round round;
-  round.pieces.resize(plan.parts.size());
-  round.places.resize(plan.parts.size());
+  round.pieces.resize(pieces.parts.size());
+  round.places.resize(pieces.parts.size());
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
     const Count begin = round.total;
     const bool is_own = static_cast<int>(host) == layout_.host;
     for (const int rank : layout_.hosts[host]) {
-      const Part piece = plan.piece_of(rank, number);
+      const Part piece = pieces.piece_of(rank, number);
       round.pieces[static_cast<std::size_t>(rank)] = piece;
       round.places[static_cast<std::size_t>(rank)] = round.total;
       if (is_own) round.of_own_ranks.push_back(piece.size);
@@ -258,41 +233,41 @@ HierExecutor::Round HierExecutor::round_of(const Plan& plan, Count number) const
 }
 
 void HierExecutor::reduce_scatter(const Operation& operation) {
-  const ReduceKind kind = operation.reduction.kind;
-  const DType dtype = operation.dtype, partial = partial_dtype(dtype, kind);
-  const Plan plan = plan_of(operation, partial);
+  const ReduceOp& reduction = operation.reduction;
+  const DType dtype = operation.dtype, partial = host::partial_dtype(dtype, reduction.kind);
+  const Pieces pieces = pieces_of(operation, partial);
   const auto self = static_cast<std::size_t>(rank());
   const auto partials = [&](Count k, Count elements) {
     return sized(chunks_[k % 2], bytes_of(partial, elements));
   };
   in_chunks(
-      plan.rounds,
+      pieces.rounds,
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const all = partials(k, round.total);
         for (std::size_t r = 0; r < round.pieces.size(); ++r)
-          widen(dtype, kind, operation.input + bytes_of(dtype, round.pieces[r].begin),
-                all + bytes_of(partial, round.places[r]), round.pieces[r].size);
-        reduce_inside(operation, partial, all, round.total);
+          host::begin_partial(dtype, reduction,
+                              operation.input + bytes_of(dtype, round.pieces[r].begin),
+                              all + bytes_of(partial, round.places[r]), round.pieces[r].size);
+        run_inside(partial_of(operation, OperationKind::all_reduce, all, round.total));
       },
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const all = partials(k, round.total);
-        Operation between =
-            in_place(operation, OperationKind::reduce_scatter, partial, all, round.total);
-        between.reduction = outer_reduction(operation.reduction);
+        Operation between = partial_of(operation, OperationKind::reduce_scatter, all, round.total);
         between.output = all + bytes_of(partial, round.own.begin);
         between.counts = round.of_hosts;
         return between;
       },
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const own = partials(k, round.total) + bytes_of(partial, round.own.begin);
         std::byte* const results = sized(results_, bytes_of(dtype, round.own.size));
-        if (layout_.is_leader()) finish(dtype, kind, size(), own, results, round.own.size);
+        if (layout_.is_leader())
+          host::finish_partial(dtype, reduction, size(), own, results, round.own.size);
         broadcast_inside(operation, results, bytes_of(dtype, round.own.size));
         const Part piece = round.pieces[self];
-        copy_bytes(operation.output + bytes_of(dtype, piece.begin - plan.parts[self].begin),
+        copy_bytes(operation.output + bytes_of(dtype, piece.begin - pieces.parts[self].begin),
                    results + bytes_of(dtype, round.places[self] - round.own.begin),
                    bytes_of(dtype, piece.size));
       });
@@ -300,19 +275,19 @@ void HierExecutor::reduce_scatter(const Operation& operation) {
 
 void HierExecutor::all_gather(const Operation& operation) {
   const DType dtype = operation.dtype;
-  const Plan plan = plan_of(operation, dtype);
+  const Pieces pieces = pieces_of(operation, dtype);
   const auto self = static_cast<std::size_t>(rank());
   const auto room = [&](Count k, const Round& round) {
     return sized(chunks_[k % 2], bytes_of(dtype, round.total));
   };
   in_chunks(
-      plan.rounds,
+      pieces.rounds,
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const own = room(k, round) + bytes_of(dtype, round.own.begin);
         std::byte* const place = room(k, round) + bytes_of(dtype, round.places[self]);
         const Part piece = round.pieces[self];
-        copy_bytes(place, operation.input + bytes_of(dtype, piece.begin - plan.parts[self].begin),
+        copy_bytes(place, operation.input + bytes_of(dtype, piece.begin - pieces.parts[self].begin),
                    bytes_of(dtype, piece.size));
         Operation inside =
             in_place(operation, OperationKind::all_gather, dtype, own, round.own.size);
@@ -321,7 +296,7 @@ void HierExecutor::all_gather(const Operation& operation) {
         run_inside(inside);
       },
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const all = room(k, round);
         Operation between = in_place(operation, OperationKind::all_gather, dtype, all, round.total);
         between.input = all + bytes_of(dtype, round.own.begin);
@@ -329,7 +304,7 @@ void HierExecutor::all_gather(const Operation& operation) {
         return between;
       },
       [&](Count k) {
-        const Round round = round_of(plan, k);
+        const Round round = round_of(pieces, k);
         std::byte* const all = room(k, round);
         broadcast_inside(operation, all, bytes_of(dtype, round.total));
         for (std::size_t r = 0; r < round.pieces.size(); ++r)

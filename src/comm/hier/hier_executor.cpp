@@ -129,9 +129,9 @@ void HierExecutor::by_places(FunctionRef<void()> run) {
   } catch (const host::TransferTimeout& timeout) {
     std::vector<int> ranks;
     std::ranges::transform(timeout.missing, std::back_inserter(ranks), rank_at);
-    throw host::TransferTimeout{std::move(ranks)};
+    throw host::TransferTimeout{std::move(ranks), timeout.may_wait_themselves};
   } catch (const host::PeerGone& gone) {
-    throw host::PeerGone{rank_at(gone.peer)};
+    throw host::PeerGone{rank_at(gone.peer), gone.is_seen_by_few};
   }
 }
 
@@ -144,9 +144,10 @@ void HierExecutor::by_leaders(FunctionRef<void()> exchange) {
     for (const int host : timeout.missing)
       std::ranges::copy(layout_.hosts[static_cast<std::size_t>(host)], std::back_inserter(ranks));
     std::ranges::sort(ranks);
-    throw host::TransferTimeout{std::move(ranks)};
+    throw host::TransferTimeout{std::move(ranks), timeout.may_wait_themselves};
   } catch (const host::PeerGone& gone) {
-    throw host::PeerGone{layout_.hosts[static_cast<std::size_t>(gone.peer)].front()};
+    throw host::PeerGone{layout_.hosts[static_cast<std::size_t>(gone.peer)].front(),
+                         gone.is_seen_by_few};
   }
 }
 

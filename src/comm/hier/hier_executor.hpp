@@ -9,6 +9,7 @@
 #include "comm/hier/background_exchange.hpp"
 #include "comm/hier/layout.hpp"
 #include "comm/host/executor.hpp"
+#include "comm/host/pieces.hpp"
 #include "comm/signature.hpp"
 #include "lockstep/core/function_ref.hpp"
 
@@ -42,18 +43,10 @@ class HierExecutor final : public host::Executor {
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 
  private:
-  using Count = std::int64_t;  // of elements
-  struct Part {
-    Count begin, size;
-  };
-  /// How an array with a part for each rank is cut: a round moves a piece of each part. The pieces
-  /// of a round lie one after the other, by host.
-  struct Plan {
-    std::vector<Part> parts;  // by rank
-    Count piece = 0, rounds = 0;
-    Part piece_of(int rank, Count round) const;
-  };
-  /// Where the pieces of a round lie.
+  using Count = std::int64_t;   // of elements
+  using Part = host::Part;      // in elements
+  using Pieces = host::Pieces;  // too
+  /// Where the pieces of a round lie: one after the other, by host.
   struct Round {
     std::vector<Part> pieces;         // by rank: of its part
     std::vector<Count> places;        // by rank: among all
@@ -78,11 +71,10 @@ class HierExecutor final : public host::Executor {
   void compare(const Operation& operation);
   void gather_signatures(const Operation& operation);
   void broadcast_inside(const Operation& outer, std::byte* data, Count bytes, int root = 0);
-  void reduce_inside(const Operation& outer, DType partial, std::byte* values, Count count);
   template <class Gather, class Between, class Spread>
   void in_chunks(Count chunks, Gather gather, Between between, Spread spread);
-  Plan plan_of(const Operation& operation, DType dtype) const;
-  Round round_of(const Plan& plan, Count round) const;
+  Pieces pieces_of(const Operation& operation, DType dtype) const;
+  Round round_of(const Pieces& pieces, Count round) const;
 
   void all_reduce(const Operation& operation);
   void reduce_scatter(const Operation& operation);

@@ -47,7 +47,7 @@ void Collectives::run_collective(const Operation& operation) {
   if (is_identity(operation)) return;
   wait_options_.busy_poll = false;
   if (!is_direct_) return run_over_tree(operation);
-  const auto bytes = static_cast<std::size_t>(offset_bytes(operation, operation.count));
+  const auto bytes = static_cast<std::size_t>(bytes_of(operation, operation.count));
   if (operation.kind == OperationKind::barrier || is_eager(bytes)) return run_small(operation);
   if (check_signatures_ || operation.reduction.kind == ReduceKind::scaled_sum)
     exchange_signatures(operation, {});
@@ -79,54 +79,33 @@ void Collectives::abandon_buffers() {
 
 // --- data in pieces ------------------------------------------------------------------------------
 
-std::vector<Collectives::Part> Collectives::parts_of(const Operation& operation) const {
-  std::vector<Part> parts(static_cast<std::size_t>(size_));
-  std::int64_t begin = 0;
-  for (std::int64_t r = 0; r < size_; ++r) {
-    const std::int64_t share = operation.count / size_ + (r < operation.count % size_ ? 1 : 0);
-    const std::int64_t size =
-        operation.counts.empty() ? share : operation.counts[static_cast<std::size_t>(r)];
-    parts[static_cast<std::size_t>(r)] = {begin, size};
-    begin += size;
-  }
-  return parts;
+Pieces Collectives::pieces_of(const Operation& operation) const {
+  return {parts_of(operation, size_),
+          static_cast<std::int64_t>(piece_bytes_ / size_of(operation.dtype))};
 }
 
-Collectives::Plan Collectives::plan_of(const Operation& operation) const {
-  Plan plan{parts_of(operation), 0, 0, static_cast<std::int64_t>(size_of(operation.dtype))};
-  plan.piece = static_cast<std::int64_t>(piece_bytes_) / plan.element_bytes;
-  std::int64_t longest = 0;
-  for (const Part& part : plan.parts) longest = std::max(longest, part.size);
-  plan.rounds = (longest + plan.piece - 1) / plan.piece;
-  return plan;
-}
-
-Collectives::Part Collectives::Plan::piece_of(int rank, std::int64_t round) const {
-  const Part part = parts[static_cast<std::size_t>(rank)];
-  const std::int64_t begin = std::min(round * piece, part.size);
-  return {part.begin + begin, std::min(piece, part.size - begin)};
-}
-
-void Collectives::queue_scatter(const Operation& operation, const Plan& plan, std::int64_t round) {
-  const auto own = plan.piece_of(rank_, round);
+void Collectives::queue_scatter(const Operation& operation, const Pieces& pieces,
+                                std::int64_t round) {
+  const auto own = pieces.piece_of(rank_, round);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    const auto theirs = plan.piece_of(peer, round);
-    queue_send(peer, operation.input + theirs.begin * plan.element_bytes,
-               theirs.size * plan.element_bytes);
-    queue_receive(peer, scratch(peer), own.size * plan.element_bytes);
+    const auto theirs = pieces.piece_of(peer, round);
+    queue_send(peer, operation.input + bytes_of(operation, theirs.begin),
+               bytes_of(operation, theirs.size));
+    queue_receive(peer, scratch(peer), bytes_of(operation, own.size));
   }
 }
 
-void Collectives::queue_gather(const Operation& operation, const Plan& plan, std::int64_t round) {
-  const auto own = plan.piece_of(rank_, round);
+void Collectives::queue_gather(const Operation& operation, const Pieces& pieces,
+                               std::int64_t round) {
+  const auto own = pieces.piece_of(rank_, round);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    const auto theirs = plan.piece_of(peer, round);
-    queue_send(peer, operation.output + own.begin * plan.element_bytes,
-               own.size * plan.element_bytes);
-    queue_receive(peer, operation.output + theirs.begin * plan.element_bytes,
-                  theirs.size * plan.element_bytes);
+    const auto theirs = pieces.piece_of(peer, round);
+    queue_send(peer, operation.output + bytes_of(operation, own.begin),
+               bytes_of(operation, own.size));
+    queue_receive(peer, operation.output + bytes_of(operation, theirs.begin),
+                  bytes_of(operation, theirs.size));
   }
 }
 
@@ -139,71 +118,72 @@ void Collectives::fold_piece(const Operation& operation, const std::byte* own, s
 
 // Each rank sums its part, piece by piece; the sums of one round travel with the next one's inputs.
 void Collectives::all_reduce(const Operation& operation) {
-  const Plan plan = plan_of(operation);
-  for (std::int64_t round = 0; round <= plan.rounds; ++round) {
-    if (round < plan.rounds) queue_scatter(operation, plan, round);
-    if (round > 0) queue_gather(operation, plan, round - 1);
+  const Pieces pieces = pieces_of(operation);
+  for (std::int64_t round = 0; round <= pieces.rounds; ++round) {
+    if (round < pieces.rounds) queue_scatter(operation, pieces, round);
+    if (round > 0) queue_gather(operation, pieces, round - 1);
     transfer();
-    if (round == plan.rounds) break;
-    const Part own = plan.piece_of(rank_, round);
-    std::byte* place = operation.output + own.begin * plan.element_bytes;
+    if (round == pieces.rounds) break;
+    const Part own = pieces.piece_of(rank_, round);
+    std::byte* place = operation.output + bytes_of(operation, own.begin);
     fold_piece(operation, place, place, own.size);
   }
 }
 
 void Collectives::reduce_scatter(const Operation& operation) {
-  const Plan plan = plan_of(operation);
-  const std::int64_t begin = plan.parts[static_cast<std::size_t>(rank_)].begin;
-  for (std::int64_t round = 0; round < plan.rounds; ++round) {
-    queue_scatter(operation, plan, round);
+  const Pieces pieces = pieces_of(operation);
+  const std::int64_t begin = pieces.parts[static_cast<std::size_t>(rank_)].begin;
+  for (std::int64_t round = 0; round < pieces.rounds; ++round) {
+    queue_scatter(operation, pieces, round);
     transfer();
-    const Part own = plan.piece_of(rank_, round);
-    fold_piece(operation, operation.input + own.begin * plan.element_bytes,
-               operation.output + (own.begin - begin) * plan.element_bytes, own.size);
+    const Part own = pieces.piece_of(rank_, round);
+    fold_piece(operation, operation.input + bytes_of(operation, own.begin),
+               operation.output + bytes_of(operation, own.begin - begin), own.size);
   }
 }
 
 void Collectives::all_gather(const Operation& operation) {
-  const Plan plan = plan_of(operation);
-  const Part own = plan.parts[static_cast<std::size_t>(rank_)];
-  std::byte* place = operation.output + own.begin * plan.element_bytes;
-  if (operation.input != place && own.size > 0)
-    std::memcpy(place, operation.input, static_cast<std::size_t>(own.size * plan.element_bytes));
-  for (std::int64_t round = 0; round < plan.rounds; ++round) {
-    queue_gather(operation, plan, round);
+  const Pieces pieces = pieces_of(operation);
+  const Part own = pieces.parts[static_cast<std::size_t>(rank_)];
+  std::byte* place = operation.output + bytes_of(operation, own.begin);
+  copy_bytes(place, operation.input, bytes_of(operation, own.size));
+  for (std::int64_t round = 0; round < pieces.rounds; ++round) {
+    queue_gather(operation, pieces, round);
     transfer();
   }
 }
 
 // A chain from the root: each rank passes a piece on while it receives the next.
 void Collectives::broadcast(const Operation& operation) {
-  const std::int64_t total = offset_bytes(operation, operation.count);
+  const std::int64_t total = bytes_of(operation, operation.count);
   const auto piece = static_cast<std::int64_t>(piece_bytes_);
   const std::int64_t pieces = (total + piece - 1) / piece;
   const int place = (rank_ - operation.peer + size_) % size_;
   const bool receives = place > 0, sends = place + 1 < size_;
   const int previous = (rank_ + size_ - 1) % size_, next = (rank_ + 1) % size_;
-  const auto bytes_of = [&](std::int64_t k) { return std::min(piece, total - k * piece); };
+  const auto size_of_piece = [&](std::int64_t k) { return std::min(piece, total - k * piece); };
   for (std::int64_t k = 0; k < pieces + (receives ? 1 : 0); ++k) {
     const std::int64_t ready = receives ? k - 1 : k;
-    if (sends && ready >= 0) queue_send(next, operation.output + ready * piece, bytes_of(ready));
-    if (receives && k < pieces) queue_receive(previous, operation.output + k * piece, bytes_of(k));
+    if (sends && ready >= 0)
+      queue_send(next, operation.output + ready * piece, size_of_piece(ready));
+    if (receives && k < pieces)
+      queue_receive(previous, operation.output + k * piece, size_of_piece(k));
     transfer();
   }
 }
 
 void Collectives::all_to_all(const Operation& operation) {
-  const Plan plan = plan_of(operation);
-  const std::int64_t part = plan.parts[0].size * plan.element_bytes;
+  const Pieces pieces = pieces_of(operation);
+  const std::int64_t part = bytes_of(operation, pieces.parts[0].size);
   std::memcpy(operation.output + rank_ * part, operation.input + rank_ * part,
               static_cast<std::size_t>(part));
-  for (std::int64_t round = 0; round < plan.rounds; ++round) {
+  for (std::int64_t round = 0; round < pieces.rounds; ++round) {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      const Part piece = plan.piece_of(peer, round);
-      const std::int64_t begin = piece.begin * plan.element_bytes;
-      queue_send(peer, operation.input + begin, piece.size * plan.element_bytes);
-      queue_receive(peer, operation.output + begin, piece.size * plan.element_bytes);
+      const Part piece = pieces.piece_of(peer, round);
+      const std::int64_t begin = bytes_of(operation, piece.begin);
+      queue_send(peer, operation.input + begin, bytes_of(operation, piece.size));
+      queue_receive(peer, operation.output + begin, bytes_of(operation, piece.size));
     }
     transfer();
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/host/pieces.hpp"
 #include "comm/host/transport.hpp"
 #include "comm/host/tree_exchange.hpp"
 #include "comm/operation.hpp"
@@ -44,16 +45,6 @@ class Collectives {
   void abandon_buffers();
 
  private:
-  struct Part {
-    std::int64_t begin, size;
-  };
-  // How the array is cut: a part for each rank, moved in rounds of one piece of each part.
-  struct Plan {
-    std::vector<Part> parts;
-    std::int64_t piece, rounds, element_bytes;
-    Part piece_of(int rank, std::int64_t round) const;
-  };
-
   // Payloads up to this size travel with the signature, in one message.
   static constexpr std::size_t eager_limit = 8192;
   // Over a tree: twice that of partial results, which 16-bit floats take twice their size for.
@@ -72,9 +63,6 @@ class Collectives {
     std::int64_t received = 0;  // bytes of the current one's data
   };
 
-  static std::int64_t offset_bytes(const Operation& operation, std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(size_of(operation.dtype));
-  }
   bool is_eager(std::size_t bytes) const;
   std::byte* slot(int rank);
   static std::size_t write_signature(const Operation& operation, std::span<const std::byte> payload,
@@ -98,10 +86,9 @@ class Collectives {
   void note_message(int from, int to, bool is_sent);
   void fold_payloads(const Operation& operation, std::int64_t begin, std::int64_t count);
 
-  std::vector<Part> parts_of(const Operation& operation) const;
-  Plan plan_of(const Operation& operation) const;
-  void queue_scatter(const Operation& operation, const Plan& plan, std::int64_t round);
-  void queue_gather(const Operation& operation, const Plan& plan, std::int64_t round);
+  Pieces pieces_of(const Operation& operation) const;
+  void queue_scatter(const Operation& operation, const Pieces& pieces, std::int64_t round);
+  void queue_gather(const Operation& operation, const Pieces& pieces, std::int64_t round);
   void fold_piece(const Operation& operation, const std::byte* own, std::byte* result,
                   std::int64_t count);
   void all_reduce(const Operation& operation);

@@ -77,37 +77,35 @@ const std::byte* Collectives::payload_of(int rank, std::int64_t expected_bytes) 
 // --- data that travels with the signature --------------------------------------------------------
 
 void Collectives::run_small(const Operation& operation) {
-  const auto total = offset_bytes(operation, operation.count);
+  const auto total = bytes_of(operation, operation.count);
   const bool gathers = operation.kind == OperationKind::all_gather;
-  const auto parts = parts_of(operation);
+  const auto parts = parts_of(operation, size_);
   const Part own = parts[static_cast<std::size_t>(rank_)];
-  const auto own_bytes = offset_bytes(operation, own.size);
+  const auto own_bytes = bytes_of(operation, own.size);
   const bool contributes = operation.kind != OperationKind::broadcast || rank_ == operation.peer;
   const auto sent = static_cast<std::size_t>(!contributes ? 0 : gathers ? own_bytes : total);
   exchange_signatures(operation, {operation.input, sent});
 
-  const auto copy = [](std::byte* to, const std::byte* from, std::int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  };
-  const auto own_begin = offset_bytes(operation, own.begin);
+  const auto own_begin = bytes_of(operation, own.begin);
   switch (operation.kind) {
     case OperationKind::all_reduce: return fold_payloads(operation, 0, operation.count);
     case OperationKind::reduce_scatter: return fold_payloads(operation, own.begin, own.size);
     case OperationKind::broadcast:
-      if (rank_ != operation.peer) copy(operation.output, payload_of(operation.peer, total), total);
+      if (rank_ != operation.peer)
+        copy_bytes(operation.output, payload_of(operation.peer, total), total);
       return;
     case OperationKind::all_gather:
       for (int peer = 0; peer < size_; ++peer) {
         const Part part = parts[static_cast<std::size_t>(peer)];
-        const auto bytes = offset_bytes(operation, part.size);
-        copy(operation.output + offset_bytes(operation, part.begin), payload_of(peer, bytes),
-             bytes);
+        const auto bytes = bytes_of(operation, part.size);
+        copy_bytes(operation.output + bytes_of(operation, part.begin), payload_of(peer, bytes),
+                   bytes);
       }
       return;
     case OperationKind::all_to_all:
       for (int peer = 0; peer < size_; ++peer)
-        copy(
-            operation.output + offset_bytes(operation, parts[static_cast<std::size_t>(peer)].begin),
+        copy_bytes(
+            operation.output + bytes_of(operation, parts[static_cast<std::size_t>(peer)].begin),
             payload_of(peer, total) + own_begin, own_bytes);
       return;
     default: return;  // a barrier is done once all have sent their signature
@@ -117,9 +115,9 @@ void Collectives::run_small(const Operation& operation) {
 void Collectives::fold_payloads(const Operation& operation, std::int64_t begin,
                                 std::int64_t count) {
   sources_.clear();
-  const auto total = offset_bytes(operation, operation.count);
+  const auto total = bytes_of(operation, operation.count);
   for (int peer = 0; peer < size_; ++peer)
-    sources_.push_back(payload_of(peer, total) + offset_bytes(operation, begin));
+    sources_.push_back(payload_of(peer, total) + bytes_of(operation, begin));
   fold(operation.dtype, operation.reduction.kind, {sources_, factors_}, operation.output, count);
 }
 

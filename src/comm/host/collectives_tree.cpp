@@ -8,14 +8,6 @@
 // Larger groups: signatures, and the data of small operations, over a tree.
 
 namespace lockstep::comm::host {
-namespace {
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
-}  // namespace
-
 void Collectives::run_over_tree(const Operation& operation) {
   if (is_small_over_tree(operation)) return run_small_over_tree(operation);
   agree_over_tree(operation);
@@ -23,12 +15,14 @@ void Collectives::run_over_tree(const Operation& operation) {
 }
 
 bool Collectives::is_small_over_tree(const Operation& operation) const {
-  const auto total = offset_bytes(operation, operation.count);
+  const auto total = bytes_of(operation, operation.count);
   switch (operation.kind) {
     case OperationKind::barrier: return true;
     case OperationKind::all_reduce:
     case OperationKind::reduce_scatter:
-      return std::max(total, partial_bytes(operation.dtype, operation.count)) <= tree_limit;
+      return operation.count * static_cast<std::int64_t>(size_of(
+                                   partial_dtype(operation.dtype, operation.reduction.kind))) <=
+             tree_limit;
     default: return is_eager(static_cast<std::size_t>(total));
   }
 }
@@ -58,23 +52,23 @@ void Collectives::agree_over_tree(const Operation& operation) {
 
 GatherData Collectives::gathered_parts(const Operation& operation) const {
   std::vector<std::int64_t> begins;
-  for (const Part& part : parts_of(operation))
-    begins.push_back(offset_bytes(operation, part.begin));
-  begins.push_back(offset_bytes(operation, operation.count));
+  for (const Part& part : parts_of(operation, size_))
+    begins.push_back(bytes_of(operation, part.begin));
+  begins.push_back(bytes_of(operation, operation.count));
   return {rank_, operation.input, std::move(begins)};
 }
 
 void Collectives::run_small_over_tree(const Operation& operation) {
-  const auto total = offset_bytes(operation, operation.count);
+  const auto total = bytes_of(operation, operation.count);
   switch (operation.kind) {
     case OperationKind::all_reduce:
       exchange_over_tree(operation, FoldData(operation, size_));
       return copy_bytes(operation.output, tree_.result(), total);
     case OperationKind::reduce_scatter: {
-      const Part own = parts_of(operation)[static_cast<std::size_t>(rank_)];
+      const Part own = parts_of(operation, size_)[static_cast<std::size_t>(rank_)];
       exchange_over_tree(operation, FoldData(operation, size_));
-      return copy_bytes(operation.output, tree_.result() + offset_bytes(operation, own.begin),
-                        offset_bytes(operation, own.size));
+      return copy_bytes(operation.output, tree_.result() + bytes_of(operation, own.begin),
+                        bytes_of(operation, own.size));
     }
     case OperationKind::broadcast:
       exchange_over_tree(operation, RootData(rank_, operation.peer, operation.input, total));
@@ -93,7 +87,7 @@ void Collectives::run_small_over_tree(const Operation& operation) {
 // Bruck et al. 1997. Block i is on its way to the rank that is i places further; it goes on where i
 // has the bit of the step.
 void Collectives::all_to_all_in_steps(const Operation& operation) {
-  const auto block = static_cast<std::size_t>(offset_bytes(operation, operation.count)) /
+  const auto block = static_cast<std::size_t>(bytes_of(operation, operation.count)) /
                      static_cast<std::size_t>(size_);
   if (block == 0) return;
   const auto ranks = static_cast<std::size_t>(size_), rank = static_cast<std::size_t>(rank_);

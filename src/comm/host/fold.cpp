@@ -1,16 +1,40 @@
 #include "comm/host/fold.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
-#include "comm/host/fold_operations.hpp"
 #include "cpu/loops.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm::host {
 namespace {
 
-constexpr std::size_t most_levels = 20;  // of the tree: up to 2^19 ranks
+constexpr std::int64_t block_elements = 1024;  // accumulators of one block stay in the L1 cache
+constexpr std::size_t most_levels = 20;        // of the tree: up to 2^19 ranks
+
+template <class T>
+using Accumulator = AccumulateType<T>;
+
+// Objects, not functions: a call through a pointer would be made for every element.
+// Integer arithmetic wraps, as on the GPU; done unsigned, where wrapping is defined.
+constexpr auto add = []<class A>(A a, A b) {
+  if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  else
+    return a + b;
+};
+
+constexpr auto multiply = []<class A>(A a, A b) {
+  if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  else
+    return a * b;
+};
+
+// A NaN on any rank must reach every rank; a plain comparison could lose it.
+constexpr auto smaller = []<class A>(A a, A b) { return b < a || b != b ? b : a; };
+constexpr auto larger = []<class A>(A a, A b) { return b > a || b != b ? b : a; };
 
 /// The values in the accumulation type: where they are, or in `room`.
 template <class T>
@@ -22,6 +46,17 @@ const Accumulator<T>* widen(const T* from, std::int64_t size, Accumulator<T>* ro
 
 /// Scaling that leaves values as they are, where they are.
 struct Unscaled {};
+
+/// out = a (op) b, element by element; floating sums by the vectorised loops of the CPU kernels.
+template <class A, class Combine>
+void combine_block(A* out, const A* a, const A* b, std::int64_t size, const Combine& combine) {
+  if constexpr (std::is_floating_point_v<A> && std::is_same_v<const Combine, decltype(add)>) {
+    namespace cpu = lockstep::cpu_kernels;
+    cpu::loops().binary(cpu::accumulate_of(dtype_of<A>), BinaryOp::add)(out, a, b, size, {});
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) out[i] = combine(a[i], b[i]);
+  }
+}
 
 /// Folds blocks: contributions of neighbours first, as a tournament is played. On the way lies a
 /// partial result for each bit of how many contributions were taken in.
@@ -92,6 +127,31 @@ void fold_blocks(const Contributions& from, std::byte* out, std::int64_t count, 
     if constexpr (!is_direct) store(result + begin, 1, room, size);
   }
 }
+
+/// The results as they are.
+constexpr auto same = []<class A>(A* to, const A* from, std::int64_t size) {
+  if (to != from) std::copy_n(from, size, to);
+};
+
+/// Floating results times 1 / n where that is exact, else over n.
+template <class A>
+class Mean {
+ public:
+  explicit Mean(std::size_t ranks)
+      : loop_(cpu_kernels::loops().binary(
+            cpu_kernels::accumulate_of(dtype_of<A>),
+            std::has_single_bit(ranks) ? BinaryOp::mul : BinaryOp::div)) {
+    const A n = static_cast<A>(ranks);
+    std::ranges::fill(operand_, std::has_single_bit(ranks) ? A(1) / n : n);
+  }
+  void operator()(A* to, const A* from, std::int64_t size) const {
+    loop_(to, from, operand_, size, {});
+  }
+
+ private:
+  cpu_kernels::BinaryLoop loop_;
+  alignas(64) A operand_[block_elements];
+};
 
 template <class T>
 void fold_typed(ReduceKind kind, const Contributions& from, std::byte* out, std::int64_t count) {

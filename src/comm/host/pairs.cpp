@@ -54,7 +54,7 @@ void Collectives::note_message(int from, int to, bool is_sent) {
 }
 
 void Collectives::queue_pair_send(const Operation& operation, std::byte* send_slot) {
-  const std::int64_t total = offset_bytes(operation, operation.count);
+  const std::int64_t total = bytes_of(operation, operation.count);
   const bool is_small = is_eager(static_cast<std::size_t>(total));
   const std::size_t size = write_signature(
       operation, {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, send_slot);
@@ -77,7 +77,7 @@ void Collectives::queue_pair_receive(const Operation& operation) {
 // True once `message` has the room for what comes next from this rank.
 bool Collectives::take_in(Inbound& inbound, Incoming& message) {
   const Operation& operation = *inbound.receives[inbound.current];
-  const std::int64_t total = offset_bytes(operation, operation.count);
+  const std::int64_t total = bytes_of(operation, operation.count);
   if (!inbound.has_signature) {
     take_signature(inbound, operation, message.received);
   } else {
@@ -102,7 +102,7 @@ void Collectives::take_signature(Inbound& inbound, const Operation& operation, s
   LOCKSTEP_CHECK(own.pairs_with(sent) && sent.peer == rank_, comm::Mismatch,
                  describe_mismatch(group_, rank_, own, operation.peer, sent));
   inbound.has_signature = true;
-  const std::int64_t total = offset_bytes(operation, operation.count);
+  const std::int64_t total = bytes_of(operation, operation.count);
   if (!is_eager(static_cast<std::size_t>(total))) return;
   require_payload(operation.peer, sent, size - sizeof sent, total);
   if (total > 0)

@@ -1,34 +1,27 @@
 #include "comm/host/tree_data.hpp"
 
-#include <cstring>
-
 #include "comm/host/fold_partial.hpp"
+#include "comm/host/pieces.hpp"
 
 namespace lockstep::comm::host {
-namespace {
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
-}  // namespace
-
 std::int64_t FoldData::bytes_from(int, int) const {
-  return partial_bytes(operation_.dtype, operation_.count);
+  return operation_.count * static_cast<std::int64_t>(size_of(
+                                partial_dtype(operation_.dtype, operation_.reduction.kind)));
 }
 
-std::int64_t FoldData::result_bytes() const {
-  return operation_.count * static_cast<std::int64_t>(size_of(operation_.dtype));
-}
+std::int64_t FoldData::result_bytes() const { return bytes_of(operation_, operation_.count); }
 
-void FoldData::begin(std::byte* partial) const { begin_partial(operation_, partial); }
+void FoldData::begin(std::byte* partial) const {
+  begin_partial(operation_.dtype, operation_.reduction, operation_.input, partial,
+                operation_.count);
+}
 
 void FoldData::take(std::byte* partial, const std::byte* from, int, int) const {
-  combine_partial(operation_, partial, from);
+  combine_partial(operation_.dtype, operation_.reduction, partial, from, operation_.count);
 }
 
 void FoldData::finish(std::byte* partial, std::byte* result) const {
-  finish_partial(operation_, ranks_, partial, result);
+  finish_partial(operation_.dtype, operation_.reduction, ranks_, partial, result, operation_.count);
 }
 
 std::int64_t GatherData::bytes_from(int first, int end) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -67,12 +68,14 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void watch();
   void obey_news();
   void check_in_flight();
+  void retire_completed();
   std::optional<Failure> failure_in_flight();
   void fail_under_way(const Failure& failure) noexcept;
   void limit_wait_for_the_gone(NcclWork& work);
   void announce_failure();
   bool is_under_way();
   void drain();
+  std::string as_of() const;
 
   IntrusivePtr<NcclGroup> group_;
   ComparisonPtr comparison_;
@@ -91,6 +94,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::atomic<bool> has_left_{false};
   std::atomic<bool> others_know_{false};  // of the group's failure
   std::deque<WorkPtr> in_flight_;
+  std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();  // at them
   EndedOperations<NcclWork> ended_;
   Departures departures_;
   GroupMembership membership_;

@@ -45,6 +45,7 @@ void NcclBackend::fail_under_way(const Failure& failure) noexcept {
     const CudaDeviceGuard guard(device().index);
     const std::lock_guard lock(mutex_);
     if (group_->has_failed()) return;
+    if (!StepRecording::is_any_open()) retire_completed();
     for (const WorkPtr& work : in_flight_) work->note_failure();
     group_->abort(failure, NcclGroup::Lost::under_way);
   } catch (...) {  // the device does not tell
@@ -57,6 +58,13 @@ void NcclBackend::announce_failure() {
   if (failure && !others_know_.exchange(true)) membership_.fail(failure->message());
 }
 
+// The device is not asked here: a call that waits for what hangs may keep the driver to itself.
+std::string NcclBackend::as_of() const {
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - last_look_);
+  return age < monitor_period ? "" : std::to_string(age.count()) + " ms ago ";
+}
+
 std::string NcclBackend::describe_progress() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
@@ -66,7 +74,7 @@ std::string NcclBackend::describe_progress() const {
   else if (in_flight_.empty())
     out << "idle, no operation so far";
   else
-    out << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
+    out << as_of() << "in " << in_flight_.front()->description() << ", " << in_flight_.size() - 1
         << " more queued";
   out << "; " << ended_.share();
   if (const auto failure = group_->failure()) out << "; failed: " << failure->message();
@@ -113,14 +121,20 @@ void NcclBackend::check_in_flight() {
   if (const auto failure = failure_in_flight()) fail_under_way(*failure);
 }
 
-// The first operation that has not ended is the one under way.
-std::optional<Failure> NcclBackend::failure_in_flight() {
-  const std::lock_guard lock(mutex_);
-  if (group_->has_failed()) return std::nullopt;  // what was under way stays so, for messages
+// With the mutex held, and no capture open: events are asked.
+void NcclBackend::retire_completed() {
   while (!in_flight_.empty() && in_flight_.front()->is_completed()) {
     ended_.add(std::move(in_flight_.front()));
     in_flight_.pop_front();
   }
+  last_look_ = std::chrono::steady_clock::now();
+}
+
+// The first operation that has not ended is the one under way.
+std::optional<Failure> NcclBackend::failure_in_flight() {
+  const std::lock_guard lock(mutex_);
+  if (group_->has_failed()) return std::nullopt;  // what was under way stays so, for messages
+  retire_completed();
   if (in_flight_.empty()) return std::nullopt;
   NcclWork& work = *in_flight_.front();
   const auto context = [&] {

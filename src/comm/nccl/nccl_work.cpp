@@ -103,9 +103,17 @@ std::exception_ptr NcclWork::exception() const {
 }
 
 // Of a group that failed nothing is known: an abort lets kernels return early.
+bool NcclWork::is_timed() const { return !group_->has_failed() && !is_captured() && done_.query(); }
+
 std::optional<WorkTimes> NcclWork::times() const {
-  if (group_->has_failed() || is_captured() || !done_.query()) return std::nullopt;
+  if (!is_timed()) return std::nullopt;
   return WorkTimes{submitted_, started_.reached_at(), done_.reached_at()};
+}
+
+std::optional<WorkTimes::Clock::duration> NcclWork::duration() const {
+  if (!is_timed()) return std::nullopt;
+  const std::chrono::duration<double, std::milli> passed(started_.elapsed_ms(done_));
+  return std::chrono::duration_cast<WorkTimes::Clock::duration>(passed);
 }
 
 }  // namespace lockstep::comm

@@ -30,6 +30,7 @@ class NcclWork final : public WorkState {
   bool is_completed() const override;
   std::exception_ptr exception() const override;
   std::optional<WorkTimes> times() const override;
+  std::optional<WorkTimes::Clock::duration> duration() const override;
   void release_memory() noexcept override;
 
   /// What it is, for messages.
@@ -51,6 +52,7 @@ class NcclWork final : public WorkState {
   void raise_if_failed();
   void note_told() const;
   bool is_captured() const { return recording_ != 0; }
+  bool is_timed() const;
   void wait_on_current_stream() const;
 
   IntrusivePtr<NcclGroup> group_;

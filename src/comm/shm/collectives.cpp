@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "comm/host/fold.hpp"
 #include "comm/shm/shm_executor.hpp"
@@ -10,6 +10,8 @@ namespace lockstep::comm::shm {
 namespace {
 
 using Bytes = std::int64_t;
+using host::bytes_of;
+using host::copy_bytes;
 
 constexpr auto stage_size = static_cast<Bytes>(Window::stage_bytes);
 
@@ -18,15 +20,7 @@ constexpr int most_that_sum_all = 3;
 // Up to so many bytes, too, for what is read from all ranks then is little.
 constexpr Bytes small_sum = 8192;
 
-Bytes bytes_of(const Operation& operation, Bytes elements) {
-  return elements * static_cast<Bytes>(size_of(operation.dtype));
-}
-
 Bytes total_of(const Operation& operation) { return bytes_of(operation, operation.count); }
-
-void copy_bytes(std::byte* to, const std::byte* from, Bytes bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
 
 Bytes rounds_of(Bytes bytes, Bytes piece) { return (bytes + piece - 1) / piece; }
 
@@ -34,29 +28,12 @@ Bytes rounds_of(Bytes bytes, Bytes piece) { return (bytes + piece - 1) / piece; 
 
 // --- pieces --------------------------------------------------------------------------------------
 
-ShmExecutor::Part ShmExecutor::Plan::piece_of(int rank, Bytes round) const {
-  const Part part = parts[static_cast<std::size_t>(rank)];
-  const Bytes begin = std::min(round * piece, part.size);
-  return {part.begin + begin, std::min(piece, part.size - begin)};
-}
-
-// Parts whose counts are not given differ by one element at most. A stage has as many places, of
-// one piece each.
-ShmExecutor::Plan ShmExecutor::plan_of(const Operation& operation, int places) const {
-  Plan plan;
-  plan.piece = stage_size / places / 64 * 64;
-  Bytes begin = 0, longest = 0;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Bytes share = operation.count / size_ + (rank < operation.count % size_ ? 1 : 0);
-    const Bytes size = bytes_of(operation, operation.counts.empty()
-                                               ? share
-                                               : operation.counts[static_cast<std::size_t>(rank)]);
-    plan.parts.push_back({begin, size});
-    begin += size;
-    longest = std::max(longest, size);
-  }
-  plan.rounds = rounds_of(longest, plan.piece);
-  return plan;
+// A stage has so many places, of one piece each.
+host::Pieces ShmExecutor::pieces_of(const Operation& operation, int places) const {
+  std::vector<Part> parts = host::parts_of(operation, size_);
+  for (Part& part : parts)
+    part = {host::bytes_of(operation, part.begin), host::bytes_of(operation, part.size)};
+  return {std::move(parts), stage_size / places / 64 * 64};
 }
 
 // The first step also tells what is called; nothing is taken before that is compared. A rank that
@@ -83,11 +60,11 @@ void ShmExecutor::in_rounds(const Operation& operation, Bytes rounds, Show show,
 }
 
 // Everyone's piece of this rank's array, each in its place.
-void ShmExecutor::show_parts(const Operation& operation, const Plan& plan, Bytes round) {
+void ShmExecutor::show_parts(const Operation& operation, const Pieces& pieces, Bytes round) {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    const Part piece = plan.piece_of(rank, round);
-    copy_bytes(shown_next() + rank * plan.piece, operation.input + piece.begin, piece.size);
+    const Part piece = pieces.piece_of(rank, round);
+    copy_bytes(shown_next() + rank * pieces.piece, operation.input + piece.begin, piece.size);
   }
 }
 
@@ -146,52 +123,52 @@ void ShmExecutor::all_reduce_by_all(const Operation& operation) {
 
 // Each rank sums its part; the sums of one round are shown with the data of the next.
 void ShmExecutor::all_reduce_by_parts(const Operation& operation) {
-  const Plan plan = plan_of(operation, size_ + 1);
-  const Bytes sums = size_ * plan.piece;  // where they lie in a stage
+  const Pieces pieces = pieces_of(operation, size_ + 1);
+  const Bytes sums = size_ * pieces.piece;  // where they lie in a stage
   in_rounds(
-      operation, plan.rounds + 1,
+      operation, pieces.rounds + 1,
       [&](Bytes round) {
-        if (round < plan.rounds) show_parts(operation, plan, round);
+        if (round < pieces.rounds) show_parts(operation, pieces, round);
       },
       [&](Bytes round) {
-        if (round < plan.rounds) {
-          const Part own = plan.piece_of(rank_, round);
+        if (round < pieces.rounds) {
+          const Part own = pieces.piece_of(rank_, round);
           std::byte* const place = operation.output + own.begin;
-          fold_piece(operation, operation.input + own.begin, rank_ * plan.piece, place, own.size);
+          fold_piece(operation, operation.input + own.begin, rank_ * pieces.piece, place, own.size);
           copy_bytes(shown_next() + sums, place, own.size);
         }
         for (int rank = 0; rank < size_ && round > 0; ++rank) {
           if (rank == rank_) continue;
-          const Part piece = plan.piece_of(rank, round - 1);
+          const Part piece = pieces.piece_of(rank, round - 1);
           copy_bytes(operation.output + piece.begin, shown_by(rank) + sums, piece.size);
         }
       });
 }
 
 void ShmExecutor::reduce_scatter(const Operation& operation) {
-  const Plan plan = plan_of(operation, size_);
-  const Bytes begin = plan.piece_of(rank_, 0).begin;
+  const Pieces pieces = pieces_of(operation, size_);
+  const Bytes begin = pieces.piece_of(rank_, 0).begin;
   in_rounds(
-      operation, plan.rounds, [&](Bytes round) { show_parts(operation, plan, round); },
+      operation, pieces.rounds, [&](Bytes round) { show_parts(operation, pieces, round); },
       [&](Bytes round) {
-        const Part own = plan.piece_of(rank_, round);
-        fold_piece(operation, operation.input + own.begin, rank_ * plan.piece,
+        const Part own = pieces.piece_of(rank_, round);
+        fold_piece(operation, operation.input + own.begin, rank_ * pieces.piece,
                    operation.output + (own.begin - begin), own.size);
       });
 }
 
 void ShmExecutor::all_gather(const Operation& operation) {
-  const Plan plan = plan_of(operation, 1);
-  const Bytes begin = plan.piece_of(rank_, 0).begin;
+  const Pieces pieces = pieces_of(operation, 1);
+  const Bytes begin = pieces.piece_of(rank_, 0).begin;
   in_rounds(
-      operation, plan.rounds,
+      operation, pieces.rounds,
       [&](Bytes round) {
-        const Part own = plan.piece_of(rank_, round);
+        const Part own = pieces.piece_of(rank_, round);
         copy_bytes(shown_next(), operation.input + (own.begin - begin), own.size);
       },
       [&](Bytes round) {
         for (int rank = 0; rank < size_; ++rank) {
-          const Part piece = plan.piece_of(rank, round);
+          const Part piece = pieces.piece_of(rank, round);
           const std::byte* const from =
               rank == rank_ ? operation.input + (piece.begin - begin) : shown_by(rank);
           copy_bytes(operation.output + piece.begin, from, piece.size);
@@ -217,17 +194,17 @@ void ShmExecutor::broadcast(const Operation& operation) {
 }
 
 void ShmExecutor::all_to_all(const Operation& operation) {
-  const Plan plan = plan_of(operation, size_);
-  const Bytes own_begin = plan.piece_of(rank_, 0).begin;
+  const Pieces pieces = pieces_of(operation, size_);
+  const Bytes own_begin = pieces.piece_of(rank_, 0).begin;
   in_rounds(
-      operation, plan.rounds, [&](Bytes round) { show_parts(operation, plan, round); },
+      operation, pieces.rounds, [&](Bytes round) { show_parts(operation, pieces, round); },
       [&](Bytes round) {
-        const Bytes size = plan.piece_of(rank_, round).size;
-        const Bytes offset = plan.piece_of(rank_, round).begin - own_begin;
+        const Bytes size = pieces.piece_of(rank_, round).size;
+        const Bytes offset = pieces.piece_of(rank_, round).begin - own_begin;
         for (int rank = 0; rank < size_; ++rank) {
-          const Bytes place = plan.piece_of(rank, 0).begin + offset;
+          const Bytes place = pieces.piece_of(rank, 0).begin + offset;
           const std::byte* const from =
-              rank == rank_ ? operation.input + place : shown_by(rank) + rank_ * plan.piece;
+              rank == rank_ ? operation.input + place : shown_by(rank) + rank_ * pieces.piece;
           copy_bytes(operation.output + place, from, size);
         }
       });

@@ -12,6 +12,7 @@ namespace lockstep::comm::shm {
 namespace {
 
 using Bytes = std::int64_t;
+using host::bytes_of;
 
 // Below it a step costs more than copies do.
 constexpr Bytes smallest = 16 << 10;
@@ -22,10 +23,6 @@ constexpr Bytes sum_piece = 16 << 10;
 constexpr Bytes copy_piece = 1 << 20;
 // Ranks begin their parts on lines of their own.
 constexpr Bytes line = 64;
-
-Bytes bytes_of(const Operation& operation, Bytes elements) {
-  return elements * static_cast<Bytes>(size_of(operation.dtype));
-}
 
 }  // namespace
 
@@ -64,8 +61,8 @@ bool ShmExecutor::find_offers() {
 }
 
 void ShmExecutor::run_in_place(const Operation& operation) {
-  const Plan plan = plan_of(operation, 1);
-  const Part own = plan.parts[static_cast<std::size_t>(rank_)];
+  const Pieces pieces = pieces_of(operation, 1);
+  const Part own = pieces.parts[static_cast<std::size_t>(rank_)];
   switch (operation.kind) {
     case OperationKind::all_reduce: all_reduce_in_place(operation); break;
     case OperationKind::reduce_scatter:
@@ -77,7 +74,7 @@ void ShmExecutor::run_in_place(const Operation& operation) {
       break;
     case OperationKind::all_gather:
       for (int rank = 0; rank < size_; ++rank) {
-        const Part part = plan.parts[static_cast<std::size_t>(rank)];
+        const Part part = pieces.parts[static_cast<std::size_t>(rank)];
         copy_in_place(operation.output + part.begin, arrays_[static_cast<std::size_t>(rank)],
                       part.size);
       }

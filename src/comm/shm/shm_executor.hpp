@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/host/executor.hpp"
+#include "comm/host/pieces.hpp"
 #include "comm/shm/meeting.hpp"
 #include "comm/shm/waiting.hpp"
 #include "comm/shm/window.hpp"
@@ -40,15 +41,8 @@ class ShmExecutor final : public host::Executor {
  private:
   using Bytes = std::int64_t;
   struct Message;
-  struct Part {
-    Bytes begin, size;
-  };
-  /// How an array is cut: a part for each rank, of which each round moves a piece.
-  struct Plan {
-    std::vector<Part> parts;
-    Bytes piece = 0, rounds = 0;
-    Part piece_of(int rank, Bytes round) const;
-  };
+  using Part = host::Part;      // in bytes
+  using Pieces = host::Pieces;  // too
 
   /// Bytes of a buffer that other ranks read, or write too.
   struct Offer {
@@ -65,8 +59,8 @@ class ShmExecutor final : public host::Executor {
   std::byte* shown_next() const { return window_->stage(rank_, step_ + 1); }
   const std::byte* shown_by(int rank) const { return window_->stage(rank, step_); }
 
-  Plan plan_of(const Operation& operation, int places) const;
-  void show_parts(const Operation& operation, const Plan& plan, Bytes round);
+  Pieces pieces_of(const Operation& operation, int places) const;
+  void show_parts(const Operation& operation, const Pieces& pieces, Bytes round);
   void fold_piece(const Operation& operation, const std::byte* own, Bytes offset, std::byte* result,
                   Bytes bytes);
 

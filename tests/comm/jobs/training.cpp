@@ -71,12 +71,13 @@ int clip_alone(Session& session, int culprit) {
   return say_the_end(session, *model);
 }
 
-// One rank leaves out a backward.
+// One rank leaves out a backward, long after the ranks have begun.
 int skip_a_backward(Session& session, int culprit) {
   const auto model = make_model(session);
   Replica replica(model, session.world());
   for (int step = 1; step <= steps; ++step) {
     const Tensor loss = loss_of(replica, session);
+    if (step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (session.rank() != culprit || step != 2) loss.backward();
   }
   return say_the_end(session, *model);

@@ -6,6 +6,7 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/delayed_reduction_contract.hpp"
+#include "parallel/gather_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/periodic_averaging_contract.hpp"
 #include "parallel/planner_contract.hpp"
@@ -45,6 +46,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatherContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PeriodicAveragingContract, NcclRanks);
