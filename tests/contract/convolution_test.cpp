@@ -170,6 +170,11 @@ TEST_P(ConvolutionContract, ChannelsLast) {
   check({{2, 6, 7, 7}, {9, 2, 3, 3}, {.groups = 3}, true, true});
   check({{2, 3, 8, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}, false, true});
 }
+/// Enough of them for Winograd's tiles of 4 x 4, which reach over the images' edges.
+TEST_P(ConvolutionContract, ManyImagesOfManyChannels) {
+  check({{8, 32, 8, 8}, {32, 32, 3, 3}, {.padding = {1, 1}}, true});
+  check({{3, 32, 13, 10}, {35, 32, 3, 3}, {.padding = {1, 1}}, false, true});
+}
 TEST_P(ConvolutionContract, ImagesThatFitBothMemoryFormats) {
   check({{2, 1, 8, 7}, {5, 1, 3, 3}, {.padding = {1, 1}}, true, false});
   check({{2, 1, 8, 7}, {5, 1, 3, 3}, {.padding = {1, 1}}, false, true});

@@ -27,9 +27,27 @@ struct Steps {
   }
 };
 
-/// Channels-last images stay so, with no copies; for contiguous ones the primitive chooses.
-memory::desc image(const ArrayView& view) {
-  return dnn::is_channels_last(view) ? dnn::describe(view) : dnn::describe_any(view);
+constexpr auto direct = dnnl::algorithm::convolution_direct;
+constexpr auto winograd = dnnl::algorithm::convolution_winograd;
+constexpr std::int64_t least_winograd_tiles = 32;
+
+/// True where Winograd's filtering in tiles of 4 x 4, with a quarter of the multiplications
+/// (Lavin and Gray, 2016), makes up for the copies into its memory order and back.
+bool winograd_pays(const Call& call) {
+  const auto& [stride, padding, dilation, groups] = call.geometry;
+  const kernels::Pair ones{1, 1};
+  const Dims &x = call.x.shape, &w = call.weight.shape, &y = call.y.shape;
+  const std::int64_t tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
+  return call.x.dtype == DType::f32 && call.weight.dtype == DType::f32 && groups == 1 &&
+         w[2] == 3 && w[3] == 3 && stride == ones && padding == ones && dilation == ones &&
+         x[1] >= 32 && w[0] >= 32 && tiles >= least_winograd_tiles;
+}
+
+/// Channels-last images stay so, with no copies; for contiguous ones, and for tiles of Winograd's,
+/// the primitive chooses.
+memory::desc image(const ArrayView& view, dnnl::algorithm algorithm) {
+  const bool stays = algorithm == direct && dnn::is_channels_last(view);
+  return stays ? dnn::describe(view) : dnn::describe_any(view);
 }
 
 /// False where oneDNN's bf16 code for weight gradients is wrong: with dilation, and with steps over
@@ -50,12 +68,12 @@ struct Plan {
   std::size_t weight_bytes = 0;
 };
 
-dnnl::convolution_forward::primitive_desc forward_desc(const Call& call) {
+dnnl::convolution_forward::primitive_desc forward_desc(const Call& call,
+                                                       dnnl::algorithm algorithm) {
   const Steps steps(call.geometry, call.x, call.weight, call.y);
-  const auto x = image(call.x), y = image(call.y);
+  const auto x = image(call.x, algorithm), y = image(call.y, algorithm);
   const auto w = dnn::describe_any(call.grouped_weight());
   const auto kind = dnnl::prop_kind::forward_training;
-  const auto algorithm = dnnl::algorithm::convolution_direct;
   if (!call.bias)
     return dnn::make<dnnl::convolution_forward>(dnn::attributes(), kind, algorithm, x, w, y,
                                                 steps.stride, steps.dilation, steps.before,
@@ -66,17 +84,26 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Call& call) {
 }
 
 /// A plan of a call, empty where oneDNN has no code for it.
+/// @param make makes one of an algorithm.
 template <class Make>
 Plan make_plan(const Call& call, Make&& make) {
-  return dnn::make_or_empty("convolution", {&call.x, &call.weight, &call.y, &call.bias}, make);
+  if (winograd_pays(call)) {
+    try {
+      return make(winograd);
+    } catch (const dnnl::error& error) {  // a processor without AVX-512, a version without it
+      if (error.status != dnnl_unimplemented) throw;
+    }
+  }
+  return dnn::make_or_empty("convolution", {&call.x, &call.weight, &call.y, &call.bias},
+                            [&] { return make(direct); });
 }
 
 // Slots of the working memory.
 constexpr int x_slot = 0, weight_slot = 1, y_slot = 2;
 
 Plan forward_plan(const Call& call) {
-  return make_plan(call, [&] {
-    const auto desc = forward_desc(call);
+  return make_plan(call, [&](dnnl::algorithm algorithm) {
+    const auto desc = forward_desc(call, algorithm);
     Plan plan;
     plan.runnable = {dnnl::convolution_forward(desc), desc.scratchpad_desc()};
     plan.runnable.add(DNNL_ARG_SRC, desc.src_desc());
@@ -91,12 +118,12 @@ Plan forward_plan(const Call& call) {
 }
 
 Plan backward_data_plan(const Call& call) {
-  return make_plan(call, [&] {
+  return make_plan(call, [&](dnnl::algorithm algorithm) {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
     const auto desc = dnn::make_backward<dnnl::convolution_backward_data>(
-        dnn::attributes(), forward_desc(call), dnnl::algorithm::convolution_direct, image(call.x),
-        dnn::describe_any(call.grouped_weight()), image(call.y), steps.stride, steps.dilation,
-        steps.before, steps.after);
+        dnn::attributes(), forward_desc(call, algorithm), algorithm, image(call.x, algorithm),
+        dnn::describe_any(call.grouped_weight()), image(call.y, algorithm), steps.stride,
+        steps.dilation, steps.before, steps.after);
     Plan plan;
     plan.runnable = {dnnl::convolution_backward_data(desc), desc.scratchpad_desc()};
     plan.runnable.add(DNNL_ARG_DIFF_SRC, desc.diff_src_desc());
@@ -110,7 +137,7 @@ Plan backward_data_plan(const Call& call) {
 }
 
 Plan backward_weight_plan(const Call& call) {
-  return make_plan(call, [&] {
+  return make_plan(call, [&](dnnl::algorithm algorithm) {
     const Steps steps(call.geometry, call.x, call.weight, call.y);
     Call computed = call;
     if (!bf16_weight_gradient_is_right(call))  // in f32: the operands are converted on their way
@@ -118,9 +145,9 @@ Plan backward_weight_plan(const Call& call) {
     Call hint = computed;
     hint.weight.dtype = computed.x.dtype;
     const auto desc = dnn::make_backward<dnnl::convolution_backward_weights>(
-        dnn::attributes(), forward_desc(hint), dnnl::algorithm::convolution_direct,
-        image(computed.x), dnn::describe_any(computed.grouped_weight()), image(computed.y),
-        steps.stride, steps.dilation, steps.before, steps.after);
+        dnn::attributes(), forward_desc(hint, algorithm), algorithm, image(computed.x, algorithm),
+        dnn::describe_any(computed.grouped_weight()), image(computed.y, algorithm), steps.stride,
+        steps.dilation, steps.before, steps.after);
     const auto chosen = desc.diff_weights_desc(), user = dnn::describe(call.grouped_weight());
     Plan plan;
     plan.runnable = {dnnl::convolution_backward_weights(desc), desc.scratchpad_desc()};

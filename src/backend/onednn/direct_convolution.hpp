@@ -3,7 +3,8 @@
 #include "backend/onednn/primitive_cache.hpp"
 
 /// @file
-/// Convolutions by oneDNN's direct code, in the memory order that it prefers.
+/// Convolutions by oneDNN's direct code, or over Winograd's tiles, in the memory order that it
+/// prefers (docs/adr/0033-winograd.md).
 
 namespace lockstep::backend {
 
