@@ -1,6 +1,5 @@
 #include "comm/shm/shm_executor.hpp"
 
-#include <barrier>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 
 #include "comm/communicator_contract.hpp"
-#include "comm/host/host_backend.hpp"
+#include "comm/groups.hpp"
 #include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/timeout_multiplier.hpp"
@@ -21,32 +20,6 @@
 
 namespace lockstep::comm {
 namespace {
-
-void run_over_window(int ranks, const std::function<void(Communicator&)>& body) {
-  std::vector<std::string> told(static_cast<std::size_t>(ranks));
-  std::barrier arrived(ranks);
-  std::vector<int> members(static_cast<std::size_t>(ranks));
-  std::iota(members.begin(), members.end(), 0);
-  const auto play = [&](int rank) {
-    const auto exchange = [&](std::string_view own) {
-      told[static_cast<std::size_t>(rank)] = own;
-      arrived.arrive_and_wait();
-      auto all = told;
-      arrived.arrive_and_wait();
-      return all;
-    };
-    auto window = shm::enter_window({members, rank, exchange});
-    auto executor = std::make_unique<shm::ShmExecutor>(std::move(window), rank, "world", true);
-    const CommunicatorOptions options{.timeout = std::chrono::seconds(60)};
-    const auto group = make_intrusive<Communicator>(
-        std::make_unique<host::HostBackend>(std::move(executor), "world", options));
-    body(*group);
-    arrived.arrive_and_wait();  // nobody leaves while another still waits
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 /// Random values, all-reduced; as bytes.
 template <class T>
@@ -111,6 +84,29 @@ TEST(ShmExecutor, GivesTheBitsOfMessagesInMemoryOfTheGroup) {
             EXPECT_EQ(sum_in_place<Half>(group, count, reduction, offset),
                       sum_of_random_values<Half>(group, count, reduction));
           }
+    });
+}
+
+// Counts of which a part for each rank, rounded to lines, leaves something over.
+TEST(ShmExecutor, SumsTheLastElementsInMemoryOfTheGroup) {
+  const auto expect_all_summed = [](Communicator& group, auto tag, std::int64_t count) {
+    using T = typename decltype(tag)::type;
+    const auto memory = allocate_for(group, static_cast<std::size_t>(count) * sizeof(T));
+    ASSERT_TRUE(memory);
+    const std::span<T> values(static_cast<T*>(memory->data()), static_cast<std::size_t>(count));
+    std::ranges::copy(contract_values<T>(group.rank(), count), values.begin());
+    group.all_reduce(Buffer(values)).wait();
+    EXPECT_EQ(
+        count_wrong(std::vector<T>(values.begin(), values.end()), ReduceKind::sum, group.size()), 0)
+        << count << ' ' << dtype_of<T> << " on " << group.size() << " ranks";
+  };
+  for (const int ranks : {2, 3, 5, 7, 8})
+    run_over_window(ranks, [&](Communicator& group) {
+      for (std::int64_t more = 0; more <= 2 * ranks; ++more) {
+        expect_all_summed(group, TypeTag<std::uint8_t>(), 16'384 * group.size() + more);
+        expect_all_summed(group, TypeTag<BFloat16>(), 8192 * group.size() + more);
+        expect_all_summed(group, TypeTag<float>(), 4096 * group.size() + more);
+      }
     });
 }
 

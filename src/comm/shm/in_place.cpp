@@ -100,7 +100,8 @@ void ShmExecutor::fold_arrays(const Operation& operation, Bytes offset, std::byt
 // Each rank sums a share, and writes every copy of it.
 void ShmExecutor::all_reduce_in_place(const Operation& operation) {
   const Bytes total = bytes_of(operation, operation.count);
-  const Bytes share = (total / size_ + line - 1) / line * line;
+  const Bytes lines = (total + line - 1) / line;
+  const Bytes share = (lines + size_ - 1) / size_ * line;
   const Bytes end = std::min(total, share * (rank_ + 1));
   for (Bytes begin = std::min(total, share * rank_); begin < end; begin += sum_piece) {
     waiting_.check_aborted();
