@@ -139,6 +139,32 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOrder) {
   });
 }
 
+// A rank that gives no label agrees with each of the others, which do not with each other.
+TYPED_TEST_P(HostCommunicatorContract, ReportsLabelsThatDifferBesideARankWithoutOne) {
+  this->run([](Communicator& group) {
+    if (group.size() < 3) return;
+    float value = 0;
+    const std::string label = group.rank() == 0 ? "" : group.rank() == 1 ? "a" : "b";
+    expect_mismatch(
+        group,
+        [&] {
+          group.all_reduce({&value, 1, DType::f32}, ReduceOp::sum(), {.label = label}).wait();
+        },
+        {"'a'", "'b'"});
+  });
+}
+
+// What never ended well took no time that could be told.
+TYPED_TEST_P(HostCommunicatorContract, OperationsThatFailedHaveNoTimes) {
+  this->run([](Communicator& group) {
+    group.abort("the test ends the group");
+    const Work work = group.barrier();
+    EXPECT_THROW(work.wait(), PeerFailure);
+    EXPECT_FALSE(work.times());
+    EXPECT_FALSE(work.duration());
+  });
+}
+
 TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOperations) {
   this->run([](Communicator& group) {
     std::vector<float> values(100'000);
@@ -239,7 +265,8 @@ REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccu
                             SumsAddRanksByAFixedTree, ExtremesKeepNaN,
                             ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
                             ReportsDifferentDtypes, ReportsDifferentReductions,
-                            ReportsDifferentOrder, ReportsDifferentOperations,
+                            ReportsDifferentOrder, ReportsLabelsThatDifferBesideARankWithoutOne,
+                            OperationsThatFailedHaveNoTimes, ReportsDifferentOperations,
                             ReceiveThatDoesNotMatchEndsItsSenderToo,
                             AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
                             AbortReachesRanksThatComeLater);

@@ -40,7 +40,7 @@ std::exception_ptr HostWork::exception() const {
 }
 
 std::optional<WorkTimes> HostWork::times() const {
-  if (!is_completed()) return std::nullopt;
+  if (!is_completed() || failure_) return std::nullopt;
   return times_;
 }
 

@@ -132,8 +132,10 @@ void ShmExecutor::compare(const Operation& operation) {
   const auto digest = [&](int rank) -> const Digest& {
     return window_->board(rank).digests[step_ & 1U];
   };
+  int labelled = 0;  // whoever has no label agrees with ranks that disagree with each other
+  while (labelled + 1 < size_ && digest(labelled).label == 0) ++labelled;
   bool agreed = true;
-  for (int rank = 1; rank < size_; ++rank) agreed &= agree(digest(0), digest(rank));
+  for (int rank = 0; rank < size_; ++rank) agreed &= agree(digest(labelled), digest(rank));
   if (operation.reduction.kind == ReduceKind::scaled_sum)
     for (int rank = 0; rank < size_; ++rank)
       factors_[static_cast<std::size_t>(rank)] = digest(rank).factor;
