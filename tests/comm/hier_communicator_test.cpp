@@ -1,18 +1,11 @@
-#include <barrier>
-#include <numeric>
 #include <random>
 #include <thread>
 
 #include "comm/batch_contract.hpp"
-#include "comm/hier/hier_executor.hpp"
+#include "comm/groups.hpp"
 #include "comm/hier/layout.hpp"
-#include "comm/host/host_backend.hpp"
-#include "comm/host/message_executor.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
-#include "comm/tcp/tcp_transport.hpp"
-#include "comm/thread/thread_transport.hpp"
-#include "comm/token.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/timeout_multiplier.hpp"
 
@@ -21,64 +14,6 @@
 
 namespace lockstep::comm {
 namespace {
-
-using Hosts = std::vector<int>;  // of each rank
-
-enum class Messages { threads, sockets };
-
-/// Bytes exchanged between threads.
-class Exchange {
- public:
-  explicit Exchange(std::size_t ranks)
-      : told_(ranks), arrived_(static_cast<std::ptrdiff_t>(ranks)) {}
-  std::vector<std::string> operator()(int rank, std::string_view own) {
-    told_[static_cast<std::size_t>(rank)] = own;
-    arrived_.arrive_and_wait();
-    auto all = told_;
-    arrived_.arrive_and_wait();
-    return all;
-  }
-  void meet() { arrived_.arrive_and_wait(); }
-
- private:
-  std::vector<std::string> told_;
-  std::barrier<> arrived_;
-};
-
-void run_over_hosts(const Hosts& hosts, const std::function<void(Communicator&)>& body,
-                    const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)},
-                    Messages messages = Messages::threads) {
-  const auto ranks = static_cast<int>(hosts.size());
-  const auto hub = std::make_shared<ThreadHub>(ranks);
-  const std::string token = make_token();
-  Exchange exchange(hosts.size());
-  const auto play = [&](int rank) {
-    SplitPlan plan;
-    plan.members.resize(hosts.size());
-    std::iota(plan.members.begin(), plan.members.end(), 0);
-    plan.place = rank;
-    plan.name = "world";
-    plan.all_gather = [&](std::string_view own) { return exchange(rank, own); };
-    std::unique_ptr<host::Transport> transport;
-    if (messages == Messages::threads)
-      transport = std::make_unique<ThreadTransport>(hub, rank);
-    else
-      transport = std::make_unique<tcp::TcpTransport>(
-          tcp::MeshPlan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)},
-          plan.all_gather);
-    auto all = std::make_unique<host::MessageExecutor>(std::move(transport), "world", false);
-    host::Executor& whole = *all;
-    auto executor = hier::compose(whole, std::move(all), hosts, plan, options.check_signatures);
-    const auto group = make_intrusive<Communicator>(
-        std::make_unique<host::HostBackend>(std::move(executor), "world", options));
-    EXPECT_EQ(group->backend(), "hier");
-    body(*group);
-    exchange.meet();  // nobody leaves while another still waits
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 template <Messages messages, int... hosts>
 struct HostsOf {
@@ -248,6 +183,7 @@ TEST(HierExecutor, AbortInTheMiddleOfAnExchangeEndsIt) {
 
 TEST(HierExecutor, PartsAreWhatTheirHostsAre) {
   run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    EXPECT_EQ(group.backend(), "hier");
     const CommunicatorPtr host = group.split(group.rank() / 2, 0);
     EXPECT_EQ(host->backend(), "shm");
     EXPECT_EQ(all_reduce_scalar(*host, double{1}), 2);
@@ -298,6 +234,23 @@ TEST(HierExecutor, MessageThatDoesNotMatchWithinAHostIsToldWithTheRanksOfTheGrou
                                        ::testing::HasSubstr("receive from rank 2 #0 of 11 f32"),
                                        ::testing::HasSubstr("send to rank 3 #0 of 10 f32")));
   });
+}
+
+// Between hosts as within one: collectives go another way, and do not meet what lies between.
+TEST(HierExecutor, MessageThatNobodyReceivedIsNotTakenForALaterOne) {
+  for (const int receiver : {1, 3})
+    run_over_hosts(
+        {0, 0, 1, 1},
+        [receiver](Communicator& group) {
+          float lost = 1, due = 2;
+          if (group.rank() == 2) group.send({&lost, 1, DType::f32}, receiver).wait();
+          group.barrier().wait();
+          if (group.rank() == 2) group.send({&due, 1, DType::f32}, receiver).wait();
+          if (group.rank() != receiver) return;
+          const Work work = group.receive({&due, 1, DType::f32}, 2);
+          EXPECT_THROW(work.wait(), Mismatch) << due;
+        },
+        {.timeout = std::chrono::seconds(60)}, Messages::sockets);
 }
 
 TEST(HostLayout, OrdersHostsByTheirFirstRank) {

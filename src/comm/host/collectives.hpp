@@ -65,7 +65,7 @@ class Collectives {
 
   bool is_eager(std::size_t bytes) const;
   std::byte* slot(int rank);
-  static std::size_t write_signature(const Operation& operation, std::span<const std::byte> payload,
+  static std::size_t write_signature(const Signature& own, std::span<const std::byte> payload,
                                      std::byte* to);
   Signature signature_in(const std::byte* message, int rank, std::size_t received) const;
   void require_payload(int rank, const Signature& signature, std::size_t size,
@@ -98,6 +98,7 @@ class Collectives {
   void all_to_all(const Operation& operation);
 
   void exchange_pairs(std::span<const Operation> operations);
+  Signature pair_signature_of(const Operation& operation) const;
   void queue_pair_send(const Operation& operation, std::byte* send_slot);
   void queue_pair_receive(const Operation& operation);
   bool take_in(Inbound& inbound, Incoming& message);
@@ -124,6 +125,7 @@ class Collectives {
   std::vector<std::byte> slots_;       // one a rank, or of a batch one a source: see slot_bytes
   std::vector<std::byte> send_slots_;  // of a batch: one slot a send
   std::vector<Inbound> inbound_;       // of a batch: one a source, as in `in_`
+  std::uint64_t pairs_place_ = 0;      // of a batch: how many collectives come before its messages
   std::vector<std::size_t> payload_sizes_;
   std::vector<Signature> signatures_;
   std::vector<double> factors_;

@@ -17,9 +17,8 @@ std::byte* Collectives::slot(int rank) {
   return slots_.data() + static_cast<std::size_t>(rank) * slot_bytes;
 }
 
-std::size_t Collectives::write_signature(const Operation& operation,
-                                         std::span<const std::byte> payload, std::byte* to) {
-  const Signature own(operation);
+std::size_t Collectives::write_signature(const Signature& own, std::span<const std::byte> payload,
+                                         std::byte* to) {
   std::memcpy(to, &own, sizeof own);
   if (!payload.empty()) std::memcpy(to + sizeof own, payload.data(), payload.size());
   return sizeof own + payload.size();
@@ -46,7 +45,7 @@ void Collectives::exchange_signatures(const Operation& operation,
   signatures_.resize(ranks);
   payload_sizes_.resize(ranks);
   has_seen_all_ = false;
-  const std::size_t size = write_signature(operation, payload, slot(rank_));
+  const std::size_t size = write_signature(Signature(operation), payload, slot(rank_));
   read_signature(rank_, size);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

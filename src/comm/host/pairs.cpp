@@ -25,6 +25,7 @@ void Collectives::exchange_pairs(std::span<const Operation> operations) {
   if (slots_.size() < sources * slot_bytes) slots_.resize(sources * slot_bytes);
   has_seen_all_ = false;
   inbound_.clear();
+  pairs_place_ = operations.front().sequence;  // all collectives of a batch come later
   std::byte* send_slot = send_slots_.data();
   for (const Operation& operation : operations) {
     if (operation.kind == OperationKind::send) {
@@ -53,11 +54,18 @@ void Collectives::note_message(int from, int to, bool is_sent) {
   unreceived_ += is_sent ? hash : 0 - hash;
 }
 
+Signature Collectives::pair_signature_of(const Operation& operation) const {
+  Signature signature(operation);
+  signature.sequence = pairs_place_;
+  return signature;
+}
+
 void Collectives::queue_pair_send(const Operation& operation, std::byte* send_slot) {
   const std::int64_t total = bytes_of(operation, operation.count);
   const bool is_small = is_eager(static_cast<std::size_t>(total));
-  const std::size_t size = write_signature(
-      operation, {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, send_slot);
+  const std::size_t size =
+      write_signature(pair_signature_of(operation),
+                      {operation.input, static_cast<std::size_t>(is_small ? total : 0)}, send_slot);
   queue_send(operation.peer, send_slot, static_cast<std::int64_t>(size));
   for (std::int64_t begin = 0; !is_small && begin < total; begin += pair_piece)
     queue_send(operation.peer, operation.input + begin, std::min(pair_piece, total - begin));
@@ -98,8 +106,10 @@ bool Collectives::take_in(Inbound& inbound, Incoming& message) {
 
 void Collectives::take_signature(Inbound& inbound, const Operation& operation, std::size_t size) {
   const Signature sent = signature_in(inbound.slot, operation.peer, size);
-  const Signature own(operation);
-  LOCKSTEP_CHECK(own.pairs_with(sent) && sent.peer == rank_, comm::Mismatch,
+  const Signature own = pair_signature_of(operation);
+  // A message that nobody received before a collective must not pass for one that came after.
+  const bool is_due = own.pairs_with(sent) && sent.peer == rank_ && sent.sequence == own.sequence;
+  LOCKSTEP_CHECK(is_due, comm::Mismatch,
                  describe_mismatch(group_, rank_, own, operation.peer, sent));
   inbound.has_signature = true;
   const std::int64_t total = bytes_of(operation, operation.count);
