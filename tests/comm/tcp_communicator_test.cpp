@@ -1,12 +1,10 @@
-#include <barrier>
 #include <thread>
 
 #include "comm/batch_contract.hpp"
-#include "comm/host/message_executor.hpp"
+#include "comm/groups.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
-#include "comm/tcp/tcp_transport.hpp"
-#include "comm/token.hpp"
+#include "support/timeout_multiplier.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -16,24 +14,7 @@ template <int ranks>
 struct Sockets {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const std::string token = make_token();
-    std::vector<std::string> endpoints(ranks);
-    std::barrier arrived(ranks);
-    const auto play = [&](int rank) {
-      const auto gather = [&](std::string_view own) {
-        endpoints[static_cast<std::size_t>(rank)] = own;
-        arrived.arrive_and_wait();
-        return endpoints;
-      };
-      const tcp::MeshPlan plan{rank, ranks, "127.0.0.1", token, std::chrono::seconds(60)};
-      const auto group = make_intrusive<Communicator>(host::make_message_backend(
-          std::make_unique<tcp::TcpTransport>(plan, gather), "world", options));
-      body(*group);
-      arrived.arrive_and_wait();  // nobody hangs up while another still listens
-    };
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);
-    for (std::thread& thread : threads) thread.join();
+    run_over_messages(ranks, body, options);
   }
 };
 
@@ -42,6 +23,48 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, BatchContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostBatchContract, SocketWorlds);
+
+/// A group of which one rank is gone; each other one calls `call`, and must hear of it soon.
+void expect_all_hear_of_the_gone(int ranks, int gone,
+                                 const std::function<Work(Communicator&)>& call) {
+  const MessagesOfThreads connect(ranks, Messages::sockets);
+  Exchange exchange(static_cast<std::size_t>(ranks));
+  const auto play = [&](int rank) {
+    const auto gather = [&](std::string_view own) { return exchange(rank, own); };
+    auto group = make_intrusive<Communicator>(host::make_message_backend(
+        connect(rank, gather), "world",
+        {.timeout = std::chrono::seconds(30), .check_signatures = false}));
+    if (rank == gone) {
+      group.reset();
+      return exchange.meet();
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THROW(call(*group).wait(), PeerFailure) << "rank " << rank;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(5) * testing::timeout_multiplier)
+        << "rank " << rank;
+    exchange.meet();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(play, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Data goes from rank to rank, so most wait for others that wait for it.
+TEST(TcpCommunicator, RankThatIsGoneInTheMiddleOfABroadcastIsToldToAll) {
+  std::vector<std::vector<float>> values(5, std::vector<float>(20'000'000));
+  expect_all_hear_of_the_gone(5, 2, [&](Communicator& group) {
+    return group.broadcast(Buffer(std::span(values[static_cast<std::size_t>(group.rank())])));
+  });
+}
+
+TEST(TcpCommunicator, RankThatIsGoneIsToldToThoseThatWaitForMessagesOfWhoWaitsForIt) {
+  std::vector<float> values(4);
+  expect_all_hear_of_the_gone(4, 0, [&](Communicator& group) {
+    float& value = values[static_cast<std::size_t>(group.rank())];
+    return group.receive({&value, 1, DType::f32}, group.rank() - 1);
+  });
+}
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -204,8 +204,14 @@ void Collectives::clear_queues() {
   in_.clear();
 }
 
+// Not every rank exchanges data with the one that is gone: some wait for those that do.
 void Collectives::transfer() {
-  transport_.transfer(out_, in_, wait_options_);
+  try {
+    transport_.transfer(out_, in_, wait_options_);
+  } catch (PeerGone& gone) {
+    gone.is_seen_by_few = true;
+    throw;
+  }
   for (const Incoming& incoming : in_) require_full(incoming);
   clear_queues();
 }

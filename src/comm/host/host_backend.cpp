@@ -202,7 +202,8 @@ std::optional<Failure> HostBackend::run(Operations operations) {
     failure = failure_of_timeout(operations, timeout);
   } catch (const PeerGone& gone) {
     failure = failure_of_gone_peer(operations, gone.peer);
-    is_known_to_others = executor_->is_gone_peer_seen_by_all() && !gone.is_seen_by_few;
+    is_known_to_others = partners_of(operations).empty() && executor_->is_gone_peer_seen_by_all() &&
+                         !gone.is_seen_by_few;
   } catch (...) {
     failure = Failure::from_current();
     failure.add_context(context(operations));
