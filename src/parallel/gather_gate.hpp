@@ -1,11 +1,7 @@
 #pragma once
 
-#include <mutex>
-#include <vector>
-
 #include "lockstep/comm/work.hpp"
-#include "lockstep/runtime/stream.hpp"
-#include "lockstep/tensor/memory_gate.hpp"
+#include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
@@ -14,11 +10,12 @@
 namespace lockstep::parallel {
 
 /// Stands before an array while a collective writes it. On the CPU the first use waits for that; on
-/// a GPU each stream that uses it does, until the collective has ended. Any thread may ask.
-class GatherGate final : public MemoryGate {
+/// a GPU each stream that uses it does, until the collective has ended; a captured step waits
+/// before its launches. Any thread may ask.
+class GatherGate final {
  public:
   /// @param array stays where it is, and is used as a whole or through views.
-  explicit GatherGate(Tensor array) : array_(std::move(array)) {}
+  explicit GatherGate(Tensor array);
   GatherGate(const GatherGate&) = delete;
   GatherGate& operator=(const GatherGate&) = delete;
   /// Waits, and takes no notice of a failure, which whoever uses the group next hears of.
@@ -30,14 +27,8 @@ class GatherGate final : public MemoryGate {
   void wait();
 
  private:
-  void open(TensorImpl&) override { wait(); }
-  void remove() noexcept;
-
-  const Tensor array_;
-  std::mutex mutex_;
-  bool closed_ = false;
-  comm::Work work_;
-  std::vector<StreamRef> waited_;  // streams that have
+  class Gate;
+  IntrusivePtr<Gate> gate_;
 };
 
 }  // namespace lockstep::parallel

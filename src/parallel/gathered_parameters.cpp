@@ -13,7 +13,8 @@
 
 namespace lockstep::parallel {
 
-/// Before the memory that a bucket's parameters do not have.
+/// Before the memory that a bucket's parameters do not have; on a GPU also before that which they
+/// have meanwhile, for each stream that uses it has to wait for the gather.
 class GatheredParameters::Gate final : public RefCounted, public MemoryGate {
  public:
   Gate(GatheredParameters& owner, std::size_t bucket) : owner_(&owner), bucket_(bucket) {}
@@ -23,7 +24,10 @@ class GatheredParameters::Gate final : public RefCounted, public MemoryGate {
         " is read that ranks shared out "
         "(zero_stage 3), and the DistributedDataParallel that could gather it has ended; "
         "take the values while whole_parameters() holds them");
-    owner_->use(bucket_, tensor);
+    if (tensor.storage->data())
+      owner_->wait_on_current_stream(owner_->buckets_[bucket_]);
+    else
+      owner_->use(bucket_, tensor);
   }
   void leave() noexcept { owner_ = nullptr; }
 
@@ -118,14 +122,23 @@ void GatheredParameters::start(std::size_t bucket) {
                                     {.label = label, .id = identify_(bucket)});
 }
 
+void GatheredParameters::wait_on_current_stream(State& state) {
+  const StreamRef stream = current_stream(group_->device());
+  if (std::ranges::find(state.streams, stream) != state.streams.end()) return;
+  state.gather.wait();
+  state.streams.push_back(stream);
+}
+
 void GatheredParameters::wait_and_point(std::size_t bucket) {
   State& state = buckets_[bucket];
-  state.gather.wait();
+  wait_on_current_stream(state);
   state.in_use = true;
   state.done = false;
   state.used_at = moment();
   order_.push_back(bucket);
-  point(state, state.array.impl().storage);
+  const IntrusivePtr<Storage>& storage = state.array.impl().storage;
+  if (!group_->device().is_cpu()) storage->set_gate(state.gate.get());
+  point(state, storage);
 }
 
 void GatheredParameters::prefetch_after(std::size_t bucket) {
@@ -159,8 +172,8 @@ void GatheredParameters::free(std::size_t bucket) {
 
 void GatheredParameters::drop(std::size_t bucket) {
   State& state = buckets_[bucket];
-  state.gather.wait();  // one that nobody has used may be under way, and reads this rank's part
-  state.array.record_stream(current_stream(group_->device()));
+  wait_on_current_stream(state);  // one that nobody has used may read this rank's part still
+  for (const StreamRef stream : state.streams) state.array.record_stream(stream);
   former_.push_back({state.array, moment()});
   forget(bucket);
 }
@@ -168,8 +181,10 @@ void GatheredParameters::drop(std::size_t bucket) {
 void GatheredParameters::forget(std::size_t bucket) noexcept {
   State& state = buckets_[bucket];
   std::erase(order_, bucket);
+  if (state.array.defined()) state.array.impl().storage->set_gate(nullptr);
   state.array = Tensor();
   state.gather = {};
+  state.streams.clear();
   state.in_use = false;
   point(state, state.absent);
 }

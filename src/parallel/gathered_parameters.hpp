@@ -9,6 +9,7 @@
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
+#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 
 /// @file
@@ -76,10 +77,11 @@ class GatheredParameters {
     IntrusivePtr<Storage> absent;  // what parameters have in the place of an array
     Tensor array;                  // all values, or where they are being gathered
     comm::Work gather;
-    bool in_use = false;        // the parameters have the array
-    bool done = false;          // backward does not want it any more
-    std::uint64_t used_at = 0;  // moment
-    std::uint32_t values = 0;   // another number after each update
+    std::vector<StreamRef> streams;  // that have waited for it
+    bool in_use = false;             // the parameters have the array
+    bool done = false;               // backward does not want it any more
+    std::uint64_t used_at = 0;       // moment
+    std::uint32_t values = 0;        // another number after each update
   };
   struct Former {
     Tensor array;
@@ -90,6 +92,7 @@ class GatheredParameters {
   bool allows_use() const { return forwards_ > 0 || holds_ > 0 || in_backward_(); }
   void use(std::size_t bucket, const TensorImpl& tensor);
   void start(std::size_t bucket);
+  void wait_on_current_stream(State& state);
   void wait_and_point(std::size_t bucket);
   void prefetch_after(std::size_t bucket);
   void tidy(std::size_t keeps);

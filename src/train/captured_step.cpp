@@ -11,7 +11,7 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/storage.hpp"
 #include "memory/allocator_override.hpp"
-#include "tensor/thread_gates.hpp"
+#include "tensor/recurring_gate.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -26,6 +26,24 @@ void order(StreamRef earlier, StreamRef later) {
   mark.record(earlier);
   mark.wait(later);
 }
+
+/// While it lives, a thread captures, and gates stand for that.
+class AnnouncedCapture {
+ public:
+  AnnouncedCapture() {
+    opening_.emplace();
+    stand_for_captures();
+  }
+  AnnouncedCapture(const AnnouncedCapture&) = delete;
+  AnnouncedCapture& operator=(const AnnouncedCapture&) = delete;
+  ~AnnouncedCapture() {
+    opening_.reset();
+    stand_for_captures();
+  }
+
+ private:
+  std::optional<StepRecording::Opening> opening_;
+};
 
 }  // namespace
 
@@ -189,7 +207,7 @@ std::string CapturedStep::record(StepRecording::Collectives collectives) {
     const detail::AllocatorOverride memory(device_.device, device_.pool);
     const StreamGuard guard(device_.stream);
     {
-      const StepRecording::Opening opening;
+      const AnnouncedCapture announced;
       runtime.begin_capture(device_.stream);
       failure = run_captured();
       try {
@@ -252,7 +270,7 @@ std::string CapturedStep::agree(const std::string& own, bool& try_again) const {
 }
 
 std::vector<Tensor> CapturedStep::launch() {
-  wait_at_gates();  // it asked them when it was captured
+  recording_->part<PassedGates>().wait();  // which it asked when it was captured
   recording_->run_before();
   const StreamRef stream = current_stream(device_.device);
   if (recording_->draws() > 0) {

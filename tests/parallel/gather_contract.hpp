@@ -1,7 +1,9 @@
 #pragma once
 
 #include <optional>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,10 @@ inline bool is_under_way(const Tensor& parameter) {
 inline void read(const Tensor& parameter) {
   (void)parameter.to_vector<double>();
   (void)parameter.data_ptr();
+}
+
+inline void read_all(const Replica& replica) {
+  for (const Tensor& parameter : replica.module().parameters()) read(parameter);
 }
 
 // The optimizer returns while parameters are gathered; each bucket is waited for by its first use.
@@ -112,6 +118,44 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedSteps) {
       EXPECT_EQ(seen, replica.module().forward(batch.x).template to_vector<double>());
     }
     EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+  });
+}
+
+// The one that evaluates is told when the other one has queued an update.
+TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedStepsOfAnotherThread) {
+  TypeParam::run([](Communicator& group) {
+    Replica replica = sharded(group, 1, 1);
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+    StepGraph graph([&](std::span<const Tensor> in) {
+      const NoGradGuard no_recording;
+      return std::vector{replica.module().forward(in[0])};
+    });
+    std::binary_semaphore updated(0), evaluated(0);
+    constexpr std::size_t steps = 9;
+    std::vector<std::vector<double>> seen(steps), expected(steps);
+    std::thread evaluator([&, device = device_of_rank] {
+      device_of_rank = device;
+      for (std::size_t step = 0; step < steps; ++step) {
+        updated.acquire();
+        const std::vector<Tensor> in{own_part(group, static_cast<int>(step)).x};
+        seen[step] = graph(in)[0].template to_vector<double>();
+        evaluated.release();
+      }
+      EXPECT_TRUE(graph.replayed()) << graph.fallback_reason();
+    });
+    for (std::size_t step = 0; step < steps; ++step) {
+      const Batch batch = own_part(group, static_cast<int>(step));
+      step_on(replica, batch);
+      optimizer.step();
+      if (step < 5) read_all(replica);  // before the graph is captured
+      optimizer.zero_grad();
+      updated.release();
+      evaluated.acquire();
+      const NoGradGuard no_recording;
+      expected[step] = replica.module().forward(batch.x).template to_vector<double>();
+    }
+    evaluator.join();
+    EXPECT_EQ(seen, expected);
   });
 }
 
@@ -247,6 +291,7 @@ TYPED_TEST_P(GatherContract, SaysWhatDoesNotGoWithParametersThatAreGathered) {
 
 REGISTER_TYPED_TEST_SUITE_P(GatherContract, WaitsForGathersOfWhatIsUsedAlone,
                             ShowsGatheredValuesToWhoeverReads, ShowsGatheredValuesToCapturedSteps,
+                            ShowsGatheredValuesToCapturedStepsOfAnotherThread,
                             HasParametersWhileModulesUseThemAlone, BringsBackWhatBackwardsSaved,
                             TakesOverWhatIsWrittenToWholeParameters,
                             SaysWhatDoesNotGoWithParametersThatAreGathered);

@@ -87,6 +87,55 @@ TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
   });
 }
 
+/// Two branches, the second on a stream of its own.
+struct Branches : nn::Module {
+  explicit Branches(Device device) : side(device) {}
+
+  Tensor forward(const Tensor& x) {
+    const StreamRef main = current_stream(x.device());
+    order(main, side);
+    const Tensor first_half = first(x);
+    Tensor second_half;
+    {
+      const StreamGuard guard(side);
+      second_half = second(x);
+    }
+    order(side, main);
+    second_half.record_stream(main);
+    return first_half + second_half;
+  }
+
+  nn::Child<nn::Linear> first{this, "first", 6, 3, TensorOptions{.dtype = DType::f64}};
+  nn::Child<nn::Linear> second{this, "second", 6, 3, TensorOptions{.dtype = DType::f64}};
+  const Stream side;
+};
+
+// Both are in one bucket, which the first one gathers, and the second one uses on its stream.
+TEST(ReplicaOnGpus, WaitsForGathersOnEachStreamThatUsesParameters) {
+  NcclRanks::run([](Communicator& group) {
+    const auto outputs = [&](int stage) {
+      auto net = nn::make<Branches>(device_of_rank);
+      fill(*net, 3);
+      net->to(device_of_rank);
+      DistributedDataParallel<Branches> replica(net, share(group), {.zero_stage = stage});
+      optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
+      std::vector<double> all;
+      for (int step = 0; step < 3; ++step) {
+        const Batch batch = own_part(group, step);
+        const Tensor y = replica(batch.x);
+        loss_of(y, batch).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        const auto values = y.to_vector<double>();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    const auto whole = outputs(0);
+    for (const int stage : {1, 2, 3}) expect_close(outputs(stage), whole, 1e-11, 1e-13);
+  });
+}
+
 // NCCL does not end a communicator as long as there are graphs with its collectives.
 TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
   std::unique_ptr<StepGraph> graph;
