@@ -8,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -62,6 +64,41 @@ TEST(Handshake, SaysThatTheProcessMayOpenNoMoreFiles) {
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_THAT(message, ::testing::HasSubstr("ulimit -n"));
   EXPECT_TRUE(accept_from(listener));
+}
+
+TEST(Handshake, SaysSoAtOnceWhereItCannotConnectForWantOfFiles) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const Endpoint there = local_endpoint(listener);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit full{static_cast<rlim_t>(listener.descriptor()) + 1, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &full);
+  std::string message;
+  try {
+    connect_to(there, in(2000));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(message, ::testing::HasSubstr("ulimit -n"));
+}
+
+// Firewalls forget connections that are silent for minutes.
+TEST(Handshake, KeepsConnectionsAliveAtBothEnds) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const Socket near = connected_to(listener);
+  std::optional<Socket> far;
+  ASSERT_TRUE(comes_true([&] { return (far = accept_from(listener)).has_value(); }));
+  for (const int socket : {near.descriptor(), far->descriptor()}) {
+    const auto value_of = [socket](int level, int option) {
+      int value = 0;
+      socklen_t size = sizeof value;
+      getsockopt(socket, level, option, &value, &size);
+      return value;
+    };
+    EXPECT_EQ(value_of(SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_LE(value_of(IPPROTO_TCP, TCP_KEEPIDLE), 60);
+  }
 }
 
 // Systems give processes 1,024 open files at first; rank 0 of 512 needs more.

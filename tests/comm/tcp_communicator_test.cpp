@@ -1,4 +1,8 @@
+#include <algorithm>
 #include <thread>
+#include <vector>
+
+#include <sys/resource.h>
 
 #include "comm/batch_contract.hpp"
 #include "comm/groups.hpp"
@@ -64,6 +68,24 @@ TEST(TcpCommunicator, RankThatIsGoneIsToldToThoseThatWaitForMessagesOfWhoWaitsFo
     float& value = values[static_cast<std::size_t>(group.rank())];
     return group.receive({&value, 1, DType::f32}, group.rank() - 1);
   });
+}
+
+// Each group has connections of its own; many systems start processes with 1,024 open files.
+TEST(TcpGroups, MayBeMoreThanTheProcessCouldOpenFilesForAtFirst) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{std::min<rlim_t>(256, before.rlim_max), before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  Sockets<2>::run(
+      [](Communicator& world) {
+        std::vector<CommunicatorPtr> groups;
+        for (int i = 0; i < 300; ++i) groups.push_back(world.split(0, world.rank()));
+        float sum = 1.0F;
+        groups.back()->all_reduce({&sum, 1, DType::f32}).wait();
+        EXPECT_EQ(sum, 2.0F);
+      },
+      {});
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,13 +40,28 @@ AddressList resolve(const Endpoint& endpoint) {
   return {list, &freeaddrinfo};
 }
 
-Socket open_socket(const addrinfo& address) {
-  return Socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+// To try again, as where nobody listens yet, would be in vain.
+void check_limit_of_files(const Socket& socket, const char* failure) {
+  LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), Error, failure, ": ",
+                 std::strerror(errno),
+                 "; raise the limit (ulimit -n): rank 0 has about three connections to each rank, "
+                 "and over tcp each group has one between any two of its ranks");
 }
 
-void disable_delay(const Socket& socket) {
-  const int on = 1;
+Socket open_socket(const addrinfo& address) {
+  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  check_limit_of_files(socket, "cannot make a connection");
+  return socket;
+}
+
+// Firewalls and address translation forget connections that are silent for some minutes, as those
+// of a group are between its collectives, and then drop what comes.
+void set_options(const Socket& socket) {
+  const int on = 1, silent_seconds = 60;
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPIDLE, &silent_seconds,
+             sizeof silent_seconds);
 }
 
 // Waits for events on one socket; false when the deadline has passed.
@@ -81,11 +97,17 @@ Socket try_connect(const addrinfo& address, Deadline deadline) {
   socklen_t size = sizeof error;
   getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0 || is_connected_to_itself(socket)) return {};
-  disable_delay(socket);
+  set_options(socket);
   return socket;
 }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+// All numbers below the first free one. @param limit where none is free
+rlim_t count_open_files(rlim_t limit) {
+  const Socket first_free(eventfd(0, EFD_CLOEXEC));
+  return first_free ? static_cast<rlim_t>(first_free.descriptor()) : limit;
+}
 
 }  // namespace
 
@@ -110,7 +132,7 @@ Endpoint Endpoint::parse(std::string_view text) {
 void make_room_for_connections(int ranks) noexcept {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = 1024 + 4 * static_cast<rlim_t>(ranks);
+  const rlim_t wanted = count_open_files(limit.rlim_cur) + 1024 + 4 * static_cast<rlim_t>(ranks);
   if (limit.rlim_cur >= wanted || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
@@ -166,11 +188,9 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
 
 std::optional<Socket> accept_from(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), Error,
-                 "cannot take another rank's connection: ", std::strerror(errno),
-                 "; raise the limit (ulimit -n): rank 0 has about three connections to each rank");
+  check_limit_of_files(socket, "cannot take another rank's connection");
   if (!socket || !is_welcome(socket)) return std::nullopt;
-  disable_delay(socket);
+  set_options(socket);
   return socket;
 }
 

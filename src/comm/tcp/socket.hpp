@@ -48,8 +48,8 @@ struct Endpoint {
 };
 
 /// Raises the process' limit of open files, as far as the system lets it, for several connections
-/// to each of so many ranks beside what other libraries open. Where it stays too low, `accept_from`
-/// says so.
+/// to each of so many ranks beside what is open, and what other libraries will open. Where it stays
+/// too low, `connect_to` and `accept_from` say so.
 void make_room_for_connections(int ranks) noexcept;
 /// Listens on one interface. Port 0: the system chooses. @throws Error naming the address.
 Socket listen_on(const Endpoint& endpoint);
@@ -59,13 +59,14 @@ Endpoint local_endpoint(const Socket& socket);
 using Check = FunctionRef<void()>;
 inline constexpr auto check_nothing = [] {};
 
-/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address, or what
-/// `check` throws.
+/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address, Error at
+/// the limit of open files, or what `check` throws.
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = check_nothing);
 /// True if the peer has closed its end, or is gone.
 bool has_hung_up(const Socket& socket);
 /// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.
-/// Non-blocking, closed on exec, without Nagle's delay. @throws Error at the limit of open files.
+/// Non-blocking, closed on exec, without Nagle's delay, kept alive. @throws Error at the limit of
+/// open files.
 std::optional<Socket> accept_from(const Socket& listener);
 
 /// The loopback interface's address: IPv4's, or IPv6's where there is no other.
