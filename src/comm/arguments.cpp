@@ -36,6 +36,13 @@ void check_rank(const CallSite& site, const char* what, int rank) {
                  " must be 0 to ", site.size - 1, ", got ", rank);
 }
 
+void check_other_rank(const CallSite& site, const char* what, int rank, int own) {
+  check_rank(site, what, rank);
+  LOCKSTEP_CHECK(rank != own, InvalidArgument, site.call, ": ", what, " ", rank,
+                 ", of a group of size ", site.size,
+                 ", is this rank itself; copy the elements, which needs no communicator");
+}
+
 void check_reduction(const CallSite& site, DType dtype, ReduceOp reduction) {
   LOCKSTEP_CHECK(dtype != DType::boolean, Unsupported, site.call,
                  ": dtype bool has no arithmetic; use u8 with min or max");
@@ -81,7 +88,8 @@ void check_all_to_all(const CallSite& site, const ConstBuffer& input, const Cons
                  site.call, ": input is ", input.count, ' ', input.dtype, ", output ", output.count,
                  ' ', output.dtype, "; they must be alike");
   LOCKSTEP_CHECK(input.count % site.size == 0, InvalidArgument, site.call, ": ", input.count,
-                 " elements do not divide among ", site.size, " ranks");
+                 " elements do not divide among ", site.size,
+                 " ranks; parts are equal, so give a multiple of that");
   LOCKSTEP_CHECK(!overlap(input, output), InvalidArgument, site.call,
                  ": input and output lie over each other; it does not work in place");
 }

@@ -19,6 +19,8 @@ struct CallSite {
 void check_buffer(const CallSite& site, const ConstBuffer& buffer);
 /// Refuses a rank outside the group. @throws InvalidArgument
 void check_rank(const CallSite& site, const char* what, int rank);
+/// Refuses a rank outside the group, and the caller's own. @throws InvalidArgument
+void check_other_rank(const CallSite& site, const char* what, int rank, int own);
 /// Refuses dtypes and factors that the reduction cannot take. @throws Unsupported, InvalidArgument
 void check_reduction(const CallSite& site, DType dtype, ReduceOp reduction);
 /// Checks that `part` is rank's part of `whole`, there in its place or apart from it, and returns

@@ -127,8 +127,7 @@ Work Communicator::all_to_all(ConstBuffer input, Buffer output, const Collective
 Work Communicator::send(ConstBuffer buffer, int to, const CollectiveOptions& options) {
   const CallSite site{"send", size_};
   check_buffer(site, buffer);
-  check_rank(site, "destination", to);
-  LOCKSTEP_CHECK(to != rank_, InvalidArgument, "send: rank ", to, " cannot send to itself");
+  check_other_rank(site, "destination", to, rank_);
   return start({.kind = OperationKind::send,
                 .dtype = buffer.dtype,
                 .input = static_cast<const std::byte*>(buffer.data),
@@ -140,9 +139,7 @@ Work Communicator::send(ConstBuffer buffer, int to, const CollectiveOptions& opt
 Work Communicator::receive(Buffer buffer, int from, const CollectiveOptions& options) {
   const CallSite site{"receive", size_};
   check_buffer(site, buffer);
-  check_rank(site, "source", from);
-  LOCKSTEP_CHECK(from != rank_, InvalidArgument, "receive: rank ", from,
-                 " cannot receive from itself");
+  check_other_rank(site, "source", from, rank_);
   return start({.kind = OperationKind::receive,
                 .dtype = buffer.dtype,
                 .output = static_cast<std::byte*>(buffer.data),

@@ -52,8 +52,8 @@ MicroBatchTree::MicroBatchTree(int micro_batches, const Communicator& group)
       group.device().is_cpu() &&
           std::ranges::find(backends_with_tree, group.backend()) != backends_with_tree.end(),
       InvalidArgument, "reduction = reproducible over ", group.backend(), " on ", group.device(),
-      ", which adds in an order of its own; train on CPUs, over shm, mpi or tcp, or give "
-      "reduction = standard");
+      ", which adds in an order of its own; train on CPUs, with CommunicatorOptions::backend "
+      "\"mpi\" or \"tcp\", or \"shm\" on one host, or give reduction = standard");
   own_ = micro_batches / group.size();
   first_ = group.rank() * own_;
 }
