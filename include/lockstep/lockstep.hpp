@@ -18,6 +18,7 @@
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/info.hpp"
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/comm/thread_world.hpp"

@@ -30,6 +30,8 @@ else()
 endif()
 
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" ${options})
-run("${CMAKE_COMMAND}" --build "${WORK}/build" --parallel "${JOBS}" --target consumer consumer_from_pytorch)
+run("${CMAKE_COMMAND}" --build "${WORK}/build" --parallel "${JOBS}" --target consumer consumer_from_pytorch
+    consumer_communicator)
 run("${WORK}/build/consumer")
 run("${WORK}/build/consumer_from_pytorch")
+run("${WORK}/build/consumer_communicator")

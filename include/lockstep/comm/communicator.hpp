@@ -116,10 +116,10 @@ class Communicator final : public RefCounted {
   /// `count / size()` elements each. The two must not overlap.
   Work all_to_all(ConstBuffer input, Buffer output, const CollectiveOptions& options = {});
 
-  /// Sends elements to one rank, which must call `receive` at the same place of its sequence.
-  /// Without a `batch` around it, what this rank calls next waits until that one receives.
+  /// Sends elements to another rank, which must call `receive` at the same place of its sequence.
+  /// Without a `batch` around it, what this rank calls next may wait until that one receives.
   Work send(ConstBuffer buffer, int to, const CollectiveOptions& options = {});
-  /// Receives what one rank sends; dtype and count must be those sent.
+  /// Receives what another rank sends; dtype and count must be those sent.
   Work receive(Buffer buffer, int from, const CollectiveOptions& options = {});
 
   /// Completes once every rank has called it. For the host to wait for all ranks, on a GPU too:
