@@ -297,8 +297,8 @@ class DistributedDataParallel {
   ///
   /// With a `zero_stage` this rank's shards of those that train: parallel::ParameterShards. Give
   /// `shard_group` to what needs all gradients: clip_grad_norm_, GradScaler, LARS and LAMB. The
-  /// module's own parameters have all values, but no gradients. A step without zero_grad, or of
-  /// an optimizer that was given the module's parameters, is refused by the next backward.
+  /// module's own parameters have all values (stage 3: under `whole_parameters`), but no gradients.
+  /// A step without zero_grad, or of an optimizer of these, is refused by the next backward.
   NamedTensors named_parameters() const { return replica_.named_parameters(); }
   /// The same without names.
   std::vector<Tensor> parameters() const { return replica_.parameters(); }

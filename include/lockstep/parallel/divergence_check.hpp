@@ -40,7 +40,7 @@ class DivergenceCheck {
  public:
   /// Compares what the tensors are called. Blocks.
   /// @param tensors handles are kept; on the group's device, the same names, shapes and dtypes on
-  /// every rank. Under ZeRO the module's own parameters, which are whole.
+  /// every rank. Under ZeRO the module's own parameters; of stage 3 only under `whole_parameters`.
   /// @param group whose ranks are compared.
   /// @throws InvalidArgument for another device, or an option out of range; comm::Mismatch naming
   /// the first tensor that is another one elsewhere.

@@ -40,8 +40,8 @@ class GradBucket {
   GradBucket(const GradBucket&) = delete;
   GradBucket& operator=(const GradBucket&) = delete;
 
-  /// Its place among the buckets, in the order in which they are complete, the same on all ranks;
-  /// the first of a step is 0.
+  /// Its place among the buckets of a step, from 0, the same on all ranks. After the first backward
+  /// they are laid out anew, by a measured plan once more: what stays goes by `names`, not by this.
   std::size_t index() const noexcept { return index_; }
   /// The ranks.
   Communicator& group() const noexcept { return *group_; }
