@@ -85,6 +85,8 @@ void ShmExecutor::run_in_place(const Operation& operation) {
                       bytes_of(operation, operation.count));
   }
   meet();
+  // An owner that has come there and given up may have used its memory anew while this rank read.
+  if (operation.kind != OperationKind::all_reduce) waiting_.check_aborted();
   offered_.reset();
 }
 
