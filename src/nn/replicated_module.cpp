@@ -198,6 +198,7 @@ ForwardScope ReplicatedModule::record_forward() {
                  " has ended, and nothing would keep the replicas together; keep it as long as the "
                  "model trains, or wrap the module again");
   reducer_->check_usable();
+  if (reducer_->gathered()) reducer_->gathered()->check_kept();
   check_same_tensors();
   if (averaging_.empty() && options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
     const auto buffers = module_->named_buffers();

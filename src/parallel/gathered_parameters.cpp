@@ -13,8 +13,7 @@
 
 namespace lockstep::parallel {
 
-/// Before the memory that a bucket's parameters do not have; on a GPU also before that which they
-/// have meanwhile, for each stream that uses it has to wait for the gather.
+/// Before the memory that a bucket's parameters do not have.
 class GatheredParameters::Gate final : public RefCounted, public MemoryGate {
  public:
   Gate(GatheredParameters& owner, std::size_t bucket) : owner_(&owner), bucket_(bucket) {}
@@ -24,10 +23,7 @@ class GatheredParameters::Gate final : public RefCounted, public MemoryGate {
         " is read that ranks shared out "
         "(zero_stage 3), and the DistributedDataParallel that could gather it has ended; "
         "take the values while whole_parameters() holds them");
-    if (tensor.storage->data())
-      owner_->wait_on_current_stream(owner_->buckets_[bucket_]);
-    else
-      owner_->use(bucket_, tensor);
+    owner_->use(bucket_, tensor);
   }
   void leave() noexcept { owner_ = nullptr; }
 
@@ -55,6 +51,7 @@ GatheredParameters::GatheredParameters(NamedTensors parameters, CommunicatorPtr 
     state.gate = make_intrusive<Gate>(*this, b);
     state.absent = Storage::borrow(nullptr, plan[b].bytes(), plan[b].device, state.gate);
     state.absent->set_gate(state.gate.get());
+    state.own_version = state.own.impl().storage->version();
     point(state, state.absent);
   }
 }
@@ -75,6 +72,7 @@ void GatheredParameters::point(const State& state,
                                const IntrusivePtr<Storage>& storage) const noexcept {
   for (std::size_t k = 0; k < state.parameters.size(); ++k) {
     const std::size_t index = state.parameters[k];
+    if (!impls_[index]) continue;
     TensorImpl& impl = *impls_[index];
     impl.storage = storage;
     impl.data = storage->data()
@@ -100,7 +98,7 @@ void GatheredParameters::use(std::size_t bucket, const TensorImpl& tensor) {
                  "whole_parameters() holds all, on every rank");
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
-  if (!state.array.defined()) start(bucket);
+  if (!state.array) start(bucket);
   wait_and_point(bucket);
   if (holds_ > 0) return;
   tidy(window);
@@ -109,43 +107,38 @@ void GatheredParameters::use(std::size_t bucket, const TensorImpl& tensor) {
 
 void GatheredParameters::start(std::size_t bucket) {
   State& state = buckets_[bucket];
-  state.array = empty({state.numel}, state.own.options());
+  auto array = std::make_unique<GatheredArray>(state.numel, state.own.options());
+  auto* const memory = static_cast<std::byte*>(array->tensor().data_ptr());
   for (std::size_t k = 0; k < state.parameters.size(); ++k) {
     const auto& [name, parameter] = parameters_[state.parameters[k]];
-    name_memory(static_cast<std::byte*>(state.array.data_ptr()) +
-                    static_cast<std::size_t>(state.offsets[k]) * size_of(parameter.dtype()),
+    name_memory(memory + static_cast<std::size_t>(state.offsets[k]) * size_of(parameter.dtype()),
                 parameter.nbytes(), name);
   }
-  const std::string label = detail::concat("parameters of bucket ", bucket);
-  state.gather = group_->all_gather({state.own.data_ptr(), state.own.numel(), state.own.dtype()},
-                                    {state.array.data_ptr(), state.numel, state.own.dtype()}, {},
-                                    {.label = label, .id = identify_(bucket)});
-}
-
-void GatheredParameters::wait_on_current_stream(State& state) {
-  const StreamRef stream = current_stream(group_->device());
-  if (std::ranges::find(state.streams, stream) != state.streams.end()) return;
-  state.gather.wait();
-  state.streams.push_back(stream);
+  const std::string label =
+      detail::concat("parameters of bucket ", bucket, " after ", state.updates, " updates");
+  const comm::Work gather = group_->all_gather(
+      {state.own.data_ptr(), state.own.numel(), state.own.dtype()},
+      {memory, state.numel, state.own.dtype()}, {}, {.label = label, .id = identify_(bucket)});
+  if (tell_ && ((forwards_ > 0 && trains_) || in_backward_())) tell_(gather);
+  array->gather(gather);
+  state.array = std::move(array);
 }
 
 void GatheredParameters::wait_and_point(std::size_t bucket) {
   State& state = buckets_[bucket];
-  wait_on_current_stream(state);
+  state.array->wait();
   state.in_use = true;
   state.done = false;
   state.used_at = moment();
   order_.push_back(bucket);
-  const IntrusivePtr<Storage>& storage = state.array.impl().storage;
-  if (!group_->device().is_cpu()) storage->set_gate(state.gate.get());
-  point(state, storage);
+  point(state, state.array->tensor().impl().storage);
 }
 
 void GatheredParameters::prefetch_after(std::size_t bucket) {
   now_.push_back(bucket);
   if (!last_ || now_.size() >= last_->size() || (*last_)[now_.size() - 1] != bucket) return;
   const std::size_t next = (*last_)[now_.size()];
-  if (!buckets_[next].array.defined()) start(next);
+  if (!buckets_[next].array) start(next);
 }
 
 /// Lets go of what backward has done with, and of what came first, until few enough are left.
@@ -159,44 +152,70 @@ void GatheredParameters::tidy(std::size_t keeps) {
 }
 
 void GatheredParameters::free(std::size_t bucket) {
-  State& state = buckets_[bucket];
-  if (!state.array.defined()) return;
-  const bool was_written = state.array.impl().storage->version() != 0;
+  if (!buckets_[bucket].array) return;
+  note_loss(buckets_[bucket]);
   drop(bucket);
-  LOCKSTEP_CHECK(!was_written, InvalidArgument, "parameter ",
-                 parameters_[state.parameters.front()].first,
+  check_kept();
+}
+
+void GatheredParameters::note_loss(const State& state) {
+  if (state.array->is_written() && lost_.empty())
+    lost_ = parameters_[state.parameters.front()].first;
+}
+
+void GatheredParameters::check_kept() {
+  if (holds_ == 0)
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      if (buckets_[b].array && buckets_[b].array->is_written()) {
+        note_loss(buckets_[b]);
+        drop(b);
+      }
+  if (lost_.empty()) return;
+  LOCKSTEP_THROW(InvalidArgument, "parameter ", std::exchange(lost_, {}),
                  ", or one of its bucket, was written to while it was gathered for a forward or "
-                 "backward (zero_stage 3), which would be lost; write while whole_parameters() "
-                 "holds them");
+                 "backward (zero_stage 3), which is lost; write while whole_parameters() holds "
+                 "them");
 }
 
 void GatheredParameters::drop(std::size_t bucket) {
   State& state = buckets_[bucket];
-  wait_on_current_stream(state);  // one that nobody has used may read this rank's part still
-  for (const StreamRef stream : state.streams) state.array.record_stream(stream);
-  former_.push_back({state.array, moment()});
+  state.array->wait();  // one that nobody has used may be under way, and reads this rank's part
+  former_.push_back({state.array->tensor(), moment()});
   forget(bucket);
 }
 
 void GatheredParameters::forget(std::size_t bucket) noexcept {
   State& state = buckets_[bucket];
   std::erase(order_, bucket);
-  if (state.array.defined()) state.array.impl().storage->set_gate(nullptr);
-  state.array = Tensor();
-  state.gather = {};
-  state.streams.clear();
+  state.array.reset();
   state.in_use = false;
   point(state, state.absent);
 }
 
 void GatheredParameters::free_all() noexcept {
   if (holds_ > 0) return;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) try {
-      if (buckets_[b].array.defined()) drop(b);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!buckets_[b].array) continue;
+    try {
+      note_loss(buckets_[b]);
+      drop(b);
     } catch (...) {
       forget(b);  // whoever uses the group next hears of the failure
     }
+  }
   former_.clear();
+}
+
+/// Of this rank's part, by others than an update: a state dict that was loaded.
+void GatheredParameters::notice_writes() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    State& state = buckets_[b];
+    const std::uint32_t version = state.own.impl().storage->version();
+    if (std::exchange(state.own_version, version) == version) continue;
+    if (state.array) drop(b);
+    ++state.values;
+    point(state, state.absent);
+  }
 }
 
 void GatheredParameters::begin_module() {
@@ -212,8 +231,11 @@ void GatheredParameters::let_go(std::size_t bucket) {
 
 void GatheredParameters::changed(std::size_t bucket) {
   free(bucket);
-  ++buckets_[bucket].values;
-  point(buckets_[bucket], buckets_[bucket].absent);
+  State& state = buckets_[bucket];
+  ++state.values;
+  ++state.updates;
+  state.own_version = state.own.impl().storage->version();
+  point(state, state.absent);
 }
 
 void GatheredParameters::begin_sequence(std::vector<std::size_t>& last) {
@@ -227,16 +249,28 @@ void GatheredParameters::end_sequence() {
 }
 
 void GatheredParameters::begin_forward() {
-  if (forwards_++ == 0) begin_sequence(of_forward_);
+  if (forwards_ == 0 && !in_backward_()) {
+    check_kept();
+    if (holds_ == 0) notice_writes();
+    trains_ = grad_enabled();
+    begin_sequence(of_forward_);
+  }
+  ++forwards_;
 }
 
 void GatheredParameters::end_forward(bool keeps) noexcept {
-  if (--forwards_ > 0) return;
+  if (--forwards_ > 0 || in_backward_()) return;  // an op may be using what was gathered for it
   end_sequence();
   if (!keeps) free_all();
 }
 
-void GatheredParameters::begin_backward() { begin_sequence(of_backward_); }
+void GatheredParameters::begin_backward() {
+  if (forwards_ == 0) {
+    check_kept();
+    if (holds_ == 0) notice_writes();
+  }
+  begin_sequence(of_backward_);
+}
 
 void GatheredParameters::end_backward() noexcept {
   end_sequence();
@@ -244,10 +278,17 @@ void GatheredParameters::end_backward() noexcept {
 }
 
 void GatheredParameters::hold() {
+  LOCKSTEP_CHECK(!in_backward_(), InvalidArgument,
+                 "whole_parameters() inside a backward of its DistributedDataParallel, which uses "
+                 "and lets go of them itself; call it before, or after");
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
+  if (forwards_ == 0) {
+    check_kept();
+    if (holds_ == 0) notice_writes();
+  }
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (!buckets_[b].array.defined()) start(b);
+    if (!buckets_[b].array) start(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     if (!buckets_[b].in_use) wait_and_point(b);
   ++holds_;
@@ -261,29 +302,36 @@ void GatheredParameters::release() noexcept {
     } catch (...) {
       forget(b);  // whoever uses the device next hears of its failure
     }
-  former_.clear();
+  if (!in_backward_()) former_.clear();
 }
 
 /// Keeps this rank's part of what was written to the parameters.
 void GatheredParameters::take_over(State& state) {
-  if (state.array.impl().storage->version() == 0) return;
+  if (!state.array->is_written()) return;
   const NoGradGuard no_recording;
   const std::int64_t begin = state.own.numel() * group_->rank();
-  state.own.copy_(state.array.slice(0, begin, begin + state.own.numel()));
+  state.own.copy_(state.array->tensor().slice(0, begin, begin + state.own.numel()));
   ++state.values;
+  ++state.updates;
+  state.own_version = state.own.impl().storage->version();
+}
+
+void GatheredParameters::leave_out(std::size_t parameter) noexcept { impls_[parameter] = nullptr; }
+
+bool GatheredParameters::has_our_memory(const State& state,
+                                        const TensorImpl* parameter) const noexcept {
+  return parameter->storage == state.absent ||
+         (state.array && parameter->storage == state.array->tensor().impl().storage);
 }
 
 void GatheredParameters::check_in_place() const {
   for (const State& state : buckets_)
-    for (const std::size_t index : state.parameters) {
-      const IntrusivePtr<Storage>& storage = impls_[index]->storage;
+    for (const std::size_t index : state.parameters)
       LOCKSTEP_CHECK(
-          storage == state.absent ||
-              (state.array.defined() && storage == state.array.impl().storage),
-          InvalidArgument, "parameter ", parameters_[index].first,
+          !impls_[index] || has_our_memory(state, impls_[index]), InvalidArgument, "parameter ",
+          parameters_[index].first,
           " was given another array since the model was wrapped, which its optimizer would not "
           "change; copy_ values into it, or wrap the model again");
-    }
 }
 
 }  // namespace lockstep::parallel

@@ -3,14 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
-#include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
+#include "parallel/gathered_array.hpp"
 
 /// @file
 /// Parameters that are whole while they are used, and of which each rank keeps its part otherwise.
@@ -26,7 +28,12 @@ namespace lockstep::parallel {
 /// At most `window` buckets that were used stay. One is let go where no op can be in the middle of
 /// using it: its memory goes with the next *moment*, the start of a module or of an op's backward.
 ///
-/// Ranks run the same modules, so that they use, gather and let go alike. One thread at a time.
+/// What is written to a parameter is kept while all are held, and goes with the array elsewhere:
+/// who uses the parameters next is told. What is written to this rank's part is seen by the next
+/// forward, backward or hold.
+///
+/// Ranks run the same modules, so that they use, gather and let go alike. A gather says how often
+/// its bucket was updated: ranks that were not alike are refused. One thread at a time.
 class GatheredParameters {
  public:
   /// How the gather of a bucket names itself to the other ranks.
@@ -44,6 +51,7 @@ class GatheredParameters {
   ~GatheredParameters();
 
   /// @name Uses are allowed from begin to end
+  /// Who begins throws as `check_kept`.
   /// @{
   void begin_forward();
   /// @param keeps whether a backward may follow soon, which begins where the forward ends.
@@ -51,20 +59,28 @@ class GatheredParameters {
   void begin_backward();
   void end_backward() noexcept;
   /// All parameters, until the call is taken back.
+  /// @throws InvalidArgument inside a backward, whose op may be using what would be let go.
   void hold();
   /// Takes over what was written to them meanwhile.
   void release() noexcept;
   bool is_held() const noexcept { return holds_ > 0; }
   /// @}
 
+  /// Tells from now on of each gather of a training: neither of those of forwards that record
+  /// nothing, nor of holds.
+  void on_gather(std::function<void(const comm::Work&)> tell) { tell_ = std::move(tell); }
   /// A module begins.
   void begin_module();
   /// The bucket's gradients are final: the backward does not want it any more.
   void let_go(std::size_t bucket);
   /// An update has changed this rank's part of a bucket, or has queued that.
   void changed(std::size_t bucket);
+  /// The parameter has other memory from now on, and is nobody's here.
+  void leave_out(std::size_t parameter) noexcept;
   /// @throws InvalidArgument if a parameter was given another array.
   void check_in_place() const;
+  /// @throws InvalidArgument, once, if something was written to a parameter that is not kept.
+  void check_kept();
 
  private:
   class Gate;
@@ -74,14 +90,14 @@ class GatheredParameters {
     std::vector<std::int64_t> offsets;
     std::int64_t numel = 0;
     IntrusivePtr<Gate> gate;
-    IntrusivePtr<Storage> absent;  // what parameters have in the place of an array
-    Tensor array;                  // all values, or where they are being gathered
-    comm::Work gather;
-    std::vector<StreamRef> streams;  // that have waited for it
-    bool in_use = false;             // the parameters have the array
-    bool done = false;               // backward does not want it any more
-    std::uint64_t used_at = 0;       // moment
-    std::uint32_t values = 0;        // another number after each update
+    IntrusivePtr<Storage> absent;          // what parameters have in the place of an array
+    std::unique_ptr<GatheredArray> array;  // all values, or where they are being gathered
+    bool in_use = false;                   // the parameters have the array
+    bool done = false;                     // backward does not want it any more
+    std::uint64_t used_at = 0;             // moment
+    std::uint32_t values = 0;              // another number after each change of values
+    std::uint32_t own_version = 0;         // of the storage, with these values
+    std::uint64_t updates = 0;             // changes that all ranks made
   };
   struct Former {
     Tensor array;
@@ -92,30 +108,35 @@ class GatheredParameters {
   bool allows_use() const { return forwards_ > 0 || holds_ > 0 || in_backward_(); }
   void use(std::size_t bucket, const TensorImpl& tensor);
   void start(std::size_t bucket);
-  void wait_on_current_stream(State& state);
   void wait_and_point(std::size_t bucket);
   void prefetch_after(std::size_t bucket);
   void tidy(std::size_t keeps);
+  void note_loss(const State& state);
+  void notice_writes();
   void take_over(State& state);
   void free(std::size_t bucket);
   void drop(std::size_t bucket);
   void forget(std::size_t bucket) noexcept;
   void free_all() noexcept;
+  bool has_our_memory(const State& state, const TensorImpl* parameter) const noexcept;
   void point(const State& state, const IntrusivePtr<Storage>& storage) const noexcept;
   void begin_sequence(std::vector<std::size_t>& last);
   void end_sequence();
 
   NamedTensors parameters_;
-  std::vector<TensorImpl*> impls_;  // theirs
+  std::vector<TensorImpl*> impls_;  // theirs; null for those that were left out
   CommunicatorPtr group_;
   std::vector<State> buckets_;
   Identify identify_;
   std::function<bool()> in_backward_;
+  std::function<void(const comm::Work&)> tell_;
   std::vector<std::uint32_t> exchanges_;  // of each parameter at first
   int forwards_ = 0, holds_ = 0;
-  std::uint64_t modules_ = 0;                          // that have begun
-  std::vector<std::size_t> order_;                     // buckets in use, as they came
-  std::vector<Former> former_;                         // arrays that an op may be using
+  bool trains_ = false;             // the forward that runs
+  std::string lost_;                // a parameter to which something was written that is not kept
+  std::uint64_t modules_ = 0;       // that have begun
+  std::vector<std::size_t> order_;  // buckets in use, as they came
+  std::vector<Former> former_;      // arrays that an op may be using
   std::vector<std::size_t> of_forward_, of_backward_;  // buckets as the last one used them
   std::vector<std::size_t>* last_ = nullptr;           // of these
   std::vector<std::size_t> now_;                       // the same of the one that runs

@@ -73,6 +73,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, comm::CommunicatorPtr g
           static_cast<autograd::GradientSink&>(*this),
           [this](std::size_t bucket) { return id_of(buckets_.size() + 1 + bucket); },
           uses_in_backward());
+    if (gathered()) gathered()->on_gather([this](const comm::Work& work) { note_time(work); });
   } catch (...) {
     group_->implementation().before_leaving(number_, nullptr);
     give_back();
@@ -157,6 +158,7 @@ Tensor Reducer::memory_for(std::size_t index) {
 
 void Reducer::on_taken(std::size_t index) noexcept {
   if (taken_.empty()) taken_ = parameters_[index].first;
+  if (gathered()) gathered()->leave_out(index);
 }
 
 void Reducer::on_update(std::size_t index, std::string_view how) {
@@ -221,6 +223,7 @@ void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another
   check_usable();        // a refusal ends nobody: all ranks may be refused alike, and go on
+  if (gathered()) gathered()->check_kept();
   if (shards_) shards_->check_cleared();
   check_micro_batch(true);
   if (!weighted_) check_weights_fit(false);

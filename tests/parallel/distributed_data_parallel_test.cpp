@@ -8,6 +8,7 @@
 #include "parallel/bucket_reduction_contract.hpp"
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/gather_contract.hpp"
+#include "parallel/gathered_use_contract.hpp"
 #include "parallel/planner_contract.hpp"
 #include "parallel/replica_contract.hpp"
 #include "parallel/rewrapping_contract.hpp"
@@ -40,6 +41,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StaticGraphContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatherContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatheredUseContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, PlannerContract, ThreadWorlds);
 
 // In arrays as large as all parameters, over four ranks: values, gradients in buckets, averages and

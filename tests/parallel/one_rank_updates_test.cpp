@@ -68,6 +68,35 @@ TEST(OneRankAlone, ThatLeavesOutAnUpdateIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("after update 1"), HasSubstr("after update 2")));
 }
 
+/// With parameters that are gathered for a forward (zero_stage 3), before gradients tell of it.
+TEST(OneRankAlone, ThatLeavesOutAnUpdateOfGatheredParametersIsRefusedByAnEvaluation) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.zero_stage = 3});
+    optim::SGD optimizer(replica.named_parameters(), {.lr = 0.25});
+    const Batch batch = Batch::of_step(0).part(group.rank(), group.size());
+    loss_of(replica(batch.x), batch).backward();
+    if (group.rank() == 0) optimizer.step();
+    const NoGradGuard no_recording;
+    (void)replica(batch.x);
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("after 1 updates"), HasSubstr("after 0 updates")));
+}
+
+TEST(OneRankAlone, ThatWritesToGatheredParametersIsRefusedOnEveryRank) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.zero_stage = 3});
+    {
+      const auto whole = replica.whole_parameters();
+      if (group.rank() == 0) replica.module().load_state_dict(make_net(2)->state_dict());
+    }
+    const Batch batch = Batch::of_step(0).part(group.rank(), group.size());
+    loss_of(replica(batch.x), batch).backward();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("after 1 updates"), HasSubstr("after 0 updates")));
+}
+
 /// Trains with two optimizers, one for the first four parameters and one for the others.
 template <class Update>
 std::vector<std::string> train_with_two(Update update) {

@@ -2,6 +2,7 @@
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/delayed_reduction_contract.hpp"
 #include "parallel/gather_contract.hpp"
+#include "parallel/gathered_use_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/periodic_averaging_contract.hpp"
 #include "parallel/planner_contract.hpp"
@@ -36,6 +37,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, StaticGraphContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, GatherContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, GatheredUseContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PlannerContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PeriodicAveragingContract, MpiRanks);

@@ -7,6 +7,7 @@
 #include "parallel/comm_hook_contract.hpp"
 #include "parallel/delayed_reduction_contract.hpp"
 #include "parallel/gather_contract.hpp"
+#include "parallel/gathered_use_contract.hpp"
 #include "parallel/loss_scale_contract.hpp"
 #include "parallel/periodic_averaging_contract.hpp"
 #include "parallel/planner_contract.hpp"
@@ -47,6 +48,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatherContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatheredUseContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PeriodicAveragingContract, NcclRanks);
@@ -133,6 +135,38 @@ TEST(ReplicaOnGpus, WaitsForGathersOnEachStreamThatUsesParameters) {
     };
     const auto whole = outputs(0);
     for (const int stage : {1, 2, 3}) expect_close(outputs(stage), whole, 1e-11, 1e-13);
+  });
+}
+
+/// Two layers that run side by side, one on a stream of its own.
+struct SideBySide : nn::Module {
+  nn::Child<nn::Linear> first{this, "first", 6, 3, TensorOptions{.dtype = DType::f64}};
+  nn::Child<nn::Linear> second{this, "second", 6, 3, TensorOptions{.dtype = DType::f64}};
+  std::vector<Tensor> forward(const Tensor& x, StreamRef side) {
+    Tensor y = first(x);
+    const StreamGuard guard(side);
+    return {y, second(x)};
+  }
+};
+
+// The second stream uses a bucket that the first one has waited for, and is not done with it
+// when the forward lets go of it. The simulated GPU reports whoever comes too early.
+TEST(ReplicaOnGpus, GathersParametersForEachStreamThatUsesThem) {
+  NcclRanks::run([](Communicator& group) {
+    const Device gpu = device_of_rank;
+    const auto net = nn::make<SideBySide>();
+    net->to(gpu);
+    DistributedDataParallel<SideBySide> replica(net, share(group), {.zero_stage = 3});
+    const Tensor x = Batch::of_step(0).x;
+    const Stream side(gpu);
+    order(current_stream(gpu), side);
+    const NoGradGuard no_recording;
+    for (int step = 0; step < 3; ++step) {
+      (void)replica(x, side.ref());
+      for (const Bucket& bucket : replica.reducer().buckets())
+        full({bucket.numel}, 99.0, {.dtype = bucket.dtype, .device = gpu});
+    }
+    side.synchronize();
   });
 }
 
