@@ -107,6 +107,11 @@ void MicroBatchTree::begin_forward() {
   generator.set_state({begin_->seed, begin_->offset + (index << draws_log2)});
 }
 
+std::string MicroBatchTree::describe_random_numbers() const {
+  if (!begin_) return {};
+  return detail::concat("random numbers of seed ", begin_->seed, " from place ", begin_->offset);
+}
+
 void MicroBatchTree::end_step() {
   if (begin_)
     default_generator().set_state(

@@ -63,6 +63,9 @@ class MicroBatchTree final : public BucketReduction {
   void set_divisor(const Tensor& divisor) { divisor_ = divisor; }
   /// Begins a forward that trains: random numbers are those of the micro-batch, whoever has it.
   void begin_forward();
+  /// Where the step's random numbers begin, in words that are compared between the ranks: one that
+  /// has drawn some alone since the last step would draw others than it does among fewer ranks.
+  std::string describe_random_numbers() const;
   /// The step is done: random numbers go on behind those of all its micro-batches.
   void end_step();
   /// Forgets the step.

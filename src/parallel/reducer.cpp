@@ -364,7 +364,8 @@ std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
     return detail::concat(buckets_[bucket].label, ", collective ", collective + 1);
   std::string told;
   if (bucket == 0)
-    for (const std::string& each : {updates_.take(), kept_})
+    for (const std::string& each :
+         {updates_.take(), kept_, tree_ ? tree_->describe_random_numbers() : std::string()})
       if (!each.empty()) told += each + ": ";
   return told + buckets_[bucket].label;
 }

@@ -6,12 +6,12 @@
 #include "lockstep/core/random.hpp"
 #include "lockstep/optim/clip.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "parallel/one_rank_alone.hpp"
 #include "parallel/replicas.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using Options = DistributedDataParallelOptions;
 
 constexpr int micro_batches = 8, steps = 12;
@@ -171,6 +171,24 @@ TEST(ReproducibleReduction, RefusesGeneratorsThatDiffer) {
     EXPECT_THAT(message_of([&] { Replica(net, share(group), reproducible()); }),
                 HasSubstr("seed of the random numbers"));
   });
+}
+
+// What it drops from then on would depend on how many ranks there are.
+TEST(ReproducibleReduction, RefusesARankThatDrewRandomNumbersAlone) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    manual_seed(3);
+    Options options = reproducible();
+    options.micro_batches = 2;
+    Replica replica(make_net(7, DType::f32), share(group), options);
+    for (int step = 0; step < 3; ++step) {
+      const Batch batch = Batch::of_step(step, DType::f32).part(group.rank(), group.size());
+      loss_of(dropout(replica(batch.x), 0.5, true), batch).backward();
+      replica.module().zero_grad();
+      if (step == 1 && group.rank() == 0) (void)rand({3});
+    }
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, ContainsRegex("random numbers of seed 3 from place"));
 }
 
 TEST(ReproducibleReduction, RefusesAnotherNumberOfMicroBatchesAndGradientsThatWereKept) {
