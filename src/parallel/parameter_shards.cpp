@@ -35,8 +35,10 @@ Shape shape_of_shard(const Tensor& parameter, std::int64_t count) {
   return shape;
 }
 
-/// Whether a state dict counts it for the whole parameter, however large that is.
-bool is_count(std::string_view state) { return state == "step" || state == "group"; }
+/// Whether a state dict has one number of it for the whole parameter, however large that is.
+bool is_count(std::string_view state) {
+  return state == "step" || state == "group" || state == "mu_product";
+}
 
 }  // namespace
 

@@ -184,6 +184,40 @@ TYPED_TEST_P(ZeroContract, GathersAndSharesOutStateDicts) {
   });
 }
 
+/// A layer whose result is scaled by a parameter without dimensions.
+struct Scaled : nn::Module {
+  nn::Child<nn::Linear> layer{this, "layer", 6, 3, TensorOptions{.dtype = DType::f64}};
+  Tensor scale = register_parameter("scale", ones({}, {.dtype = DType::f64}));
+  Tensor forward(const Tensor& x) { return layer(x) * scale; }
+};
+
+// A number of the whole parameter has the shape of one without dimensions, but is no part of it.
+TYPED_TEST_P(ZeroContract, SharesOutStatesOfScalars) {
+  TypeParam::run([](Communicator& group) {
+    const auto train = [&](int stage) {
+      const auto net = nn::make<Scaled>();
+      fill(*net, 3);
+      net->to(device_of_rank);
+      DistributedDataParallel<Scaled> replica(net, share(group), {.zero_stage = stage});
+      const optim::NAdamOptions options{.lr = 1e-2};
+      auto optimizer = std::make_unique<optim::NAdam>(replica.named_parameters(), options);
+      for (int step = 0; step < 3; ++step) {
+        const Batch batch = own_part(group, step);
+        loss_of(replica(batch.x), batch).backward();
+        optimizer->step();
+        optimizer->zero_grad();
+        const NamedTensors state =
+            replica.shard_optimizer_state(replica.gather_optimizer_state(optimizer->state_dict()));
+        optimizer = std::make_unique<optim::NAdam>(replica.named_parameters(), options);
+        optimizer->load_state_dict(state);
+      }
+      const auto all = replica.whole_parameters();
+      return values_of(*net);
+    };
+    for (const int stage : {1, 2, 3}) expect_close(train(stage), train(0), 1e-9, 1e-11);
+  });
+}
+
 TYPED_TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
   TypeParam::run([](Communicator& group) {
     for (const int stage : {1, 2}) {
@@ -284,7 +318,8 @@ TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
 REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
                             TakesEveryOptimizerThatUpdatesElementByElement,
                             TakesNormsOfWholeParametersOverTheGroup, ClipsAndScalesOverTheGroup,
-                            GathersAndSharesOutStateDicts, AccumulatesLeavesOutAndWeighs,
-                            GivesCapturedStepsTheBitsOfEagerOnes, SaysWhatDoesNotGoWithShards);
+                            GathersAndSharesOutStateDicts, SharesOutStatesOfScalars,
+                            AccumulatesLeavesOutAndWeighs, GivesCapturedStepsTheBitsOfEagerOnes,
+                            SaysWhatDoesNotGoWithShards);
 
 }  // namespace lockstep::parallel::testing
