@@ -50,9 +50,10 @@ struct Plan {
                .first_bucket_bytes = sizes[number(0, 3)],
                .find_unused_parameters = use == Use::changing,
                .static_graph = use == Use::fixed,
-               .zero_stage = static_cast<int>(number(0, 2))};
+               .zero_stage = static_cast<int>(number(0, 3))};
+    if (options.zero_stage == 3) use_all();  // ranks gather together what they use
     is_weighted = chance(2);
-    some_lack_data = is_weighted && chance(2);
+    some_lack_data = is_weighted && options.zero_stage < 3 && chance(2);
     is_adaptive = chance(2);
     clips = chance(2);
     scales = !some_lack_data && chance(3);
@@ -61,6 +62,9 @@ struct Plan {
       options.bucket_plan = BucketPlanning::measured;
       steps += 2;  // those after the plan
     }
+    calls_modules = chance(2);
+    evaluates = chance(3);
+    looks = !is_captured && chance(4);
   }
 
   /// With options that may not go together, or not with what the ranks do.
@@ -79,6 +83,11 @@ struct Plan {
     plan.async = plan.chance(6) ? static_cast<Async>(plan.number(1, 2)) : Async::none;
     plan.checks_divergence = plan.chance(4);
     plan.one_skips = plan.chance(12);
+    if (plan.chance(5)) {
+      plan.options.reduction = GradientReduction::reproducible;
+      plan.options.micro_batches = plan.ranks * plan.micro_batches;
+      if (!plan.chance(4)) plan.options.zero_stage = 0;
+    }
     return plan;
   }
   /// False of ways to train that are meant to differ from one process.
@@ -88,6 +97,14 @@ struct Plan {
     return async == Async::none && hook != Hook::rounding && hook != Hook::delayed;
   }
 
+  /// Backwards over which gradients are averaged: other ones than the last of a rank add up.
+  int averaged_count() const {
+    return options.reduction == GradientReduction::reproducible ? ranks * micro_batches : ranks;
+  }
+  void use_all() {
+    use = Use::all;
+    options.find_unused_parameters = options.static_graph = false;
+  }
   std::size_t number(std::size_t least, std::size_t most) {
     return std::uniform_int_distribution<std::size_t>(least, most)(random);
   }
@@ -132,6 +149,9 @@ struct Plan {
   Use use;
   DistributedDataParallelOptions options;
   bool is_weighted, some_lack_data, is_adaptive, clips, scales, is_captured;
+  bool calls_modules;  // with their hooks
+  bool evaluates;      // the replica, between steps
+  bool looks;          // at all parameters, between forward and backward
   Hook hook = Hook::none;
   Async async = Async::none;
   bool checks_divergence = false, one_skips = false;
@@ -151,7 +171,9 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
              << plan.options.find_unused_parameters << ", static " << plan.options.static_graph
              << ", hook " << static_cast<int>(plan.hook) << ", async "
              << static_cast<int>(plan.async) << ", checks " << plan.checks_divergence
-             << ", one skips " << plan.one_skips;
+             << ", one skips " << plan.one_skips << ", reproducible " << plan.options.micro_batches
+             << ", calls modules " << plan.calls_modules << ", evaluates " << plan.evaluates
+             << ", looks " << plan.looks;
 }
 
 struct RandomNet : nn::Module {
@@ -169,7 +191,8 @@ struct RandomNet : nn::Module {
     Tensor y = x;
     for (const std::size_t i : calls) {
       const auto layer = [this, i](const Tensor& in) {
-        return tanh(layers[i]->forward(in.to(plan.dtypes[i])));
+        const Tensor x_i = in.to(plan.dtypes[i]);
+        return tanh(plan.calls_modules ? layers[i](x_i) : layers[i]->forward(x_i));
       };
       y = plan.is_computed_again[i] ? nn::checkpoint(layer, y) : layer(y);
     }
@@ -205,7 +228,7 @@ std::vector<double> train_alone(const Plan& plan) {
           total = total + net->forward(x, plan.calls(rank, step)).sum() * 0.0;
           continue;
         }
-        const double weight = plan.is_weighted ? rows : 1.0 / plan.ranks;
+        const double weight = plan.is_weighted ? rows : 1.0 / plan.averaged_count();
         total = total + loss_of(net->forward(batch.x, plan.calls(rank, step)), batch) * weight;
         weights += weight;
       }
@@ -262,6 +285,10 @@ std::vector<double> train_on(Communicator& group, const Plan& plan) {
         continue;
       }
       const Tensor loss = scaler.scale(loss_of(replica(batch.x, plan.calls(rank, step)), batch));
+      if (plan.looks) {
+        const auto whole = replica.whole_parameters();
+        (void)values_of(*net);
+      }
       if (plan.is_weighted)
         replica.backward(loss, rows);
       else
@@ -277,6 +304,10 @@ std::vector<double> train_on(Communicator& group, const Plan& plan) {
     return std::vector<Tensor>{};
   };
   StepGraph graph(run, {.group = share(group)});
+  const auto evaluate = [&] {
+    const NoGradGuard no_recording;
+    (void)replica(plan.batch(0, step, 0).x, plan.calls(0, step));
+  };
   std::optional<DivergenceCheck> divergence;
   if (plan.checks_divergence)
     divergence.emplace(net->named_parameters(), share(group), DivergenceCheckOptions{.every = 1});
@@ -288,9 +319,12 @@ std::vector<double> train_on(Communicator& group, const Plan& plan) {
     }
     if (plan.one_skips && rank == 1 && step == 1) continue;
     plan.is_captured ? graph(in) : run(in);
+    if (plan.evaluates) evaluate();
+    const auto whole = replica.whole_parameters();
     if (divergence) divergence->step();
   }
   if (averaging) averaging->synchronize();
+  const auto whole = replica.whole_parameters();
   expect_equal_replicas(group, *net);
   return values_of(*net);
 }
@@ -337,7 +371,9 @@ std::vector<Outcome> try_on_all(const Plan& plan) {
 }
 
 /// An error without what a rank was at when it heard of it from another.
-std::string cause_of(const std::string& error) {
+std::string cause_of(std::string error) {
+  const std::size_t rank = error.find("rank ");
+  if (error.starts_with("in ") && rank != std::string::npos) error.erase(0, rank);  // of a layer
   if (!error.starts_with("rank ") || error.find(" of world, in ") > 9) return error;
   const std::size_t mismatch = error.find("the ranks of world disagree");
   if (mismatch != std::string::npos) return error.substr(mismatch);
