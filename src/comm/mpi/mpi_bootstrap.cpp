@@ -66,6 +66,10 @@ class MpiLibrary {
       const InitWatch watch(timeout);
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
       owns_ = true;
+      // Errors that concern no one communicator, such as those of several requests, would end the
+      // process: they are raised on the world, and since MPI 4 on this.
+      for (const MPI_Comm communicator : {MPI_COMM_WORLD, MPI_COMM_SELF})
+        MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
     }
     LOCKSTEP_CHECK(level >= MPI_THREAD_MULTIPLE, Unsupported, "this MPI gives thread level ", level,
                    ", but lockstep needs "

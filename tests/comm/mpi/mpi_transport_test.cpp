@@ -15,6 +15,16 @@ using Bytes = std::array<std::byte, 64>;
 
 host::Outgoing to_rank_1(std::span<const std::byte> data) { return {.peer = 1, .data = data}; }
 
+// Errors of several requests concern no one communicator: MPICH raises them on these.
+TEST(MpiTransport, GetsErrorsThatConcernNoCommunicator) {
+  for (const MPI_Comm communicator : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    ASSERT_EQ(MPI_Comm_get_errhandler(communicator, &handler), MPI_SUCCESS);
+    EXPECT_TRUE(handler == MPI_ERRORS_RETURN);
+    MPI_Errhandler_free(&handler);
+  }
+}
+
 // Its memory is the caller's again, while the message that it waited for is still to come.
 TEST(MpiTransport, WritesNothingOnceATransferHasFailed) {
   Bootstrap& bootstrap = testing::test_bootstrap();
