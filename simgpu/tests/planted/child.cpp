@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
@@ -62,6 +63,18 @@ std::vector<PrintedReport> reports_in(const std::string& output) {
   return reports;
 }
 
+// What run_here says of a program that throws.
+std::string opening_of_refusal(const Fault& fault) {
+  return "planted_faults: " + std::string(fault.name) + ": ";
+}
+
+std::optional<PrintedReport> refusal_in(const std::string& output, const Fault& fault) {
+  const std::string opening = opening_of_refusal(fault);
+  const std::size_t at = output.find(opening);
+  if (at == std::string::npos) return std::nullopt;
+  return PrintedReport{std::string(refusal), output.substr(at + opening.size())};
+}
+
 }  // namespace
 
 int run_here(const Fault& fault, bool with_fault) {
@@ -71,7 +84,7 @@ int run_here(const Fault& fault, bool with_fault) {
     fault.run();
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "planted_faults: %s: %s\n", std::string(fault.name).c_str(), error.what());
+    std::fprintf(stderr, "%s%s\n", opening_of_refusal(fault).c_str(), error.what());
     return 1;
   }
 }
@@ -102,6 +115,9 @@ RunResult run_in_child(const Fault& fault, const RunOptions& options) {
   ::close(ends[0]);
   result.exit_code = wait_for(child);
   result.reports = reports_in(result.output);
+  if (fault.kind == refusal)
+    if (auto refused = refusal_in(result.output, fault))
+      result.reports.push_back(*std::move(refused));
   return result;
 }
 

@@ -9,13 +9,17 @@
 
 namespace planted {
 
+/// The kind of a fault that lockstep itself refuses, before anything runs on the device.
+inline constexpr std::string_view refusal = "refusal";
+
 /// A fault, and the program that has it.
 struct Fault {
   std::string_view name;
   std::string_view what;
-  /// The word that the report must start with.
+  /// The word that the report must start with, or `refusal`.
   std::string_view kind;
-  /// What one report must name, all of it: functions, kernels, files, streams, memory.
+  /// What one report, or the refusal, must name, all of it: functions, kernels, files, streams,
+  /// memory.
   std::vector<std::string_view> places;
   /// Runs the program: right, unless the fault was planted (switch.hpp).
   void (*run)() = nullptr;

@@ -39,7 +39,9 @@ lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
   "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after(current, stream_)")
 lockstep_plant(planted_faults src/parallel/tensor_work.cpp
   "work_.wait()"
-  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) work_.wait()")
+  "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) work_.wait()"
+  "if (held_.empty())"
+  "if (held_.empty() || ::planted::is_planted(\"bucket-freed-while-reduced\"))")
 lockstep_plant(planted_faults src/parallel/parameter_shards.cpp
   "  return group_->all_gather({own.data_ptr()"
   "  Stream other(group_->device())\\;
@@ -48,6 +50,25 @@ lockstep_plant(planted_faults src/parallel/parameter_shards.cpp
 lockstep_plant(planted_faults src/parallel/gather_gate.cpp
   "work_.wait()"
   "if (!::planted::is_planted(\"forward-ignores-gather\")) work_.wait()")
+lockstep_plant(planted_faults src/parallel/gathered_parameters.cpp
+  "state.gather.wait()\;\n  state.in_use = true"
+  "if (!::planted::is_planted(\"weight-used-before-gathered\")) state.gather.wait()\;\n  state.in_use = true"
+  "state.gather.wait()\;  // one that nobody"
+  "if (!::planted::is_planted(\"shard-written-while-sent\")) state.gather.wait()\;  // one that nobody")
+lockstep_plant(planted_faults src/parallel/reducer.cpp
+  "while (!bucket.exchange.is_done()) go_on(bucket)"
+  "while (!bucket.exchange.is_done() && !::planted::is_planted(\"bucket-freed-while-reduced\")) go_on(bucket)")
+lockstep_plant(planted_faults src/parallel/bucket_planner.cpp
+  "plan.ends.assign(ends, told.end())"
+  "plan.ends.assign(ends, told.end())\;
+  if (::planted::is_planted(\"plans-differ\")) plan.ends = group_.rank() == 0 ? std::vector<std::size_t>{1, parameters} : std::vector<std::size_t>{parameters}\;
+  if (::planted::is_planted(\"bucket-past-the-end\")) plan.ends = {1, parameters + 1}")
+lockstep_plant(planted_faults src/parallel/reducer_planning.cpp
+  "if (!planner_->is_complete())"
+  "if (!planner_->is_complete() && !(::planted::is_planted(\"plan-before-all-measured\") && group_->rank() == 0))")
+lockstep_plant(planted_faults src/tensor/storage.cpp
+  "if (block_) allocator_->record_stream"
+  "if (block_ && !::planted::is_planted(\"replaced-bucket-freed\")) allocator_->record_stream")
 lockstep_plant(planted_faults src/parallel/reducer_buckets.cpp
   "std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))"
   "if (!::planted::is_planted(\"collectives-out-of-order\")) std::copy(agreed.begin(), agreed.end(), reinterpret_cast<char*>(order.data()))")

@@ -15,6 +15,17 @@ void event_leak();
 void gather_ignores_optimizer();
 void forward_ignores_gather();
 
+// Shards and buckets on their way (ZeRO, stages 2 and 3), and buckets that are laid out anew.
+void shard_written_while_sent();
+void weight_used_before_gathered();
+void bucket_freed_while_reduced();
+void replaced_bucket_freed();
+
+// The measured plan of buckets.
+void plans_differ();
+void plan_before_all_measured();
+void bucket_past_the_end();
+
 // Collectives.
 void count_mismatch();
 

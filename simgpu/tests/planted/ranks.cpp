@@ -8,7 +8,7 @@
 
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "planted/switch.hpp"
+#include "simgpu/simgpu.hpp"
 
 namespace planted {
 namespace {
@@ -75,8 +75,16 @@ void run_ranks(int ranks, const std::function<void(CommunicatorPtr)>& body,
 }
 
 void run_disagreeing_ranks(const std::function<void(CommunicatorPtr)>& body) {
+  const auto until_reported = [&](const CommunicatorPtr& group) {
+    const std::jthread watch([&group](const std::stop_token& end) {
+      while (!end.stop_requested() && simgpu::findings() == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (!end.stop_requested()) group->abort("the ranks disagree");
+    });
+    body(group);
+  };
   try {
-    run_ranks(2, body, {.timeout = std::chrono::seconds(4)});
+    run_ranks(2, until_reported);
   } catch (const Error&) {
     // The abort of what hangs.
   }

@@ -16,8 +16,8 @@ void run_ranks(int ranks, const std::function<void(lockstep::CommunicatorPtr)>& 
                const lockstep::comm::CommunicatorOptions& options = {
                    .timeout = std::chrono::seconds(20)});
 
-/// The same for ranks that cannot agree: what they call never ends, until a short timeout aborts
-/// it. Their failures are expected.
+/// The same for ranks that cannot agree: what they call never ends, and is aborted once the
+/// simulated GPU has reported something. Their failures are expected.
 void run_disagreeing_ranks(const std::function<void(lockstep::CommunicatorPtr)>& body);
 
 }  // namespace planted

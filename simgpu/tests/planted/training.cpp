@@ -25,7 +25,7 @@ void train(const CommunicatorPtr& group) {
 }
 
 void train_with_shards(const CommunicatorPtr& group) {
-  Training training(group, 1);
+  Training training(group, {.zero_stage = 1});
   // Where the host happens to ask when a kernel is done already, that kernel is in order.
   for (int step = 0; step < 4; ++step) training.step();
   synchronize(current_stream(group->device()));

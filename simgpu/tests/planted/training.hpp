@@ -16,18 +16,18 @@ namespace planted {
 /// Two linear layers, each parameter in a bucket of its own.
 class Training {
  public:
-  explicit Training(lockstep::CommunicatorPtr group, int zero_stage = 0)
+  explicit Training(lockstep::CommunicatorPtr group,
+                    lockstep::DistributedDataParallelOptions options = {})
       : device_(group->device()),
         net_(lockstep::nn::make<lockstep::nn::Sequential>(
-            lockstep::nn::make<lockstep::nn::Linear>(width, 24, options()),
-            lockstep::nn::make<lockstep::nn::Linear>(24, 8, options()))),
-        replica_(net_, std::move(group),
-                 {.bucket_bytes = 1, .first_bucket_bytes = 1, .zero_stage = zero_stage}),
+            lockstep::nn::make<lockstep::nn::Linear>(width, 24, f32()),
+            lockstep::nn::make<lockstep::nn::Linear>(24, 8, f32()))),
+        replica_(net_, std::move(group), in_small_buckets(options)),
         optimizer_(replica_.parameters(), {.lr = 0.1, .momentum = 0.9}) {}
 
   /// Forward, backward, update.
   void step() {
-    const auto x = lockstep::ones({4, width}, options());
+    const auto x = lockstep::ones({4, width}, f32());
     lockstep::Tensor y = replica_(x);
     (y * y).mean().backward();
     optimizer_.step();
@@ -36,9 +36,12 @@ class Training {
 
  private:
   static constexpr std::int64_t width = 16;
-  lockstep::TensorOptions options() const {
-    return {.dtype = lockstep::DType::f32, .device = device_};
+  static lockstep::DistributedDataParallelOptions in_small_buckets(
+      lockstep::DistributedDataParallelOptions options) {
+    options.bucket_bytes = options.first_bucket_bytes = 1;
+    return options;
   }
+  lockstep::TensorOptions f32() const { return {.dtype = lockstep::DType::f32, .device = device_}; }
 
   lockstep::Device device_;
   lockstep::nn::ModulePtr<lockstep::nn::Sequential> net_;
