@@ -23,8 +23,9 @@ struct Signature {
   DType dtype = DType::u8;
   ReduceKind reduction = ReduceKind::sum;
   std::uint8_t label_size = 0;
-  bool captured = false;  ///< launched with a graph, which NCCL wants on all ranks alike
-  char label[247] = {};   ///< the beginning of it, for the other ranks' messages
+  /// Not 0: launched with a graph, which NCCL wants on all ranks alike. No bool: any byte may come.
+  std::uint8_t captured = 0;
+  char label[247] = {};  ///< the beginning of it, for the other ranks' messages
 
   static constexpr std::uint64_t expected_magic = 0x6C6F636B73746570;  // "lockstep"
 
