@@ -40,8 +40,8 @@ host::Pieces ShmExecutor::pieces_of(const Operation& operation, int places) cons
 // offers its buffer shows no data in it: where others have none to offer, it does in another step.
 template <class Show, class Take>
 void ShmExecutor::in_rounds(const Operation& operation, Bytes rounds, Show show, Take take) {
-  const bool offers = announce(operation);
-  if (rounds > 0 && !offers) show(0);
+  if (!offer(operation) && rounds > 0) show(0);
+  announce(operation);
   meet();
   compare(operation);
   if (may_run_in_place(operation) && find_offers()) {

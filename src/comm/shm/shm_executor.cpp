@@ -90,21 +90,26 @@ std::unique_ptr<host::Executor> ShmExecutor::split(const SplitPlan& plan) {
 
 // --- steps ---------------------------------------------------------------------------------------
 
-// What this rank calls, for the step that follows. True if it offers its buffer to the others.
-bool ShmExecutor::announce(const Operation& operation) {
+// True if this rank offers its buffer to the others in the step that follows.
+bool ShmExecutor::offer(const Operation& operation) {
+  if (!may_run_in_place(operation)) return false;
+  const Offer own = offer_of(operation);
+  std::uint64_t& place = window_->board(rank_).places[(step_ + 1) & 1U];
+  place = heap_->place_of(own.data, static_cast<std::size_t>(own.size), own.is_written);
+  if (place == 0) return false;
+  offered_ = own;
+  return true;
+}
+
+// What this rank calls, for the step that follows. Last before it comes there: who waits looks at
+// the same cache line, and takes it away.
+void ShmExecutor::announce(const Operation& operation) {
   Window::Board& own = window_->board(rank_);
   const std::uint32_t place = (step_ + 1) & 1U;
   Signature& signature = own.signatures[place];
   signature = Signature(operation);
   own.digests[place] = {digest_of(signature), signature.label_hash, signature.factor};
-  own.collectives.store(operation.sequence + 1);
-  if (!may_run_in_place(operation)) return false;
-  const Offer offer = offer_of(operation);
-  own.places[place] =
-      heap_->place_of(offer.data, static_cast<std::size_t>(offer.size), offer.is_written);
-  if (own.places[place] == 0) return false;
-  offered_ = offer;
-  return true;
+  own.collectives.store(operation.sequence + 1, std::memory_order_release);
 }
 
 // Comes to the next step, and returns once all ranks have. What they read in the step before may

@@ -51,7 +51,8 @@ class ShmExecutor final : public host::Executor {
     bool is_written = false;
   };
 
-  bool announce(const Operation& operation);
+  bool offer(const Operation& operation);
+  void announce(const Operation& operation);
   void meet();
   void compare(const Operation& operation);
   template <class Show, class Take>

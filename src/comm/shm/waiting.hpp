@@ -52,16 +52,21 @@ class Waiting {
   template <class Done>
   bool look(Done& done) const {
     using namespace std::chrono_literals;
+    if (look_briefly(done)) return true;
     const auto end = host::Clock::now() + (is_crowded_ ? 0us : 8us);
-    do {
-      for (int i = 0; i < 16; ++i) {
-        if (done()) return true;
-        pause();
-      }
-    } while (host::Clock::now() < end);
+    while (host::Clock::now() < end)
+      if (look_briefly(done)) return true;
     for (int i = 0; i < 20; ++i) {
       yield();
       if (done()) return true;
+    }
+    return false;
+  }
+  template <class Done>
+  bool look_briefly(Done& done) const {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      pause();
     }
     return false;
   }
