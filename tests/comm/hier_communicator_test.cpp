@@ -6,6 +6,7 @@
 #include "comm/hier/layout.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/timeout_multiplier.hpp"
 
@@ -33,6 +34,7 @@ using AllWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne, Thr
 INSTANTIATE_TYPED_TEST_SUITE_P(Hier, CommunicatorContract, AllWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Hier, BatchContract, AllWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostBatchContract, AllWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostWaitingContract, AllWorlds);
 // Those where hosts hold powers of two of ranks, in order: sums have the bits of other backends.
 using AlignedWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostCommunicatorContract, AlignedWorlds);

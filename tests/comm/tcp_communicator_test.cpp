@@ -8,6 +8,7 @@
 #include "comm/groups.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "support/timeout_multiplier.hpp"
 
 namespace lockstep::comm {
@@ -27,6 +28,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, BatchContract, SocketWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostBatchContract, SocketWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostWaitingContract, SocketWorlds);
 
 /// A group of which one rank is gone; each other one calls `call`, and must hear of it soon.
 void expect_all_hear_of_the_gone(int ranks, int gone,

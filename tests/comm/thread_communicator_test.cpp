@@ -5,6 +5,7 @@
 #include "comm/batch_contract.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -24,6 +25,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommunicatorContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostCommunicatorContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BatchContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostBatchContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostWaitingContract, ThreadWorlds);
 
 TEST(ThreadWorld, ReportsTheFirstRankThatThrows) {
   try {

@@ -29,9 +29,9 @@ struct PeerGone {
   bool is_seen_by_few = false;  ///< others wait for it through the ranks that see it
 };
 
-/// Carries out the operations of one group. HostBackend gives it a thread, the order of the
-/// operations, their deadlines, and what becomes of failures. One thread at a time runs; `abort`
-/// may come from any.
+/// Carries out the operations of one group. HostBackend gives it threads, the order of the
+/// operations, their deadlines, and what becomes of failures. One thread at a time runs, though not
+/// always the same; `abort` may come from any.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -6,9 +6,6 @@
 #include <sstream>
 #include <utility>
 
-#include <sched.h>
-#include <sys/prctl.h>
-
 #include "comm/signature.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -75,6 +72,7 @@ Work HostBackend::submit(std::span<Operation> operations) {
     return capture(operations, *recording);
   refuse_in_captured_step("a collective of the host", "call it before or after the step");
   auto work = make_intrusive<HostWork>(operations);
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) refuse_after_leaving();
@@ -83,15 +81,10 @@ Work HostBackend::submit(std::span<Operation> operations) {
       work->finish(failure_);
       return Work(work);
     }
-    if (size() > 1) {
-      queue_.push_back(work);
-      has_work_.store(true, std::memory_order_release);
-    }
+    if (size() > 1) wakes = enqueue(work);
   }
-  if (size() > 1)
-    wake_.notify_one();
-  else
-    execute(*work);
+  if (wakes) wake_.notify_one();
+  if (size() == 1) work->finish(carry_out(*work));
   return Work(work);
 }
 
@@ -138,87 +131,6 @@ std::string HostBackend::describe_progress() const {
   if (failure_) out << "; failed: " << failure_->message();
   out << ended_.lines(running_ ? 0 : 1);
   return out.str();
-}
-
-// --- the progress thread
-// ---------------------------------------------------------------------------
-
-void HostBackend::progress() {
-  prctl(PR_SET_NAME, "lockstep-comm");
-  // Waiting for a late peer sleeps in short naps; the default slack would triple them.
-  prctl(PR_SET_TIMERSLACK, 1000UL);
-  while (const WorkPtr work = next()) execute(*work);
-}
-
-HostBackend::WorkPtr HostBackend::next() {
-  // The next collective of a small step is often microseconds away; a sleep costs more than that.
-  constexpr int yields_before_sleep = 20;
-  for (int i = 0; i < yields_before_sleep && !has_work_.load(std::memory_order_acquire); ++i)
-    sched_yield();
-  std::unique_lock lock(mutex_);
-  if (running_ && running_->has_failed())
-    failed_ = std::move(running_);
-  else if (running_)
-    ended_.add(std::move(running_));
-  running_ = nullptr;
-  if (stopping_ && queue_.empty()) drained_.notify_all();
-  const auto has_news = [&] { return !queue_.empty() || stopping_ || asked_; };
-  for (wake_.wait(lock, has_news); queue_.empty() && !stopping_; wake_.wait(lock, has_news))
-    answer_who_is_behind(lock);
-  if (queue_.empty()) return nullptr;
-  running_ = std::move(queue_.front());
-  queue_.pop_front();
-  has_work_.store(!queue_.empty() || stopping_, std::memory_order_release);
-  return running_;
-}
-
-void HostBackend::execute(HostWork& work) {
-  if (begin(work)) work.finish(run(work.operations()));
-}
-
-bool HostBackend::begin(HostWork& work) {
-  const Operations operations = work.operations();
-  const std::lock_guard lock(mutex_);
-  work.start();
-  if (const Departure* gone = departures_.before(last_collective(operations)); gone && !failure_)
-    failure_ = Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
-  if (failure_) {
-    work.finish(failure_);
-    return false;
-  }
-  if (const auto last = last_collective(operations)) begun_ = *last + 1;
-  if (size() > 1) deadline_.set(Clock::now() + timeout_of(operations));  // else not even the clock
-  if (!departures_.empty()) limit_waits_for_the_gone(operations);
-  return true;
-}
-
-std::optional<Failure> HostBackend::run(Operations operations) {
-  Failure failure;
-  bool is_known_to_others = false;
-  try {
-    executor_->run(operations, deadline_);
-    return std::nullopt;
-  } catch (const TransferTimeout& timeout) {
-    failure = failure_of_timeout(operations, timeout);
-  } catch (const PeerGone& gone) {
-    failure = failure_of_gone_peer(operations, gone.peer);
-    is_known_to_others = partners_of(operations).empty() && executor_->is_gone_peer_seen_by_all() &&
-                         !gone.is_seen_by_few;
-  } catch (...) {
-    failure = Failure::from_current();
-    failure.add_context(context(operations));
-    is_known_to_others = failure.is_from_peer() || is_seen_by_all(failure, operations);
-  }
-  fail(failure);
-  if (!is_known_to_others) executor_->abort(failure.message());
-  executor_->quiesce();
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-bool HostBackend::is_seen_by_all(const Failure& failure, Operations operations) const {
-  return failure.is_mismatch() && partners_of(operations).empty() &&
-         executor_->is_mismatch_seen_by_all();
 }
 
 void HostBackend::fail(const Failure& failure) {

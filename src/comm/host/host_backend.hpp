@@ -15,6 +15,7 @@
 #include "comm/departures.hpp"
 #include "comm/ended_operations.hpp"
 #include "comm/host/executor.hpp"
+#include "comm/host/float_mode.hpp"
 #include "comm/host/host_work.hpp"
 
 namespace lockstep {
@@ -25,8 +26,10 @@ namespace lockstep::comm::host {
 
 /// A backend on host memory, over any Executor. Operations queue up and run on a progress thread of
 /// the communicator's own, because neither MPI nor sockets move data by themselves while the caller
-/// computes. Failures, deadlines and ranks that leave are its business.
-class HostBackend final : public CommunicatorBackend, private GroupMember {
+/// computes. A small collective that nothing is before is offered to whoever waits for it first:
+/// the way to another thread and back takes longer than it does. Failures, deadlines and ranks that
+/// leave are the backend's business, whichever thread runs.
+class HostBackend final : public CommunicatorBackend, private GroupMember, private WaiterRuns {
  public:
   /// @param membership tells of members that leave the group; made before the executor.
   HostBackend(std::unique_ptr<Executor> executor, std::string name,
@@ -55,10 +58,17 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   void leave() noexcept override;
 
   Work capture(std::span<Operation> operations, StepRecording& recording);
+  bool enqueue(const WorkPtr& work);
+  void run_claimed(HostWork& work) override;
   void progress();
   WorkPtr next();
-  void execute(HostWork& work);
-  bool begin(HostWork& work);
+  WorkPtr take_first();
+  bool is_due(const HostWork& work) const;
+  void sleep(std::unique_lock<std::mutex>& lock);
+  void execute(const WorkPtr& work) noexcept;
+  void retire(const WorkPtr& work, std::optional<Failure> failure);
+  std::optional<Failure> carry_out(HostWork& work);
+  std::optional<Failure> begin(HostWork& work);
   std::optional<Failure> run(Operations operations);
   Failure failure_of_timeout(Operations operations, const TransferTimeout& timeout);
   std::vector<int> ask_who_is_behind(std::uint64_t collective);
@@ -73,12 +83,13 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   std::string context(Operations operations) const;
 
   std::unique_ptr<Executor> executor_;
+  const FloatMode float_mode_;  // of the progress thread
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, drained_, member_left_, member_is_behind_;
   std::deque<WorkPtr> queue_;
-  WorkPtr running_;
-  WorkPtr failed_;  // the last that did: if nobody was told, it says so where the backend ends
+  WorkPtr running_;  // on the progress thread or on one that waits for it
+  WorkPtr failed_;   // the last that did: if nobody was told, it says so where the backend ends
   EndedOperations<HostWork> ended_;
   Deadline deadline_;  // of the work that runs; set and brought forward with the mutex held
   std::optional<Failure> failure_;
@@ -87,6 +98,8 @@ class HostBackend final : public CommunicatorBackend, private GroupMember {
   std::optional<std::uint64_t> asked_;                 // by another member: see GroupMember
   std::vector<std::pair<int, std::uint64_t>> behind_;  // ranks, and the collectives they lack
   std::uint64_t sequence_ = 0;
+  std::uint64_t offers_ = 0, seen_offers_ = 0;  // to waiters; when the progress thread last slept
+  bool sleeps_ = false;                         // the progress thread, until it is woken
   bool stopping_ = false;
   std::once_flag left_;
   std::atomic<bool> has_left_{false};

@@ -27,12 +27,19 @@ void HostWork::finish(std::optional<Failure> failure) {
 
 void HostWork::wait() {
   refuse_in_captured_step("a collective from before it is waited for", "wait before the step");
-  // Small collectives end within microseconds: a few yields are cheaper than a sleep, and leave the
-  // core to the progress thread where it shares ours.
+  if (runner_ && claim())
+    runner_->run_claimed(*this);
+  else
+    wait_for_its_thread();
+  if (failure_) failure_->raise();
+}
+
+// Small collectives end within microseconds: a few yields are cheaper than a sleep, and leave the
+// core to the progress thread where it shares ours.
+void HostWork::wait_for_its_thread() const {
   constexpr int yields_before_sleep = 20;
   for (int i = 0; i < yields_before_sleep && !is_completed(); ++i) sched_yield();
   done_.wait(false, std::memory_order_acquire);
-  if (failure_) failure_->raise();
 }
 
 std::exception_ptr HostWork::exception() const {

@@ -14,7 +14,20 @@
 
 namespace lockstep::comm::host {
 
-/// State of an operation, or of a batch of them, that a progress thread runs.
+class HostWork;
+
+/// What runs an operation on the thread that waits for it.
+class WaiterRuns {
+ public:
+  /// Runs the work, which the calling thread has claimed, to its end.
+  virtual void run_claimed(HostWork& work) = 0;
+
+ protected:
+  ~WaiterRuns() = default;
+};
+
+/// State of an operation, or of a batch of them, that a progress thread runs, or a thread that
+/// waits for it.
 class HostWork final : public WorkState {
  public:
   /// Moves from the operations, at least one.
@@ -37,14 +50,22 @@ class HostWork final : public WorkState {
     number(batch_.empty() ? std::span(&first_, 1) : std::span(batch_), next);
   }
 
+  /// From now on whoever waits for it may run it; before any other thread sees the work.
+  void offer_to_waiters(WaiterRuns& runner) { runner_ = &runner; }
+  bool is_offered() const { return runner_ != nullptr; }
+  /// True for one thread: the one that is to run it. Until it has, its backend stays.
+  bool claim() { return !is_claimed_.load() && !is_claimed_.exchange(true); }
+
   /// What it is, for messages.
   std::string description() const { return describe(operations()); }
 
-  /// The progress thread begins.
-  void start() { times_.started = WorkTimes::Clock::now(); }
+  /// When it was handed over.
+  WorkTimes::Clock::time_point submitted() const { return times_.submitted; }
+  /// Its thread begins.
+  void start(WorkTimes::Clock::time_point now) { times_.started = now; }
   /// When it did; before that, the clock's zero.
   WorkTimes::Clock::time_point started() const { return times_.started; }
-  /// The progress thread ends it, with or without a failure; wakes the waiters.
+  /// Its thread ends it, with or without a failure; wakes the waiters.
   void finish(std::optional<Failure> failure = std::nullopt);
 
   void wait() override;
@@ -56,10 +77,14 @@ class HostWork final : public WorkState {
   std::optional<WorkTimes> times() const override;
 
  private:
+  void wait_for_its_thread() const;
+
   Operation first_;               // of a batch: moved from
   std::vector<Operation> batch_;  // empty for one operation, which is the rule
   WorkTimes times_;
   std::optional<Failure> failure_;
+  WaiterRuns* runner_ = nullptr;
+  std::atomic<bool> is_claimed_{false};
   std::atomic<bool> done_{false};
 };
 

@@ -44,7 +44,7 @@ using GatherBytes = FunctionRef<std::vector<std::string>(std::string_view)>;
 using Arrived = FunctionRef<bool(Incoming&)>;
 
 /// Messages between the ranks of one group, in order between each pair. One thread at a time
-/// transfers; `abort` may come from any thread.
+/// transfers, though not always the same; `abort` may come from any thread.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -61,11 +61,20 @@ MpiTransport::MpiTransport(MPI_Comm communicator) : communicator_(communicator) 
 MpiTransport::~MpiTransport() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (!finalized && !broken_ && !aborted_) MPI_Comm_free(&communicator_);
+  if (!finalized && !broken_ && !aborted_ && !has_left_over()) MPI_Comm_free(&communicator_);
   static std::mutex mutex;
   static std::vector<std::vector<char>> kept;  // until the process ends: MPI may still read them
   const std::lock_guard lock(mutex);
   if (!reason_.empty()) kept.push_back(std::move(reason_));
+}
+
+// What others sent before they gave the group up would be taken for messages of the next
+// communicator that gets this one's number; Open MPI crashes where the sender is not in that one.
+bool MpiTransport::has_left_over() const {
+  int arrived = 0;
+  MPI_Status status;
+  return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &arrived, &status) != MPI_SUCCESS ||
+         arrived;
 }
 
 void MpiTransport::start(std::span<const host::Outgoing> out, std::span<const host::Incoming> in) {

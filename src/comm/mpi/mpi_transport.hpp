@@ -42,6 +42,7 @@ class MpiTransport final : public host::Transport {
   bool poll(std::span<host::Incoming> in);
   bool poll_each(std::span<host::Incoming> in, host::Arrived arrived);
   void check_abort();
+  bool has_left_over() const;
   std::vector<int> unfinished(std::span<const host::Outgoing> out,
                               std::span<const host::Incoming> in) const;
 

@@ -7,6 +7,7 @@
 #include "comm/host/message_executor.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "support/mpi_world.hpp"
 
 // Ranks of one host that take each other for ranks of several: memory inside, MPI between.
@@ -46,6 +47,7 @@ using Placements = ::testing::Types<HierRanks<Placement::by_host>, HierRanks<Pla
 INSTANTIATE_TYPED_TEST_SUITE_P(HierMpi, CommunicatorContract, Placements);
 INSTANTIATE_TYPED_TEST_SUITE_P(HierMpi, BatchContract, Placements);
 INSTANTIATE_TYPED_TEST_SUITE_P(HierMpi, HostBatchContract, Placements);
+INSTANTIATE_TYPED_TEST_SUITE_P(HierMpi, HostWaitingContract, Placements);
 using InOrder = HierRanks<Placement::by_host>;
 INSTANTIATE_TYPED_TEST_SUITE_P(HierMpi, HostCommunicatorContract, InOrder);
 

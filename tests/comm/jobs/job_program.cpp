@@ -18,6 +18,7 @@
 #include "lockstep/comm/session.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/core_share.hpp"
 
 namespace {
 
@@ -170,6 +171,17 @@ int go_slowly(ls::Session& session) {
     session.world()->all_reduce(values.buffer()).wait();
   }
   std::printf("rank %d is through\n", session.rank());
+  return 0;
+}
+
+// Tells how much of a core a rank takes that has nothing to do.
+int be_idle(ls::Session& session) {
+  const Values values(session, 1000);
+  for (int step = 0; step < 20; ++step) session.world()->all_reduce(values.buffer()).synchronize();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double taken = ls::testing::core_share_of_idling();
+  std::printf("over %s rank %d takes %.4f of a core\n",
+              std::string(session.world()->backend()).c_str(), session.rank(), taken);
   return 0;
 }
 
@@ -391,6 +403,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"stop", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSTOP); }); }},
     {"loop", [](ls::Session& s) { return train(s, [](auto&) { loop_for_ever(); }); }},
     {"slow", go_slowly},
+    {"idle", be_idle},
     {"sigabrt", [](ls::Session& s) { return train(s, [](auto&) { std::abort(); }); }},
     {"terminate",
      [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGTERM); }); }},

@@ -84,6 +84,20 @@ TEST(MpiJob, SlowRankIsWaitedFor) {
   EXPECT_EQ(occurrences(result.output, "is through"), 2u) << result.output;
 }
 
+// Neither progress threads nor heartbeats.
+TEST(MpiJob, IdleRanksTakeHardlyAnyProcessorTime) {
+  for (const std::string backend : {"shm", "mpi", "tcp"}) {
+    const auto result = mpi_job(2, "idle --device cpu", "JOB_COMM=" + backend);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    for (const int rank : {0, 1}) {
+      const std::string words = "over " + backend + " rank " + std::to_string(rank) + " takes ";
+      const std::size_t at = result.output.find(words);
+      ASSERT_NE(at, std::string::npos) << result.output;
+      EXPECT_LT(std::stod(result.output.substr(at + words.size())), 0.05) << result.output;
+    }
+  }
+}
+
 TEST(SingleJob, RefusesAHeartbeatTimeoutThatIsNoNumber) {
   const auto result = run_command("LOCKSTEP_HEARTBEAT_TIMEOUT=soon " + program + " sum");
   EXPECT_EQ(result.exit_code, 2);

@@ -1,6 +1,7 @@
 #include "comm/batch_contract.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "comm/staged_communicator.hpp"
 #include "support/mpi_world.hpp"
 
@@ -22,6 +23,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostCommunicatorContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BatchContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostBatchContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostWaitingContract, MpiRanks);
 
 // The way in which the suite reaches devices, tried where there is none.
 struct StagedMpiRanks {

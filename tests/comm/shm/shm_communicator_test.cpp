@@ -5,6 +5,7 @@
 #include "comm/batch_contract.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "lockstep/observe/log.hpp"
 #include "support/mpi_world.hpp"
 
@@ -25,6 +26,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Shm, CommunicatorContract, ShmRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shm, HostCommunicatorContract, ShmRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shm, BatchContract, ShmRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shm, HostBatchContract, ShmRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shm, HostWaitingContract, ShmRanks);
 
 TEST(ShmBackend, IsChosenForRanksOfOneHost) {
   testing::with_world([](Communicator& group) { EXPECT_EQ(group.backend(), "shm"); });

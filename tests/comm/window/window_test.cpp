@@ -1,6 +1,7 @@
 #include "comm/batch_contract.hpp"
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
+#include "comm/host_waiting_contract.hpp"
 #include "comm/window/window_backend.hpp"
 #include "support/mpi_world.hpp"
 
@@ -22,6 +23,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Window, CommunicatorContract, WindowRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostCommunicatorContract, WindowRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Window, BatchContract, WindowRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostBatchContract, WindowRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostWaitingContract, WindowRanks);
 
 TEST(WindowBackend, SaysItsName) {
   WindowRanks::run([](Communicator& group) { EXPECT_EQ(group.backend(), "window"); }, {});
