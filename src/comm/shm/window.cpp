@@ -50,7 +50,10 @@ struct Window::Head {
 
 // Memory of a new file is zero.
 Window::Window(int ranks)
-    : ranks_(ranks), heap_bytes_(heap_bytes_for(ranks)), file_(bytes(), all_heap_bytes()) {
+    : ranks_(ranks),
+      heap_bytes_(heap_bytes_for(ranks)),
+      area_bytes_(area_bytes()),
+      file_(bytes(), all_heap_bytes()) {
   file_.reserve(0, page);
   new (&head()) Head;
 }
@@ -58,10 +61,11 @@ Window::Window(int ranks)
 Window::Window(int ranks, const std::string& address)
     : ranks_(ranks),
       heap_bytes_(heap_bytes_in(address)),
+      area_bytes_(area_bytes()),
       file_(address, bytes(), all_heap_bytes()) {}
 
 void Window::enter(int rank) {
-  file_.reserve(page + static_cast<std::size_t>(rank) * area_bytes(), area_bytes());
+  file_.reserve(page + static_cast<std::size_t>(rank) * area_bytes_, area_bytes_);
   Board& own = *new (&board(rank)) Board;
   for (int to = 0; to < ranks_; ++to) {
     new (&mailbox(rank, to)) Mailbox;
@@ -107,12 +111,12 @@ std::size_t Window::area_bytes() const {
          rounded(static_cast<std::size_t>(ranks_) * mailbox_bytes(), page);
 }
 
-std::size_t Window::bytes() const { return page + static_cast<std::size_t>(ranks_) * area_bytes(); }
+std::size_t Window::bytes() const { return page + static_cast<std::size_t>(ranks_) * area_bytes_; }
 
 Window::Head& Window::head() const { return *reinterpret_cast<Head*>(file_.data()); }
 
 std::byte* Window::area(int rank) const {
-  return file_.data() + page + static_cast<std::size_t>(rank) * area_bytes();
+  return file_.data() + page + static_cast<std::size_t>(rank) * area_bytes_;
 }
 
 Window::Board& Window::board(int rank) const { return *reinterpret_cast<Board*>(area(rank)); }

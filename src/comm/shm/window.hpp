@@ -102,6 +102,7 @@ class Window {
 
   int ranks_;
   std::size_t heap_bytes_;  // of each rank's part
+  std::size_t area_bytes_;  // of each rank's area, which every access needs
   MemoryFile file_;
   std::shared_ptr<Heap> heap_;
 };
