@@ -50,11 +50,12 @@ lockstep_plant(planted_faults src/parallel/parameter_shards.cpp
 lockstep_plant(planted_faults src/parallel/gather_gate.cpp
   "work_.wait()"
   "if (!::planted::is_planted(\"forward-ignores-gather\")) work_.wait()")
+lockstep_plant(planted_faults src/parallel/gathered_array.cpp
+  "work_.wait()\;\n    memory_.record_stream"
+  "if (!::planted::is_planted(\"weight-used-before-gathered\")) work_.wait()\;\n    memory_.record_stream")
 lockstep_plant(planted_faults src/parallel/gathered_parameters.cpp
-  "state.gather.wait()\;\n  state.in_use = true"
-  "if (!::planted::is_planted(\"weight-used-before-gathered\")) state.gather.wait()\;\n  state.in_use = true"
-  "state.gather.wait()\;  // one that nobody"
-  "if (!::planted::is_planted(\"shard-written-while-sent\")) state.gather.wait()\;  // one that nobody")
+  "state.array->wait()\;  // one that nobody"
+  "if (!::planted::is_planted(\"shard-written-while-sent\")) state.array->wait()\;  // one that nobody")
 lockstep_plant(planted_faults src/parallel/reducer.cpp
   "while (!bucket.exchange.is_done()) go_on(bucket)"
   "while (!bucket.exchange.is_done() && !::planted::is_planted(\"bucket-freed-while-reduced\")) go_on(bucket)")
