@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "autograd/name_place.hpp"
 #include "comm/communicator_backend.hpp"
 #include "core/current_message.hpp"
 #include "lockstep/autograd/engine.hpp"
@@ -333,7 +334,13 @@ void Reducer::go_on(BucketState& bucket) {
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
   ++bucket.parts_run;
-  bucket.exchange.resume();
+  try {
+    bucket.exchange.resume();
+  } catch (InvalidArgument& error) {  // of an op of a hook, whose own message knows no bucket
+    autograd::name_place(error, detail::concat("communication hook '", options_.reduction->name(),
+                                               "' of ", bucket.label));
+    throw;
+  }
 }
 
 comm::Work Reducer::start_collective(

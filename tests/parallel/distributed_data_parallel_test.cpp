@@ -132,6 +132,21 @@ TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   });
 }
 
+TEST(CommHook, WhoseOpFailsIsNamedWithTheBucket) {
+  comm::run_ranks(2, [](Communicator& group) {
+    Replica replica(make_net(1), share(group), small_buckets);
+    replica.register_comm_hook("adds too much", [](GradBucket& bucket) -> BucketExchange {
+      const Tensor error = zeros({bucket.buffer().numel() + 1}, bucket.buffer().options());
+      bucket.buffer().add_(error);
+      co_return;
+    });
+    const Batch batch = Batch::of_step(0).part(group.rank(), 2);
+    const Tensor loss = loss_of(replica(batch.x), batch);
+    EXPECT_THAT(message_of([&] { loss.backward(); }),
+                ::testing::HasSubstr("in communication hook 'adds too much' of bucket 0 ("));
+  });
+}
+
 // While collectives of other buckets are under way, whose memory must outlive the exchange.
 TEST(CommHook, ThatThrowsOnOneRankEndsTheBackwardOnAll) {
   std::atomic<int> failed = 0;
