@@ -253,7 +253,7 @@ TEST(ShmWaiting, GoesOnForOthersWhereARankHasLeftWithItsPartDone) {
   late.enter(2);
   shm::Waiting waiting(window);
   host::Deadline deadline;
-  deadline.set(host::Clock::now() + std::chrono::milliseconds(100));
+  deadline.set(host::Clock::now() + std::chrono::milliseconds(500));
   waiting.set_deadline(deadline);
   bool is_left = false;
   const auto missing = [&] {
