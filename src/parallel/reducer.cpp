@@ -337,8 +337,7 @@ void Reducer::go_on(BucketState& bucket) {
   try {
     bucket.exchange.resume();
   } catch (InvalidArgument& error) {  // of an op of a hook, whose own message knows no bucket
-    autograd::name_place(error, detail::concat("communication hook '", options_.reduction->name(),
-                                               "' of ", bucket.label));
+    autograd::name_place(error, "the communication hook of " + bucket.label);
     throw;
   }
 }

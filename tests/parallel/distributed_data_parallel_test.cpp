@@ -143,7 +143,7 @@ TEST(CommHook, WhoseOpFailsIsNamedWithTheBucket) {
     const Batch batch = Batch::of_step(0).part(group.rank(), 2);
     const Tensor loss = loss_of(replica(batch.x), batch);
     EXPECT_THAT(message_of([&] { loss.backward(); }),
-                ::testing::HasSubstr("in communication hook 'adds too much' of bucket 0 ("));
+                ::testing::HasSubstr("in the communication hook of bucket 0 ("));
   });
 }
 
