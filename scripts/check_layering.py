@@ -42,6 +42,7 @@ ALLOWED = {
     "comm/host": COMM | {"kernels"},
     "comm/nccl": COMM | {"kernels"},
     "comm/self": COMM_BACKEND,
+    "comm/staged": COMM,
     "comm/shm": COMM_BACKEND | {"kernels"},
     "comm/thread": COMM_BACKEND,
     "comm/tcp": COMM_BACKEND,

@@ -77,12 +77,16 @@ lockstep_add_mpi_test(test_comm_window NP 1 2 3 4
           comm/window/window_test.cpp)
 lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu
   SOURCES comm/nccl/nccl_communicator_test.cpp)
+lockstep_add_mpi_test(test_comm_staged NP 1 2 3 4 LABEL gpu
+  SOURCES comm/staged/staged_mpi_test.cpp)
 lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
   SOURCES parallel/mpi/mpi_parallel_test.cpp)
 lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu
   SOURCES parallel/nccl/nccl_parallel_test.cpp)
 lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu PARTS 3
   SOURCES parallel/nccl/nccl_replica_test.cpp)
+lockstep_add_mpi_test(test_ddp_staged NP 2 LABEL gpu
+  SOURCES parallel/staged/staged_replica_test.cpp)
 lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
   SOURCES parallel/mpi/mpi_replica_test.cpp)
 

@@ -58,10 +58,18 @@ const BackendFactory& find_by_name(const std::string& name) {
 /// Backends that turned out to be unavailable, and why.
 using PassedOver = std::vector<std::pair<const BackendFactory*, std::string>>;
 
+/// Where a backend wants the buffers of a job on a device: those of a GPU can be staged on the
+/// host.
+Device buffers_for(const BackendFactory& factory, const Bootstrap& bootstrap, Device device) {
+  return factory.refusal(bootstrap, device).empty() ? device : cpu;
+}
+
 std::string refusal_of(const BackendFactory& factory, const Bootstrap& bootstrap, Device device,
                        const PassedOver& passed_over) {
   const auto passed = std::ranges::find(passed_over, &factory, &PassedOver::value_type::first);
-  return passed != passed_over.end() ? passed->second : factory.refusal(bootstrap, device);
+  return passed != passed_over.end()
+             ? passed->second
+             : factory.refusal(bootstrap, buffers_for(factory, bootstrap, device));
 }
 
 const BackendFactory& choose(const Bootstrap& bootstrap, Device device, const std::string& wanted,
@@ -80,7 +88,7 @@ const BackendFactory& choose(const Bootstrap& bootstrap, Device device, const st
     refusals.append("; ").append(factory->name).append(": ").append(refusal);
   }
   LOCKSTEP_THROW(Unsupported, "no communicator backend of this build serves ranks on ", device,
-                 device.is_cuda() ? ", which takes NCCL" : "", refusals);
+                 refusals);
 }
 
 // Ranks that chose differently would wait for each other in the making.
@@ -95,6 +103,18 @@ const BackendFactory& agree(Bootstrap& bootstrap, Device device, const std::stri
                    all[0], " on rank 0 but ", all[rank], " on rank ", rank,
                    "; it must be the same on every rank");
   return *chosen;
+}
+
+std::unique_ptr<CommunicatorBackend> make(const BackendFactory& factory, WorldPlan&& plan) {
+  const Device device = plan.device;
+  plan.device = buffers_for(factory, plan.bootstrap, device);
+  const bool is_staged = plan.device != device;
+  if (is_staged && plan.options.backend.empty() && plan.bootstrap.rank() == 0)
+    LOCKSTEP_LOG(warning,
+                 "there is no NCCL in this build: GPUs exchange their data through the host, over ",
+                 factory.name);
+  auto backend = factory.make(std::move(plan));
+  return is_staged ? make_staged(device, std::move(backend)) : std::move(backend);
 }
 
 }  // namespace
@@ -126,7 +146,7 @@ CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
     try {
       GroupMembership membership(bootstrap.groups());
       return make_intrusive<Communicator>(
-          factory.make({bootstrap, device, complete, std::move(membership), comparison}));
+          make(factory, {bootstrap, device, complete, std::move(membership), comparison}));
     } catch (const BackendUnavailable& error) {
       if (options.backend.empty() && bootstrap.rank() == 0)
         LOCKSTEP_LOG(warning, "the communicator backend \"", factory.name,

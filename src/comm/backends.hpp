@@ -37,7 +37,8 @@ struct BackendUnavailable : Unsupported {
 /// What a backend's folder defines, as `const BackendFactory& NAME_backend()`.
 struct BackendFactory {
   std::string_view name;  ///< see CommunicatorOptions::backend
-  /// Why the backend cannot serve a job on a device; empty if it can. Alike on all ranks.
+  /// Why the backend cannot serve a job on a device; empty if it can. Alike on all ranks. One that
+  /// can on the CPU serves GPUs, too: their data are staged (`make_staged`).
   std::string (*refusal)(const Bootstrap& bootstrap, Device device);
   /// Makes this rank's end; every rank calls it. @throws BackendUnavailable
   std::unique_ptr<CommunicatorBackend> (*make)(WorldPlan&& plan);
@@ -51,6 +52,11 @@ void add_backend(const BackendFactory& factory);
 /// The backend whose messages a job on host memory takes, if it has to send some: one that can
 /// `connect`. @throws Unsupported
 const BackendFactory& message_backend(const Bootstrap& bootstrap);
+
+/// A group for buffers on a GPU over one for buffers on the host, which is its own from here on:
+/// data go through page-locked memory. What src/comm/staged defines.
+std::unique_ptr<CommunicatorBackend> make_staged(Device device,
+                                                 std::unique_ptr<CommunicatorBackend> host);
 
 /// As the public make_communicator, for a job that compares signatures.
 CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,

@@ -1,6 +1,7 @@
 #include "comm/failure.hpp"
 
 #include "lockstep/comm/errors.hpp"
+#include "runtime/background_failure.hpp"
 
 namespace lockstep::comm {
 
@@ -107,6 +108,17 @@ std::exception_ptr Failure::as_exception() const {
     raise();
   } catch (...) {
     return std::current_exception();
+  }
+}
+
+void Failure::keep_unless_told() const noexcept {
+  if (is_told()) return;
+  try {
+    keep_background_failure([failure = *this] {
+      if (!failure.is_told()) failure.raise();
+    });
+  } catch (...) {
+    // Out of memory for the note; the group's next call still fails.
   }
 }
 

@@ -32,6 +32,8 @@ class Failure {
   void note_told() const { told_->store(true); }
   /// The same as an exception object.
   std::exception_ptr as_exception() const;
+  /// Keeps it as a failure in the background unless a caller was told; for the end of what failed.
+  void keep_unless_told() const noexcept;
   /// Puts what was under way in front of the message.
   void add_context(const std::string& context);
 

@@ -118,6 +118,12 @@ class StepRecording {
   /// Draws begin from there again.
   void set_draws(std::uint64_t draws) noexcept { draws_ = draws; }
 
+  /// The step does what no launch could. The capture fails for that once the step has returned:
+  /// what is refused in the midst of a backward would have to be undone.
+  void refuse(std::string reason) {
+    if (refusal_.empty()) refusal_ = std::move(reason);
+  }
+  const std::string& refusal() const noexcept { return refusal_; }
   /// Says that what is missing may be there after one more eager step: memory, states.
   void suggest_another_try() noexcept { another_try_ = true; }
   bool wants_another_try() const noexcept { return another_try_; }
@@ -146,6 +152,7 @@ class StepRecording {
   Collectives collectives_;
   std::uint64_t number_, draws_ = 0;
   bool another_try_ = false;
+  std::string refusal_;
   std::shared_ptr<StepLauncher> launcher_;
   std::vector<StreamRef> forks_, memory_streams_;
   std::set<const void*> met_, made_;

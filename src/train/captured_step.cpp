@@ -234,6 +234,7 @@ std::string CapturedStep::run_captured() {
   const PhiloxState place = default_generator().state();
   try {
     results_ = detached(step_(inputs_.tensors()));
+    failure = recording_->refusal();
   } catch (...) {
     failure = current_message();
   }

@@ -48,12 +48,13 @@ TYPED_TEST_P(HostBatchContract, BatchesOfDifferentCollectivesAreReported) {
   this->run([](Communicator& group) {
     if (group.size() == 1) return;
     std::vector<float> values(group.rank() == 0 ? 10 : 11);
-    const Work work = group.batch([&] {
-      group.barrier();
-      group.all_reduce(Buffer(std::span(values)));
-    });
     try {
-      work.wait();
+      group
+          .batch([&] {
+            group.barrier();
+            group.all_reduce(Buffer(std::span(values)));
+          })
+          .wait();
       ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
     } catch (const Mismatch& error) {
       EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("of 10 f32"),

@@ -160,6 +160,26 @@ TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
     EXPECT_NEAR(gpu[step], cpu[step], 2e-2) << "step " << step;
 }
 
+TEST_F(ExamplesOnGpus, TrainGptTakesTheSameStepsThroughTheHost) {
+  const auto losses_over = [&](const std::string& backend) {
+    const TemporaryFolder folder;
+    const auto log_path = folder / "log.jsonl";
+    const auto result = run_command(
+        mpirun(ranks) + tiny_gpt("--device cuda --micro-batch 1 --steps 8 --lr 1e-2 --comm " +
+                                 backend + " --log " + log_path.string()),
+        200);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::vector<double> losses;
+    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
+    return losses;
+  };
+  const auto staged = losses_over("mpi"), direct = losses_over("nccl");
+  ASSERT_EQ(staged.size(), 8u);
+  ASSERT_EQ(direct.size(), 8u);
+  for (std::size_t step = 0; step < staged.size(); ++step)
+    EXPECT_NEAR(staged[step], direct[step], 1e-4) << "step " << step;
+}
+
 TEST_F(ExamplesOnGpus, TrainMnistTakesTheStepsOfTheCpu) {
   const auto data = lockstep::testing::data_dir() / "mnist";
   if (!exists(data)) GTEST_SKIP() << "no MNIST in " << data << "; set LOCKSTEP_DATA_DIR";

@@ -56,8 +56,8 @@ struct CommunicatorOptions {
   /// CPU before it runs, so that all throw Mismatch. Over NCCL meanwhile, and up to some 100 ms
   /// later: then the group fails with PeerFailure, and what was computed since is void.
   bool check_signatures = true;
-  /// The backend: "nccl", "shm", "hier", "mpi", "self", "tcp"; empty: the first that serves the
-  /// job. However the ranks found each other, they may exchange data otherwise.
+  /// The backend: "nccl", or one of the host, through which data of GPUs are staged: "shm", "hier",
+  /// "mpi", "self", "tcp"; empty: the first that serves the job, however the ranks met.
   std::string backend = {};
 };
 
@@ -83,7 +83,7 @@ class Communicator final : public RefCounted {
   int size() const { return size_; }
   /// Where buffers must live.
   Device device() const;
-  /// "nccl", "shm", "hier", "mpi", "tcp", "thread" or "self".
+  /// "nccl", "shm", "hier", "mpi", "tcp", "thread" or "self"; "mpi, staged" and so on for GPUs.
   std::string_view backend() const;
   /// Name in messages: "world", "world/0.1" for a part of it. Ranks that a message names beside it
   /// are the group's own numbers.

@@ -35,8 +35,8 @@ lockstep_simulate_kernels(planted_faults ${planted_kernels})
 target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simgpu_tests)
 
 lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp
-  "order_after(current, stream_)"
-  "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after(current, stream_)")
+  "order_after_callers(operations, stream_)"
+  "if (!::planted::is_planted(\"communication-ignores-backward\")) order_after_callers(operations, stream_)")
 lockstep_plant(planted_faults src/parallel/tensor_work.cpp
   "work_.wait()"
   "if (!::planted::is_planted(\"optimizer-ignores-all-reduce\")) work_.wait()"

@@ -2,20 +2,12 @@
 
 #include <sched.h>
 
-#include "runtime/background_failure.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::comm::host {
 
 HostWork::~HostWork() {
-  if (!failure_ || failure_->is_told()) return;
-  try {
-    keep_background_failure([failure = *failure_] {
-      if (!failure.is_told()) failure.raise();
-    });
-  } catch (...) {
-    // Out of memory for the note; the group's next call still fails.
-  }
+  if (failure_) failure_->keep_unless_told();
 }
 
 void HostWork::finish(std::optional<Failure> failure) {

@@ -6,7 +6,7 @@
 
 #include <nccl.h>
 
-#include "comm/nccl/stream_order.hpp"
+#include "comm/stream_order.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {

@@ -6,7 +6,7 @@
 #include "comm/nccl/launch_order.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/nccl/nccl_scaling.hpp"
-#include "comm/nccl/stream_order.hpp"
+#include "comm/stream_order.hpp"
 #include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep::comm {
@@ -80,7 +80,7 @@ Work NcclBackend::submit(std::span<Operation> operations) {
 }
 
 NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations, bool leaves_out) {
-  wait_for_callers(operations);
+  order_after_callers(operations, stream_);
   LaunchOrder::of(device()).take_turn(stream_);
   auto work = make_intrusive<NcclWork>(group_, stream_, operations);
   std::deque<NcclScaling> scalings;
@@ -89,18 +89,6 @@ NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations, bool le
   for (const NcclScaling& scaling : scalings) scaling.finish();
   work->finish(stream_);
   return work;
-}
-
-// The streams on which the operations were called: those of a batch may differ.
-void NcclBackend::wait_for_callers(std::span<const Operation> operations) {
-  const StreamRef current = current_stream(device());
-  order_after(current, stream_);
-  StreamRef last = current;
-  for (const Operation& operation : operations) {
-    if (!operation.stream || *operation.stream == last) continue;
-    last = *operation.stream;
-    order_after(last, stream_);
-  }
 }
 
 void NcclBackend::enqueue_all(std::span<const Operation> operations) {

@@ -61,7 +61,6 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   /// @param leaves_out all but NCCL's part
   WorkPtr queue(std::span<Operation> operations, bool leaves_out = false);
 
-  void wait_for_callers(std::span<const Operation> operations);
   void enqueue_all(std::span<const Operation> operations);
   void tell(const Operation& operation);
   void monitor() noexcept;

@@ -2,7 +2,7 @@
 
 #include "comm/nccl/launch_order.hpp"
 #include "comm/nccl/nccl_backend.hpp"
-#include "comm/nccl/stream_order.hpp"
+#include "comm/stream_order.hpp"
 
 // Operations in a step that is captured once and launched many times. Nothing runs while it is
 // captured; each launch counts, is told to the other ranks and has its deadline as a whole.

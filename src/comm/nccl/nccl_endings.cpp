@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/nccl/poll_pause.hpp"
+#include "comm/poll_pause.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::comm {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "comm/nccl/nccl_backend.hpp"
-#include "comm/nccl/poll_pause.hpp"
+#include "comm/poll_pause.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 // What a group over NCCL does about failures, its own and others', and about members that leave.

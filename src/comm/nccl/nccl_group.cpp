@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "comm/nccl/poll_pause.hpp"
+#include "comm/poll_pause.hpp"
 #include "lockstep/core/error.hpp"
 #include "runtime/background_failure.hpp"
 #include "runtime/cuda/device_guard.hpp"

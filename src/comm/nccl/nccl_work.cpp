@@ -1,6 +1,6 @@
 #include "comm/nccl/nccl_work.hpp"
 
-#include "comm/nccl/poll_pause.hpp"
+#include "comm/poll_pause.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::comm {

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/backends.hpp"
 #include "comm/failure.hpp"
 #include "comm/group_registry.hpp"
 #include "comm/host/message_executor.hpp"
@@ -33,25 +34,29 @@ Registries make_registries(int ranks, const ComparisonPtr& comparison) {
 }
 
 std::vector<CommunicatorPtr> make_group(const Registries& registries,
-                                        const CommunicatorOptions& options) {
+                                        const CommunicatorOptions& options, Device device) {
   const int ranks = static_cast<int>(registries.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<CommunicatorPtr> group;
-  for (int rank = 0; rank < ranks; ++rank)
-    group.push_back(make_intrusive<Communicator>(
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto backend =
         host::make_message_backend(std::make_unique<ThreadTransport>(hub, rank), "world", options,
-                                   GroupMembership(registries[static_cast<std::size_t>(rank)]))));
+                                   GroupMembership(registries[static_cast<std::size_t>(rank)]));
+    if (device.is_cuda()) backend = make_staged(device, std::move(backend));
+    group.push_back(make_intrusive<Communicator>(std::move(backend)));
+  }
   return group;
 }
 
 }  // namespace
 
-std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options) {
-  return make_group(make_registries(ranks, nullptr), options);
+std::vector<CommunicatorPtr> make_thread_group(int ranks, const CommunicatorOptions& options,
+                                               Device device) {
+  return make_group(make_registries(ranks, nullptr), options, device);
 }
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
-               const CommunicatorOptions& options) {
+               const CommunicatorOptions& options, Device device) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto comparison = make_intrusive<SignatureComparison>(
@@ -60,7 +65,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body,
         if (!first) first = std::make_exception_ptr(Mismatch(difference));
       });
   const Registries registries = make_registries(ranks, comparison);
-  std::vector<CommunicatorPtr> group = make_group(registries, options);
+  std::vector<CommunicatorPtr> group = make_group(registries, options, device);
   const auto play = [&](Communicator& communicator) {
     try {
       body(communicator);

@@ -94,14 +94,23 @@ TEST_P(MpiFaults, RanksThatMeanDifferentMessagesAreNamed) {
 using DeviceAndEnd = std::tuple<const char*, const char*>;
 class MpiLostRank : public ::testing::TestWithParam<DeviceAndEnd> {};
 
+void expect_lost_rank(const CommandResult& result) {
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "), HasSubstr("pid "),
+                                   HasSubstr("was lost: connection closed")));
+}
+
 TEST_P(MpiLostRank, IsNamedByTheSurvivors) {
   const std::string device = std::get<0>(GetParam()), end = std::get<1>(GetParam());
   const std::string reason = missing(device, 2);
   if (!reason.empty()) GTEST_SKIP() << reason;
-  const auto result = mpi_job(2, end + " --device " + device);
-  expect_quick_failure(result);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("[rank 0] error: rank 1 (host "), HasSubstr("pid "),
-                                   HasSubstr("was lost: connection closed")));
+  expect_lost_rank(mpi_job(2, end + " --device " + device));
+}
+
+TEST(MpiLostRankOnGpus, IsNamedWhereDataGoThroughTheHost) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  expect_lost_rank(mpi_job(2, "kill --device cuda", "JOB_COMM=mpi"));
 }
 INSTANTIATE_TEST_SUITE_P(OnProcessors, MpiLostRank,
                          ::testing::Combine(::testing::Values("cpu"),

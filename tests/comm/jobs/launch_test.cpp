@@ -61,6 +61,17 @@ TEST(MpiJobOnGpus, SumsOverNccl) {
   }
 }
 
+TEST(MpiJobOnGpus, SumsThroughTheHost) {
+  const std::string reason = missing("cuda", 2);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  for (const std::string backend : {"mpi", "shm", "tcp"}) {
+    const auto result = mpi_job(2, "sum --device cuda", "JOB_COMM=" + backend);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(" + backend + ", staged)"), 2u) << result.output;
+    EXPECT_EQ(occurrences(result.output, "sum 1"), 2u) << result.output;
+  }
+}
+
 // Slurm's --gpus-per-task=1: all ranks call their GPU number 0.
 TEST(MpiJobOnGpus, TakesRanksThatSeeOneGpuEach) {
   const std::string reason = missing("cuda", 2);

@@ -2,7 +2,7 @@
 #include "comm/host_batch_contract.hpp"
 #include "comm/host_communicator_contract.hpp"
 #include "comm/host_waiting_contract.hpp"
-#include "comm/staged_communicator.hpp"
+#include "comm/uploading_communicator.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::comm {
@@ -26,15 +26,15 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostBatchContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostWaitingContract, MpiRanks);
 
 // The way in which the suite reaches devices, tried where there is none.
-struct StagedMpiRanks {
+struct UploadingMpiRanks {
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { run_staged(group, body); };
-    testing::with_world(staged, over_mpi(options));
+    const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
+    testing::with_world(uploading, over_mpi(options));
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, CommunicatorContract, StagedMpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, BatchContract, StagedMpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Uploading, CommunicatorContract, UploadingMpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Uploading, BatchContract, UploadingMpiRanks);
 
 TEST(MpiBootstrap, KnowsItsPlace) {
   Bootstrap& bootstrap = testing::test_bootstrap();

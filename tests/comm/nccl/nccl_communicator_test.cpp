@@ -1,6 +1,6 @@
 #include "comm/batch_contract.hpp"
 #include "comm/communicator_contract.hpp"
-#include "comm/staged_communicator.hpp"
+#include "comm/uploading_communicator.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::comm {
@@ -12,8 +12,8 @@ struct NcclRanks {
 
   static void run(const std::function<void(Communicator&)>& body,
                   const CommunicatorOptions& options) {
-    const auto staged = [&](Communicator& group) { run_staged(group, body); };
-    testing::with_world(staged, options, testing::gpu_of_rank());
+    const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
+    testing::with_world(uploading, options, testing::gpu_of_rank());
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorContract, NcclRanks);

@@ -19,14 +19,15 @@ namespace lockstep::comm {
 
 /// Passes host buffers through memory of the device: each call copies its arguments in, runs on the
 /// device, and copies the results back before it returns.
-class StagedBackend final : public CommunicatorBackend {
+class UploadingBackend final : public CommunicatorBackend {
  public:
   /// Over a backend that lives longer.
-  explicit StagedBackend(CommunicatorBackend& device)
+  explicit UploadingBackend(CommunicatorBackend& device)
       : CommunicatorBackend(device.rank(), device.size(), device.name(), device.options()),
         device_(device) {}
   /// Over a backend of its own.
-  explicit StagedBackend(std::unique_ptr<CommunicatorBackend> device) : StagedBackend(*device) {
+  explicit UploadingBackend(std::unique_ptr<CommunicatorBackend> device)
+      : UploadingBackend(*device) {
     owned_ = std::move(device);
   }
 
@@ -34,18 +35,18 @@ class StagedBackend final : public CommunicatorBackend {
   std::string_view kind() const override { return device_.kind(); }
 
   Work submit(std::span<Operation> operations) override {
-    std::deque<Staged> staged;
+    std::deque<Uploaded> uploaded;
     for (Operation& operation : operations)
-      staged.emplace_back(operation, rank(), device_.device());
+      uploaded.emplace_back(operation, rank(), device_.device());
     const Work work = device_.submit(operations);
     work.synchronize();
-    for (Staged& one : staged) one.finish();
+    for (Uploaded& one : uploaded) one.finish();
     return work;
   }
 
   std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override {
     auto part = device_.split(plan);
-    return part ? std::make_unique<StagedBackend>(std::move(part)) : nullptr;
+    return part ? std::make_unique<UploadingBackend>(std::move(part)) : nullptr;
   }
   void declare(std::uint64_t subject, const std::string& end) override {
     device_.declare(subject, end);
@@ -55,9 +56,9 @@ class StagedBackend final : public CommunicatorBackend {
 
  private:
   /// Copies of an operation's buffers on the device, put into their places.
-  class Staged {
+  class Uploaded {
    public:
-    Staged(Operation& operation, int rank, Device device)
+    Uploaded(Operation& operation, int rank, Device device)
         : input_bytes_(operation.input ? bytes_of(operation, rank, true) : 0),
           output_bytes_(operation.output ? bytes_of(operation, rank, false) : 0),
           is_in_place_(operation.kind == OperationKind::all_reduce ||
@@ -98,8 +99,8 @@ class StagedBackend final : public CommunicatorBackend {
 
 /// Runs `body` with host buffers over a communicator that lives longer.
 template <class Body>
-void run_staged(Communicator& device, const Body& body) {
-  body(*make_intrusive<Communicator>(std::make_unique<StagedBackend>(device.implementation())));
+void run_uploading(Communicator& device, const Body& body) {
+  body(*make_intrusive<Communicator>(std::make_unique<UploadingBackend>(device.implementation())));
 }
 
 }  // namespace lockstep::comm
