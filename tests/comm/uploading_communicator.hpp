@@ -39,7 +39,11 @@ class UploadingBackend final : public CommunicatorBackend {
     for (Operation& operation : operations)
       uploaded.emplace_back(operation, rank(), device_.device());
     const Work work = device_.submit(operations);
-    work.synchronize();
+    try {
+      work.synchronize();
+    } catch (...) {
+      return work;  // tells whoever waits
+    }
     for (Uploaded& one : uploaded) one.finish();
     return work;
   }
