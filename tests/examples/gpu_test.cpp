@@ -99,6 +99,19 @@ std::optional<Told> told_of_four_steps(int of_ranks, const std::string& options)
   return many;
 }
 
+/// The losses of a GPT's steps on several ranks, none of which falls back to eager ones.
+std::vector<double> losses_of(const std::string& options) {
+  const TemporaryFolder folder;
+  const auto log_path = folder / "log.jsonl";
+  const auto result =
+      run_command(mpirun(ranks) + tiny_gpt(options + " --log " + log_path.string()), 200);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find("steps ran eagerly"), std::string::npos) << result.output;
+  std::vector<double> losses;
+  for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
+  return losses;
+}
+
 TEST_F(ExamplesOnGpus, TrainGptWaitsForTheGpuOnlyWhereItReadsItsLossLate) {
   for (const int of_ranks : {1, ranks}) {
     const auto told = told_of_four_steps(of_ranks, "");
@@ -123,37 +136,13 @@ TEST_F(ExamplesOnGpus, TrainGptLaunchesACapturedStepAtOnceAndDoesNotWait) {
 }
 
 TEST_F(ExamplesOnGpus, TrainGptCapturesItsStepsAndTakesTheSame) {
-  const auto losses_with = [](const std::string& option) {
-    const TemporaryFolder folder;
-    const auto log_path = folder / "log.jsonl";
-    const auto result =
-        run_command(mpirun(ranks) + tiny_gpt("--device cuda --amp bf16 --micro-batch 1 --steps 8 "
-                                             "--lr 1e-2 --log " +
-                                             log_path.string() + option),
-                    200);
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_EQ(result.output.find("steps ran eagerly"), std::string::npos) << result.output;
-    std::vector<double> losses;
-    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
-    return losses;
-  };
-  EXPECT_EQ(losses_with(" --capture"), losses_with(""));
+  const std::string options = "--device cuda --amp bf16 --micro-batch 1 --steps 8 --lr 1e-2";
+  EXPECT_EQ(losses_of(options + " --capture"), losses_of(options));
 }
 
 TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
-  const auto losses_on = [&](const std::string& device) {
-    const TemporaryFolder folder;
-    const auto log_path = folder / "log.jsonl";
-    const auto result = run_command(
-        mpirun(ranks) + tiny_gpt("--amp bf16 --micro-batch 1 --steps 12 --lr 1e-2 --device " +
-                                 device + " --log " + log_path.string()),
-        200);
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    std::vector<double> losses;
-    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
-    return losses;
-  };
-  const auto gpu = losses_on("cuda"), cpu = losses_on("cpu");
+  const std::string options = "--amp bf16 --micro-batch 1 --steps 12 --lr 1e-2 --device ";
+  const auto gpu = losses_of(options + "cuda"), cpu = losses_of(options + "cpu");
   ASSERT_EQ(gpu.size(), 12u);
   ASSERT_EQ(cpu.size(), 12u);
   for (std::size_t step = 0; step < gpu.size(); ++step)
@@ -161,19 +150,8 @@ TEST_F(ExamplesOnGpus, TrainGptTakesTheStepsOfTheCpuInMixedPrecision) {
 }
 
 TEST_F(ExamplesOnGpus, TrainGptTakesTheSameStepsThroughTheHost) {
-  const auto losses_over = [&](const std::string& backend) {
-    const TemporaryFolder folder;
-    const auto log_path = folder / "log.jsonl";
-    const auto result = run_command(
-        mpirun(ranks) + tiny_gpt("--device cuda --micro-batch 1 --steps 8 --lr 1e-2 --comm " +
-                                 backend + " --log " + log_path.string()),
-        200);
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    std::vector<double> losses;
-    for (const auto& step : read_log(log_path)) losses.push_back(step.at("loss"));
-    return losses;
-  };
-  const auto staged = losses_over("mpi"), direct = losses_over("nccl");
+  const std::string options = "--device cuda --micro-batch 1 --steps 8 --lr 1e-2 --comm ";
+  const auto staged = losses_of(options + "mpi"), direct = losses_of(options + "nccl");
   ASSERT_EQ(staged.size(), 8u);
   ASSERT_EQ(direct.size(), 8u);
   for (std::size_t step = 0; step < staged.size(); ++step)

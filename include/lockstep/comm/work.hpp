@@ -67,7 +67,7 @@ class Work {
   /// When it ran, once it has ended well; on a GPU by the device's clock, which is compared with
   /// the host's for that, now and then on the device.
   std::optional<WorkTimes> times() const { return state_ ? state_->times() : std::nullopt; }
-  /// How long it ran, once it has ended well. Asks nothing of a GPU.
+  /// How long it ran, once it has ended well. Does not wait for a GPU, nor ask for its clock.
   std::optional<WorkTimes::Clock::duration> duration() const {
     return state_ ? state_->duration() : std::nullopt;
   }

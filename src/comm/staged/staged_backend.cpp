@@ -30,8 +30,7 @@ StagedBackend::~StagedBackend() {
   host_.reset();  // calls what this has asked it to call
 }
 
-// --- the caller's side
-// -----------------------------------------------------------------------------
+// --- the caller's side ---------------------------------------------------------------------------
 
 Work StagedBackend::submit(std::span<Operation> operations) {
   if (StepRecording* const recording = StepRecording::current()) [[unlikely]] {
@@ -90,8 +89,7 @@ std::string StagedBackend::describe_progress() const {
   return text.insert(std::min(text.find('\n'), text.size()), own);
 }
 
-// --- the worker
-// ------------------------------------------------------------------------------------
+// --- the worker ----------------------------------------------------------------------------------
 
 void StagedBackend::run() {
   prctl(PR_SET_NAME, "lockstep-stage");
@@ -178,8 +176,7 @@ std::string StagedBackend::context(const StagedWork& work) const {
   return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description();
 }
 
-// --- the end
-// ---------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------
 
 void StagedBackend::leave() noexcept {
   std::call_once(left_, [this] {
