@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "comm/jobs/jobs.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -58,7 +59,8 @@ TEST_F(MpiHosts, DataOfAHostCrossesTheLinkOnceAndNotOnceARank) {
   const auto sent = [](const std::string& backend) {
     const std::string count =
         "sed -n 's/ *e0: *//p' /proc/net/dev | (read -r _ _ _ _ _ _ _ _ sent _; echo $sent)";
-    const std::string script = ::testing::TempDir() + "count_sent.sh";
+    const TemporaryFolder folder;
+    const std::string script = folder / "count_sent.sh";
     std::ofstream(script) << "before=$(" << count << ")\nmpirun -x JOB_COMM=" << backend
                           << " -np 6 " << program << " sum-much --device cpu || exit\n"
                           << "echo sent $(($(" << count << ") - before))\n";
@@ -82,7 +84,8 @@ TEST_F(MpiHosts, HostsOfOneRankEachExchangeMessagesAlone) {
 // The second host can have no shared memory: its files are limited. (MPI's own memory is files,
 // too.)
 TEST_F(MpiHosts, WhereAHostHasNoMemoryToShareAllExchangeMessages) {
-  const std::string script = ::testing::TempDir() + "small_files.sh";
+  const TemporaryFolder folder;
+  const std::string script = folder / "small_files.sh";
   std::ofstream(script) << "[ \"$(hostname)\" = h0 ] || ulimit -f 64\nexec " << program
                         << " sum --device cpu\n";
   const auto result = run_on(2, "--slots 2 mpirun --mca btl tcp,self -np 4 sh " + script);
@@ -100,7 +103,8 @@ TEST_F(MpiHosts, RankThatIsKilledOnAnotherHostEndsAllAndIsNamed) {
 
 // Open MPI's mpirun waits for the host that it cannot reach: what ends are the ranks, on both.
 TEST_F(MpiHosts, CutLinkEndsTheRanksOnBothSides) {
-  const std::string script = ::testing::TempDir() + "cut_link.sh", output = script + ".out";
+  const TemporaryFolder folder;
+  const std::string script = folder / "cut_link.sh", output = folder / "output";
   std::ofstream(script) << "JOB_COMMAND='" LOCKSTEP_HOSTS " cut 1' mpirun -x JOB_COMMAND "
                         << "-x LOCKSTEP_HEARTBEAT_TIMEOUT=3 -x JOB_CULPRIT=0 -np 2 " << program
                         << " command-alone --device cpu >" << output << " 2>&1 &\n"

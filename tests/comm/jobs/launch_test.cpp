@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "comm/jobs/jobs.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -258,8 +259,9 @@ TEST(TcpJob, RunsUnderSrunWithoutPmi) {
 }
 
 // A command that finds `address` behind the name headnode.
-std::string with_headnode_at(const std::string& address, const std::string& command) {
-  const std::string hosts = ::testing::TempDir() + "hosts_" + address;
+std::string with_headnode_at(const TemporaryFolder& folder, const std::string& address,
+                             const std::string& command) {
+  const std::string hosts = folder / ("hosts_" + address);
   std::ofstream(hosts) << "127.0.0.1 localhost\n" << address << " headnode\n";
   return "unshare -Urm sh -c \"mount --bind " + hosts + " /etc/hosts && " + command + "\"";
 }
@@ -272,14 +274,15 @@ TEST(TcpJob, RankZeroIsReachedByANameThatIsLoopbackToItself) {
   } catch (const Unsupported& error) {
     GTEST_SKIP() << "no network here: " << error.what();
   }
-  if (run_command(with_headnode_at(outside, "true")).exit_code != 0)
+  const TemporaryFolder folder;
+  if (run_command(with_headnode_at(folder, outside, "true")).exit_code != 0)
     GTEST_SKIP() << "no namespaces for processes here";
   const int port = free_port();
   const auto rank = [&](int number, const std::string& address) {
     return with_headnode_at(
-        address, "RANK=" + std::to_string(number) +
-                     " WORLD_SIZE=2 MASTER_ADDR=headnode MASTER_PORT=" + std::to_string(port) +
-                     " LOCKSTEP_JOB_TOKEN=secret " + program + " sum --device cpu");
+        folder, address,
+        "RANK=" + std::to_string(number) + " WORLD_SIZE=2 MASTER_ADDR=headnode MASTER_PORT=" +
+            std::to_string(port) + " LOCKSTEP_JOB_TOKEN=secret " + program + " sum --device cpu");
   };
   const auto result =
       run_command(rank(1, outside) + " & " + rank(0, "127.0.1.1") + "; code=$?; wait; exit $code");

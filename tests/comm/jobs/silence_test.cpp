@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "comm/jobs/jobs.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -35,8 +36,9 @@ TEST(TcpJob, StoppedRankIsLost) {
 
 // A command that runs two others on hosts of their own, as far as the network goes, with a cable
 // between them. It ends as the first does.
-std::string on_two_hosts(const std::string& here, const std::string& there) {
-  const std::string script = ::testing::TempDir() + "two_hosts.sh";
+std::string on_two_hosts(const TemporaryFolder& folder, const std::string& here,
+                         const std::string& there) {
+  const std::string script = folder / "two_hosts.sh";
   std::ofstream(script) << R"sh(
 give_address="ip link set lo up && ip link set e0 up && ip addr add dev e0"
 unshare -n sleep 60 & host=$!
@@ -50,7 +52,8 @@ $on_host env )sh" << there
 }
 
 TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
-  if (run_command(on_two_hosts("true", "true"), 20).exit_code != 0)
+  const TemporaryFolder folder;
+  if (run_command(on_two_hosts(folder, "true", "true"), 20).exit_code != 0)
     GTEST_SKIP() << "no namespaces for networks here";
   const auto rank = [](int number) {
     return "LOCKSTEP_HEARTBEAT_TIMEOUT=3 JOB_CULPRIT=0 JOB_COMMAND=\"ip link set e0 down\" RANK=" +
@@ -58,7 +61,7 @@ TEST(TcpJob, CutCableIsToldFromAStoppedRank) {
            " WORLD_SIZE=2 MASTER_ADDR=10.98.0.1 MASTER_PORT=29500 LOCKSTEP_JOB_TOKEN=secret " +
            program + " command-alone --device cpu";
   };
-  const auto result = run_command(on_two_hosts(rank(0), rank(1)));
+  const auto result = run_command(on_two_hosts(folder, rank(0), rank(1)));
   expect_quick_failure(result);
   for (const std::string lost : {"[rank 0] error: rank 1 (host ", "[rank 1] error: rank 0 (host "})
     EXPECT_THAT(result.output, HasSubstr(lost));
