@@ -37,6 +37,7 @@
 #include "lockstep/data/image_dataset.hpp"
 #include "lockstep/data/sample_random.hpp"
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/data/stored_order_sampler.hpp"
 #include "lockstep/data/tensor_dataset.hpp"
 #include "lockstep/data/token_dataset.hpp"
 #include "lockstep/io/atomic_file.hpp"

@@ -23,40 +23,64 @@ BatchSampler::BatchSampler(std::shared_ptr<const Sampler> sampler, BatchOptions 
   LOCKSTEP_CHECK(size() > 0, InvalidArgument, samples, " samples make no batch of ",
                  options.batch_size, options.drop_last ? " when the last one is dropped" : "",
                  "; use a smaller batch_size or more samples");
-  const std::int64_t last = samples % options.batch_size;
-  const std::int64_t smallest = options.drop_last || last == 0 ? options.batch_size : last;
+  check_last_batch(samples);
+}
+
+void BatchSampler::check_last_batch(std::int64_t samples) const {
+  const std::int64_t last = samples % options_.batch_size;
+  const std::int64_t smallest = options_.drop_last || last == 0 ? options_.batch_size : last;
   LOCKSTEP_CHECK(
-      smallest >= options.world_size, InvalidArgument, "a batch of ", smallest, " samples (",
-      samples, " samples in batches of ", options.batch_size, ") cannot be shared by ",
-      options.world_size,
+      smallest >= options_.world_size, InvalidArgument, "a batch of ", smallest, " samples (",
+      samples, " samples in batches of ", options_.batch_size, ") cannot be shared by ",
+      options_.world_size,
       " ranks; use drop_last, or a batch_size that leaves no rest smaller than the ranks");
 }
 
-std::int64_t BatchSampler::size() const {
-  const std::int64_t whole = sampler_->size() / options_.batch_size;
-  const bool rest = sampler_->size() % options_.batch_size != 0;
-  return whole + (rest && !options_.drop_last);
+void BatchSampler::check_consumed(std::int64_t consumed) const {
+  const int ranks = sampler_->world_size();
+  LOCKSTEP_CHECK(consumed >= 0 && consumed / ranks <= sampler_->size(), InvalidArgument, consumed,
+                 " samples cannot be behind a place in an epoch of ", sampler_->size(), " samples",
+                 ranks > 1 ? " a rank" : "");
+  LOCKSTEP_CHECK(consumed % ranks == 0, InvalidArgument, ranks,
+                 " ranks that share samples by a DistributedSampler cannot go on after ", consumed,
+                 " samples, which they do not divide; use a RandomSampler, and the loader's rank "
+                 "and world_size");
+  if (left(consumed) > 0) check_last_batch(left(consumed));
 }
 
-std::vector<std::int64_t> BatchSampler::order(std::uint64_t epoch) const {
-  std::vector<std::int64_t> order = sampler_->order(epoch);
-  LOCKSTEP_CHECK(static_cast<std::int64_t>(order.size()) == sampler_->size(), InvalidArgument,
-                 "the sampler gave ", order.size(), " indices for epoch ", epoch,
-                 ", but its size is ", sampler_->size(), "; the two must agree in every epoch");
-  return order;
+// Of this rank's samples, or of all where batches are cut for ranks.
+std::int64_t BatchSampler::left(std::int64_t consumed) const {
+  return sampler_->size() - consumed / sampler_->world_size();
 }
 
-std::span<const std::int64_t> BatchSampler::part(std::span<const std::int64_t> order,
-                                                 std::int64_t batch) const {
-  LOCKSTEP_CHECK(batch >= 0 && batch < size(), InvalidArgument, "batch ", batch,
-                 " is outside 0 to ", size() - 1);
+std::int64_t BatchSampler::size(std::int64_t consumed) const {
+  const std::int64_t samples = left(consumed);
+  const bool rest = samples % options_.batch_size != 0;
+  return samples / options_.batch_size + (rest && !options_.drop_last);
+}
+
+std::int64_t BatchSampler::consumed(std::int64_t batches, std::int64_t consumed) const {
+  const std::int64_t more = std::min(batches * options_.batch_size, left(consumed));
+  return consumed + more * sampler_->world_size();
+}
+
+BatchSampler::Part BatchSampler::part(std::int64_t batch, std::int64_t consumed) const {
   const std::int64_t begin = batch * options_.batch_size;
-  const std::int64_t length =
-      std::min(options_.batch_size, static_cast<std::int64_t>(order.size()) - begin);
+  const std::int64_t length = std::min(options_.batch_size, left(consumed) - begin);
   const std::int64_t whole = length / options_.world_size, rest = length % options_.world_size;
   const std::int64_t first = options_.rank * whole + std::min<std::int64_t>(options_.rank, rest);
-  return order.subspan(static_cast<std::size_t>(begin + first),
-                       static_cast<std::size_t>(whole + (options_.rank < rest)));
+  return {.first = consumed / sampler_->world_size() + begin + first,
+          .size = whole + (options_.rank < rest)};
+}
+
+std::vector<std::int64_t> BatchSampler::indices(std::uint64_t epoch, std::int64_t batch,
+                                                std::int64_t consumed) const {
+  LOCKSTEP_CHECK(batch >= 0 && batch < size(consumed), InvalidArgument, "batch ", batch,
+                 " is outside 0 to ", size(consumed) - 1);
+  const Part own = part(batch, consumed);
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(own.size));
+  sampler_->indices(epoch, own.first, indices);
+  return indices;
 }
 
 }  // namespace lockstep::data

@@ -30,17 +30,20 @@ std::int64_t DistributedSampler::size() const {
   return whole;
 }
 
-std::vector<std::int64_t> DistributedSampler::order(std::uint64_t epoch) const {
-  std::vector<std::int64_t> all;
-  if (options_.shuffle) all = random_permutation(dataset_size_, options_.seed, epoch);
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
-  std::int64_t position = options_.rank;
-  for (auto& index : mine) {
+void DistributedSampler::indices(std::uint64_t epoch, std::int64_t first,
+                                 std::span<std::int64_t> out) const {
+  const Permutation shuffled(dataset_size_, options_.seed, epoch);
+  std::int64_t position = options_.rank + first * options_.world_size;
+  for (std::int64_t& index : out) {
     const std::int64_t wrapped = position % dataset_size_;
-    index = options_.shuffle ? all[static_cast<std::size_t>(wrapped)] : wrapped;
+    index = options_.shuffle ? shuffled(wrapped) : wrapped;
     position += options_.world_size;
   }
-  return mine;
+}
+
+std::uint64_t DistributedSampler::order_signature() const {
+  if (options_.shuffle) return RandomSampler(dataset_size_, options_.seed).order_signature();
+  return SequentialSampler(dataset_size_).order_signature();
 }
 
 std::uint64_t DistributedSampler::signature() const {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "data/signature.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::data {
@@ -48,6 +49,12 @@ ImageBatch ImageDataset::fetch(std::span<const std::int64_t> indices) const {
     *label++ = data_.labels.data<std::int64_t>()[index];
   }
   return batch;
+}
+
+std::uint64_t ImageDataset::signature() const {
+  return signature_of("images", signature_of_tensor(data_.images),
+                      signature_of_tensor(data_.labels), value_of_pixel_.front(),
+                      value_of_pixel_.back());
 }
 
 }  // namespace lockstep::data

@@ -2,8 +2,8 @@
 
 #include <numeric>
 
+#include "data/signature.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/data/permutation.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -16,19 +16,36 @@ std::int64_t check_size(std::int64_t size) {
 
 }  // namespace
 
+std::uint64_t Sampler::order_signature() const { return signature_of("custom", size()); }
+
+std::vector<std::int64_t> Sampler::order(std::uint64_t epoch) const {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(size()));
+  indices(epoch, 0, order);
+  return order;
+}
+
 SequentialSampler::SequentialSampler(std::int64_t dataset_size) : size_(check_size(dataset_size)) {}
 
-std::vector<std::int64_t> SequentialSampler::order(std::uint64_t) const {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(size_));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  return order;
+void SequentialSampler::indices(std::uint64_t, std::int64_t first,
+                                std::span<std::int64_t> out) const {
+  std::iota(out.begin(), out.end(), first);
+}
+
+std::uint64_t SequentialSampler::order_signature() const {
+  return signature_of("sequential", size_);
 }
 
 RandomSampler::RandomSampler(std::int64_t dataset_size, std::uint64_t seed)
     : size_(check_size(dataset_size)), seed_(seed) {}
 
-std::vector<std::int64_t> RandomSampler::order(std::uint64_t epoch) const {
-  return random_permutation(size_, seed_, epoch);
+void RandomSampler::indices(std::uint64_t epoch, std::int64_t first,
+                            std::span<std::int64_t> out) const {
+  const Permutation permutation(size_, seed_, epoch);
+  for (std::int64_t& index : out) index = permutation(first++);
+}
+
+std::uint64_t RandomSampler::order_signature() const {
+  return signature_of("random", size_, seed_);
 }
 
 }  // namespace lockstep::data

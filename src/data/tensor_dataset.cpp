@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/signature.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::data {
@@ -44,6 +45,13 @@ TensorBatch TensorDataset::fetch(std::span<const std::int64_t> indices) const {
   TensorBatch batch;
   for (const auto& tensor : tensors_) batch.tensors.push_back(gather_rows(tensor, indices));
   return batch;
+}
+
+std::uint64_t TensorDataset::signature() const {
+  std::uint64_t signature = tensors_.size();
+  for (const Tensor& each : tensors_)
+    signature = signature_of("tensors", signature, signature_of_tensor(each));
+  return signature;
 }
 
 }  // namespace lockstep::data

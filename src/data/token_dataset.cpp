@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "data/signature.hpp"
 #include "lockstep/io/mapped_file.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -114,6 +115,11 @@ TokenBatch TokenDataset::fetch(std::span<const std::int64_t> indices) const {
   else
     fill<std::uint16_t>(indices, batch);
   return batch;
+}
+
+std::uint64_t TokenDataset::signature() const {
+  return signature_of("tokens", options_.context, options_.stride, run_.width, first_,
+                      signature_of_bytes(run_.bytes));
 }
 
 }  // namespace lockstep::data

@@ -117,7 +117,7 @@ TEST(LoaderRandomness, GoesOnWhereARunWasLeft) {
   std::vector<std::vector<float>> batches;
   for (const auto& batch : whole) batches.push_back(batch);
   DataLoader resumed(Noise{}, SequentialSampler(8), {.batch_size = 2, .num_workers = 2});
-  resumed.load_state({0, 2});
+  resumed.load_state({.samples = 4});
   EXPECT_EQ(*resumed.begin(), batches[2]);
 }
 

@@ -3,7 +3,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,17 +39,32 @@ class BatchSampler {
   /// The same for a sampler that is shared.
   BatchSampler(std::shared_ptr<const Sampler> sampler, BatchOptions options);
 
-  /// Number of batches in an epoch.
-  std::int64_t size() const;
-  /// All indices of an epoch, to be cut by `part`.
-  /// @throws InvalidArgument if the sampler gives another number of them than it said.
-  std::vector<std::int64_t> order(std::uint64_t epoch) const;
-  /// This rank's indices in one batch.
-  /// @param order what `order` returned.
-  /// @param batch from 0 to `size()` - 1.
-  std::span<const std::int64_t> part(std::span<const std::int64_t> order, std::int64_t batch) const;
+  /// Number of batches in an epoch, or in what is left of it.
+  /// @param consumed samples of the epoch's beginning that were visited already, over all ranks.
+  std::int64_t size(std::int64_t consumed = 0) const;
+  /// This rank's indices in one batch. Any number of threads may call it.
+  /// @param batch from 0 to `size(consumed)` - 1, counted from where the samples consumed end.
+  /// @throws InvalidArgument for another batch.
+  std::vector<std::int64_t> indices(std::uint64_t epoch, std::int64_t batch,
+                                    std::int64_t consumed = 0) const;
+  /// Samples of the epoch's beginning that were visited, over all ranks, after so many batches
+  /// more.
+  std::int64_t consumed(std::int64_t batches, std::int64_t consumed = 0) const;
+  /// @throws InvalidArgument for an epoch that cannot go on there: a number below 0 or beyond the
+  /// epoch's samples, one that the ranks of a DistributedSampler do not divide, or a last batch
+  /// that would leave a rank without a sample.
+  void check_consumed(std::int64_t consumed) const;
+  /// The sampler.
+  const Sampler& sampler() const { return *sampler_; }
 
  private:
+  struct Part {
+    std::int64_t first, size;
+  };
+  Part part(std::int64_t batch, std::int64_t consumed) const;
+  std::int64_t left(std::int64_t consumed) const;
+  void check_last_batch(std::int64_t samples) const;
+
   std::shared_ptr<const Sampler> sampler_;
   BatchOptions options_;
 };

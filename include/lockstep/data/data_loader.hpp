@@ -34,7 +34,7 @@ struct DataLoaderOptions {
   /// Batches prepared ahead, by all workers together.
   int prefetch = 4;
   /// Seeds the random numbers of the data set (SampleRandom): the same on all ranks for the same
-  /// samples. Default: the seed of the thread that starts the epoch (manual_seed).
+  /// samples. Default: the seed of the thread that starts the first epoch (manual_seed).
   std::optional<std::uint64_t> seed = {};
   /// Where the tensors of batches are handed out. On a GPU they are copied there on a stream of the
   /// loader's own, with workers as far ahead as `prefetch` says; the host waits for no copy. The
@@ -42,11 +42,16 @@ struct DataLoaderOptions {
   Device device = cpu;
 };
 
-/// Where a loader stands: enough to go on from there, with any number of workers.
+/// Where a loader stands: enough to go on from there, with any number of workers, of batches ahead
+/// and of ranks. It counts samples, not batches, so that the batches may have another size, too.
 struct LoaderState {
   std::uint64_t epoch = 0;
-  /// The next batch to hand out.
-  std::int64_t batch = 0;
+  /// Samples of the epoch's order that were handed out, over all ranks.
+  std::int64_t samples = 0;
+  /// Seed of the data set's random numbers; unset where no epoch has begun.
+  std::optional<std::uint64_t> seed = {};
+  /// What tells the data set and the order from others; 0 fits any.
+  std::uint64_t signature = 0;
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
@@ -88,20 +93,45 @@ class DataLoader {
   const D& dataset() const { return dataset_; }
 
   /// Where to go on after the batch that was handed out last: save it with a checkpoint. A batch
-  /// whose fetch threw comes after it.
+  /// whose fetch threw comes after it. On every rank the same.
   LoaderState state() const {
-    if (resume_.batch < size()) return resume_;
-    return {resume_.epoch + 1, 0};
+    LoaderState state{.seed = seed_, .signature = signature()};
+    if (handed_out_ < batches_.size(start_)) {
+      state.epoch = epoch_;
+      state.samples = batches_.consumed(handed_out_, start_);
+    } else {
+      state.epoch = epoch_ + 1;
+    }
+    return state;
   }
-  /// The next loop starts there, and one under way ends. @throws InvalidArgument for a batch that
-  /// the epoch does not have.
-  void load_state(LoaderState state) {
-    LOCKSTEP_CHECK(state.batch >= 0 && state.batch < size(), InvalidArgument, "batch ", state.batch,
-                   " does not exist in an epoch of ", size(),
-                   " batches; was the state saved with another data set or batch size?");
-    next_ = resume_ = state;
-    resumes_ = true;
-    in_epoch_ = false;  // a loop that is under way ends
+  /// The next loop starts there, with the seed of the state. The number of ranks and workers, and
+  /// the size of batches may be others than those of the loader that gave it: the samples and their
+  /// order stay the same.
+  /// @throws InvalidArgument within a loop (`stop` ends one that was left), for a state of another
+  /// data set, order or seed, and where ranks or batches do not fit what is left of the epoch.
+  void load_state(const LoaderState& state) {
+    LOCKSTEP_CHECK(!in_epoch_, InvalidArgument, "a loop is under way in epoch ", epoch_, " after ",
+                   batches_.consumed(handed_out_, start_), " samples: a state of epoch ",
+                   state.epoch, " and ", state.samples,
+                   " samples would not change it; load it before the loop, or call stop() first");
+    LOCKSTEP_CHECK(state.signature == 0 || state.signature == signature(), InvalidArgument,
+                   "the state is one of another data set or order (signature ", state.signature,
+                   ", here ", signature(),
+                   "); has a file, an option of the data set, or the "
+                   "sampler's seed changed?");
+    LOCKSTEP_CHECK(!state.seed || !options_.seed || *state.seed == *options_.seed, InvalidArgument,
+                   "the state has seed ", state.seed.value_or(0), ", and the loader ",
+                   options_.seed.value_or(0), "; leave it out here, or give the same");
+    batches_.check_consumed(state.samples);
+    if (state.seed) seed_ = state.seed;
+    go_to(state.epoch, state.samples);
+  }
+  /// Ends a loop that is under way or was left early. The next one begins the next epoch, unless a
+  /// state is loaded.
+  void stop() {
+    if (pipeline_) pipeline_->stop();
+    current_.reset();
+    in_epoch_ = false;
   }
 
   /// Reads the batches of one epoch; see DataLoader.
@@ -133,14 +163,12 @@ class DataLoader {
     DataLoader* loader_ = nullptr;
   };
 
-  /// Starts an epoch: the one after the last, or the one that `load_state` named.
+  /// Starts an epoch: the one after the last, or what is left of the one that `load_state` named.
   Iterator begin() {
-    const bool resumes = std::exchange(resumes_, false);
-    if (next_.batch > 0 && !resumes) next_ = {next_.epoch + 1, 0};
-    resume_ = next_;
     if (pipeline_) pipeline_->stop();
-    order_ = batches_.order(next_.epoch);
-    random_ = {options_.seed.value_or(default_generator().state().seed), next_.epoch};
+    if (fetched_ > 0 || batches_.size(start_) == 0) go_to(epoch_ + 1, 0);
+    if (!seed_) seed_ = options_.seed.value_or(default_generator().state().seed);
+    random_ = {*seed_, epoch_};
     if (options_.num_workers > 0) start_workers();
     in_epoch_ = true;
     advance();
@@ -158,11 +186,22 @@ class DataLoader {
           options_.num_workers, options_.prefetch + 1,
           [this](std::int64_t batch, std::size_t slot) { slots_[slot] = prepare(batch); });
     }
-    pipeline_->start(next_.batch, size());
+    pipeline_->start(0, batches_.size(start_));
+  }
+
+  std::uint64_t signature() const {
+    return order_signature(dataset_, batches_.sampler().order_signature());
+  }
+
+  // The next loop starts there.
+  void go_to(std::uint64_t epoch, std::int64_t samples) {
+    epoch_ = epoch;
+    start_ = samples;
+    fetched_ = handed_out_ = 0;
   }
 
   Batch fetch(std::int64_t batch) const {
-    const std::span<const std::int64_t> indices = batches_.part(order_, batch);
+    const std::vector<std::int64_t> indices = batches_.indices(epoch_, batch, start_);
     const DefaultGeneratorScope scope(random_.of(indices.front()).state());
     return data::fetch(dataset_, indices, random_);
   }
@@ -187,14 +226,15 @@ class DataLoader {
 
   void advance() {
     current_.reset();
-    if (next_.batch == size()) {
-      next_ = resume_ = {next_.epoch + 1, 0};
-      in_epoch_ = false;
-    }
     if (!in_epoch_) return;
-    const std::int64_t batch = next_.batch++;
+    if (fetched_ == batches_.size(start_)) {
+      go_to(epoch_ + 1, 0);
+      in_epoch_ = false;
+      return;
+    }
+    const std::int64_t batch = fetched_++;
     hand_out(pipeline_ ? std::exchange(slots_[pipeline_->take()], {}) : prepare(batch));
-    resume_ = next_;
+    handed_out_ = fetched_;
   }
 
   Batch& current() {
@@ -206,10 +246,11 @@ class DataLoader {
   D dataset_;
   BatchSampler batches_;
   DataLoaderOptions options_;
-  LoaderState next_;    // to be fetched
-  LoaderState resume_;  // behind what was handed out
-  bool resumes_ = false, in_epoch_ = false;
-  std::vector<std::int64_t> order_;
+  std::uint64_t epoch_ = 0;
+  std::int64_t start_ = 0;  // samples of the epoch that were consumed before its loop began
+  std::int64_t fetched_ = 0, handed_out_ = 0;  // batches since then
+  std::optional<std::uint64_t> seed_;          // of random numbers, once it is fixed
+  bool in_epoch_ = false;
   SampleRandom random_;  // of the epoch
   std::optional<Batch> current_;
   std::optional<CopyStream> copies_;  // to a GPU

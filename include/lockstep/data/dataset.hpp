@@ -29,6 +29,9 @@ concept RandomDataset = requires(const D& dataset, std::span<const std::int64_t>
 /// (SampleRandom::of): they are then the same for any number of workers and ranks. Without that,
 /// the thread's default generator stands at the batch's first sample while `fetch` runs: its
 /// numbers are the same for any number of workers, and others for each batch, rank and epoch.
+///
+/// With a `signature()` (SignedDataset) a loader's state of another data set is refused even if it
+/// has as many samples.
 template <class D>
 concept Dataset = RandomDataset<D> ||
     requires(const D& dataset, std::span<const std::int64_t> indices) {
@@ -43,6 +46,25 @@ auto fetch(const D& dataset, std::span<const std::int64_t> indices, const Sample
     return dataset.fetch(indices, random);
   else
     return dataset.fetch(indices);
+}
+
+/// A data set that can be told from others: `signature()` gives a number that follows from its
+/// contents and options, and costs little.
+template <class D>
+concept SignedDataset = requires(const D& dataset) {
+  { dataset.signature() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// A number, never 0, that tells a data set in an order from others.
+/// @param size of the data set. @param signature its own; 0 where it has none.
+/// @param order what Sampler::order_signature gave.
+std::uint64_t order_signature(std::int64_t size, std::uint64_t signature, std::uint64_t order);
+/// The same of a data set; where it is no SignedDataset, its size alone counts.
+template <Dataset D>
+std::uint64_t order_signature(const D& dataset, std::uint64_t order) {
+  std::uint64_t signature = 0;
+  if constexpr (SignedDataset<D>) signature = dataset.signature();
+  return order_signature(static_cast<std::int64_t>(dataset.size()), signature, order);
 }
 
 /// The type of a data set's batches.

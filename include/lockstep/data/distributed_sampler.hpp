@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "lockstep/data/sampler.hpp"
 
 /// @file
@@ -40,8 +43,10 @@ class DistributedSampler : public Sampler {
 
   /// Number of indices of this rank in every epoch.
   std::int64_t size() const override;
-  std::vector<std::int64_t> order(std::uint64_t epoch) const override;
+  void indices(std::uint64_t epoch, std::int64_t first, std::span<std::int64_t> out) const override;
   int world_size() const override { return options_.world_size; }
+  /// That of the RandomSampler or SequentialSampler whose order it shares out.
+  std::uint64_t order_signature() const override;
   /// A number that is equal on all ranks exactly if they share the same data set in the same way:
   /// compare it over the ranks once, before training (`parallel::check_same_value`).
   std::uint64_t signature() const;

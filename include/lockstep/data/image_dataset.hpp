@@ -44,6 +44,8 @@ class ImageDataset {
 
   /// Number of images.
   std::int64_t size() const { return data_.labels.numel(); }
+  /// A number that follows from the options, the number of images and some of their bytes.
+  std::uint64_t signature() const;
   /// The images from `begin` to `end` - 1, sharing memory: to split training from test images.
   /// @throws InvalidArgument for an empty range or one outside the set.
   ImageDataset range(std::int64_t begin, std::int64_t end) const;

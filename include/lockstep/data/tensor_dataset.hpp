@@ -37,6 +37,8 @@ class TensorDataset {
 
   /// Number of samples.
   std::int64_t size() const { return tensors_.front().size(0); }
+  /// A number that follows from the shapes, the dtypes and some of the bytes.
+  std::uint64_t signature() const;
   /// Copies rows into new tensors of shape [indices, ...]. Any number of threads may call it.
   /// @throws InvalidArgument for an index out of range.
   TensorBatch fetch(std::span<const std::int64_t> indices) const;

@@ -60,6 +60,8 @@ class TokenDataset {
   std::int64_t size() const;
   /// Number of tokens.
   std::int64_t token_count() const { return count_; }
+  /// A number that follows from the options, the number of tokens and some of them.
+  std::uint64_t signature() const;
   /// Two data sets over the first `fraction` of the tokens and over the others: training and
   /// held-out text. @throws InvalidArgument if either is too short for a sequence.
   std::pair<TokenDataset, TokenDataset> split(double fraction) const;

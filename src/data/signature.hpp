@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/fnv_hash.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+/// @file
+/// Numbers by which data sets and orders of samples are told from others.
+
+namespace lockstep::data {
+
+/// Of a kind of thing and what it follows from.
+template <class... Numbers>
+std::uint64_t signature_of(std::string_view kind, Numbers... numbers) {
+  std::string text(kind);
+  ((text += ' ', text += std::to_string(numbers)), ...);
+  return lockstep::detail::fnv_hash(text.data(), text.size());
+}
+
+/// Of the number of bytes and some of them, from all over: files may be too long to read.
+std::uint64_t signature_of_bytes(std::span<const std::byte> bytes);
+
+/// Of a contiguous tensor on the CPU: its shape, its dtype and some of its bytes.
+std::uint64_t signature_of_tensor(const Tensor& tensor);
+
+}  // namespace lockstep::data

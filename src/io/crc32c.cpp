@@ -1,0 +1,147 @@
+#include "lockstep/io/crc32c.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "io/crc32c_paths.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace lockstep::io {
+namespace {
+
+// Polynomials modulo P, Castagnoli's, over two elements, reflected: the highest bit is x^0.
+constexpr std::uint32_t polynomial = 0x82F63B78, one = 0x80000000;
+
+constexpr std::uint32_t times_x(std::uint32_t a) { return a >> 1 ^ (a & 1 ? polynomial : 0); }
+
+constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t sum = 0;
+  for (std::uint32_t bit = one; bit != 0; bit >>= 1, b = times_x(b))
+    if (a & bit) sum ^= b;
+  return sum;
+}
+
+// x^(2^k)
+constexpr auto squares = [] {
+  std::array<std::uint32_t, 67> all{};
+  all[0] = times_x(one);
+  for (std::size_t k = 1; k < all.size(); ++k) all[k] = product(all[k - 1], all[k - 1]);
+  return all;
+}();
+
+// x^(n * 2^k)
+constexpr std::uint32_t power(std::uint64_t n, std::size_t k = 0) {
+  std::uint32_t result = one;
+  for (; n != 0; n >>= 1, ++k)
+    if (n & 1) result = product(result, squares[k]);
+  return result;
+}
+
+// table[k][b]: of byte b with k bytes of zeros behind it.
+using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+constexpr Tables tables = [] {
+  Tables all{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = times_x(crc);
+    all[0][byte] = crc;
+  }
+  for (std::size_t k = 1; k < 8; ++k)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      all[k][byte] = all[k - 1][byte] >> 8 ^ all[0][all[k - 1][byte] & 0xFF];
+  return all;
+}();
+
+}  // namespace
+
+// Eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
+// high-performance CRC generation", 2008).
+std::uint32_t crc32c_by_tables(const std::byte* bytes, std::size_t size, std::uint32_t crc) {
+  for (; size >= 8; size -= 8, bytes += 8) {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < 8; ++i) word |= std::to_integer<std::uint64_t>(bytes[i]) << 8 * i;
+    word ^= crc;
+    crc = 0;
+    for (std::size_t i = 0; i < 8; ++i) crc ^= tables[7 - i][word >> 8 * i & 0xFF];
+  }
+  for (; size > 0; --size, ++bytes)
+    crc = crc >> 8 ^ tables[0][(crc ^ std::to_integer<std::uint32_t>(*bytes)) & 0xFF];
+  return crc;
+}
+
+namespace {
+
+#if defined(__x86_64__)
+
+// The instruction takes a word each cycle, and three to be done: three lanes side by side keep it
+// busy (Gopal and others, "Fast CRC computation for iSCSI polynomial using CRC32 instruction",
+// Intel, 2011). A lane's checksum is then moved over the lane behind it by a product: as
+// polynomials the instruction makes v to v * x^32, and the carry-less product of two reflected ones
+// is x times theirs.
+constexpr std::size_t lane_words = 512, lane = lane_words * 8;
+constexpr std::uint32_t over_a_lane = power(8 * lane - 33);
+
+std::uint64_t word_at(const std::byte* bytes) {
+  std::uint64_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
+}
+
+__attribute__((target("sse4.2,pclmul"))) std::uint64_t moved_over_a_lane(std::uint64_t crc) {
+  const __m128i factors =
+      _mm_set_epi64x(static_cast<long long>(over_a_lane), static_cast<long long>(crc & 0xFFFFFFFF));
+  const __m128i moved = _mm_clmulepi64_si128(factors, factors, 0x10);
+  return _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(moved)));
+}
+
+__attribute__((target("sse4.2,pclmul"))) std::uint32_t by_instructions(const std::byte* bytes,
+                                                                       std::size_t size,
+                                                                       std::uint32_t before) {
+  std::uint64_t crc = before;
+  for (; size >= 3 * lane; size -= 3 * lane, bytes += 3 * lane) {
+    std::uint64_t second = 0, third = 0;
+    for (std::size_t i = 0; i < lane; i += 8) {
+      crc = _mm_crc32_u64(crc, word_at(bytes + i));
+      second = _mm_crc32_u64(second, word_at(bytes + lane + i));
+      third = _mm_crc32_u64(third, word_at(bytes + 2 * lane + i));
+    }
+    crc = moved_over_a_lane(moved_over_a_lane(crc) ^ second) ^ third;
+  }
+  for (; size >= 8; size -= 8, bytes += 8) crc = _mm_crc32_u64(crc, word_at(bytes));
+  auto rest = static_cast<std::uint32_t>(crc);
+  for (; size > 0; --size, ++bytes)
+    rest = _mm_crc32_u8(rest, std::to_integer<unsigned char>(*bytes));
+  return rest;
+}
+
+bool has_instructions() {
+  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+#endif
+
+using Update = std::uint32_t (*)(const std::byte*, std::size_t, std::uint32_t);
+
+Update fastest() {
+#if defined(__x86_64__)
+  if (has_instructions()) return by_instructions;
+#endif
+  return crc32c_by_tables;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
+  static const Update update = fastest();
+  return ~update(bytes.data(), bytes.size(), ~before);
+}
+
+std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second,
+                             std::uint64_t size) noexcept {
+  return product(power(size, 3), first) ^ second;  // 2^3 bits a byte
+}
+
+}  // namespace lockstep::io

@@ -1,0 +1,64 @@
+#include "lockstep/io/crc32c.hpp"
+
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "io/crc32c_paths.hpp"
+#include "lockstep/core/philox.hpp"
+
+namespace lockstep::io {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::vector<std::byte> random_bytes(std::size_t count) {
+  const PhiloxState numbers{7, 0};
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(numbers.word(i));
+  return bytes;
+}
+
+// Bit by bit, as RFC 3720 defines it.
+std::uint32_t naive(std::span<const std::byte> bytes) {
+  std::uint32_t crc = 0xFFFFFFFF;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78 : 0);
+  }
+  return ~crc;
+}
+
+TEST(Crc32c, GivesTheValuesOfRfc3720) {
+  EXPECT_EQ(crc32c({}), 0u);
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xE3069283u);
+  EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0})), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xFF})), 0x62A8AB43u);
+}
+
+TEST(Crc32c, IsTheSameByInstructionsAndByTablesForAnySize) {
+  const std::vector<std::byte> bytes = random_bytes(40'000);
+  for (const std::size_t size : {1, 7, 8, 9, 63, 4096, 12'287, 12'288, 12'289, 36'864, 39'990}) {
+    for (const std::size_t offset : {0, 1, 5}) {
+      const auto part = std::span(bytes).subspan(offset, size);
+      EXPECT_EQ(crc32c(part), naive(part)) << size;
+      EXPECT_EQ(~crc32c_by_tables(part.data(), size, ~0u), naive(part)) << size;
+    }
+  }
+}
+
+TEST(Crc32c, GoesOnAndCombinesAtAnyPlace) {
+  const std::vector<std::byte> bytes = random_bytes(20'000);
+  const std::uint32_t whole = crc32c(bytes);
+  for (const std::size_t middle : {0, 1, 100, 12'288, 19'999, 20'000}) {
+    const auto first = std::span(bytes).first(middle), second = std::span(bytes).subspan(middle);
+    EXPECT_EQ(crc32c(second, crc32c(first)), whole) << middle;
+    EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(second), second.size()), whole) << middle;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::io
