@@ -165,8 +165,10 @@ TEST(TrainGpt, ComputesTheSameWithStatesThatAreSharedOutMpi) {
     for (std::size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << "stage " << stage;
     if (gathers) continue;
-    EXPECT_EQ(losses_of(mpirun(2), captured + "--check-divergence 2 --zero " + stage), whole)
-        << "stage " << stage;
+    const auto shared = losses_of(mpirun(2), captured + "--check-divergence 2 --zero " + stage);
+    ASSERT_EQ(shared.size(), whole.size());
+    for (std::size_t i = 0; i < shared.size(); ++i)  // norms of shards are added in another order
+      EXPECT_NEAR(shared[i], whole[i], 1e-5 * whole[i]) << "stage " << stage;
   }
 }
 
