@@ -1,9 +1,11 @@
 #include "comm/tcp/handshake.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -18,6 +20,7 @@
 
 #include "comm/control/control_message.hpp"
 #include "comm/tcp/local_socket.hpp"
+#include "lockstep/comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/timeout_multiplier.hpp"
 
@@ -206,6 +209,92 @@ TEST(Handshake, RanksOfALargeJobMayAllBeSilentAtFirst) {
   const auto accepted = accept_ranks(listener, {Purpose::control, "t", 0, size}, 1, soon());
   ranks.join();
   EXPECT_EQ(std::ranges::count_if(accepted, [](const Socket& s) { return bool(s); }), size - 1);
+}
+
+// The systems of hosts that many ranks reach at once keep as few connections as net.core.somaxconn
+// says for a listener that is late, and forget those beyond after some seconds.
+TEST(Handshake, RanksComeAgainWhereALateListenerForgotThem) {
+  constexpr int size = 24;
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const Endpoint there = local_endpoint(listener);
+  ASSERT_EQ(listen(listener.descriptor(), 1), 0);
+  std::vector<Socket> sockets(size);
+  std::vector<std::thread> ranks;
+  for (int rank = 1; rank < size; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        sockets[static_cast<std::size_t>(rank)] =
+            join([&] { return connect_to(there, soon()); }, "rank 0",
+                 {Purpose::control, "t", rank, size}, soon());
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  std::this_thread::sleep_for(std::chrono::seconds(8));
+  const auto accepted = accept_ranks(listener, {Purpose::control, "t", 0, size}, 1, soon());
+  for (std::thread& rank : ranks) rank.join();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // for resets that are on their way
+  for (std::size_t rank = 1; rank < size; ++rank) {
+    EXPECT_FALSE(has_hung_up(accepted[rank])) << rank;
+    EXPECT_FALSE(has_hung_up(sockets[rank])) << rank;
+  }
+}
+
+// What `join` throws where the listening side takes one connection and does that to it.
+std::string error_of_join(const std::function<void(Socket& listener, Socket& taken)>& end) {
+  Socket listener = listen_on({"127.0.0.1", 0});
+  const Endpoint there = local_endpoint(listener);
+  std::thread other([&] {
+    std::optional<Socket> taken;
+    while (!(taken = accept_from(listener))) std::this_thread::yield();
+    end(listener, *taken);
+  });
+  std::string message;
+  try {
+    join([&] { return connect_to(there, in(2000)); }, "rank 0", {Purpose::control, "t", 1, 2},
+         in(2000));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  other.join();
+  return message;
+}
+
+TEST(Handshake, SaysThatTheListenerClosedBeforeItAcceptedARank) {
+  // In good order, and as a process that is killed with unread bytes in its connections.
+  for (const bool is_read : {true, false}) {
+    const std::string message = error_of_join([&](Socket& listener, Socket& taken) {
+      std::array<std::byte, 8> some;
+      receive_all(taken, some, soon());
+      std::vector<std::byte> rest(is_read ? 1000 : 0);
+      if (is_read) (void)::recv(taken.descriptor(), rest.data(), rest.size(), 0);
+      listener.close();
+      taken.close();
+    });
+    EXPECT_THAT(message, ::testing::HasSubstr("rank 0 closed its connection")) << is_read;
+  }
+}
+
+TEST(Handshake, SaysThatTheListenerDidNotAcceptARankInTime) {
+  const std::string message =
+      error_of_join([](Socket&, Socket& taken) { comes_true([&] { return has_hung_up(taken); }); });
+  EXPECT_THAT(message, ::testing::HasSubstr("rank 0 did not accept this rank in time"));
+}
+
+// A rank that was lost while others were still missing, and was started again.
+TEST(Handshake, ARankThatIsGoneBeforeAllAreThereMayComeAgain) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const auto connect = [&] { return connected_to(listener); };
+  std::vector<Socket> accepted;
+  std::thread rank_0([&] {
+    accepted = accept_ranks(listener, {Purpose::control, "t", 0, 3}, 1, soon());
+  });
+  join(connect, "rank 0", {Purpose::control, "t", 1, 3}, soon());
+  const Socket again = join(connect, "rank 0", {Purpose::control, "t", 1, 3}, soon());
+  EXPECT_THROW(join(connect, "rank 0", {Purpose::control, "t", 1, 3}, soon()), PeerFailure);
+  const Socket last = join(connect, "rank 0", {Purpose::control, "t", 2, 3}, soon());
+  rank_0.join();
+  EXPECT_FALSE(has_hung_up(accepted[1]));
 }
 
 TEST(Handshake, SpeaksIpv6) {

@@ -175,8 +175,8 @@ void knock(int strangers) {
     if (noise.below(2) == 0) open.push_back(std::move(stranger));
     if (open.size() > 64) open.pop_front();
   });
-  const Socket peer = tcp::connect_to(tcp::local_endpoint(listener), in_time());
-  tcp::present(peer, rank_1, in_time());
+  const auto connect = [&] { return tcp::connect_to(tcp::local_endpoint(listener), in_time()); };
+  const Socket peer = tcp::join(connect, "rank 0", rank_1, in_time());
   const std::vector<Socket> sockets = accepted.get();
   send_bytes(sockets.at(1), "welcome");
   std::array<std::byte, 7> welcome;

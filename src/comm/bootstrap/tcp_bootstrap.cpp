@@ -87,9 +87,12 @@ TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job
     const tcp::Socket listener = listen_for_ranks(job);
     sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
   } else {
-    sockets_.push_back(job.is_local ? tcp::connect_locally(job.port, deadline())
-                                    : tcp::connect_to(rendezvous, deadline()));
-    tcp::present(sockets_[0], self, deadline());
+    const tcp::Deadline limit = deadline();
+    const auto connect = [&] {
+      return job.is_local ? tcp::connect_locally(job.port, limit)
+                          : tcp::connect_to(rendezvous, limit);
+    };
+    sockets_.push_back(tcp::join(connect, "bootstrap: rank 0", self, limit));
   }
   discover_peers();
   interface_ = own_interface();

@@ -84,8 +84,9 @@ void ControlChannel::connect() {
       links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false, {}});
   } else {
     const auto endpoint = tcp::Endpoint::parse(invitation.substr(0, separator));
-    links_.push_back({0, tcp::connect_to(endpoint, deadline, check), {}, false, {}});
-    tcp::present(links_.back().socket, self, deadline);
+    const auto connect = [&] { return tcp::connect_to(endpoint, deadline, check); };
+    links_.push_back(
+        {0, tcp::join(connect, "control channel: rank 0", self, deadline, check), {}, false, {}});
   }
 }
 

@@ -23,8 +23,18 @@ struct Handshake {
 /// Presents this rank on a fresh connection. @throws PeerFailure, Timeout, InvalidArgument
 void present(const Socket& socket, const Handshake& self, Deadline deadline);
 
-/// Accepts one connection from each rank from `first` on, of the same job and purpose; strangers,
-/// malformed handshakes and half-open connections are dropped and hold up nobody.
+/// Connects, presents this rank, and waits until the other side has accepted it. A listener that
+/// many ranks reach at once forgets some of their connections (net.core.somaxconn): then it tries
+/// again.
+/// @param connect makes a connection. @param listener its name in errors, such as "rank 0".
+/// @throws PeerFailure where the other side turns this rank away or ends, Timeout, InvalidArgument,
+/// or what `connect` and `check` throw.
+Socket join(FunctionRef<Socket()> connect, std::string_view listener, const Handshake& self,
+            Deadline deadline, Check check = check_nothing);
+
+/// Accepts one connection from each rank from `first` on, of the same job and purpose, and tells
+/// the rank so; strangers, malformed handshakes and half-open connections are dropped and hold up
+/// nobody. A rank that is gone before all are there may come again.
 /// @return sockets by rank; empty below `first`. @throws Timeout naming the missing ranks, or what
 /// `check` throws.
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,

@@ -86,8 +86,9 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, C
   const Handshake self{Purpose::data, plan.token, plan.rank, plan.size};
   std::vector<Socket> lower(static_cast<std::size_t>(plan.rank));
   for (std::size_t peer = 0; peer < lower.size(); ++peer) {
-    lower[peer] = connect_to(Endpoint::parse(endpoints[peer]), deadline, check);
-    present(lower[peer], self, deadline);
+    const Endpoint endpoint = Endpoint::parse(endpoints[peer]);
+    const auto connect = [&] { return connect_to(endpoint, deadline, check); };
+    lower[peer] = join(connect, "rank " + std::to_string(peer), self, deadline, check);
   }
   sockets_ = accept_ranks(listener, self, plan.rank + 1, deadline, check);
   std::ranges::move(lower, sockets_.begin());
