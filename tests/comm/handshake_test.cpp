@@ -366,8 +366,8 @@ class ControlMessages : public ::testing::Test {
 
 TEST_F(ControlMessages, ArriveWholeAndInOrder) {
   using namespace control;
-  ASSERT_TRUE(send_message(near_, {MessageType::failed, 2, "first"}));
-  ASSERT_TRUE(send_message(near_, {MessageType::bye, 0, std::string(20'000, 'x')}));
+  ASSERT_EQ(send_message(near_, {MessageType::failed, 2, "first"}), Sent::yes);
+  ASSERT_EQ(send_message(near_, {MessageType::bye, 0, std::string(20'000, 'x')}), Sent::yes);
   MessageReader reader;
   std::vector<Message> messages;
   ASSERT_TRUE(comes_true([&] {
@@ -398,8 +398,42 @@ TEST_F(ControlMessages, AClosedPeerIsNoticed) {
   control::MessageReader reader;
   EXPECT_TRUE(comes_true([&] { return !reader.read(far_); }));
   // The first message is lost; the answer to it ends the connection for the sender too.
-  EXPECT_TRUE(
-      comes_true([&] { return !control::send_message(far_, {control::MessageType::bye}); }));
+  EXPECT_TRUE(comes_true([&] {
+    return control::send_message(far_, {control::MessageType::bye}) == control::Sent::gone;
+  }));
+}
+
+// What is left of a message that did not fit would be taken for the beginning of the next one.
+TEST_F(ControlMessages, NothingFollowsAMessageForWhichThereWasNoRoom) {
+  using namespace control;
+  const Message news{MessageType::departure, 0, std::string(8000, 'n')};
+  while (send_message(near_, news) == Sent::yes) {
+  }
+  MessageReader reader;
+  const auto all_are_whole = [&] {
+    while (const auto message = reader.next())
+      if (message->type != news.type || message->text != news.text) return false;
+    return true;
+  };
+  for (int i = 0; i < 100; ++i) reader.read(far_);  // makes room
+  EXPECT_TRUE(all_are_whole());
+  EXPECT_EQ(send_message(near_, {MessageType::bye}), Sent::gone);
+  EXPECT_TRUE(comes_true([&] {
+    const bool is_alive = reader.read(far_);
+    EXPECT_TRUE(all_are_whole());
+    return !is_alive;
+  }));
+}
+
+TEST_F(ControlMessages, HeartbeatsForWhichThereIsNoRoomAreLeftOut) {
+  using namespace control;
+  const std::string fill(1 << 16, 'x');
+  while (::send(near_.descriptor(), fill.data(), fill.size(), MSG_DONTWAIT) > 0) {
+  }
+  const auto begin = Clock::now();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(send_message(near_, {MessageType::heartbeat}), Sent::yes);
+  EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(900));
+  EXPECT_FALSE(has_hung_up(near_));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -331,6 +333,46 @@ void run_jobs_with_a_broken_rank(int messages) {
 TEST(MalformedMessages, OfARankEndTheJobAndNotTheProcess) { run_jobs_with_a_broken_rank(some); }
 TEST(MalformedMessages, SlowMillionOfARankEndTheJobAndNotTheProcess) {
   run_jobs_with_a_broken_rank(many);
+}
+
+// Rank 1 is alive, and says so, but reads nothing.
+TEST(MalformedMessages, ARankThatReadsNothingIsLost) {
+  ThreadBootstrap::Meeting meeting;
+  std::promise<std::string> failure;
+  std::atomic<bool> is_over = false;
+  auto deaf = std::async(std::launch::async, [&] {
+    ThreadBootstrap bootstrap(meeting, 1);
+    const std::string invitation =
+        bootstrap.broadcast_bytes({}, 0, "address of the control channel");
+    const std::size_t separator = invitation.find('\n');
+    const auto connect = [&] {
+      return tcp::connect_to(tcp::Endpoint::parse(invitation.substr(0, separator)), in_time());
+    };
+    const Socket socket =
+        tcp::join(connect, "rank 0",
+                  {tcp::Purpose::control, invitation.substr(separator + 1), 1, 2}, in_time());
+    while (!is_over) {
+      control::send_message(socket, {control::MessageType::heartbeat});
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  ThreadBootstrap bootstrap(meeting, 0);
+  {
+    control::ControlChannel channel(
+        bootstrap,
+        {.on_failure = [&](const control::JobFailure& job) { failure.set_value(job.text); },
+         .on_departure = {},
+         .on_signatures = {}},
+        std::chrono::minutes(5));
+    std::future<std::string> told = failure.get_future();
+    const std::string news(8000, 'n');
+    while (told.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      channel.announce_departure(news);
+    EXPECT_THAT(told.get(), ::testing::AllOf(::testing::HasSubstr("rank 1 (host "),
+                                             ::testing::HasSubstr("it has not read")));
+  }
+  is_over = true;
+  deaf.get();
 }
 
 // What a peer sends where 64 bytes are due: they come, or an error that says what came.

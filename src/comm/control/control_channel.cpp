@@ -81,12 +81,14 @@ void ControlChannel::connect() {
   if (bootstrap_.rank() == 0) {
     auto sockets = tcp::accept_ranks(listener, self, 1, deadline, check);
     for (int rank = 1; rank < bootstrap_.size(); ++rank)
-      links_.push_back({rank, std::move(sockets[static_cast<std::size_t>(rank)]), {}, false, {}});
+      links_.push_back(
+          {.rank = rank, .socket = std::move(sockets[static_cast<std::size_t>(rank)])});
   } else {
     const auto endpoint = tcp::Endpoint::parse(invitation.substr(0, separator));
     const auto connect = [&] { return tcp::connect_to(endpoint, deadline, check); };
     links_.push_back(
-        {0, tcp::join(connect, "control channel: rank 0", self, deadline, check), {}, false, {}});
+        {.rank = 0,
+         .socket = tcp::join(connect, "control channel: rank 0", self, deadline, check)});
   }
 }
 
@@ -126,13 +128,17 @@ void ControlChannel::serve(Link& link) {
     handle(link, *message);
   }
   if (alive) return;
+  bool has_no_room = false;
   {
     const std::lock_guard lock(send_mutex_);
     link.socket.close();
+    has_no_room = link.has_no_room;
   }
   if (link.has_left) return;
   link.has_left = true;
-  lose(link, "connection closed");
+  lose(link, has_no_room
+                 ? "it has not read what it was sent for a second, so the connection was cut"
+                 : "connection closed");
 }
 
 void ControlChannel::lose(const Link& link, const std::string& how) {
@@ -197,7 +203,8 @@ void ControlChannel::fail(const JobFailure& failure, int origin) {
 void ControlChannel::broadcast(const Message& message, int except) {
   const std::lock_guard lock(send_mutex_);
   for (Link& link : links_)
-    if (link.socket && link.rank != except) send_message(link.socket, message);
+    if (link.socket && link.rank != except && !link.has_no_room)
+      link.has_no_room = send_message(link.socket, message) == Sent::no_room;
 }
 
 void ControlChannel::check_termination() {

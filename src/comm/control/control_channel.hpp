@@ -73,8 +73,9 @@ class ControlChannel {
   struct Link {
     int rank = 0;
     tcp::Socket socket;
-    MessageReader reader;
+    MessageReader reader = {};
     bool has_left = false;
+    bool has_no_room = false;  // it ended because the peer does not read; guarded as the socket
     tcp::Clock::duration unheard{};  // how long it has sent nothing
   };
 

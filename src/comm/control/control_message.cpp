@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <poll.h>
 #include <sys/socket.h>
 
 namespace lockstep::comm::control {
@@ -17,20 +18,33 @@ struct Header {
   std::uint32_t length = 0;
 };
 
+std::string bytes_of(const Message& message) {
+  const std::string_view text = std::string_view(message.text).substr(0, max_text);
+  const Header header{.type = message.type,
+                      .exit_code = message.exit_code,
+                      .length = static_cast<std::uint32_t>(text.size())};
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes += text;
+  return bytes;
+}
+
+bool has_room(const tcp::Socket& socket) {
+  pollfd entry{socket.descriptor(), POLLOUT, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
 }  // namespace
 
-bool send_message(const tcp::Socket& socket, const Message& message) noexcept {
+Sent send_message(const tcp::Socket& socket, const Message& message) noexcept {
   try {
-    const std::string_view text = std::string_view(message.text).substr(0, max_text);
-    const Header header{.type = message.type,
-                        .exit_code = message.exit_code,
-                        .length = static_cast<std::uint32_t>(text.size())};
-    std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-    bytes += text;
-    return tcp::send_all(socket, std::as_bytes(std::span(bytes)),
-                         tcp::Clock::now() + std::chrono::seconds(1));
+    const std::string bytes = bytes_of(message);
+    if (message.type == MessageType::heartbeat && !has_room(socket)) return Sent::yes;
+    const auto deadline = tcp::Clock::now() + std::chrono::seconds(1);
+    return tcp::send_all(socket, std::as_bytes(std::span(bytes)), deadline) ? Sent::yes
+                                                                            : Sent::gone;
   } catch (...) {
-    return false;
+    shutdown(socket.descriptor(), SHUT_RDWR);
+    return Sent::no_room;
   }
 }
 

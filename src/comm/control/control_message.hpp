@@ -30,8 +30,17 @@ struct Message {
 /// Longest text; longer ones are cut when sent and refused when received.
 inline constexpr std::size_t max_text = 8192;
 
-/// Sends a message, giving up after a second. False if the peer is gone or does not read.
-bool send_message(const tcp::Socket& socket, const Message& message) noexcept;
+/// What became of a message.
+enum class Sent {
+  yes,
+  gone,     ///< the peer has closed its end
+  no_room,  ///< the peer has read nothing for a second
+};
+
+/// Sends a message, giving up after a second. A connection that has no room for it ends, for part
+/// of it may be on its way, and nothing can follow that. Only a heartbeat may be left out: a peer
+/// that does not read misses none.
+Sent send_message(const tcp::Socket& socket, const Message& message) noexcept;
 
 /// Puts messages together from what a non-blocking socket delivers.
 class MessageReader {
