@@ -13,7 +13,10 @@ namespace lockstep::comm {
 /// The members that have left a group, as far as this rank has heard. Whoever owns it guards it.
 class Departures {
  public:
-  void add(const Departure& departure) { gone_.push_back(departure); }
+  /// The first news of a rank counts.
+  void add(const Departure& departure) {
+    if (!among({&departure.rank, 1})) gone_.push_back(departure);
+  }
   bool empty() const { return gone_.empty(); }
 
   /// A rank that is gone and never joins the collective of this number; null if there is none. What

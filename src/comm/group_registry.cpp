@@ -11,6 +11,9 @@ namespace {
 // "behind KEY RANK COLLECTIVE".
 constexpr std::string_view left = "left", failed = "failed", asks = "asks", behind = "behind";
 
+// Bytes of news of a group that is not there yet: a line of each member is far less.
+constexpr std::size_t max_early = std::size_t{8} << 20;
+
 // Takes the first word away.
 std::string_view next_word(std::string_view& text) {
   const std::size_t end = std::min(text.find(' '), text.size());
@@ -66,10 +69,13 @@ void GroupRegistry::receive(std::string_view news) {
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(std::string(next_word(words)));
   if (found == groups_.end()) return;
-  if (found->second.member)
-    tell(*found->second.member, news);
-  else
-    found->second.early.emplace_back(news);
+  Group& group = found->second;
+  if (group.member) return tell(*group.member, news);
+  // Without news of all departures the others still see the ends of connections, or time-outs.
+  const std::size_t bytes = sizeof(std::string) + news.size();
+  if (group.early_bytes + bytes > max_early) return;
+  group.early_bytes += bytes;
+  group.early.emplace_back(news);
 }
 
 void GroupRegistry::fail_all(const std::string& reason) noexcept {

@@ -71,6 +71,7 @@ class GroupRegistry {
     GroupMember* member = nullptr;
     int calls = 0;                   // of the member that are under way without the mutex
     std::vector<std::string> early;  // news that came before the member
+    std::size_t early_bytes = 0;
   };
   std::string next_key();
   bool announce(const std::string& news);

@@ -129,15 +129,15 @@ void SignatureComparison::close() {
 // --- rank 0
 // ---------------------------------------------------------------------------------------------------
 
-void SignatureComparison::take(std::string_view batch) {
+void SignatureComparison::take(std::string_view batch, int sender) {
   try {
-    read(batch);
+    read(batch, sender);
   } catch (const CorruptData& error) {
     report(error.what());
   }
 }
 
-void SignatureComparison::read(std::string_view batch) {
+void SignatureComparison::read(std::string_view batch, int sender) {
   BatchReader reader(batch);
   while (!reader.done()) {
     const auto header = reader.value<EntryHeader>();
@@ -150,8 +150,13 @@ void SignatureComparison::read(std::string_view batch) {
             is_member(header.to) && header.kind >= 0 && kind <= Kind::declaration,
         CorruptData, "a signature of rank ", header.rank, " in a group of ", header.size);
     add({group, kind, header.from, header.to, header.number},
-        kind == Kind::message ? 2 : header.size, {header.rank, signature});
+        kind == Kind::message ? 2 : header.size, {header.rank, signature, sender});
   }
+}
+
+// Of a call that waits for those of other ranks: itself, and its share of what they wait in.
+std::size_t SignatureComparison::bytes_of(const Key& key) {
+  return sizeof(Call) + sizeof(std::pair<const Key, Collective>) + key.group.size();
 }
 
 // @param size number of calls that belong together
@@ -159,6 +164,11 @@ void SignatureComparison::add(const Key& key, int size, const Call& call) {
   Collective complete;
   {
     const std::lock_guard lock(pending_mutex_);
+    std::size_t& bytes = pending_bytes_[call.sender];
+    LOCKSTEP_CHECK(bytes + bytes_of(key) <= max_pending, CorruptData, "rank ", call.sender,
+                   " has called so many operations that other ranks have not called, the last in ",
+                   key.group, ", that their signatures take ", bytes, " bytes");
+    bytes += bytes_of(key);
     const auto place = pending_.try_emplace(key).first;
     Collective& collective = place->second;
     std::vector<Call>& calls = collective.calls;
@@ -171,6 +181,7 @@ void SignatureComparison::add(const Key& key, int size, const Call& call) {
     // Labels count where both ranks give one: the first call to compare with is one that has.
     if (calls.front().signature.label_hash == 0) std::swap(calls.front(), calls.back());
     if (collective.calls.size() < static_cast<std::size_t>(size)) return;
+    for (const Call& each : collective.calls) pending_bytes_[each.sender] -= bytes_of(key);
     complete = std::move(collective);
     pending_.erase(place);
   }
@@ -191,8 +202,8 @@ void SignatureComparison::report_late() {
 /// What to look at first where some ranks replay a captured step, and others do not.
 std::string SignatureComparison::describe_replays(const Collective& collective) {
   std::vector<int> replaying, others;
-  for (const auto& [rank, signature] : collective.calls)
-    (signature.captured ? replaying : others).push_back(rank);
+  for (const Call& call : collective.calls)
+    (call.signature.captured ? replaying : others).push_back(call.rank);
   if (replaying.empty() || others.empty()) return {};
   std::ranges::sort(replaying);
   std::ranges::sort(others);

@@ -28,6 +28,8 @@ class SignatureComparison : public RefCounted {
   using Clock = std::chrono::steady_clock;
   /// Longest batch.
   static constexpr std::size_t max_batch = 8192;
+  /// Bytes of one rank's calls, some 80,000, that others have not made.
+  static constexpr std::size_t max_pending = std::size_t{32} << 20;
   /// Brings a batch to rank 0, whose `take` gets it; empty on rank 0 itself.
   using Send = std::function<void(std::string)>;
   /// Called once, on rank 0, with a message that names the ranks and shows what each called.
@@ -49,8 +51,9 @@ class SignatureComparison : public RefCounted {
                const std::string& end);
   /// Sends what was noted; on rank 0 also reports a disagreement some of whose ranks are late.
   void flush();
-  /// What a rank sent. Reports what no rank sends, too.
-  void take(std::string_view batch);
+  /// What a rank of the job sent. Reports what no rank sends, too, and a rank that is so far ahead
+  /// of the others that its calls, which wait for theirs, take more than `max_pending`.
+  void take(std::string_view batch, int sender = 0);
   /// Sends and reports nothing from now on.
   void close();
 
@@ -58,6 +61,7 @@ class SignatureComparison : public RefCounted {
   struct Call {
     int rank = 0;
     Signature signature;
+    int sender = 0;  // its number in the job
   };
   struct Collective {
     std::vector<Call> calls;
@@ -74,7 +78,8 @@ class SignatureComparison : public RefCounted {
   };
 
   void append_entry(const Key& key, int rank, int size, const Signature& signature);
-  void read(std::string_view batch);
+  static std::size_t bytes_of(const Key& key);
+  void read(std::string_view batch, int sender);
   void add(const Key& key, int size, const Call& call);
   void send(std::string batch);
   void report(const std::string& message);
@@ -91,7 +96,8 @@ class SignatureComparison : public RefCounted {
   std::vector<std::string> noted_;  // batches; the last one is open
 
   std::mutex pending_mutex_;
-  std::map<Key, Collective> pending_;  // rank 0: not all ranks have called these
+  std::map<Key, Collective> pending_;         // rank 0: not all ranks have called these
+  std::map<int, std::size_t> pending_bytes_;  // of them, by sender
 };
 
 /// Where a rank tells what it calls; null: nowhere.

@@ -15,6 +15,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +26,8 @@
 #include "comm/tcp/handshake.hpp"
 #include "comm/tcp/tcp_transport.hpp"
 #include "comm/token.hpp"
+#include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/timeout_multiplier.hpp"
 
@@ -265,6 +268,71 @@ TEST(MalformedMessages, SlowMillionOfSignaturesAreReportedOnce) {
   compare_spoiled_signatures(many);
 }
 
+// Each by itself is what a rank may send.
+TEST(MalformedMessages, OfSignaturesThatAloneMakeSenseTakeBoundedMemory) {
+  std::vector<std::string> reports;
+  const auto hub = make_intrusive<SignatureComparison>(
+      SignatureComparison::Send{}, [&](const std::string& text) { reports.push_back(text); });
+  const std::size_t before = resident_bytes();
+  const auto sender = make_intrusive<SignatureComparison>(
+      [&](const std::string& batch) { hub->take(batch, 5); }, [](const std::string&) {});
+  for (std::uint64_t number = 0; number < 300'000; ++number) {
+    sender->note("world", 1, 2,
+                 Signature({.kind = OperationKind::all_reduce, .count = 8, .sequence = number}));
+    sender->flush();
+  }
+  ASSERT_FALSE(reports.empty());
+  EXPECT_THAT(reports[0], ::testing::HasSubstr("rank 5 has called so many operations"));
+  if (testing::timeout_multiplier == 1) {
+    EXPECT_LT(resident_bytes(), before + 3 * SignatureComparison::max_pending);
+  }
+}
+
+TEST(MalformedMessages, OfAGroupThatIsNotThereYetTakeBoundedMemory) {
+  const auto registry = std::make_shared<GroupRegistry>();
+  const GroupMembership group(registry);
+  const std::size_t before = resident_bytes();
+  const std::string news = "left 0 1 " + std::string(4000, '7');
+  for (int i = 0; i < 20'000; ++i) registry->receive(news);
+  if (testing::timeout_multiplier == 1) {
+    EXPECT_LT(resident_bytes(), before + (std::size_t{24} << 20));
+  }
+}
+
+// The peak of this process' memory so far.
+std::size_t most_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) << 10;
+}
+
+// Of a rank with the right token, in the first exchange.
+TEST(MalformedMessages, TakeNoMemoryForWhatAPeerAnnouncesAndDoesNotSend) {
+  for (const std::uint64_t length : {std::uint64_t{200} << 20, std::uint64_t{1} << 40}) {
+    const int port = tcp::local_endpoint(tcp::listen_on({"127.0.0.1", 0})).port;
+    auto peer = std::async(std::launch::async, [&] {
+      const auto connect = [&] { return tcp::connect_to({"127.0.0.1", port}, in_time()); };
+      const Socket socket =
+          tcp::join(connect, "rank 0", {tcp::Purpose::rendezvous, "secret", 1, 2}, in_time());
+      send_bytes(socket, {reinterpret_cast<const char*>(&length), sizeof length});
+    });
+    const std::size_t before = most_resident_bytes();
+    try {
+      make_bootstrap(
+          {.rank = 0, .size = 2, .address = "127.0.0.1", .port = port, .token = "secret"});
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 closed its connection"));
+    } catch (const CorruptData& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 announced 1099511627776 bytes"));
+    }
+    peer.get();
+    if (testing::timeout_multiplier == 1) {
+      EXPECT_LT(most_resident_bytes(), before + (std::size_t{32} << 20));
+    }
+  }
+}
+
 /// Two ranks that are threads.
 class ThreadBootstrap final : public Bootstrap {
  public:
@@ -323,7 +391,8 @@ void run_jobs_with_a_broken_rank(int messages) {
           bootstrap,
           {.on_failure = [](const control::JobFailure&) {},
            .on_departure = [&](const std::string& news) { bootstrap.groups()->receive(news); },
-           .on_signatures = [&](std::string_view batch) { comparison->take(batch); }},
+           .on_signatures = [&](int rank,
+                                std::string_view batch) { comparison->take(batch, rank); }},
           std::chrono::seconds(30));
     }
     broken.get();

@@ -13,7 +13,9 @@ namespace {
 
 constexpr const char* closed_words =
     " closed its connection; it may hold another job token, or have failed";
-constexpr std::uint64_t max_message = std::uint64_t{256} << 20;
+// What ranks tell each other before there is a communicator is short: addresses, names, settings.
+constexpr std::uint64_t max_message = std::uint64_t{256} << 20;  // of all ranks together
+constexpr std::size_t receive_step = 256 << 10;
 
 /// What all ranks gave, as one message: to send each rank each part by itself would be as many
 /// packets as there are pairs of ranks.
@@ -26,6 +28,8 @@ std::string joined(const std::vector<std::string>& parts) {
   }
   return message;
 }
+
+std::uint64_t length_of(std::string_view part) { return sizeof(std::uint64_t) + part.size(); }
 
 /// @throws CorruptData unless it is a message of so many parts.
 std::vector<std::string> parts_of(std::string_view message, int count) {
@@ -111,35 +115,49 @@ std::string TcpBootstrap::own_interface() const {
 }
 
 void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer) const {
+  LOCKSTEP_CHECK(bytes.size() <= max_message, InvalidArgument, "bootstrap: ", bytes.size(),
+                 " bytes; ranks may exchange ", max_message,
+                 " in all before they have a "
+                 "communicator");
   const std::uint64_t length = bytes.size();
   const bool is_sent = tcp::send_all(to, std::as_bytes(std::span(&length, 1)), deadline()) &&
                        tcp::send_all(to, std::as_bytes(std::span(bytes)), deadline());
   LOCKSTEP_CHECK(is_sent, comm::PeerFailure, "bootstrap: rank ", peer, closed_words);
 }
 
+// Room grows with what comes, and not with what a peer announces.
 std::string TcpBootstrap::receive(const tcp::Socket& from, int peer, std::uint64_t most) const {
   std::uint64_t length = 0;
-  bool is_received =
-      tcp::receive_all(from, std::as_writable_bytes(std::span(&length, 1)), deadline());
+  const auto receive_part = [&](std::span<std::byte> room) {
+    LOCKSTEP_CHECK(tcp::receive_all(from, room, deadline()), comm::PeerFailure, "bootstrap: rank ",
+                   peer, closed_words);
+  };
+  receive_part(std::as_writable_bytes(std::span(&length, 1)));
   LOCKSTEP_CHECK(length <= most, CorruptData, "bootstrap: rank ", peer, " announced ", length,
                  " bytes; at most ", most, " are allowed");
-  std::string bytes(length, '\0');
-  is_received =
-      is_received && tcp::receive_all(from, std::as_writable_bytes(std::span(bytes)), deadline());
-  LOCKSTEP_CHECK(is_received, comm::PeerFailure, "bootstrap: rank ", peer, closed_words);
+  std::string bytes;
+  while (bytes.size() < length) {
+    const std::size_t before = bytes.size();
+    bytes.resize(std::min<std::size_t>(length, before + receive_step));
+    receive_part(std::as_writable_bytes(std::span(bytes)).subspan(before));
+  }
   return bytes;
 }
 
 std::vector<std::string> TcpBootstrap::exchange(std::string_view bytes) {
   if (job_.rank != 0) {
     send(sockets_[0], bytes, 0);
-    const std::uint64_t most = max_message * static_cast<std::uint64_t>(job_.size);
-    return parts_of(receive(sockets_[0], 0, most), job_.size);
+    return parts_of(receive(sockets_[0], 0, max_message), job_.size);
   }
   std::vector<std::string> all(static_cast<std::size_t>(job_.size));
   all[0] = bytes;
-  for (std::size_t peer = 1; peer < all.size(); ++peer)
-    all[peer] = receive(sockets_[peer], static_cast<int>(peer), max_message);
+  std::uint64_t left = max_message - std::min<std::uint64_t>(max_message, length_of(bytes));
+  for (std::size_t peer = 1; peer < all.size(); ++peer) {
+    const auto rank = static_cast<int>(peer);
+    const std::uint64_t most = left - std::min(left, length_of({}));
+    all[peer] = receive(sockets_[peer], rank, most);
+    left -= length_of(all[peer]);
+  }
   const std::string message = joined(all);
   for (std::size_t peer = 1; peer < all.size(); ++peer)
     send(sockets_[peer], message, static_cast<int>(peer));

@@ -182,7 +182,7 @@ void ControlChannel::handle(Link& link, const Message& message) {
     case MessageType::departure:
       if (bootstrap_.rank() == 0) broadcast(message, link.rank);
       return handlers_.on_departure(message.text);
-    case MessageType::signatures: return handlers_.on_signatures(message.text);
+    case MessageType::signatures: return handlers_.on_signatures(link.rank, message.text);
   }
 }
 

@@ -31,7 +31,7 @@ struct ControlHandlers {
   /// With what another rank gave to `announce_departure`.
   std::function<void(const std::string& news)> on_departure;
   /// Rank 0: with what another rank gave to `send_signatures`.
-  std::function<void(std::string_view batch)> on_signatures;
+  std::function<void(int rank, std::string_view batch)> on_signatures;
 };
 
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and

@@ -142,6 +142,7 @@ void HostBackend::fail(const Failure& failure) {
 // -----------------------------------------------------------------------------
 
 void HostBackend::member_left(const Departure& departure) {
+  if (departure.rank < 0 || departure.rank >= size()) return;
   std::string reason;
   {
     const std::lock_guard lock(mutex_);

@@ -151,6 +151,7 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
 
 // The monitor acts on it, once what the others did join has ended.
 void NcclBackend::member_left(const Departure& departure) {
+  if (departure.rank < 0 || departure.rank >= size()) return;
   const std::lock_guard lock(mutex_);
   departures_.add(departure);
   for (const WorkPtr& work : in_flight_) limit_wait_for_the_gone(*work);

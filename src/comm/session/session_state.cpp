@@ -71,7 +71,8 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
       comm::control::ControlHandlers{
           .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
           .on_departure = [&groups](const std::string& news) { groups.receive(news); },
-          .on_signatures = [this](std::string_view batch) { comparison_->take(batch); }},
+          .on_signatures = [this](int rank,
+                                  std::string_view batch) { comparison_->take(batch, rank); }},
       heartbeat_timeout);
   static_assert(SignatureComparison::max_batch <= comm::control::max_text);
   groups.set_comparison(comparison_);
