@@ -1,5 +1,6 @@
 #include "comm/tcp/addresses.hpp"
 
+#include <cstdlib>
 #include <deque>
 
 #include <arpa/inet.h>
@@ -7,6 +8,8 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+
+#include "comm/tcp/socket.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
@@ -31,9 +34,14 @@ class Host {
     if (entries_.size() > 1) entries_[entries_.size() - 2].ifa_next = &entry;
     return *this;
   }
-  std::string best() const { return best_address(entries_.empty() ? nullptr : &entries_.front()); }
+  std::string best() const { return best_address(first()); }
+  std::optional<std::string> of(std::string_view interface) const {
+    return address_of_interface(first(), interface);
+  }
 
  private:
+  const ifaddrs* first() const { return entries_.empty() ? nullptr : &entries_.front(); }
+
   std::deque<sockaddr_in6> addresses_;
   std::deque<std::string> names_;
   std::deque<ifaddrs> entries_;
@@ -60,6 +68,31 @@ TEST(BestAddress, IsOneThatTheHostGaveItselfOnlyWithoutAnother) {
   EXPECT_EQ(Host().with("usb0", "169.254.3.1").with("eth0", "10.0.0.5").best(), "10.0.0.5");
   EXPECT_EQ(Host().with("usb0", "169.254.3.1").with("eth0", "2001:db8::5").best(), "2001:db8::5");
   EXPECT_EQ(Host().with("eth0", "fe80::1").with("usb0", "169.254.3.1").best(), "169.254.3.1");
+}
+
+TEST(AddressOfInterface, IsThatOfTheNameGiven) {
+  Host host;
+  host.with("lo", "127.0.0.1")
+      .with("ib0", "fe80::1")
+      .with("ib0", "2001:db8::7")
+      .with("ib0", "10.2.0.5")
+      .with("ib1", "fe80::2")
+      .with("eth0", "2001:db8::5");
+  EXPECT_EQ(host.of("ib0"), "10.2.0.5");
+  EXPECT_EQ(host.of("eth0"), "2001:db8::5");
+  EXPECT_EQ(host.of("ib1"), "");
+  EXPECT_EQ(host.of("ib"), std::nullopt);
+  EXPECT_EQ(host.of("10.2.0.5"), std::nullopt);
+}
+
+TEST(ReachableAddress, MayBeChosenByAnInterfacesName) {
+  setenv("LOCKSTEP_ADDRESS", "lo", 1);
+  const std::string by_name = reachable_address();
+  setenv("LOCKSTEP_ADDRESS", "10.9.8.7", 1);
+  const std::string by_address = reachable_address();
+  unsetenv("LOCKSTEP_ADDRESS");
+  EXPECT_TRUE(is_loopback(by_name)) << by_name;
+  EXPECT_EQ(by_address, "10.9.8.7");
 }
 
 }  // namespace

@@ -339,6 +339,16 @@ TEST(Handshake, NobodyListeningIsATimeout) {
   EXPECT_THROW(connect_to({"127.0.0.1", 1}, in(100)), Timeout);
 }
 
+TEST(Handshake, WaitsForANameThatNobodyKnowsYet) {
+  try {
+    connect_to({"rank-0.invalid", 1}, in(500));
+    FAIL() << "no error";
+  } catch (const Timeout& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'rank-0.invalid' in time"));
+  }
+  EXPECT_THROW(listen_on({"rank-0.invalid", 0}), InvalidArgument);
+}
+
 TEST(Handshake, RefusesALongToken) {
   const Socket listener = listen_on({"127.0.0.1", 0});
   const Socket socket = connected_to(listener);

@@ -88,14 +88,16 @@ constexpr const char* loopback = "127.0.0.1";
 
 // Of the first interface that is up and leads anywhere; IPv6 where there is no IPv4. Addresses that
 // mean nothing without the name of an interface are left out.
-std::string outward_address() {
+// @param name of the only interface that counts; null: any but loopback
+std::string outward_address(const char* name, const char* otherwise) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return loopback;
+  if (getifaddrs(&list) != 0) return otherwise;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   std::string ipv6;
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
-    const bool leads_out = (entry->ifa_flags & IFF_UP) && !(entry->ifa_flags & IFF_LOOPBACK);
-    if (!leads_out || !entry->ifa_addr) continue;
+    const bool is_chosen =
+        name ? std::strcmp(name, entry->ifa_name) == 0 : (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!is_chosen || !(entry->ifa_flags & IFF_UP) || !entry->ifa_addr) continue;
     std::array<char, INET6_ADDRSTRLEN> text{};
     if (entry->ifa_addr->sa_family == AF_INET) {
       const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
@@ -107,7 +109,7 @@ std::string outward_address() {
         ipv6 = text.data();
     }
   }
-  return ipv6.empty() ? loopback : ipv6;
+  return ipv6.empty() ? otherwise : ipv6;
 }
 
 }  // namespace
@@ -118,8 +120,8 @@ Descriptor::~Descriptor() {
 
 std::string rendezvous_address() {
   const char* chosen = std::getenv("LOCKSTEP_ADDRESS");
-  if (chosen && *chosen) return chosen;
-  return launcher_counts().spans_hosts() ? outward_address() : loopback;
+  if (chosen && *chosen) return outward_address(chosen, chosen);
+  return launcher_counts().spans_hosts() ? outward_address(nullptr, loopback) : loopback;
 }
 
 Descriptor listen_on(const std::string& address) {

@@ -39,8 +39,9 @@ struct Endpoint {
 /// Asked while something waits: true ends the wait.
 using GiveUp = std::function<bool()>;
 
-/// Where the ranks of a job meet: LOCKSTEP_ADDRESS, else this host's first interface that leads to
-/// others if the launcher says that there are some, else the loopback interface.
+/// Where the ranks of a job meet: LOCKSTEP_ADDRESS, an address or an interface's name, else this
+/// host's first interface that leads to others if the launcher says that there are some, else the
+/// loopback interface.
 std::string rendezvous_address();
 /// Listens on one interface, on a port that the system chooses. @throws Failure
 Descriptor listen_on(const std::string& address);

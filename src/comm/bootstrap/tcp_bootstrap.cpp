@@ -50,9 +50,9 @@ std::vector<std::string> parts_of(std::string_view message, int count) {
 
 /// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
 /// this host's address elsewhere: then all interfaces.
-tcp::Socket listen_for_ranks(const TcpJob& job) {
+tcp::Socket listen_for_ranks(const TcpJob& job, tcp::Deadline deadline) {
   if (job.is_local) return tcp::listen_locally(job.port);
-  tcp::Socket listener = tcp::listen_on({job.address, job.port});
+  tcp::Socket listener = tcp::listen_on({job.address, job.port}, deadline);
   const std::string bound = tcp::local_endpoint(listener).address;
   if (tcp::is_loopback(job.address) || !tcp::is_loopback(bound)) return listener;
   listener.close();
@@ -88,7 +88,7 @@ TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job
   const tcp::Handshake self{tcp::Purpose::rendezvous, job.token, job.rank, job.size};
   const tcp::Endpoint rendezvous{job.address, job.port};
   if (job.rank == 0) {
-    const tcp::Socket listener = listen_for_ranks(job);
+    const tcp::Socket listener = listen_for_ranks(job, deadline());
     sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
   } else {
     const tcp::Deadline limit = deadline();

@@ -47,6 +47,15 @@ List interfaces() {
   return {first, &freeifaddrs};
 }
 
+std::string text_of(const sockaddr& address) {
+  const void* const bytes =
+      address.sa_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr)
+          : &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  char text[INET6_ADDRSTRLEN] = {};
+  return inet_ntop(address.sa_family, bytes, text, sizeof text);
+}
+
 /// The first address of a family on an interface of that kind that is up and has a carrier; empty
 /// without one.
 std::string find_address(const ifaddrs* first, int family, Interfaces kind) {
@@ -54,12 +63,7 @@ std::string find_address(const ifaddrs* first, int family, Interfaces kind) {
   for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || entry->ifa_addr->sa_family != family) continue;
     if ((entry->ifa_flags & usable) != usable || kind_of(*entry) != kind) continue;
-    const void* const address =
-        family == AF_INET
-            ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr)
-            : &reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
-    char text[INET6_ADDRSTRLEN] = {};
-    return inet_ntop(family, address, text, sizeof text);
+    return text_of(*entry->ifa_addr);
   }
   return {};
 }
@@ -73,6 +77,25 @@ std::string best_address(const ifaddrs* first) {
   return find_address(first, AF_INET, Interfaces::local);
 }
 
+std::optional<std::string> address_of_interface(const ifaddrs* first, std::string_view name) {
+  std::optional<std::string> best;
+  int best_rank = 0;
+  for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
+    if (name != entry->ifa_name) continue;
+    if (!best) best.emplace();
+    const int family = entry->ifa_addr ? entry->ifa_addr->sa_family : AF_UNSPEC;
+    const bool is_ipv4 = family == AF_INET;
+    if (!is_ipv4 && family != AF_INET6) continue;
+    const bool is_local = is_link_local(*entry->ifa_addr);
+    // IPv6's own addresses mean nothing without the interface's name.
+    const int rank = is_local ? (is_ipv4 ? 1 : 0) : (is_ipv4 ? 3 : 2);
+    if (rank <= best_rank) continue;
+    best_rank = rank;
+    best = text_of(*entry->ifa_addr);
+  }
+  return best;
+}
+
 std::string loopback_address() {
   const List all = interfaces();
   const bool has_only_ipv6 = find_address(all.get(), AF_INET, Interfaces::loopback).empty() &&
@@ -81,11 +104,17 @@ std::string loopback_address() {
 }
 
 std::string reachable_address() {
-  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen) return chosen;
-  std::string address = best_address(interfaces().get());
+  const List all = interfaces();
+  if (const char* chosen = std::getenv("LOCKSTEP_ADDRESS"); chosen && *chosen) {
+    const std::string address = address_of_interface(all.get(), chosen).value_or(chosen);
+    LOCKSTEP_CHECK(!address.empty(), Unsupported, "LOCKSTEP_ADDRESS is the interface '", chosen,
+                   "', which has no address that other hosts reach");
+    return address;
+  }
+  std::string address = best_address(all.get());
   LOCKSTEP_CHECK(!address.empty(), Unsupported,
                  "the ranks are on several hosts, but this one has no interface besides loopback "
-                 "that is up: set LOCKSTEP_ADDRESS to its address");
+                 "that is up: set LOCKSTEP_ADDRESS to an address or an interface of it");
   return address;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 struct ifaddrs;
 
@@ -11,5 +13,9 @@ namespace lockstep::comm::tcp {
 /// IPv4 before IPv6, and one that the host gave itself (169.254/16) only where there is no other.
 /// Empty without any.
 std::string best_address(const ifaddrs* first);
+
+/// Of the interface of that name: IPv4 before IPv6, and one that the host gave itself only where
+/// there is no other. Nothing where there is no such interface; empty where it has no address.
+std::optional<std::string> address_of_interface(const ifaddrs* first, std::string_view name);
 
 }  // namespace lockstep::comm::tcp

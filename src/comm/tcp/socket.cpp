@@ -25,8 +25,14 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// The addresses behind a name; none while no name server answers.
-AddressList resolve(const Endpoint& endpoint) {
+/// The addresses behind a name.
+struct Resolved {
+  AddressList addresses{nullptr, &freeaddrinfo};
+  std::string failure;  ///< why there are none as yet
+};
+
+// A name may appear later than the processes that want it, as those of a cluster's containers do.
+Resolved resolve(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -35,10 +41,18 @@ AddressList resolve(const Endpoint& endpoint) {
   addrinfo* list = nullptr;
   const int status =
       getaddrinfo(name.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
-  LOCKSTEP_CHECK(status == 0 || status == EAI_AGAIN, InvalidArgument, "cannot resolve address '",
-                 endpoint.address, "': ", gai_strerror(status));
-  return {list, &freeaddrinfo};
+  if (status == 0) return {.addresses = {list, &freeaddrinfo}, .failure = {}};
+  const bool may_appear =
+      status == EAI_AGAIN || status == EAI_NONAME || status == EAI_FAIL || status == EAI_NODATA;
+  LOCKSTEP_CHECK(may_appear, InvalidArgument, "cannot resolve address '", endpoint.address,
+                 "': ", gai_strerror(status));
+  Resolved none;
+  none.failure = gai_strerror(status);
+  return none;
 }
+
+// Resolvers ask servers that others ask, too.
+constexpr auto pause_between_lookups = std::chrono::milliseconds(200);
 
 // To try again, as where nobody listens yet, would be in vain.
 void check_limit_of_files(const Socket& socket, const char* failure) {
@@ -138,11 +152,16 @@ void make_room_for_connections(int ranks) noexcept {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Socket listen_on(const Endpoint& endpoint) {
-  const AddressList addresses = resolve(endpoint);
-  LOCKSTEP_CHECK(addresses, Error, "no name server answers for address '", endpoint.address, "'");
+Socket listen_on(const Endpoint& endpoint, Deadline deadline) {
+  Resolved name = resolve(endpoint);
+  while (!name.addresses) {
+    LOCKSTEP_CHECK(Clock::now() < deadline, InvalidArgument, "cannot resolve address '",
+                   endpoint.address, "': ", name.failure);
+    std::this_thread::sleep_for(pause_between_lookups);
+    name = resolve(endpoint);
+  }
   int error = 0;
-  for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+  for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next) {
     Socket socket = open_socket(*address);
     const int on = 1;
     if (socket) setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -173,13 +192,18 @@ bool has_hung_up(const Socket& socket) {
 }
 
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
+  Resolved name;
   do {
     check();
-    const AddressList addresses = resolve(endpoint);
-    for (const addrinfo* address = addresses.get(); address; address = address->ai_next)
+    name = resolve(endpoint);
+    for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next)
       if (Socket socket = try_connect(*address, deadline)) return socket;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(name.addresses ? std::chrono::milliseconds(20)
+                                               : pause_between_lookups);
   } while (Clock::now() < deadline);
+  LOCKSTEP_CHECK(name.addresses, Timeout, "cannot resolve address '", endpoint.address,
+                 "' in time (LOCKSTEP_JOIN_TIMEOUT sets another): ", name.failure,
+                 "; is it the name of rank 0's host, and do name servers know it?");
   LOCKSTEP_THROW(Timeout, "nobody answered on ", endpoint.address, " port ", endpoint.port,
                  " in time (LOCKSTEP_JOIN_TIMEOUT sets another): is rank 0 running there, is that "
                  "its address for other hosts, and does a firewall let them through? "

@@ -51,16 +51,18 @@ struct Endpoint {
 /// to each of so many ranks beside what is open, and what other libraries will open. Where it stays
 /// too low, `connect_to` and `accept_from` say so.
 void make_room_for_connections(int ranks) noexcept;
-/// Listens on one interface. Port 0: the system chooses. @throws Error naming the address.
-Socket listen_on(const Endpoint& endpoint);
+/// Listens on one interface. Port 0: the system chooses.
+/// @param deadline up to which a name that is not known may become so.
+/// @throws Error naming the address.
+Socket listen_on(const Endpoint& endpoint, Deadline deadline = {});
 /// Where a socket is bound.
 Endpoint local_endpoint(const Socket& socket);
 /// Called again and again while something is waited for; ends the wait by an exception.
 using Check = FunctionRef<void()>;
 inline constexpr auto check_nothing = [] {};
 
-/// Connects, and tries again while nobody listens yet. @throws Timeout naming the address, Error at
-/// the limit of open files, or what `check` throws.
+/// Connects, and tries again while a name is not known or nobody listens yet. @throws Timeout
+/// naming the address, Error at the limit of open files, or what `check` throws.
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = check_nothing);
 /// True if the peer has closed its end, or is gone.
 bool has_hung_up(const Socket& socket);
@@ -71,8 +73,9 @@ std::optional<Socket> accept_from(const Socket& listener);
 
 /// The loopback interface's address: IPv4's, or IPv6's where there is no other.
 std::string loopback_address();
-/// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, else that of the first
-/// interface that is up and not loopback (`best_address`). @throws Unsupported without one.
+/// An address of this host that other hosts can reach: LOCKSTEP_ADDRESS, which may name an
+/// interface, else that of the first interface that is up and not loopback (`best_address`).
+/// @throws Unsupported without one.
 std::string reachable_address();
 /// True for an address, numeric or localhost, that means the same host wherever it is said.
 bool is_loopback(std::string_view address);

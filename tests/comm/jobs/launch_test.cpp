@@ -290,6 +290,26 @@ TEST(TcpJob, RankZeroIsReachedByANameThatIsLoopbackToItself) {
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
 }
 
+// As in clusters whose name servers learn of a container after its processes have begun.
+TEST(TcpJob, RanksWaitUntilTheNameOfRankZeroIsKnown) {
+  const std::string hosts = ::testing::TempDir() + "hosts_late";
+  std::ofstream(hosts) << "127.0.0.1 localhost\n";
+  const std::string inside = "unshare -Urm sh -c \"mount --bind " + hosts + " /etc/hosts && ";
+  if (run_command(inside + "true\"").exit_code != 0)
+    GTEST_SKIP() << "no namespaces for processes here";
+  const int port = free_port();
+  const auto rank = [&](int number) {
+    return inside + "RANK=" + std::to_string(number) +
+           " WORLD_SIZE=2 MASTER_ADDR=latenode MASTER_PORT=" + std::to_string(port) +
+           " LOCKSTEP_JOB_TOKEN=secret " + program + " sum --device cpu\"";
+  };
+  const auto result =
+      run_command(rank(1) + " & " + rank(0) + " & first=$!; sleep 1; echo 127.0.0.1 latenode >> " +
+                  hosts + "; wait $first; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
 TEST(SingleJob, NeedsNoLauncher) {
   const auto result = run_command(program + " sum --device cpu");
   EXPECT_EQ(result.exit_code, 0);
