@@ -3,13 +3,16 @@
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... benchmark_peer_rank MODE CASE FILE [--comm NAME]
 //
-// MODE: ddp, measured (plan of buckets), bf16 or powersgd (hooks), zero1, zero2. CASE: gpt_f32,
-// gpt_amp (autocast to bf16), or wide_f32, of which parameters take more than activations. Rank 0
-// writes the weights and the batches of all ranks to FILE. Requests, a line each, to all ranks but
-// `alone`: "step", "alone" (the step without the other ranks), "all_reduce BYTES CALLS".
+// MODE: ddp, measured (plan of buckets), bf16 or powersgd (hooks), zero1, zero2, zero3. CASE:
+// gpt_f32, gpt_amp (autocast to bf16), or wide_f32, of which parameters take more than activations.
+// Rank 0 writes the weights and the batches of all ranks to FILE. Requests, a line each, to all
+// ranks but `alone`: "step", "alone" (the step without the other ranks), "all_reduce BYTES CALLS
+// [in_place]" (in memory of the group's). Memory is what the process has beyond what it had before
+// it made a model, its peak that of one step.
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -19,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/session.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
@@ -64,6 +68,26 @@ double memory_mb(const std::string& field) {
   return 0;
 }
 
+/// From now on VmHWM is the most that the process has from now on.
+void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+/// Of all threads.
+double processor_seconds() {
+  std::timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// What the last backward's communication took, and what of it backward waited for.
+nlohmann::json overlap_of(const parallel::ReducerTrace& trace) {
+  return {{"communication", trace.communication_seconds()},
+          {"exposed", seconds(trace.synchronized - trace.backward_end)},
+          {"hidden", trace.communication_seconds() * trace.hidden_share()},
+          {"backward", seconds(trace.backward_end - trace.first_gradient)}};
+}
+
 class Rank {
  public:
   Rank(Session& session, const std::string& mode, const std::string& name, const std::string& file)
@@ -95,19 +119,24 @@ class Rank {
     if (what == "all_reduce") {
       std::int64_t bytes = 0;
       int calls = 1;
-      words >> bytes >> calls;
-      return all_reduce(bytes, calls);
+      std::string place;
+      words >> bytes >> calls >> place;
+      return all_reduce(values_of(bytes, place == "in_place"), calls);
     }
     if (what == "alone") {
       if (!alone_) make_alone();
       return step(*alone_, *alone_optimizer_);
     }
-    return step(replica_, optimizer_);
+    nlohmann::json answer = step(replica_, optimizer_);
+    answer["overlap"] = overlap_of(replica_.reducer().trace());
+    return answer;
   }
 
  private:
   template <class Forward>
   nlohmann::json step(Forward& forward, optim::Optimizer& optimizer) {
+    forget_peak_memory();
+    const double processor = processor_seconds();
     const auto start = Clock::now();
     const Tensor loss = [&] {
       const amp::Autocast mixed(DType::bf16, {.enabled = case_.is_mixed});
@@ -117,23 +146,39 @@ class Rank {
     optimizer.step();
     optimizer.zero_grad();
     const double value = loss.item();
-    return {{"seconds", std::chrono::duration<double>(Clock::now() - start).count()},
+    return {{"seconds", seconds(Clock::now() - start)},
+            {"processor", processor_seconds() - processor},
             {"loss", value},
-            {"memory_mb", memory_mb("VmRSS")},
-            {"peak_mb", memory_mb("VmHWM")}};
+            {"memory_mb", memory_mb("VmRSS") - memory_before_},
+            {"peak_mb", memory_mb("VmHWM") - memory_before_}};
   }
 
-  nlohmann::json all_reduce(std::int64_t bytes, int calls) {
-    auto& values = values_[bytes];
-    if (values.empty()) values.assign(static_cast<std::size_t>(bytes) / 4, 1.0F / 1024);
+  std::span<float> values_of(std::int64_t bytes, bool in_place) {
+    const auto size = static_cast<std::size_t>(bytes), count = size / sizeof(float);
+    if (!in_place) {
+      std::vector<float>& values = values_[bytes];
+      if (values.empty()) values.assign(count, 1.0F / 1024);
+      return values;
+    }
+    IntrusivePtr<comm::Memory>& memory = memory_[bytes];
+    const bool is_new = !memory;
+    if (is_new) memory = comm::allocate_for(*session_.world(), size);
+    LOCKSTEP_CHECK(memory, Unsupported, "backend ", session_.world()->backend(),
+                   " has no memory of its own for buffers");
+    const std::span values(static_cast<float*>(memory->data()), count);
+    if (is_new) std::ranges::fill(values, 1.0F / 1024);
+    return values;
+  }
+
+  nlohmann::json all_reduce(std::span<float> values, int calls) {
     session_.world()->barrier().wait();
     const auto start = Clock::now();
     for (int i = 0; i < calls; ++i)
-      session_.world()->all_reduce(comm::Buffer(std::span(values)), comm::ReduceOp::sum()).wait();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      session_.world()->all_reduce(comm::Buffer(values), comm::ReduceOp::sum()).wait();
+    const double taken = seconds(Clock::now() - start);
     const double last = values.back();
     std::ranges::fill(values, 1.0F / 1024);
-    return {{"seconds", seconds / calls}, {"loss", last}};
+    return {{"seconds", taken / calls}, {"loss", last}};
   }
 
   void make_alone() {
@@ -142,6 +187,7 @@ class Rank {
                                                       optim::AdamWOptions{.lr = 1e-4});
   }
 
+  double memory_before_ = memory_mb("VmRSS");
   Session& session_;
   Case case_;
   nn::ModulePtr<Gpt> model_;
@@ -150,7 +196,8 @@ class Rank {
   std::optional<nn::ModulePtr<Gpt>> alone_;  // made once it is asked for, as it takes memory
   std::unique_ptr<optim::AdamW> alone_optimizer_;
   Tensor inputs_, targets_;
-  std::map<std::int64_t, std::vector<float>> values_;
+  std::map<std::int64_t, std::vector<float>> values_;  // by bytes
+  std::map<std::int64_t, IntrusivePtr<comm::Memory>> memory_;
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... torch_rank.py MODE CASE FILE
 
-MODE: ddp, bf16 or powersgd (hooks), zero1 (ZeroRedundancyOptimizer), fsdp (fully_shard).
+MODE: ddp, bf16 or powersgd (hooks), zero1 (ZeroRedundancyOptimizer), fsdp2 and fsdp3 (fully_shard
+that keeps gathered parameters until backward, or gathers them again).
 """
 
 import json
@@ -25,18 +26,34 @@ def memory_mb(field):
         return next(int(line.split()[1]) / 1e3 for line in status if line.startswith(field + ":"))
 
 
+def forget_peak_memory():
+    """From now on VmHWM is the most that the process has from now on."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def overlap_of(replica):
+    """What the last backward's communication took and what of it backward waited for, in seconds."""
+    data = replica._get_ddp_logging_data()  # PyTorch has no public way to it
+    names = ("backward_comm_time", "backward_compute_time", "backward_compute_comm_overlap_time")
+    communication, backward, hidden = (data.get(name, 0) * 1e-9 for name in names)
+    return {"communication": communication, "exposed": max(0.0, communication - hidden),
+            "hidden": hidden, "backward": backward}
+
+
 def wrap(mode, model):
     """The model as its ranks train it, and its optimizer."""
     options = {"lr": 1e-4, "weight_decay": 0.01}
-    if mode == "fsdp":
+    if mode.startswith("fsdp"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in model.transformer["h"]:
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+            fully_shard(block, mesh=mesh, reshard_after_forward=mode == "fsdp3")
+        fully_shard(model, mesh=mesh, reshard_after_forward=mode == "fsdp3")
         return model, torch.optim.AdamW(model.parameters(), **options)
     replica = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    replica._set_ddp_runtime_logging_sample_rate(1)
     if mode == "bf16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
         replica.register_comm_hook(None, bf16_compress_hook)
@@ -55,8 +72,9 @@ class Rank:
         torch.set_num_threads(1)
         self.mixed = case.endswith("amp")
         self.wide = case.startswith("wide")
-        self.state = safetensors.torch.load_file(path)
-        tokens = self.state.pop("tokens")
+        self.path = path
+        self.memory_before = memory_mb("VmRSS")
+        tokens = safetensors.torch.load_file(path)["tokens"].clone()
         batch = len(tokens) // dist.get_world_size()
         own = tokens[batch * dist.get_rank():batch * (dist.get_rank() + 1)]
         self.inputs, self.targets = own[:, :-1].contiguous(), own[:, 1:].reshape(-1)
@@ -67,10 +85,14 @@ class Rank:
     def make_model(self):
         channels, heads = (768, 12) if self.wide else (256, 4)
         model = Gpt2(vocabulary=4096, context=256, channels=channels, layers=4, heads=heads)
-        model.load_state_dict(self.state)
+        state = safetensors.torch.load_file(self.path)
+        state.pop("tokens")
+        model.load_state_dict(state)
         return model
 
     def step(self, model, optimizer):
+        forget_peak_memory()
+        processor = time.process_time()
         start = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.mixed):
             logits = model(self.inputs)
@@ -80,7 +102,9 @@ class Rank:
         optimizer.zero_grad()
         loss = loss.item()
         return {"seconds": time.perf_counter() - start, "loss": loss,
-                "memory_mb": memory_mb("VmRSS"), "peak_mb": memory_mb("VmHWM")}
+                "processor": time.process_time() - processor,
+                "memory_mb": memory_mb("VmRSS") - self.memory_before,
+                "peak_mb": memory_mb("VmHWM") - self.memory_before}
 
     def all_reduce(self, size, calls):
         values = self.values.setdefault(size, torch.full((size // 4,), 1 / 1024))
@@ -103,7 +127,10 @@ class Rank:
                 self.alone = model, torch.optim.AdamW(model.parameters(), lr=1e-4,
                                                       weight_decay=0.01)
             return self.step(*self.alone)
-        return self.step(self.replica, self.optimizer)
+        answer = self.step(self.replica, self.optimizer)
+        if isinstance(self.replica, DistributedDataParallel):
+            answer["overlap"] = overlap_of(self.replica)
+        return answer
 
 
 def main():
