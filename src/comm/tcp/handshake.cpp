@@ -1,114 +1,22 @@
 #include "comm/tcp/handshake.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <optional>
 #include <sstream>
 #include <thread>
 
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "comm/token.hpp"
+#include "comm/tcp/handshake_message.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
 
-constexpr std::size_t token_room = 128;
 // Connections that may be silent at a time beside those of all ranks. Ranks speak at once, but
 // their first packets can be lost: what has been silent longest goes first, so that strangers who
 // only connect hold up nobody.
 constexpr std::size_t max_strangers = 256;
-constexpr auto handshake_timeout = std::chrono::seconds(5);
-// The other side's system acknowledges a handshake at once, unless it has forgotten the connection.
-constexpr auto acknowledgement_timeout = std::chrono::milliseconds(1500);
-constexpr std::byte welcome{'w'};  // the answer to a rank that is accepted
-
-/// The first bytes of every connection.
-struct HandshakeMessage {
-  std::uint32_t magic = 0x4C4B5332;  // "LKS2"
-  Purpose purpose = Purpose::rendezvous;
-  std::int32_t rank = 0;
-  std::int32_t size = 0;
-  std::array<char, token_room> token{};
-};
-
-HandshakeMessage message_of(const Handshake& self) {
-  LOCKSTEP_CHECK(self.token.size() <= token_room, InvalidArgument, "the job token has ",
-                 self.token.size(), " bytes; at most ", token_room, " are allowed");
-  HandshakeMessage message;
-  message.purpose = self.purpose;
-  message.rank = self.rank;
-  message.size = self.size;
-  std::ranges::copy(self.token, message.token.begin());
-  return message;
-}
-
-/// A connection that has not said who it is.
-struct Pending {
-  Socket socket;
-  Deadline deadline;
-  std::array<std::byte, sizeof(HandshakeMessage)> bytes{};
-  std::size_t received = 0;
-
-  enum class State { waiting, complete, gone };
-  State read() {
-    const ssize_t count =
-        ::recv(socket.descriptor(), bytes.data() + received, bytes.size() - received, 0);
-    if (count <= 0)
-      return count < 0 && (errno == EAGAIN || errno == EINTR) ? State::waiting : State::gone;
-    received += static_cast<std::size_t>(count);
-    return received == bytes.size() ? State::complete : State::waiting;
-  }
-};
-
-// The rank that a complete handshake proves, or none.
-std::optional<int> verified_rank(const Pending& pending, const HandshakeMessage& own) {
-  HandshakeMessage theirs;
-  std::memcpy(&theirs, pending.bytes.data(), sizeof theirs);
-  const bool known =
-      equal_in_constant_time({theirs.token.data(), token_room}, {own.token.data(), token_room});
-  if (!known || theirs.magic != own.magic || theirs.purpose != own.purpose ||
-      theirs.size != own.size || theirs.rank < 0 || theirs.rank >= own.size)
-    return std::nullopt;
-  return theirs.rank;
-}
-
-// True if the listening side's system has kept the handshake, for whoever accepts it. False: its
-// queue was full, so it dropped the packet that would have completed the connection, and what came
-// after it. It may take that up later, or answer with a reset after some time; and what this side
-// sends again comes ever more seldom, so to wait for either can take half a minute.
-bool was_kept(const Socket& socket) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  // One within the host is not TCP, and never lost.
-  return getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-         info.tcpi_bytes_acked >= sizeof(HandshakeMessage);
-}
-
-enum class Answer { none, accepted, refused, lost };
-
-Answer end_of(const Socket& socket) { return was_kept(socket) ? Answer::refused : Answer::lost; }
-
-Answer answer_on(const Socket& socket) {
-  std::byte byte{};
-  const ssize_t count = ::recv(socket.descriptor(), &byte, 1, 0);
-  if (count > 0 && byte == welcome) return Answer::accepted;
-  if (count >= 0) return Answer::refused;
-  if (errno == EAGAIN || errno == EINTR) return Answer::none;
-  return end_of(socket);
-}
-
-// Once it is closed, the other side does not take what is left of it for a rank.
-void reset(const Socket& socket) {
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  setsockopt(socket.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-}
 
 // @return false if the connection was lost on its way in.
 bool is_accepted(const Socket& socket, const HandshakeMessage& own, std::string_view listener,
@@ -125,7 +33,7 @@ bool is_accepted(const Socket& socket, const HandshakeMessage& own, std::string_
                    " did not accept this rank in time (LOCKSTEP_JOIN_TIMEOUT sets another): it may "
                    "be stopped, or wait for other ranks");
     if (Clock::now() > acknowledged && !was_kept(socket)) {
-      reset(socket);
+      reset_at_close(socket);
       return false;
     }
     pollfd entry{socket.descriptor(), POLLIN, 0};
@@ -179,13 +87,12 @@ class RankAcceptor {
     if (state == Pending::State::waiting && Clock::now() < pending.deadline) return;
     Socket socket = std::move(pending.socket);
     if (state != Pending::State::complete) return;
-    const auto rank = verified_rank(pending, own_);
+    const auto rank = pending.verified_rank(own_);
     if (!rank || *rank < first_) return;
     Socket& place = ranks_[static_cast<std::size_t>(*rank)];
     if (place && !has_hung_up(place)) return;
     if (!place) --missing_;
-    // Whoever uses the connection sees if it is gone by now.
-    (void)::send(socket.descriptor(), &welcome, sizeof welcome, MSG_NOSIGNAL);
+    welcome(socket);
     place = std::move(socket);
   }
   std::string describe_missing() const {

@@ -59,7 +59,7 @@ void check_limit_of_files(const Socket& socket, const char* failure) {
   LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), Error, failure, ": ",
                  std::strerror(errno),
                  "; raise the limit (ulimit -n): rank 0 has about three connections to each rank, "
-                 "and over tcp each group has one between any two of its ranks");
+                 "and over tcp each group has one between any two ranks that exchange data");
 }
 
 Socket open_socket(const addrinfo& address) {
@@ -98,20 +98,21 @@ bool is_connected_to_itself(const Socket& socket) {
          own_size == peer_size && std::memcmp(&own, &peer, own_size) == 0;
 }
 
+// An empty socket, and errno, if it fails at once.
+Socket begin_connect(const addrinfo& address) {
+  Socket socket = open_socket(address);
+  const bool is_under_way =
+      socket && (::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0 ||
+                 errno == EINPROGRESS);
+  return is_under_way ? std::move(socket) : Socket();
+}
+
 // One attempt; an empty socket if nobody answered. An address that leads nowhere must not take the
 // time of the name's other ones.
 Socket try_connect(const addrinfo& address, Deadline deadline) {
   deadline = std::min(deadline, Clock::now() + std::chrono::seconds(5));
-  Socket socket = open_socket(address);
-  if (!socket) return {};
-  const int status = ::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen);
-  if (status != 0 && errno != EINPROGRESS) return {};
-  if (!wait_for(socket, POLLOUT, deadline)) return {};
-  int error = 0;
-  socklen_t size = sizeof error;
-  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0 || is_connected_to_itself(socket)) return {};
-  set_options(socket);
+  Socket socket = begin_connect(address);
+  if (!socket || !wait_for(socket, POLLOUT, deadline) || end_connect(socket) != 0) return {};
   return socket;
 }
 
@@ -208,6 +209,22 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
                  " in time (LOCKSTEP_JOIN_TIMEOUT sets another): is rank 0 running there, is that "
                  "its address for other hosts, and does a firewall let them through? "
                  "(LOCKSTEP_ADDRESS sets the one that a rank of mpirun or srun gives)");
+}
+
+Socket begin_connect(const Endpoint& endpoint) {
+  const Resolved name = resolve(endpoint);
+  if (name.addresses) return begin_connect(*name.addresses);
+  errno = EADDRNOTAVAIL;
+  return {};
+}
+
+int end_connect(const Socket& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0 && is_connected_to_itself(socket)) error = ECONNREFUSED;
+  if (error == 0) set_options(socket);
+  return error;
 }
 
 std::optional<Socket> accept_from(const Socket& listener) {

@@ -64,6 +64,12 @@ inline constexpr auto check_nothing = [] {};
 /// Connects, and tries again while a name is not known or nobody listens yet. @throws Timeout
 /// naming the address, Error at the limit of open files, or what `check` throws.
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = check_nothing);
+/// Begins to connect to a numeric address, for whoever waits for several connections at a time:
+/// once the socket can be written to, `end_connect` tells what has become of it. An empty socket,
+/// and errno, if it fails at once. @throws Error at the limit of open files
+Socket begin_connect(const Endpoint& endpoint);
+/// Zero, or the error number of a connection that did not come about.
+int end_connect(const Socket& socket);
 /// True if the peer has closed its end, or is gone.
 bool has_hung_up(const Socket& socket);
 /// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.

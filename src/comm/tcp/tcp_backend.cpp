@@ -20,10 +20,9 @@ std::unique_ptr<host::Transport> connect(Bootstrap& bootstrap) {
       bootstrap.broadcast_bytes(bootstrap.rank() == 0 ? make_token() : "", 0, "token of a mesh");
   const tcp::MeshPlan mesh{bootstrap.rank(), bootstrap.size(), bootstrap.address(), token,
                            bootstrap.timeout()};
-  return std::make_unique<tcp::TcpTransport>(
-      mesh,
-      [&](std::string_view own) { return bootstrap.all_gather_bytes(own, "addresses of a mesh"); },
-      [&] { bootstrap.check_peers(); });
+  return std::make_unique<tcp::TcpTransport>(mesh, [&](std::string_view own) {
+    return bootstrap.all_gather_bytes(own, "addresses of a mesh");
+  });
 }
 
 std::unique_ptr<CommunicatorBackend> make(WorldPlan&& plan) {

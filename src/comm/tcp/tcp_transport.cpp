@@ -43,9 +43,10 @@ struct TcpTransport::Batch {
   std::vector<SendState> sends;
   std::vector<ReceiveState> receives;
   std::vector<pollfd> entries;
-  std::vector<short> wanted;  // poll events by rank
-  std::vector<int> polled;    // ranks of all entries but the first
-  std::vector<char> watched;  // by rank: nothing is due from it but perhaps an abort
+  std::vector<short> wanted;    // poll events by rank
+  std::vector<int> polled;      // ranks of all entries but the first
+  std::vector<char> watched;    // by rank: nothing is due from it but perhaps an abort
+  bool watches_others = false;  // also ranks that no message goes to or comes from
 
   // Takes out the messages that have come, or puts the next of their peers into their place.
   void end_receives(host::Arrived arrived) {
@@ -75,23 +76,50 @@ struct TcpTransport::Batch {
   }
 };
 
-TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, Check check)
+TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
     : plan_(plan),
+      sockets_(static_cast<std::size_t>(plan.size)),
+      is_wanted_(static_cast<std::size_t>(plan.size)),
+      is_gone_(static_cast<std::size_t>(plan.size)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       is_mid_message_(static_cast<std::size_t>(plan.size)) {
   make_room_for_connections(plan.size);
-  const auto deadline = Clock::now() + plan.timeout;
-  const Socket listener = listen_on({plan.address, 0});
-  const auto endpoints = all_gather(local_endpoint(listener).to_string());
-  const Handshake self{Purpose::data, plan.token, plan.rank, plan.size};
-  std::vector<Socket> lower(static_cast<std::size_t>(plan.rank));
-  for (std::size_t peer = 0; peer < lower.size(); ++peer) {
-    const Endpoint endpoint = Endpoint::parse(endpoints[peer]);
-    const auto connect = [&] { return connect_to(endpoint, deadline, check); };
-    lower[peer] = join(connect, "rank " + std::to_string(peer), self, deadline, check);
+  Socket listener = listen_on({plan.address, 0});
+  auto endpoints = all_gather(local_endpoint(listener).to_string());
+  mesh_ = std::make_unique<Mesh>(plan_, std::move(listener), std::move(endpoints), wake_);
+}
+
+// --- connections
+// ------------------------------------------------------------------------------------
+
+// Who waits for a message connects, too: else it would not see that the sender is gone.
+void TcpTransport::connect(const Batch& batch) {
+  for (const int peer : batch.missing()) {
+    const auto place = static_cast<std::size_t>(peer);
+    if (sockets_[place] || is_wanted_[place]) continue;
+    is_wanted_[place] = true;
+    mesh_->want(peer);
   }
-  sockets_ = accept_ranks(listener, self, plan.rank + 1, deadline, check);
-  std::ranges::move(lower, sockets_.begin());
+}
+
+void TcpTransport::take_news() {
+  eventfd_t value;
+  if (eventfd_read(wake_.descriptor(), &value) != 0) return;
+  const std::lock_guard lock(mutex_);
+  for (Mesh::News& news : mesh_->take()) {
+    if (!news.failure.empty()) failure_ = std::move(news.failure);
+    if (news.is_gone) is_gone_[static_cast<std::size_t>(news.peer)] = true;
+    if (!news.socket) continue;
+    socket(news.peer) = std::move(news.socket);
+    connected_.push_back(news.peer);
+  }
+}
+
+bool TcpTransport::has_connection(int peer) {
+  if (socket(peer)) return true;
+  if (is_gone_[static_cast<std::size_t>(peer)]) throw host::PeerGone{peer};
+  LOCKSTEP_CHECK(failure_.empty(), Error, failure_);
+  return false;
 }
 
 // --- transfers
@@ -109,14 +137,18 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
     batch.sends.push_back({message.peer, message.data, message.data.size()});
   for (host::Incoming& message : in) batch.receives.push_back({&message});
   batch.watched.assign(static_cast<std::size_t>(size()), 1);
+  take_news();
+  connect(batch);
   while (true) {
     check_abort();
     Batch::pump(
         batch.sends, size(), [](const SendState& state) { return state.peer; },
-        [&](SendState& state) { return pump_send(state); });
+        [&](SendState& state) { return has_connection(state.peer) && pump_send(state); });
     Batch::pump(
         batch.receives, size(), [](const ReceiveState& state) { return state.message->peer; },
-        [&](ReceiveState& state) { return pump_receive(state); });
+        [&](ReceiveState& state) {
+          return has_connection(state.message->peer) && pump_receive(state);
+        });
     std::erase_if(batch.sends, [](const SendState& state) {
       return state.header_left == 0 && state.data.empty();
     });
@@ -129,6 +161,8 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
   }
 }
 
+// While messages go on, only the sockets that they go over are looked at. An abort by another rank
+// stops them sooner or later, so that this one looks at all its connections.
 void TcpTransport::poll_once(Batch& batch) {
   batch.wanted.assign(static_cast<std::size_t>(size()), 0);
   for (const SendState& state : batch.sends)
@@ -137,15 +171,18 @@ void TcpTransport::poll_once(Batch& batch) {
     batch.wanted[static_cast<std::size_t>(state.message->peer)] |= POLLIN;
   batch.entries.assign(1, {wake_.descriptor(), POLLIN, 0});
   batch.polled.clear();
-  for (int peer = 0; peer < size(); ++peer) {
+  for (const int peer : connected_) {
     const auto place = static_cast<std::size_t>(peer);
-    const auto events =
-        static_cast<short>(batch.wanted[place] | (batch.watched[place] ? POLLIN : 0));
-    if (!socket(peer) || events == 0) continue;
+    const bool is_watched = batch.watches_others && batch.watched[place];
+    const auto events = static_cast<short>(batch.wanted[place] | (is_watched ? POLLIN : 0));
+    if (events == 0) continue;
     batch.entries.push_back({socket(peer).descriptor(), events, 0});
     batch.polled.push_back(peer);
   }
-  poll(batch.entries.data(), batch.entries.size(), 100);
+  const int limit = batch.watches_others ? 100 : 2;
+  const int ready = poll(batch.entries.data(), batch.entries.size(), limit);
+  batch.watches_others |= ready == 0 || batch.entries[0].revents != 0;
+  take_news();
   for (std::size_t i = 0; i < batch.polled.size(); ++i) {
     const auto place = static_cast<std::size_t>(batch.polled[i]);
     const bool is_due = (batch.wanted[place] & POLLIN) != 0;
@@ -242,11 +279,11 @@ void TcpTransport::check_abort() {
 // Between transfers a header comes next. Behind a message that nobody has received it is not seen.
 void TcpTransport::check() {
   check_abort();
-  for (int peer = 0; peer < size(); ++peer) {
+  take_news();
+  for (const int peer : connected_) {
     std::uint64_t header = 0;
-    const int descriptor = socket(peer) ? socket(peer).descriptor() : -1;
-    if (descriptor < 0 ||
-        recv(descriptor, &header, sizeof header, MSG_PEEK | MSG_DONTWAIT) != sizeof header ||
+    if (recv(socket(peer).descriptor(), &header, sizeof header, MSG_PEEK | MSG_DONTWAIT) !=
+            sizeof header ||
         !(header & abort_flag))
       continue;
     receive_some(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
@@ -269,6 +306,7 @@ void TcpTransport::abort(const std::string& reason) noexcept {
       ::send(socket(peer).descriptor(), message.data(), message.size(), MSG_NOSIGNAL);
     shutdown(socket(peer).descriptor(), SHUT_WR);
   }
+  mesh_->tell_all(message);
   eventfd_write(wake_.descriptor(), 1);
 }
 

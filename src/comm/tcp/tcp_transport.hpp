@@ -1,31 +1,24 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "comm/host/transport.hpp"
-#include "comm/tcp/handshake.hpp"
+#include "comm/tcp/mesh.hpp"
 #include "comm/tcp/socket.hpp"
 
 namespace lockstep::comm::tcp {
 
-/// How the ends of a mesh are found.
-struct MeshPlan {
-  int rank, size;
-  std::string address;  ///< interface of this rank to listen on
-  std::string token;
-  std::chrono::milliseconds timeout;
-};
-
-/// Messages over a socket to each of the other ranks: for jobs without MPI.
+/// Messages over sockets to the other ranks, of which each is opened when it is first needed: for
+/// jobs without MPI.
 class TcpTransport final : public host::Transport {
  public:
-  /// Connects every pair. Every rank must call it.
+  /// Every rank must call it.
   /// @param all_gather exchanges the listening endpoints.
-  /// @param check ends the wait for the others by an exception.
-  TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather, Check check = check_nothing);
+  TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather);
 
   int rank() const override { return plan_.rank; }
   int size() const override { return plan_.size; }
@@ -44,6 +37,9 @@ class TcpTransport final : public host::Transport {
   struct ReceiveState;
   struct Batch;
 
+  void connect(const Batch& batch);
+  void take_news();
+  bool has_connection(int peer);
   void poll_once(Batch& batch);
   bool may_still_abort(int peer);
   bool pump_send(SendState& state);
@@ -55,12 +51,16 @@ class TcpTransport final : public host::Transport {
   Socket& socket(int peer) { return sockets_[static_cast<std::size_t>(peer)]; }
 
   MeshPlan plan_;
-  std::vector<Socket> sockets_;
+  std::vector<Socket> sockets_;  // by rank; none yet for those that nothing was sent to
+  std::vector<int> connected_;   // in the order in which they came
+  std::vector<char> is_wanted_, is_gone_;
+  std::string failure_;  // why a connection could not be made
   Socket wake_;
   std::mutex mutex_;  // guards what `abort` shares with a transfer
   std::vector<char> is_mid_message_;
   bool aborted_ = false;
   std::string reason_;
+  std::unique_ptr<Mesh> mesh_;
 };
 
 }  // namespace lockstep::comm::tcp

@@ -1,0 +1,126 @@
+// How long ranks of one host take to form a group over tcp, and what it costs them:
+//
+//     build/bin/benchmark_group_start [--json] [--ranks N] [--rounds N]
+//
+// The program forks the ranks. `start_ms` is from before the fork until the last rank has the
+// group, `exchange_ms` one exchange over the bootstrap, `first_us` the first all-reduce of 4 KiB,
+// `all_reduce_us` the median of later ones, `after_large_us` the same once one of 1 MiB has gone
+// between all pairs; each of the slowest rank. `connections` are of all ranks over the group, ends
+// of them divided by two, before and after that large one.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/tcp/socket.hpp"
+#include "lockstep/comm/bootstrap.hpp"
+#include "lockstep/comm/host_values.hpp"
+#include "support/report.hpp"
+
+namespace {
+
+using namespace lockstep;
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+/// Connected TCP sockets of this process.
+int count_connections() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    count += getpeername(std::atoi(entry.path().filename().c_str()),
+                         reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+             peer.ss_family != AF_UNIX;
+  }
+  return count;
+}
+
+double largest(Communicator& world, double value) {
+  double most = 0;
+  for (const std::string& text : comm::all_gather_bytes(world, std::to_string(value)))
+    most = std::max(most, std::stod(text));
+  return most;
+}
+
+double median_all_reduce(Communicator& world, int rounds) {
+  std::vector<float> values(1024);
+  std::vector<double> times;
+  for (int round = 0; round < rounds; ++round) {
+    const auto begin = Clock::now();
+    world.all_reduce(comm::Buffer(std::span(values))).wait();
+    times.push_back(microseconds_since(begin));
+  }
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+void run_rank(const benchmark::Report& report, int rank, int ranks, int rounds, int port,
+              Clock::time_point begin) {
+  comm::BootstrapOptions options;
+  options.rank = rank;
+  options.size = ranks;
+  options.port = port;
+  const auto bootstrap = comm::make_bootstrap(options);
+  const int before = count_connections();
+  const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = "tcp"});
+  const double start = microseconds_since(begin);
+  const auto exchange_begin = Clock::now();
+  constexpr int exchanges = 5;
+  for (int i = 0; i < exchanges; ++i) bootstrap->all_gather_bytes(std::string(40, 'x'), "data");
+  const double exchange = microseconds_since(exchange_begin) / exchanges;
+  const double first = median_all_reduce(*world, 1);
+  const double later = median_all_reduce(*world, rounds);
+  const auto connections = [&] {
+    return comm::all_reduce_scalar(*world, std::int64_t{count_connections() - before}) / 2;
+  };
+  const std::int64_t few = connections();
+  std::vector<float> large(1 << 18);
+  world->all_reduce(comm::Buffer(std::span(large))).wait();
+  const double after_large = median_all_reduce(*world, rounds);
+  const std::int64_t many = connections();
+  const double all[] = {largest(*world, start), largest(*world, exchange), largest(*world, first),
+                        largest(*world, later), largest(*world, after_large)};
+  if (rank > 0) return;
+  report.add({{"ranks", ranks},
+              {"start_ms", all[0] / 1000},
+              {"exchange_ms", all[1] / 1000},
+              {"first_us", all[2]},
+              {"all_reduce_us", all[3]},
+              {"after_large_us", all[4]},
+              {"connections", few},
+              {"connections_after_large", many}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const benchmark::Report report("group_start", argc, argv);
+  int ranks = 16, rounds = 50;
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], "--ranks") == 0) ranks = std::max(2, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+  }
+  const int port = comm::tcp::local_endpoint(comm::tcp::listen_on({"127.0.0.1", 0})).port;
+  const auto begin = Clock::now();
+  for (int rank = 1; rank < ranks; ++rank) {
+    if (fork() != 0) continue;
+    run_rank(report, rank, ranks, rounds, port, begin);
+    return 0;
+  }
+  run_rank(report, 0, ranks, rounds, port, begin);
+  int status = 0, failed = 0;
+  while (wait(&status) > 0) failed += status != 0;
+  return failed == 0 ? 0 : 1;
+}
