@@ -101,6 +101,43 @@ TEST_F(MpiHosts, RankThatIsKilledOnAnotherHostEndsAllAndIsNamed) {
   EXPECT_THAT(result.output, HasSubstr("rank 2"));
 }
 
+TEST_F(MpiHosts, RankThatIsStoppedOnAnotherHostEndsAllAndIsNamed) {
+  for (const std::string backend : {"hier", "mpi", "tcp"}) {
+    const auto result = job(
+        2, 2, "stop", "-x JOB_CULPRIT=3 -x LOCKSTEP_HEARTBEAT_TIMEOUT=3 -x JOB_COMM=" + backend);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("[rank 0] error: rank 3 (host h1, pid "),
+                      HasSubstr("silent for 3 s; its host is reachable, but the process "
+                                "is stopped"),
+                      HasSubstr("[rank 2] rank 2 of world: ")))
+        << backend;
+  }
+}
+
+TEST_F(MpiHosts, RankThatLoopsOnAnotherHostRunsIntoTheTimeout) {
+  for (const std::string backend : {"hier", "mpi", "tcp"}) {
+    const auto result =
+        job(2, 2, "loop", "-x JOB_CULPRIT=3 -x LOCKSTEP_TIMEOUT=2 -x JOB_COMM=" + backend);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("in all_reduce #20"), HasSubstr("timed out after 2000"),
+                      HasSubstr("waiting for rank 3"),
+                      HasSubstr("[rank 3] rank 3 of world: idle after all_reduce #19")))
+        << backend;
+  }
+}
+
+TEST_F(MpiHosts, RanksOfTwoHostsThatDisagreeAreNamed) {
+  for (const std::string mode : {"other-op", "other-count", "other-dtype"}) {
+    const auto result = job(2, 2, mode);
+    expect_quick_failure(result);
+    EXPECT_THAT(result.output, HasSubstr("rank 0 called all_reduce #0 of 1000 f32 (sum) "
+                                         "'bucket 3', rank 1 called all_reduce #0 of "))
+        << mode;
+  }
+}
+
 // Open MPI's mpirun waits for the host that it cannot reach: what ends are the ranks, on both.
 TEST_F(MpiHosts, CutLinkEndsTheRanksOnBothSides) {
   const TemporaryFolder folder;

@@ -10,12 +10,14 @@
 #include <string>
 #include <thread>
 
+#include "comm/jobs/disagreements.hpp"
 #include "comm/jobs/endings.hpp"
-#include "comm/jobs/event.hpp"
 #include "comm/jobs/training.hpp"
+#include "comm/jobs/values.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/session.hpp"
+#include "lockstep/core/parallel.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/core_share.hpp"
@@ -23,37 +25,11 @@
 namespace {
 
 namespace ls = lockstep;
-
-using Event = std::function<void(ls::Session&)>;
-
-// Does the event, and says when.
-void happen(ls::Session& session, const Event& event) {
-  ls::testing::note_event();
-  event(session);
-}
-
-int number_from(const char* variable, int otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::atoi(text) : otherwise;
-}
-
-// The rank at which things happen.
-int culprit(const ls::Session& session) {
-  return session.size() == 1 ? 0 : number_from("JOB_CULPRIT", 1);
-}
-
-// Numbers on the rank's device.
-class Values {
- public:
-  Values(const ls::Session& session, std::int64_t count)
-      : tensor_(ls::full({count}, 1.0, {.device = session.device()})) {}
-
-  ls::comm::Buffer buffer() const { return {tensor_.data_ptr(), tensor_.numel(), tensor_.dtype()}; }
-  double last() const { return tensor_.slice(0, tensor_.numel() - 1, tensor_.numel()).item(); }
-
- private:
-  ls::Tensor tensor_;
-};
+using ls::testing::culprit;
+using ls::testing::Event;
+using ls::testing::happen;
+using ls::testing::number_from;
+using ls::testing::Values;
 
 // All-reduces until something ends the job; the culprit does `event` in the middle.
 int train(ls::Session& session, const Event& event) {
@@ -74,6 +50,12 @@ int sum_ranks(ls::Session& session) {
   std::printf("rank %d of %d (%s), local %d of %d, sum %lld, half %g\n", session.rank(),
               session.size(), std::string(session.world()->backend()).c_str(), session.local_rank(),
               session.local_size(), static_cast<long long>(sum), values.last());
+  return 0;
+}
+
+// As many threads as it has been given by the time.
+int tell_threads(ls::Session& session) {
+  std::printf("rank %d has %d\n", session.rank(), ls::num_threads());
   return 0;
 }
 
@@ -270,63 +252,10 @@ int give_up_a_part_that_others_left(ls::Session& session) {
   return 0;
 }
 
-// All ranks but one do the same.
-int disagree(ls::Session& session, const std::function<ls::comm::Work(const Values&)>& alone) {
-  const Values values(session, 1001);
-  ls::comm::Buffer part = values.buffer();
-  part.count = 1000;
-  const auto work = [&] {
-    if (session.rank() != 1) return session.world()->all_reduce(part, {}, {.label = "bucket 3"});
-    happen(session, [](auto&) {});
-    return alone(values);
-  };
-  work().synchronize();
-  return 0;
-}
-
-// Stops this process, all its threads with it, for a second.
-void be_suspended(ls::Session&) {
-  const std::string wake_up = "(sleep 1; kill -CONT " + std::to_string(getpid()) + ") &";
-  if (std::system(wake_up.c_str()) == 0) std::raise(SIGSTOP);
-}
-
-// The last collective of all; rank 1, which means another by it, is suspended before it can leave.
-int disagree_at_the_end(ls::Session& session) {
-  const Values values(session, 1000);
-  const bool is_other = session.rank() == 1;
-  session.world()
-      ->all_reduce(values.buffer(), {}, {.label = is_other ? "bucket 4" : "bucket 3"})
-      .synchronize();
-  if (is_other) happen(session, be_suspended);
-  return 0;
-}
-
 const std::map<std::string, std::function<int(ls::Session&)>> modes{
-    {"other-label-at-the-end", disagree_at_the_end},
     {"unwaited", leave_unwaited},
     {"alone", [](ls::Session& s) { return call_alone(s, *s.world()); }},
     {"alone-in-part", call_alone_in_part},
-    {"other-count",
-     [](ls::Session& s) {
-       return disagree(s, [&](const Values& v) { return s.world()->all_reduce(v.buffer()); });
-     }},
-    {"other-dtype",
-     [](ls::Session& s) {
-       return disagree(s, [&](const Values& v) {
-         return s.world()->all_reduce({v.buffer().data, 1000, ls::DType::i32});
-       });
-     }},
-    {"other-collective",
-     [](ls::Session& s) {
-       return disagree(s, [&](const Values&) { return s.world()->barrier(); });
-     }},
-    {"other-label",
-     [](ls::Session& s) {
-       return disagree(s, [&](const Values& v) {
-         return s.world()->all_reduce({v.buffer().data, 1000, v.buffer().dtype}, {},
-                                      {.label = "bucket 4"});
-       });
-     }},
     {"abort-idle-part",
      [](ls::Session& s) {
        return go_on_without_a_part(s, [](auto& part) { part->abort("not needed any more"); });
@@ -344,6 +273,7 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"give-up-left-part", give_up_a_part_that_others_left},
     {"sum", sum_ranks},
     {"sum-much", sum_much},
+    {"threads", tell_threads},
     {"end-before", sum_ranks},
     {"throw",
      [](ls::Session& s) {
@@ -390,15 +320,6 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
        return leave_before_a_message(
            s, [&](const Values& v) { return s.world()->send(v.buffer(), culprit(s)); });
      }},
-    {"other-message",
-     [](ls::Session& s) {
-       const Values values(s, 1001);
-       if (s.rank() == 0) s.world()->send({values.buffer().data, 1000, ls::DType::f32}, 1);
-       happen(s, [](auto&) {});
-       if (s.rank() == 1) s.world()->receive(values.buffer(), 0).synchronize();
-       s.world()->barrier().synchronize();
-       return 0;
-     }},
     {"kill-at-exit", die_at_exit},
     {"stop", [](ls::Session& s) { return train(s, [](auto&) { std::raise(SIGSTOP); }); }},
     {"loop", [](ls::Session& s) { return train(s, [](auto&) { loop_for_ever(); }); }},
@@ -430,6 +351,7 @@ int main(int argc, char** argv) {
     if (ending()) return 0;
   }
   auto all_modes = modes;
+  all_modes.merge(ls::testing::disagreement_modes());
   for (const auto& [name, body] : ls::testing::training_modes())
     all_modes[name] = [body](ls::Session& s) { return body(s, culprit(s)); };
   for (const auto& [stage, body] : ls::testing::ending_stages())

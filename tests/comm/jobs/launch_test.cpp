@@ -120,6 +120,33 @@ TEST(MpiLaunch, RefusesALauncherThatDisagreesWithMpi) {
   EXPECT_THAT(result.output, HasSubstr("started 2 ranks, but MPI sees 1"));
 }
 
+TEST(MpiLaunch, RefusesAJobWhoseLauncherDisagreesWithMpi) {
+  const auto result = run_command(std::string(LOCKSTEP_MPIEXEC) +
+                                  " --bind-to none -np 2 env OMPI_COMM_WORLD_SIZE=3 " + program +
+                                  " sum --device cpu");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("started 3 ranks, but MPI sees 2"));
+}
+
+TEST(MpiJobOnGpus, RefusesTooFewGpusOneForTwoRanksAndOneThatIsNotThere) {
+  if (const std::string reason = missing("cuda", 2); !reason.empty()) GTEST_SKIP() << reason;
+  const auto expect_refusal = [](const std::string& gpus, const std::string& device,
+                                 const std::string& words) {
+    const auto result = mpi_job(2, "sum --device " + device, gpus);
+    expect_quick_failure(result);
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    EXPECT_EQ(occurrences(result.output, "error: "), 1u) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(words));
+  };
+  const std::string one = "LOCKSTEP_SIM_DEVICES=1 CUDA_VISIBLE_DEVICES=0 ";
+  expect_refusal(one, "cuda", "rank 1 on host ");
+  expect_refusal(one, "cuda", "sees no GPU that lower ranks leave: there are too few GPUs");
+  expect_refusal("", "cuda:0", "asks for a GPU that a lower rank uses");
+  expect_refusal("", "cuda:99", "device cuda:99 does not exist: this rank sees ");
+  expect_refusal("LOCKSTEP_SIM_DEVICES=0 CUDA_VISIBLE_DEVICES=", "cuda", "no usable GPU");
+}
+
 TEST(MpiLaunch, WarnsOnceOfRanksThatShareCores) {
   const std::string both = std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 taskset -c 0 " +
                            program + " sum --device cpu";
@@ -146,6 +173,45 @@ TEST(MpiLaunch, WarnsOfCoresThatBindingLeavesIdle) {
   EXPECT_EQ(bound.exit_code, 0) << bound.output;
   EXPECT_THAT(bound.output, HasSubstr("--bind-to none"));
   EXPECT_EQ(occurrences(run("none").output, "warning"), 0u);
+}
+
+/// What a job says whose ranks tell how many threads they have.
+/// @param threads of OMP_NUM_THREADS; 0: it is not set
+std::string told_threads(const std::string& binding, int ranks, int threads) {
+  const std::string variable =
+      threads > 0 ? "OMP_NUM_THREADS=" + std::to_string(threads) : "-u OMP_NUM_THREADS";
+  const auto result = run_command("env " + variable + " " LOCKSTEP_MPIEXEC " " + binding + " -np " +
+                                  std::to_string(ranks) + " " + program + " threads --device cpu");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return result.output;
+}
+
+// Open MPI gives each of two ranks a core of its own, unless it is told otherwise.
+TEST(MpiLaunch, GivesRanksTheThreadsThatTheirBindingHasRoomFor) {
+  const int cores = usable_cores();
+  if (cores < 2) GTEST_SKIP() << "two ranks share one core in any case";
+  const std::string bound = told_threads("", 2, 0), free = told_threads("--bind-to none", 2, 0);
+  const std::string half = std::to_string(cores / 2);
+  for (const std::string rank : {"rank 0 has ", "rank 1 has "}) {
+    EXPECT_THAT(bound, HasSubstr(rank + "1\n"));
+    EXPECT_THAT(free, HasSubstr(rank + half + "\n"));
+  }
+  EXPECT_THAT(free, Not(HasSubstr("warning")));
+  EXPECT_EQ(occurrences(bound, "the others stay idle"), cores > 2 ? 1U : 0U) << bound;
+}
+
+TEST(MpiLaunch, WarnsOnceOfMoreThreadsThanTheBindingHasRoomFor) {
+  const int cores = usable_cores();
+  if (cores < 2) GTEST_SKIP() << "two ranks share one core in any case";
+  const auto expect_warning = [](const std::string& output, const std::string& words) {
+    EXPECT_EQ(occurrences(output, "warning: "), 1U) << output;
+    EXPECT_THAT(output, HasSubstr(words));
+  };
+  expect_warning(
+      told_threads("--bind-to core", 2, 2),
+      "4 threads of 2 ranks share 2 cores, which can make them several times slower: set "
+      "OMP_NUM_THREADS=1 or leave it out");
+  expect_warning(told_threads("--bind-to none", 2, cores), "or leave it out");
 }
 
 TEST(MpiLaunch, RefusesAnUnknownDeviceOnce) {

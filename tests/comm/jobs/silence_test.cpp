@@ -81,7 +81,7 @@ TEST(MpiJob, EndlessLoopRunsIntoTheTimeoutAndEveryRankSaysWhatItDid) {
                     HasSubstr("[rank 2] rank 2 of world: ")));
 }
 
-TEST(MpiJob, SlowRankIsWaitedFor) {
+TEST(MpiJob, LateRankIsWaitedFor) {
   const auto result = mpi_job(2, "slow --device cpu", "LOCKSTEP_HEARTBEAT_TIMEOUT=2");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "is through"), 2u) << result.output;

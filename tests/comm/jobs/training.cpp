@@ -1,16 +1,20 @@
 #include "comm/jobs/training.hpp"
 
+#include <bit>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 #include <thread>
 
+#include "comm/jobs/event.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
 #include "lockstep/optim/clip.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::testing {
@@ -100,6 +104,54 @@ int train_slowly(Session& session, int culprit) {
   return say_the_end(session, *model);
 }
 
+// One rank's model is another one than the others'.
+int wrap_another_model(Session& session, int culprit, const nn::LinearOptions& other) {
+  const bool is_other = session.rank() == culprit;
+  const auto model =
+      nn::make<nn::Linear>(is_other ? other : nn::LinearOptions{.in = 3, .out = 2, .bias = false});
+  model->to(session.device());
+  if (is_other) note_event();
+  const Replica replica(model, session.world());
+  return say_the_end(session, *model);
+}
+
+// One rank reduces its gradients in more buckets than the others.
+int plan_other_buckets(Session& session, int culprit) {
+  const auto model = make_model(session);
+  const bool is_other = session.rank() == culprit;
+  const std::size_t bytes = is_other ? 4 : 1 << 20;
+  if (is_other) note_event();
+  Replica replica(model, session.world(), {.bucket_bytes = bytes, .first_bucket_bytes = bytes});
+  for (int step = 1; step <= steps; ++step) loss_of(replica, session).backward();
+  return say_the_end(session, *model);
+}
+
+// One rank's weights lose a bit, as in bad memory.
+void flip_a_bit(Tensor weights) {
+  const Tensor on_host = weights.to(cpu);
+  float& last = on_host.data<float>()[on_host.numel() - 1];
+  last = std::bit_cast<float>(std::bit_cast<std::uint32_t>(last) ^ 1U);
+  weights.copy_(on_host);
+}
+
+int train_with_a_flipped_bit(Session& session, int culprit) {
+  const auto model = make_model(session);
+  Replica replica(model, session.world());
+  optim::SGD optimizer(replica.named_parameters(), {.lr = 1e-3});
+  parallel::DivergenceCheck check(model->named_parameters(), session.world(), {.every = 2});
+  for (int step = 1; step <= 1000; ++step) {
+    loss_of(replica, session).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    if (session.rank() == culprit && step == 3) {
+      note_event();
+      flip_a_bit(model->weight.detach());
+    }
+    check.step();
+  }
+  return say_the_end(session, *model);
+}
+
 // All ranks wrap the model anew after every other update.
 int wrap_again_and_again(Session& session) {
   const auto model = make_model(session);
@@ -122,6 +174,17 @@ std::map<std::string, std::function<int(Session&, int culprit)>> training_modes(
           {"other-last-rate", [](Session& s, int c) { return train_at_another_rate(s, c, steps); }},
           {"other-rate-for-ever", train_for_ever},
           {"clip-alone", clip_alone},
+          {"other-shape",
+           [](Session& s, int c) {
+             return wrap_another_model(s, c, {.in = 2, .out = 3, .bias = false});
+           }},
+          {"other-parameter-dtype",
+           [](Session& s, int c) {
+             return wrap_another_model(
+                 s, c, {.in = 3, .out = 2, .bias = false, .tensor = {.dtype = DType::f64}});
+           }},
+          {"other-plan", plan_other_buckets},
+          {"flipped-bit", train_with_a_flipped_bit},
           {"skip-backward", skip_a_backward},
           {"slow-training", train_slowly},
           {"wrap-again", [](Session& s, int) { return wrap_again_and_again(s); }}};

@@ -23,7 +23,7 @@ TEST_P(MpiFaults, RanksThatDisagreeSayWhatTheyDidBefore) {
   EXPECT_THAT(result.output, AllOf(HasSubstr(", took "), HasSubstr(" ms ago")));
 }
 
-TEST_P(MpiFaults, SlowRankIsWaitedForAndNamedInTheEnd) {
+TEST_P(MpiFaults, LateRankIsWaitedForAndNamedInTheEnd) {
   const auto result = mpi_job(3, std::string("slow-training --device ") + GetParam());
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "ends with"), 3u) << result.output;
