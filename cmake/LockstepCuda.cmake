@@ -4,6 +4,13 @@
 # headers of cudnn-frontend (scripts/get_cudnn_frontend.sh), which no distribution packages.
 # libcuda is never linked: the library must load on machines without a driver.
 
+function(lockstep_tell_of_nccl)
+  if(NOT LOCKSTEP_WITH_NCCL)
+    message(STATUS "lockstep: no NCCL in this build (LOCKSTEP_NCCL is ${LOCKSTEP_NCCL}): GPUs exchange "
+            "their data through the host")
+  endif()
+endfunction()
+
 set(LOCKSTEP_WITH_CUDA OFF)
 set(LOCKSTEP_WITH_NCCL OFF)
 set(LOCKSTEP_WITH_CUDNN OFF)
@@ -14,10 +21,11 @@ if(NOT LOCKSTEP_CUDA)
 endif()
 if(LOCKSTEP_CUDA STREQUAL "SIMULATED")
   set(LOCKSTEP_WITH_CUDA ON)
-  set(LOCKSTEP_WITH_NCCL ON)
+  set(LOCKSTEP_WITH_NCCL ${LOCKSTEP_NCCL})
   set(LOCKSTEP_WITH_SIMGPU ON)
   # Reports name functions and lines, whatever the build type says of debug information.
   string(APPEND CMAKE_CXX_FLAGS " -g1 -fno-optimize-sibling-calls")
+  lockstep_tell_of_nccl()
   return()
 endif()
 
@@ -54,8 +62,11 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
 
-find_package(Nccl 2.18 QUIET)
-set(LOCKSTEP_WITH_NCCL ${Nccl_FOUND})
+if(LOCKSTEP_NCCL)
+  find_package(Nccl 2.18 QUIET)
+  set(LOCKSTEP_WITH_NCCL ${Nccl_FOUND})
+endif()
+lockstep_tell_of_nccl()
 
 find_package(Cudnn 9 QUIET)
 find_path(LOCKSTEP_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h

@@ -2,6 +2,7 @@
 
 set(LOCKSTEP_CUDA AUTO CACHE STRING "GPU support: AUTO (if a toolkit is found), ON, OFF, SIMULATED")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF SIMULATED)
+option(LOCKSTEP_NCCL "GPUs exchange data over NCCL, if found; else through the host" ON)
 option(LOCKSTEP_MPI "Ranks and CPU collectives over MPI, if found" ON)
 option(LOCKSTEP_ONEDNN "CPU products and convolutions by oneDNN, if found" ON)
 option(LOCKSTEP_OPENMP "Threads inside CPU ops" ON)

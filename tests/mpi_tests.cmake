@@ -127,6 +127,20 @@ if(LOCKSTEP_WITH_MPI)
   add_dependencies(lockstep_sim_tests test_comm_jobs)
 endif()
 
+# The same source without NCCL: a build of its own (minutes), that has to take the way through the host.
+#   ctest --test-dir build-sim -R '^build_without_nccl$' --output-on-failure
+if(LOCKSTEP_WITH_MPI AND LOCKSTEP_WITH_SIMGPU)
+  add_test(NAME build_without_nccl
+    COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/support/without_nccl.sh" "${PROJECT_SOURCE_DIR}"
+            "${PROJECT_BINARY_DIR}/without-nccl" -G ${CMAKE_GENERATOR}
+            -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE}
+            "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=${CMAKE_CXX_FLAGS_RELWITHDEBINFO}"
+            "-DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
+            -DLOCKSTEP_WARNINGS_AS_ERRORS=${LOCKSTEP_WARNINGS_AS_ERRORS})
+  set_tests_properties(build_without_nccl PROPERTIES LABELS slow TIMEOUT ${slow_test_timeout}
+    PROCESSORS 2)
+endif()
+
 # Jobs over an NCCL that waits where the real one may: the linker puts that in front of its functions.
 if(LOCKSTEP_WITH_NCCL AND LOCKSTEP_WITH_MPI)
   add_executable(comm_nccl_job_program comm/nccl/nccl_job_program.cpp comm/nccl/stubborn_nccl.cpp)
