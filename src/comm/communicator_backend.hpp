@@ -64,6 +64,10 @@ class CommunicatorBackend {
       last_.erase(subject);
   }
 
+  /// For whoever hands this backend its operations, and waits for something else while none is
+  /// under way. @throws PeerFailure once the group has failed, here or on another rank
+  virtual void check() {}
+
   /// See Communicator::abort; from any thread.
   virtual void abort(const std::string& reason) noexcept = 0;
   /// See Communicator::describe_progress; from any thread.

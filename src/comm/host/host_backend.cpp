@@ -101,6 +101,21 @@ void HostBackend::declare(std::uint64_t subject, const std::string& end) {
   membership_.declare(name(), rank(), size(), subject, end);
 }
 
+void HostBackend::check() {
+  std::optional<Failure> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = failure_;
+  }
+  if (failure) failure->raise();
+  try {
+    executor_->check();
+  } catch (const PeerFailure& error) {
+    fail(Failure::from_peer(error.what()));
+    throw;
+  }
+}
+
 void HostBackend::abort(const std::string& reason) noexcept {
   const Failure failure = Failure::from_peer(reason);
   failure.note_told();

@@ -43,6 +43,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   std::unique_ptr<CommunicatorBackend> split(const SplitPlan& plan) override;
   IntrusivePtr<Memory> allocate(std::size_t bytes) override { return executor_->allocate(bytes); }
   void declare(std::uint64_t subject, const std::string& end) override;
+  void check() override;
   void abort(const std::string& reason) noexcept override;
   std::string describe_progress() const override;
 

@@ -123,18 +123,36 @@ void StagedBackend::carry_out(StagedWork& work) {
     work.finish(failure());
 }
 
-// Polls: a host that blocks in the driver could not be woken by an abort.
+// Polls: a host that blocks in the driver could not be woken by an abort. What other ranks say is
+// looked for less often, as that takes system calls.
 bool StagedBackend::wait_for_device(StagedWork& work) {
   if (has_failed_) return false;
   work.copy_in(to_host_);
+  constexpr auto look_every = std::chrono::milliseconds(1);
   const auto deadline = WorkTimes::Clock::now() + work.timeout();
+  auto next_look = WorkTimes::Clock::now() + look_every;
   for (PollPause polling; !has_failed_; polling.pause()) {
     if (work.is_copied_in()) return true;
-    if (WorkTimes::Clock::now() > deadline)
+    const auto now = WorkTimes::Clock::now();
+    if (now > next_look) {
+      if (has_group_failed()) return false;
+      next_look = now + look_every;
+    }
+    if (now > deadline)
       LOCKSTEP_THROW(Timeout, "timed out after ", work.timeout().count(), " ms, waiting for what ",
                      device_, " has to do before");
   }
   return false;
+}
+
+bool StagedBackend::has_group_failed() {
+  try {
+    host_->check();
+    return false;
+  } catch (...) {
+    note_failure(Failure::from_current());
+    return true;
+  }
 }
 
 // The other ranks hear of a failure from the backend that meets it.

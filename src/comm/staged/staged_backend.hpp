@@ -52,6 +52,7 @@ class StagedBackend final : public CommunicatorBackend {
   WorkPtr next();
   void carry_out(StagedWork& work);
   bool wait_for_device(StagedWork& work);
+  bool has_group_failed();
   bool exchange(StagedWork& work);
   bool copy_back(StagedWork& work);
   void fail(const Failure& failure) noexcept;

@@ -1,5 +1,6 @@
 // Buffers on a GPU that are exchanged through the host: ranks are threads, which share the GPU.
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "comm/uploading_communicator.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/thread_world.hpp"
+#include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/info.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "lockstep/train/step_graph.hpp"
@@ -191,6 +193,35 @@ TEST_F(StagedGroup, MemberThatThrowsEndsTheOthersWithItsMessage) {
                    }),
                OutOfMemory);
   EXPECT_THAT(seen, ::testing::HasSubstr("rank 2 failed: no memory for 7 bytes"));
+}
+
+// The other rank's failure does not wait for this one's device, which may be stuck for good.
+TEST_F(StagedGroup, FailureOfAMemberIsHeardWhileTheDeviceHasMuchElseToDo) {
+  std::atomic<bool> is_called = false;
+  run(2, [&](Communicator& group) {
+    if (group.rank() == 1) {
+      while (!is_called) std::this_thread::yield();
+      group.abort("rank 1 ran out of memory");
+      return;
+    }
+    const Stream stream(gpu);
+    const StreamGuard guard(stream);
+    const Tensor factor = full({512, 512}, 1.0 / 512, {.device = gpu});
+    Tensor product = factor, values = filled(100, 1.0);
+    for (int i = 0; i < 600; ++i) product = matmul(product, factor);
+    Event reached(gpu);
+    reached.record(stream);
+    const Work work = group.all_reduce(buffer_of(values));
+    is_called = true;
+    try {
+      work.wait();
+      ADD_FAILURE() << "no error";
+    } catch (const PeerFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 ran out of memory"));
+    }
+    EXPECT_FALSE(reached.query());
+    stream.synchronize();
+  });
 }
 
 TEST_F(StagedGroup, MemberThatLeavesFailsWhatNeedsIt) {
