@@ -65,6 +65,9 @@ class Batch {
 
   /// Takes one more; the result stands for the whole batch.
   Work add(Operation operation);
+  std::size_t size() const { return operations_.size(); }
+  /// Takes all but the first so many away: what was called since will not start.
+  void drop_from(std::size_t size) { operations_.resize(size); }
   /// All that was added, or will be.
   Work work() const { return Work(work_); }
   /// Hands all to the backend.

@@ -43,7 +43,13 @@ Work Communicator::start(Operation operation, const CollectiveOptions& options) 
 
 Work Communicator::batch(FunctionRef<void()> body) {
   if (batch_) {
-    body();
+    const std::size_t before = batch_->size();
+    try {
+      body();
+    } catch (...) {
+      batch_->drop_from(before);
+      throw;
+    }
     return batch_->work();
   }
   Batch batch;

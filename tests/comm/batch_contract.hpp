@@ -144,6 +144,72 @@ TYPED_TEST_P(BatchContract, CollectivesJoinABatch) {
   });
 }
 
+// Of several dtypes and ops, and with messages between.
+TYPED_TEST_P(BatchContract, EveryCollectiveJoinsABatch) {
+  this->run([](Communicator& group) {
+    const auto n = static_cast<std::size_t>(group.size());
+    const auto own = static_cast<double>(group.rank());
+    for (const std::size_t part : {2, 20'001}) {
+      std::vector<double> sum(part, 1.0), parts(n * part, own), exchanged(n * part, -1.0);
+      std::vector<std::int64_t> maximum(part, group.rank()), gathered(n * part, -1);
+      std::vector<float> scattered(part), all(n * part, 1.0f), from_last(part, -1.0f);
+      std::vector<std::uint8_t> sent(part, 7), received(part, 0);
+      if (group.rank() + 1 == group.size()) std::ranges::fill(from_last, 5.0f);
+      group
+          .batch([&] {
+            group.all_reduce(Buffer(std::span(sum)), ReduceOp::average());
+            group.all_gather({maximum.data(), std::ssize(maximum), DType::i64},
+                             Buffer(std::span(gathered)));
+            if (group.size() > 1 && group.rank() == 0) group.send(ConstBuffer(std::span(sent)), 1);
+            group.reduce_scatter(ConstBuffer(std::span(all)), Buffer(std::span(scattered)));
+            group.broadcast(Buffer(std::span(from_last)), group.size() - 1);
+            if (group.rank() == 1) group.receive(Buffer(std::span(received)), 0);
+            group.all_to_all(ConstBuffer(std::span(parts)), Buffer(std::span(exchanged)));
+            group.barrier();
+          })
+          .wait();
+      EXPECT_THAT(sum, ::testing::Each(1.0));
+      EXPECT_THAT(scattered, ::testing::Each(static_cast<float>(group.size())));
+      EXPECT_THAT(from_last, ::testing::Each(5.0f));
+      for (std::size_t i = 0; i < n * part; ++i) {
+        ASSERT_EQ(gathered[i], static_cast<std::int64_t>(i / part));
+        ASSERT_EQ(exchanged[i], static_cast<double>(i / part));
+      }
+      if (group.rank() == 1) {
+        EXPECT_EQ(received, sent);
+      }
+    }
+  });
+}
+
+TYPED_TEST_P(BatchContract, ManyMayBeUnderWay) {
+  this->run([](Communicator& group) {
+    constexpr std::size_t batches = 50;
+    const int other = 1 - group.rank();
+    std::vector<std::vector<float>> sums(batches), received(batches);
+    const auto sent = contract_values<float>(group.rank(), 300);
+    std::vector<Work> work;
+    for (std::size_t i = 0; i < batches; ++i) {
+      sums[i].assign(i % 2 ? 10 : 5'000, static_cast<float>(i));
+      received[i].assign(sent.size(), -1.0f);
+      work.push_back(group.batch([&] {
+        group.all_reduce(Buffer(std::span(sums[i])));
+        if (group.size() < 2 || group.rank() > 1) return;
+        group.send(ConstBuffer(std::span(sent)), other);
+        group.receive(Buffer(std::span(received[i])), other);
+      }));
+    }
+    work.back().synchronize();
+    for (std::size_t i = 0; i < batches; ++i) {
+      EXPECT_TRUE(work[i].is_completed()) << i;
+      EXPECT_THAT(sums[i], ::testing::Each(static_cast<float>(i * std::size_t(group.size()))));
+      if (group.size() > 1 && group.rank() < 2) {
+        EXPECT_EQ(received[i], contract_values<float>(other, 300)) << i;
+      }
+    }
+  });
+}
+
 TYPED_TEST_P(BatchContract, WorkOfACallStandsForItsBatch) {
   this->run([](Communicator& group) {
     float value = 1;
@@ -182,9 +248,46 @@ TYPED_TEST_P(BatchContract, NothingStartsIfTheCallsFail) {
   });
 }
 
+TYPED_TEST_P(BatchContract, CallThatIsRefusedStartsNothing) {
+  this->run([](Communicator& group) {
+    float value = 1;
+    EXPECT_THROW(group.batch([&] {
+      group.all_reduce({&value, 1, DType::f32});
+      group.send({&value, 1, DType::f32}, group.size());
+    }),
+                 InvalidArgument);
+    group.all_reduce({&value, 1, DType::f32}).wait();
+    EXPECT_EQ(value, static_cast<float>(group.size()));
+  });
+}
+
+// Whoever catches what an inner batch throws gets the rest of the outer one.
+TYPED_TEST_P(BatchContract, InnerBatchThatFailsStartsNothingOfItsOwn) {
+  this->run([](Communicator& group) {
+    float first = 1, dropped = 1, last = 1;
+    group
+        .batch([&] {
+          group.all_reduce({&first, 1, DType::f32});
+          EXPECT_THROW(group.batch([&] {
+            group.all_reduce({&dropped, 1, DType::f32});
+            throw std::runtime_error("no");
+          }),
+                       std::runtime_error);
+          group.all_reduce({&last, 1, DType::f32});
+        })
+        .wait();
+    EXPECT_EQ(first, static_cast<float>(group.size()));
+    EXPECT_EQ(dropped, 1);
+    EXPECT_EQ(last, static_cast<float>(group.size()));
+  });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(BatchContract, TwoRanksMayBothSendFirst, RanksExchangeInARing,
                             OtherRankMayCallOneByOne, WhoeverComesFirstIsServedFirst,
                             MessagesOfOnePairMatchInOrder, CollectivesJoinABatch,
-                            WorkOfACallStandsForItsBatch, NothingStartsIfTheCallsFail);
+                            EveryCollectiveJoinsABatch, ManyMayBeUnderWay,
+                            CallThatIsRefusedStartsNothing,
+                            InnerBatchThatFailsStartsNothingOfItsOwn, WorkOfACallStandsForItsBatch,
+                            NothingStartsIfTheCallsFail);
 
 }  // namespace lockstep::comm
