@@ -12,10 +12,10 @@ what the machine lets two ranks reach, and the share of communication that is hi
 stages, ZeroRedundancyOptimizer and FSDP: time and memory; not at 100 Mbit/s), plan (measured buckets
 against those by sizes), hooks (compression).
 
-PYTHON is an interpreter that has torch and safetensors. Takes about 10 minutes on an idle machine,
-with --quick some 3, of which figures are rough. Prints a JSON line a case, and markdown tables in the
-end, with what was reached of each target. Losses are compared step by step: without that no speed
-means anything.
+PYTHON is an interpreter that has torch and safetensors. A case takes about --seconds and the start of
+its programs, with --quick some steps of each, of which figures are rough. Prints a JSON line a case,
+and markdown tables in the end, with what was reached of each target. Losses are compared step by step:
+without that no speed means anything.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def arguments():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--links", type=lambda names: names.split(","), default=list(LINKS),
                         help="some of host, and rates as tc has them: 1gbit, 100mbit")
-    parser.add_argument("--quick", action="store_true", help="3 steps or rounds of everything")
+    parser.add_argument("--quick", action="store_true", help="3 steps or rounds, 7 where plans or hooks start late")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=20, help="of all-reduces at each size")
     parser.add_argument("--seconds", type=float, default=20, help="about so long a case")

@@ -12,6 +12,8 @@ SIZES = (4 << 10, 1 << 20, 16 << 20, 64 << 20)
 # How much of a link makes what is sent no more than some seconds.
 LARGEST = {"host": 64 << 20, "1gbit": 64 << 20, "100mbit": 16 << 20}
 
+LEAST_WITH_LATE_STARTS = 7
+
 
 class Steps:
     """The steps of one mode: together, those of one rank alone, those of both, each for itself."""
@@ -20,25 +22,26 @@ class Steps:
         self.together, self.alone, self.apart = [], [], []
 
 
-def train(options, case, modes, alone):
-    """Steps by mode, in turns."""
+def train(options, case, modes, alone, least):
+    """Steps by mode, in turns: `options.steps`, or fewer after `options.seconds`, but `least`."""
     steps = {mode: Steps() for mode in modes}
     with Peers(options, case, modes) as peers:
         started = time.monotonic()
-        for _ in range(options.steps):
+        for _ in range(max(least, options.steps)):
             for mode, ranks in peers.ranks.items():
                 steps[mode].together.append(ranks.ask("step"))
                 if alone:
                     steps[mode].alone.append(ranks.ask("alone", (0,)))
                     steps[mode].apart.append(ranks.ask("alone"))
-            if time.monotonic() - started > options.seconds and len(steps[modes[0]].together) > 2:
+            late = time.monotonic() - started > options.seconds
+            if late and len(steps[modes[0]].together) >= least:
                 break
     return steps
 
 
 def warm(steps):
-    """Without the first ones; a measured plan of buckets is in use from the fourth on."""
-    return steps[min(4, max(1, len(steps) // 4)):]
+    """Without the first ones: a measured plan of buckets, and PowerSGD, come after some."""
+    return steps[4 if len(steps) >= LEAST_WITH_LATE_STARTS else 1:]
 
 
 def milliseconds(steps, field="seconds"):
@@ -73,8 +76,8 @@ def efficiency(steps):
             "machine_ceiling_of_minima": min(one) / min(each)}
 
 
-def compare_steps(options, case, modes, alone=False):
-    steps = train(options, case, modes, alone)
+def compare_steps(options, case, modes, alone=False, least=3):
+    steps = train(options, case, modes, alone, least)
     first = steps[modes[0]].together
     base = milliseconds(first)
     for mode, own in steps.items():
@@ -164,8 +167,9 @@ def run_part(part, options):
             *(f"PyTorch {mode}" for mode in ("ddp", "zero1", "fsdp2", "fsdp3"))])
     elif part == "plan":
         yield from compare_steps(options, "gpt_f32",
-                                 [f"{own} ddp", f"{own} measured", "PyTorch ddp"])
+                                 [f"{own} ddp", f"{own} measured", "PyTorch ddp"],
+                                 least=LEAST_WITH_LATE_STARTS)
     elif part == "hooks":
         yield from compare_steps(options, "gpt_f32", [
             f"{library} {mode}" for library in (own, "PyTorch")
-            for mode in ("ddp", "bf16", "powersgd")])
+            for mode in ("ddp", "bf16", "powersgd")], least=LEAST_WITH_LATE_STARTS)
