@@ -10,6 +10,7 @@
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/group_memory.hpp"
+#include "runtime/step_recording.hpp"
 
 // The arrays of a reducer's buckets: how they are laid out, and laid out again.
 
@@ -30,11 +31,18 @@ Reducer::BucketState Reducer::make_bucket(const Bucket& plan, std::size_t number
 void Reducer::make_array(std::size_t number) {
   BucketState& bucket = buckets_[number];
   if (bucket.array.defined()) return;
-  const NoGradGuard no_recording;
-  const autograd::AutocastModeGuard no_casts;
+  bring_back_if_abandoned(number);
   const Bucket& plan = plan_[number];
   // Zeros, so that the gaps between gradients never hold anything.
-  bucket.array = zeros_for(*group_, plan.numel, {plan.dtype, plan.device});
+  set_array(number, zeros_for(*group_, plan.numel, {plan.dtype, plan.device}));
+}
+
+void Reducer::set_array(std::size_t number, Tensor array) {
+  const NoGradGuard no_recording;
+  const autograd::AutocastModeGuard no_casts;
+  BucketState& bucket = buckets_[number];
+  const Bucket& plan = plan_[number];
+  bucket.array = std::move(array);
   if (!shares_out()) bucket.averages = bucket.array;
   for (std::size_t k = 0; k < plan.parameters.size(); ++k) {
     const std::size_t index = plan.parameters[k];
@@ -50,14 +58,32 @@ void Reducer::make_array(std::size_t number) {
 /// Once its averages are this rank's part, which lies elsewhere.
 void Reducer::free_array(std::size_t number) {
   BucketState& bucket = buckets_[number];
+  bring_back_if_abandoned(number);
   use_on_current_stream(bucket.array);
+  for (const std::size_t index : plan_[number].parameters) leaves_[index]->clear_gradient();
+  forget_array(number);
+}
+
+void Reducer::forget_array(std::size_t number) {
+  BucketState& bucket = buckets_[number];
   bucket.exchange = {};
   bucket.gradients.reset();
-  for (const std::size_t index : plan_[number].parameters) {
-    leaves_[index]->clear_gradient();
-    gradients_[index] = Tensor();
-  }
+  for (const std::size_t index : plan_[number].parameters) gradients_[index] = Tensor();
   bucket.array = Tensor();
+}
+
+/// Where a bucket's array comes and goes with a step that is being captured: a capture that is
+/// given up leaves the one that was there before, or none. Nothing was ever written to its own.
+void Reducer::bring_back_if_abandoned(std::size_t number) {
+  StepRecording* const recording = StepRecording::on(group_->device());
+  if (!options_.frees_buckets || !recording || !recording->meets(&buckets_[number])) return;
+  recording->when_abandoned(
+      [self = std::weak_ptr<Reducer*>(self_), number, before = buckets_[number].array] {
+        const auto reducer = self.lock();
+        if (!reducer) return;
+        (*reducer)->forget_array(number);
+        if (before.defined()) (*reducer)->set_array(number, before);
+      });
 }
 
 /// A bucket as its exchange sees it.

@@ -175,13 +175,14 @@ std::string CapturedStep::attempt(StepRecording::Collectives collectives, bool& 
   if (!random_) random_ = Storage::allocate(sizeof(PhiloxState), device_.device);
   std::string failure;
   const auto conclude = [&](bool keeps) {
-    recording_->conclude(keeps);
     if (keeps) {
+      recording_->conclude(true);
       device_.graphs.push_back(recording_.get());
       device_.reclaim();  // what was kept for a capture that fails
       return;
     }
     const detail::AllocatorOverride memory(device_.device, device_.pool);  // no launch writes there
+    recording_->conclude(false);
     drop_graph();
   };
   try {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/replicas.hpp"
@@ -287,6 +288,44 @@ TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
   });
 }
 
+/// Values after steps through a StepGraph that knows no group, or eager ones.
+inline std::vector<double> train_where_a_capture_is_refused(Communicator& group, int stage,
+                                                            bool captures, bool reads_in_backward) {
+  Replica replica = sharded(group, stage, 1 << 8);
+  optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
+  if (reads_in_backward)
+    autograd::leaf_of(replica.module().layers[1]->weight).add_hook([](autograd::LeafNode& leaf) {
+      static_cast<void>(leaf.gradient().sum().item());
+    });
+  const StepGraph::Step step = [&](std::span<const Tensor> in) {
+    const Tensor loss = mse_loss(replica(in[0]), in[1]);
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss.detach()};
+  };
+  StepGraph graph(step);
+  for (int i = 0; i < 8; ++i) {
+    const Batch own = own_part(group, i);
+    const std::vector<Tensor> in{own.x, own.target};
+    captures ? graph(in) : step(in);
+  }
+  EXPECT_FALSE(reads_in_backward && graph.replayed());
+  return values_of(replica.module());
+}
+
+// What is refused in the midst of a backward leaves buckets that nobody has written: the eager steps
+// behind it begin anew. The simulated GPU reports whoever writes to memory of the capture.
+TYPED_TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
+  TypeParam::run([](Communicator& group) {
+    for (const int stage : {0, 1, 2})
+      for (const bool reads : {false, true})
+        EXPECT_EQ(train_where_a_capture_is_refused(group, stage, true, reads),
+                  train_where_a_capture_is_refused(group, stage, false, reads))
+            << "stage " << stage << (reads ? ", a hook that reads a value" : "");
+  });
+}
+
 TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
   TypeParam::run([](Communicator& group) {
     using ::testing::AllOf;
@@ -323,6 +362,7 @@ REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
                             TakesNormsOfWholeParametersOverTheGroup, ClipsAndScalesOverTheGroup,
                             GathersAndSharesOutStateDicts, SharesOutStatesOfScalars,
                             AccumulatesLeavesOutAndWeighs, GivesCapturedStepsTheBitsOfEagerOnes,
+                            GoesOnWhereACaptureIsRefusedWithinBackward,
                             SaysWhatDoesNotGoWithShards);
 
 }  // namespace lockstep::parallel::testing

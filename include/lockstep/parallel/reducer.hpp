@@ -215,6 +215,9 @@ class Reducer final : private autograd::GradientSink {
   BucketState make_bucket(const Bucket& plan, std::size_t number) const;
   void make_array(std::size_t number);
   void free_array(std::size_t number);
+  void set_array(std::size_t number, Tensor array);
+  void forget_array(std::size_t number);
+  void bring_back_if_abandoned(std::size_t number);
   std::vector<Tensor> averages_of_buckets() const;
   std::unique_ptr<GradBucket> gradients_of(std::size_t number, const BucketState& bucket);
   bool shares_out() const { return options_.reduction->shares_out(); }
