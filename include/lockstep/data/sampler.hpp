@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/data/permutation.hpp"
 
 /// @file
 /// In which order a data set's samples are visited.
