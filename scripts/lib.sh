@@ -32,6 +32,10 @@ jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
+# Tests at a time: half as many again as cores, for those that start jobs wait most of their time (for
+# launchers, grace periods and each other).
+test_jobs() { echo $((($(nproc) * 3 + 1) / 2)); }
+
 has_gpu() { [ -e /dev/nvidia0 ] || { command -v nvidia-smi && nvidia-smi -L; } >/dev/null 2>&1; }
 
 # Installs what the build needs, or says what is missing. Silent when all is there.

@@ -79,7 +79,7 @@ if [ -z "$sanitize" ] && { [ -z "$only" ] || [ "$only" = sim ]; }; then
   rm -f "$recorded"
   export LOCKSTEP_SIM_COVERAGE=$recorded
 fi
-ctest --test-dir "$test_dir" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+ctest --test-dir "$test_dir" --parallel "$(test_jobs)" --output-on-failure --no-tests=error \
   "${selection[@]}" || { status=$? && failed_dir=$test_dir; }
 # Told only if it is not all, so that ctest's summary ends.
 if [ -n "$recorded" ] && [ "$status" = 0 ]; then
