@@ -38,7 +38,9 @@ class HierExecutor final : public host::Executor {
   void abort(const std::string& reason) noexcept override;
   void check() override;
   void quiesce() override;
-  bool is_mismatch_seen_by_all() const override { return check_signatures_; }
+  bool is_mismatch_seen_by_all() const override {
+    return check_signatures_ && (!parts_.inside || parts_.inside->is_mismatch_seen_by_all());
+  }
   bool is_gone_peer_seen_by_all() const override { return false; }  // its host sees it alone
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 

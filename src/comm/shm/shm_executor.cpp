@@ -132,6 +132,24 @@ void ShmExecutor::meet() {
         window_->board(rank).steps, [&] { return is_there(rank); }, missing);
 }
 
+// All ranks have come to this collective: what lies in this rank's mailboxes from before it is
+// never received. Of later messages of ranks that are ahead, the first piece says that they are
+// later.
+void ShmExecutor::require_received(const Operation& operation) {
+  for (int sender = 0; sender < size_; ++sender) {
+    const Window::Mailbox& mailbox = window_->mailbox(sender, rank_);
+    const std::uint32_t number = mailbox.taken.load(std::memory_order_relaxed);
+    if (number == mailbox.written.load(std::memory_order_acquire)) continue;
+    const Window::Piece& piece = window_->piece(sender, rank_, number);
+    has_unreceived_ = piece.place <= operation.sequence;
+    LOCKSTEP_CHECK(!has_unreceived_, Mismatch, "rank ", number_of(rank_), " of ", group_,
+                   " has not received what rank ", number_of(sender), " sent it by ",
+                   piece.signature.describe(), ", and is in a later ",
+                   Signature(operation).describe(),
+                   "; all ranks must make the same calls in the same order");
+  }
+}
+
 // Every rank does the same with the same values, so all find a difference, or none.
 void ShmExecutor::compare(const Operation& operation) {
   const auto digest = [&](int rank) -> const Digest& {
@@ -144,7 +162,8 @@ void ShmExecutor::compare(const Operation& operation) {
   if (operation.reduction.kind == ReduceKind::scaled_sum)
     for (int rank = 0; rank < size_; ++rank)
       factors_[static_cast<std::size_t>(rank)] = digest(rank).factor;
-  if (agreed || !check_signatures_) return;
+  if (!check_signatures_) return;
+  if (agreed) return require_received(operation);
   std::vector<Signature> signatures;
   for (int rank = 0; rank < size_; ++rank)
     signatures.push_back(window_->board(rank).signatures[step_ & 1U]);

@@ -35,7 +35,7 @@ class ShmExecutor final : public host::Executor {
   void check() override;
   void quiesce() override;
   IntrusivePtr<Memory> allocate(std::size_t bytes) override;
-  bool is_mismatch_seen_by_all() const override { return check_signatures_; }
+  bool is_mismatch_seen_by_all() const override { return check_signatures_ && !has_unreceived_; }
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 
  private:
@@ -55,6 +55,7 @@ class ShmExecutor final : public host::Executor {
   void announce(const Operation& operation);
   void meet();
   void compare(const Operation& operation);
+  void require_received(const Operation& operation);
   template <class Show, class Take>
   void in_rounds(const Operation& operation, Bytes rounds, Show show, Take take);
   std::byte* shown_next() const { return window_->stage(rank_, step_ + 1); }
@@ -103,6 +104,7 @@ class ShmExecutor final : public host::Executor {
   std::vector<std::byte*> arrays_;  // by rank, of an operation in place
   std::optional<Offer> offered_;    // of the operation under way, or of the one that failed
   std::vector<double> factors_;
+  bool has_unreceived_ = false;  // a message to this rank, of which the others know nothing
 };
 
 }  // namespace lockstep::comm::shm
