@@ -314,8 +314,8 @@ inline std::vector<double> train_where_a_capture_is_refused(Communicator& group,
   return values_of(replica.module());
 }
 
-// What is refused in the midst of a backward leaves buckets that nobody has written: the eager steps
-// behind it begin anew. The simulated GPU reports whoever writes to memory of the capture.
+// What is refused in the midst of a backward leaves buckets that nobody has written: the eager
+// steps behind it begin anew. The simulated GPU reports whoever writes to memory of the capture.
 TYPED_TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
   TypeParam::run([](Communicator& group) {
     for (const int stage : {0, 1, 2})

@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-
 /// @file
 /// In which order a data set's samples are visited.
 
