@@ -3,7 +3,7 @@
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... benchmark_peer_rank MODE CASE FILE [--comm NAME]
 //
-// MODE: ddp, measured (plan of buckets), bf16 or powersgd (hooks), zero1, zero2. CASE:
+// MODE: ddp, measured (plan of buckets), bf16 or powersgd (hooks), zero1, zero2, zero3. CASE:
 // gpt_f32, gpt_amp (autocast to bf16), or wide_f32, of which parameters take more than activations.
 // Rank 0 writes the weights and the batches of all ranks to FILE. Requests, a line each, to all
 // ranks but `alone`: "step", "alone" (the step without the other ranks), "all_reduce BYTES CALLS
@@ -106,6 +106,7 @@ class Rank {
     if (mode == "powersgd")
       replica_.register_comm_hook(std::make_shared<parallel::PowerSgd>(
           parallel::PowerSgdOptions{.matrix_approximation_rank = 4, .start_iteration = 2}));
+    const auto whole = replica_.whole_parameters();
     if (!session.is_main()) return;
     NamedTensors state = model_->state_dict();
     state.emplace_back("tokens", tokens);

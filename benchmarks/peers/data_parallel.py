@@ -9,7 +9,7 @@ host,1gbit,100mbit: namespaces of this machine, by tests/support/hosts.sh). PART
 some are named: all_reduce (lockstep's backends, Gloo and MPI_Allreduce, f32, by size), step (DDP
 against DDP in f32 and under autocast to bf16, each also against its own step on one rank: efficiency,
 what the machine lets two ranks reach, and the share of communication that is hidden), shard (ZeRO's
-stages 1 and 2, ZeroRedundancyOptimizer and FSDP: time and memory; not at 100 Mbit/s), plan (measured buckets
+stages, ZeroRedundancyOptimizer and FSDP: time and memory; not at 100 Mbit/s), plan (measured buckets
 against those by sizes), hooks (compression).
 
 PYTHON is an interpreter that has torch and safetensors. A case takes about --seconds and the start of

@@ -163,7 +163,7 @@ def run_part(part, options):
         backends = ["lockstep/shm", "lockstep/tcp"] if options.link == "host" else [own]
         yield from compare_steps(options, "wide_f32", [
             *(f"{backend} {mode}" for backend in backends
-              for mode in ("ddp", "zero1", "zero2")),
+              for mode in ("ddp", "zero1", "zero2", "zero3")),
             *(f"PyTorch {mode}" for mode in ("ddp", "zero1", "fsdp2", "fsdp3"))])
     elif part == "plan":
         yield from compare_steps(options, "gpt_f32",
