@@ -172,7 +172,10 @@ void require_agreement(std::span<const Signature> by_rank, const std::string& gr
   }
   if (differing > listed) text << ", and " << differing - listed << " more";
   if (steps_differ(by_rank))
-    text << "; a rank has left out a step that the others made, or made one more";
+    text
+        << "; a rank has left out a step that the others made, or made one more (a forward through "
+           "the wrapper is one, unless a NoGradGuard keeps it from being recorded: evaluate under "
+           "one)";
   text << describe_difference(by_rank[reference], by_rank[first]);
   throw Mismatch(text.str());
 }

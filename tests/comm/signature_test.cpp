@@ -49,7 +49,8 @@ TEST(Signature, TellsTheStepsOfOneOwnerApart) {
     EXPECT_THAT(error.what(),
                 ::testing::AllOf(::testing::HasSubstr("'bucket 2' [owner 3, step 6, part 2]"),
                                  ::testing::HasSubstr("'bucket 2' [owner 3, step 7, part 2]"),
-                                 ::testing::HasSubstr("a rank has left out a step")));
+                                 ::testing::HasSubstr("a rank has left out a step"),
+                                 ::testing::HasSubstr("NoGradGuard")));
   }
 }
 
