@@ -1,5 +1,6 @@
 #include "lockstep/comm/session.hpp"
 
+#include <string>
 #include <string_view>
 
 #include "comm/agreed_error.hpp"
@@ -66,7 +67,10 @@ int Session::run(int argc, const char* const* argv, const std::function<int(Sess
   }
   Session session(std::move(state));
   try {
-    return body(session);
+    const int code = body(session);
+    if (code == 0 || session.size() == 1) return code;
+    // As std::exit(code) is: others may wait for this rank.
+    session.fail("the program returned " + std::to_string(code) + " from Session::run", code);
   } catch (...) {
     session.state_->fail(comm::describe_current_exception());
   }

@@ -106,6 +106,14 @@ TEST(TcpEnding, ByAnotherCodeThanZeroEndsAllWithIt) {
       << result.output;
 }
 
+TEST(TcpEnding, ByReturnOfAnotherCodeThanZeroEndsAllWithIt) {
+  const auto result = tcp_job(3, "end-loader", "JOB_ENDING=return3");
+  expect_quick_failure(result);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(occurrences(result.output, "[rank 1] error: the program returned 3"), 1u)
+      << result.output;
+}
+
 // All stages, ways and backends, in jobs of two and three ranks.
 using Backend = std::tuple<const char*, int>;
 class SlowMpiEnding : public ::testing::TestWithParam<Backend> {};

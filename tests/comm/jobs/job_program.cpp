@@ -357,7 +357,7 @@ int main(int argc, char** argv) {
   for (const auto& [stage, body] : ls::testing::ending_stages())
     all_modes["end-" + stage] = [body](ls::Session& s) {
       ls::testing::Ending ending(s.rank());
-      return body(s, ending);
+      return body(s, ending) + ending.code();
     };
   const auto found = all_modes.find(mode);
   if (found == all_modes.end()) return 3;
