@@ -1,7 +1,9 @@
 #include "comm/backends.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,6 +55,19 @@ const BackendFactory& find_by_name(const std::string& name) {
   }
   LOCKSTEP_THROW(InvalidArgument, "there is no communicator backend \"", name,
                  "\" in this build, which has ", known);
+}
+
+/// What a program leaves open, the user may choose.
+CommunicatorOptions with_backend(CommunicatorOptions options) {
+  const char* const variable = std::getenv("LOCKSTEP_COMM");
+  if (!options.backend.empty() || !variable || std::string_view(variable) == "auto") return options;
+  options.backend = variable;
+  try {
+    if (*variable) find_by_name(options.backend);
+  } catch (const InvalidArgument& error) {
+    LOCKSTEP_THROW(InvalidArgument, "LOCKSTEP_COMM: ", error.what(), "; auto leaves the choice");
+  }
+  return options;
 }
 
 /// Backends that turned out to be unavailable, and why.
@@ -140,15 +155,15 @@ CommunicatorPtr make_communicator(Bootstrap& bootstrap, Device device,
                                   const ComparisonPtr& comparison) {
   CommunicatorOptions complete;
   agree_on_errors(bootstrap, "options of the communicator",
-                  [&] { complete = with_timeout(options); });
+                  [&] { complete = with_backend(with_timeout(options)); });
   for (PassedOver passed_over;;) {
-    const BackendFactory& factory = agree(bootstrap, device, options.backend, passed_over);
+    const BackendFactory& factory = agree(bootstrap, device, complete.backend, passed_over);
     try {
       GroupMembership membership(bootstrap.groups());
       return make_intrusive<Communicator>(
           make(factory, {bootstrap, device, complete, std::move(membership), comparison}));
     } catch (const BackendUnavailable& error) {
-      if (options.backend.empty() && bootstrap.rank() == 0)
+      if (complete.backend.empty() && bootstrap.rank() == 0)
         LOCKSTEP_LOG(warning, "the communicator backend \"", factory.name,
                      "\" is left out: ", error.what());
       passed_over.emplace_back(&factory, error.what());

@@ -30,6 +30,20 @@ TEST(ShmJob, IsTheDefaultOnOneHost) {
     EXPECT_GE(occurrences(result.output, "(shm)"), 2u) << result.output;
 }
 
+TEST(JobBackend, IsThatOfTheEnvironmentWhereTheProgramLeavesItOpen) {
+  const auto expect = [](const std::string& environment, const std::string& backend) {
+    const auto result = tcp_job(2, "sum", environment);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "(" + backend + ")"), 2u) << environment << result.output;
+  };
+  expect("JOB_COMM= LOCKSTEP_COMM=tcp", "tcp");
+  expect("JOB_COMM= LOCKSTEP_COMM=auto", "shm");
+  expect("JOB_COMM=shm LOCKSTEP_COMM=tcp", "shm");
+  const auto result = tcp_job(2, "sum", "JOB_COMM= LOCKSTEP_COMM=gloo");
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_COMM: there is no communicator backend \"gloo\""));
+}
+
 TEST(ShmJob, TwoAtOnceDoNotMeet) {
   const std::string job =
       std::string(LOCKSTEP_MPIEXEC) + " --bind-to none -np 2 " + program + " sum --device cpu";
