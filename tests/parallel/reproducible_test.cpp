@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "comm/groups.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/optim/clip.hpp"
@@ -210,6 +211,14 @@ TEST(ReproducibleReduction, RefusesAnotherNumberOfMicroBatchesAndGradientsThatWe
     replica.module().zero_grad();
     accumulate();
     backward();
+  });
+}
+
+// Hosts that hold other numbers of ranks would add in another order.
+TEST(ReproducibleReduction, IsRefusedOverSeveralHostsWithSeveralRanksEach) {
+  comm::run_over_hosts({0, 0, 1, 1}, [](Communicator& group) {
+    EXPECT_THAT(message_of([&] { Replica(make_net(7), share(group), reproducible()); }),
+                ::testing::AllOf(HasSubstr("over hier on cpu"), HasSubstr("\"mpi\" or \"tcp\"")));
   });
 }
 
