@@ -4,6 +4,7 @@
 
 #include "data/signature.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/permutation.hpp"
 
 namespace lockstep::data {
 namespace {
