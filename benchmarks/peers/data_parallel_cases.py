@@ -101,10 +101,13 @@ def all_reduce_of_mpi(options, arguments):
     rounds = 2 if options.link != "host" else min(options.rounds, 15)
     if options.link == "host":
         command += ["--bind-to", "core"]
+    environment = {**os.environ, "LOCKSTEP_SIM_DEVICES": "0"}
+    if os.geteuid() == 0:
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     result = subprocess.run(
         [*command, os.path.join(options.bin, "benchmark_host_all_reduce"), "--json", "--rounds",
          str(rounds), "--largest", str(LARGEST[options.link]), *arguments],
-        capture_output=True, text=True, check=True)
+        stdout=subprocess.PIPE, text=True, check=True, env=environment)
     lines = [json.loads(text) for text in result.stdout.splitlines() if text.startswith("{")]
     return {line["bytes"]: line for line in lines}
 
