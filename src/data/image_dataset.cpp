@@ -1,5 +1,6 @@
 #include "lockstep/data/image_dataset.hpp"
 
+#include <bit>
 #include <utility>
 
 #include "data/signature.hpp"
@@ -53,8 +54,9 @@ ImageBatch ImageDataset::fetch(std::span<const std::int64_t> indices) const {
 
 std::uint64_t ImageDataset::signature() const {
   return signature_of("images", signature_of_tensor(data_.images),
-                      signature_of_tensor(data_.labels), value_of_pixel_.front(),
-                      value_of_pixel_.back());
+                      signature_of_tensor(data_.labels),
+                      std::bit_cast<std::uint32_t>(value_of_pixel_.front()),
+                      std::bit_cast<std::uint32_t>(value_of_pixel_.back()));
 }
 
 }  // namespace lockstep::data

@@ -2,20 +2,11 @@
 
 #include <numeric>
 
+#include "data/check_size.hpp"
 #include "data/signature.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/data/permutation.hpp"
 
 namespace lockstep::data {
-namespace {
-
-std::int64_t check_size(std::int64_t size) {
-  LOCKSTEP_CHECK(size > 0, InvalidArgument, "the data set is empty (", size,
-                 " samples); at least one sample is needed");
-  return size;
-}
-
-}  // namespace
 
 std::uint64_t Sampler::order_signature() const { return signature_of("custom", size()); }
 

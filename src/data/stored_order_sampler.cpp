@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "data/check_size.hpp"
 #include "data/signature.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/permutation.hpp"
@@ -40,10 +41,7 @@ void StoredOrderSampler::indices(std::uint64_t epoch, std::int64_t first,
 }
 
 FisherYatesSampler::FisherYatesSampler(std::int64_t dataset_size, std::uint64_t seed)
-    : size_(dataset_size), seed_(seed) {
-  LOCKSTEP_CHECK(dataset_size > 0, InvalidArgument, "the data set is empty (", dataset_size,
-                 " samples); at least one sample is needed");
-}
+    : size_(check_size(dataset_size)), seed_(seed) {}
 
 std::uint64_t FisherYatesSampler::order_signature() const {
   return signature_of("fisher-yates", size_, seed_);

@@ -93,7 +93,7 @@ class DataLoader {
   const D& dataset() const { return dataset_; }
 
   /// Where to go on after the batch that was handed out last: save it with a checkpoint. A batch
-  /// whose fetch threw comes after it. On every rank the same.
+  /// whose fetch threw comes after it. The same on all ranks that were handed as many batches.
   LoaderState state() const {
     LoaderState state{.seed = seed_, .signature = signature()};
     if (handed_out_ < batches_.size(start_)) {

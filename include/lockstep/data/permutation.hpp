@@ -10,7 +10,7 @@
 namespace lockstep::data {
 
 /// A permutation of 0 ... count - 1 that is computed, not stored: each of its elements costs some
-/// 10 ns wherever it lies, and nothing but a few words is kept for any count. The same for the same
+/// 15 ns wherever it lies, and nothing but a few words is kept for any count. The same for the same
 /// arguments on every machine, and unrelated for another seed or epoch.
 ///
 /// A Feistel network (Luby and Rackoff, 1988) over the smallest power of two that holds the count,
