@@ -5,6 +5,7 @@
 #include "backend/backend.hpp"
 #include "core/exact_number.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -62,6 +63,11 @@ void clip_grad_value_(std::span<const Tensor> parameters, double limit) {
   LOCKSTEP_CHECK(limit >= 0, InvalidArgument, "clip_grad_value_: a limit of ", limit,
                  "; it must not be negative");
   const NoGradGuard no_recording;
+  for (const Tensor& parameter : parameters)
+    LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::none, InvalidArgument,
+                   "clip_grad_value_: a parameter of shape ", parameter.shape(),
+                   " has its gradient shared out over ranks; give the parameters of the "
+                   "DistributedDataParallel, not of the module");
   for (const Tensor& parameter : parameters)
     if (Tensor gradient = parameter.grad(); gradient.defined())
       gradient.copy_(clamp(gradient, -limit, limit));

@@ -343,6 +343,8 @@ TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
     step_on(replica, own_part(group, 0));
     EXPECT_THAT(message_of([&] { optim::clip_grad_norm_(whole, 1.0, {.group = share(group)}); }),
                 HasSubstr("give the parameters of the DistributedDataParallel"));
+    EXPECT_THAT(message_of([&] { optim::clip_grad_value_(whole, 1.0); }),
+                HasSubstr("give the parameters of the DistributedDataParallel"));
     EXPECT_THAT(message_of([&] { optim::clip_grad_norm_(replica.parameters(), 1.0); }),
                 HasSubstr("give the group"));
     EXPECT_THAT(message_of([&] { step_on(replica, own_part(group, 1)); }),

@@ -48,7 +48,8 @@ inline Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_
 }
 
 /// Limits each element of all gradients to [-limit, limit]. Parameters without a gradient are
-/// skipped. @throws InvalidArgument for a negative limit.
+/// skipped. @throws InvalidArgument for a negative limit, and for parameters of a module whose
+/// gradients are shared out over ranks (ZeRO).
 void clip_grad_value_(std::span<const Tensor> parameters, double limit);
 /// The same for a vector.
 inline void clip_grad_value_(const std::vector<Tensor>& parameters, double limit) {
