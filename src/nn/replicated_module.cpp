@@ -180,12 +180,14 @@ ForwardScope::~ForwardScope() {
   if (gathered_) gathered_->end_forward(grad_enabled());
 }
 
-WholeParameters::WholeParameters(parallel::GatheredParameters* gathered) : gathered_(gathered) {
-  if (gathered_) gathered_->hold();
+WholeParameters::WholeParameters(parallel::GatheredParameters* gathered) {
+  if (!gathered) return;
+  gathered->hold();
+  gathered_ = gathered->self();
 }
 
 WholeParameters::~WholeParameters() {
-  if (gathered_) gathered_->release();
+  if (const auto gathered = gathered_.lock()) (*gathered)->release();
 }
 
 ForwardScope ReplicatedModule::record_forward() {

@@ -35,7 +35,8 @@ class GatheredParameters::Gate final : public RefCounted, public MemoryGate {
 GatheredParameters::GatheredParameters(NamedTensors parameters, CommunicatorPtr group,
                                        std::span<const Bucket> plan, std::vector<Tensor> own,
                                        Identify identify, std::function<bool()> in_backward)
-    : parameters_(std::move(parameters)),
+    : self_(std::make_shared<GatheredParameters*>(this)),
+      parameters_(std::move(parameters)),
       group_(std::move(group)),
       buckets_(plan.size()),
       identify_(std::move(identify)),
@@ -57,7 +58,6 @@ GatheredParameters::GatheredParameters(NamedTensors parameters, CommunicatorPtr 
 }
 
 GatheredParameters::~GatheredParameters() {
-  holds_ = 0;
   free_all();
   for (const State& state : buckets_) state.gate->leave();
 }

@@ -47,8 +47,10 @@ class GatheredParameters {
                      std::vector<Tensor> own, Identify identify, std::function<bool()> in_backward);
   GatheredParameters(const GatheredParameters&) = delete;
   GatheredParameters& operator=(const GatheredParameters&) = delete;
-  /// The parameters are of no use any more.
+  /// The parameters are of no use any more, unless they are held: then they stay whole.
   ~GatheredParameters();
+  /// For whoever may end later.
+  std::weak_ptr<GatheredParameters*> self() const noexcept { return self_; }
 
   /// @name Uses are allowed from begin to end
   /// Who begins throws as `check_kept`.
@@ -123,6 +125,7 @@ class GatheredParameters {
   void begin_sequence(std::vector<std::size_t>& last);
   void end_sequence();
 
+  std::shared_ptr<GatheredParameters*> self_;
   NamedTensors parameters_;
   std::vector<TensorImpl*> impls_;  // theirs; null for those that were left out
   CommunicatorPtr group_;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -112,6 +114,54 @@ TYPED_TEST_P(GatheredUseContract, MayBeWrappedAgainWhileParametersAreWhole) {
   });
 }
 
+/// One step of a module alone, and what it leaves.
+inline std::vector<double> after_a_step_alone(Net& net, const Batch& batch) {
+  loss_of(net.forward(batch.x), batch).backward();
+  optim::SGD optimizer(net.parameters(), {.lr = 0.1});
+  optimizer.step();
+  return values_of(net);
+}
+
+TYPED_TEST_P(GatheredUseContract, LeavesParametersWholeWhereItEndsWhileTheyAreHeld) {
+  TypeParam::run([](Communicator& group) {
+    const auto net = make_net(7);
+    std::optional<Replica> replica(std::in_place, net, share(group),
+                                   DistributedDataParallelOptions{.zero_stage = 3});
+    {
+      const auto whole = replica->whole_parameters();
+      set_all(net->layers[3]->bias, 0.5);
+      replica.reset();
+    }
+    const auto other = make_net(7);
+    set_all(other->layers[3]->bias, 0.5);
+    EXPECT_EQ(values_of(*net), values_of(*other));
+    const Batch batch = own_part(group, 0);
+    EXPECT_EQ(after_a_step_alone(*net, batch), after_a_step_alone(*other, batch));
+  });
+}
+
+// The former wrapper ends before the new one begins, and parameters are held for longer than both.
+TYPED_TEST_P(GatheredUseContract, MayBeReplacedWhileParametersAreWhole) {
+  TypeParam::run([](Communicator& group) {
+    for (const int stage : {0, 1, 2, 3}) {
+      const auto net = make_net(7);
+      std::optional<Replica> replica(std::in_place, net, share(group),
+                                     DistributedDataParallelOptions{.zero_stage = 3});
+      {
+        const auto whole = replica->whole_parameters();
+        replica.emplace(net, share(group), DistributedDataParallelOptions{.zero_stage = stage});
+      }
+      Replica fresh = sharded(group, stage, std::size_t{25} << 20);
+      for (Replica* const each : {&*replica, &fresh}) {
+        step_on(*each, own_part(group, 0));
+        optim::SGD(each->named_parameters(), {.lr = 0.1}).step();
+      }
+      const auto whole = replica->whole_parameters(), of_other = fresh.whole_parameters();
+      EXPECT_EQ(values_of(*net), values_of(fresh.module())) << "stage " << stage;
+    }
+  });
+}
+
 // Each time that they are held, parameters lie elsewhere.
 TYPED_TEST_P(GatheredUseContract, LetsNoCapturedStepReadParametersWhereTheyWere) {
   TypeParam::run([](Communicator& group) {
@@ -163,6 +213,8 @@ TYPED_TEST_P(GatheredUseContract, LetsGoOfNothingInsideABackwardForOthers) {
 REGISTER_TYPED_TEST_SUITE_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost,
                             UsesWhatWasWrittenToThePartsOfAllRanks,
                             MayBeWrappedAgainWhileParametersAreWhole,
+                            LeavesParametersWholeWhereItEndsWhileTheyAreHeld,
+                            MayBeReplacedWhileParametersAreWhole,
                             LetsNoCapturedStepReadParametersWhereTheyWere,
                             LetsGoOfNothingInsideABackwardForOthers);
 

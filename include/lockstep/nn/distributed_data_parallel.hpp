@@ -78,13 +78,12 @@ class WholeParameters {
  public:
   /// @param gathered null if they are whole anyway.
   explicit WholeParameters(parallel::GatheredParameters* gathered);
-  WholeParameters(WholeParameters&& other) noexcept
-      : gathered_(std::exchange(other.gathered_, nullptr)) {}
+  WholeParameters(WholeParameters&&) noexcept = default;
   WholeParameters& operator=(WholeParameters&&) = delete;
   ~WholeParameters();
 
  private:
-  parallel::GatheredParameters* gathered_;
+  std::weak_ptr<parallel::GatheredParameters*> gathered_;  // the replica may end first
 };
 
 /// What DistributedDataParallel does that does not depend on the module's type.
@@ -319,7 +318,7 @@ class DistributedDataParallel {
   /// evaluation of the module itself. What is written to them there, as by load_state_dict, is
   /// taken over into the shards; every rank must write the same. In other stages they are whole
   /// anyway. Blocks; every rank must call it, outside of a backward. An update meanwhile is
-  /// refused.
+  /// refused. If the wrapper ends first, the parameters stay whole, and the module goes on without.
   ///
   ///     {
   ///       const auto whole = ddp.whole_parameters();
