@@ -194,32 +194,6 @@ void Reducer::check_usable() const {
   }
 }
 
-void Reducer::set_reduction(std::shared_ptr<BucketReduction> reduction) {
-  refuse_in_captured_step("a communication hook is registered, which ranks compare on the host,",
-                          "register it before");
-  const std::pair<std::string, std::string> settings[] = {
-      {"the communication hook", reduction ? reduction->name() : "none"}};
-  check_same_settings(*group_, settings);
-  LOCKSTEP_CHECK(reduction, InvalidArgument, "there is no communication hook to be registered");
-  LOCKSTEP_CHECK(!running_, InvalidArgument, "the communication hook ", reduction->name(),
-                 " was registered inside a backward that averages gradients over ranks");
-  LOCKSTEP_CHECK(!shares_out() && !reduction->shares_out(), InvalidArgument,
-                 "the communication hook ", reduction->name(), " in the place of ",
-                 options_.reduction->name(),
-                 ": which of them share averages out is chosen when the reducer is made");
-  LOCKSTEP_CHECK(
-      !reduction->is_delayed() || !options_.find_unused_parameters || options_.static_graph,
-      InvalidArgument, "the communication hook ", reduction->name(),
-      " would lose gradients of parameters that take no part in the next step; give "
-      "static_graph in the place of find_unused_parameters, or no such hook");
-  LOCKSTEP_CHECK(!tree_, InvalidArgument, "the communication hook ", reduction->name(),
-                 " in the place of a reproducible reduction, which itself says how gradients are "
-                 "averaged; give reduction = standard, or no hook");
-  options_.reduction = std::move(reduction);
-  for (BucketState& bucket : buckets_) bucket.parts_run = 0;
-  if (planner_) planner_->forget_messages();
-}
-
 /// Before anything of the backward has run, so that the other ranks hear of whatever fails in it.
 void Reducer::begin_backward() {
   if (running_) return;  // one inside another

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/replicas.hpp"
@@ -360,6 +362,31 @@ TYPED_TEST_P(CommHookContract, IsTheSameOnAllRanksOrRefused) {
   });
 }
 
+// Two models may have parameters of the same names, and would get each other's gradients.
+TYPED_TEST_P(CommHookContract, ThatKeepsSomethingBelongsToOneWrapperAtATime) {
+  TypeParam::run([](Communicator& group) {
+    for (const std::shared_ptr<BucketReduction>& hook :
+         {std::shared_ptr<BucketReduction>(std::make_shared<PowerSgd>()),
+          std::shared_ptr<BucketReduction>(std::make_shared<DelayedReduction>())}) {
+      const auto net = make_net(1);
+      Replica replica(net, share(group), small_buckets);
+      std::optional<Replica> other(std::in_place, make_net(2), share(group), small_buckets);
+      other->register_comm_hook(hook);
+      other->register_comm_hook(hook);
+      EXPECT_NE(
+          message_of([&] { replica.register_comm_hook(hook); }).find("that of another Distributed"),
+          std::string::npos);
+      other->register_comm_hook(all_reduce_buckets());
+      replica.register_comm_hook(hook);
+      other.emplace(net, share(group), small_buckets);  // the same parameters, wrapped again
+      other->register_comm_hook(hook);
+      other.reset();
+      Replica last(make_net(3), share(group), small_buckets);
+      last.register_comm_hook(hook);
+    }
+  });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(CommHookContract, MayDoWhatIsDoneWithoutIt,
                             SeesGradientsUnderTheirNames,
                             MayUseSeveralCollectivesOfABucketAtOnceAndInTurn,
@@ -367,6 +394,7 @@ REGISTER_TYPED_TEST_SUITE_P(CommHookContract, MayDoWhatIsDoneWithoutIt,
                             CountsUnusedParametersAsZero, OfFullRankIsExact,
                             OfLowRankTrainsByFeedbackOfItsErrors, ForgetsAStepThatOverflows,
                             GoesOnWhereASavedOneStopped, IsCapturedWithTheStep,
-                            IsTheSameOnAllRanksOrRefused);
+                            IsTheSameOnAllRanksOrRefused,
+                            ThatKeepsSomethingBelongsToOneWrapperAtATime);
 
 }  // namespace lockstep::parallel::testing

@@ -14,8 +14,9 @@
 
 namespace lockstep::parallel {
 
-/// What a Reducer does with each bucket once its gradients are final. One that keeps something from
-/// step to step belongs to one reducer.
+class Reducer;
+
+/// What a Reducer does with each bucket once its gradients are final.
 class BucketReduction {
  public:
   virtual ~BucketReduction() = default;
@@ -29,6 +30,9 @@ class BucketReduction {
   /// Whether the averages are those of an earlier backward: then the same parameters must take part
   /// in each.
   virtual bool is_delayed() const { return false; }
+  /// Whether it keeps something of a model's parameters from step to step: then it belongs to one
+  /// reducer at a time.
+  virtual bool keeps_state() const { return false; }
 
   /// A coroutine that leaves the averages in `bucket.buffer()`, or this rank's part of them in
   /// `bucket.averages()`, where they must be the same on all ranks. Runs on the thread of the
@@ -41,6 +45,10 @@ class BucketReduction {
   /// In a captured step it runs once, and each launch repeats what it queued.
   /// @param bucket stays until the coroutine has ended.
   virtual BucketExchange exchange(GradBucket& bucket) = 0;
+
+ private:
+  friend class Reducer;
+  std::weak_ptr<Reducer*> reducer_;  // of one that keeps something: the last that took it
 };
 
 /// Every rank keeps all averages: one all-reduce a bucket.

@@ -31,6 +31,7 @@ class DelayedReduction final : public BucketReduction {
  public:
   std::string name() const override { return "all-reduce, applied one step later"; }
   bool is_delayed() const override { return true; }
+  bool keeps_state() const override { return true; }
   /// @throws Unsupported in a step that is captured.
   BucketExchange exchange(GradBucket& bucket) override;
 

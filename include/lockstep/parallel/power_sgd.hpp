@@ -55,6 +55,7 @@ class PowerSgd final : public BucketReduction, public std::enable_shared_from_th
   explicit PowerSgd(const PowerSgdOptions& options = {});
 
   std::string name() const override;
+  bool keeps_state() const override { return true; }
   BucketExchange exchange(GradBucket& bucket) override;
 
   /// Backwards that it has seen ("iterations"), and "NAME.q" and "NAME.error" for each gradient

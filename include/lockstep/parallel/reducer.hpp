@@ -164,7 +164,8 @@ class Reducer final : private autograd::GradientSink {
   /// Exchanges what is done with a bucket. Blocks; every rank must call it, outside of a backward.
   /// @param reduction the same on every rank, and no other reducer's if it keeps something.
   /// @throws InvalidArgument on every rank if the names differ between ranks; for one that shares
-  /// out, or in the place of one that does, and inside a backward.
+  /// out, or in the place of one that does, for one that keeps something for another reducer, and
+  /// inside a backward.
   void set_reduction(std::shared_ptr<BucketReduction> reduction);
 
   /// How much of the last synchronised backward's communication it hid, and what was predicted;
@@ -221,6 +222,8 @@ class Reducer final : private autograd::GradientSink {
   std::vector<Tensor> averages_of_buckets() const;
   std::unique_ptr<GradBucket> gradients_of(std::size_t number, const BucketState& bucket);
   bool shares_out() const { return options_.reduction->shares_out(); }
+  void take_for_this(BucketReduction& reduction) const;
+  bool has_reduction(const BucketReduction& reduction) const;
   void use_on_current_stream(const Tensor& array) const;
   void declare_last_updates() noexcept;
   void give_back() noexcept;
