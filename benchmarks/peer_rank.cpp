@@ -80,12 +80,18 @@ double processor_seconds() {
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-/// What the last backward's communication took, and what of it backward waited for.
-nlohmann::json overlap_of(const parallel::ReducerTrace& trace) {
-  return {{"communication", trace.communication_seconds()},
-          {"exposed", seconds(trace.synchronized - trace.backward_end)},
-          {"hidden", trace.communication_seconds() * trace.hidden_share()},
-          {"backward", seconds(trace.backward_end - trace.first_gradient)}};
+/// What the last backward's communication took, and what of it backward waited for; where buckets
+/// were measured, also what the best ones would leave.
+nlohmann::json overlap_of(const parallel::Reducer& reducer) {
+  const parallel::ReducerTrace trace = reducer.trace();
+  nlohmann::json overlap = {{"communication", trace.communication_seconds()},
+                            {"exposed", seconds(trace.synchronized - trace.backward_end)},
+                            {"hidden", trace.communication_seconds() * trace.hidden_share()},
+                            {"backward", seconds(trace.backward_end - trace.first_gradient)}};
+  if (const auto predicted = reducer.report().predicted)
+    overlap["at_best"] = {{"communication", predicted->at_best.communication},
+                          {"exposed", predicted->at_best.exposed}};
+  return overlap;
 }
 
 class Rank {
@@ -129,7 +135,7 @@ class Rank {
       return step(*alone_, *alone_optimizer_);
     }
     nlohmann::json answer = step(replica_, optimizer_);
-    answer["overlap"] = overlap_of(replica_.reducer().trace());
+    answer["overlap"] = overlap_of(replica_.reducer());
     return answer;
   }
 

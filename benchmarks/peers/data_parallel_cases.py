@@ -48,8 +48,16 @@ def milliseconds(steps, field="seconds"):
     return [max(answer[field] for answer in answers) * 1e3 for answers in warm(steps)]
 
 
+def hidden_of_best(at_best, exposed):
+    """Of what any buckets could hide of the bytes' own time, as gradients were ready when they were:
+    the last ones when backward ended. What ranks wait for each other is no communication here."""
+    possible = at_best["communication"] - at_best["exposed"]
+    return (at_best["communication"] - exposed) / possible if possible > 0 else 1.0
+
+
 def overlap(steps):
-    """Medians of rank 0's; what can be hidden is the shorter of communication and backward."""
+    """Medians of rank 0's; `possible` is the shorter of communication and backward, as if all
+    gradients were ready at once. Where buckets were measured, what was of the best ones, too."""
     answers = [answers[0]["overlap"] for answers in warm(steps) if "overlap" in answers[0]]
     if not answers:
         return {}
@@ -59,7 +67,10 @@ def overlap(steps):
     possible = min(communication, backward)
     return {"all_reduce_ms": communication * 1e3, "exposed_ms": exposed * 1e3,
             "hidden_share": hidden / communication if communication > 0 else 1.0,
-            "hidden_of_possible": hidden / possible if possible > 0 else 1.0}
+            "hidden_of_possible": hidden / possible if possible > 0 else 1.0,
+            **({"exposed_at_best_ms": answers[-1]["at_best"]["exposed"] * 1e3,
+                "hidden_of_best": hidden_of_best(answers[-1]["at_best"], exposed)}
+               if "at_best" in answers[-1] else {})}
 
 
 def efficiency(steps):

@@ -10,7 +10,8 @@ COLUMNS = {
     "shard": ("mode", "steps", "ms_median", "ms_min", "ratio", "memory_mb", "peak_mb",
               "largest_loss_difference"),
     "plan": ("mode", "steps", "ms_median", "ms_min", "ratio", "all_reduce_ms", "exposed_ms",
-             "hidden_share", "hidden_of_possible", "largest_loss_difference"),
+             "exposed_at_best_ms", "hidden_share", "hidden_of_possible", "hidden_of_best",
+             "largest_loss_difference"),
     "hooks": ("mode", "steps", "ms_median", "ms_min", "ratio", "all_reduce_ms", "exposed_ms",
               "largest_loss_difference"),
 }
@@ -21,7 +22,8 @@ TITLES = {
             "time of one rank alone over that of both",
     "shard": "ZeRO beside FSDP; memory of a rank in MB beyond an empty process's (with `shm` what "
              "ranks share counts to each)",
-    "plan": "Measured buckets against those by sizes",
+    "plan": "Measured buckets against those by sizes; at best: with a bucket for each gradient and no "
+            "latency",
     "hooks": "Communication hooks",
 }
 
@@ -49,7 +51,7 @@ def targets(lines):
             exposed = line["exposed_ms"] / line["all_reduce_ms"]
             yield f"exposed share of the all-reduce, {line['case']}", exposed, "<=", 0.10
         elif part == "plan" and link != "host" and line["mode"].endswith("measured"):
-            yield f"hidden of what can be, {link}", line["hidden_of_possible"], ">=", 0.9
+            yield f"hidden of what can be, {link}", line["hidden_of_best"], ">=", 0.9
         elif part == "all_reduce" and link == "host":
             size = line["bytes"]
             what = f"all-reduce of {size:,} bytes: "

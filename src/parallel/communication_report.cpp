@@ -35,9 +35,10 @@ std::ostream& operator<<(std::ostream& out, const CommunicationReport& report) {
   }
   write(text, "achieved", report.achieved);
   if (report.predicted) {
-    const auto& [cost, now, by_sizes_alone] = *report.predicted;
+    const auto& [cost, now, by_sizes_alone, at_best] = *report.predicted;
     write(text, "predicted", now);
     write(text, "predicted by sizes alone", by_sizes_alone);
+    write(text, "predicted at best", at_best);
     text << "a message costs " << ms(cost.latency);
     if (cost.seconds_per_byte > 0)
       text << " and its bytes by " << 1e-9 / cost.seconds_per_byte << " GB/s";

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 namespace lockstep::parallel {
 namespace {
@@ -72,6 +73,16 @@ std::vector<BucketSpan> predict(std::span<const Bucket> buckets, const BackwardT
     spans.push_back(span);
   }
   return spans;
+}
+
+std::vector<BucketSpan> predict_at_best(std::span<const ParameterInfo> parameters,
+                                        std::span<const std::size_t> order,
+                                        const BackwardTimes& times) {
+  std::vector<std::size_t> each(order.size());
+  std::iota(each.begin(), each.end(), std::size_t{1});
+  BackwardTimes without_latency = times;
+  without_latency.cost.latency = 0;
+  return predict(cut_buckets(parameters, order, each), without_latency);
 }
 
 double hidden_share(std::span<const BucketSpan> spans, double computation_end) {

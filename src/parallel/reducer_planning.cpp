@@ -36,6 +36,7 @@ void Reducer::plan_by_measurements() {
   if (!plan) return;
   measured_ = std::move(plan->times);
   by_sizes_alone_ = predicted_hidden();
+  at_best_ = hidden_of(predict_at_best(infos, plan->order, *measured_), measured_->end);
   if (!plan->ends.empty()) build(cut_buckets(infos, plan->order, plan->ends));
 }
 
@@ -68,8 +69,8 @@ CommunicationReport Reducer::report() const {
   if (collectives.empty()) report.buckets.clear();
   report.achieved = hidden_of(collectives, std::max(0.0, since_begin(trace.backward_end)));
   if (!measured_) return report;
-  report.predicted =
-      CommunicationReport::Prediction{measured_->cost, predicted_hidden(), by_sizes_alone_};
+  report.predicted = CommunicationReport::Prediction{measured_->cost, predicted_hidden(),
+                                                     by_sizes_alone_, at_best_};
   const std::vector<BucketSpan> spans = predict(plan_, *measured_);
   for (std::size_t b = 0; b < report.buckets.size(); ++b) report.buckets[b].predicted = spans[b];
   return report;

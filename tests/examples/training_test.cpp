@@ -68,7 +68,7 @@ TEST(TrainGpt, PlansItsBucketsReportsAndTracesThemMpi) {
   ASSERT_EQ(planned.exit_code, 0) << planned.output;
   EXPECT_EQ(held_out_loss(planned.output), held_out_loss(by_sizes.output));
   for (const char* line : {"bucket 0: ", "achieved: ", "predicted: ", "predicted by sizes alone: ",
-                           "a message costs "})
+                           "predicted at best: ", "a message costs "})
     EXPECT_EQ(occurrences(planned.output, line), 1u) << planned.output;
 
   std::ifstream in(trace_path);

@@ -144,6 +144,19 @@ TEST(MeasuredPlan, PredictsWhatIsHidden) {
   EXPECT_EQ(hidden_share(spans, times.end), 0.75);
 }
 
+TEST(MeasuredPlan, KnowsWhatNoPlanCouldHide) {
+  const std::vector<ParameterInfo> parameters(3, {.numel = 16});
+  const BackwardTimes times{
+      .ready = {1, 3, 4}, .end = 4, .cost = {.latency = 9, .seconds_per_byte = 1.0 / 64}};
+  const std::vector<std::size_t> order{0, 1, 2};
+  const auto spans = predict_at_best(parameters, order, times);
+  ASSERT_EQ(spans.size(), 3u);
+  EXPECT_EQ(spans[0].end, 2);
+  EXPECT_EQ(spans[1].start, 3);
+  EXPECT_EQ(spans[2].start, 4);  // the last gradient is ready when all is computed
+  EXPECT_EQ(hidden_share(spans, times.end), 2.0 / 3);
+}
+
 TEST(MeasuredPlan, FitsLatencyAndBandwidth) {
   const std::vector<MessageTime> exact{{0, 3}, {100, 5}, {1000, 23}, {5000, 103}};
   const MessageCost cost = fit_message_cost(exact);

@@ -140,6 +140,9 @@ TYPED_TEST_P(PlannerContract, LaysBucketsOutOnceMoreAndAlikeOnAllRanks) {
       const CommunicationReport report = replica.report();
       ASSERT_TRUE(report.predicted);
       EXPECT_GT(report.predicted->cost.seconds(1024), 0);
+      for (const HiddenCommunication& other :
+           {report.predicted->now, report.predicted->by_sizes_alone})
+        EXPECT_LE(report.predicted->at_best.exposed, other.exposed);
       EXPECT_EQ(report.buckets.size(), replica.reducer().buckets().size());
       for (const BucketReport& bucket : report.buckets) {
         EXPECT_LE(bucket.achieved.start, bucket.achieved.end);

@@ -41,6 +41,9 @@ struct CommunicationReport {
     MessageCost cost;
     HiddenCommunication now;             ///< with the buckets in use
     HiddenCommunication by_sizes_alone;  ///< with those of BucketPlanning::pytorch
+    /// With a bucket for each gradient and no latency: no buckets hide more, as the last gradients
+    /// are ready when backward ends, and the first some time after it began.
+    HiddenCommunication at_best;
   };
   std::optional<Prediction> predicted;
 };

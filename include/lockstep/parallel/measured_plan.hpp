@@ -36,6 +36,13 @@ struct BucketSpan {
 /// done.
 std::vector<BucketSpan> predict(std::span<const Bucket> buckets, const BackwardTimes& times);
 
+/// The same for a plan that no other hides more than: each gradient leaves once it is ready and the
+/// ones before it are through, and messages cost their bytes alone.
+/// @param order as `order_by_times` gives it.
+std::vector<BucketSpan> predict_at_best(std::span<const ParameterInfo> parameters,
+                                        std::span<const std::size_t> order,
+                                        const BackwardTimes& times);
+
 /// Share of the reductions that runs before the computation ends, 0 to 1; 1 if there are none.
 double hidden_share(std::span<const BucketSpan> spans, double computation_end);
 

@@ -320,6 +320,7 @@ class Reducer final : private autograd::GradientSink {
   std::unique_ptr<BucketPlanner> planner_;  // until the buckets are planned
   std::optional<BackwardTimes> measured_;   // by it
   HiddenCommunication by_sizes_alone_;      // as the buckets before it were predicted
+  HiddenCommunication at_best_;             // as any might
 };
 
 }  // namespace lockstep::parallel
