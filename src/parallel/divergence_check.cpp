@@ -73,7 +73,9 @@ DivergenceCheck::DivergenceCheck(NamedTensors tensors, CommunicatorPtr group,
 
 void DivergenceCheck::step() {
   end();
-  if (++steps_ % options_.every == 0) begin();
+  if (++steps_ % options_.every != 0) return;
+  begin();
+  if (group_->device().is_cpu()) end();  // the sum has been waited for
 }
 
 void DivergenceCheck::run() {

@@ -51,7 +51,8 @@ TYPED_TEST_P(DivergenceContract, NamesTheOddRankAndItsFirstTensor) {
     if (group.size() == 1) return;
     TestFixture::change(group, tensors[4].second, 6);
     TestFixture::change(group, tensors[3].second, 1);
-    for (int step = 5; step <= 6; ++step) check.step();
+    check.step();
+    if (!group.device().is_cpu()) check.step();  // which the next one hears of
     const std::string message = message_of<comm::Mismatch>([&] { check.step(); });
     for (const std::string& part :
          {std::string("differ after step 6"), TestFixture::odd_rank(group),

@@ -48,7 +48,7 @@ class DivergenceCheck {
   DivergenceCheck(const DivergenceCheck&) = delete;
   DivergenceCheck& operator=(const DivergenceCheck&) = delete;
 
-  /// Counts a step; begins a check with every so many, and ends that of the step before.
+  /// Counts a step; begins a check with every so many, and on a GPU ends that of the step before.
   /// @throws comm::Mismatch on every rank, naming the ranks whose values differ from those of most
   /// ranks, the first tensor that does, and the steps between which it happened.
   void step();
