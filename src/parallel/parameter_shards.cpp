@@ -164,7 +164,9 @@ void ParameterShards::check_cleared() const {
     LOCKSTEP_CHECK(
         !shard.grad().defined(), InvalidArgument, "the averaged gradient of ", name,
         " was not cleared, and a backward would overwrite it. Give the optimizer the parameters of "
-        "the DistributedDataParallel, not of the module, and call its zero_grad after each step; "
+        "the DistributedDataParallel, not of the module, and call its zero_grad after each step, "
+        "with "
+        "set_to_none = true; "
         "to add up gradients, let all backwards but the last one of a step run under no_sync()");
 }
 

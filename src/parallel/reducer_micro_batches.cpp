@@ -40,7 +40,7 @@ void Reducer::check_micro_batch(bool reduces) const {
     LOCKSTEP_CHECK(!leaves_[i]->gradient().defined(), InvalidArgument, "parameter ",
                    parameters_[i].first,
                    " has a gradient before a micro-batch, to which it would be added in no fixed "
-                   "order; call zero_grad() after each step");
+                   "order; call zero_grad() after each step, with set_to_none = true");
 }
 
 /// At the start of a backward through a forward that accumulates.

@@ -235,6 +235,11 @@ TYPED_TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
     }
     EXPECT_NE(message_of([&] { loss().backward(); }).find("without a weight"), std::string::npos);
     replica.module().zero_grad();
+    replica.backward(loss(), 1.0);
+    replica.module().zero_grad(false);
+    EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("set_to_none = true"),
+              std::string::npos);
+    replica.module().zero_grad();
     loss().backward();  // as if nothing had been
     expect_close(gradients_of(replica.module()), gradients_alone(batch), 1e-12, 1e-14);
   });

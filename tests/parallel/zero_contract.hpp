@@ -349,6 +349,7 @@ TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
                 HasSubstr("give the group"));
     EXPECT_THAT(message_of([&] { step_on(replica, own_part(group, 1)); }),
                 AllOf(HasSubstr("layers.0.weight"), HasSubstr("was not cleared"),
+                      HasSubstr("set_to_none = true"),
                       HasSubstr("parameters of the DistributedDataParallel")));
     for (const Tensor& shard : replica.parameters()) Tensor(shard).set_grad({});
     step_on(replica, own_part(group, 1));
