@@ -116,6 +116,48 @@ TEST(BucketPlanner, HidesMoreOverASlowLinkAndFindsWhatItCosts) {
   });
 }
 
+/// Two layers, the second of which a forward may leave out.
+struct OptionalLayer : nn::Module {
+  nn::Child<nn::Linear> first{this, "first", 6, 6, TensorOptions{.dtype = DType::f64}};
+  nn::Child<nn::Linear> second{this, "second", 6, 6, TensorOptions{.dtype = DType::f64}};
+  Tensor forward(const Tensor& x, bool uses_second) {
+    const Tensor y = tanh(first(x));
+    return uses_second ? tanh(second(y)) : y;
+  }
+};
+
+// Buckets of the two are launched in another order on each rank.
+TEST(Wrapper, StandsBesideAnotherInABackwardWhereEachHasAGroupOfItsOwn) {
+  for (const bool is_static : {false, true})
+    comm::run_ranks(2, [&](Communicator& group) {
+      const auto body = nn::make<OptionalLayer>(), body_alone = nn::make<OptionalLayer>();
+      fill(*body, 1);
+      fill(*body_alone, 1);
+      const auto head = make_net(2), head_alone = make_net(2);
+      DistributedDataParallel<OptionalLayer> of_body(body, share(group),
+                                                     {.bucket_bytes = 1,
+                                                      .first_bucket_bytes = 1,
+                                                      .find_unused_parameters = !is_static,
+                                                      .static_graph = is_static});
+      Replica of_head(head, group.split(0, group.rank()),
+                      {.bucket_bytes = 1, .first_bucket_bytes = 1});
+      for (int step = 0; step < 3; ++step) {
+        const Batch whole = Batch::of_step(step), own = whole.part(group.rank(), 2);
+        loss_of(of_head(of_body(own.x, group.rank() == 0)), own).backward();
+        for (int rank = 0; rank < 2; ++rank) {
+          const Batch part = whole.part(rank, 2);
+          const Tensor y = head_alone->forward(body_alone->forward(part.x, rank == 0));
+          (loss_of(y, part) / 2.0).backward();
+        }
+        expect_close(gradients_of(*body), gradients_of(*body_alone), 1e-12, 1e-14);
+        expect_close(gradients_of(*head), gradients_of(*head_alone), 1e-12, 1e-14);
+        for (nn::Module* const each :
+             std::initializer_list<nn::Module*>{&*body, &*body_alone, &*head, &*head_alone})
+          each->zero_grad();
+      }
+    });
+}
+
 TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   const auto refused = [](const std::function<void(Communicator&)>& body) {
     EXPECT_THROW(comm::run_ranks(2, body), Error);
