@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "io/crc32c_paths.hpp"
 
@@ -38,6 +39,11 @@ constexpr std::uint32_t power(std::uint64_t n, std::size_t k = 0) {
   for (; n != 0; n >>= 1, ++k)
     if (n & 1) result = product(result, squares[k]);
   return result;
+}
+
+// A checksum that is not inverted, behind which so many zeros follow: 2^3 bits a byte.
+constexpr std::uint32_t moved_over(std::uint64_t zeros, std::uint32_t crc) {
+  return product(power(zeros, 3), crc);
 }
 
 // table[k][b]: of byte b with k bytes of zeros behind it.
@@ -132,16 +138,37 @@ Update fastest() {
   return crc32c_by_tables;
 }
 
+// Of a checksum that is not inverted.
+std::uint32_t updated(std::span<const std::byte> bytes, std::uint32_t crc) noexcept {
+  static const Update update = fastest();
+  return update(bytes.data(), bytes.size(), crc);
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
-  static const Update update = fastest();
-  return ~update(bytes.data(), bytes.size(), ~before);
+  return ~updated(bytes, ~before);
 }
 
 std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second,
                              std::uint64_t size) noexcept {
-  return product(power(size, 3), first) ^ second;  // 2^3 bits a byte
+  return moved_over(size, first) ^ second;
+}
+
+std::uint32_t crc32c_contribution(std::span<const std::byte> bytes, std::uint64_t behind) noexcept {
+  return moved_over(behind, updated(bytes, 0));
+}
+
+std::uint32_t crc32c_of_zeros(std::uint64_t size) noexcept { return ~moved_over(size, ~0u); }
+
+std::optional<FlippedBit> find_flipped_bit(std::uint32_t expected, std::uint32_t found,
+                                           std::uint64_t size) noexcept {
+  // A bit with n bits behind it, the lowest of a byte being its first, contributes x^(n + 32).
+  std::uint32_t contribution = power(32);
+  for (std::uint64_t behind = 0; behind < 8 * size; ++behind, contribution = times_x(contribution))
+    if (contribution == (expected ^ found))
+      return FlippedBit{.byte = size - 1 - behind / 8, .bit = static_cast<int>(7 - behind % 8)};
+  return std::nullopt;
 }
 
 }  // namespace lockstep::io

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 
 namespace lockstep::io {
 
-/// The calls by which AtomicFile changes the file system.
+/// The calls by which AtomicFile and checkpoints change the file system.
 struct FileCalls {
   int (*create)(const char* path, mode_t mode) = [](const char* path, mode_t mode) {
     return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
@@ -20,6 +21,18 @@ struct FileCalls {
   int (*fsync)(int descriptor) = &::fsync;
   int (*close)(int descriptor) = &::close;
   int (*rename)(const char* from, const char* to) = &::rename;
+  /// Two names, at once; EINVAL or ENOSYS where the file system cannot.
+  int (*exchange)(const char* one, const char* other) = [](const char* one, const char* other) {
+    return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE);
+  };
+  int (*make_folder)(const char* path, mode_t mode) = &::mkdir;
+  /// Takes the space of a file; EOPNOTSUPP where the file system cannot.
+  int (*allocate)(int descriptor, off_t size) = [](int descriptor, off_t size) {
+    return ::fallocate(descriptor, 0, 0, size);
+  };
+  int (*resize)(int descriptor, off_t size) = &::ftruncate;
+  ssize_t (*pwrite)(int descriptor, const void* data, size_t size, off_t offset) = &::pwrite;
+  ssize_t (*pread)(int descriptor, void* data, size_t size, off_t offset) = &::pread;
 };
 
 /// What the process uses. Only tests change it.

@@ -11,38 +11,6 @@
 namespace lockstep::io {
 namespace {
 
-using Named = std::pair<std::string, Tensor>;
-
-// The tensors in the order in which they are written.
-std::vector<const Named*> file_order(std::span<const Named> tensors) {
-  std::vector<const Named*> order;
-  for (const auto& named : tensors) {
-    LOCKSTEP_CHECK(named.second.defined(), InvalidArgument, "tensor ", in_quotes(named.first),
-                   " is undefined; only defined tensors can be saved");
-    LOCKSTEP_CHECK(named.first != "__metadata__", InvalidArgument,
-                   "'__metadata__' is no name for a tensor: the format reserves it");
-    order.push_back(&named);
-  }
-  std::ranges::sort(order, [](const Named* a, const Named* b) {
-    const auto key = [](const Named* named) {
-      return std::pair(-static_cast<int>(size_of(named->second.dtype())), named->second.dtype());
-    };
-    return std::tuple(key(a), std::string_view(a->first)) <
-           std::tuple(key(b), std::string_view(b->first));
-  });
-  return order;
-}
-
-// Names in sorted order make doubled ones neighbours; the order of writing does not.
-void check_names_differ(std::span<const Named> tensors) {
-  std::vector<std::string_view> names;
-  for (const auto& named : tensors) names.push_back(named.first);
-  std::ranges::sort(names);
-  const auto twice = std::ranges::adjacent_find(names);
-  LOCKSTEP_CHECK(twice == names.end(), InvalidArgument, "two tensors are named ", in_quotes(*twice),
-                 "; names in a file must differ");
-}
-
 // A JSON string. @throws InvalidArgument for text that is not UTF-8.
 std::string json_string(const std::string& text) {
   try {
@@ -60,54 +28,85 @@ void append_metadata(std::ostringstream& out, const Metadata& metadata) {
   out << "}";
 }
 
-void append_entry(std::ostringstream& out, const Named& named, std::uint64_t begin) {
-  const Tensor& tensor = named.second;
-  out << json_string(named.first) << ":{\"dtype\":\"" << format_of_dtype(tensor.dtype())
-      << "\",\"shape\":[";
+void append_entry(std::ostringstream& out, const SafetensorsEntry& entry) {
+  out << json_string(entry.name) << ":{\"dtype\":\"" << entry.format << "\",\"shape\":[";
   const char* separator = "";
-  for (const auto extent : tensor.shape()) out << std::exchange(separator, ",") << extent;
-  out << "],\"data_offsets\":[" << begin << ',' << begin + tensor.nbytes() << "]}";
+  for (const auto extent : entry.shape) out << std::exchange(separator, ",") << extent;
+  out << "],\"data_offsets\":[" << entry.begin << ',' << entry.end << "]}";
 }
 
-std::string header_text(std::span<const Named* const> order, const Metadata& metadata) {
+std::string json_text(const SafetensorsHeader& header) {
   std::ostringstream out;
   out.imbue(std::locale::classic());
   out << '{';
-  append_metadata(out, metadata);
-  const char* separator = metadata.empty() ? "" : ",";
-  std::uint64_t offset = 0;
-  for (const Named* named : order) {
+  append_metadata(out, header.metadata);
+  const char* separator = header.metadata.empty() ? "" : ",";
+  for (const SafetensorsEntry& entry : header.entries) {
     out << std::exchange(separator, ",");
-    append_entry(out, *named, offset);
-    offset += named->second.nbytes();
+    append_entry(out, entry);
   }
   out << '}';
-  std::string text = std::move(out).str();
-  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the tensors' bytes aligned
-  return text;
-}
-
-void write_header(AtomicFile& file, std::string_view text) {
-  LOCKSTEP_CHECK(text.size() <= max_safetensors_header, InvalidArgument, "a header of ",
-                 text.size(), " bytes would be needed; at most ", max_safetensors_header,
-                 " are allowed");
-  std::byte length[8];
-  for (unsigned i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
-  file.write(length);
-  file.write(text);
+  return std::move(out).str();
 }
 
 }  // namespace
 
-void save_safetensors(const std::filesystem::path& path, std::span<const Named> tensors,
+void place_safetensors_entries(std::vector<SafetensorsEntry>& entries) {
+  const auto element_size = [](const SafetensorsEntry& entry) {
+    return size_of(dtype_of_format(entry.format).value());
+  };
+  std::ranges::sort(entries, {}, &SafetensorsEntry::name);
+  const auto twice = std::ranges::adjacent_find(entries, {}, &SafetensorsEntry::name);
+  LOCKSTEP_CHECK(twice == entries.end(), InvalidArgument, "two tensors are named ",
+                 in_quotes(twice->name), "; names in a file must differ");
+  std::ranges::stable_sort(entries, [&](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::pair(-static_cast<int>(element_size(a)), dtype_of_format(a.format).value()) <
+           std::pair(-static_cast<int>(element_size(b)), dtype_of_format(b.format).value());
+  });
+  std::uint64_t place = 0;
+  for (SafetensorsEntry& entry : entries) {
+    LOCKSTEP_CHECK(entry.name != "__metadata__", InvalidArgument,
+                   "'__metadata__' is no name for a tensor: the format reserves it");
+    entry.begin = place;
+    place += static_cast<std::uint64_t>(numel(entry.shape)) * element_size(entry);
+    entry.end = place;
+  }
+}
+
+std::string write_safetensors_header(const SafetensorsHeader& header, std::uint64_t alignment) {
+  constexpr std::size_t length_bytes = 8;
+  std::string text = json_text(header);
+  const std::uint64_t used = length_bytes + text.size();
+  text.append((alignment - used % alignment) % alignment, ' ');
+  LOCKSTEP_CHECK(text.size() <= max_safetensors_header, InvalidArgument, "a header of ",
+                 text.size(), " bytes would be needed; at most ", max_safetensors_header,
+                 " are allowed");
+  std::string bytes(length_bytes, '\0');
+  for (unsigned i = 0; i < length_bytes; ++i)
+    bytes[i] = static_cast<char>(static_cast<unsigned char>(text.size() >> (8 * i)));
+  return bytes + text;
+}
+
+void save_safetensors(const std::filesystem::path& path,
+                      std::span<const std::pair<std::string, Tensor>> tensors,
                       const Metadata& metadata) {
-  check_names_differ(tensors);
-  const auto order = file_order(tensors);
-  const std::string text = header_text(order, metadata);
+  SafetensorsHeader header;
+  header.metadata = metadata;
+  std::map<std::string_view, Tensor> values;
+  for (const auto& [name, tensor] : tensors) {
+    LOCKSTEP_CHECK(tensor.defined(), InvalidArgument, "tensor ", in_quotes(name),
+                   " is undefined; only defined tensors can be saved");
+    header.entries.push_back({.name = name,
+                              .format = std::string(format_of_dtype(tensor.dtype())),
+                              .shape = tensor.shape()});
+    values.emplace(name, tensor);
+  }
+  place_safetensors_entries(header.entries);
+  const std::string text = write_safetensors_header(header);
   AtomicFile file(path);
-  write_header(file, text);
-  for (const Named* named : order) {
-    const Tensor host = named->second.detach().to(cpu).contiguous();
+  file.write(text);
+  for (const SafetensorsEntry& entry : header.entries) {
+    const Tensor host = values.at(entry.name).detach().to(cpu).contiguous();
     file.write({static_cast<const std::byte*>(host.data_ptr()), host.nbytes()});
   }
   file.commit();

@@ -60,5 +60,32 @@ TEST(Crc32c, GoesOnAndCombinesAtAnyPlace) {
   }
 }
 
+TEST(Crc32c, IsPutTogetherFromPartsInAnyOrder) {
+  const std::vector<std::byte> bytes = random_bytes(20'000);
+  std::uint32_t sum = crc32c_of_zeros(bytes.size());
+  for (const auto& [begin, end] :
+       {std::pair{15'000, 20'000}, {0, 1}, {1, 14'999}, {14'999, 15'000}})
+    sum ^= crc32c_contribution(std::span(bytes).subspan(begin, end - begin), 20'000 - end);
+  EXPECT_EQ(sum, crc32c(bytes));
+  EXPECT_EQ(crc32c_of_zeros(777), crc32c(std::vector<std::byte>(777)));
+}
+
+TEST(Crc32c, ASingleFlippedBitIsFound) {
+  std::vector<std::byte> bytes(1001);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 % 251);
+  const std::uint32_t whole = crc32c(bytes);
+  for (const std::size_t byte : {0, 1, 500, 999, 1000})
+    for (int bit = 0; bit < 8; ++bit) {
+      bytes[byte] ^= std::byte{1} << bit;
+      const auto found = find_flipped_bit(whole, crc32c(bytes), bytes.size());
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->byte, byte);
+      EXPECT_EQ(found->bit, bit);
+      bytes[byte] ^= std::byte{1} << bit;
+    }
+  bytes[3] ^= std::byte{5};
+  EXPECT_FALSE(find_flipped_bit(whole, crc32c(bytes), bytes.size()));
+}
+
 }  // namespace
 }  // namespace lockstep::io

@@ -56,4 +56,14 @@ std::string_view format_of_dtype(DType dtype);
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source);
 
+/// Orders entries as Python's `safetensors` writes them, largest element types first, then by name,
+/// and sets their places, one behind the other.
+/// @throws InvalidArgument for a doubled or reserved name.
+void place_safetensors_entries(std::vector<SafetensorsEntry>& entries);
+
+/// The first bytes of a file, up to its data section: what `parse_safetensors_header` reads.
+/// @param alignment a multiple of 8, to which the data section's start is filled up with spaces.
+/// @throws InvalidArgument for a name or text that is not UTF-8, or a header that is too long.
+std::string write_safetensors_header(const SafetensorsHeader& header, std::uint64_t alignment = 8);
+
 }  // namespace lockstep::io
