@@ -73,13 +73,19 @@ class Loading {
 
 }  // namespace
 
-NamedTensors Module::state_dict() const {
+NamedTensors Module::named_state() const {
   NamedTensors state;
   std::map<const TensorImpl*, bool> seen;
   visit("", [&](const std::string& name, const Entry& entry) {
     if (entry.persistent && seen.emplace(&entry.tensor.impl(), true).second)
-      state.emplace_back(name, entry.tensor.detach());
+      state.emplace_back(name, entry.tensor);
   });
+  return state;
+}
+
+NamedTensors Module::state_dict() const {
+  NamedTensors state = named_state();
+  for (auto& [name, tensor] : state) tensor = tensor.detach();
   return state;
 }
 

@@ -197,6 +197,19 @@ std::size_t ParameterShards::parameter_of(std::string_view key) const {
   return found;
 }
 
+std::optional<ShardRange> ParameterShards::range_of(std::string_view key) const {
+  const auto named = std::ranges::find(parameters_, key, &NamedTensors::value_type::first);
+  const std::size_t index = named != parameters_.end()
+                                ? static_cast<std::size_t>(named - parameters_.begin())
+                                : parameter_of(key);
+  if (index == parameters_.size()) return std::nullopt;
+  ShardRange range{.whole = parameters_[index].second.shape(),
+                   .count = shards_[index].second.numel()};
+  for (int rank = 0; rank < group_->rank(); ++rank)
+    range.begin += ranges_[index][static_cast<std::size_t>(rank)];
+  return range;
+}
+
 NamedTensors ParameterShards::gather(const NamedTensors& state) const {
   const NoGradGuard no_recording;
   NamedTensors whole;

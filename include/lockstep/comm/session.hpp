@@ -68,6 +68,9 @@ class Session {
   Device device() const;
   /// All ranks, for buffers on `device()`.
   const CommunicatorPtr& world() const;
+  /// All ranks, for buffers on the CPU: `world()` where the device is the CPU; else a group of its
+  /// own, which the first call makes: that blocks, and every rank must make it.
+  const CommunicatorPtr& host_world();
   /// The processes of the job.
   comm::Bootstrap& bootstrap() const;
 

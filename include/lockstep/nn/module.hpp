@@ -122,6 +122,9 @@ class Module : public RefCounted {
 
   /// All parameters and persistent buffers, detached and sharing memory, under their first names.
   NamedTensors state_dict() const;
+  /// The same parameters and buffers themselves: their memory is not looked at, which those that
+  /// ranks share out (zero_stage 3) do not have.
+  NamedTensors named_state() const;
   /// Copies values into parameters and buffers, also between devices. A tensor with several names
   /// may come under any of them. Changes nothing if it throws.
   /// @param strict refuse missing and unexpected keys.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/parallel/bucket_plan.hpp"
+#include "lockstep/parallel/shard_range.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -67,6 +69,11 @@ class ParameterShards final : private autograd::GradientSink {
   NamedTensors gather(const NamedTensors& state) const;
   /// The reverse: this rank's part of such a state dict. Tensors of other shapes stay as they are.
   NamedTensors scatter(const NamedTensors& state) const;
+
+  /// Which elements of a parameter this rank has a shard of, by a key of a state dict: its name, or
+  /// "weight.exp_avg" of "weight". Nothing for keys of no parameter, and of numbers that it has one
+  /// of, such as "weight.step".
+  std::optional<ShardRange> range_of(std::string_view key) const;
 
   /// Gives the shards of the parameters that any rank used their gradients.
   /// @param users how many ranks used each; empty: all.

@@ -40,6 +40,15 @@ int Session::local_rank() const { return state_->bootstrap->local_rank(); }
 int Session::local_size() const { return state_->bootstrap->local_size(); }
 Device Session::device() const { return state_->device; }
 const CommunicatorPtr& Session::world() const { return state_->world; }
+const CommunicatorPtr& Session::host_world() {
+  if (state_->device.is_cpu()) return state_->world;
+  if (!state_->host_world) {
+    comm::CommunicatorOptions options = state_->options.communicator;
+    options.backend.clear();
+    state_->host_world = comm::make_communicator(*state_->bootstrap, cpu, options);
+  }
+  return state_->host_world;
+}
 comm::Bootstrap& Session::bootstrap() const { return *state_->bootstrap; }
 
 void Session::fail(const std::string& message, int exit_code) noexcept {

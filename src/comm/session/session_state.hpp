@@ -34,7 +34,7 @@ struct Session::State {
   SessionOptions options;
   std::unique_ptr<comm::Bootstrap> bootstrap;
   Device device = cpu;
-  CommunicatorPtr world;
+  CommunicatorPtr world, host_world;
 
  private:
   void configure(const std::string& wanted);
