@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// @file
+/// What lies in a folder of checkpoints.
+
+namespace lockstep::checkpoint {
+
+/// A checkpoint that was saved whole.
+struct Found {
+  std::int64_t step;
+  std::filesystem::path path;
+};
+
+/// All of a folder, by step; none if there is no such folder. Reads no file.
+/// @throws io::FileError.
+std::vector<Found> list(const std::filesystem::path& folder);
+
+/// The one that was saved last.
+/// @throws io::FileError.
+std::optional<Found> newest(const std::filesystem::path& folder);
+
+/// What is wrong with a block of a file of a checkpoint, or with the file.
+struct Damage {
+  std::string file;
+  std::vector<std::string> tensors;  ///< that have bytes in it
+  /// "missing", "100 bytes long instead of 120", "bytes 0 to 1048575", or, where one bit makes the
+  /// difference, "bit 3 of byte 4711".
+  std::string where;
+};
+
+/// "FILE is damaged in bit 3 of byte 4711: tensor 'weight'"
+std::string describe(const Damage& damage);
+
+/// Reads all of a checkpoint and compares it with its checksums.
+/// @return what is wrong; nothing if it is whole.
+/// @throws CorruptData if its manifest is wrong, io::FileError if that cannot be read.
+std::vector<Damage> verify(const std::filesystem::path& checkpoint);
+
+/// Deletes all but the newest checkpoints of a folder, and what dead saves left in it. The one that
+/// was saved last stays if it is whole; if not, the newest that is, too.
+/// @param keep at least 1. @throws InvalidArgument if a job has the folder; io::FileError.
+void prune(const std::filesystem::path& folder, int keep);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/checkpoint/save_interval.hpp"
+#include "lockstep/checkpoint/state.hpp"
+#include "lockstep/checkpoint/states.hpp"
+#include "lockstep/comm/communicator.hpp"
+
+/// @file
+/// Saving the whole state of a training run, and going on from it.
+
+namespace lockstep::checkpoint {
+
+/// Options of a Manager.
+struct ManagerOptions {
+  /// When `save_if_due` saves.
+  SaveInterval interval = SaveInterval::automatic();
+  /// How many of the newest checkpoints stay; at least 1.
+  int keep_last = 2;
+  /// Checkpoints of steps that are multiples of this stay, too; 0: none.
+  std::int64_t keep_every = 0;
+  /// The one with the smallest `metric` given to `save` stays, too.
+  bool keep_best = false;
+  /// `save` returns when the state is copied, and files are written meanwhile.
+  bool asynchronous = true;
+  /// A file of tensors is not larger, unless one tensor alone is.
+  std::uint64_t file_bytes = std::uint64_t{4} << 30;
+  /// How long to wait for another job that has the folder to leave it: a killed one whose processes
+  /// still end.
+  int lock_seconds = 10;
+};
+
+/// Saves checkpoints of one run into a folder, and loads the newest. What belongs to the run is
+/// told once, under names:
+///
+///     checkpoint::Manager checkpoints("runs/a", session.host_world());
+///     checkpoints.add("model", ddp);
+///     checkpoints.add("optimizer", optimizer, ddp);
+///     checkpoints.add("best_loss", best_loss);  // a variable of one's own
+///     std::int64_t step = checkpoints.load_newest().value_or(0);
+///     for (; step < steps; ++step) {
+///       ...
+///       checkpoints.save_if_due(step + 1);
+///     }
+///
+/// A checkpoint is a folder, "step-1000", whose files of tensors have the same bytes for any number
+/// of ranks and any ZeRO stage: Python's safetensors opens them. Every rank copies, writes and
+/// reads its own part. At any moment, also when a rank or the machine dies, the last checkpoint
+/// that was saved is there and whole, and so is what a load gives: every byte has a checksum.
+///
+/// A save that fails (no space left, a broken disk) leaves the former checkpoints as they are, is
+/// told as a warning, and is not the end of training: see `wait`.
+///
+/// One thread; all ranks must make the same calls. Files are written by a thread of its own.
+class Manager {
+ public:
+  /// Takes the folder, which is made if it is missing, for this job, and removes what a save that
+  /// died left in it. Blocks; every rank must call it.
+  /// @param group of all ranks, on the CPU: its own part of it is split off.
+  /// @throws InvalidArgument on every rank if another job has the folder, or for options out of
+  /// range; io::FileError.
+  Manager(std::filesystem::path folder, const CommunicatorPtr& group, ManagerOptions options = {});
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+  /// Waits for a save that is under way.
+  ~Manager();
+
+  /// @name What belongs to the run
+  /// Names consist of a-z, 0-9 and _. @throws InvalidArgument for others, and names that are taken.
+  /// @{
+
+  /// An object that `state_of` knows (states.hpp, or a function of one's own beside its class), or
+  /// a variable; with a replica behind it where ranks share out its state. It must live as long.
+  template <class... T>
+  void add(std::string name, T&... objects) {
+    add(std::move(name), state_of(objects...));
+  }
+  void add(std::string name, TensorState state);
+  void add(std::string name, ValueState state);
+  /// @}
+
+  /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a
+  /// rule. Waits for the save before it, for the device, and until this rank's part is copied.
+  /// @param metric for `keep_best`, such as a validation loss; smaller is better.
+  /// @throws InvalidArgument for a negative step, and what a failed device raises. What fails later
+  /// is told by `wait`.
+  void save(std::int64_t step, std::optional<double> metric = std::nullopt);
+  /// The same if the interval of the options is over. To be called after every step, with numbers
+  /// that grow. Ranks compare their times in few of these calls.
+  /// @return whether it saved.
+  bool save_if_due(std::int64_t step, std::optional<double> metric = std::nullopt);
+  /// Waits until the last save is on disk, for good.
+  /// @return false on all ranks if it failed; `error` says why.
+  bool wait();
+  /// Why the last save failed; empty if it did not.
+  const std::string& error() const noexcept;
+  /// How many saves have failed.
+  std::int64_t failed_saves() const noexcept;
+
+  /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is
+  /// loaded. Blocks; every rank must call it.
+  /// @return its step; nothing in a folder without checkpoints.
+  /// @throws CorruptData if all have damage; what `load` throws for other reasons.
+  std::optional<std::int64_t> load_newest();
+  /// Loads a checkpoint into all states that were added; others of it are left out. All bytes are
+  /// read and checked before the first state changes. Blocks; every rank must call it.
+  /// @param checkpoint its folder, also of another run.
+  /// @return its step.
+  /// @throws CorruptData naming file and tensor, also for a file that is missing or cannot be read;
+  /// InvalidArgument for a state that it lacks, and for tensors that do not fit. On every rank
+  /// alike.
+  std::int64_t load(const std::filesystem::path& checkpoint);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/values.hpp"
+#include "lockstep/core/shape.hpp"
+#include "lockstep/parallel/shard_range.hpp"
+#include "lockstep/tensor/named_tensors.hpp"
+
+/// @file
+/// What a checkpoint is made of: how an object gives its state, and takes it back.
+
+namespace lockstep::checkpoint {
+
+/// A tensor to be saved: one that all ranks hold alike, or what this rank has of one.
+struct Piece {
+  std::string name;
+  Tensor tensor;
+  /// Of which whole, and from where on; unset: the tensor is whole, and the same on all ranks.
+  std::optional<parallel::ShardRange> range = {};
+};
+
+/// State in tensors, in files of their own: "NAME-00001-of-00002.safetensors".
+struct TensorState {
+  /// This rank's pieces of all tensors, in their dtypes, on any device.
+  std::function<std::vector<Piece>()> pieces;
+  /// What of a saved tensor this rank shall be given back; unset for all of it.
+  std::function<std::optional<parallel::ShardRange>(const std::string& name, const Shape& shape)>
+      wanted = {};
+  /// Takes them back: on the CPU, under their names; pieces in one dimension.
+  /// @throws InvalidArgument naming all that does not fit.
+  std::function<void(const NamedTensors& tensors)> load;
+};
+
+/// State in values.
+struct ValueState {
+  /// What is to be kept: of rank 0, or, where ranks differ, of each rank.
+  std::function<Values()> values;
+  /// Takes it back. @throws CorruptData, InvalidArgument.
+  std::function<void(const Values& values)> load;
+  /// For what ranks have of their own. A rank that the saved job did not have calls this in the
+  /// place of `load`, with the values of rank 0.
+  std::function<void(const Values& of_rank_0)> load_on_new_rank = {};
+};
+
+}  // namespace lockstep::checkpoint

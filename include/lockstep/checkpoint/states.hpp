@@ -1,0 +1,118 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "lockstep/checkpoint/state.hpp"
+#include "lockstep/nn/module_ptr.hpp"
+
+/// @file
+/// The states of lockstep's own objects, for checkpoint::Manager::add, which calls `state_of`. For
+/// a class of one's own, write such a function beside it. Objects must live as long as the manager.
+
+namespace lockstep {
+class Generator;
+template <class M>
+class DistributedDataParallel;
+namespace amp {
+class GradScaler;
+}
+namespace nn {
+class Module;
+class ReplicatedModule;
+}  // namespace nn
+namespace optim {
+class LRScheduler;
+class Optimizer;
+class ReduceLROnPlateau;
+class WeightAverage;
+}  // namespace optim
+}  // namespace lockstep
+
+namespace lockstep::checkpoint {
+
+/// Parameters and persistent buffers under their names: Hugging Face's where the module has those.
+/// They must be alike on all ranks.
+TensorState state_of(nn::Module& module);
+/// The same by a handle.
+template <class M>
+TensorState state_of(nn::ModulePtr<M>& module) {
+  return state_of(static_cast<nn::Module&>(*module));
+}
+/// The same of a replica: buffers are saved as rank 0 has them, and with zero_stage 3 each rank
+/// saves and loads its shards.
+TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica);
+template <class M>
+TensorState state_of(DistributedDataParallel<M>& replica) {
+  return state_of(replica.module(), replica.replica());
+}
+
+/// States under the names of the parameters, groups and options.
+TensorState state_of(optim::Optimizer& optimizer);
+/// The same of an optimizer of a replica's parameters: with a zero_stage each rank saves and loads
+/// the states of its shards.
+TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica);
+template <class M>
+TensorState state_of(optim::Optimizer& optimizer, DistributedDataParallel<M>& replica) {
+  return state_of(optimizer, replica.replica());
+}
+/// Averages of weights and their number.
+TensorState state_of(optim::WeightAverage& average);
+
+/// The number of steps. Add it after its optimizer.
+ValueState state_of(optim::LRScheduler& scheduler);
+/// What it waits for. Add it after its optimizer.
+ValueState state_of(optim::ReduceLROnPlateau& scheduler);
+/// Scale, counters and options.
+ValueState state_of(amp::GradScaler& scaler);
+/// Each rank's own seed and place. A rank that the saved job did not have keeps its seed and goes
+/// to the place of rank 0.
+ValueState state_of(Generator& generator);
+
+/// What has a `state()` that counts samples and a `load_state` that takes it, such as a DataLoader.
+template <class L>
+concept CountsSamples = requires(L& loader) {
+  loader.load_state(loader.state());
+  loader.state().samples;
+};
+
+/// Where it stands.
+template <CountsSamples L>
+ValueState state_of(L& loader) {
+  return {.values =
+              [&loader] {
+                const auto state = loader.state();
+                Values values{{"epoch", state.epoch},
+                              {"samples", state.samples},
+                              {"signature", state.signature}};
+                if (state.seed) values.set("seed", *state.seed);
+                return values;
+              },
+          .load =
+              [&loader](const Values& values) {
+                auto state = loader.state();
+                state.epoch = values.get<std::uint64_t>("epoch");
+                state.samples = values.get<std::int64_t>("samples");
+                state.signature = values.get<std::uint64_t>("signature");
+                state.seed = std::nullopt;
+                if (values.contains("seed")) state.seed = values.get<std::uint64_t>("seed");
+                loader.load_state(state);
+              }};
+}
+
+/// A variable: its value on rank 0.
+template <class T>
+requires std::integral<T> || std::floating_point<T> || std::same_as<T, std::string> ValueState
+state_of(T& variable) {
+  return {.values =
+              [&variable] {
+                Values values;
+                values.set("value", variable);
+                return values;
+              },
+          .load = [&variable](const Values& values) { variable = values.get<T>("value"); }};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,132 @@
+#include "checkpoint/contents.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+
+#include "checkpoint/file_reader.hpp"
+#include "checkpoint/names.hpp"
+#include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/crc32c.hpp"
+#include "lockstep/io/mapped_file.hpp"
+#include "lockstep/io/safetensors_header.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view suffix = ".safetensors", middle = "-of-";
+constexpr std::size_t number_length = 5;
+
+bool is_number(std::string_view text) {
+  return text.size() >= number_length &&
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// "model" of "model-00001-of-00002.safetensors"; empty for other names.
+std::string_view stem_of(std::string_view file) {
+  if (!file.ends_with(suffix)) return {};
+  file.remove_suffix(suffix.size());
+  const std::size_t of = file.rfind(middle);
+  if (of == std::string_view::npos || !is_number(file.substr(of + middle.size()))) return {};
+  file = file.substr(0, of);
+  const std::size_t dash = file.rfind('-');
+  if (dash == std::string_view::npos || !is_number(file.substr(dash + 1))) return {};
+  return file.substr(0, dash);
+}
+
+io::SafetensorsHeader read_header(const fs::path& path, std::uint64_t size) {
+  const io::MappedFile file(path);
+  LOCKSTEP_CHECK(file.bytes().size() == size, CorruptData, path.string(), " is ",
+                 file.bytes().size(), " bytes long instead of ", size);
+  return io::parse_safetensors_header(file.bytes(), path.string());
+}
+
+}  // namespace
+
+bool is_file_of(std::string_view file, std::string_view stem) { return stem_of(file) == stem; }
+
+std::vector<std::string> stems_of(const Manifest& manifest) {
+  std::vector<std::string> stems;
+  for (const FileRecord& file : manifest.files) {
+    const std::string stem(stem_of(file.name));
+    if (!stem.empty() && std::ranges::find(stems, stem) == stems.end()) stems.push_back(stem);
+  }
+  return stems;
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / manifest_name;
+  FileReader reader(path);
+  std::string text(reader.size(), '\0');
+  reader.read(0, std::as_writable_bytes(std::span(text)));
+  return parse_manifest(text, path.string());
+}
+
+std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
+  const fs::path path = checkpoint / record.name;
+  FileReader reader(path);
+  LOCKSTEP_CHECK(reader.size() == record.size, CorruptData, path.string(), " is ", reader.size(),
+                 " bytes long instead of ", record.size);
+  std::string text(record.size, '\0');
+  reader.read(0, std::as_writable_bytes(std::span(text)));
+  for (std::size_t block = 0; block < record.checksums.size(); ++block) {
+    const auto bytes = std::string_view(text).substr(block * block_bytes, block_bytes);
+    const std::uint32_t found = io::crc32c(std::as_bytes(std::span(bytes)));
+    LOCKSTEP_CHECK(found == record.checksums[block], CorruptData, checkpoint.string(), ": ",
+                   describe(damage_of(record, block, found, nullptr)));
+  }
+  return text;
+}
+
+StemContents read_stem(const fs::path& checkpoint, const Manifest& manifest,
+                       std::string_view stem) {
+  StemContents contents;
+  for (const FileRecord& file : manifest.files)
+    if (is_file_of(file.name, stem)) contents.files.push_back(file);
+  LOCKSTEP_CHECK(!contents.files.empty() ||
+                     std::ranges::any_of(manifest.files,
+                                         [&](const FileRecord& file) {
+                                           return file.name == detail::concat(stem, index_suffix);
+                                         }),
+                 InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(stem),
+                 ": it was saved without");
+  for (std::size_t i = 0; i < contents.files.size(); ++i) {
+    const fs::path path = checkpoint / contents.files[i].name;
+    const io::SafetensorsHeader header = read_header(path, contents.files[i].size);
+    contents.data_begin.push_back(header.data_begin);
+    for (const io::SafetensorsEntry& entry : header.entries) {
+      const auto dtype = io::dtype_of_format(entry.format);
+      LOCKSTEP_CHECK(dtype, Unsupported, path.string(), ": tensor ", io::in_quotes(entry.name),
+                     " has dtype ", entry.format, ", which lockstep has no type for");
+      contents.tensors.push_back({.spec = {entry.name, *dtype, entry.shape},
+                                  .file = i,
+                                  .offset = header.data_begin + entry.begin,
+                                  .bytes = entry.end - entry.begin});
+    }
+  }
+  return contents;
+}
+
+Damage damage_of(const FileRecord& record, std::size_t block, std::uint32_t found,
+                 const StemContents* stem) {
+  std::uint64_t begin = block * block_bytes, end = std::min(begin + block_bytes, record.size);
+  Damage damage{.file = record.name,
+                .tensors = {},
+                .where = detail::concat("bytes ", begin, " to ", end - 1)};
+  if (const auto bit = io::find_flipped_bit(record.checksums[block], found, end - begin)) {
+    begin += bit->byte;
+    end = begin + 1;
+    damage.where = detail::concat("bit ", bit->bit, " of byte ", begin);
+  }
+  if (stem)
+    for (const PlannedTensor& tensor : stem->tensors)
+      if (stem->files[tensor.file].name == record.name && tensor.offset < end &&
+          tensor.offset + tensor.bytes > begin)
+        damage.tensors.push_back(tensor.spec.name);
+  return damage;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+
+/// @file
+/// What ranks tell each other while they save or load.
+
+namespace lockstep::checkpoint {
+
+/// Every rank's message on rank 0; nothing on the others. Every rank must call it.
+std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,
+                                         std::string_view label);
+
+/// Each rank's error, or nothing, becomes the first of all. Every rank must call it.
+std::string agree(comm::Communicator& group, const std::string& error, std::string_view label);
+
+/// What `body` throws, as text.
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+    return {};
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace lockstep::checkpoint

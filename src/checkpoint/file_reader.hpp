@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "io/file_descriptor.hpp"
+
+/// @file
+/// Files of which several ranks read parts.
+
+namespace lockstep::checkpoint {
+
+/// Reads at places of a file.
+class FileReader {
+ public:
+  /// @throws io::FileError; CorruptData for what is no regular file.
+  explicit FileReader(std::filesystem::path path);
+  /// Of the file, in bytes.
+  std::uint64_t size() const noexcept { return size_; }
+  /// Fills memory. @throws io::FileError, CorruptData where the file ends before.
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  io::FileDescriptor file_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace lockstep::checkpoint

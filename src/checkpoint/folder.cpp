@@ -1,0 +1,123 @@
+#include "lockstep/checkpoint/folder.hpp"
+
+#include <algorithm>
+
+#include "checkpoint/contents.hpp"
+#include "checkpoint/file_reader.hpp"
+#include "checkpoint/names.hpp"
+#include "checkpoint/run_folder.hpp"
+#include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/crc32c.hpp"
+#include "lockstep/io/file_error.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The state whose file it is; nothing for other files, and where what is damaged would tell.
+std::optional<StemContents> stem_of(const fs::path& checkpoint, const Manifest& manifest,
+                                    const std::string& file) {
+  for (const std::string& stem : stems_of(manifest)) try {
+      if (is_file_of(file, stem)) return read_stem(checkpoint, manifest, stem);
+    } catch (const Error&) {
+    }
+  return std::nullopt;
+}
+
+void verify_file(const fs::path& checkpoint, const Manifest& manifest, const FileRecord& record,
+                 std::vector<Damage>& damage) {
+  if (!fs::exists(checkpoint / record.name))
+    return damage.push_back({.file = record.name, .tensors = {}, .where = "missing"});
+  const FileReader file(checkpoint / record.name);
+  if (file.size() != record.size)
+    return damage.push_back(
+        {.file = record.name,
+         .tensors = {},
+         .where = detail::concat(file.size(), " bytes long instead of ", record.size)});
+  std::vector<std::byte> bytes;
+  for (std::size_t block = 0; block < record.checksums.size(); ++block) {
+    const std::uint64_t begin = block * block_bytes;
+    bytes.resize(std::min(block_bytes, record.size - begin));
+    file.read(begin, bytes);
+    const std::uint32_t found = io::crc32c(bytes);
+    if (found == record.checksums[block]) continue;
+    const auto stem = stem_of(checkpoint, manifest, record.name);
+    damage.push_back(damage_of(record, block, found, stem ? &*stem : nullptr));
+  }
+}
+
+}  // namespace
+
+std::vector<Found> list(const fs::path& folder) {
+  std::vector<Found> found;
+  std::error_code error;
+  if (!fs::exists(folder, error)) return found;
+  fs::directory_iterator entries(folder, error);
+  if (error) throw io::FileError("opendir", folder, error.value());
+  for (const fs::directory_entry& entry : entries)
+    if (const auto step = step_of_name(entry.path().filename().string()))
+      if (fs::exists(entry.path() / manifest_name)) found.push_back({*step, entry.path()});
+  std::ranges::sort(found, {}, &Found::step);
+  return found;
+}
+
+std::optional<Found> newest(const fs::path& folder) {
+  const std::vector<Found> found = list(folder);
+  const auto latest = read_latest(folder);
+  for (const Found& each : found)
+    if (latest && each.path.filename() == *latest) return each;
+  return found.empty() ? std::nullopt : std::optional(found.back());
+}
+
+std::vector<Found> in_order_of_trial(const fs::path& folder) {
+  std::vector<Found> found = list(folder);
+  const auto latest = newest(folder);
+  std::ranges::sort(found, [&](const Found& a, const Found& b) {
+    const bool a_is_later = a.step > latest->step, b_is_later = b.step > latest->step;
+    return a_is_later != b_is_later ? b_is_later : a.step > b.step;
+  });
+  return found;
+}
+
+std::string describe(const Damage& damage) {
+  const bool is_inside = damage.where.starts_with("bit") || damage.where.starts_with("byte");
+  std::string text =
+      detail::concat(damage.file, is_inside ? " is damaged in " : " is ", damage.where);
+  for (std::size_t i = 0; i < damage.tensors.size() && i < 3; ++i)
+    text += detail::concat(i == 0 ? ": tensor " : ", ", io::in_quotes(damage.tensors[i]));
+  if (damage.tensors.size() > 3)
+    text += detail::concat(" or ", damage.tensors.size() - 3, " others");
+  return text;
+}
+
+std::vector<Damage> verify(const fs::path& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  std::vector<Damage> damage;
+  for (const FileRecord& record : manifest.files) verify_file(checkpoint, manifest, record, damage);
+  return damage;
+}
+
+void prune(const fs::path& folder, int keep) {
+  LOCKSTEP_CHECK(keep >= 1, InvalidArgument, "keep ", keep, " checkpoints; give 1 or more");
+  const RunFolder own(folder, 0);
+  const auto last = newest(folder);
+  if (!last) return;
+  std::optional<std::int64_t> whole;
+  for (const Found& each : in_order_of_trial(folder)) {
+    const auto is_whole = [&] {
+      try {
+        return verify(each.path).empty();
+      } catch (const CorruptData&) {
+        return false;
+      }
+    };
+    if (!is_whole()) continue;
+    whole = each.step;
+    break;
+  }
+  own.prune({.keep_last = keep, .best = whole}, last->step);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/registry.hpp"
+#include "checkpoint/state_file.hpp"
+#include "lockstep/comm/communicator.hpp"
+
+/// @file
+/// How ranks read a checkpoint together.
+
+namespace lockstep::checkpoint {
+
+/// What was read of a checkpoint for a registry's states.
+struct Loaded {
+  StateFile values;
+  std::vector<NamedTensors> tensors;  ///< of each TensorState, on the CPU
+};
+
+/// Reads and checks all that a registry's states want of a checkpoint; changes nothing. Every rank
+/// reads its own part, and gets from the others what it wants of theirs. Every rank must call it.
+/// @throws CorruptData naming file and tensor, also for a file that cannot be read, InvalidArgument
+/// for a state that is missing there, in the words of the first rank that has one, on all of them;
+/// what the group throws.
+Loaded read_checkpoint(comm::Communicator& group, const std::filesystem::path& checkpoint,
+                       const Registry& registry);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,262 @@
+#include "lockstep/checkpoint/manager.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <span>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/contents.hpp"
+#include "checkpoint/exchange.hpp"
+#include "checkpoint/load.hpp"
+#include "checkpoint/pace.hpp"
+#include "checkpoint/registry.hpp"
+#include "checkpoint/run_folder.hpp"
+#include "checkpoint/save.hpp"
+#include "checkpoint/snapshot.hpp"
+#include "checkpoint/staging.hpp"
+#include "lockstep/checkpoint/folder.hpp"
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/observe/log.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check(const ManagerOptions& options) {
+  LOCKSTEP_CHECK(options.keep_last >= 1, InvalidArgument, "keep_last is ", options.keep_last,
+                 "; at least the newest checkpoint stays");
+  const SaveInterval& interval = options.interval;
+  LOCKSTEP_CHECK((interval.steps > 0) + (interval.seconds > 0) + (interval.max_overhead > 0) == 1 &&
+                     interval.steps >= 0 && std::isfinite(interval.seconds) &&
+                     interval.max_overhead < 1,
+                 InvalidArgument, "an interval of ", interval.steps, " steps, ", interval.seconds,
+                 " seconds and an overhead of ", interval.max_overhead,
+                 "; give one of them, above 0, and an overhead below 1");
+  LOCKSTEP_CHECK(options.keep_every >= 0 && options.lock_seconds >= 0 && options.file_bytes > 0,
+                 InvalidArgument, "keep_every is ", options.keep_every, ", lock_seconds ",
+                 options.lock_seconds, ", file_bytes ", options.file_bytes,
+                 "; give numbers that are not negative, and files a size");
+}
+
+/// The checkpoint with the smallest metric, and that.
+struct Best {
+  std::optional<std::int64_t> step;
+  double metric = 0;
+
+  void add(std::int64_t other, std::optional<double> other_metric) {
+    if (!other_metric || (step && !(*other_metric < metric))) return;
+    step = other;
+    metric = *other_metric;
+  }
+};
+
+Best find_best(const fs::path& folder) {
+  Best best;
+  for (const Found& each : list(folder)) try {
+      best.add(each.step, read_manifest(each.path).metric);
+    } catch (const Error&) {  // a damaged one is told when it is loaded
+    }
+  return best;
+}
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Of each number the largest of all ranks.
+Measured largest(comm::Communicator& group, const Measured& own) {
+  std::array<double, 4> all{own.since_save, own.a_step, own.stall, own.writing};
+  group
+      .all_reduce(comm::Buffer(std::span<double>(all)), comm::ReduceOp::max(),
+                  {.label = "times between checkpoints"})
+      .wait();
+  return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
+}
+
+}  // namespace
+
+struct Manager::State {
+  fs::path path;
+  CommunicatorPtr group;      // of the writer while it writes
+  CommunicatorPtr decisions;  // of the training thread
+  ManagerOptions options;
+  Registry registry;
+  std::optional<RunFolder> folder;  // on rank 0
+  Best best;                        // there
+  Staging staging;
+  Snapshot snapshot;
+  std::thread writer;
+  std::string error;
+  std::int64_t failed = 0;
+  std::optional<Pace> pace;  // from the first question on
+  Clock::time_point last_save, last_question;
+  std::int64_t last_question_step = 0;
+  double stall = 0;                 // of the last save
+  std::atomic<double> writing = 0;  // its; negative while it is being written
+
+  bool is_due(std::int64_t step);
+  void write();
+  void prune();
+  void take_over(const Loaded& loaded);
+};
+
+bool Manager::State::is_due(std::int64_t step) {
+  if (options.interval.steps > 0) return step % options.interval.steps == 0;
+  if (!pace) {
+    pace.emplace(options.interval);
+    pace->begin(step);
+    last_save = last_question = Clock::now();
+    last_question_step = step;
+  }
+  if (step < pace->next_question()) return false;
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, step - last_question_step));
+  Measured own{.since_save = seconds_since(last_save),
+               .a_step = seconds_since(last_question) / steps};
+  last_question = Clock::now();
+  last_question_step = step;
+  own.stall = stall;
+  const double last_writing = writing;
+  own.writing = last_writing < 0 ? own.since_save : last_writing;
+  return pace->decide(step, largest(*decisions, own));
+}
+
+// Runs beside training: whatever happens is kept for `wait`.
+void Manager::State::write() {
+  const Clock::time_point start = Clock::now();
+  error = error_of([&] {
+    error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot);
+    if (!error.empty()) throw Error(error);
+  });
+  writing = seconds_since(start);
+  if (error.empty()) {
+    if (folder) prune();
+    return;
+  }
+  ++failed;
+  if (group->rank() == 0)
+    LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step, " was not saved: ", error);
+}
+
+void Manager::State::prune() {
+  best.add(snapshot.step, snapshot.metric);
+  const std::string problem = error_of([&] {
+    folder->prune({.keep_last = options.keep_last,
+                   .keep_every = options.keep_every,
+                   .best = options.keep_best ? best.step : std::nullopt},
+                  snapshot.step);
+  });
+  if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
+}
+
+void Manager::State::take_over(const Loaded& loaded) {
+  for (std::size_t i = 0; i < registry.tensors.size(); ++i)
+    registry.tensors[i].second.load(loaded.tensors[i]);
+  const auto rank = static_cast<std::size_t>(group->rank());
+  const std::vector<NamedValues>& ranks = loaded.values.ranks;
+  for (const auto& [name, state] : registry.values) {
+    if (!state.load_on_new_rank)
+      state.load(loaded.values.shared.at(name));
+    else if (rank < ranks.size())
+      state.load(ranks[rank].at(name));
+    else
+      state.load_on_new_rank(ranks[0].at(name));
+  }
+}
+
+Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions options)
+    : state_(std::make_unique<State>()) {
+  check(options);
+  LOCKSTEP_CHECK(group && group->device().is_cpu(), InvalidArgument,
+                 "a checkpoint::Manager needs a group on the CPU: Session::host_world()");
+  state_->path = std::move(folder);
+  state_->group = group->split(0, group->rank());
+  state_->decisions = group->split(0, group->rank());
+  state_->options = options;
+  const std::string error = agree(*state_->group, error_of([&] {
+    if (group->rank() != 0) return;
+    state_->folder.emplace(state_->path, options.lock_seconds);
+    state_->best = find_best(state_->path);
+  }),
+                                  "the folder of checkpoints");
+  LOCKSTEP_CHECK(error.empty(), InvalidArgument, error);
+}
+
+Manager::~Manager() {
+  if (state_->writer.joinable()) state_->writer.join();
+}
+
+void Manager::add(std::string name, TensorState state) {
+  state_->registry.add(std::move(name), std::move(state));
+}
+
+void Manager::add(std::string name, ValueState state) {
+  state_->registry.add(std::move(name), std::move(state));
+}
+
+void Manager::save(std::int64_t step, std::optional<double> metric) {
+  LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
+                 "; steps are counted from 0");
+  State& state = *state_;
+  state.last_save = Clock::now();
+  wait();
+  state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
+                                 state.options.file_bytes, state.staging);
+  if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;
+  state.writing = -1;
+  state.writer = std::thread([&state] { state.write(); });
+  if (!state.options.asynchronous) wait();
+  state.stall = seconds_since(state.last_save);
+}
+
+bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
+  if (!state_->is_due(step)) return false;
+  save(step, metric);
+  return true;
+}
+
+bool Manager::wait() {
+  if (state_->writer.joinable()) state_->writer.join();
+  return state_->error.empty();
+}
+
+const std::string& Manager::error() const noexcept { return state_->error; }
+std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
+
+std::int64_t Manager::load(const fs::path& checkpoint) {
+  wait();
+  const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
+  state_->take_over(loaded);
+  return loaded.values.step;
+}
+
+std::optional<std::int64_t> Manager::load_newest() {
+  wait();
+  comm::Communicator& group = *state_->group;
+  std::string told;
+  if (group.rank() == 0)
+    for (const Found& each : in_order_of_trial(state_->path))
+      told += each.path.filename().string() + "\n";
+  std::istringstream names(comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
+  std::exception_ptr damage;
+  for (std::string name; std::getline(names, name);) try {
+      return load(state_->path / name);
+    } catch (const CorruptData& error) {
+      damage = std::current_exception();
+      if (group.rank() == 0)
+        LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
+    }
+  if (damage) std::rethrow_exception(damage);
+  return std::nullopt;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,35 @@
+#include "checkpoint/registry.hpp"
+
+#include <algorithm>
+
+#include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::checkpoint {
+
+void Registry::check_name(const std::string& name) const {
+  const bool is_plain = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  LOCKSTEP_CHECK(is_plain, InvalidArgument, io::in_quotes(name),
+                 " names files of a checkpoint; use letters a to z, digits and _");
+  const auto is_it = [&](const auto& each) { return each.first == name; };
+  LOCKSTEP_CHECK(std::ranges::none_of(tensors, is_it) && std::ranges::none_of(values, is_it),
+                 InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
+}
+
+void Registry::add(std::string name, TensorState state) {
+  check_name(name);
+  LOCKSTEP_CHECK(state.pieces && state.load, InvalidArgument, io::in_quotes(name),
+                 " has no functions that give its tensors and take them back");
+  tensors.emplace_back(std::move(name), std::move(state));
+}
+
+void Registry::add(std::string name, ValueState state) {
+  check_name(name);
+  LOCKSTEP_CHECK(state.values && state.load, InvalidArgument, io::in_quotes(name),
+                 " has no functions that give its values and take them back");
+  values.emplace_back(std::move(name), std::move(state));
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/checkpoint/state.hpp"
+
+/// @file
+/// All that belongs to a run.
+
+namespace lockstep::checkpoint {
+
+/// In the order in which it was added, which is that of loading.
+struct Registry {
+  std::vector<std::pair<std::string, TensorState>> tensors;
+  std::vector<std::pair<std::string, ValueState>> values;
+
+  /// Adds something. @throws InvalidArgument for a name that is taken or no name of a file.
+  void add(std::string name, TensorState state);
+  void add(std::string name, ValueState state);
+
+ private:
+  void check_name(const std::string& name) const;
+};
+
+}  // namespace lockstep::checkpoint

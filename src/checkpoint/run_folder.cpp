@@ -1,0 +1,214 @@
+#include "checkpoint/run_folder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iomanip>
+#include <iterator>
+#include <span>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/file.h>
+
+#include "checkpoint/names.hpp"
+#include "io/file_calls.hpp"
+#include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/crc32c.hpp"
+#include "lockstep/io/file_error.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using io::file_calls, io::FileError;
+
+std::string checksum_of(std::string_view text) {
+  std::ostringstream out;
+  out << std::hex << std::setfill('0') << std::setw(8)
+      << io::crc32c(std::as_bytes(std::span(text)));
+  return out.str();
+}
+
+/// Text of a small file; empty if it cannot be read.
+std::string read_small(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(4096, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return text;
+}
+
+/// What the lock says: "generation 3 process 17 host a".
+std::uint64_t generation_in(const std::string& text) {
+  std::istringstream in(text);
+  std::string word;
+  std::uint64_t generation = 0;
+  in >> word >> generation;
+  return word == "generation" ? generation : 0;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+/// Old and new change names where both are there; each stays findable at every moment.
+void replace_folder(const fs::path& saved, const fs::path& place, const fs::path& old) {
+  if (file_calls.exchange(saved.c_str(), place.c_str()) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+    throw FileError("renameat2", place, errno);
+  // Until the second rename the old one is found under its other name.
+  if (file_calls.rename(place.c_str(), old.c_str()) != 0) throw FileError("rename", place, errno);
+  if (file_calls.rename(saved.c_str(), place.c_str()) != 0) {
+    const int code = errno;
+    file_calls.rename(old.c_str(), place.c_str());
+    throw FileError("rename", place, code);
+  }
+}
+
+}  // namespace
+
+void sync_folder(const fs::path& folder) {
+  const io::FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor) throw FileError("open", folder, errno);
+  if (file_calls.fsync(descriptor.get()) != 0) throw FileError("fsync", folder, errno);
+}
+
+void write_latest(const fs::path& folder, std::string_view name) {
+  io::AtomicFile file(folder / latest_name);
+  file.write(detail::concat(name, "\ncrc32c ", checksum_of(name), "\n"));
+  file.commit();
+}
+
+std::optional<std::string> read_latest(const fs::path& folder) {
+  const std::string text = read_small(folder / latest_name);
+  const std::string name = text.substr(0, text.find('\n'));
+  if (text != detail::concat(name, "\ncrc32c ", checksum_of(name), "\n")) return std::nullopt;
+  return step_of_name(name) ? std::optional(name) : std::nullopt;
+}
+
+RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) throw FileError("mkdir", folder_, error.value());
+  lock(seconds);
+  clean_up();
+}
+
+void RunFolder::lock(int seconds) {
+  const fs::path path = folder_ / lock_name;
+  lock_ = io::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock_) throw FileError("open", path, errno);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) throw FileError("flock", path, errno);
+    LOCKSTEP_CHECK(std::chrono::steady_clock::now() < end, InvalidArgument, folder_.string(),
+                   " belongs to a job that still runs (", io::in_quotes(read_small(path)),
+                   "); end it, or give this one a folder of its own");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  generation_ = generation_in(read_small(path)) + 1;
+  const std::string text = detail::concat("generation ", generation_, " process ", ::getpid(),
+                                          " host ", host_name(), "\n");
+  if (file_calls.resize(lock_.get(), 0) != 0 ||
+      file_calls.pwrite(lock_.get(), text.data(), text.size(), 0) != std::ssize(text) ||
+      file_calls.fsync(lock_.get()) != 0)
+    throw FileError("write", path, errno);
+}
+
+void RunFolder::check_generation() const {
+  const std::uint64_t now = generation_in(read_small(folder_ / lock_name));
+  LOCKSTEP_CHECK(now == generation_, InvalidArgument, folder_.string(), " was taken by generation ",
+                 now, " of the run, and this is ", generation_, ", which must not write there");
+}
+
+// An old checkpoint whose successor did not come gets its place back.
+void RunFolder::clean_up() const {
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(old_prefix)) {
+      const std::string own = name.substr(old_prefix.size());
+      if (step_of_name(own) && !fs::exists(folder_ / own)) {
+        if (file_calls.rename(entry.path().c_str(), (folder_ / own).c_str()) != 0)
+          throw FileError("rename", entry.path(), errno);
+        continue;
+      }
+    }
+    if (name.starts_with(saving_prefix) || name.starts_with(old_prefix) ||
+        name.starts_with(deleting_prefix) ||
+        name.starts_with(detail::concat(".", latest_name, ".tmp-")))
+      left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+}
+
+fs::path RunFolder::saving(std::int64_t step) const {
+  return folder_ / detail::concat(saving_prefix, name_of_step(step));
+}
+
+fs::path RunFolder::begin(std::int64_t step) const {
+  check_generation();
+  const fs::path saving = this->saving(step);
+  std::error_code error;
+  fs::remove_all(saving, error);
+  if (file_calls.make_folder(saving.c_str(), 0777) != 0) throw FileError("mkdir", saving, errno);
+  return saving;
+}
+
+void RunFolder::commit(std::int64_t step) const {
+  const fs::path saving = this->saving(step), place = folder_ / name_of_step(step),
+                 old = folder_ / detail::concat(old_prefix, name_of_step(step));
+  sync_folder(saving);
+  check_generation();
+  if (fs::exists(place))
+    replace_folder(saving, place, old);
+  else if (file_calls.rename(saving.c_str(), place.c_str()) != 0)
+    throw FileError("rename", place, errno);
+  sync_folder(folder_);
+  write_latest(folder_, name_of_step(step));
+  std::error_code ignored;
+  fs::remove_all(saving, ignored);  // where both were exchanged, the one before
+  fs::remove_all(old, ignored);
+}
+
+void RunFolder::discard(std::int64_t step) const noexcept {
+  std::error_code ignored;
+  fs::remove_all(saving(step), ignored);
+}
+
+// A checkpoint that is half deleted shall not look like one.
+void RunFolder::remove(const fs::path& checkpoint) const {
+  const fs::path deleting =
+      folder_ / detail::concat(deleting_prefix, checkpoint.filename().string());
+  std::error_code ignored;
+  fs::remove_all(deleting, ignored);
+  if (file_calls.rename(checkpoint.c_str(), deleting.c_str()) != 0)
+    throw FileError("rename", checkpoint, errno);
+  fs::remove_all(deleting, ignored);
+}
+
+void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
+  std::vector<Found> found = list(folder_);
+  std::erase_if(found, [&](const Found& each) {
+    return each.step == newest ||
+           (retention.keep_every > 0 && each.step % retention.keep_every == 0) ||
+           each.step == retention.best;
+  });
+  // Those of later steps were left behind by a run that went back.
+  std::ranges::stable_partition(found, [&](const Found& each) { return each.step > newest; });
+  const auto kept = static_cast<std::size_t>(retention.keep_last - 1);
+  if (found.size() > kept)
+    for (const Found& each : std::span(found).first(found.size() - kept)) remove(each.path);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/file_descriptor.hpp"
+#include "lockstep/checkpoint/folder.hpp"
+
+/// @file
+/// A folder of checkpoints, as the one job changes it that has it.
+
+namespace lockstep::checkpoint {
+
+/// Which checkpoints stay.
+struct Retention {
+  int keep_last = 2;
+  std::int64_t keep_every = 0;
+  std::optional<std::int64_t> best = {};
+};
+
+/// Has the folder while it lives. A checkpoint is written under a name of its own and gets its
+/// place by a rename: `begin`, write, `commit`. One thread at a time.
+class RunFolder {
+ public:
+  /// Makes the folder where it is missing, takes it, and cleans up behind those that had it.
+  /// @param seconds how long to wait for another that has it.
+  /// @throws InvalidArgument if that has it still; io::FileError.
+  RunFolder(std::filesystem::path folder, int seconds);
+
+  /// Which taking of the folder this is: 1 for the first.
+  std::uint64_t generation() const noexcept { return generation_; }
+  const std::filesystem::path& path() const noexcept { return folder_; }
+  /// Where a checkpoint is written until it is committed.
+  std::filesystem::path saving(std::int64_t step) const;
+
+  /// Makes that folder, empty.
+  std::filesystem::path begin(std::int64_t step) const;
+  /// Gives the folder its place, durably, and then the name of the newest checkpoint. Files in it
+  /// are synced already.
+  /// @throws InvalidArgument if another generation has taken the folder meanwhile.
+  void commit(std::int64_t step) const;
+  /// Removes what `begin` made.
+  void discard(std::int64_t step) const noexcept;
+  /// Deletes checkpoints that shall not stay; never the one committed last.
+  void prune(const Retention& retention, std::int64_t newest) const;
+
+ private:
+  void lock(int seconds);
+  void check_generation() const;
+  void clean_up() const;
+  void remove(const std::filesystem::path& checkpoint) const;
+
+  std::filesystem::path folder_;
+  io::FileDescriptor lock_;
+  std::uint64_t generation_ = 0;
+};
+
+/// All checkpoints of a folder, the one to load first in front: the newest, then those before it,
+/// then those of later steps, which a run left behind that went back.
+std::vector<Found> in_order_of_trial(const std::filesystem::path& folder);
+
+/// Makes names in a folder durable. @throws io::FileError.
+void sync_folder(const std::filesystem::path& folder);
+
+/// Writes the name of the newest checkpoint. @throws io::FileError.
+void write_latest(const std::filesystem::path& folder, std::string_view name);
+/// Reads it; nothing if there is none, or it is damaged.
+std::optional<std::string> read_latest(const std::filesystem::path& folder);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "checkpoint/run_folder.hpp"
+#include "checkpoint/snapshot.hpp"
+#include "lockstep/comm/communicator.hpp"
+
+/// @file
+/// How ranks write a checkpoint together.
+
+namespace lockstep::checkpoint {
+
+/// Writes a snapshot as a checkpoint: it is durable when this returns, or the folder is as before.
+/// Every rank must call it.
+/// @param folder of rank 0, which alone makes and renames; else null. @param path its path.
+/// @return why it failed, the same on every rank; empty if it did not.
+/// @throws what the group throws.
+std::string write_checkpoint(comm::Communicator& group, const RunFolder* folder,
+                             const std::filesystem::path& path, const Snapshot& snapshot);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,167 @@
+#include "checkpoint/snapshot.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <span>
+
+#include "checkpoint/names.hpp"
+#include "checkpoint/share.hpp"
+#include "io/in_quotes.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/parallel.hpp"
+#include "lockstep/io/crc32c.hpp"
+#include "runtime/background_failure.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// The files of one state, and what this rank has of them.
+struct Stem {
+  Layout layout;
+  std::vector<Piece> pieces;  ///< of the layout's tensors
+  std::vector<Extent> extents;
+};
+
+TensorSpec spec_of(const Piece& piece) {
+  return {.name = piece.name,
+          .dtype = piece.tensor.dtype(),
+          .shape = piece.range ? piece.range->whole : piece.tensor.shape()};
+}
+
+void check_range(const std::string& state, const Piece& piece) {
+  if (!piece.range) return;
+  const auto& [whole, begin, count] = *piece.range;
+  LOCKSTEP_CHECK(count == piece.tensor.numel() && begin >= 0 && begin <= numel(whole) - count,
+                 InvalidArgument, state, " ", io::in_quotes(piece.name), ": elements ", begin,
+                 " and on, ", count, " of them, are not the ", piece.tensor.numel(),
+                 " that the piece has, or not in ", whole);
+}
+
+Stem plan(const std::string& name, const TensorState& state, int rank, int size,
+          std::uint64_t file_bytes) {
+  std::vector<Piece> pieces = state.pieces();
+  std::vector<TensorSpec> specs;
+  std::map<std::string_view, std::size_t> by_name;
+  for (const Piece& piece : pieces) {
+    check_range(name, piece);
+    by_name.emplace(piece.name, specs.size());
+    specs.push_back(spec_of(piece));
+  }
+  Stem stem{.layout = Layout(name, std::move(specs), file_bytes), .pieces = {}, .extents = {}};
+  std::vector<std::optional<parallel::ShardRange>> ranges;
+  for (const PlannedTensor& tensor : stem.layout.tensors()) {
+    const Piece& piece = pieces[by_name.at(tensor.spec.name)];
+    ranges.push_back(piece.range);
+    stem.pieces.push_back(piece);
+  }
+  std::vector<std::uint64_t> sizes;
+  for (const PlannedFile& file : stem.layout.files()) sizes.push_back(file.size);
+  stem.extents = own_extents(stem.layout.tensors(), ranges, equal_parts(sizes, rank, size));
+  return stem;
+}
+
+/// Runs of extents that follow one another in a file become one segment.
+struct Run {
+  std::size_t file;
+  std::uint64_t offset, bytes;
+};
+
+void join(std::vector<Run>& runs, const Run& next) {
+  if (!runs.empty() && runs.back().file == next.file &&
+      runs.back().offset + runs.back().bytes == next.offset)
+    runs.back().bytes += next.bytes;
+  else
+    runs.push_back(next);
+}
+
+/// Headers are rank 0's.
+std::vector<Run> runs_of(const Stem& stem, bool has_headers) {
+  std::vector<Run> runs;
+  auto next = stem.extents.begin();
+  for (std::size_t file = 0; file < stem.layout.files().size(); ++file) {
+    if (has_headers) join(runs, {file, 0, stem.layout.files()[file].header.size()});
+    for (; next != stem.extents.end() && next->file == file; ++next)
+      join(runs, {file, next->offset, next->bytes});
+  }
+  return runs;
+}
+
+void copy(std::span<std::byte> to, const std::byte* from) {
+  parallel_for(std::ssize(to), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(to.data() + begin, from + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+/// Some bytes of a tensor's elements in row-major order.
+void copy_bytes(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
+  const NoGradGuard no_recording;
+  const auto width = static_cast<std::uint64_t>(size_of(tensor.dtype()));
+  Tensor flat = tensor.detach().contiguous().reshape({tensor.numel()});
+  if (!tensor.device().is_cpu()) {  // only what is needed leaves the device
+    const std::uint64_t first = from / width, last = (from + to.size() + width - 1) / width;
+    flat = flat.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)).to(cpu);
+    from -= first * width;
+  }
+  copy(to, static_cast<const std::byte*>(flat.data_ptr()) + from);
+}
+
+/// Copies what a rank has of one state, and adds it to the snapshot.
+void stage(const Stem& stem, bool has_headers, Staging& staging, Snapshot& snapshot) {
+  const std::size_t first_file = snapshot.files.size();
+  for (const PlannedFile& file : stem.layout.files()) {
+    snapshot.files.emplace_back(file.name, file.size);
+    snapshot.headers = io::crc32c(std::as_bytes(std::span(file.header)), snapshot.headers);
+  }
+  auto next = stem.extents.begin();
+  for (const Run& run : runs_of(stem, has_headers)) {
+    const std::span<std::byte> memory = staging.take(run.bytes, run.offset);
+    snapshot.segments.push_back({first_file + run.file, run.offset, memory});
+    const PlannedFile& file = stem.layout.files()[run.file];
+    if (has_headers && run.offset == 0)
+      copy(memory.first(file.header.size()),
+           reinterpret_cast<const std::byte*>(file.header.data()));
+    for (; next != stem.extents.end() && next->file == run.file &&
+           next->offset < run.offset + run.bytes;
+         ++next)
+      copy_bytes(stem.pieces[next->tensor].tensor, next->from,
+                 memory.subspan(next->offset - run.offset, next->bytes));
+  }
+}
+
+}  // namespace
+
+std::string Snapshot::plan_signature() const {
+  std::string plan = detail::concat("step ", step, ", headers ", headers, ": ");
+  for (const auto& [name, size] : files) plan += detail::concat(name, ", ", size, " bytes; ");
+  return plan;
+}
+
+Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
+                       std::uint64_t file_bytes, Staging& staging) {
+  const bool is_first = rank == 0;
+  Snapshot snapshot;
+  snapshot.step = step;
+  std::vector<Stem> stems;
+  std::uint64_t bytes = 0;
+  std::size_t runs = 0;
+  for (const auto& [name, state] : registry.tensors) {
+    stems.push_back(plan(name, state, rank, size, file_bytes));
+    for (const Run& run : runs_of(stems.back(), is_first)) {
+      bytes += run.bytes;
+      ++runs;
+    }
+    snapshot.texts.emplace_back(detail::concat(name, index_suffix), stems.back().layout.index());
+  }
+  staging.reserve(bytes, runs);
+  for (const Stem& stem : stems) stage(stem, is_first, staging, snapshot);
+  NamedValues own;
+  for (const auto& [name, state] : registry.values)
+    (state.load_on_new_rank ? own : snapshot.shared).emplace(name, state.values());
+  snapshot.own_values = write_values(own);
+  raise_background_failure();  // what was copied may be garbage
+  return snapshot;
+}
+
+}  // namespace lockstep::checkpoint

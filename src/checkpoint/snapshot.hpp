@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/layout.hpp"
+#include "checkpoint/registry.hpp"
+#include "checkpoint/staging.hpp"
+#include "checkpoint/state_file.hpp"
+
+/// @file
+/// The state of a run at one moment, copied.
+
+namespace lockstep::checkpoint {
+
+/// This rank's bytes of a file.
+struct Segment {
+  std::size_t file;      ///< of Snapshot::files
+  std::uint64_t offset;  ///< in the file
+  std::span<const std::byte> bytes;
+};
+
+/// What a save writes.
+struct Snapshot {
+  std::int64_t step = 0;
+  std::optional<double> metric;
+  /// Files of tensors: names and sizes, the same on all ranks.
+  std::vector<std::pair<std::string, std::uint64_t>> files;
+  std::uint32_t headers = 0;  ///< checksum of what they begin with
+  /// This rank's bytes of them; those of all ranks are all bytes. In a Staging.
+  std::vector<Segment> segments;
+  /// Small files, whole: names and contents; those of rank 0 count.
+  std::vector<std::pair<std::string, std::string>> texts;
+  NamedValues shared;
+  std::string own_values;  ///< JSON
+
+  /// What tells the plan from another: compared between the ranks.
+  std::string plan_signature() const;
+};
+
+/// Copies all states. Waits for the device.
+/// @param staging holds the copies: of the last snapshot, no more.
+Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
+                       std::uint64_t file_bytes, Staging& staging);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,234 @@
+#include "lockstep/checkpoint/states.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/in_quotes.hpp"
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/random.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/nn/module.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/plateau.hpp"
+#include "lockstep/optim/weight_average.hpp"
+#include "lockstep/parallel/parameter_shards.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using parallel::ShardRange;
+using Ranges = const parallel::ParameterShards*;
+
+std::vector<Piece> whole_pieces(const NamedTensors& tensors) {
+  std::vector<Piece> pieces;
+  for (const auto& [name, tensor] : tensors) pieces.push_back({.name = name, .tensor = tensor});
+  return pieces;
+}
+
+/// A tensor that is saved as rank 0 has it.
+Piece of_rank_0(const std::string& name, const Tensor& tensor, bool is_rank_0) {
+  const Tensor flat = tensor.detach().contiguous().reshape({tensor.numel()});
+  const std::int64_t count = is_rank_0 ? tensor.numel() : 0;
+  return {.name = name,
+          .tensor = flat.slice(0, 0, count),
+          .range = ShardRange{.whole = tensor.shape(), .begin = 0, .count = count}};
+}
+
+/// Whether each rank has but shards of the parameters.
+bool has_only_shards(const nn::ReplicatedModule& replica) {
+  return replica.reducer().shards() && replica.reducer().gathered();
+}
+
+std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
+  std::vector<Piece> pieces = whole_pieces(module.named_state());
+  const auto piece_of = [&](const std::string& name) {
+    return std::ranges::find(pieces, name, &Piece::name);
+  };
+  // Running statistics are each rank's own until the next forward begins with those of rank 0.
+  for (const auto& [name, buffer] : module.named_buffers())
+    if (const auto piece = piece_of(name); piece != pieces.end())
+      *piece = of_rank_0(name, buffer, replica.group()->rank() == 0);
+  if (!has_only_shards(replica)) return pieces;
+  for (const auto& [name, shard] : replica.named_parameters()) {
+    const auto range = replica.reducer().shards()->range_of(name);
+    if (!range) continue;  // a parameter that does not train is whole
+    const auto piece = piece_of(name);
+    LOCKSTEP_CHECK(piece != pieces.end(), Error, "parameter ", name, " is not in the state");
+    piece->tensor = shard.detach();
+    piece->range = range;
+  }
+  return pieces;
+}
+
+// Shards first: the module reports all else that does not fit.
+void load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
+                 const NamedTensors& tensors) {
+  const NoGradGuard no_recording;
+  const NamedTensors shards = replica.named_parameters();
+  NamedTensors rest;
+  std::vector<std::pair<Tensor, Tensor>> loaded;
+  for (const auto& [name, tensor] : tensors) {
+    const auto shard = std::ranges::find(shards, name, &NamedTensors::value_type::first);
+    const bool is_shard = shard != shards.end() && replica.reducer().shards()->range_of(name);
+    if (!is_shard) {
+      rest.emplace_back(name, tensor);
+      continue;
+    }
+    LOCKSTEP_CHECK(
+        tensor.numel() == shard->second.numel() && tensor.dtype() == shard->second.dtype(),
+        InvalidArgument, io::in_quotes(name), " is ", tensor.dtype(), " there and ",
+        shard->second.dtype(), " here, or has another shape");
+    loaded.emplace_back(shard->second, tensor.reshape(shard->second.shape()));
+  }
+  const auto has_shard = [&](const std::string& name) {
+    return std::ranges::any_of(tensors, [&](const auto& each) { return each.first == name; });
+  };
+  const nn::LoadReport report = module.load_state_dict(rest, false);
+  std::string problems;
+  for (const std::string& name : report.missing)
+    if (!has_shard(name)) problems += detail::concat(" missing ", io::in_quotes(name));
+  for (const std::string& name : report.unexpected)
+    problems += detail::concat(" unexpected ", io::in_quotes(name));
+  LOCKSTEP_CHECK(problems.empty(), InvalidArgument, "the state does not fit the module:", problems);
+  for (auto& [shard, value] : loaded) shard.copy_(value.to(shard.device()));
+}
+
+/// What a rank wants of a tensor that has the whole shape of a parameter.
+std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, const Shape& shape) {
+  const auto range = shards->range_of(name);
+  return range && range->whole == shape ? range : std::nullopt;
+}
+
+/// Scalars as values, and back in the dtypes that they have.
+Values values_of(const NamedTensors& scalars) {
+  Values values;
+  for (const auto& [name, scalar] : scalars)
+    if (is_floating(scalar.dtype()))
+      values.set(name, scalar.item<double>());
+    else
+      values.set(name, scalar.item<std::int64_t>());
+  return values;
+}
+
+NamedTensors scalars_of(const Values& values, const NamedTensors& like) {
+  NamedTensors scalars;
+  for (const auto& [name, scalar] : like)
+    scalars.emplace_back(
+        name,
+        is_floating(scalar.dtype())
+            ? full(scalar.shape(), values.get<double>(name), {.dtype = scalar.dtype()})
+            : full(scalar.shape(), values.get<std::int64_t>(name), {.dtype = scalar.dtype()}));
+  return scalars;
+}
+
+Values values_of(PhiloxState state) { return {{"seed", state.seed}, {"offset", state.offset}}; }
+
+PhiloxState philox_of(const Values& values) {
+  return {values.get<std::uint64_t>("seed"), values.get<std::uint64_t>("offset")};
+}
+
+}  // namespace
+
+TensorState state_of(nn::Module& module) {
+  return {.pieces = [&module] { return whole_pieces(module.state_dict()); },
+          .load = [&module](const NamedTensors& tensors) { module.load_state_dict(tensors); }};
+}
+
+TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
+  TensorState state = state_of(module);
+  state.pieces = [&] { return pieces_of(module, replica); };
+  if (!has_only_shards(replica)) return state;
+  state.wanted = [&replica](const std::string& name, const Shape& shape) {
+    return wanted_of(replica.reducer().shards(), name, shape);
+  };
+  state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors); };
+  return state;
+}
+
+TensorState state_of(optim::Optimizer& optimizer) {
+  return {
+      .pieces = [&optimizer] { return whole_pieces(optimizer.state_dict()); },
+      .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); }};
+}
+
+TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
+  if (!replica.reducer().shards()) return state_of(optimizer);
+  return {.pieces =
+              [&] {
+                std::vector<Piece> pieces = whole_pieces(optimizer.state_dict());
+                for (Piece& piece : pieces) {
+                  const auto range = replica.reducer().shards()->range_of(piece.name);
+                  if (range && shape_of_shard(*range) == piece.tensor.shape()) piece.range = range;
+                }
+                return pieces;
+              },
+          .wanted =
+              [&replica](const std::string& name, const Shape& shape) {
+                return wanted_of(replica.reducer().shards(), name, shape);
+              },
+          .load =
+              [&](const NamedTensors& tensors) {
+                NamedTensors own;
+                for (const auto& [name, tensor] : tensors) {
+                  const auto range = replica.reducer().shards()->range_of(name);
+                  const bool is_shard = range && tensor.shape() == Shape{range->count};
+                  own.emplace_back(name,
+                                   is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
+                }
+                optimizer.load_state_dict(own);
+              }};
+}
+
+TensorState state_of(optim::WeightAverage& average) {
+  return {.pieces = [&average] { return whole_pieces(average.state_dict()); },
+          .load = [&average](const NamedTensors& tensors) { average.load_state_dict(tensors); }};
+}
+
+ValueState state_of(optim::LRScheduler& scheduler) {
+  return {.values =
+              [&scheduler] {
+                return Values{{"steps", scheduler.steps()}};
+              },
+          .load =
+              [&scheduler](const Values& values) {
+                scheduler.set_steps(values.get<std::int64_t>("steps"));
+              }};
+}
+
+ValueState state_of(optim::ReduceLROnPlateau& scheduler) {
+  return {
+      .values =
+          [&scheduler] {
+            const auto& [best, bad_steps, cooldown_left] = scheduler.state();
+            return Values{
+                {"best", best}, {"bad_steps", bad_steps}, {"cooldown_left", cooldown_left}};
+          },
+      .load =
+          [&scheduler](const Values& values) {
+            scheduler.set_state({values.get<double>("best"), values.get<std::int64_t>("bad_steps"),
+                                 values.get<std::int64_t>("cooldown_left")});
+          }};
+}
+
+ValueState state_of(amp::GradScaler& scaler) {
+  return {.values = [&scaler] { return values_of(scaler.state_dict()); },
+          .load =
+              [&scaler](const Values& values) {
+                scaler.load_state_dict(scalars_of(values, scaler.state_dict()));
+              }};
+}
+
+ValueState state_of(Generator& generator) {
+  return {.values = [&generator] { return values_of(generator.state()); },
+          .load = [&generator](const Values& values) { generator.set_state(philox_of(values)); },
+          .load_on_new_rank =
+              [&generator](const Values& of_rank_0) {
+                generator.set_state({generator.state().seed, philox_of(of_rank_0).offset});
+              }};
+}
+
+}  // namespace lockstep::checkpoint

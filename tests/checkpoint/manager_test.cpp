@@ -1,0 +1,421 @@
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/training_run.hpp"
+#include "io/file_calls.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr, ::testing::UnorderedElementsAre;
+using testing::read_file, testing::TrainingRun, testing::TrainingRunOptions,
+    testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+/// Plays all ranks of a job; body gets the group.
+void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) {
+  comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); });
+}
+
+/// The files of tensors of a checkpoint and their bytes.
+std::map<std::string, std::string> tensor_files(const fs::path& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(checkpoint))
+    if (entry.path().filename().string().find(".safetensors") != std::string::npos)
+      files[entry.path().filename()] = read_file(entry.path());
+  return files;
+}
+
+TEST(CheckpointManager, GoesOnBitwiseInTheMidstOfAnEpoch) {
+  for (const int ranks : {1, 2, 3}) {
+    const TemporaryFolder folder;
+    std::vector<std::string> expected(3), found(3);
+    std::vector<double> expected_sum(3), found_sum(3);
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      const auto rank = static_cast<std::size_t>(group->rank());
+      {
+        TrainingRun run(group, folder / "run", {});
+        EXPECT_FALSE(run.resume());
+        run.on_step = [&](std::int64_t step) {
+          if (step == 11) run.checkpoints().save(step);
+        };
+        run.train(30);
+        ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
+        expected[rank] = run.weights();
+        expected_sum[rank] = run.loss_sum();
+      }
+      TrainingRun again(group, folder / "run", {.workers = 2, .prefetch = 5});
+      EXPECT_EQ(again.resume(), 11);
+      again.train(30);
+      found[rank] = again.weights();
+      found_sum[rank] = again.loss_sum();
+    });
+    EXPECT_EQ(found, expected) << ranks;
+    EXPECT_EQ(found_sum[0], expected_sum[0]) << ranks;
+  }
+}
+
+TEST(CheckpointManager, FilesAreTheSameForAnyNumberOfRanksAndZeroStage) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder / "run", {.zero = 1, .manager = {.file_bytes = 300}});
+    run.train(5);
+    run.checkpoints().save(5);
+    ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
+  });
+  auto expected = tensor_files(folder / "run/step-5");
+  ASSERT_GT(expected.size(), 8u);  // several files of a state, and an index of each
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int zero : {0, 1, 2, 3}) {
+      const fs::path copy = folder / detail::concat(ranks, "-", zero);
+      fs::create_directory(copy);
+      fs::copy(folder / "run/step-5", copy / "step-5", fs::copy_options::recursive);
+      run_job(ranks, [&](const CommunicatorPtr& group) {
+        TrainingRun run(group, copy, {.zero = zero, .manager = {.file_bytes = 300}});
+        ASSERT_EQ(run.resume(), 5);
+        run.checkpoints().save(6);
+        ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
+      });
+      EXPECT_THAT(checkpoint::verify(copy / "step-6"), ::testing::IsEmpty());
+      auto wanted = expected;
+      auto found = tensor_files(copy / "step-6");
+      if (zero == 3)  // whose weights are never whole
+        for (auto* files : {&wanted, &found})
+          std::erase_if(*files, [](const auto& each) { return each.first.starts_with("average"); });
+      EXPECT_EQ(found, wanted) << ranks << " ranks, stage " << zero;
+    }
+}
+
+/// What the weights are after so many steps on a number of ranks, gone on from a copy of a run.
+std::vector<double> go_on(const fs::path& from, int ranks, TrainingRunOptions options,
+                          std::int64_t steps, std::int64_t global_batch) {
+  const TemporaryFolder folder;
+  fs::copy(from, folder / "run", fs::copy_options::recursive);
+  options.batch = global_batch;
+  std::vector<double> values;
+  run_job(ranks, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder / "run", options);
+    EXPECT_TRUE(run.resume());
+    run.train(steps);
+    const std::vector<double> own = run.values();
+    if (group->rank() == 0) values = own;
+  });
+  return values;
+}
+
+/// Saves a run in the midst of its second epoch. @return the weights that it comes to.
+std::vector<double> save_in_epoch(const fs::path& folder, TrainingRunOptions options,
+                                  std::int64_t global_batch) {
+  options.batch = global_batch;
+  std::vector<double> values;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder, options);
+    run.on_step = [&](std::int64_t step) {
+      if (step == 11) run.checkpoints().save(step);
+    };
+    run.train(30);
+    const std::vector<double> own = run.values();
+    if (group->rank() == 0) values = own;
+  });
+  return values;
+}
+
+TEST(CheckpointManager, GoesOnOnOtherRanksAsOneProcessWould) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const TemporaryFolder folder;
+    TrainingRunOptions options{.zero = zero, .dropout = false};
+    const std::vector<double> expected = save_in_epoch(folder / "run", options, 12);
+    for (const int ranks : {1, 2, 3, 4}) {
+      options.workers = ranks - 1;
+      options.prefetch = ranks % 2 ? 1 : 8;
+      const std::vector<double> found = go_on(folder / "run", ranks, options, 30, 12);
+      ASSERT_EQ(found.size(), expected.size());
+      if (ranks == 2) {
+        EXPECT_EQ(found, expected) << "stage " << zero;
+      }
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_NEAR(found[i], expected[i], 5e-5) << ranks << " ranks, stage " << zero;
+    }
+  }
+}
+
+TEST(CheckpointManager, GoesOnOnOtherRanksBitwiseWhereAveragesAreReproducible) {
+  const TemporaryFolder folder;
+  const TrainingRunOptions options{.micro_batches = 4};
+  const std::vector<double> expected = save_in_epoch(folder / "run", options, 16);
+  for (const int ranks : {1, 2, 4})
+    EXPECT_EQ(go_on(folder / "run", ranks, options, 30, 16), expected) << ranks;
+}
+
+TEST(CheckpointManager, GpuGoesOnBitwise) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  for (const int zero : {0, 3}) {
+    const TemporaryFolder folder;
+    const auto gpus = comm::make_thread_group(2, {}, cuda(0));
+    std::vector<std::string> expected(2), found(2);
+    for (const bool resumes : {false, true})
+      run_job(2, [&](const CommunicatorPtr& group) {
+        const auto rank = static_cast<std::size_t>(group->rank());
+        TrainingRun run(gpus[rank], folder / "run",
+                        {.zero = zero, .workers = 1, .device = cuda(0), .host = group});
+        EXPECT_EQ(run.resume().has_value(), resumes);
+        run.on_step = [&](std::int64_t step) {
+          if (step == 5 && !resumes) run.checkpoints().save(step);
+        };
+        run.train(16);
+        (resumes ? found : expected)[rank] = run.weights();
+      });
+    EXPECT_EQ(found, expected) << "stage " << zero;
+  }
+}
+
+TEST(CheckpointManager, EveryFlippedBitIsFoundAndNamed) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(3, 2);
+    std::int64_t step = 3;
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", model);
+    checkpoints.add("step", step);
+    checkpoints.save(1);
+    ASSERT_TRUE(checkpoints.wait());
+  });
+  const fs::path saved = folder / "run/step-1";
+  for (const auto& entry : fs::directory_iterator(saved)) {
+    const std::string name = entry.path().filename();
+    std::string bytes = read_file(entry.path());
+    for (std::size_t byte = 0; byte < bytes.size(); ++byte)
+      for (int bit = 0; bit < 8; ++bit) {
+        const auto write = [&] {
+          bytes[byte] = static_cast<char>(bytes[byte] ^ 1 << bit);
+          std::fstream(entry.path(), std::ios::binary | std::ios::in | std::ios::out)
+              .seekp(static_cast<std::streamoff>(byte))
+              .put(bytes[byte]);
+        };
+        write();
+        if (name == "manifest.json") {
+          EXPECT_THROW(checkpoint::verify(saved), CorruptData);
+        } else {
+          const auto damage = checkpoint::verify(saved);
+          ASSERT_EQ(damage.size(), 1u) << name << " " << byte;
+          ASSERT_EQ(damage[0].file, name);
+          ASSERT_EQ(damage[0].where, detail::concat("bit ", bit, " of byte ", byte));
+          if (name == "model-00001-of-00001.safetensors" && byte >= 4096) {
+            ASSERT_THAT(damage[0].tensors,
+                        ::testing::ElementsAre(byte < 4096 + 8 ? "bias" : "weight"));
+          }
+        }
+        write();
+      }
+  }
+}
+
+TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
+  const TemporaryFolder folder;
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  const fs::path file = folder / "run/step-4/model-00001-of-00001.safetensors";
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::string weights;
+    {
+      TrainingRun run(group, folder / "run", {});
+      for (const std::int64_t step : {2, 4}) {
+        run.train(step);
+        if (step == 2) weights = run.weights();
+        run.checkpoints().save(step);
+      }
+      ASSERT_TRUE(run.checkpoints().wait());
+    }
+    group->barrier().wait();
+    if (group->rank() == 0) {
+      std::string bytes = read_file(file);
+      bytes[4096 + 20] = static_cast<char>(bytes[4096 + 20] ^ 1);
+      folder.write(fs::relative(file, folder.path()).string(), bytes);
+    }
+    group->barrier().wait();
+    TrainingRun again(group, folder / "run", {});
+    EXPECT_EQ(again.resume(), 2);
+    if (group->rank() == 0) {  // of the others buffers are their own until the next step
+      EXPECT_EQ(again.weights(), weights);
+    }
+    TrainingRun other(group, folder / "other", {});
+    try {
+      other.checkpoints().load(folder / "run/step-4");
+      ADD_FAILURE() << "a damaged checkpoint was loaded";
+    } catch (const CorruptData& error) {
+      EXPECT_THAT(error.what(), HasSubstr("step-4: model-00001-of-00001.safetensors"));
+      EXPECT_THAT(error.what(), HasSubstr("in bit 0 of byte 4116: tensor 'hidden.bias'"));
+    }
+  });
+  set_log_sink(nullptr);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("the checkpoint before is tried"));
+}
+
+std::vector<std::int64_t> steps_in(const fs::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const checkpoint::Found& each : checkpoint::list(folder)) steps.push_back(each.step);
+  return steps;
+}
+
+TEST(CheckpointManager, KeepsTheLastTheBestAndMultiples) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    const TrainingRunOptions options{
+        .manager = {.keep_last = 2, .keep_every = 4, .keep_best = true, .asynchronous = false}};
+    {
+      TrainingRun run(group, folder / "run", options);
+      for (const auto& [step, metric] :
+           std::map<std::int64_t, double>{{1, 3}, {2, 1}, {3, 2}, {4, 5}, {5, 4}, {6, 4}, {7, 4}})
+        run.checkpoints().save(step, metric);
+      EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(2, 4, 6, 7));
+    }
+    TrainingRun run(group, folder / "run", options);  // knows the best of before
+    run.checkpoints().save(9, 3.0);
+    EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(2, 4, 7, 9));
+    run.checkpoints().save(3, 8.0);  // went back: what is behind goes first
+    run.checkpoints().save(5, 8.0);
+    EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(2, 3, 4, 5));
+    EXPECT_EQ(run.resume(), 5);
+  });
+}
+
+TEST(CheckpointManager, RefusesAFolderThatAnotherJobHas) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    const TrainingRun run(group, folder / "run", {});
+    try {
+      const checkpoint::Manager second(folder / "run", group, {.lock_seconds = 0});
+      ADD_FAILURE() << "two jobs have one folder";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("belongs to a job that still runs"));
+      EXPECT_THAT(error.what(), HasSubstr("generation 1"));
+    }
+  });
+}
+
+/// Lets the n-th call that changes files fail, or counts them.
+class FailingCall {
+ public:
+  explicit FailingCall(int number, int error) {
+    left = number;
+    code = error;
+    auto& calls = io::file_calls;
+    calls.create = [](const char* path, mode_t mode) {
+      return fails() ? -1 : io::FileCalls().create(path, mode);
+    };
+    calls.write = [](int file, const void* data, size_t size) {
+      return fails() ? -1 : ::write(file, data, size);
+    };
+    calls.fsync = [](int file) { return fails() ? -1 : ::fsync(file); };
+    calls.close = [](int file) {
+      return fails() ? (::close(file), errno = code, -1) : ::close(file);
+    };
+    calls.rename = [](const char* from, const char* to) {
+      return fails() ? -1 : ::rename(from, to);
+    };
+    calls.exchange = [](const char* one, const char* other) {
+      return fails() ? -1 : io::FileCalls().exchange(one, other);
+    };
+    calls.make_folder = [](const char* path, mode_t mode) {
+      return fails() ? -1 : ::mkdir(path, mode);
+    };
+    calls.allocate = [](int file, off_t size) {
+      return fails() ? -1 : io::FileCalls().allocate(file, size);
+    };
+    calls.pwrite = [](int file, const void* data, size_t size, off_t offset) {
+      if (fails()) {
+        if (code != 0) return ssize_t{-1};
+        size = size > 1 ? size / 2 : size;  // a short write
+      }
+      return ::pwrite(file, data, size, offset);
+    };
+  }
+  ~FailingCall() { io::file_calls = {}; }
+  bool has_failed() const { return left <= 0; }
+
+ private:
+  static bool fails() {
+    if (left-- != 1) return false;
+    errno = code;
+    return true;
+  }
+  static inline int left, code;
+};
+
+class CheckpointFaults : public ::testing::TestWithParam<int> {};
+
+TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
+  const TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  run_job(1, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder / "run", {.manager = {.asynchronous = false}});
+    run.train(2);
+    run.checkpoints().save(2);
+    const std::string before = run.weights();
+    run.train(4);
+    const std::string after = run.weights();
+    bool has_failed = true;
+    int failures = 0;
+    for (int number = 1; has_failed; ++number) {
+      // Over the same name every other time.
+      const std::int64_t step = number % 2 ? 2 : 4;
+      {
+        const FailingCall call(number, GetParam());
+        run.checkpoints().save(step);
+        has_failed = call.has_failed();
+      }
+      failures += run.checkpoints().error().empty() ? 0 : 1;
+      TrainingRun other(group, folder / "elsewhere", {});
+      const auto found = checkpoint::newest(folder / "run");
+      ASSERT_TRUE(found);
+      ASSERT_THAT(checkpoint::verify(found->path), ::testing::IsEmpty()) << number;
+      other.checkpoints().load(found->path);
+      const std::string loaded = other.weights();
+      ASSERT_TRUE(loaded == before || loaded == after) << number;
+      if (!has_failed) {
+        EXPECT_EQ(loaded, after);
+      }
+    }
+    EXPECT_GT(failures, GetParam() == 0 ? -1 : 20);
+    EXPECT_EQ(run.checkpoints().failed_saves(), failures);
+  });
+  set_log_sink(nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults, ::testing::Values(ENOSPC, EIO));
+
+TEST(CheckpointManager, SaysWhatDoesNotFit) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    TrainingRun run(group, folder / "run", {});
+    run.checkpoints().save(1);
+    ASSERT_TRUE(run.checkpoints().wait());
+    checkpoint::Manager other(folder / "other", group);
+    auto model = nn::make<nn::Linear>(6, 17);
+    other.add("model", model);
+    EXPECT_THROW(other.load(folder / "run/step-1"), InvalidArgument);
+    checkpoint::Manager third(folder / "third", group);
+    std::int64_t missing = 0;
+    third.add("missing", missing);
+    try {
+      third.load(folder / "run/step-1");
+      ADD_FAILURE();
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("has no 'missing'"));
+    }
+    EXPECT_THROW(third.load(folder / "nowhere"), CorruptData);
+    EXPECT_THROW(third.add("missing", missing), InvalidArgument);
+    EXPECT_THROW(third.add("../escape", missing), InvalidArgument);
+    EXPECT_FALSE(third.load_newest());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

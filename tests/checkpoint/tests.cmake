@@ -1,0 +1,9 @@
+# A run that tests kill while it saves.
+add_executable(checkpoint_job "${CMAKE_CURRENT_LIST_DIR}/checkpoint_job.cpp")
+target_link_libraries(checkpoint_job PRIVATE lockstep_test_support)
+add_dependencies(test_checkpoint checkpoint_job)
+target_compile_definitions(test_checkpoint PRIVATE
+  LOCKSTEP_CHECKPOINT_JOB="$<TARGET_FILE:checkpoint_job>")
+if(LOCKSTEP_WITH_MPI)
+  target_compile_definitions(test_checkpoint PRIVATE LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
+endif()
