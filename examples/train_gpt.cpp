@@ -15,6 +15,7 @@
 
 #include "support/asynchrony.hpp"
 #include "support/captured_steps.hpp"
+#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/communication.hpp"
 #include "support/compression.hpp"
@@ -51,6 +52,7 @@ struct Options {
   examples::MemoryOptions memory;
   examples::CommunicationOptions communication;
   examples::Asynchrony async;
+  examples::CheckpointOptions checkpoints;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -93,6 +95,7 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_compress_option(app, o.compress);
   examples::add_communication_options(app, o.communication);
   examples::add_async_option(app, o.async);
+  examples::add_checkpoint_options(app, o.checkpoints);
   app.add_option("--zero", o.zero,
                  "What ranks share out: 1 optimizer states, 2 averaged gradients too, 3 parameters "
                  "too (ZeRO)")
@@ -169,18 +172,27 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
 
 /// @param average of the weights, if there is one: takes in every step.
 void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
-           const ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
+           ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
   const std::int64_t steps = batches.steps(o.steps);
   const auto optimizer =
       examples::make_optimizer(replica.named_parameters(), optimizer_of(o), replica.shard_group());
   const auto averaging = examples::make_averaging(o.async, replica, *optimizer);
   ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
   ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
+  examples::Checkpoints checkpoints(o.checkpoints, session);
+  checkpoints.add("model", replica);
+  checkpoints.add("optimizer", *optimizer, replica);
+  checkpoints.add("scheduler", scheduler);
+  checkpoints.add("scaler", scaler);
+  if (average) checkpoints.add("ema", *average);
+  checkpoints.add("batches", batches);
+  checkpoints.add("random", ls::default_generator());
+  const std::int64_t first = checkpoints.resume();
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;
-  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
+  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log, first > 0);
 
-  examples::StepMemory memory(o.memory, session, steps);
+  examples::StepMemory memory(o.memory, session, steps - first);
   examples::StepTraces traces(o.communication, *session.world());
   std::int64_t tokens = 0;
   examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
@@ -214,8 +226,8 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   if (o.check_divergence > 0)
     divergence.emplace(replica.module().named_parameters(), session.world(),
                        ls::parallel::DivergenceCheckOptions{.every = o.check_divergence});
-  for (std::int64_t step = 0; step < steps; ++step) {
-    memory.before_step(step);
+  for (std::int64_t step = first; step < steps; ++step) {
+    memory.before_step(step - first);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
     const double lr = optimizer->lr();
@@ -230,7 +242,8 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
                 .lr = lr,
                 .loss = ls::HostCopy(results[0]),
                 .grad_norm = ls::HostCopy(results[1])});
-    memory.after_step(step);
+    memory.after_step(step - first);
+    checkpoints.after_step(step + 1);
   }
   if (divergence) {  // before the weights are saved
     const auto whole = replica.whole_parameters();
@@ -238,6 +251,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   }
   if (averaging) averaging->synchronize();
   report.flush();
+  checkpoints.finish(steps);
   progress.finish();
   make_step.tell();
   traces.write();
@@ -399,6 +413,13 @@ int main(int argc, char** argv) try {
   }
   if (options.capture && !options.communication.trace.empty())
     examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
+  examples::check_checkpoint_options(app, options.checkpoints);
+  if (!options.checkpoints.folder.empty() &&
+      (options.async.kind != "none" || options.compress.starts_with("powersgd")))
+    examples::refuse(
+        app,
+        "--checkpoint-dir saves what all ranks have alike, not what each has of its own "
+        "with --async and --compress powersgd; give one of them");
   if (options.async.kind != "none" && (options.zero > 0 || options.compress != "none"))
     examples::refuse(app, "--async " + options.async.kind +
                               " goes with neither --zero nor --compress; give one of them");

@@ -10,6 +10,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "support/captured_steps.hpp"
+#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
 #include "support/late_report.hpp"
@@ -36,6 +37,7 @@ struct Options {
   int threads = 0, workers = 1;
   bool capture = false;
   examples::MemoryOptions memory;
+  examples::CheckpointOptions checkpoints;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -63,6 +65,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
   examples::add_memory_options(app, o.memory);
+  examples::add_checkpoint_options(app, o.checkpoints);
 }
 
 using Model = ls::models::SmallCnn;
@@ -101,9 +104,18 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   if (session.is_main())
     std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
               << session.size() << " rank(s) on " << session.device() << std::endl;
+  examples::Checkpoints checkpoints(o.checkpoints, session);
+  checkpoints.add("model", replica);
+  checkpoints.add("optimizer", *optimizer, replica);
+  checkpoints.add("scheduler", scheduler);
+  checkpoints.add("scaler", scaler);
+  if (average) checkpoints.add("ema", *average);
+  checkpoints.add("loader", loader);
+  checkpoints.add("random", ls::default_generator());
+  const std::int64_t first = checkpoints.resume();
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;
-  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log);
+  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log, first > 0);
 
   examples::LateReport report([&](const examples::QueuedStep& done, double seconds) {
     const double mean = done.loss.item(), rate = static_cast<double>(o.global_batch) / seconds;
@@ -114,7 +126,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                {"ms", seconds * 1e3}});
     progress.show(done.number + 1, mean, rate, "images");
   });
-  examples::StepMemory memory(o.memory, session, steps);
+  examples::StepMemory memory(o.memory, session, steps - first);
   examples::Steps make_step(
       [&](std::span<const Tensor> in) {
         const Tensor loss = batch_loss(replica, {in[0], in[1]}, o);
@@ -130,17 +142,18 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                                .wait()};
       },
       o.capture, session);
-  std::int64_t step = 0;
-  for (std::int64_t epoch = 0; epoch < o.epochs && step < steps; ++epoch) {
+  std::int64_t step = first;
+  for (std::int64_t epoch = first / loader.size(); epoch < o.epochs && step < steps; ++epoch) {
     report.restart();
     for (const auto& batch : loader) {
-      memory.before_step(step);
+      memory.before_step(step - first);
       const double lr = optimizer->lr();
       const Tensor mean = make_step({batch.images, batch.labels})[0];
       scheduler.step();
       report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
-      memory.after_step(step);
-      if (++step == steps) break;
+      memory.after_step(step - first);
+      checkpoints.after_step(++step);
+      if (step == steps) break;
     }
     report.flush();
     std::optional<ls::optim::WeightAverage::Swapped> averaged;
@@ -151,6 +164,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     progress.finish();
     std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
   }
+  checkpoints.finish(steps);
   make_step.tell();
   if (session.is_main() && !o.save.empty()) {
     std::optional<ls::optim::WeightAverage::Swapped> averaged;
@@ -168,6 +182,7 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a small convolutional network on MNIST, data-parallel", "train_mnist");
   add_options(app, options);
   examples::parse(app, argc, argv);
+  examples::check_checkpoint_options(app, options.checkpoints);
   return ls::Session::run(argc, argv,
                           [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});

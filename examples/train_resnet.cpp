@@ -11,6 +11,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
 #include "support/late_report.hpp"
@@ -40,6 +41,7 @@ struct Options {
   std::string device = "auto", amp = "none";
   int threads = 0, workers = 1;
   examples::MemoryOptions memory;
+  examples::CheckpointOptions checkpoints;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -80,6 +82,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
   examples::add_memory_options(app, o.memory);
+  examples::add_checkpoint_options(app, o.checkpoints);
 }
 
 using Model = ls::models::ResNet;
@@ -111,7 +114,8 @@ Tensor batch_loss(Replica& replica, const ls::data::ImageBatch& batch, const Opt
 /// The steps of a run, by whatever loader gives the batches.
 class Training {
  public:
-  Training(Replica& replica, const Options& o, const ls::Session& session, std::int64_t steps)
+  Training(Replica& replica, Loader& loader, const Options& o, ls::Session& session,
+           std::int64_t steps)
       : replica_(replica),
         o_(o),
         session_(session),
@@ -123,12 +127,17 @@ class Training {
                                     o.warmup)),
         scaler_(examples::make_scaler(o.amp)),
         average_(examples::make_average(replica.named_parameters(), o.optimizer)),
+        checkpoints_(o.checkpoints, session),
+        first_(resume(loader)),
+        step_(first_),
         progress_(steps, !session.is_main()),
-        memory_(o.memory, session, steps) {
-    if (session.is_main() && !o.log.empty()) log_ = examples::StepLog(o.log);
+        memory_(o.memory, session, steps - first_) {
+    if (session.is_main() && !o.log.empty()) log_ = examples::StepLog(o.log, first_ > 0);
   }
 
-  bool is_done() const { return step_ == steps_; }
+  bool is_done() const { return step_ >= steps_; }
+  std::int64_t steps_made() const { return step_; }
+  void finish() { checkpoints_.finish(step_); }
 
   void run_epoch(Loader& loader) {
     report_.restart();
@@ -148,8 +157,19 @@ class Training {
   }
 
  private:
+  std::int64_t resume(Loader& loader) {
+    checkpoints_.add("model", replica_);
+    checkpoints_.add("optimizer", *optimizer_, replica_);
+    checkpoints_.add("scheduler", scheduler_);
+    checkpoints_.add("scaler", scaler_);
+    if (average_) checkpoints_.add("ema", *average_);
+    checkpoints_.add("loader", loader);
+    checkpoints_.add("random", ls::default_generator());
+    return checkpoints_.resume();
+  }
+
   void take_step(const ls::data::ImageBatch& batch) {
-    memory_.before_step(step_);
+    memory_.before_step(step_ - first_);
     const Tensor loss = batch_loss(replica_, batch, o_);
     const auto images = static_cast<double>(batch.labels.numel());  // parts may differ by one
     replica_.backward(scaler_.scale(loss), images);
@@ -164,7 +184,8 @@ class Training {
         ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64) * share, *session_.world())
             .wait();
     report_.add({.number = step_, .lr = lr, .loss = ls::HostCopy(mean)});
-    memory_.after_step(step_++);
+    memory_.after_step(step_ - first_);
+    checkpoints_.after_step(++step_);
   }
 
   void tell(const examples::QueuedStep& done, double seconds) {
@@ -183,11 +204,13 @@ class Training {
   Replica& replica_;
   const Options& o_;
   const ls::Session& session_;
-  std::int64_t step_ = 0, steps_;
+  std::int64_t steps_;
   std::unique_ptr<ls::optim::Optimizer> optimizer_;
   ls::optim::LRScheduler scheduler_;
   ls::amp::GradScaler scaler_;
   std::optional<ls::optim::WeightAverage> average_;
+  examples::Checkpoints checkpoints_;
+  std::int64_t first_, step_;
   examples::Progress progress_;
   examples::StepMemory memory_;
   examples::StepLog log_;
@@ -213,12 +236,13 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
                  .num_workers = o.workers,
                  .device = session.device()});
   const std::int64_t all = o.epochs * loader.size();
-  Training training(replica, o, session, o.steps > 0 ? std::min(o.steps, all) : all);
+  Training training(replica, loader, o, session, o.steps > 0 ? std::min(o.steps, all) : all);
   if (session.is_main())
     std::cout << "ResNet-" << o.depth << " with " << model->parameter_count() << " parameters, "
               << sets.train.size() << " images" << (o.amp == "none" ? "" : ", products in " + o.amp)
               << ", " << session.size() << " rank(s) on " << session.device() << std::endl;
-  for (std::int64_t epoch = 1; !training.is_done(); ++epoch) {
+  for (std::int64_t epoch = training.steps_made() / loader.size() + 1; !training.is_done();
+       ++epoch) {
     training.run_epoch(loader);
     const auto averaged = training.averaged();
     const ls::amp::Autocast mixed = examples::autocast(o.amp);
@@ -226,6 +250,7 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     if (session.is_main())
       std::cout << "epoch " << epoch << ": test accuracy " << 100 * share << " %" << std::endl;
   }
+  training.finish();
   if (session.is_main() && !o.save.empty()) {
     const auto averaged = training.averaged();
     if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
@@ -241,6 +266,7 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a ResNet on images, data-parallel", "train_resnet");
   add_options(app, options);
   examples::parse(app, argc, argv);
+  examples::check_checkpoint_options(app, options.checkpoints);
   return ls::Session::run(argc, argv,
                           [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});

@@ -7,7 +7,8 @@
 
 namespace examples {
 
-StepLog::StepLog(const std::filesystem::path& path) : out_(path) {
+StepLog::StepLog(const std::filesystem::path& path, bool goes_on)
+    : out_(path, goes_on ? std::ios::app : std::ios::out) {
   LOCKSTEP_CHECK(out_, InvalidArgument, "cannot write the log ", path.string());
   out_.precision(std::numeric_limits<double>::max_digits10);
 }

@@ -16,8 +16,9 @@ class StepLog {
  public:
   /// Writes nothing.
   StepLog() = default;
-  /// Replaces the file. @throws lockstep::InvalidArgument if it cannot be written.
-  explicit StepLog(const std::filesystem::path& path);
+  /// Replaces the file, or goes on behind what it has.
+  /// @throws lockstep::InvalidArgument if it cannot be written.
+  explicit StepLog(const std::filesystem::path& path, bool goes_on = false);
 
   /// Writes one object; numbers keep all their digits, and what is not finite becomes null.
   void write(std::initializer_list<std::pair<std::string_view, double>> fields);

@@ -64,19 +64,28 @@ void TokenBatches::open_text(const TokenBatchesOptions& options, ls::Communicato
                                             .world_size = ranks_,
                                             .num_workers = 1,
                                             .device = device_});
-  position_ = text_->begin();
 }
 
 std::int64_t TokenBatches::steps(std::int64_t wanted) const {
   return replays() ? std::min(wanted, replay_.size(0)) : wanted;
 }
 
+ls::data::LoaderState TokenBatches::state() const {
+  return replays() ? ls::data::LoaderState{.samples = step_ * global_batch_} : text_->state();
+}
+
+void TokenBatches::load_state(const ls::data::LoaderState& state) {
+  if (replays())
+    step_ = state.samples / global_batch_;
+  else
+    text_->load_state(state);
+}
+
 ls::data::TokenBatch TokenBatches::next() {
   if (!replays()) {
-    if (position_ == text_->end()) position_ = text_->begin();
-    ls::data::TokenBatch batch = std::move(*position_);
-    ++position_;
-    return batch;
+    if (position_) ++*position_;
+    if (!position_ || *position_ == text_->end()) position_ = text_->begin();
+    return std::move(**position_);
   }
   const ls::Tensor rows = replay_.select(0, step_++);
   const std::int64_t share = global_batch_ / ranks_, extra = global_batch_ % ranks_;

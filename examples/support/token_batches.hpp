@@ -44,6 +44,9 @@ class TokenBatches {
   std::int64_t steps(std::int64_t wanted) const;
   /// The next batch's part of this rank. A replayed file has no more than its steps.
   lockstep::data::TokenBatch next();
+  /// Where to go on after the batch of `next`, and going there before the first; see DataLoader.
+  lockstep::data::LoaderState state() const;
+  void load_state(const lockstep::data::LoaderState& state);
   /// Text to judge the model by; none where batches are replayed.
   const std::optional<lockstep::data::TokenDataset>& held_out() const { return held_out_; }
 
@@ -60,7 +63,7 @@ class TokenBatches {
   std::int64_t step_ = 0;
   std::optional<lockstep::data::TokenDataset> held_out_;
   std::optional<Loader> text_;
-  Loader::Iterator position_;
+  std::optional<Loader::Iterator> position_;  // none before the first batch
 };
 
 }  // namespace examples

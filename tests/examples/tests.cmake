@@ -11,7 +11,8 @@ target_compile_definitions(test_examples PRIVATE
   LOCKSTEP_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}"
   LOCKSTEP_TEXT="${PROJECT_SOURCE_DIR}/LICENSE"
   LOCKSTEP_GOLDEN="${PROJECT_SOURCE_DIR}/tests/data/golden")
-add_dependencies(test_examples train_gpt train_mnist train_resnet mnist dcgan benchmark_allreduce lockstep_info)
+add_dependencies(test_examples train_gpt train_mnist train_resnet mnist dcgan benchmark_allreduce lockstep_info
+                 lockstep_checkpoint)
 gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "-*OnGpus*:*Mpi*" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ENVIRONMENT ${lockstep_without_gpu})
 if(LOCKSTEP_WITH_MPI)

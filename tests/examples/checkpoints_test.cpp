@@ -1,0 +1,103 @@
+#include <filesystem>
+#include <string>
+#include <tuple>
+
+#include "examples/jobs.hpp"
+#include "examples/resnet_job.hpp"
+
+namespace examples::testing {
+namespace {
+
+using lockstep::testing::read_file;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// Trains with checkpoints, loses all behind the step-th, and goes on: the weights are those of the
+/// run that nothing happened to.
+void expect_goes_on(const std::string& program, std::int64_t step) {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  const std::string saved = (folder / "weights.safetensors").string();
+  const auto whole = run_command(
+      program + " --checkpoint-dir " + run.string() + " --save-every 5 --keep 9 --save " + saved,
+      100);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const std::string expected = read_file(saved);
+  for (const auto& entry : fs::directory_iterator(run)) {
+    const std::string name = entry.path().filename();
+    if (name == "latest" || (name.starts_with("step-") && std::stoll(name.substr(5)) > step))
+      fs::remove_all(entry.path());
+  }
+  const auto again = run_command(
+      program + " --checkpoint-dir " + run.string() + " --save-every 5 --save " + saved, 100);
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("goes on after step " + std::to_string(step)));
+  EXPECT_EQ(read_file(saved) == expected, true) << again.output;
+  const auto verified = run_command(command("lockstep_checkpoint", "verify " + run.string()));
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
+}
+
+TEST(Checkpoints, TrainGptGoesOnBitwise) {
+  expect_goes_on(tiny_gpt("--steps 17 --ema 0.9 --amp f16 --micro-batch 2"), 10);
+}
+
+TEST(Checkpoints, TrainGptGoesOnBitwiseInCapturedStepsMpi) {
+  expect_goes_on(mpirun(2) + tiny_gpt("--steps 12 --capture --amp bf16"), 5);
+}
+
+TEST(Checkpoints, TrainGptGoesOnBitwiseWithSharedOutParametersMpi) {
+  for (const char* stage : {"1", "3"})
+    expect_goes_on(mpirun(2) + tiny_gpt(std::string("--steps 12 --zero ") + stage), 10);
+}
+
+TEST(Checkpoints, TrainResnetGoesOnBitwiseInTheMidstOfAnEpochMpi) {
+  expect_goes_on(mpirun(2) + tiny_resnet("--epochs 2 --steps 44 --ema 0.9 --workers 2"), 20);
+}
+
+TEST(Checkpoints, OfAnotherModelAreOneReportAndCode2) {
+  const TemporaryFolder folder;
+  const std::string run = " --steps 2 --checkpoint-dir " + (folder / "run").string();
+  ASSERT_EQ(run_command(tiny_gpt(run), 100).exit_code, 0);
+  const auto other = run_command(tiny_gpt(run + " --dtype f64"), 100);
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_EQ(occurrences(other.output, "transformer.wte.weight: dtype f32, expected f64"), 1u)
+      << other.output;
+  const auto alone = run_command(tiny_gpt("--keep 3"));
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.output, HasSubstr("give --checkpoint-dir, too"));
+}
+
+TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  ASSERT_EQ(run_command(tiny_gpt("--steps 6 --save-every 2 --keep 3 --checkpoint-dir " + run), 100)
+                .exit_code,
+            0);
+  const auto tool = [&](const std::string& arguments) {
+    return run_command(command("lockstep_checkpoint", arguments));
+  };
+  EXPECT_THAT(tool("list " + run).output, HasSubstr("step-6"));
+  EXPECT_THAT(tool("show " + run).output, HasSubstr("transformer.wte.weight  F32 [256, 32]"));
+  EXPECT_EQ(tool("diff " + run + "/step-2 " + run + "/step-2").exit_code, 0);
+  EXPECT_EQ(tool("diff " + run + "/step-2 " + run).exit_code, 1);
+
+  const std::string name = "run/step-6/optimizer-00001-of-00001.safetensors";
+  std::string bytes = read_file(folder / name);
+  const std::size_t byte = bytes.size() - 10;
+  bytes[byte] = static_cast<char>(bytes[byte] ^ 4);
+  folder.write(name, bytes);
+  const auto damaged = tool("verify " + run);
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.output, HasSubstr("step-4: whole"));
+  EXPECT_THAT(damaged.output, HasSubstr("step-6: optimizer-00001-of-00001.safetensors is damaged "
+                                        "in bit 2 of byte " +
+                                        std::to_string(byte) + ": tensor 'transformer."));
+  EXPECT_EQ(tool("prune " + run + " --keep 1").exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder / "run/step-6"));  // saved last
+  EXPECT_TRUE(fs::exists(folder / "run/step-4"));  // the newest that is whole
+  EXPECT_FALSE(fs::exists(folder / "run/step-2"));
+  EXPECT_EQ(tool("verify " + folder.path().string()).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace examples::testing
