@@ -24,7 +24,8 @@ BROUGHT = {
     "members of Tensor and of options are of these types": {
         "core/array_view.hpp", "core/bfloat16.hpp", "core/component.hpp", "core/function_ref.hpp", "core/half.hpp",
         "core/intrusive_ptr.hpp", "core/macros.hpp", "core/philox.hpp", "core/slab.hpp", "tensor/hook_handle.hpp",
-        "tensor/scalar.hpp", "tensor/storage.hpp", "tensor/tensor_impl.hpp", "memory/memory_snapshot.hpp",
+        "tensor/scalar.hpp", "tensor/storage.hpp", "tensor/tensor_impl.hpp",
+        "tensor/tensor_options.hpp", "memory/memory_snapshot.hpp",
         "io/safetensors_header.hpp"},
     "a user's own op is a template over these (op_call.hpp), inline in the hot path": {
         "autograd/engine.hpp", "autograd/gradient_memory.hpp", "autograd/graph_tag.hpp", "autograd/leaf.hpp",

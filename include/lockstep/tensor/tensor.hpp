@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <ostream>
@@ -15,23 +14,12 @@
 #include "lockstep/tensor/hook_handle.hpp"
 #include "lockstep/tensor/scalar.hpp"
 #include "lockstep/tensor/tensor_impl.hpp"
+#include "lockstep/tensor/tensor_options.hpp"
 
 /// @file
 /// The tensor: a handle of a strided, typed array on a device.
 
 namespace lockstep {
-
-/// Where and of what type a tensor is created.
-struct TensorOptions {
-  DType dtype = DType::f32;
-  Device device = cpu;
-};
-
-/// A number of a dimension, where several could be given in braces.
-template <class T>
-concept DimIndex = std::integral<T> && !std::same_as<T, bool>;
-/// The list of one dimension.
-inline Dims only(DimIndex auto dim) { return {static_cast<std::int64_t>(dim)}; }
 
 /// A handle: copies refer to the same array, and so do views. Methods that compute are recorded by
 /// autograd where an operand requires a gradient; they are queued on the device's current stream
