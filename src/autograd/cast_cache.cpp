@@ -6,7 +6,6 @@
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/node.hpp"
-#include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/step_recording.hpp"
 
@@ -64,8 +63,6 @@ bool CastCacheScope::active() noexcept { return cache.enabled; }
 
 Tensor cast_operand(const Tensor& operand, DType dtype) {
   const NoGradGuard no_recording;
-  if (thread_modes.recomputation) [[unlikely]]
-    thread_modes.recomputation->note_use(operand);
   if (!cache.enabled || !is_parameter(operand.impl())) return operand.to(dtype);
   CachedCast& cached = cache.casts[&operand.impl()];
   const StreamRef stream = current_stream(operand.device());

@@ -2,6 +2,7 @@
 
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
+#include "lockstep/autograd/recomputation.hpp"
 
 namespace lockstep::autograd {
 namespace detail {
@@ -57,6 +58,11 @@ void throw_unlike(const OpDescriptor& op, const Tensor& first, const Tensor& oth
                  other.dtype(), "; convert one with to(dtype)");
 }
 
+void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands) {
+  for (const Tensor* const operand : operands)
+    if (operand->defined()) thread_modes.recomputation->note_use(op.name, *operand);
+}
+
 void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
                    std::span<Tensor> casts) {
   replace_operands(op, operands, casts, cast_operand);
@@ -74,12 +80,13 @@ OpListCall::OpListCall(const OpDescriptor& op, std::span<const Tensor> operands)
     : op_(op), range_(op.name), given_(operands) {
   LOCKSTEP_CHECK(!operands.empty(), InvalidArgument, op.name, ": the list of tensors is empty");
   for (const Tensor& operand : operands) operands_.push_back(&operand);
+  recording_ = recording_any(operands);
+  if (thread_modes.recomputation && recording_) detail::note_operands(op, operands_);
   if (thread_modes.autocast) {
     casts_.resize(operands.size());
     detail::cast_operands(op, operands_, casts_);
   }
   detail::check_operands(op, operands_);
-  recording_ = recording_any(operands);
 }
 
 }  // namespace lockstep::autograd

@@ -13,6 +13,9 @@
 namespace lockstep::autograd {
 namespace {
 
+/// In the place of a value stamp: a gradient, of which backward keeps copies, with other stamps.
+constexpr std::uint64_t any_stamp = ~std::uint64_t{0};
+
 /// Draws from another position on, until the end of scope.
 class RandomGuard {
  public:
@@ -74,9 +77,14 @@ Recomputation::Recomputation(std::function<void()> again)
       place_(current_place_id()) {}
 
 Recomputation::RecordGuard::RecordGuard(Recomputation& part) noexcept
-    : previous_(std::exchange(thread_modes.recomputation, &part)) {}
+    : part_(part), previous_(std::exchange(thread_modes.recomputation, &part)) {
+  if (!part.running_) part.within_ = previous_;
+}
 
-Recomputation::RecordGuard::~RecordGuard() { thread_modes.recomputation = previous_; }
+Recomputation::RecordGuard::~RecordGuard() {
+  thread_modes.recomputation = previous_;
+  part_.within_ = nullptr;
+}
 
 bool Recomputation::is_running() noexcept { return thread_modes.recomputing; }
 bool Recomputation::is_open() noexcept {
@@ -98,8 +106,21 @@ void Recomputation::add(Tensor& saved, std::uint64_t& stamp) {
   stamp = SavedTensor::left_to_recomputation;
 }
 
-void Recomputation::note_use(const Tensor& operand) {
-  if (!running_ && is_parameter(operand)) parameters_.push_back(kept(operand));
+void Recomputation::note_use(std::string_view op, const Tensor& operand) {
+  const TensorImpl& read = operand.impl();
+  const std::uint64_t stamp = read.storage->holds_gradient() ? any_stamp : read.value_stamp();
+  if (!running_) {
+    uses_.push_back(stamp);
+    if (within_) within_->note_use(op, operand);
+    return;
+  }
+  const std::size_t use = next_use_++;
+  if (use >= uses_.size() || uses_[use] == any_stamp) return;
+  LOCKSTEP_CHECK(uses_[use] == stamp, InvalidArgument, "backward of ", Engine::running_op(),
+                 ": a tensor of shape ", read.shape, " that ", op,
+                 " reads in a part of the forward that runs again for it (see nn::checkpoint) was "
+                 "changed in place, or its array exchanged, after the forward; clone() it before "
+                 "the change");
 }
 
 const Tensor& Recomputation::value_of(const Tensor& placeholder) {
@@ -116,12 +137,10 @@ const Tensor& Recomputation::value(std::size_t index) {
 }
 
 void Recomputation::run() {
-  for (const SavedTensor& parameter : parameters_) parameter.get();  // throws if it has changed
   const GradModeGuard recorded(true);
   const AutocastModeGuard autocast(autocast_);
   const PlaceGuard place(place_);
   const RandomGuard random(random_);
-  const RecordGuard record(*this);
   struct Running {
     Recomputation& part;
     bool within = std::exchange(thread_modes.recomputing, true);
@@ -131,7 +150,8 @@ void Recomputation::run() {
     }
   } running{*this};
   running_ = true;
-  next_ = 0;
+  const RecordGuard record(*this);
+  next_ = next_use_ = 0;
   values_.assign(slots_.size(), SavedTensor());
   again_();
   if (next_ == slots_.size()) return;

@@ -200,6 +200,46 @@ TEST(Checkpoint, RefusesAParameterThatWasChangedUnderAutocastToo) {
   }
 }
 
+/// What backward says of a part after one of the tensors that it reads was changed.
+void expect_refusal_of_a_change(const std::function<Tensor(const Tensor&)>& part, Tensor read,
+                                const Tensor& x) {
+  const Tensor y = nn::checkpoint(part, x);
+  no_grad([&] { read.detach().mul_(3.0); });
+  EXPECT_THROW(y.sum().backward(), InvalidArgument);
+}
+
+// An op that does not save an operand would compute another result from it.
+TEST(Checkpoint, RefusesWhateverItsOpsReadAndWasChanged) {
+  const Tensor x = randn({2, 4}).set_requires_grad(), weight = randn({4, 4}).set_requires_grad();
+  for (const bool is_parameter : {false, true}) {
+    const Tensor other = randn({4}).set_requires_grad(is_parameter);
+    const Tensor rows = randn({1, 4}).set_requires_grad(is_parameter);
+    expect_refusal_of_a_change([&](const Tensor& in) { return tanh(linear(in, weight, other)); },
+                               other, x);
+    expect_refusal_of_a_change([&](const Tensor& in) { return exp(in + other); }, other, x);
+    expect_refusal_of_a_change([&](const Tensor& in) { return exp(cat({in, rows}, 0)); }, rows, x);
+    expect_refusal_of_a_change(
+        [&](const Tensor& in) {
+          const auto sum = [&](const Tensor& inner) { return inner + other; };
+          return exp(nn::checkpoint(sum, in));
+        },
+        other, x);
+  }
+}
+
+// Its own results are others each time, and so are handles of its inputs.
+TEST(Checkpoint, TakesParametersWhoseArraysWereExchangedBefore) {
+  Tensor weight = randn({4, 4}).set_requires_grad();
+  weight.set_data(randn({4, 4}));
+  weight.set_data(randn({4, 4}));
+  const Tensor x = randn({2, 4}).set_requires_grad();
+  const Tensor y = nn::checkpoint(
+      [&](const Tensor& in, const Tensor& given) { return tanh(matmul(in, given.t())); }, x,
+      weight);
+  y.sum().backward();
+  EXPECT_TRUE(weight.grad().defined());
+}
+
 TEST(Checkpoint, LeavesBucketsOfReplicasAsTheyAre) {
   const auto gradients = [](Again again) {
     std::vector<std::vector<double>> of_rank(2);

@@ -45,6 +45,9 @@ namespace detail {
 void cast_operands(const OpDescriptor& op, std::span<const Tensor*> operands,
                    std::span<Tensor> casts);
 
+/// Tells the part of the forward that is recorded, or runs again, what an op of it reads.
+void note_operands(const OpDescriptor& op, std::span<const Tensor* const> operands);
+
 /// Checks operands against a descriptor; undefined ones after the first are absent.
 inline void check_operands(const OpDescriptor& op, std::span<const Tensor* const> operands) {
   const TensorImpl& first = operands[0]->impl();
@@ -81,6 +84,8 @@ class OpCall {
     if (thread_modes.autocast) [[unlikely]]
       detail::cast_operands(op, operands_, casts_);
     detail::check_operands(op, operands_);
+    if (thread_modes.recomputation && recording_) [[unlikely]]
+      detail::note_operands(op, given_);
   }
   /// The call keeps references: a temporary would be gone before it uses it.
   template <class... Operands>

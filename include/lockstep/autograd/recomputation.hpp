@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/autograd/place.hpp"
@@ -25,6 +26,9 @@ namespace lockstep::autograd {
 /// that saved it. The graph is that of the first run, so gradients, hooks and the order in which
 /// parameters become final are as without it. Parameters are kept as they are.
 ///
+/// Of whatever else its recorded ops read it keeps no handle, but what tells a change: the numbers
+/// of writes, in the order of the ops, are the same in each run.
+///
 /// Belongs to the thread of its graph, as nodes do.
 class Recomputation final : public RefCounted {
  public:
@@ -42,6 +46,7 @@ class Recomputation final : public RefCounted {
     ~RecordGuard();
 
    private:
+    Recomputation& part_;
     Recomputation* previous_;
   };
 
@@ -50,9 +55,9 @@ class Recomputation final : public RefCounted {
   static bool is_running() noexcept;
   /// True while the calling thread records or runs a part.
   static bool is_open() noexcept;
-  /// Notes a parameter that an op reads and does not save as it is: refused in backward if it has
-  /// changed, as those are that are saved.
-  void note_use(const Tensor& operand);
+  /// A recorded op of the part reads a tensor. @throws InvalidArgument in a later run, if it was
+  /// changed since the first.
+  void note_use(std::string_view op, const Tensor& operand);
 
  private:
   friend class SavedTensor;
@@ -70,10 +75,12 @@ class Recomputation final : public RefCounted {
   RandomPosition random_;
   std::array<DType, 2> autocast_;
   PlaceId place_;
-  std::vector<Slot*> slots_;             // of each SavedTensor; null: kept, or gone
-  std::vector<SavedTensor> values_;      // of the last run
-  std::vector<SavedTensor> parameters_;  // of `note_use`
-  std::size_t next_ = 0;                 // of this run
+  std::vector<Slot*> slots_;         // of each SavedTensor; null: kept, or gone
+  std::vector<SavedTensor> values_;  // of the last run
+  std::vector<std::uint64_t> uses_;  // of each `note_use`: the value stamp
+  std::size_t next_ = 0;             // of the SavedTensors of this run
+  std::size_t next_use_ = 0;         // of its uses
+  Recomputation* within_ = nullptr;  // the part, recorded or run, in which this one is recorded
   bool running_ = false;
 };
 

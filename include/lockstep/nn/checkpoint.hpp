@@ -30,12 +30,13 @@ namespace lockstep::nn {
 /// has run; in a retained graph they stay with it. Without recording this is a call and no more.
 /// @param function called now and in every backward; a copy of it lives as long as the graph, and
 /// so must what it refers to. It has to do the same each time: what it reads besides the inputs
-/// must not have changed, which nobody checks except for parameters that ops save or autocast
-/// casts.
-/// @param inputs tensors that it takes. One that is changed in place before backward is refused
-/// there.
+/// must not have changed. That is checked of what recorded ops save, or take a gradient of (the
+/// operands of autograd::OpCall); not of masks and indices that they do not save, nor of what runs
+/// under a NoGradGuard.
+/// @param inputs tensors that it takes.
 /// @return what the function returns.
-/// @throws InvalidArgument, in backward, if the function did otherwise than before.
+/// @throws InvalidArgument, in backward, if an input or another tensor that an op reads was changed
+/// in place since, or the function did otherwise than before.
 template <class Function, std::same_as<Tensor>... Inputs>
 auto checkpoint(Function function, const Inputs&... inputs)
     -> std::invoke_result_t<Function&, const Inputs&...> {
@@ -52,6 +53,7 @@ auto checkpoint(Function function, const Inputs&... inputs)
       const Tensor& saved = part->inputs[i].get();
       if (!saved.defined()) return saved;
       Tensor leaf = saved.detach();
+      leaf.impl().exchanges = saved.impl().exchanges;  // the same values, for ops that read it
       leaf.set_requires_grad(part->required[i]);
       return leaf;
     };
