@@ -17,6 +17,11 @@ std::vector<Tensor> tensors_of(const std::vector<std::pair<std::string, Tensor>>
   return tensors;
 }
 
+/// Where the times of its collectives belong: to a step, if it is recorded.
+std::shared_ptr<parallel::StepTimes> times_of_forward(const parallel::Reducer& reducer) {
+  return grad_enabled() ? reducer.step_times() : nullptr;
+}
+
 void check_same_options(comm::Communicator& group, const DistributedDataParallelOptions& options) {
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   const std::pair<std::string, std::string> settings[] = {
@@ -172,12 +177,19 @@ void ReplicatedModule::check_same_tensors() const {
 }
 
 ForwardScope::ForwardScope(parallel::Reducer& reducer, parallel::Reducer::Mode mode)
-    : tag_(reducer.record_forward(mode)), gathered_(reducer.gathered()) {
-  if (gathered_) gathered_->begin_forward();
+    : tag_(reducer.record_forward(mode)),
+      times_(times_of_forward(reducer)),
+      gathered_(reducer.gathered()) {
+  if (gathered_) gathered_->begin_forward(mode == parallel::Reducer::Mode::reduce);
 }
 
 ForwardScope::~ForwardScope() {
   if (gathered_) gathered_->end_forward(grad_enabled());
+}
+
+WholeParameters ReplicatedModule::whole_parameters() const {
+  reducer_->share_writes();
+  return WholeParameters(reducer_->gathered());
 }
 
 WholeParameters::WholeParameters(parallel::GatheredParameters* gathered) {
@@ -204,9 +216,11 @@ ForwardScope ReplicatedModule::record_forward() {
   check_same_tensors();
   if (averaging_.empty() && options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
     const auto buffers = module_->named_buffers();
-    if (group_->size() > 1 && !buffers.empty())
+    if (group_->size() > 1 && !buffers.empty()) {
+      const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
       parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
                                   {.label = "buffers", .id = reducer_->next_forward()});
+    }
   }
   return {*reducer_,
           stops_ == 0 ? parallel::Reducer::Mode::reduce : parallel::Reducer::Mode::accumulate};

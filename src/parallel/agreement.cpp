@@ -8,6 +8,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/parallel/stragglers.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::parallel {
@@ -86,7 +87,9 @@ void broadcast_tensors(comm::Communicator& group, std::span<const Tensor> tensor
       packed.slice(0, at, at + tensor.numel()).reshape(tensor.shape()).copy_(tensor);
       at += tensor.numel();
     }
-    group.broadcast({packed.data_ptr(), total, dtype}, root, options).wait();
+    const comm::Work work = group.broadcast({packed.data_ptr(), total, dtype}, root, options);
+    if (StepTimes::current()) StepTimes::current()->add(work);
+    work.wait();
     if (options.id != comm::CollectiveId{}) ++options.id.part;
     at = 0;
     for (Tensor& tensor : members) {

@@ -15,7 +15,10 @@ namespace lockstep::parallel {
 /// Graphs may have it still when nobody closes it any more.
 class GatherGate::Gate final : public RecurringGate {
  public:
-  explicit Gate(Tensor array) : RecurringGate(array.device()), array_(std::move(array)) {}
+  Gate(Tensor array, std::vector<IntrusivePtr<Storage>> parts)
+      : RecurringGate(array.device()), array_(std::move(array)), memory_(std::move(parts)) {
+    memory_.push_back(array_.impl().storage);
+  }
   void begin() { RecurringGate::begin(); }
   void end() noexcept;
   void close(comm::Work work);
@@ -25,9 +28,16 @@ class GatherGate::Gate final : public RecurringGate {
  private:
   void update() noexcept;
   void remove() noexcept;
+  void put(MemoryGate* gate) noexcept {
+    for (const auto& each : memory_) each->set_gate(gate);
+  }
 
-  Tensor array_;  // none at the end
-  std::mutex mutex_;
+  Tensor array_;                               // none at the end
+  std::vector<IntrusivePtr<Storage>> memory_;  // before which it stands
+  // A capture asks while another thread, which may be another rank, waits for this one's
+  // collective: so who waits holds the first, and the second only where `closed_` or the memory
+  // changes.
+  std::mutex waiting_, mutex_;
   bool closed_ = false;
   comm::Work work_;
   std::vector<StreamRef> waited_;  // streams that have
@@ -40,15 +50,16 @@ void GatherGate::Gate::end() noexcept {
   } catch (...) {
     // The failure was, or will be, reported by whoever waits for the group next.
   }
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(waiting_, mutex_);
   remove();
-  array_.impl().storage->set_gate(nullptr);
+  put(nullptr);
+  memory_.clear();
   array_ = Tensor();
   RecurringGate::end();
 }
 
 void GatherGate::Gate::close(comm::Work work) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(waiting_, mutex_);
   work_ = std::move(work);
   waited_.clear();
   closed_ = true;
@@ -57,7 +68,7 @@ void GatherGate::Gate::close(comm::Work work) {
 }
 
 void GatherGate::Gate::wait() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard waiting(waiting_);
   if (!closed_) return;  // another thread has waited, while this one came here
   const StreamRef stream = current_stream(array_.device());
   if (std::ranges::find(waited_, stream) == waited_.end()) {
@@ -66,6 +77,7 @@ void GatherGate::Gate::wait() {
   }
   if (!work_.is_completed()) return;
   if (const std::exception_ptr failure = work_.exception()) std::rethrow_exception(failure);
+  const std::lock_guard lock(mutex_);
   remove();
 }
 
@@ -77,7 +89,7 @@ void GatherGate::Gate::stand() noexcept {
 // With the mutex held.
 void GatherGate::Gate::update() noexcept {
   const bool stands = closed_ || StepRecording::is_any_open();
-  array_.impl().storage->set_gate(stands ? this : nullptr);
+  put(stands ? this : nullptr);
 }
 
 void GatherGate::Gate::remove() noexcept {
@@ -86,7 +98,8 @@ void GatherGate::Gate::remove() noexcept {
   update();
 }
 
-GatherGate::GatherGate(Tensor array) : gate_(make_intrusive<Gate>(std::move(array))) {
+GatherGate::GatherGate(Tensor array, std::vector<IntrusivePtr<Storage>> parts)
+    : gate_(make_intrusive<Gate>(std::move(array), std::move(parts))) {
   gate_->begin();
 }
 GatherGate::~GatherGate() { gate_->end(); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "lockstep/comm/work.hpp"
 #include "lockstep/core/intrusive_ptr.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -14,8 +16,9 @@ namespace lockstep::parallel {
 /// before its launches. Any thread may ask.
 class GatherGate final {
  public:
-  /// @param array stays where it is, and is used as a whole or through views.
-  explicit GatherGate(Tensor array);
+  /// @param array stays where it is. @param parts ranges of it that have a Storage each: whoever
+  /// uses one waits, too.
+  GatherGate(Tensor array, std::vector<IntrusivePtr<Storage>> parts);
   GatherGate(const GatherGate&) = delete;
   GatherGate& operator=(const GatherGate&) = delete;
   /// Waits, and takes no notice of a failure, which whoever uses the group next hears of.

@@ -105,6 +105,15 @@ void GatheredParameters::use(std::size_t bucket, const TensorImpl& tensor) {
   prefetch_after(bucket);
 }
 
+/// Who wants parameters now, in the words of all ranks.
+std::string GatheredParameters::user() const {
+  if (in_backward_()) return detail::concat("a backward after forward ", forwards_of_step_);
+  if (forwards_ == 0) return "whole_parameters()";
+  if (!trains_) return "a forward that is not recorded";
+  return detail::concat("forward ", forwards_of_step_, " of its step, ",
+                        reduces_ ? "whose backward reduces" : "under no_sync()");
+}
+
 void GatheredParameters::start(std::size_t bucket) {
   State& state = buckets_[bucket];
   auto array = std::make_unique<GatheredArray>(state.numel, state.own.options());
@@ -114,8 +123,8 @@ void GatheredParameters::start(std::size_t bucket) {
     name_memory(memory + static_cast<std::size_t>(state.offsets[k]) * size_of(parameter.dtype()),
                 parameter.nbytes(), name);
   }
-  const std::string label =
-      detail::concat("parameters of bucket ", bucket, " after ", state.updates, " updates");
+  const std::string label = detail::concat("parameters of bucket ", bucket, " after ",
+                                           state.updates, " updates, for ", user());
   const comm::Work gather = group_->all_gather(
       {state.own.data_ptr(), state.own.numel(), state.own.dtype()},
       {memory, state.numel, state.own.dtype()}, {}, {.label = label, .id = identify_(bucket)});
@@ -248,11 +257,13 @@ void GatheredParameters::end_sequence() {
   last_ = nullptr;
 }
 
-void GatheredParameters::begin_forward() {
+void GatheredParameters::begin_forward(bool reduces) {
   if (forwards_ == 0 && !in_backward_()) {
     check_kept();
     if (holds_ == 0) notice_writes();
     trains_ = grad_enabled();
+    reduces_ = reduces;
+    forwards_of_step_ += trains_;
     begin_sequence(of_forward_);
   }
   ++forwards_;

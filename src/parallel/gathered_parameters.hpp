@@ -33,7 +33,8 @@ namespace lockstep::parallel {
 /// forward, backward or hold.
 ///
 /// Ranks run the same modules, so that they use, gather and let go alike. A gather says how often
-/// its bucket was updated: ranks that were not alike are refused. One thread at a time.
+/// its bucket was updated, and for which forward of the step it is: ranks that were not alike are
+/// refused. One thread at a time.
 class GatheredParameters {
  public:
   /// How the gather of a bucket names itself to the other ranks.
@@ -55,11 +56,17 @@ class GatheredParameters {
   /// @name Uses are allowed from begin to end
   /// Who begins throws as `check_kept`.
   /// @{
-  void begin_forward();
+  /// @param reduces whether a backward through it reduces gradients, or only adds them up.
+  void begin_forward(bool reduces);
   /// @param keeps whether a backward may follow soon, which begins where the forward ends.
   void end_forward(bool keeps) noexcept;
   void begin_backward();
   void end_backward() noexcept;
+  /// The same, of a backward that has reduced gradients.
+  void end_step() noexcept {
+    forwards_of_step_ = 0;
+    end_backward();
+  }
   /// All parameters, until the call is taken back.
   /// @throws InvalidArgument inside a backward, whose op may be using what would be let go.
   void hold();
@@ -107,6 +114,7 @@ class GatheredParameters {
   };
 
   std::uint64_t moment() const noexcept;
+  std::string user() const;
   bool allows_use() const { return forwards_ > 0 || holds_ > 0 || in_backward_(); }
   void use(std::size_t bucket, const TensorImpl& tensor);
   void start(std::size_t bucket);
@@ -136,6 +144,8 @@ class GatheredParameters {
   std::vector<std::uint32_t> exchanges_;  // of each parameter at first
   int forwards_ = 0, holds_ = 0;
   bool trains_ = false;             // the forward that runs
+  bool reduces_ = false;            // the same: a backward through it does
+  int forwards_of_step_ = 0;        // that were recorded since gradients were reduced
   std::string lost_;                // a parameter to which something was written that is not kept
   std::uint64_t modules_ = 0;       // that have begun
   std::vector<std::size_t> order_;  // buckets in use, as they came

@@ -12,6 +12,7 @@
 #include "parallel/gathered_parameters.hpp"
 #include "parallel/group_memory.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/write_note.hpp"
 
 namespace lockstep::parallel {
 namespace {
@@ -35,6 +36,11 @@ Shape shape_of_shard(const Tensor& parameter, std::int64_t count) {
   return shape;
 }
 
+/// The same elements, of which writes are counted apart from those to others in the array.
+Tensor counted_apart(const Tensor& view) {
+  return from_blob(view.data_ptr(), view.shape(), view.options(), view.impl().storage);
+}
+
 /// Whether a state dict has one number of it for the whole parameter, however large that is.
 bool is_count(std::string_view state) {
   return state == "step" || state == "group" || state == "mu_product";
@@ -53,21 +59,24 @@ ParameterShards::ParameterShards(NamedTensors parameters, CommunicatorPtr group,
       gradients_(parameters_.size()),
       ranges_(parameters_.size()),
       bucket_of_(parameters_.size()),
+      places_(parameters_.size()),
       updates_(updates),
       identify_(std::move(identify)),
-      changed_(plan.size()) {
+      changed_(plan.size()),
+      writes_(parameters_.size()) {
   const NoGradGuard no_recording;
   const bool is_whole = !in_backward;
   for (std::size_t b = 0; b < plan.size(); ++b) {
     const TensorOptions options{plan[b].dtype, plan[b].device};
     values_.push_back(is_whole ? zeros_for(*group_, plan[b].numel, options)
                                : zeros({averages_[b].numel()}, options));
-    if (is_whole) gates_.push_back(std::make_unique<GatherGate>(values_.back()));
+    members_.push_back(plan[b].parameters);
     for (std::size_t k = 0; k < plan[b].parameters.size(); ++k) {
       bucket_of_[plan[b].parameters[k]] = b;
       if (is_whole) place_whole(plan[b].parameters[k], plan[b].offsets[k]);
       make_shard(plan[b].parameters[k], plan[b].offsets[k], is_whole);
     }
+    if (is_whole) make_gate(b);
   }
   if (!is_whole)
     gathered_ = std::make_unique<GatheredParameters>(parameters_, group_, plan, values_, identify_,
@@ -81,12 +90,13 @@ ParameterShards::~ParameterShards() {
 
 void ParameterShards::place_whole(std::size_t index, std::int64_t offset) {
   auto& [name, parameter] = parameters_[index];
-  const Tensor place = values_[bucket_of_[index]]
-                           .slice(0, offset, offset + parameter.numel())
-                           .reshape(parameter.shape());
+  const Tensor place = counted_apart(values_[bucket_of_[index]]
+                                         .slice(0, offset, offset + parameter.numel())
+                                         .reshape(parameter.shape()));
   name_memory(place.data_ptr(), place.nbytes(), name);
   Tensor(place).copy_(parameter.detach());
   parameter.set_data(place);
+  places_[index] = place.impl().storage;
 }
 
 void ParameterShards::make_shard(std::size_t index, std::int64_t offset, bool is_whole) {
@@ -102,7 +112,9 @@ void ParameterShards::make_shard(std::size_t index, std::int64_t offset, bool is
     const std::int64_t from = range.count() > 0 ? offset + range.begin - part : 0;
     const std::int64_t own = is_whole ? part + from : from;
     Tensor shard = values.slice(0, own, own + range.count()).reshape(shape).detach();
-    if (!is_whole) {
+    if (is_whole) {
+      shard.impl().storage = Storage::part_of(places_[index], shard.impl().data, shard.nbytes());
+    } else {
       const Tensor whole = parameter.detach().contiguous();
       name_memory(shard.data_ptr(), shard.nbytes(), name);
       shard.copy_(whole.reshape({whole.numel()}).slice(0, range.begin, range.end).reshape(shape));
@@ -115,29 +127,84 @@ void ParameterShards::make_shard(std::size_t index, std::int64_t offset, bool is
   }
 }
 
+void ParameterShards::make_gate(std::size_t bucket) {
+  std::vector<IntrusivePtr<Storage>> parts;
+  for (const std::size_t index : members_[bucket]) {
+    parts.push_back(places_[index]);
+    parts.push_back(shards_[index].second.impl().storage);
+  }
+  gates_.push_back(std::make_unique<GatherGate>(values_[bucket], std::move(parts)));
+}
+
 void ParameterShards::after_updates() {
   // A forward wants first what was registered first, and buckets are in the reverse order.
   for (std::size_t b = changed_.size(); b-- > 0;) {
-    if (!changed_[b]) continue;
-    changed_[b] = false;
+    if (changed_[b].empty()) continue;
+    const std::vector<std::size_t> changed = std::exchange(changed_[b], {});
     if (gathered_)
       gathered_->changed(b);
     else
-      gates_[b]->close(start_gather(b));
+      renew(b, changed, Writer::update);
   }
   if (StepRecording::on(group_->device())) wait();  // what is captured comes back to the stream
+}
+
+void ParameterShards::share_writes() {
+  for (std::size_t b = gates_.size(); b-- > 0;)
+    if (std::ranges::any_of(members_[b], [this](std::size_t i) { return is_written(i); }))
+      renew(b, members_[b], Writer::program);
+  if (StepRecording::on(group_->device())) wait();
+}
+
+/// Whether the program has written to the shard, and the other ranks have not got that.
+bool ParameterShards::is_written(std::size_t index) const {
+  return shards_[index].second.impl().storage->writes() != writes_[index];
+}
+
+void ParameterShards::note_writes(std::size_t bucket) {
+  if (StepRecording* const step = StepRecording::on(group_->device()))
+    note_writes_of_launches(*step);
+  for (const std::size_t i : members_[bucket])
+    writes_[i] = shards_[i].second.impl().storage->writes();
+}
+
+/// A launch counts as a write to all that the step writes to, and gathers that but for what the
+/// step writes by hand after its last gather.
+void ParameterShards::note_writes_of_launches(StepRecording& step) {
+  if (!step.meets(&writes_)) return;
+  const auto written_last = std::make_shared<std::vector<bool>>();
+  step.at_end([this, written_last] {
+    for (std::size_t i = 0; i < writes_.size(); ++i) written_last->push_back(is_written(i));
+  });
+  step.after_launch([this, written_last] {
+    for (std::size_t i = 0; i < writes_.size(); ++i)
+      if (!(*written_last)[i]) writes_[i] = shards_[i].second.impl().storage->writes();
+  });
+}
+
+/// Gathers a bucket. @param changed parameters whose values become others.
+void ParameterShards::renew(std::size_t bucket, std::span<const std::size_t> changed,
+                            Writer writer) {
+  for (const std::size_t index : changed) note_write(parameters_[index].second);
+  note_writes(bucket);
+  gates_[bucket]->close(start_gather(bucket, writer));
 }
 
 void ParameterShards::wait() const {
   for (auto gate = gates_.rbegin(); gate != gates_.rend(); ++gate) (*gate)->wait();
 }
 
-comm::Work ParameterShards::start_gather(std::size_t bucket) const {
+comm::Work ParameterShards::start_gather(std::size_t bucket, Writer writer) const {
   const NoGradGuard no_recording;
   const Tensor& values = values_[bucket];
   const std::int64_t part = averages_[bucket].numel();
   const Tensor own = values.slice(0, part * group_->rank(), part * (group_->rank() + 1));
-  const auto label = [bucket] { return detail::concat("updated parameters of bucket ", bucket); };
+  const auto label = [bucket, writer] {
+    if (writer == Writer::update) return detail::concat("updated parameters of bucket ", bucket);
+    return detail::concat("parameters of bucket ", bucket,
+                          ", as its shards were written to (every rank must write to its own, also "
+                          "where they are empty)");
+  };
   const std::string told = label();
   comm::CollectiveOptions options{.label = told, .id = identify_(bucket)};
   if (StepRecording::on(group_->device()))
@@ -174,10 +241,8 @@ void ParameterShards::check_in_place() const {
   if (gathered_) return gathered_->check_in_place();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    const std::size_t bucket = bucket_of_[i];
     LOCKSTEP_CHECK(
-        parameter.impl().storage == values_[bucket].impl().storage, InvalidArgument, "parameter ",
-        name,
+        parameter.impl().storage == places_[i], InvalidArgument, "parameter ", name,
         " was given another array since the model was wrapped, which its optimizer would not "
         "change; copy_ values into it, or wrap the model again");
   }

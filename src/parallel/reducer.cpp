@@ -219,7 +219,8 @@ void Reducer::begin_backward() {
 void Reducer::reset_backward() {
   running_ = true;
   recorder_.begin(planner_ && rebuilt_);
-  if (!is_captured() && group_->size() > 1) step_times_.begin();
+  if (!is_captured() && group_->size() > 1) step_times_->begin();
+  times_of_backward_.emplace(step_times());
   ready_.assign(parameters_.size(), false);
   has_gradient_.assign(parameters_.size(), false);
   ready_order_.clear();
@@ -311,7 +312,8 @@ void Reducer::go_on(BucketState& bucket) {
   try {
     bucket.exchange.resume();
   } catch (InvalidArgument& error) {  // of an op of a hook, whose own message knows no bucket
-    autograd::name_place(error, "the communication hook of " + bucket.label);
+    autograd::name_place(error, detail::concat("the reduction '", options_.reduction->name(),
+                                               "' of ", bucket.label));
     throw;
   }
 }
@@ -351,7 +353,7 @@ std::string Reducer::label_of(std::size_t bucket, std::size_t collective) {
 }
 
 void Reducer::note_time(const comm::Work& work) {
-  if (!is_captured()) step_times_.add(work);
+  if (!is_captured()) step_times_->add(work);
 }
 
 bool Reducer::is_captured() const { return StepRecording::on(group_->device()) != nullptr; }
@@ -381,7 +383,8 @@ void Reducer::finish_backward() {
     if (tree_) tree_->end_step();
     forget_weights();
     running_ = false;
-    if (gathered()) gathered()->end_backward();
+    times_of_backward_.reset();
+    if (gathered()) gathered()->end_step();
   } catch (...) {
     fail_backward(current_message());
     throw;
@@ -409,6 +412,7 @@ void Reducer::wait_for_buckets() {
 /// captured, when nothing runs.
 void Reducer::fail_backward(const std::string& reason) noexcept {
   running_ = false;
+  times_of_backward_.reset();
   if (tree_) tree_->clear();
   forget_weights();
   if (gathered()) gathered()->end_backward();

@@ -25,6 +25,12 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
   if (gathered() && is_captured())
     refuse_in_captured_step("parameters are gathered when they are used (zero_stage 3)",
                             "give zero_stage 2 to capture steps");
+  share_writes();
+  if (shards_ && is_captured())
+    StepRecording::current()->before_launch([this] {
+      share_writes();
+      shards_->wait();
+    });
   if (tree_ && grad_enabled()) {
     refuse_in_captured_step("a reproducible reduction counts micro-batches on the host",
                             "such steps run eagerly", group_->device());

@@ -15,6 +15,9 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr double noticed_share = 0.05;
+constexpr std::size_t most_unread = 256;  // works; of a step with very many forwards
+
+thread_local std::shared_ptr<StepTimes> times_of_thread;
 
 /// Of one rank's step, as the others get it.
 struct Times {
@@ -87,8 +90,18 @@ void StepTimes::begin() {
   if (steps_.size() > most_steps + 1) steps_.pop_front();
 }
 
+StepTimes::Scope::Scope(std::shared_ptr<StepTimes> times) noexcept
+    : previous_(std::exchange(times_of_thread, std::move(times))) {}
+
+StepTimes::Scope::~Scope() { times_of_thread = std::move(previous_); }
+
+const std::shared_ptr<StepTimes>& StepTimes::current() noexcept { return times_of_thread; }
+
 void StepTimes::add(comm::Work work) {
-  if (!steps_.empty()) steps_.back().works.push_back(std::move(work));
+  if (steps_.empty()) return;
+  std::vector<comm::Work>& works = steps_.back().works;
+  works.push_back(std::move(work));
+  if (works.size() % most_unread == 0) read(steps_.back());
 }
 
 StragglerReport StepTimes::compare(comm::Communicator& group) {

@@ -1,11 +1,14 @@
 #include "lockstep/parallel/sync_batch_norm.hpp"
 
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "autograd/ops/batch_norm_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/autograd/place.hpp"
 #include "lockstep/autograd/recomputation.hpp"
+#include "lockstep/parallel/stragglers.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "parallel/checks.hpp"
 
@@ -30,6 +33,13 @@ Tensor at_least_one(const Tensor& x) {
   return clamp(x, 1.0, std::numeric_limits<double>::infinity());
 }
 
+/// The result of a collective, for which other ranks are waited for: part of a step, if there is
+/// one.
+Tensor awaited(TensorWork work, const std::shared_ptr<StepTimes>& step) {
+  if (step) step->add(work.work());
+  return work.wait();
+}
+
 /// Moments of the whole batch, [C].
 struct Moments {
   Tensor mean, variance;  ///< of the statistics dtype; the variance biased
@@ -48,10 +58,10 @@ Moments moments_of(const Tensor& x, Communicator& group, const std::string& labe
         {.mean = mean.view(), .variance = variance.view(), .x = x.view()}, stream_of(x));
   const double own = channels == 0 ? 0.0 : static_cast<double>(x.numel() / channels);
   const Tensor count = full({1}, own, {DType::f64, x.device()});
-  const Tensor all = all_gather_async(cat({count, mean.to(DType::f64), variance.to(DType::f64)}, 0)
-                                          .reshape({1, 2 * channels + 1}),
-                                      group, label)
-                         .wait();
+  const Tensor own_moments = cat({count, mean.to(DType::f64), variance.to(DType::f64)}, 0);
+  const Tensor all =
+      awaited(all_gather_async(own_moments.reshape({1, 2 * channels + 1}), group, label),
+              StepTimes::current());
   const Tensor counts = all.slice(1, 0, 1), means = all.slice(1, 1, channels + 1),
                variances = all.slice(1, channels + 1, 2 * channels + 1);
   Moments whole;
@@ -95,8 +105,8 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
   const Tensor y = normalised(call, x, batch.mean, batch.variance, options);
   if (!call.recording()) return y;
   return call.record(
-      y, [group, label, relu = options.relu, eps = options.eps, x = SavedTensor(x),
-          weight = SavedTensor(weight), mean = SavedTensor(batch.mean),
+      y, [group, label, step = StepTimes::current(), relu = options.relu, eps = options.eps,
+          x = SavedTensor(x), weight = SavedTensor(weight), mean = SavedTensor(batch.mean),
           variance = SavedTensor(batch.variance), count = SavedTensor(batch.count),
           y = result_if(options.relu, y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor& input = x.get();
@@ -121,8 +131,8 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
         if (gradients.dbias.defined()) gradients.dbias = plain.to(gradients.dbias.dtype());
         // On all ranks or on none: it is part of the label.
         if (inputs.wanted(0)) {
-          const Tensor total =
-              all_reduce_async(sums, *group, comm::ReduceOp::sum(), "gradient of " + label).wait();
+          const Tensor total = awaited(
+              all_reduce_async(sums, *group, comm::ReduceOp::sum(), "gradient of " + label), step);
           const Tensor means = total / at_least_one(count.get()).to(total.dtype());
           if (any)
             kernels.input_gradient({.dx = gradients.dx.view(),

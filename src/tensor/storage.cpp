@@ -1,5 +1,7 @@
 #include "lockstep/tensor/storage.hpp"
 
+#include <utility>
+
 namespace lockstep {
 
 IntrusivePtr<Storage> Storage::allocate(std::size_t bytes, Device device) {
@@ -39,12 +41,20 @@ IntrusivePtr<Storage> Storage::borrow(void* data, std::size_t bytes, Device devi
   return storage;
 }
 
+IntrusivePtr<Storage> Storage::part_of(IntrusivePtr<Storage> whole, void* data, std::size_t bytes) {
+  Storage* const of = whole.get();
+  auto storage = borrow(data, bytes, of->device(), std::move(whole));
+  storage->whole_ = of;
+  return storage;
+}
+
 Storage::~Storage() {
   if (block_) allocator_->deallocate(block_);
 }
 
 void Storage::record_stream(StreamRef stream) {
   if (block_) allocator_->record_stream(block_, stream);
+  if (auto* const owner = dynamic_cast<Storage*>(owner_.get())) owner->record_stream(stream);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
 #include "parallel/zero_contract.hpp"
+#include "parallel/zero_write_contract.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
@@ -42,6 +43,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatherContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatheredUseContract, ThreadWorlds);
+INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroWriteContract, ThreadWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Thread, PlannerContract, ThreadWorlds);
 
 // In arrays as large as all parameters, over four ranks: values, gradients in buckets, averages and
@@ -174,6 +176,25 @@ TEST(SyncBatchNorm, RefusesRanksThatDiffer) {
   });
 }
 
+// Of a bucket that holds all parameters; written to by hand as a parameter, or as its shard.
+TEST(Zero, NamesTheLayerWhoseParameterWasWrittenBetweenForwardAndBackward) {
+  for (const int stage : {0, 1, 2})
+    for (const bool is_shard : {false, true})
+      comm::run_ranks(2, [&](Communicator& group) {
+        Replica replica(make_net(1), share(group), {.zero_stage = stage});
+        replica.module().calls_layers = true;
+        const Batch batch = Batch::of_step(0).part(group.rank(), 2);
+        const Tensor loss = loss_of(replica(batch.x), batch);
+        const NamedTensors written =
+            is_shard ? replica.named_parameters() : replica.module().named_parameters();
+        ASSERT_EQ(written[2].first, "layers.1.weight");
+        no_grad([&] { written[2].second.detach().fill_(0.5); });
+        EXPECT_THAT(message_of([&] { loss.backward(); }),
+                    ::testing::AllOf(::testing::HasSubstr("layers.1"),
+                                     ::testing::HasSubstr("was changed in place")));
+      });
+}
+
 TEST(CommHook, WhoseOpFailsIsNamedWithTheBucket) {
   comm::run_ranks(2, [](Communicator& group) {
     Replica replica(make_net(1), share(group), small_buckets);
@@ -185,7 +206,7 @@ TEST(CommHook, WhoseOpFailsIsNamedWithTheBucket) {
     const Batch batch = Batch::of_step(0).part(group.rank(), 2);
     const Tensor loss = loss_of(replica(batch.x), batch);
     EXPECT_THAT(message_of([&] { loss.backward(); }),
-                ::testing::HasSubstr("in the communication hook of bucket 0 ("));
+                ::testing::HasSubstr("in the reduction 'adds too much' of bucket 0 ("));
   });
 }
 

@@ -103,10 +103,7 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedSteps) {
   TypeParam::run([](Communicator& group) {
     Replica replica = sharded(group, 1, 1);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
-    StepGraph graph([&](std::span<const Tensor> in) {
-      const NoGradGuard no_recording;
-      return std::vector{replica.module().forward(in[0])};
-    });
+    StepGraph graph = captured_evaluation(replica);
     for (int step = 0; step < 6; ++step) {
       const Batch batch = own_part(group, step);
       step_on(replica, batch);
@@ -126,10 +123,7 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedStepsOfAnotherThread) 
   TypeParam::run([](Communicator& group) {
     Replica replica = sharded(group, 1, 1);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
-    StepGraph graph([&](std::span<const Tensor> in) {
-      const NoGradGuard no_recording;
-      return std::vector{replica.module().forward(in[0])};
-    });
+    StepGraph graph = captured_evaluation(replica);
     std::binary_semaphore updated(0), evaluated(0);
     constexpr std::size_t steps = 9;
     std::vector<std::vector<double>> seen(steps), expected(steps);

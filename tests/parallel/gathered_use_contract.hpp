@@ -22,12 +22,6 @@ template <class World>
 class GatheredUseContract : public ::testing::Test {};
 TYPED_TEST_SUITE_P(GatheredUseContract);
 
-/// Sets all values without recording.
-inline void set_all(Tensor tensor, double value) {
-  const NoGradGuard no_recording;
-  tensor.fill_(value);
-}
-
 // The array goes, and what was written with it, be it in the forward or after it.
 TYPED_TEST_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost) {
   TypeParam::run([](Communicator& group) {
@@ -55,25 +49,6 @@ TYPED_TEST_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost) {
       step_on(replica, batch);
       const auto whole = replica.whole_parameters();
       EXPECT_EQ(values_of(replica.module()), values_of(*make_net(7)));
-    }
-  });
-}
-
-TYPED_TEST_P(GatheredUseContract, UsesWhatWasWrittenToThePartsOfAllRanks) {
-  TypeParam::run([](Communicator& group) {
-    for (const std::size_t bucket : {std::size_t{1}, std::size_t{25} << 20}) {
-      Replica replica = sharded(group, 3, bucket), other = sharded(group, 0);
-      const Batch batch = own_part(group, 0);
-      Tensor pending = loss_of(replica(batch.x), batch);  // which leaves the last layers there
-      for (const Tensor& shard : replica.parameters()) set_all(shard, 0.25);
-      for (const Tensor& parameter : other.parameters()) set_all(parameter, 0.25);
-      {
-        const NoGradGuard no_recording;
-        EXPECT_EQ(replica(batch.x).template to_vector<double>(),
-                  other(batch.x).template to_vector<double>());
-      }
-      const auto whole = replica.whole_parameters();
-      EXPECT_EQ(values_of(replica.module()), values_of(other.module()));
     }
   });
 }
@@ -167,10 +142,7 @@ TYPED_TEST_P(GatheredUseContract, LetsNoCapturedStepReadParametersWhereTheyWere)
   TypeParam::run([](Communicator& group) {
     Replica replica = sharded(group, 3);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
-    StepGraph graph([&](std::span<const Tensor> in) {
-      const NoGradGuard no_recording;
-      return std::vector{replica.module().forward(in[0])};
-    });
+    StepGraph graph = captured_evaluation(replica);
     for (int step = 0; step < 6; ++step) {
       const Batch batch = own_part(group, step);
       step_on(replica, batch);
@@ -211,7 +183,6 @@ TYPED_TEST_P(GatheredUseContract, LetsGoOfNothingInsideABackwardForOthers) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost,
-                            UsesWhatWasWrittenToThePartsOfAllRanks,
                             MayBeWrappedAgainWhileParametersAreWhole,
                             LeavesParametersWholeWhereItEndsWhileTheyAreHeld,
                             MayBeReplacedWhileParametersAreWhole,

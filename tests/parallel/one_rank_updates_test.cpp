@@ -97,6 +97,39 @@ TEST(OneRankAlone, ThatWritesToGatheredParametersIsRefusedOnEveryRank) {
     EXPECT_THAT(message, AllOf(HasSubstr("after 1 updates"), HasSubstr("after 0 updates")));
 }
 
+// With fewer micro-batches it reduces where the others go on to add up.
+TEST(OneRankAlone, WithFewerForwardsOfGatheredParametersIsToldWhichOneDiffers) {
+  const auto messages = messages_of_ranks([](Communicator& group) {
+    Replica replica(make_net(1), share(group), {.zero_stage = 3});
+    const Batch batch = Batch::of_step(0).part(group.rank(), group.size());
+    for (int i = 0; i < 1 + group.rank(); ++i) {
+      const auto local = replica.no_sync();
+      loss_of(replica(batch.x), batch).backward();
+    }
+    loss_of(replica(batch.x), batch).backward();
+  });
+  for (const std::string& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("forward 2 of its step, whose backward reduces"),
+                               HasSubstr("forward 2 of its step, under no_sync()")));
+}
+
+TEST(OneRankAlone, ThatWritesToItsShardsIsRefusedOnEveryRank) {
+  for (const int stage : {1, 2}) {
+    const auto messages = messages_of_ranks([&](Communicator& group) {
+      Replica replica(make_net(1), share(group), {.zero_stage = stage});
+      if (group.rank() == 0) {
+        const NoGradGuard no_recording;
+        for (Tensor& shard : replica.parameters()) shard.fill_(0.5);
+      }
+      const Batch batch = Batch::of_step(0).part(group.rank(), group.size());
+      loss_of(replica(batch.x), batch).backward();
+    });
+    for (const std::string& message : messages)
+      EXPECT_THAT(message, AllOf(HasSubstr("all_gather"), HasSubstr("shards were written to"),
+                                 HasSubstr("every rank must write to its own")));
+  }
+}
+
 /// Trains with two optimizers, one for the first four parameters and one for the others.
 template <class Update>
 std::vector<std::string> train_with_two(Update update) {

@@ -203,19 +203,26 @@ TYPED_TEST_P(PlannerContract, IsRefusedWhereBucketsMustStayOrOrdersChange) {
   });
 }
 
-/// One rank has its batches late: the others wait where they reduce, or gather parameters before.
-inline void expect_the_straggler_to_be_named(Communicator& group, int zero_stage) {
-  Replica replica(make_net(7), share(group), {.zero_stage = zero_stage});
-  const int slow = group.size() - 1;
-  for (const bool is_weighted : {false, true})
-    for (int step = 0; step < 8; ++step) {
-      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
-      if (group.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      const Tensor loss = loss_of(replica(batch.x), batch);
-      is_weighted ? replica.backward(loss, 1.0) : loss.backward();
-      for (Tensor& parameter : replica.parameters()) parameter.set_grad({});
+/// Steps of which one rank, the last, has its batches late.
+template <class Module>
+void train_with_a_straggler(Communicator& group, DistributedDataParallel<Module>& replica,
+                            bool is_weighted, bool accumulates) {
+  for (int step = 0; step < 8; ++step) {
+    const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+    if (group.rank() == group.size() - 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (accumulates) {
+      const auto local = replica.no_sync();
+      loss_of(replica(batch.x), batch).backward();
     }
-  const StragglerReport report = replica.stragglers();
+    const Tensor loss = loss_of(replica(batch.x), batch);
+    is_weighted ? replica.backward(loss, 1.0) : loss.backward();
+    for (Tensor& parameter : replica.parameters()) parameter.set_grad({});
+  }
+}
+
+inline void expect_the_last_rank_to_be_named(Communicator& group, const StragglerReport& report,
+                                             std::size_t steps) {
   std::ostringstream text;
   text << report;
   for (const std::string& other : comm::all_gather_bytes(group, text.str()))
@@ -224,9 +231,10 @@ inline void expect_the_straggler_to_be_named(Communicator& group, int zero_stage
     EXPECT_EQ(text.str(), "no step was timed\n");
     return;
   }
-  EXPECT_EQ(report.steps, 15u);  // the last one has not ended
+  EXPECT_EQ(report.steps, steps);
   // By the simulated GPU's clock collectives begin once all ranks are there.
   if (group.device().is_cuda()) return;
+  const int slow = group.size() - 1;
   EXPECT_EQ(report.straggler(), slow) << report;
   EXPECT_GT(report.share(slow), 0.3) << report;
   for (int rank = 0; rank < slow; ++rank)
@@ -238,7 +246,27 @@ inline void expect_the_straggler_to_be_named(Communicator& group, int zero_stage
 
 TYPED_TEST_P(PlannerContract, NamesTheRankThatTheOthersWaitFor) {
   TypeParam::run([](Communicator& group) {
-    for (const int zero_stage : {0, 3}) expect_the_straggler_to_be_named(group, zero_stage);
+    for (const int zero_stage : {0, 3}) {
+      Replica replica(make_net(7), share(group), {.zero_stage = zero_stage});
+      for (const bool is_weighted : {false, true})
+        train_with_a_straggler(group, replica, is_weighted, false);
+      // The last one has not ended.
+      expect_the_last_rank_to_be_named(group, replica.stragglers(), 15);
+    }
+  });
+}
+
+// Where the others wait in the forward, or in a backward that only adds up, for its statistics.
+TYPED_TEST_P(PlannerContract, NamesTheRankThatSynchronizedNormsWaitFor) {
+  TypeParam::run([](Communicator& group) {
+    for (const bool accumulates : {false, true}) {
+      const auto net = nn::make<NormNet>();
+      net->to(device_of_rank);
+      nn::convert_sync_batchnorm(*net, share(group));
+      DistributedDataParallel<NormNet> replica(net, share(group));
+      train_with_a_straggler(group, replica, false, accumulates);
+      expect_the_last_rank_to_be_named(group, replica.stragglers(), 7);
+    }
   });
 }
 
@@ -258,7 +286,8 @@ TYPED_TEST_P(PlannerContract, KeepsTheLastStepsOnly) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(PlannerContract, TrainsAsBucketsBySizesDo,
-                            NamesTheRankThatTheOthersWaitFor, KeepsTheLastStepsOnly,
+                            NamesTheRankThatTheOthersWaitFor,
+                            NamesTheRankThatSynchronizedNormsWaitFor, KeepsTheLastStepsOnly,
                             LaysBucketsOutOnceMoreAndAlikeOnAllRanks, IsDoneBeforeAStepIsCaptured,
                             IsRefusedWhereBucketsMustStayOrOrdersChange);
 

@@ -31,6 +31,20 @@ inline void step_on(Replica& replica, const Batch& batch) {
   loss_of(replica(batch.x), batch).backward();
 }
 
+/// Sets all values without recording.
+inline void set_all(Tensor tensor, double value) {
+  const NoGradGuard no_recording;
+  tensor.fill_(value);
+}
+
+/// The module alone, which a captured step evaluates.
+inline StepGraph captured_evaluation(Replica& replica) {
+  return StepGraph([&replica](std::span<const Tensor> in) {
+    const NoGradGuard no_recording;
+    return std::vector{replica.module().forward(in[0])};
+  });
+}
+
 inline Batch own_part(Communicator& group, int step, DType dtype = DType::f64) {
   return Batch::of_step(step, dtype).part(group.rank(), group.size());
 }

@@ -69,6 +69,7 @@ class ForwardScope {
 
  private:
   autograd::TagGuard tag_;
+  parallel::StepTimes::Scope times_;
   parallel::GatheredParameters* gathered_;
 };
 
@@ -139,7 +140,7 @@ class ReplicatedModule {
   /// See DistributedDataParallel::shard_optimizer_state.
   NamedTensors shard_optimizer_state(const NamedTensors& state) const;
   /// See DistributedDataParallel::whole_parameters.
-  WholeParameters whole_parameters() const { return WholeParameters(reducer_->gathered()); }
+  WholeParameters whole_parameters() const;
   /// The reducer, for its trace and buckets.
   const parallel::Reducer& reducer() const noexcept { return *reducer_; }
   /// See DistributedDataParallel::stragglers.
@@ -317,8 +318,9 @@ class DistributedDataParallel {
   /// no forward through the wrapper: a state dict, averages of weights, a check of replicas,
   /// evaluation of the module itself. What is written to them there, as by load_state_dict, is
   /// taken over into the shards; every rank must write the same. In other stages they are whole
-  /// anyway. Blocks; every rank must call it, outside of a backward. An update meanwhile is
-  /// refused. If the wrapper ends first, the parameters stay whole, and the module goes on without.
+  /// anyway, and what was written to shards by hand reaches all ranks here. Blocks; every rank must
+  /// call it, outside of a backward. An update meanwhile is refused. If the wrapper ends first, the
+  /// parameters stay whole, and the module goes on without.
   ///
   ///     {
   ///       const auto whole = ddp.whole_parameters();

@@ -22,6 +22,10 @@
 /// Parameters that ranks share out for their updates: ZeRO (Rajbhandari, Rasley, Ruwase and He
 /// 2020).
 
+namespace lockstep {
+class StepRecording;
+}
+
 namespace lockstep::parallel {
 
 class GatherGate;
@@ -36,7 +40,8 @@ class GatheredParameters;
 /// of the averages. Behind an optimizer's update of them all-gathers of the buckets that it changed
 /// begin, in the order in which a forward wants them; whoever uses a parameter next, or a view of
 /// it, waits for that of its bucket (MemoryGate), and sees the values of all ranks. In a captured
-/// step they are waited for at once.
+/// step they are waited for at once. Writes to each parameter are counted apart, and a write to a
+/// shard is one to its parameter.
 ///
 /// Parameters that do not stay whole have a shard each, and memory only while they are used: see
 /// `DistributedDataParallelOptions::zero_stage`.
@@ -74,6 +79,10 @@ class ParameterShards final : private autograd::GradientSink {
   /// "weight.exp_avg" of "weight". Nothing for keys of no parameter, and of numbers that it has one
   /// of, such as "weight.step".
   std::optional<ShardRange> range_of(std::string_view key) const;
+  /// Gathers what the program has written to shards by hand since the last gather, where parameters
+  /// stay whole; else their next use does. All ranks must have written to the same buckets' shards:
+  /// a gather of other ranks' alone is refused on all.
+  void share_writes();
 
   /// Gives the shards of the parameters that any rank used their gradients.
   /// @param users how many ranks used each; empty: all.
@@ -95,7 +104,7 @@ class ParameterShards final : private autograd::GradientSink {
   void on_update(std::size_t index, std::string_view how) override {
     updates_.on_update(index, how);
   }
-  void after_update(std::size_t index) override { changed_[bucket_of_[index]] = true; }
+  void after_update(std::size_t index) override { changed_[bucket_of_[index]].push_back(index); }
   void after_updates() override;
   autograd::GradientShare share(std::size_t) const override {
     return autograd::GradientShare::part;
@@ -104,7 +113,13 @@ class ParameterShards final : private autograd::GradientSink {
 
   void place_whole(std::size_t index, std::int64_t offset);
   void make_shard(std::size_t index, std::int64_t offset, bool is_whole);
-  comm::Work start_gather(std::size_t bucket) const;
+  void make_gate(std::size_t bucket);
+  bool is_written(std::size_t index) const;
+  void note_writes(std::size_t bucket);
+  void note_writes_of_launches(StepRecording& step);
+  enum class Writer : unsigned char { update, program };
+  void renew(std::size_t bucket, std::span<const std::size_t> changed, Writer writer);
+  comm::Work start_gather(std::size_t bucket, Writer writer) const;
   std::size_t parameter_of(std::string_view key) const;
 
   NamedTensors parameters_, shards_;
@@ -115,9 +130,12 @@ class ParameterShards final : private autograd::GradientSink {
   std::vector<Tensor> gradients_;                   // of each shard: its place in the averages
   std::vector<std::vector<std::int64_t>> ranges_;   // of each parameter: how much each rank has
   std::vector<std::size_t> bucket_of_;              // of each parameter
+  std::vector<std::vector<std::size_t>> members_;   // of each bucket: its parameters
+  std::vector<IntrusivePtr<Storage>> places_;       // of each parameter, where they stay whole
   autograd::GradientSink& updates_;
   Identify identify_;
-  std::vector<bool> changed_;  // buckets of which an update has changed shards
+  std::vector<std::vector<std::size_t>> changed_;  // of each bucket: by the update that is running
+  std::vector<std::uint32_t> writes_;  // to each shard, as the other ranks have, or will get, them
 };
 
 }  // namespace lockstep::parallel

@@ -174,7 +174,9 @@ class Reducer final : private autograd::GradientSink {
   /// Which rank the others waited for in the last backwards that reduced, at most
   /// StepTimes::most_steps; those of captured steps, and the last one, are not among them. Blocks;
   /// every rank must call it.
-  StragglerReport stragglers() { return step_times_.compare(*group_); }
+  StragglerReport stragglers() { return step_times_->compare(*group_); }
+  /// Where the times of collectives of forwards and backwards are noted; null in a captured step.
+  std::shared_ptr<StepTimes> step_times() const { return is_captured() ? nullptr : step_times_; }
   /// Times of the last synchronised backward. Waits for it where a GPU is still at it.
   ReducerTrace trace() const { return recorder_.trace(); }
   /// The buckets in use, in launch order.
@@ -183,6 +185,10 @@ class Reducer final : private autograd::GradientSink {
   const Tensor& averages(std::size_t bucket) const { return buckets_.at(bucket).averages; }
   /// What optimizers update in the place of the parameters; null unless those are shared out.
   const ParameterShards* shards() const noexcept { return shards_.get(); }
+  /// See ParameterShards::share_writes.
+  void share_writes() {
+    if (shards_) shards_->share_writes();
+  }
   /// What brings parameters that are gathered when they are used; null unless they are.
   GatheredParameters* gathered() const;
   /// True once the buckets follow the measured order.
@@ -251,7 +257,7 @@ class Reducer final : private autograd::GradientSink {
   void launch_ready_buckets();
   void launch(std::size_t number);
   void go_on_early(std::size_t number);
-  static void go_on(BucketState& bucket);
+  void go_on(BucketState& bucket);
   comm::Work start_collective(std::size_t bucket, std::size_t number, std::size_t bytes,
                               FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective);
   std::string label_of(std::size_t bucket, std::size_t collective);
@@ -316,7 +322,8 @@ class Reducer final : private autograd::GradientSink {
   std::vector<std::size_t> ready_order_;
   bool rebuilt_ = false;
   TraceRecorder recorder_;
-  StepTimes step_times_;
+  const std::shared_ptr<StepTimes> step_times_ = std::make_shared<StepTimes>();
+  std::optional<StepTimes::Scope> times_of_backward_;
   std::unique_ptr<BucketPlanner> planner_;  // until the buckets are planned
   std::optional<BackwardTimes> measured_;   // by it
   HiddenCommunication by_sizes_alone_;      // as the buckets before it were predicted

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <ostream>
 #include <vector>
 
@@ -48,6 +49,22 @@ class StepTimes {
   void begin();
   /// A collective of the step.
   void add(comm::Work work);
+
+  /// Lets what communicates within a forward or backward know whose step that is, on the calling
+  /// thread until the end of scope.
+  class Scope {
+   public:
+    /// @param times null: nobody's.
+    explicit Scope(std::shared_ptr<StepTimes> times) noexcept;
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    std::shared_ptr<StepTimes> previous_;
+  };
+  /// Those of the calling thread's innermost scope, or null.
+  static const std::shared_ptr<StepTimes>& current() noexcept;
 
   /// Compares the steps that have ended. Blocks; every rank must call it after the same steps.
   /// @return the same on every rank.

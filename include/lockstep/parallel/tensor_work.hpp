@@ -32,6 +32,8 @@ class TensorWork {
   Tensor wait();
   /// True once the collective has ended, well or not. Never blocks.
   bool is_completed() const { return work_.is_completed(); }
+  /// The collective alone.
+  const comm::Work& work() const noexcept { return work_; }
 
  private:
   void hold_until_done() noexcept;

@@ -25,9 +25,13 @@ class Storage final : public RefCounted, public SlabAllocated {
   static IntrusivePtr<Storage> allocate(std::size_t bytes, Device device);
   /// Page-locked host memory. @throws Unsupported without a GPU, OutOfMemory.
   static IntrusivePtr<Storage> allocate_pinned(std::size_t bytes);
-  /// Memory of somebody else, which `owner` keeps alive (a mapped file, a user's buffer).
+  /// Memory of somebody else, which `owner` keeps alive (a mapped file, a user's buffer). An owner
+  /// that is a Storage hears of other streams; writes are counted apart.
   static IntrusivePtr<Storage> borrow(void* data, std::size_t bytes, Device device,
                                       IntrusivePtr<RefCounted> owner);
+  /// A range of another's memory, with a gate of its own. What is written to either is written to
+  /// both, and counted in `version` of both.
+  static IntrusivePtr<Storage> part_of(IntrusivePtr<Storage> whole, void* data, std::size_t bytes);
   ~Storage() override;
 
   /// First byte.
@@ -38,10 +42,20 @@ class Storage final : public RefCounted, public SlabAllocated {
   Device device() const noexcept { return device_; }
   /// True for page-locked host memory of lockstep's own, which GPUs copy while the host goes on.
   bool is_pinned() const noexcept { return pinned_; }
-  /// Number of writes so far.
-  std::uint32_t version() const noexcept { return version_; }
+  /// Another number after each write.
+  std::uint32_t version() const noexcept {
+    if (whole_) [[unlikely]]
+      return writes_ + whole_->version();
+    return writes_;
+  }
+  /// Number of writes that were noted here, not those to what this is a part of.
+  std::uint32_t writes() const noexcept { return writes_; }
   /// Notes a write.
-  void bump_version() noexcept { ++version_; }
+  void bump_version() noexcept {
+    ++writes_;
+    if (whole_) [[unlikely]]
+      whole_->bump_version();
+  }
   /// True if the memory holds, or has held, the gradient of a leaf: a backward writes there while
   /// it runs.
   bool holds_gradient() const noexcept { return holds_gradient_; }
@@ -65,10 +79,11 @@ class Storage final : public RefCounted, public SlabAllocated {
   Device device_;
   bool pinned_ = false;
   bool holds_gradient_ = false;
-  std::uint32_t version_ = 0;
+  std::uint32_t writes_ = 0;
   std::atomic<MemoryGate*> gate_{nullptr};
   Allocator* allocator_ = nullptr;
   MemoryBlock* block_ = nullptr;
+  Storage* whole_ = nullptr;  // of which this is a part: the owner
   IntrusivePtr<RefCounted> owner_;
 };
 

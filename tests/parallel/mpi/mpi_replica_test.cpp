@@ -15,6 +15,7 @@
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
 #include "parallel/zero_contract.hpp"
+#include "parallel/zero_write_contract.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::parallel::testing {
@@ -38,6 +39,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, WeightContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, GatherContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, GatheredUseContract, MpiRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, ZeroWriteContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, LossScaleContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PlannerContract, MpiRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, PeriodicAveragingContract, MpiRanks);

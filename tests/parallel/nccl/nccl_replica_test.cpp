@@ -20,6 +20,7 @@
 #include "parallel/user_hook_contract.hpp"
 #include "parallel/weight_contract.hpp"
 #include "parallel/zero_contract.hpp"
+#include "parallel/zero_write_contract.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
@@ -49,6 +50,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatherContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatheredUseContract, NcclRanks);
+INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroWriteContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PeriodicAveragingContract, NcclRanks);
