@@ -29,13 +29,6 @@ Range range_of_rank(std::int64_t offset, std::int64_t numel, std::int64_t part, 
   return {begin, end};
 }
 
-Shape shape_of_shard(const Tensor& parameter, std::int64_t count) {
-  Shape shape;
-  shape.push_back(count);
-  for (std::int64_t i = 1; i < parameter.dim(); ++i) shape.push_back(1);
-  return shape;
-}
-
 /// The same elements, of which writes are counted apart from those to others in the array.
 Tensor counted_apart(const Tensor& view) {
   return from_blob(view.data_ptr(), view.shape(), view.options(), view.impl().storage);
@@ -107,7 +100,7 @@ void ParameterShards::make_shard(std::size_t index, std::int64_t offset, bool is
     const Range range = range_of_rank(offset, parameter.numel(), averages.numel(), rank);
     ranges_[index].push_back(range.count());
     if (rank != group_->rank()) continue;
-    const Shape shape = shape_of_shard(parameter, range.count());
+    const Shape shape = shape_of_shard({.whole = parameter.shape(), .count = range.count()});
     const std::int64_t part = averages.numel() * rank;
     const std::int64_t from = range.count() > 0 ? offset + range.begin - part : 0;
     const std::int64_t own = is_whole ? part + from : from;

@@ -130,7 +130,7 @@ TEST_P(CheckpointKills, SlowThousandAtAnyMoment) {
 TEST(CheckpointKillsMpi, OfOneRankLeaveTheNewestOrTheOneBefore) {
   KilledJob job(false, LOCKSTEP_MPIEXEC " --bind-to none -np 2");
   for (const int rank : {0, 1})
-    for (const int number : {1, 2, 3, 7, 12, 20}) {
+    for (const int number : {1, 3, 12}) {
       const auto result = job.run(
           "", " --kill-rank " + std::to_string(rank) + " --kill-at " + std::to_string(number));
       EXPECT_NE(result.exit_code, 0) << rank << " " << number;
