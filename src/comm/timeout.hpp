@@ -1,8 +1,15 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
+
 #include "lockstep/comm/communicator.hpp"
 
 namespace lockstep::comm {
+
+/// The time that an environment variable gives in seconds; none if it is not set or empty.
+/// @throws InvalidArgument unless it is positive.
+std::optional<std::chrono::milliseconds> seconds_in_variable(const char* name);
 
 /// The options with a timeout: the chosen one, else LOCKSTEP_TIMEOUT in seconds, else 10 minutes.
 /// @throws InvalidArgument unless it is positive.
