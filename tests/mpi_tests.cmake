@@ -94,7 +94,7 @@ lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
 add_library(comm_job_bad_thread SHARED comm/jobs/bad_thread.cpp)
 target_link_libraries(comm_job_bad_thread PRIVATE lockstep_flags ${CMAKE_DL_LIBS})
 add_executable(comm_job_program comm/jobs/job_program.cpp comm/jobs/disagreements.cpp
-               comm/jobs/endings.cpp comm/jobs/training.cpp)
+               comm/jobs/endings.cpp comm/jobs/stops.cpp comm/jobs/training.cpp)
 target_include_directories(comm_job_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
 # First, before the library that the real pthread_create is in; kept even where nothing calls it.
 target_link_libraries(comm_job_program PRIVATE

@@ -27,6 +27,7 @@
 #include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/comm/session.hpp"
+#include "lockstep/comm/stop_request.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/core/device.hpp"

@@ -208,9 +208,11 @@ std::string batch_of_signatures(Noise& noise) {
 
 control::Message any_message(Noise& noise) {
   using control::MessageType;
-  const auto type = static_cast<MessageType>(noise.below(9));
+  const auto type = static_cast<MessageType>(noise.below(13));
   std::string text = noise.bytes(noise.below(200));
   if (type == MessageType::signatures) text = noise.spoil(batch_of_signatures(noise));
+  if (type == MessageType::stop_request) text = noise.spoil("140 rank 1 got SIGTERM");
+  if (type == MessageType::stop_answer) text = noise.spoil("17");
   if (type == MessageType::departure) text = noise.spoil("left 0 1 12");
   return {.type = type, .exit_code = static_cast<int>(noise.below(300)), .text = std::move(text)};
 }

@@ -42,8 +42,9 @@ struct SessionOptions {
 /// program, and ranks that vanish or stop responding, are reported once, with the rank; a
 /// collective that needs a rank that has left fails at once. In a job of several ranks SIGTERM and
 /// SIGINT, unless the program handles them, end all ranks, half a second late: a failure behind
-/// them is told first. Its end leaves all groups of this rank, whoever still owns them: they refuse
-/// later operations. It waits for the other ranks; std::exit is an end, too. One at a time.
+/// them is told first; a StopRequest lets them stop after a step instead. Its end leaves all groups
+/// of this rank, whoever still owns them: they refuse later operations. It waits for the other
+/// ranks; std::exit is an end, too. One at a time.
 class Session {
  public:
   /// Joins. Blocks until all ranks are there.
@@ -80,11 +81,13 @@ class Session {
 
   /// Makes a session, runs `body` in it, and returns the program's exit code. An exception becomes
   /// one line, "[rank 2] error: ...", and ends all ranks: code 2 for InvalidArgument and
-  /// Unsupported, 1 for all else.
+  /// Unsupported, 1 for all else. Another code than 0 that `body` returns ends all ranks, too, but
+  /// for StopRequest::exit_code behind a stop on which all have agreed.
   static int run(int argc, const char* const* argv, const std::function<int(Session&)>& body,
                  const SessionOptions& options = {});
 
  private:
+  friend class StopRequest;
   struct State;
   explicit Session(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/control/heartbeat.hpp"
+#include "comm/control/stop_signals.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/token.hpp"
 
@@ -37,7 +38,11 @@ std::string describe(const Bootstrap& bootstrap, int rank) {
 
 ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
                                std::chrono::milliseconds heartbeat_timeout)
-    : bootstrap_(bootstrap), handlers_(std::move(handlers)), heartbeat_timeout_(heartbeat_timeout) {
+    : bootstrap_(bootstrap),
+      handlers_(std::move(handlers)),
+      heartbeat_timeout_(heartbeat_timeout),
+      stop_(bootstrap.rank(), bootstrap.size(),
+            [this](const Message& message) { broadcast(message, -1); }) {
   if (bootstrap.size() == 1) return;
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
@@ -102,6 +107,7 @@ void ControlChannel::listen() {
       if (link.socket) serve(link);
     keep_alive();
     check_termination();
+    check_stop_signals();
   }
 }
 
@@ -183,6 +189,13 @@ void ControlChannel::handle(Link& link, const Message& message) {
       if (bootstrap_.rank() == 0) broadcast(message, link.rank);
       return handlers_.on_departure(message.text);
     case MessageType::signatures: return handlers_.on_signatures(link.rank, message.text);
+    case MessageType::stop_request:
+    case MessageType::stop_question:
+    case MessageType::stop_answer:
+    case MessageType::stop_decision:
+      if (!stop_.receive(link.rank, message))
+        lose(link, "it sent a message about a stop that makes no sense");
+      return;
   }
 }
 
@@ -214,12 +227,26 @@ void ControlChannel::check_termination() {
   if (!termination_) termination_ = now + termination_grace_period;
   if (now < *termination_ && !failure()) return;
   // No failure explains it, so it came from outside, maybe to this rank alone: the others end too.
-  const JobFailure end{.text = "[rank " + std::to_string(bootstrap_.rank()) + "] error: ended by " +
-                               (signal == SIGINT ? "SIGINT, as Ctrl-C sends it" : "SIGTERM"),
-                       .exit_code = 128 + signal};
+  const JobFailure end{
+      .text = "[rank " + std::to_string(bootstrap_.rank()) + "] error: " +
+              (signal == SIGINT ? "interrupted (SIGINT, as Ctrl-C sends it)" : "ended by SIGTERM"),
+      .exit_code = 128 + signal};
   if (bootstrap_.rank() != 0 && !failure()) broadcast({end.type, end.exit_code, end.text}, -1);
   if (bootstrap_.rank() == 0) fail(end, 0);
   TerminationNotice::obey();
+}
+
+void ControlChannel::check_stop_signals() {
+  const auto arrival = StopSignals::first();
+  if (!arrival) return;
+  const std::string self = "rank " + std::to_string(bootstrap_.rank());
+  stop_.request(self + " got " + name_of_signal(arrival->signal), arrival->at);
+  const int second = StopSignals::second();
+  if (!second || failure()) return;
+  const JobFailure end{.text = "[" + self + "] error: ended by a second " + name_of_signal(second),
+                       .exit_code = 128 + second};
+  if (bootstrap_.rank() != 0) broadcast({end.type, end.exit_code, end.text}, -1);
+  fail(end, 0);
 }
 
 // --- the other threads' side

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/control/control_message.hpp"
+#include "comm/control/stop_agreement.hpp"
 #include "comm/control/termination.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
@@ -69,6 +70,10 @@ class ControlChannel {
   /// The job's first failure, once it is known here.
   std::optional<JobFailure> failure();
 
+  /// On which step the ranks stop.
+  StopAgreement& stop() { return stop_; }
+  const StopAgreement& stop() const { return stop_; }
+
  private:
   struct Link {
     int rank = 0;
@@ -91,6 +96,7 @@ class ControlChannel {
   void keep_alive();
   void check_heartbeats(tcp::Clock::duration passed);
   void check_termination();
+  void check_stop_signals();
   bool wait_for_failure(std::chrono::milliseconds limit);
 
   Bootstrap& bootstrap_;
@@ -100,6 +106,8 @@ class ControlChannel {
   std::mutex send_mutex_;  // guards the links' sockets against being closed while one sends
   std::vector<Link> links_;
   tcp::Socket wake_;
+
+  StopAgreement stop_;
 
   std::mutex mutex_;
   std::condition_variable failed_;

@@ -77,8 +77,8 @@ int Session::run(int argc, const char* const* argv, const std::function<int(Sess
   Session session(std::move(state));
   try {
     const int code = body(session);
-    if (code == 0 || session.size() == 1) return code;
-    // As std::exit(code) is: others may wait for this rank.
+    if (session.state_->is_good_order(code)) return code;
+    // As std::exit(code) is.
     session.fail("the program returned " + std::to_string(code) + " from Session::run", code);
   } catch (...) {
     session.state_->fail(comm::describe_current_exception());

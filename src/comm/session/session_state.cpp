@@ -9,6 +9,7 @@
 #include "comm/group_registry.hpp"
 #include "comm/session/device_choice.hpp"
 #include "comm/timeout.hpp"
+#include "lockstep/comm/stop_request.hpp"
 #include "lockstep/observe/log.hpp"
 #include "runtime/background_failure.hpp"
 #include "runtime/device_identity.hpp"
@@ -107,6 +108,12 @@ void Session::State::leave() noexcept {
   }
 }
 
+// Others may wait for a rank that ends with another code than 0, unless all have agreed to stop.
+bool Session::State::is_good_order(int exit_code) const {
+  if (exit_code == 0 || bootstrap->size() == 1) return true;
+  return exit_code == StopRequest::exit_code && control_ && control_->stop().has_stopped();
+}
+
 // --- std::exit
 // -------------------------------------------------------------------------------------
 
@@ -121,7 +128,7 @@ void Session::State::end_with_the_program() {
 void Session::State::on_exit(int exit_code, void*) noexcept {
   State* const state = current.load();
   if (!state || state->thread_ != std::this_thread::get_id() || state->process_ != getpid()) return;
-  if (exit_code != 0 && state->bootstrap->size() > 1)
+  if (!state->is_good_order(exit_code))
     state->fail({"the program called std::exit(" + std::to_string(exit_code) + ")", exit_code});
   state->leave();
   state->close();

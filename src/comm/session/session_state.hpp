@@ -30,6 +30,9 @@ struct Session::State {
   void leave() noexcept;
   /// Reports a failure of this rank to the job, and ends it.
   [[noreturn]] void fail(const JobFailure& failure) noexcept;
+  /// Whether this code of a program that ends is one with which all ranks leave in good order.
+  bool is_good_order(int exit_code) const;
+  comm::control::StopAgreement& stop_agreement() { return control_->stop(); }
 
   SessionOptions options;
   std::unique_ptr<comm::Bootstrap> bootstrap;

@@ -12,6 +12,7 @@
 
 #include "comm/jobs/disagreements.hpp"
 #include "comm/jobs/endings.hpp"
+#include "comm/jobs/stops.hpp"
 #include "comm/jobs/training.hpp"
 #include "comm/jobs/values.hpp"
 #include "lockstep/comm/bootstrap.hpp"
@@ -331,6 +332,8 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"interrupt",
      [](ls::Session& s) { return compute_alone(s, [](auto&) { std::raise(SIGINT); }); }},
     {"interrupt-all", interrupt_all},
+    {"stop-request", ls::testing::train_until_stopped},
+    {"time-stop-request", ls::testing::time_stop_request},
     {"exit", [](ls::Session& s) { return train(s, [](auto&) { std::_Exit(0); }); }},
 };
 

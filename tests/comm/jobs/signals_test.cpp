@@ -24,14 +24,15 @@ TEST(MpiJob, SignalToOneRankEndsAllByItsName) {
   EXPECT_THAT(terminated.output, Not(HasSubstr("was lost")));
   const auto interrupted = mpi_job(2, "interrupt --device cpu", "JOB_CULPRIT=0");
   expect_quick_failure(interrupted);
-  EXPECT_THAT(interrupted.output, HasSubstr("[rank 0] error: ended by SIGINT"));
+  EXPECT_THAT(interrupted.output, HasSubstr("[rank 0] error: interrupted (SIGINT"));
   EXPECT_THAT(interrupted.output, Not(HasSubstr("was lost")));
 }
 
 TEST(TcpJob, InterruptOfAllRanksBlamesNone) {
   const auto result = tcp_job(3, "interrupt-all");
   expect_quick_failure(result);
-  EXPECT_EQ(occurrences(result.output, "ended by SIGINT, as Ctrl-C sends it"), 1u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "interrupted (SIGINT, as Ctrl-C sends it)"), 1u)
+      << result.output;
   EXPECT_THAT(result.output, Not(HasSubstr("was lost")));
 }
 

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <optional>
+
+namespace lockstep::comm::control {
+
+/// While it lives, SIGTERM and SIGUSR1 are only noted; it replaces other handlers, and gives them
+/// back at its end. One at a time.
+class StopSignals {
+ public:
+  struct Arrival {
+    int signal = 0;
+    std::chrono::steady_clock::time_point at;
+  };
+
+  /// @param is_alone nobody looks for a second signal: the handler itself ends the process then,
+  /// and says that SIGINT interrupted it.
+  /// @throws InvalidArgument if there is one already.
+  explicit StopSignals(bool is_alone);
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  ~StopSignals();
+
+  /// The first signal since the last one was made.
+  static std::optional<Arrival> first();
+  /// The next one, or 0. What follows the first within a quarter of a second is the same one: some
+  /// programs, such as coreutils' timeout, send a signal to a process and to its group.
+  static int second();
+
+ private:
+  std::array<struct sigaction, 3> previous_{};
+  std::size_t installed_ = 0;
+};
+
+/// "SIGTERM"
+const char* name_of_signal(int signal);
+
+}  // namespace lockstep::comm::control
