@@ -171,7 +171,9 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
 }
 
 /// @param average of the weights, if there is one: takes in every step.
-void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
+/// @return whether it came to its end; else it was told to stop, and goes on when it is started
+/// again.
+bool train(Replica& replica, examples::TokenBatches& batches, const Options& o,
            ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
   const std::int64_t steps = batches.steps(o.steps);
   const auto optimizer =
@@ -226,7 +228,9 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   if (o.check_divergence > 0)
     divergence.emplace(replica.module().named_parameters(), session.world(),
                        ls::parallel::DivergenceCheckOptions{.every = o.check_divergence});
-  for (std::int64_t step = first; step < steps; ++step) {
+  std::int64_t done = first;
+  while (done < steps && !checkpoints.is_stopped()) {
+    const std::int64_t step = done++;
     memory.before_step(step - first);
     const ls::data::TokenBatch batch = batches.next();
     tokens = batches.global_batch() * batch.tokens.size(1);
@@ -243,7 +247,7 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
                 .loss = ls::HostCopy(results[0]),
                 .grad_norm = ls::HostCopy(results[1])});
     memory.after_step(step - first);
-    checkpoints.after_step(step + 1);
+    checkpoints.after_step(done);
   }
   if (divergence) {  // before the weights are saved
     const auto whole = replica.whole_parameters();
@@ -251,10 +255,11 @@ void train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   }
   if (averaging) averaging->synchronize();
   report.flush();
-  checkpoints.finish(steps);
+  checkpoints.finish(done);
   progress.finish();
   make_step.tell();
   traces.write();
+  return !checkpoints.is_stopped();
 }
 
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
@@ -366,7 +371,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     const auto whole = replica.whole_parameters();
     return examples::make_average(model->named_parameters(), o.optimizer);
   }();
-  train(replica, batches, o, session, average);
+  if (!train(replica, batches, o, session, average)) return examples::Checkpoints::exit_code;
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
   tell_stragglers(replica, session);
   const auto whole = replica.whole_parameters();

@@ -152,10 +152,13 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
       scheduler.step();
       report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
       memory.after_step(step - first);
-      checkpoints.after_step(++step);
-      if (step == steps) break;
+      if (checkpoints.after_step(++step) || step == steps) break;
     }
     report.flush();
+    if (checkpoints.is_stopped()) {
+      checkpoints.finish(step);
+      return examples::Checkpoints::exit_code;
+    }
     std::optional<ls::optim::WeightAverage::Swapped> averaged;
     if (average) averaged.emplace(average->swap_in());
     const ls::amp::Autocast mixed = examples::autocast(o.amp);

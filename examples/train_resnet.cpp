@@ -135,7 +135,8 @@ class Training {
     if (session.is_main() && !o.log.empty()) log_ = examples::StepLog(o.log, first_ > 0);
   }
 
-  bool is_done() const { return step_ >= steps_; }
+  bool is_done() const { return step_ >= steps_ || is_stopped(); }
+  bool is_stopped() const { return checkpoints_.is_stopped(); }
   std::int64_t steps_made() const { return step_; }
   void finish() { checkpoints_.finish(step_); }
 
@@ -244,6 +245,10 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   for (std::int64_t epoch = training.steps_made() / loader.size() + 1; !training.is_done();
        ++epoch) {
     training.run_epoch(loader);
+    if (training.is_stopped()) {
+      training.finish();
+      return examples::Checkpoints::exit_code;
+    }
     const auto averaged = training.averaged();
     const ls::amp::Autocast mixed = examples::autocast(o.amp);
     const double share = examples::accuracy(*model, sets.test, session);

@@ -1,7 +1,9 @@
 #include "support/checkpoints.hpp"
 
+#include <chrono>
 #include <iostream>
 
+#include <lockstep/comm/host_values.hpp>
 #include <lockstep/core/error.hpp>
 
 namespace examples {
@@ -40,9 +42,10 @@ void check_checkpoint_options(const CLI::App& app, const CheckpointOptions& opti
 }
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, ls::Session& session)
-    : options_(options), is_main_(session.is_main()) {
-  if (!options.folder.empty())
-    manager_.emplace(options.folder, session.host_world(), manager_options(options));
+    : options_(options), session_(session) {
+  if (options.folder.empty()) return;
+  stop_.emplace(session);
+  manager_.emplace(options.folder, session.host_world(), manager_options(options));
 }
 
 std::int64_t Checkpoints::resume() {
@@ -50,17 +53,34 @@ std::int64_t Checkpoints::resume() {
   const auto step = options_.resume == "auto" ? manager_->load_newest()
                                               : std::optional(manager_->load(options_.resume));
   saved_ = step.value_or(-1);
-  if (step && is_main_) std::cout << "goes on after step " << *step << std::endl;
+  if (step && session_.is_main()) std::cout << "goes on after step " << *step << std::endl;
   return step.value_or(0);
 }
 
-void Checkpoints::after_step(std::int64_t step) {
-  if (manager_ && manager_->save_if_due(step)) saved_ = step;
+bool Checkpoints::after_step(std::int64_t step) {
+  if (!manager_) return false;
+  is_stopped_ = stop_->after(step);
+  if (!is_stopped_ && manager_->save_if_due(step)) saved_ = step;
+  return is_stopped_;
+}
+
+// The rank with the least time decides for all.
+bool Checkpoints::has_time() {
+  if (!is_stopped_) return true;
+  const std::chrono::duration<double> left =
+      stop_->time_left().value_or(std::chrono::milliseconds::max());
+  const double least =
+      ls::comm::all_reduce_scalar(*session_.host_world(), (left - manager_->save_time()).count(),
+                                  ls::comm::ReduceOp::min(), "time that is left");
+  if (least < 0 && session_.is_main())
+    std::cout << "a checkpoint takes " << manager_->save_time().count() << " s, " << -least
+              << " s more than is left: the one of step " << saved_ << " is the last" << std::endl;
+  return least >= 0;
 }
 
 void Checkpoints::finish(std::int64_t step) {
   if (!manager_) return;
-  if (saved_ != step) manager_->save(step);
+  if (saved_ != step && has_time()) manager_->save(step);
   LOCKSTEP_CHECK(manager_->wait(), Error, "the last checkpoint was not saved: ", manager_->error());
 }
 

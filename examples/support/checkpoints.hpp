@@ -8,6 +8,7 @@
 
 #include <lockstep/checkpoint/manager.hpp>
 #include <lockstep/comm/session.hpp>
+#include <lockstep/comm/stop_request.hpp>
 
 #include "support/command_line.hpp"
 
@@ -28,7 +29,8 @@ void add_checkpoint_options(CLI::App& app, CheckpointOptions& options);
 /// Refuses options that say nothing without --checkpoint-dir. @throws Exit.
 void check_checkpoint_options(const CLI::App& app, const CheckpointOptions& options);
 
-/// The checkpoints of a run; without --checkpoint-dir it does nothing.
+/// The checkpoints of a run, which SIGTERM and SIGUSR1 stop behind a step; without --checkpoint-dir
+/// it does nothing.
 class Checkpoints {
  public:
   /// Every rank must make one. @throws lockstep::InvalidArgument if another job has the folder.
@@ -43,15 +45,24 @@ class Checkpoints {
   /// @return steps made already.
   std::int64_t resume();
   /// To be called after each step with the number of steps made: saves if it is time.
-  void after_step(std::int64_t step);
-  /// Saves the end of the run, unless that is saved.
+  /// @return true if the job is to stop here: call `finish`, and return `exit_code`.
+  bool after_step(std::int64_t step);
+  /// Saves the end of the run, or where it stops, unless that is saved, or will not fit into the
+  /// time that is left.
   void finish(std::int64_t step);
+  /// Whether the job is to stop, and what it returns then.
+  bool is_stopped() const { return is_stopped_; }
+  static constexpr int exit_code = lockstep::StopRequest::exit_code;
 
  private:
+  bool has_time();
+
   CheckpointOptions options_;
-  bool is_main_;
+  lockstep::Session& session_;
+  std::optional<lockstep::StopRequest> stop_;
   std::optional<lockstep::checkpoint::Manager> manager_;
   std::int64_t saved_ = -1;  // the last step that was
+  bool is_stopped_ = false;
 };
 
 }  // namespace examples

@@ -230,6 +230,9 @@ bool Manager::wait() {
 }
 
 const std::string& Manager::error() const noexcept { return state_->error; }
+std::chrono::duration<double> Manager::save_time() const noexcept {
+  return std::chrono::duration<double>(state_->stall + std::max(0.0, state_->writing.load()));
+}
 std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 
 std::int64_t Manager::load(const fs::path& checkpoint) {

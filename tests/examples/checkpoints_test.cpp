@@ -99,5 +99,25 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
   EXPECT_EQ(tool("verify " + folder.path().string()).exit_code, 2);
 }
 
+TEST(Checkpoints, TrainGptStopsBehindAStepAndGoesOnBitwiseMpi) {
+  const TemporaryFolder folder;
+  const std::string saved = (folder / "weights.safetensors").string();
+  const std::string program = tiny_gpt("--steps 300 --save " + saved);
+  ASSERT_EQ(run_command(mpirun(2) + program, 100).exit_code, 0);
+  const std::string expected = read_file(saved);
+  const std::string run = " --checkpoint-dir " + (folder / "run").string() + " --save-every 1000";
+  // Rank 1 gets the signal; mpirun is not told.
+  const std::string rank =
+      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (sleep 1; kill -TERM $$) & fi; exec " + program + run;
+  const fs::path script = folder.write("rank.sh", rank);
+  const auto stopped = run_command(mpirun(2) + "sh " + script.string(), 100);
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_EQ(occurrences(stopped.output, "rank 1 got SIGTERM"), 1u) << stopped.output;
+  const auto again = run_command(mpirun(2) + program + run, 100);
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("goes on after step "));
+  EXPECT_EQ(read_file(saved) == expected, true) << again.output;
+}
+
 }  // namespace
 }  // namespace examples::testing

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -100,6 +101,9 @@ class Manager {
   bool wait();
   /// Why the last save failed; empty if it did not.
   const std::string& error() const noexcept;
+  /// How long the last save took on this rank, from the call until it was on disk: what the next
+  /// will take; 0 before the first.
+  std::chrono::duration<double> save_time() const noexcept;
   /// How many saves have failed.
   std::int64_t failed_saves() const noexcept;
 
