@@ -1,5 +1,6 @@
 #include "comm/tcp/mesh.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "comm/groups.hpp"
@@ -144,6 +146,36 @@ TEST(Mesh, EndsWhileAPeerConnects) {
   low.stop();
   const Mesh::News news = high.news();
   EXPECT_TRUE(news.is_gone || news.socket) << news.failure;
+}
+
+/// So many more files than are open may be opened, in a scope.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t more) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const Socket first_free(eventfd(0, EFD_CLOEXEC));
+    const rlim_t most = static_cast<rlim_t>(first_free.descriptor()) + more;
+    const rlimit few{std::min(most, before_.rlim_max), before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  FewFiles(const FewFiles&) = delete;
+  FewFiles& operator=(const FewFiles&) = delete;
+  ~FewFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// The system keeps connections that nobody has taken yet, also of who has gone.
+TEST(Mesh, ManyStrangersAtOnceUseUpNoFiles) {
+  Node low(0), high(1);
+  for (int i = 0; i < 1000; ++i) connect_to(Endpoint::parse(low.endpoint()), soon());
+  const std::vector<std::string> endpoints{low.endpoint(), high.endpoint()};
+  const FewFiles limit(400);
+  low.start(endpoints);
+  high.start(endpoints).want(0);
+  const Mesh::News news = low.news();
+  EXPECT_TRUE(news.socket) << news.failure;
 }
 
 /// Ranks that are threads of this test.

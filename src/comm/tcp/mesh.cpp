@@ -19,6 +19,8 @@ constexpr auto pause_between_attempts = std::chrono::milliseconds(50);
 // What a rank that ends may still say to those it was not connected to.
 constexpr auto farewell_timeout = std::chrono::milliseconds(500);
 constexpr std::size_t max_silent = 256;  // connections beside those of all ranks
+// Strangers take no more files at a time than those and these.
+constexpr int max_accepted_in_a_turn = 64;
 
 void say(const Socket& socket, const std::string& bytes) noexcept {
   ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -149,8 +151,11 @@ void Mesh::report(News news) {
 void Mesh::accept() {
   if (Clock::now() < listen_again_) return;
   try {
-    while (auto socket = accept_from(listener_))
+    for (int taken = 0; taken < max_accepted_in_a_turn; ++taken) {
+      auto socket = accept_from(listener_);
+      if (!socket) return;
       pending_.push_back({std::move(*socket), Clock::now() + handshake_timeout});
+    }
   } catch (const Error& error) {
     listen_again_ = Clock::now() + std::chrono::seconds(1);
     const std::lock_guard lock(mutex_);
