@@ -194,6 +194,13 @@ class Transports : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
   host::Transport& of(std::size_t rank) { return *transports_[rank]; }
+  void send(int from, int to) {
+    host::Deadline deadline;
+    deadline.set(host::Clock::now() + std::chrono::seconds(30));
+    const std::byte data{};
+    const std::array<host::Outgoing, 1> out{{{.peer = to, .data = {&data, 1}}}};
+    of(static_cast<std::size_t>(from)).transfer(out, {}, {.deadline = &deadline});
+  }
   // Rank 0 waits for a message of one byte.
   void receive_from(int peer, milliseconds limit = std::chrono::seconds(30)) {
     host::Deadline deadline;
@@ -230,6 +237,27 @@ TEST_F(Transports, HearAnAbortOfARankTheyAreNotConnectedTo) {
   other.join();
 }
 
+// While they wait for another one, and also where they have seen that it sent something.
+TEST_F(Transports, HearAnAbortBehindAMessageOnceTheyHaveReceivedIt) {
+  connect(3);
+  send(1, 0);
+  EXPECT_THROW(receive_from(2, milliseconds(200)), host::TransferTimeout);
+  of(1).abort("rank 1 has had enough");
+  EXPECT_THROW(receive_from(2, milliseconds(200)), host::TransferTimeout);
+  receive_from(1);
+  EXPECT_THROW(receive_from(2), PeerFailure);
+}
+
+// Whoever looks on between its transfers.
+TEST_F(Transports, HearAnAbortBetweenTransfers) {
+  connect(2);
+  send(1, 0);
+  receive_from(1);
+  EXPECT_NO_THROW(of(0).check());
+  of(1).abort("rank 1 has had enough");
+  EXPECT_THROW(of(0).check(), PeerFailure);
+}
+
 TEST_F(Transports, SeeARankThatLeavesBeforeTheyWereConnectedToIt) {
   connect(3);
   transports_[2].reset();
@@ -238,6 +266,21 @@ TEST_F(Transports, SeeARankThatLeavesBeforeTheyWereConnectedToIt) {
     FAIL() << "no error";
   } catch (const host::PeerGone& gone) {
     EXPECT_EQ(gone.peer, 2);
+  }
+}
+
+// Once a process has ended, what is sent there is an error before all is read that it has said.
+TEST_F(Transports, HearWhyARankIsGoneThatTheySendTo) {
+  connect(2);
+  send(0, 1);
+  of(1).abort("rank 1 has had enough");
+  transports_[1].reset();
+  try {
+    while (true) send(0, 1);
+  } catch (const PeerFailure& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has had enough"));
+  } catch (const host::PeerGone&) {
+    ADD_FAILURE() << "not why";
   }
 }
 

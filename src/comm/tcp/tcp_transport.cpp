@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -44,8 +45,6 @@ struct TcpTransport::Batch {
   std::vector<ReceiveState> receives;
   std::vector<pollfd> entries;
   std::vector<short> wanted;    // poll events by rank
-  std::vector<int> polled;      // ranks of all entries but the first
-  std::vector<char> watched;    // by rank: nothing is due from it but perhaps an abort
   bool watches_others = false;  // also ranks that no message goes to or comes from
 
   // Takes out the messages that have come, or puts the next of their peers into their place.
@@ -53,6 +52,11 @@ struct TcpTransport::Batch {
     for (ReceiveState& state : receives)
       if (state.is_complete() && arrived(*state.message)) state = {state.message};
     std::erase_if(receives, [](const ReceiveState& state) { return state.is_complete(); });
+  }
+
+  bool is_due_from(int peer) const {
+    return std::ranges::any_of(
+        receives, [peer](const ReceiveState& state) { return state.message->peer == peer; });
   }
 
   // The peers that messages still go to or come from.
@@ -79,10 +83,13 @@ struct TcpTransport::Batch {
 TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
     : plan_(plan),
       sockets_(static_cast<std::size_t>(plan.size)),
+      is_unwatched_(static_cast<std::size_t>(plan.size)),
       is_wanted_(static_cast<std::size_t>(plan.size)),
       is_gone_(static_cast<std::size_t>(plan.size)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      is_mid_message_(static_cast<std::size_t>(plan.size)) {
+      is_mid_message_(static_cast<std::size_t>(plan.size)),
+      is_amid_theirs_(static_cast<std::size_t>(plan.size)) {
+  LOCKSTEP_CHECK(wake_, Error, "cannot make an event: ", std::strerror(errno));
   make_room_for_connections(plan.size);
   Socket listener = listen_on({plan.address, 0});
   auto endpoints = all_gather(local_endpoint(listener).to_string());
@@ -111,7 +118,7 @@ void TcpTransport::take_news() {
     if (news.is_gone) is_gone_[static_cast<std::size_t>(news.peer)] = true;
     if (!news.socket) continue;
     socket(news.peer) = std::move(news.socket);
-    connected_.push_back(news.peer);
+    watch_.add(socket(news.peer), news.peer);
   }
 }
 
@@ -136,7 +143,7 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
   for (const host::Outgoing& message : out)
     batch.sends.push_back({message.peer, message.data, message.data.size()});
   for (host::Incoming& message : in) batch.receives.push_back({&message});
-  batch.watched.assign(static_cast<std::size_t>(size()), 1);
+  batch.wanted.resize(static_cast<std::size_t>(size()));
   take_news();
   connect(batch);
   while (true) {
@@ -164,30 +171,32 @@ void TcpTransport::exchange(std::span<const host::Outgoing> out, std::span<host:
 // While messages go on, only the sockets that they go over are looked at. An abort by another rank
 // stops them sooner or later, so that this one looks at all its connections.
 void TcpTransport::poll_once(Batch& batch) {
-  batch.wanted.assign(static_cast<std::size_t>(size()), 0);
   for (const SendState& state : batch.sends)
     batch.wanted[static_cast<std::size_t>(state.peer)] |= POLLOUT;
   for (const ReceiveState& state : batch.receives)
     batch.wanted[static_cast<std::size_t>(state.message->peer)] |= POLLIN;
   batch.entries.assign(1, {wake_.descriptor(), POLLIN, 0});
-  batch.polled.clear();
-  for (const int peer : connected_) {
-    const auto place = static_cast<std::size_t>(peer);
-    const bool is_watched = batch.watches_others && batch.watched[place];
-    const auto events = static_cast<short>(batch.wanted[place] | (is_watched ? POLLIN : 0));
-    if (events == 0) continue;
-    batch.entries.push_back({socket(peer).descriptor(), events, 0});
-    batch.polled.push_back(peer);
+  if (batch.watches_others) batch.entries.push_back({watch_.descriptor(), POLLIN, 0});
+  for (const int peer : batch.missing()) {
+    const short events = std::exchange(batch.wanted[static_cast<std::size_t>(peer)], 0);
+    if (socket(peer)) batch.entries.push_back({socket(peer).descriptor(), events, 0});
   }
   const int limit = batch.watches_others ? 100 : 2;
   const int ready = poll(batch.entries.data(), batch.entries.size(), limit);
+  const bool sees_others = batch.watches_others && batch.entries[1].revents != 0;
   batch.watches_others |= ready == 0 || batch.entries[0].revents != 0;
   take_news();
-  for (std::size_t i = 0; i < batch.polled.size(); ++i) {
-    const auto place = static_cast<std::size_t>(batch.polled[i]);
-    const bool is_due = (batch.wanted[place] & POLLIN) != 0;
-    if (!is_due && (batch.entries[i + 1].revents & ~POLLOUT) != 0)
-      batch.watched[place] = may_still_abort(batch.polled[i]);
+  if (sees_others) look_at_others(&batch);
+}
+
+// At ranks that have sent something. @param batch that is under way, if any
+void TcpTransport::look_at_others(const Batch* batch) {
+  for (const int peer : watch_.take()) {
+    const bool is_due = batch && batch->is_due_from(peer);
+    if (!is_due && may_still_abort(peer))
+      watch_.watch_again(socket(peer), peer);
+    else
+      is_unwatched_[static_cast<std::size_t>(peer)] = true;
   }
 }
 
@@ -203,9 +212,16 @@ bool TcpTransport::may_still_abort(int peer) {
   throw_abort(peer, header & ~abort_flag);
 }
 
+// What it said before it went tells more, unless it lies behind a message that nobody receives.
+void TcpTransport::throw_gone(int peer) {
+  check_abort();
+  if (!is_amid_theirs_[static_cast<std::size_t>(peer)]) may_still_abort(peer);
+  throw host::PeerGone{peer};
+}
+
 // Sends what the socket takes; true when the message is through.
 bool TcpTransport::pump_send(SendState& state) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   while (state.header_left > 0 || !state.data.empty()) {
     const auto* header = reinterpret_cast<const std::byte*>(&state.header) +
                          (sizeof state.header - state.header_left);
@@ -216,7 +232,10 @@ bool TcpTransport::pump_send(SendState& state) {
     message.msg_iovlen = 2;
     const ssize_t sent = sendmsg(socket(state.peer).descriptor(), &message, MSG_NOSIGNAL);
     if (sent < 0 && would_block()) return false;
-    if (sent < 0) throw host::PeerGone{state.peer};
+    if (sent < 0) {
+      lock.unlock();
+      throw_gone(state.peer);
+    }
     const std::size_t of_header = std::min(state.header_left, static_cast<std::size_t>(sent));
     state.header_left -= of_header;
     state.data = state.data.subspan(static_cast<std::size_t>(sent) - of_header);
@@ -247,17 +266,22 @@ void TcpTransport::read_header(ReceiveState& state) {
 
 // Receives what is there; true when the message is complete.
 bool TcpTransport::pump_receive(ReceiveState& state) {
+  const auto place = static_cast<std::size_t>(state.message->peer);
   while (state.header_left > 0) {
     const std::size_t before = state.header_left;
     read_header(state);
+    is_amid_theirs_[place] = state.header_left < sizeof state.header;
     if (state.header_left == before) return false;
   }
   while (state.data_left > 0) {
-    std::byte* place = state.message->room.data() + (state.message->received - state.data_left);
-    const std::size_t received = receive_some(state.message->peer, place, state.data_left);
+    std::byte* to = state.message->room.data() + (state.message->received - state.data_left);
+    const std::size_t received = receive_some(state.message->peer, to, state.data_left);
     if (received == 0) return false;
     state.data_left -= received;
   }
+  is_amid_theirs_[place] = false;
+  if (std::exchange(is_unwatched_[place], false))
+    watch_.watch_again(socket(state.message->peer), state.message->peer);
   return true;
 }
 
@@ -280,15 +304,7 @@ void TcpTransport::check_abort() {
 void TcpTransport::check() {
   check_abort();
   take_news();
-  for (const int peer : connected_) {
-    std::uint64_t header = 0;
-    if (recv(socket(peer).descriptor(), &header, sizeof header, MSG_PEEK | MSG_DONTWAIT) !=
-            sizeof header ||
-        !(header & abort_flag))
-      continue;
-    receive_some(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
-    throw_abort(peer, header & ~abort_flag);
-  }
+  look_at_others(nullptr);
 }
 
 // A peer in the middle of a message cannot be told why: for it the connection just ends.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/host/transport.hpp"
+#include "comm/tcp/connection_watch.hpp"
 #include "comm/tcp/mesh.hpp"
 #include "comm/tcp/socket.hpp"
 
@@ -41,7 +42,9 @@ class TcpTransport final : public host::Transport {
   void take_news();
   bool has_connection(int peer);
   void poll_once(Batch& batch);
+  void look_at_others(const Batch* batch);
   bool may_still_abort(int peer);
+  [[noreturn]] void throw_gone(int peer);
   bool pump_send(SendState& state);
   bool pump_receive(ReceiveState& state);
   void read_header(ReceiveState& state);
@@ -52,12 +55,15 @@ class TcpTransport final : public host::Transport {
 
   MeshPlan plan_;
   std::vector<Socket> sockets_;  // by rank; none yet for those that nothing was sent to
-  std::vector<int> connected_;   // in the order in which they came
+  ConnectionWatch watch_;        // over all of them
+  // Of ranks that sent what is not due yet: nothing else is seen of them before it is received.
+  std::vector<char> is_unwatched_;
   std::vector<char> is_wanted_, is_gone_;
   std::string failure_;  // why a connection could not be made
   Socket wake_;
   std::mutex mutex_;  // guards what `abort` shares with a transfer
   std::vector<char> is_mid_message_;
+  std::vector<char> is_amid_theirs_;  // a part of a message from this rank has been received
   bool aborted_ = false;
   std::string reason_;
   std::unique_ptr<Mesh> mesh_;
