@@ -7,13 +7,18 @@
 // `all_reduce_us` the median of later ones, `after_large_us` the same once one of 1 MiB has gone
 // between all pairs; each of the slowest rank. `connections` are of all ranks over the group, ends
 // of them divided by two, before and after that large one.
+//
+//     ... --exchanges_only --ranks N --from A --to B --address HOST --port P
+//
+// is a part of N ranks, those from A to B - 1 of them, on one of several hosts; rank 0 is on HOST.
+// LOCKSTEP_JOB_TOKEN is the same everywhere. Only start and exchanges are timed.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/socket.h>
@@ -66,12 +71,21 @@ double median_all_reduce(Communicator& world, int rounds) {
   return times[times.size() / 2];
 }
 
-void run_rank(const benchmark::Report& report, int rank, int ranks, int rounds, int port,
-              Clock::time_point begin) {
+struct Job {
+  int ranks = 16, rounds = 50;
+  int from = 0, to = 0;  // of this process' children
+  std::string address = "127.0.0.1";
+  int port = 0;
+  bool exchanges_only = false;
+};
+
+void run_rank(const benchmark::Report& report, int rank, const Job& job, Clock::time_point begin) {
+  const int ranks = job.ranks, rounds = job.rounds;
   comm::BootstrapOptions options;
   options.rank = rank;
   options.size = ranks;
-  options.port = port;
+  options.address = job.address;
+  options.port = job.port;
   const auto bootstrap = comm::make_bootstrap(options);
   const int before = count_connections();
   const auto world = comm::make_communicator(*bootstrap, cpu, {.backend = "tcp"});
@@ -80,6 +94,13 @@ void run_rank(const benchmark::Report& report, int rank, int ranks, int rounds, 
   constexpr int exchanges = 5;
   for (int i = 0; i < exchanges; ++i) bootstrap->all_gather_bytes(std::string(40, 'x'), "data");
   const double exchange = microseconds_since(exchange_begin) / exchanges;
+  if (job.exchanges_only) {
+    const double slowest[] = {largest(*world, start), largest(*world, exchange)};
+    if (rank == 0)
+      report.add(
+          {{"ranks", ranks}, {"start_ms", slowest[0] / 1000}, {"exchange_ms", slowest[1] / 1000}});
+    return;
+  }
   const double first = median_all_reduce(*world, 1);
   const double later = median_all_reduce(*world, rounds);
   const auto connections = [&] {
@@ -107,19 +128,28 @@ void run_rank(const benchmark::Report& report, int rank, int ranks, int rounds, 
 
 int main(int argc, char** argv) {
   const benchmark::Report report("group_start", argc, argv);
-  int ranks = 16, rounds = 50;
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], "--ranks") == 0) ranks = std::max(2, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+  Job job;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--exchanges_only") job.exchanges_only = true;
+    if (i + 1 == argc) break;
+    if (name == "--ranks") job.ranks = std::max(2, std::atoi(argv[i + 1]));
+    if (name == "--rounds") job.rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (name == "--from") job.from = std::atoi(argv[i + 1]);
+    if (name == "--to") job.to = std::atoi(argv[i + 1]);
+    if (name == "--address") job.address = argv[i + 1];
+    if (name == "--port") job.port = std::atoi(argv[i + 1]);
   }
-  const int port = comm::tcp::local_endpoint(comm::tcp::listen_on({"127.0.0.1", 0})).port;
+  if (job.to == 0) job.to = job.ranks;
+  if (job.port == 0)
+    job.port = comm::tcp::local_endpoint(comm::tcp::listen_on({"127.0.0.1", 0})).port;
   const auto begin = Clock::now();
-  for (int rank = 1; rank < ranks; ++rank) {
+  for (int rank = job.from + 1; rank < job.to; ++rank) {
     if (fork() != 0) continue;
-    run_rank(report, rank, ranks, rounds, port, begin);
+    run_rank(report, rank, job, begin);
     return 0;
   }
-  run_rank(report, 0, ranks, rounds, port, begin);
+  run_rank(report, job.from, job, begin);
   int status = 0, failed = 0;
   while (wait(&status) > 0) failed += status != 0;
   return failed == 0 ? 0 : 1;

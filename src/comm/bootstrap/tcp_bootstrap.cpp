@@ -1,11 +1,18 @@
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
 
 #include "comm/bootstrap/bootstraps.hpp"
+#include "comm/bootstrap/exchange_message.hpp"
+#include "comm/bootstrap/exchange_tree.hpp"
 #include "comm/tcp/handshake.hpp"
 #include "comm/tcp/local_socket.hpp"
 #include "comm/tcp/socket.hpp"
+#include "comm/token.hpp"
 #include "lockstep/comm/errors.hpp"
 
 namespace lockstep::comm {
@@ -13,40 +20,9 @@ namespace {
 
 constexpr const char* closed_words =
     " closed its connection; it may hold another job token, or have failed";
-// What ranks tell each other before there is a communicator is short: addresses, names, settings.
-constexpr std::uint64_t max_message = std::uint64_t{256} << 20;  // of all ranks together
-constexpr std::size_t receive_step = 256 << 10;
-
-/// What all ranks gave, as one message: to send each rank each part by itself would be as many
-/// packets as there are pairs of ranks.
-std::string joined(const std::vector<std::string>& parts) {
-  std::string message;
-  for (const std::string& part : parts) {
-    const std::uint64_t length = part.size();
-    message.append(reinterpret_cast<const char*>(&length), sizeof length);
-    message += part;
-  }
-  return message;
-}
-
-std::uint64_t length_of(std::string_view part) { return sizeof(std::uint64_t) + part.size(); }
-
-/// @throws CorruptData unless it is a message of so many parts.
-std::vector<std::string> parts_of(std::string_view message, int count) {
-  std::vector<std::string> parts;
-  for (int i = 0; i < count; ++i) {
-    std::uint64_t length = 0;
-    LOCKSTEP_CHECK(message.size() >= sizeof length, CorruptData, "bootstrap: rank 0 sent what ", i,
-                   " ranks gave, of ", count);
-    std::memcpy(&length, message.data(), sizeof length);
-    message.remove_prefix(sizeof length);
-    LOCKSTEP_CHECK(length <= message.size(), CorruptData, "bootstrap: rank 0 announced ", length,
-                   " bytes of rank ", i, " in a message that has ", message.size(), " more");
-    parts.emplace_back(message.substr(0, length));
-    message.remove_prefix(length);
-  }
-  return parts;
-}
+// Of fewer, or of one host, rank 0 speaks with each: a tree would take longer to connect than it
+// saves.
+constexpr int least_ranks_for_a_tree = 64;
 
 /// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
 /// this host's address elsewhere: then all interfaces.
@@ -59,7 +35,8 @@ tcp::Socket listen_for_ranks(const TcpJob& job, tcp::Deadline deadline) {
   return tcp::listen_on({bound == "::1" ? "::" : "0.0.0.0", job.port});
 }
 
-/// A star of connections to rank 0, which collects and hands out.
+/// A star of connections to rank 0, which collects and hands out; of many ranks only until a tree
+/// of connections is there.
 class TcpBootstrap final : public Bootstrap {
  public:
   explicit TcpBootstrap(const TcpJob& job);
@@ -74,6 +51,9 @@ class TcpBootstrap final : public Bootstrap {
 
  private:
   std::vector<std::string> exchange(std::string_view bytes) override;
+  std::vector<std::string> exchange_over_star(std::string_view bytes);
+  void tell_all(std::string_view failure) const noexcept;
+  void connect_tree();
   std::string own_interface() const;
   tcp::Deadline deadline() const { return tcp::Clock::now() + job_.timeout; }
   void send(const tcp::Socket& to, std::string_view bytes, int peer) const;
@@ -82,6 +62,7 @@ class TcpBootstrap final : public Bootstrap {
   TcpJob job_;
   std::string interface_;
   std::vector<tcp::Socket> sockets_;  // on rank 0 by rank; elsewhere only the one to rank 0
+  std::optional<ExchangeTree> tree_;
 };
 
 TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job) {
@@ -100,6 +81,38 @@ TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job
   }
   discover_peers();
   interface_ = own_interface();
+  if (job.size >= least_ranks_for_a_tree && !is_one_host()) connect_tree();
+}
+
+// Each rank accepts those below it, then goes to the one above.
+void TcpBootstrap::connect_tree() {
+  const tcp::Deadline limit = deadline();
+  const auto check = [this] { check_peers(); };
+  TreePlace place(peers(), job_.rank);
+  const std::vector<int> below = place.children();
+  tcp::Socket listener;
+  std::string invitation = job_.rank == 0 ? make_token() : std::string();
+  if (!below.empty()) {
+    listener = tcp::listen_on({interface_, 0});
+    invitation += '\n' + tcp::local_endpoint(listener).to_string();
+  }
+  const auto all = all_gather_bytes(invitation, "addresses of a tree");
+  const std::string token = all[0].substr(0, all[0].find('\n'));
+  const tcp::Handshake self{tcp::Purpose::exchange, token, job_.rank, job_.size};
+  std::vector<ExchangeTree::Neighbour> children;
+  auto accepted = tcp::accept_ranks(listener, self, below, limit, check);
+  for (const int child : below)
+    children.push_back({child, std::move(accepted[static_cast<std::size_t>(child)])});
+  ExchangeTree::Neighbour parent;
+  if (!place.is_root()) {
+    parent.rank = place.parent();
+    const std::string& there = all[static_cast<std::size_t>(parent.rank)];
+    const auto endpoint = tcp::Endpoint::parse(there.substr(there.find('\n') + 1));
+    const auto connect = [&] { return tcp::connect_to(endpoint, limit, check); };
+    const std::string name = "bootstrap: rank " + std::to_string(parent.rank);
+    parent.socket = tcp::join(connect, name, self, limit, check);
+  }
+  tree_.emplace(std::move(place), std::move(parent), std::move(children));
 }
 
 // Where the connections of the rendezvous arrive, but for those between ranks of one host.
@@ -115,10 +128,7 @@ std::string TcpBootstrap::own_interface() const {
 }
 
 void TcpBootstrap::send(const tcp::Socket& to, std::string_view bytes, int peer) const {
-  LOCKSTEP_CHECK(bytes.size() <= max_message, InvalidArgument, "bootstrap: ", bytes.size(),
-                 " bytes; ranks may exchange ", max_message,
-                 " in all before they have a "
-                 "communicator");
+  require_room_for(bytes.size());
   const std::uint64_t length = bytes.size();
   const bool is_sent = tcp::send_all(to, std::as_bytes(std::span(&length, 1)), deadline()) &&
                        tcp::send_all(to, std::as_bytes(std::span(bytes)), deadline());
@@ -133,6 +143,9 @@ std::string TcpBootstrap::receive(const tcp::Socket& from, int peer, std::uint64
                    peer, closed_words);
   };
   receive_part(std::as_writable_bytes(std::span(&length, 1)));
+  const bool gives_up = (length & failure_flag) != 0;
+  length &= ~failure_flag;
+  if (gives_up) most = max_failure_text;
   LOCKSTEP_CHECK(length <= most, CorruptData, "bootstrap: rank ", peer, " announced ", length,
                  " bytes; at most ", most, " are allowed");
   std::string bytes;
@@ -141,17 +154,37 @@ std::string TcpBootstrap::receive(const tcp::Socket& from, int peer, std::uint64
     bytes.resize(std::min<std::size_t>(length, before + receive_step));
     receive_part(std::as_writable_bytes(std::span(bytes)).subspan(before));
   }
+  if (gives_up) throw comm::PeerFailure(bytes);
   return bytes;
 }
 
+// The others hear from rank 0 why it gives up, and not that it is gone.
 std::vector<std::string> TcpBootstrap::exchange(std::string_view bytes) {
+  try {
+    return tree_ ? tree_->exchange(bytes, job_.timeout, [this] { check_peers(); })
+                 : exchange_over_star(bytes);
+  } catch (const Error& error) {
+    if (job_.rank == 0) tell_all(error.what());
+    throw;
+  }
+}
+
+void TcpBootstrap::tell_all(std::string_view failure) const noexcept {
+  const std::string message = failure_message(failure);
+  for (const tcp::Socket& socket : sockets_)
+    if (socket)
+      (void)::send(socket.descriptor(), message.data(), message.size(),
+                   MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+std::vector<std::string> TcpBootstrap::exchange_over_star(std::string_view bytes) {
   if (job_.rank != 0) {
     send(sockets_[0], bytes, 0);
-    return parts_of(receive(sockets_[0], 0, max_message), job_.size);
+    return parts_of(receive(sockets_[0], 0, max_exchange), job_.size, 0);
   }
   std::vector<std::string> all(static_cast<std::size_t>(job_.size));
   all[0] = bytes;
-  std::uint64_t left = max_message - std::min<std::uint64_t>(max_message, length_of(bytes));
+  std::uint64_t left = max_exchange - std::min<std::uint64_t>(max_exchange, length_of(bytes));
   for (std::size_t peer = 1; peer < all.size(); ++peer) {
     const auto rank = static_cast<int>(peer);
     const std::uint64_t most = left - std::min(left, length_of({}));
@@ -164,11 +197,14 @@ std::vector<std::string> TcpBootstrap::exchange(std::string_view bytes) {
   return all;
 }
 
-// Nobody ends the connections of the rendezvous but by ending.
+// Nobody ends the connections of the rendezvous but by ending. Rank 0 may have said why.
 void TcpBootstrap::check_peers() const {
-  for (std::size_t i = 0; i < sockets_.size(); ++i)
-    LOCKSTEP_CHECK(!sockets_[i] || !tcp::has_hung_up(sockets_[i]), comm::PeerFailure,
-                   "bootstrap: rank ", job_.rank == 0 ? i : 0, closed_words);
+  std::vector<pollfd> entries;
+  for (const tcp::Socket& socket : sockets_) entries.push_back({socket.descriptor(), POLLRDHUP, 0});
+  if (poll(entries.data(), entries.size(), 0) <= 0) return;
+  const auto gone = std::ranges::find_if(entries, [](const pollfd& e) { return e.revents != 0; });
+  if (job_.rank != 0) receive(sockets_[0], 0, 0);
+  LOCKSTEP_THROW(comm::PeerFailure, "bootstrap: rank ", gone - entries.begin(), closed_words);
 }
 
 }  // namespace

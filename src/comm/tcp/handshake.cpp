@@ -1,6 +1,7 @@
 #include "comm/tcp/handshake.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -41,13 +42,14 @@ bool is_accepted(const Socket& socket, const HandshakeMessage& own, std::string_
   }
 }
 
-/// The listening side of a handshake with each rank from `first` on.
+/// The listening side of a handshake with each of some ranks.
 class RankAcceptor {
  public:
-  RankAcceptor(const Socket& listener, const Handshake& self, int first)
-      : listener_(listener), own_(message_of(self)), first_(first) {
+  RankAcceptor(const Socket& listener, const Handshake& self, std::span<const int> ranks)
+      : listener_(listener), own_(message_of(self)), missing_(ranks.size()) {
     ranks_.resize(static_cast<std::size_t>(self.size));
-    missing_ = self.size - first;
+    is_due_.resize(ranks_.size());
+    for (const int rank : ranks) is_due_[static_cast<std::size_t>(rank)] = true;
   }
 
   std::vector<Socket> run(Deadline deadline, Check check) {
@@ -88,7 +90,7 @@ class RankAcceptor {
     Socket socket = std::move(pending.socket);
     if (state != Pending::State::complete) return;
     const auto rank = pending.verified_rank(own_);
-    if (!rank || *rank < first_) return;
+    if (!rank || !is_due_[static_cast<std::size_t>(*rank)]) return;
     Socket& place = ranks_[static_cast<std::size_t>(*rank)];
     if (place && !has_hung_up(place)) return;
     if (!place) --missing_;
@@ -98,8 +100,8 @@ class RankAcceptor {
   std::string describe_missing() const {
     std::ostringstream text;
     text << "these ranks did not connect in time:";
-    for (std::size_t rank = static_cast<std::size_t>(first_); rank < ranks_.size(); ++rank)
-      if (!ranks_[rank]) text << ' ' << rank;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (is_due_[rank] && !ranks_[rank]) text << ' ' << rank;
     text << " (of " << ranks_.size() << "); are they running, with the same job token? "
          << "LOCKSTEP_JOIN_TIMEOUT sets another limit, in seconds";
     return text.str();
@@ -107,8 +109,9 @@ class RankAcceptor {
 
   const Socket& listener_;
   HandshakeMessage own_;
-  int first_, missing_;
+  std::size_t missing_;
   std::vector<Socket> ranks_;
+  std::vector<char> is_due_;  // by rank
   std::vector<Pending> pending_;
 };
 
@@ -130,10 +133,17 @@ Socket join(FunctionRef<Socket()> connect, std::string_view listener, const Hand
   }
 }
 
+std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self,
+                                 std::span<const int> ranks, Deadline deadline, Check check) {
+  make_room_for_connections(self.size);
+  return RankAcceptor(listener, self, ranks).run(deadline, check);
+}
+
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
                                  Deadline deadline, Check check) {
-  make_room_for_connections(self.size);
-  return RankAcceptor(listener, self, first).run(deadline, check);
+  std::vector<int> ranks(static_cast<std::size_t>(self.size - first));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return accept_ranks(listener, self, ranks, deadline, check);
 }
 
 }  // namespace lockstep::comm::tcp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace lockstep::comm::tcp {
 
 /// What a connection is for; a peer that means another is turned away.
-enum class Purpose : std::uint32_t { rendezvous = 1, data = 2, control = 3 };
+enum class Purpose : std::uint32_t { rendezvous = 1, data = 2, control = 3, exchange = 4 };
 
 /// Who may connect to whom.
 struct Handshake {
@@ -32,11 +33,15 @@ void present(const Socket& socket, const Handshake& self, Deadline deadline);
 Socket join(FunctionRef<Socket()> connect, std::string_view listener, const Handshake& self,
             Deadline deadline, Check check = check_nothing);
 
-/// Accepts one connection from each rank from `first` on, of the same job and purpose, and tells
-/// the rank so; strangers, malformed handshakes and half-open connections are dropped and hold up
+/// Accepts one connection from each of these ranks, of the same job and purpose, and tells the rank
+/// so; strangers, malformed handshakes and half-open connections are dropped and hold up
 /// nobody. A rank that is gone before all are there may come again.
-/// @return sockets by rank; empty below `first`. @throws Timeout naming the missing ranks, or what
+/// @return sockets by rank; empty of others. @throws Timeout naming the missing ranks, or what
 /// `check` throws.
+std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self,
+                                 std::span<const int> ranks, Deadline deadline,
+                                 Check check = check_nothing);
+/// As above, from all ranks from `first` on.
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self, int first,
                                  Deadline deadline, Check check = check_nothing);
 
