@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 /// or nothing; JOB_WHEN "step" (in step 20), "start" (before the first) or "end" (after the last).
 /// JOB_COUPLED=0 leaves out the collective of each step, and makes higher ranks slower.
 /// JOB_SLOW: so many ms the last rank takes for step 21. JOB_SAVE: for the checkpoint.
+/// JOB_DEATH=1: the last rank is killed in step 21.
 /// JOB_REPEAT: so many ms later the event comes once more. JOB_RETURN: another exit code.
 class Plan {
  public:
@@ -35,6 +36,7 @@ class Plan {
     const int slow = is_last && step == 21 ? number_from("JOB_SLOW", 0) : 0;
     std::this_thread::sleep_for(milliseconds(slow + (coupled() ? 2 : 2 + 5 * session_.rank())));
     if (step == 20) at("step");
+    if (is_last && step == 21 && number_from("JOB_DEATH", 0) != 0) std::raise(SIGKILL);
   }
 
   /// Does the event, if it is its time.

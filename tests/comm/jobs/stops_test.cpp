@@ -183,6 +183,14 @@ TEST(MpiStop, RanksThatNoCollectiveCouplesStopAfterOneStep) {
                   3, "rank ");
 }
 
+// Of ranks that are not coupled, the others may have stopped by then.
+TEST(MpiStop, RankThatDiesBeforeItStopsEndsTheJobAsEver) {
+  const auto result = mpi_stop(3, "JOB_COUPLED=0 JOB_EVENT=TERM JOB_CULPRIT=0 JOB_DEATH=1");
+  expect_quick_failure(result);
+  EXPECT_NE(result.exit_code, stopped) << result.output;
+  EXPECT_THAT(result.output, AnyOf(HasSubstr("rank 2 (host "), HasSubstr("process rank 2")));
+}
+
 TEST(MpiStop, IsNoExcuseForAnotherExitCode) {
   const auto result = mpi_stop(2, "JOB_EVENT=TERM JOB_RETURN=3");
   EXPECT_EQ(result.exit_code, 3) << result.output;
