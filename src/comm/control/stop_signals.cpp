@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 constexpr std::array<int, 3> noted_signals{SIGTERM, SIGUSR1, SIGINT};
 constexpr std::int64_t repetition_ns = 250'000'000;
 
-std::atomic<bool> exists{false}, ends_itself{false};
+std::atomic<bool> exists{false}, ends_itself{false}, is_leaving{false};
 std::atomic<std::int64_t> first_at{0};
 std::atomic<int> first_signal{0}, second_signal{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "signal handlers need it");
@@ -35,7 +35,7 @@ std::int64_t now_ns() {
 void write_line(const char* text) { (void)!write(STDERR_FILENO, text, std::strlen(text)); }
 
 [[noreturn]] void end_at_once(int signal) {
-  if (ends_itself.load())  // else the control channel has said it, or is stuck
+  if (ends_itself.load() && !is_leaving.load())  // else it was said, or needs no word
     write_line(signal == SIGTERM ? "error: ended by a second SIGTERM\n"
                                  : "error: ended by a second SIGUSR1\n");
   _exit(128 + signal);
@@ -47,7 +47,8 @@ void note(int signal) {
   if (first_at.compare_exchange_strong(never, now)) return first_signal.store(signal);
   if (now - first_at.load() < repetition_ns) return;
   int none = 0;
-  if (ends_itself.load() || !second_signal.compare_exchange_strong(none, signal))
+  if (ends_itself.load() || is_leaving.load() ||
+      !second_signal.compare_exchange_strong(none, signal))
     end_at_once(signal);
 }
 
@@ -65,6 +66,7 @@ StopSignals::StopSignals(bool is_alone) {
   first_at = 0;
   first_signal = second_signal = 0;
   ends_itself = is_alone;
+  is_leaving = false;
   installed_ = is_alone ? noted_signals.size() : noted_signals.size() - 1;
   for (std::size_t i = 0; i < installed_; ++i) {
     struct sigaction action {};
@@ -77,6 +79,11 @@ StopSignals::StopSignals(bool is_alone) {
 StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < installed_; ++i) sigaction(noted_signals[i], &previous_[i], nullptr);
   exists = false;
+}
+
+void StopSignals::keep() {
+  installed_ = 0;
+  is_leaving = true;
 }
 
 std::optional<StopSignals::Arrival> StopSignals::first() {

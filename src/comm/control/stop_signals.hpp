@@ -24,6 +24,11 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
+  /// Leaves the handlers where they are, for the rest of the process: it has stopped and is on its
+  /// way out, and who tells it so only now wants no more. A second signal ends it,
+  /// without a word: launchers send one to ranks that take longer than the first to leave.
+  void keep();
+
   /// The first signal since the last one was made.
   static std::optional<Arrival> first();
   /// The next one, or 0. What follows the first within a quarter of a second is the same one: some

@@ -24,6 +24,13 @@ bool install(int signal) {
   return sigaction(signal, &notice, nullptr) == 0;
 }
 
+// Unless a StopRequest has put its handler there since.
+void uninstall(int signal) {
+  struct sigaction present {};
+  sigaction(signal, nullptr, &present);
+  if (!(present.sa_flags & SA_SIGINFO) && present.sa_handler == note) std::signal(signal, SIG_DFL);
+}
+
 }  // namespace
 
 TerminationNotice::TerminationNotice() {
@@ -34,7 +41,7 @@ TerminationNotice::TerminationNotice() {
 
 TerminationNotice::~TerminationNotice() {
   for (std::size_t i = 0; i < noticed_signals.size(); ++i)
-    if (is_installed_[i]) std::signal(noticed_signals[i], SIG_DFL);
+    if (is_installed_[i]) uninstall(noticed_signals[i]);
   if (arrived()) obey();
 }
 

@@ -59,6 +59,7 @@ StopRequest::StopRequest(Session& session, const StopRequestOptions& options)
 
 // Whoever sent a signal learns why nothing has come of it.
 StopRequest::~StopRequest() {
+  if (state_->has_said) state_->signals.keep();
   if (state_->has_said || state_->rank != 0 || std::uncaught_exceptions() > 0) return;
   if (state_->is_alone) state_->look_for_signals();
   const std::string reason = state_->agreement.reason();

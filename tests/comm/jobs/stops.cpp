@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 /// JOB_COUPLED=0 leaves out the collective of each step, and makes higher ranks slower.
 /// JOB_SLOW: so many ms the last rank takes for step 21. JOB_SAVE: for the checkpoint.
 /// JOB_DEATH=1: the last rank is killed in step 21.
+/// JOB_LATE=1: every rank gets SIGTERM behind all this.
 /// JOB_REPEAT: so many ms later the event comes once more. JOB_RETURN: another exit code.
 class Plan {
  public:
@@ -89,9 +90,7 @@ int save(const Session& session, const StopRequest& stop, int step) {
   return number_from("JOB_RETURN", StopRequest::exit_code);
 }
 
-}  // namespace
-
-int train_until_stopped(Session& session) {
+int train(Session& session) {
   const Values values(session, 1000);
   Plan plan(session);
   StopRequest stop(session);
@@ -107,6 +106,14 @@ int train_until_stopped(Session& session) {
   std::this_thread::sleep_for(milliseconds(200));
   std::printf("rank %d is through\n", session.rank());
   return 0;
+}
+
+}  // namespace
+
+int train_until_stopped(Session& session) {
+  const int code = train(session);
+  if (number_from("JOB_LATE", 0) != 0) std::raise(SIGTERM);
+  return code;
 }
 
 int time_stop_request(Session& session) {

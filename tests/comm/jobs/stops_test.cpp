@@ -110,6 +110,13 @@ TEST(MpiStop, SignalThatIsRepeatedAtOnceIsOneRequest) {
   expect_stop(mpi_stop(3, "JOB_EVENT=USR1-to-all JOB_REPEAT=10 JOB_SAVE=500"), 3, "rank ");
 }
 
+// A launcher or scheduler may tell some ranks later than others.
+TEST(MpiStop, SignalThatComesWhenTheRankHasStoppedAlreadyIsTheSameRequest) {
+  for (int ranks : {1, 3})
+    expect_stop(mpi_stop(ranks, "JOB_LATE=1 JOB_EVENT=USR1 JOB_CULPRIT=0"), ranks,
+                rank_got(0, "SIGUSR1"));
+}
+
 TEST(MpiStop, LauncherForwardsItsSignal) {
   const auto result = mpi_stop(3, "JOB_EVENT=USR1-to-launcher");
   expect_stop(result, 3, "rank ");
