@@ -1,13 +1,41 @@
 #include "checkpoint/exchange.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <span>
 
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/io/file_error.hpp"
 
 namespace lockstep::checkpoint {
+namespace {
+
+/// The kinds of errors, as they travel.
+enum class Kind : char { corrupt = 'c', invalid = 'i', unsupported = 'u', other = 'o' };
+
+std::string told(const std::function<void()>& body) {
+  const auto text = [](Kind kind, const std::exception& error) {
+    return std::string(1, static_cast<char>(kind)) + error.what();
+  };
+  try {
+    body();
+    return {};
+  } catch (const CorruptData& error) {
+    return text(Kind::corrupt, error);
+  } catch (const io::FileError& error) {
+    return text(Kind::corrupt, error);
+  } catch (const InvalidArgument& error) {
+    return text(Kind::invalid, error);
+  } catch (const Unsupported& error) {
+    return text(Kind::unsupported, error);
+  } catch (const std::exception& error) {
+    return text(Kind::other, error);
+  }
+}
+
+}  // namespace
 
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,
                                          std::string_view label) {
@@ -36,6 +64,23 @@ std::string agree(comm::Communicator& group, const std::string& error, std::stri
     if (!errors[rank].empty())
       return errors.size() == 1 ? error : detail::concat("rank ", rank, ": ", errors[rank]);
   return {};
+}
+
+void run_on_all(comm::Communicator& group, std::string_view label,
+                const std::function<void()>& body) {
+  const std::vector<std::string> errors = comm::all_gather_bytes(group, told(body), label);
+  const auto first =
+      std::ranges::find_if(errors, [](const std::string& each) { return !each.empty(); });
+  if (first == errors.end()) return;
+  const auto rank = first - errors.begin();
+  const std::string message =
+      rank == 0 ? first->substr(1) : detail::concat("rank ", rank, ": ", first->substr(1));
+  switch (static_cast<Kind>(first->front())) {
+    case Kind::corrupt: throw CorruptData(message);
+    case Kind::invalid: throw InvalidArgument(message);
+    case Kind::unsupported: throw Unsupported(message);
+    default: throw Error(message);
+  }
 }
 
 }  // namespace lockstep::checkpoint

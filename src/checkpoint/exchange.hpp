@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,11 @@ std::vector<std::string> gather_on_first(comm::Communicator& group, const std::s
 
 /// Each rank's error, or nothing, becomes the first of all. Every rank must call it.
 std::string agree(comm::Communicator& group, const std::string& error, std::string_view label);
+
+/// Runs `body` and throws the first error of all ranks on each of them: CorruptData, also for a
+/// FileError, InvalidArgument, Unsupported, and for others Error. Every rank must call it.
+void run_on_all(comm::Communicator& group, std::string_view label,
+                const std::function<void()>& body);
 
 /// What `body` throws, as text.
 template <class Body>

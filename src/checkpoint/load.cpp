@@ -14,7 +14,7 @@
 #include "io/in_quotes.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/io/file_error.hpp"
+#include "lockstep/io/crc32c.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::checkpoint {
@@ -140,43 +140,52 @@ void exchange(comm::Communicator& group, const Reading& reading) {
         .wait();
 }
 
-/// The kinds of errors that loads have, as they travel.
-enum class Kind : char { none = 'n', corrupt = 'c', invalid = 'i', unsupported = 'u', other = 'o' };
-
-template <class Body>
-std::string told(const Body& body) {
-  const auto text = [](Kind kind, const std::exception& error) {
-    return std::string(1, static_cast<char>(kind)) + error.what();
-  };
-  try {
-    body();
-    return {};
-  } catch (const CorruptData& error) {
-    return text(Kind::corrupt, error);
-  } catch (const io::FileError& error) {
-    return text(Kind::corrupt, error);
-  } catch (const InvalidArgument& error) {
-    return text(Kind::invalid, error);
-  } catch (const Unsupported& error) {
-    return text(Kind::unsupported, error);
-  } catch (const std::exception& error) {
-    return text(Kind::other, error);
-  }
+std::vector<std::string> names_of(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const auto& [name, state] : registry.tensors) names.push_back(name);
+  for (const auto& [name, state] : registry.values) names.push_back(name);
+  return names;
 }
 
-/// Runs `body` and throws the first rank's error on all.
-template <class Body>
-void run_on_all(comm::Communicator& group, std::string_view label, const Body& body) {
-  for (const std::string& each : comm::all_gather_bytes(group, told(body), label)) {
-    if (each.empty()) continue;
-    const std::string message = each.substr(1);
-    switch (static_cast<Kind>(each.front())) {
-      case Kind::corrupt: throw CorruptData(message);
-      case Kind::invalid: throw InvalidArgument(message);
-      case Kind::unsupported: throw Unsupported(message);
-      default: throw Error(message);
-    }
-  }
+/// What ranks have to have alike, or they would take over states of different checkpoints.
+struct Plan {
+  std::string checkpoint, states;
+};
+
+Plan plan_of(const std::string& manifest, const Registry& registry,
+             std::span<const Reading> readings) {
+  Plan plan{.checkpoint = std::to_string(io::crc32c(std::as_bytes(std::span(manifest)))),
+            .states = {}};
+  for (const std::string& name : names_of(registry)) plan.states += io::in_quotes(name) + " ";
+  std::string shared;  // which tensors go to all ranks
+  for (const Reading& reading : readings)
+    for (const auto& range : reading.ranges) shared += range ? '0' : '1';
+  plan.states += detail::concat("(", io::crc32c(std::as_bytes(std::span(shared))), ")");
+  return plan;
+}
+
+void check_alike(comm::Communicator& group, const Plan& own) {
+  const std::string checkpoint =
+      comm::broadcast_bytes(group, own.checkpoint, 0, "which checkpoint is loaded");
+  const std::string states = comm::broadcast_bytes(group, own.states, 0, "which states are loaded");
+  run_on_all(group, "all ranks load alike", [&] {
+    LOCKSTEP_CHECK(own.checkpoint == checkpoint, CorruptData,
+                   "its checkpoint is another than that of rank 0");
+    LOCKSTEP_CHECK(own.states == states, InvalidArgument, "it would load ", own.states,
+                   ", and rank 0 ", states);
+  });
+}
+
+void check_values(const fs::path& checkpoint, const Registry& registry, const StateFile& file) {
+  const auto has = [](const std::string& name) {
+    return [&name](const NamedValues& values) { return values.contains(name); };
+  };
+  for (const auto& [name, value] : registry.values)
+    LOCKSTEP_CHECK(value.load_on_new_rank
+                       ? !file.ranks.empty() && std::ranges::all_of(file.ranks, has(name))
+                       : file.shared.contains(name),
+                   InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(name),
+                   ": it was saved without");
 }
 
 }  // namespace
@@ -184,24 +193,21 @@ void run_on_all(comm::Communicator& group, std::string_view label, const Body& b
 Loaded read_checkpoint(comm::Communicator& group, const fs::path& checkpoint,
                        const Registry& registry) {
   Loaded loaded;
-  std::string state_text;
+  std::string manifest_text;
   std::vector<Reading> readings;
   run_on_all(group, "what a checkpoint has", [&] {
     const Manifest manifest = read_manifest(checkpoint);
+    manifest_text = write_manifest(manifest);
     const auto state = std::ranges::find(manifest.files, state_name, &FileRecord::name);
     LOCKSTEP_CHECK(state != manifest.files.end(), CorruptData, checkpoint.string(), " has no ",
                    state_name);
     loaded.values =
         parse_state_file(read_checked(checkpoint, *state), (checkpoint / state_name).string());
-    for (const auto& [name, value] : registry.values)
-      LOCKSTEP_CHECK(value.load_on_new_rank
-                         ? !loaded.values.ranks.empty() && loaded.values.ranks[0].contains(name)
-                         : loaded.values.shared.contains(name),
-                     InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(name),
-                     ": it was saved without");
+    check_values(checkpoint, registry, loaded.values);
     for (const auto& [name, tensors] : registry.tensors)
       readings.push_back(plan(checkpoint, manifest, name, tensors));
   });
+  check_alike(group, plan_of(manifest_text, registry, readings));
   std::vector<std::string> sums(readings.size());
   run_on_all(group, "parts of a checkpoint are read", [&] {
     for (std::size_t i = 0; i < readings.size(); ++i)

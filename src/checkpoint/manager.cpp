@@ -9,6 +9,7 @@
 #include <span>
 #include <sstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/contents.hpp"
@@ -44,6 +45,13 @@ void check(const ManagerOptions& options) {
                  InvalidArgument, "keep_every is ", options.keep_every, ", lock_seconds ",
                  options.lock_seconds, ", file_bytes ", options.file_bytes,
                  "; give numbers that are not negative, and files a size");
+}
+
+/// What ranks have to have alike, or one would save and another not.
+std::string text_of(const ManagerOptions& options) {
+  return detail::concat("an interval of ", options.interval.steps, " steps, ",
+                        options.interval.seconds, " seconds and an overhead of ",
+                        options.interval.max_overhead, ", and file_bytes ", options.file_bytes);
 }
 
 /// The checkpoint with the smallest metric, and that.
@@ -96,6 +104,8 @@ struct Manager::State {
   Staging staging;
   Snapshot snapshot;
   std::thread writer;
+  std::string refusal;       // of this rank, to the writer
+  std::string writer_error;  // of the writer while it writes
   std::string error;
   std::int64_t failed = 0;
   std::optional<Pace> pace;  // from the first question on
@@ -133,23 +143,25 @@ bool Manager::State::is_due(std::int64_t step) {
 // Runs beside training: whatever happens is kept for `wait`.
 void Manager::State::write() {
   const Clock::time_point start = Clock::now();
-  error = error_of([&] {
-    error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot);
-    if (!error.empty()) throw Error(error);
+  const std::string problem = error_of([&] {
+    writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, refusal);
   });
+  if (!problem.empty()) writer_error = problem;
   writing = seconds_since(start);
-  if (error.empty()) {
+  if (writer_error.empty()) {
     if (folder) prune();
-    return;
+  } else if (group->rank() == 0) {
+    LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,
+                 " was not saved: ", writer_error);
   }
-  ++failed;
-  if (group->rank() == 0)
-    LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step, " was not saved: ", error);
 }
 
 void Manager::State::prune() {
-  best.add(snapshot.step, snapshot.metric);
   const std::string problem = error_of([&] {
+    if (best.step == snapshot.step)  // and is replaced
+      best = find_best(path);
+    else
+      best.add(snapshot.step, snapshot.metric);
     folder->prune({.keep_last = options.keep_last,
                    .keep_every = options.keep_every,
                    .best = options.keep_best ? best.step : std::nullopt},
@@ -175,14 +187,18 @@ void Manager::State::take_over(const Loaded& loaded) {
 
 Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions options)
     : state_(std::make_unique<State>()) {
-  check(options);
   LOCKSTEP_CHECK(group && group->device().is_cpu(), InvalidArgument,
                  "a checkpoint::Manager needs a group on the CPU: Session::host_world()");
   state_->path = std::move(folder);
   state_->group = group->split(0, group->rank());
   state_->decisions = group->split(0, group->rank());
   state_->options = options;
+  const std::string own = text_of(options);
+  const std::string first = comm::broadcast_bytes(*state_->group, own, 0, "options of checkpoints");
   const std::string error = agree(*state_->group, error_of([&] {
+    check(options);
+    LOCKSTEP_CHECK(own == first, InvalidArgument, "its checkpoints have ", own,
+                   ", those of rank 0 ", first);
     if (group->rank() != 0) return;
     state_->folder.emplace(state_->path, options.lock_seconds);
     state_->best = find_best(state_->path);
@@ -209,11 +225,22 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.last_save = Clock::now();
   wait();
-  state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
-                                 state.options.file_bytes, state.staging);
+  std::exception_ptr failure;
+  state.refusal.clear();
+  try {
+    state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
+                                   state.options.file_bytes, state.staging);
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    state.snapshot = {};
+    state.snapshot.step = step;
+    state.refusal = error.what();
+    if (state.refusal.empty()) state.refusal = "its state cannot be copied";
+  }
   if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;
   state.writing = -1;
   state.writer = std::thread([&state] { state.write(); });
+  if (failure) std::rethrow_exception(failure);  // the other ranks hear it from the writer
   if (!state.options.asynchronous) wait();
   state.stall = seconds_since(state.last_save);
 }
@@ -225,7 +252,11 @@ bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
 }
 
 bool Manager::wait() {
-  if (state_->writer.joinable()) state_->writer.join();
+  if (state_->writer.joinable()) {
+    state_->writer.join();
+    state_->error = std::exchange(state_->writer_error, {});
+    if (!state_->error.empty()) ++state_->failed;
+  }
   return state_->error.empty();
 }
 
@@ -238,7 +269,7 @@ std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
-  state_->take_over(loaded);
+  run_on_all(*state_->group, "a checkpoint is taken over", [&] { state_->take_over(loaded); });
   return loaded.values.step;
 }
 
@@ -246,9 +277,11 @@ std::optional<std::int64_t> Manager::load_newest() {
   wait();
   comm::Communicator& group = *state_->group;
   std::string told;
-  if (group.rank() == 0)
+  run_on_all(group, "checkpoints are looked for", [&] {
+    if (group.rank() != 0) return;
     for (const Found& each : in_order_of_trial(state_->path))
       told += each.path.filename().string() + "\n";
+  });
   std::istringstream names(comm::broadcast_bytes(group, told, 0, "checkpoints that there are"));
   std::exception_ptr damage;
   for (std::string name; std::getline(names, name);) try {

@@ -31,11 +31,18 @@ struct Edge {
   std::string bytes;
 };
 
+/// Bytes of a file that a rank has.
+struct Part {
+  std::uint64_t file, begin, end;
+  friend auto operator<=>(const Part&, const Part&) = default;
+};
+
 /// What a rank tells rank 0 of the part that it wrote.
 struct Written {
   std::string sums;  ///< as Contributions packs them
   std::vector<Edge> edges;
   std::string values;  ///< of its own
+  std::vector<Part> parts;
 };
 
 void append(std::string& message, std::string_view part) {
@@ -59,6 +66,8 @@ std::string pack(const Written& written) {
   std::string message;
   append(message, written.sums);
   append(message, written.values);
+  append(message, {reinterpret_cast<const char*>(written.parts.data()),
+                   written.parts.size() * sizeof(Part)});
   for (const Edge& edge : written.edges) {
     append(message, std::to_string(edge.file));
     append(message, std::to_string(edge.offset));
@@ -71,6 +80,9 @@ Written unpack(std::string_view message) {
   Written written;
   written.sums = take(message);
   written.values = take(message);
+  const std::string_view parts = take(message);
+  written.parts.resize(parts.size() / sizeof(Part));
+  std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
   while (!message.empty()) {
     const std::uint64_t file = std::stoull(std::string(take(message)));
     const std::uint64_t offset = std::stoull(std::string(take(message)));
@@ -118,6 +130,7 @@ Written write_own(const fs::path& saving, const Snapshot& snapshot) {
     const auto [writer, is_new] =
         writers.try_emplace(segment.file, saving / snapshot.files[segment.file].first);
     write_segment(writer->second, segment, sums, written.edges);
+    written.parts.push_back({segment.file, segment.offset, segment.offset + segment.bytes.size()});
   }
   for (auto& [file, writer] : writers) writer.sync();
   written.sums = sums.pack();
@@ -144,12 +157,34 @@ void write_edges(const fs::path& saving, const Snapshot& snapshot, std::span<con
   for (auto& [file, writer] : writers) writer.sync();
 }
 
+/// Checks that each byte is of one rank: checksums of bytes that two have would be wrong, and where
+/// none has them the files hold zeros.
+void check_parts(const Snapshot& snapshot, std::span<const Written> all) {
+  std::vector<Part> parts;
+  for (const Written& rank : all) parts.insert(parts.end(), rank.parts.begin(), rank.parts.end());
+  std::ranges::sort(parts);
+  auto next = parts.begin();
+  for (std::size_t file = 0; file < snapshot.files.size(); ++file) {
+    const auto& [name, size] = snapshot.files[file];
+    const auto check = [&, &name = name](std::uint64_t begin, std::uint64_t expected) {
+      LOCKSTEP_CHECK(begin == expected, InvalidArgument, name, ": ",
+                     begin < expected ? "several ranks have" : "no rank has", " the bytes from ",
+                     std::min(begin, expected), " to ", std::max(begin, expected) - 1,
+                     "; ranks have to give pieces that lie side by side");
+    };
+    std::uint64_t end = 0;
+    for (; next != parts.end() && next->file == file; end = next++->end) check(next->begin, end);
+    check(size, end);
+  }
+}
+
 /// What rank 0 does when all parts are written.
 void finish(const RunFolder& folder, const Snapshot& snapshot,
             std::span<const std::string> messages) {
   const fs::path saving = folder.saving(snapshot.step);
   std::vector<Written> all;
   for (const std::string& message : messages) all.push_back(unpack(message));
+  check_parts(snapshot, all);
   write_edges(saving, snapshot, all);
 
   Contributions sums(sizes_of(snapshot));
@@ -182,14 +217,14 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 }  // namespace
 
 std::string write_checkpoint(comm::Communicator& group, const RunFolder* folder,
-                             const fs::path& path, const Snapshot& snapshot) {
+                             const fs::path& path, const Snapshot& snapshot, std::string error) {
   const fs::path saving = path / detail::concat(saving_prefix, name_of_step(snapshot.step));
   const std::string plan = snapshot.plan_signature();
-  std::string error = error_of([&] {
-    if (!folder) return;
-    folder->begin(snapshot.step);
-    for (const auto& [name, size] : snapshot.files) create_file(saving / name, size);
-  });
+  if (error.empty() && folder)
+    error = error_of([&] {
+      folder->begin(snapshot.step);
+      for (const auto& [name, size] : snapshot.files) create_file(saving / name, size);
+    });
   const std::string plan_of_first = comm::broadcast_bytes(group, plan, 0, "plan of a checkpoint");
   if (error.empty() && plan_of_first != plan)
     error = detail::concat("it would save ", plan.substr(0, 1000), " and rank 0 ",

@@ -135,7 +135,8 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, Snapshot& snaps
 std::string Snapshot::plan_signature() const {
   std::string plan = detail::concat("step ", step, ", headers ", headers, ": ");
   for (const auto& [name, size] : files) plan += detail::concat(name, ", ", size, " bytes; ");
-  return plan;
+  for (const auto& [name, text] : texts) plan += detail::concat(name, "; ");
+  return plan + value_names;
 }
 
 Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
@@ -157,8 +158,10 @@ Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, in
   staging.reserve(bytes, runs);
   for (const Stem& stem : stems) stage(stem, is_first, staging, snapshot);
   NamedValues own;
-  for (const auto& [name, state] : registry.values)
+  for (const auto& [name, state] : registry.values) {
     (state.load_on_new_rank ? own : snapshot.shared).emplace(name, state.values());
+    snapshot.value_names += name + (state.load_on_new_rank ? " of each rank; " : "; ");
+  }
   snapshot.own_values = write_values(own);
   raise_background_failure();  // what was copied may be garbage
   return snapshot;

@@ -37,7 +37,8 @@ struct Snapshot {
   /// Small files, whole: names and contents; those of rank 0 count.
   std::vector<std::pair<std::string, std::string>> texts;
   NamedValues shared;
-  std::string own_values;  ///< JSON
+  std::string own_values;   ///< JSON
+  std::string value_names;  ///< of the states that both are of
 
   /// What tells the plan from another: compared between the ranks.
   std::string plan_signature() const;

@@ -98,8 +98,13 @@ void load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
 }
 
 /// What a rank wants of a tensor that has the whole shape of a parameter.
+/// @throws InvalidArgument for one of another model that could be taken for a shard.
 std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, const Shape& shape) {
   const auto range = shards->range_of(name);
+  LOCKSTEP_CHECK(!range || range->whole == shape ||
+                     (shape != Shape{range->count} && shape != shape_of_shard(*range)),
+                 InvalidArgument, io::in_quotes(name), " is ", shape, " there and ", range->whole,
+                 " here");
   return range && range->whole == shape ? range : std::nullopt;
 }
 

@@ -64,8 +64,8 @@ class Manager {
   /// Takes the folder, which is made if it is missing, for this job, and removes what a save that
   /// died left in it. Blocks; every rank must call it.
   /// @param group of all ranks, on the CPU: its own part of it is split off.
-  /// @throws InvalidArgument on every rank if another job has the folder, or for options out of
-  /// range; io::FileError.
+  /// @throws InvalidArgument on every rank if another job has the folder, it cannot be written,
+  /// options are out of range, or ranks have other intervals or file sizes.
   Manager(std::filesystem::path folder, const CommunicatorPtr& group, ManagerOptions options = {});
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
@@ -88,9 +88,10 @@ class Manager {
 
   /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a
   /// rule. Waits for the save before it, for the device, and until this rank's part is copied.
-  /// @param metric for `keep_best`, such as a validation loss; smaller is better.
-  /// @throws InvalidArgument for a negative step, and what a failed device raises. What fails later
-  /// is told by `wait`.
+  /// @param metric for `keep_best`, such as a validation loss; smaller is better. That of rank 0
+  /// counts.
+  /// @throws InvalidArgument for a negative step, what states throw, and what a failed device
+  /// raises: then the save fails on the other ranks. What fails later is told by `wait`.
   void save(std::int64_t step, std::optional<double> metric = std::nullopt);
   /// The same if the interval of the options is over. To be called after every step, with numbers
   /// that grow. Ranks compare their times in few of these calls.
@@ -99,12 +100,12 @@ class Manager {
   /// Waits until the last save is on disk, for good.
   /// @return false on all ranks if it failed; `error` says why.
   bool wait();
-  /// Why the last save failed; empty if it did not.
+  /// Why the save failed that was waited for last, by `wait` or the next save; empty if it did not.
   const std::string& error() const noexcept;
   /// How long the last save took on this rank, from the call until it was on disk: what the next
   /// will take; 0 before the first.
   std::chrono::duration<double> save_time() const noexcept;
-  /// How many saves have failed.
+  /// How many saves have failed, of those that were waited for.
   std::int64_t failed_saves() const noexcept;
 
   /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is

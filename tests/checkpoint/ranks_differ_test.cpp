@@ -1,0 +1,219 @@
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/lockstep.hpp"
+#include "support/temporary_folder.hpp"
+
+// Ranks that do otherwise than the others, and what all of them see of it.
+
+namespace lockstep {
+namespace {
+
+using checkpoint::Manager, checkpoint::ManagerOptions, checkpoint::Piece, checkpoint::TensorState,
+    checkpoint::Values, checkpoint::ValueState;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
+using testing::TemporaryFolder;
+
+void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) {
+  comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); },
+                  {.timeout = std::chrono::seconds(20)});
+}
+
+/// What a call throws.
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+class RanksDiffer : public ::testing::Test {
+ protected:
+  RanksDiffer() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~RanksDiffer() override { set_log_sink(nullptr); }
+  TemporaryFolder folder;
+};
+
+TEST_F(RanksDiffer, AStateThatThrowsOnOneRankFailsTheSaveOnAllAndNotTheNext) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    bool fails = group->rank() == 1;
+    Manager manager(folder / "run", group);
+    manager.add("state", ValueState{.values = [&]() -> Values {
+                                      if (fails) throw Error("it is not ready");
+                                      return {{"value", 1}};
+                                    },
+                                    .load = [](const Values&) {}});
+    if (group->rank() == 1)
+      EXPECT_THAT(error_of([&] { manager.save(1); }), HasSubstr("it is not ready"));
+    else
+      manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it is not ready"));
+    fails = false;
+    manager.save(2);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+    EXPECT_EQ(manager.failed_saves(), 1);
+  });
+}
+
+TEST_F(RanksDiffer, OtherStepsOrStatesFailTheSaveOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t one = 1, other = 2;
+    Manager manager(folder / "run", group);
+    manager.add("one", one);
+    manager.save(group->rank() + 1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save step 2"));
+    if (group->rank() == 1) manager.add("other", other);
+    manager.save(3);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: it would save step 3"));
+  });
+}
+
+TEST_F(RanksDiffer, AStateThatOneRankRefusesIsRefusedOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t loads = 0;
+    Manager manager(folder / "run", group);
+    manager.add("state", ValueState{.values =
+                                        [] {
+                                          return Values{{"value", 1}};
+                                        },
+                                    .load =
+                                        [&](const Values&) {
+                                          ++loads;
+                                          if (group->rank() == 1 && loads == 1)
+                                            throw CorruptData("rank 1 wants none of it");
+                                        }});
+    for (const std::int64_t step : {1, 2}) manager.save(step);
+    ASSERT_TRUE(manager.wait());
+    EXPECT_EQ(manager.load_newest(), 1);  // not one rank step 1 and the other step 2
+    loads = 0;
+    EXPECT_THAT(error_of([&] { manager.load(folder / "run/step-2"); }),
+                HasSubstr("rank 1 wants none of it"));
+  });
+}
+
+TEST_F(RanksDiffer, LoadsOfDifferentCheckpointsAreRefused) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    Tensor weight = zeros({3});
+    Manager manager(folder / "run", group);
+    manager.add("value", value);
+    manager.add(
+        "weight",
+        TensorState{.pieces = [&] { return std::vector<Piece>{{.name = "w", .tensor = weight}}; },
+                    .load = [&](const NamedTensors& all) { weight.copy_(all[0].second); }});
+    for (const std::int64_t step : {1, 2}) {
+      value = step;
+      weight.fill_(static_cast<double>(step));
+      manager.save(step);
+    }
+    ASSERT_TRUE(manager.wait());
+    const std::string name = detail::concat("run/step-", group->rank() + 1);
+    EXPECT_THAT(error_of([&] { manager.load(folder / name); }), HasSubstr("rank 1"));
+    EXPECT_EQ(value, 2);
+    EXPECT_EQ(weight.to_vector<float>()[0], 2);
+  });
+}
+
+TEST_F(RanksDiffer, LoadsIntoOtherStatesAreRefused) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 1;
+    Tensor weight = zeros({3});
+    const auto state_of_weight = [&] {
+      return TensorState{
+          .pieces = [&] { return std::vector<Piece>{{.name = "w", .tensor = weight}}; },
+          .load = [](const NamedTensors&) {}};
+    };
+    Manager manager(folder / "run", group);
+    manager.add("value", value);
+    manager.add("weight", state_of_weight());
+    manager.save(1);
+    ASSERT_TRUE(manager.wait());
+    Manager other(folder / "other", group);
+    other.add("value", value);
+    if (group->rank() == 0) other.add("weight", state_of_weight());
+    EXPECT_THAT(error_of([&] { other.load(folder / "run/step-1"); }), HasSubstr("rank 1"));
+  });
+}
+
+TEST_F(RanksDiffer, PiecesThatTwoRanksHaveOrNoneFailTheSave) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    for (const std::int64_t begin : {2, 4}) {  // of rank 1: the third element twice, or no fourth
+      Tensor part = ones({3});
+      Manager manager(folder / detail::concat("run", begin), group);
+      manager.add("parts",
+                  TensorState{.pieces =
+                                  [&] {
+                                    const std::int64_t from = group->rank() * begin;
+                                    return std::vector<Piece>{
+                                        {.name = "w",
+                                         .tensor = part,
+                                         .range = parallel::ShardRange{{begin + 3}, from, 3}}};
+                                  },
+                              .load = [](const NamedTensors&) {}});
+      manager.save(1);
+      EXPECT_FALSE(manager.wait()) << begin;
+      EXPECT_THAT(manager.error(), HasSubstr(begin == 2 ? "several ranks have" : "no rank has"));
+    }
+  });
+}
+
+TEST_F(RanksDiffer, OtherOptionsAreRefusedOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    ManagerOptions options{.interval = checkpoint::SaveInterval::every_steps(group->rank() + 1)};
+    EXPECT_THAT(error_of([&] { Manager(folder / "run", group, options); }), HasSubstr("rank 1"));
+    options = {.keep_last = group->rank()};
+    EXPECT_THAT(error_of([&] { Manager(folder / "run", group, options); }),
+                HasSubstr("rank 0: keep_last is 0"));
+    options = {};
+    EXPECT_EQ(error_of([&] { Manager(folder / "run", group, options); }), "nothing");
+  });
+}
+
+TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    struct Net : nn::Module {
+      explicit Net(std::int64_t size) : weight(this, "weight", ones({size})) {}
+      nn::Parameter weight;
+      Tensor forward(const Tensor& x) { return (x * Tensor(weight)).sum(); }
+    };
+    const auto steps = [&](auto& ddp, optim::Optimizer& optimizer, std::int64_t size) {
+      ddp(ones({size})).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    auto small = nn::make<Net>(16);
+    DistributedDataParallel one(small, group, {.zero_stage = 3});
+    optim::AdamW own(one.named_parameters(), {});
+    steps(one, own, 16);
+    {
+      Manager manager(folder / "run", group);
+      manager.add("model", one);
+      manager.add("optimizer", own, one);
+      manager.save(1);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+    }
+    auto large = nn::make<Net>(32);  // of which each rank has 16
+    DistributedDataParallel other(large, group, {.zero_stage = 3});
+    optim::AdamW its(other.named_parameters(), {});
+    steps(other, its, 32);
+    ASSERT_EQ(other.named_parameters()[0].second.numel(), 16);
+    Manager model(folder / "model", group), optimizer(folder / "optimizer", group);
+    model.add("model", other);
+    EXPECT_THAT(error_of([&] { model.load(folder / "run/step-1"); }), HasSubstr("'weight'"));
+    optimizer.add("optimizer", its, other);
+    EXPECT_THAT(error_of([&] { optimizer.load(folder / "run/step-1"); }),
+                HasSubstr("'weight.exp_avg'"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
