@@ -37,6 +37,17 @@ std::string_view stem_of(std::string_view file) {
   return file.substr(0, dash);
 }
 
+constexpr std::uint64_t longest_text = std::uint64_t{1} << 30;
+
+std::string read_text(const fs::path& path) {
+  const FileReader reader(path);
+  LOCKSTEP_CHECK(reader.size() <= longest_text, CorruptData, path.string(), " is ", reader.size(),
+                 " bytes long; at most ", longest_text, " are read");
+  std::string text(reader.size(), '\0');
+  reader.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 io::SafetensorsHeader read_header(const fs::path& path, std::uint64_t size) {
   const io::MappedFile file(path);
   LOCKSTEP_CHECK(file.bytes().size() == size, CorruptData, path.string(), " is ",
@@ -59,19 +70,14 @@ std::vector<std::string> stems_of(const Manifest& manifest) {
 
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;
-  FileReader reader(path);
-  std::string text(reader.size(), '\0');
-  reader.read(0, std::as_writable_bytes(std::span(text)));
-  return parse_manifest(text, path.string());
+  return parse_manifest(read_text(path), path.string());
 }
 
 std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
   const fs::path path = checkpoint / record.name;
-  FileReader reader(path);
-  LOCKSTEP_CHECK(reader.size() == record.size, CorruptData, path.string(), " is ", reader.size(),
+  const std::string text = read_text(path);
+  LOCKSTEP_CHECK(text.size() == record.size, CorruptData, path.string(), " is ", text.size(),
                  " bytes long instead of ", record.size);
-  std::string text(record.size, '\0');
-  reader.read(0, std::as_writable_bytes(std::span(text)));
   for (std::size_t block = 0; block < record.checksums.size(); ++block) {
     const auto bytes = std::string_view(text).substr(block * block_bytes, block_bytes);
     const std::uint32_t found = io::crc32c(std::as_bytes(std::span(bytes)));

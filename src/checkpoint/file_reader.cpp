@@ -10,7 +10,7 @@
 namespace lockstep::checkpoint {
 
 FileReader::FileReader(std::filesystem::path path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_) throw io::FileError("open", path_, errno);
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) throw io::FileError("fstat", path_, errno);

@@ -53,12 +53,17 @@ void verify_file(const fs::path& checkpoint, const Manifest& manifest, const Fil
 std::vector<Found> list(const fs::path& folder) {
   std::vector<Found> found;
   std::error_code error;
-  if (!fs::exists(folder, error)) return found;
-  fs::directory_iterator entries(folder, error);
-  if (error) throw io::FileError("opendir", folder, error.value());
-  for (const fs::directory_entry& entry : entries)
-    if (const auto step = step_of_name(entry.path().filename().string()))
-      if (fs::exists(entry.path() / manifest_name)) found.push_back({*step, entry.path()});
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return found;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path& path = entry->path();
+    const auto step = step_of_name(path.filename().string());
+    std::error_code unknown;
+    // What cannot be looked at is told when it is read.
+    if (step && (fs::exists(path / manifest_name, unknown) || unknown))
+      found.push_back({*step, path});
+  }
+  if (error) throw io::FileError("readdir", folder, error.value());
   std::ranges::sort(found, {}, &Found::step);
   return found;
 }

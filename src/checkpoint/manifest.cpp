@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/json.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
@@ -122,7 +123,7 @@ std::string write_manifest(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, std::string_view source) {
   Manifest manifest;
   try {
-    manifest = parse(ordered_json::parse(text));
+    manifest = parse(parse_shallow_json<ordered_json>(text));
   } catch (const nlohmann::json::exception& error) {
     LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
   } catch (const CorruptData& error) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 #include <iomanip>
 #include <iterator>
 #include <span>
@@ -14,6 +13,7 @@
 
 #include <sys/file.h>
 
+#include "checkpoint/file_reader.hpp"
 #include "checkpoint/names.hpp"
 #include "io/file_calls.hpp"
 #include "io/in_quotes.hpp"
@@ -37,11 +37,14 @@ std::string checksum_of(std::string_view text) {
 
 /// Text of a small file; empty if it cannot be read.
 std::string read_small(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(4096, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  return text;
+  try {
+    const FileReader file(path);
+    std::string text(std::min<std::uint64_t>(file.size(), 4096), '\0');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 /// What the lock says: "generation 3 process 17 host a".
@@ -103,7 +106,7 @@ RunFolder::RunFolder(fs::path folder, int seconds) : folder_(std::move(folder)) 
 
 void RunFolder::lock(int seconds) {
   const fs::path path = folder_ / lock_name;
-  lock_ = io::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  lock_ = io::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!lock_) throw FileError("open", path, errno);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -146,6 +149,7 @@ void RunFolder::clean_up() const {
         name.starts_with(detail::concat(".", latest_name, ".tmp-")))
       left.push_back(entry.path());
   }
+  if (!left.empty()) sync_folder(folder_);  // names that a killed save gave, before others go
   for (const fs::path& path : left) {
     std::error_code ignored;
     fs::remove_all(path, ignored);

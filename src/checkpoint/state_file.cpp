@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/json.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::checkpoint {
@@ -75,7 +76,7 @@ NamedValues named_values_of(const json& object) {
 template <class T, class Parse>
 T parse_json(std::string_view text, std::string_view source, const Parse& parse) {
   try {
-    return parse(json::parse(text));
+    return parse(parse_shallow_json<json>(text));
   } catch (const json::exception& error) {
     LOCKSTEP_THROW(CorruptData, source, ": ", error.what());
   } catch (const CorruptData& error) {

@@ -1,0 +1,115 @@
+#include <chrono>
+#include <filesystem>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "lockstep/lockstep.hpp"
+#include "support/temporary_folder.hpp"
+
+// Folders in which others have put something.
+
+namespace lockstep {
+namespace {
+
+using checkpoint::Manager;
+using ::testing::ElementsAre, ::testing::HasSubstr;
+using testing::read_file, testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+class HostileFolder : public ::testing::Test {
+ protected:
+  HostileFolder() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~HostileFolder() override { set_log_sink(nullptr); }
+
+  void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) const {
+    comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); },
+                    {.timeout = std::chrono::seconds(20)});
+  }
+  void save(std::int64_t step) {
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Manager manager(folder / "run", group);
+      manager.add("value", value);
+      manager.save(step);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+    });
+  }
+  /// What all ranks load.
+  std::optional<std::int64_t> load(int ranks = 2) {
+    std::optional<std::int64_t> found;
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      std::int64_t own = 0;
+      Manager manager(folder / "run", group);
+      manager.add("value", own);
+      const auto step = manager.load_newest();
+      if (group->rank() == 0) found = step;
+    });
+    return found;
+  }
+
+  TemporaryFolder folder;
+  std::int64_t value = 4;
+};
+
+TEST_F(HostileFolder, ACheckpointThatCannotBeLookedAtIsDamaged) {
+  save(1);
+  fs::create_directory_symlink("step-9", folder / "run/step-9");  // to itself
+  fs::remove(folder / "run/latest");
+  EXPECT_EQ(load(), 1);
+}
+
+TEST_F(HostileFolder, LinksAreNotWrittenThrough) {
+  const fs::path other = folder.write("other", "precious");
+  fs::create_directory(folder / "run");
+  fs::create_symlink(other, folder / "run/.lock");
+  run_job(1, [&](const CommunicatorPtr& group) {
+    EXPECT_THROW(Manager(folder / "run", group), InvalidArgument);
+  });
+  EXPECT_EQ(read_file(other), "precious");
+}
+
+TEST_F(HostileFolder, PipesDoNotKeepALoadWaiting) {
+  save(1);
+  fs::create_directory(folder / "run/step-9");
+  ASSERT_EQ(::mkfifo((folder / "run/step-9/manifest.json").c_str(), 0666), 0);
+  fs::remove(folder / "run/latest");
+  ASSERT_EQ(::mkfifo((folder / "run/latest").c_str(), 0666), 0);
+  EXPECT_EQ(load(), 1);
+}
+
+TEST_F(HostileFolder, DeepOrHugeManifestsAreRefused) {
+  save(1);
+  save(9);
+  const std::string deep(1'000'000, '[');
+  const std::string closed(deep.size(), ']');
+  for (const std::string& inner : {deep + closed, deep}) {
+    folder.write("run/step-9/manifest.json",
+                 R"({"format": "lockstep checkpoint", "crc32c": "00000000", "x": )" + inner + "}");
+    EXPECT_EQ(load(), 1);
+  }
+  fs::resize_file(folder / "run/step-9/manifest.json", std::uintmax_t{1} << 40);
+  EXPECT_EQ(load(), 1);
+}
+
+TEST_F(HostileFolder, TheBestIsNotWhatASaveHasReplaced) {
+  run_job(1, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group,
+                    {.keep_last = 1, .keep_best = true, .asynchronous = false});
+    manager.add("value", value);
+    manager.save(5, 1.0);
+    manager.save(6, 3.0);
+    manager.save(5, 9.0);  // the run went back
+    manager.save(7, 8.0);
+    manager.save(8, 8.5);
+    std::vector<std::int64_t> steps;
+    for (const auto& found : checkpoint::list(folder / "run")) steps.push_back(found.step);
+    EXPECT_THAT(steps, ElementsAre(6, 8));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
