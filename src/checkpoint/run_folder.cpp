@@ -75,6 +75,16 @@ void replace_folder(const fs::path& saved, const fs::path& place, const fs::path
   }
 }
 
+/// Gives what was saved its first name back, and the old one its place.
+void undo(const fs::path& saved, const fs::path& place, const fs::path& old, bool replaced) {
+  if (replaced && fs::exists(saved)) {
+    file_calls.exchange(saved.c_str(), place.c_str());
+    return;
+  }
+  if (file_calls.rename(place.c_str(), saved.c_str()) == 0 && replaced)
+    file_calls.rename(old.c_str(), place.c_str());
+}
+
 }  // namespace
 
 void sync_folder(const fs::path& folder) {
@@ -174,11 +184,17 @@ void RunFolder::commit(std::int64_t step) const {
                  old = folder_ / detail::concat(old_prefix, name_of_step(step));
   sync_folder(saving);
   check_generation();
-  if (fs::exists(place))
+  const bool replaces = fs::exists(place);
+  if (replaces)
     replace_folder(saving, place, old);
   else if (file_calls.rename(saving.c_str(), place.c_str()) != 0)
     throw FileError("rename", place, errno);
-  sync_folder(folder_);
+  try {
+    sync_folder(folder_);
+  } catch (const FileError&) {
+    undo(saving, place, old, replaces);
+    throw;
+  }
   write_latest(folder_, name_of_step(step));
   std::error_code ignored;
   fs::remove_all(saving, ignored);  // where both were exchanged, the one before

@@ -6,6 +6,7 @@
 #include "io/in_quotes.hpp"
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
@@ -155,6 +156,10 @@ TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer) {
+  for (const Tensor& parameter : optimizer.parameters())
+    LOCKSTEP_CHECK(autograd::share_of(parameter) != autograd::GradientShare::part, InvalidArgument,
+                   "the optimizer has this rank's shards of parameters, and others theirs; add it "
+                   "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
   return {
       .pieces = [&optimizer] { return whole_pieces(optimizer.state_dict()); },
       .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); }};

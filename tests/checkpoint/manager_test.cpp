@@ -389,6 +389,41 @@ TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
   set_log_sink(nullptr);
 }
 
+TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas) {
+  const TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 4;
+    checkpoint::Manager checkpoints(folder / "run", group, {.asynchronous = false});
+    checkpoints.add("value", value);
+    checkpoints.save(1);
+    for (const std::int64_t step : {1, 2}) {  // over the same name, and under a new one
+      value = 5;
+      static bool has_place;
+      has_place = false;
+      io::file_calls.exchange = [](const char* one, const char* other) {
+        has_place = true;
+        return io::FileCalls().exchange(one, other);
+      };
+      io::file_calls.rename = [](const char* from, const char* to) {
+        has_place = true;
+        return ::rename(from, to);
+      };
+      io::file_calls.fsync = [](int file) {
+        if (has_place) errno = EIO;
+        return has_place ? -1 : ::fsync(file);
+      };
+      checkpoints.save(step);
+      io::file_calls = {};
+      EXPECT_THAT(checkpoints.error(), HasSubstr("fsync"));
+      EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(1));
+      EXPECT_EQ(checkpoints.load_newest(), 1);
+      EXPECT_EQ(value, 4) << step;
+    }
+  });
+  set_log_sink(nullptr);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults, ::testing::Values(ENOSPC, EIO));
 
 TEST(CheckpointManager, SaysWhatDoesNotFit) {

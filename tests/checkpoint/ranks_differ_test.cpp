@@ -215,5 +215,16 @@ TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
   });
 }
 
+TEST_F(RanksDiffer, AnOptimizerOfShardsIsRefusedWithoutItsReplica) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<nn::Linear>(4, 4);
+    DistributedDataParallel ddp(model, group, {.zero_stage = 1});
+    optim::AdamW optimizer(ddp.named_parameters(), {});
+    Manager manager(folder / "run", group);
+    EXPECT_THAT(error_of([&] { manager.add("optimizer", optimizer); }), HasSubstr("replica"));
+    manager.add("optimizer", optimizer, ddp);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -50,6 +50,7 @@ TensorState state_of(DistributedDataParallel<M>& replica) {
 }
 
 /// States under the names of the parameters, groups and options.
+/// @throws InvalidArgument for an optimizer of shards, which needs the replica that they are of.
 TensorState state_of(optim::Optimizer& optimizer);
 /// The same of an optimizer of a replica's parameters: with a zero_stage each rank saves and loads
 /// the states of its shards.
