@@ -62,6 +62,18 @@ TEST_F(RanksDiffer, AStateThatThrowsOnOneRankFailsTheSaveOnAllAndNotTheNext) {
   });
 }
 
+TEST_F(RanksDiffer, ASaveThatOneRankLeavesOutFailsOnceThatHasLeft) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 1;
+    Manager manager(folder / "run", group);
+    manager.add("value", value);
+    if (group->rank() != 0) return;
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("all ranks must make the same calls"));
+  });
+}
+
 TEST_F(RanksDiffer, OtherStepsOrStatesFailTheSaveOnAll) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t one = 1, other = 2;
