@@ -80,7 +80,7 @@ void load_shards(nn::Module& module, const nn::ReplicatedModule& replica,
       continue;
     }
     LOCKSTEP_CHECK(
-        tensor.numel() == shard->second.numel() && tensor.dtype() == shard->second.dtype(),
+        tensor.shape() == Shape{shard->second.numel()} && tensor.dtype() == shard->second.dtype(),
         InvalidArgument, io::in_quotes(name), " is ", tensor.dtype(), " there and ",
         shard->second.dtype(), " here, or has another shape");
     loaded.emplace_back(shard->second, tensor.reshape(shard->second.shape()));

@@ -21,6 +21,13 @@ void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body)
                   {.timeout = std::chrono::seconds(20)});
 }
 
+/// A weight of any shape.
+struct OneWeight : nn::Module {
+  explicit OneWeight(const Shape& shape) : weight(this, "weight", ones(shape)) {}
+  nn::Parameter weight;
+  Tensor forward(const Tensor& x) { return (x * Tensor(weight)).sum(); }
+};
+
 /// What a call throws.
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -192,17 +199,12 @@ TEST_F(RanksDiffer, OtherOptionsAreRefusedOnAll) {
 
 TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
   run_job(2, [&](const CommunicatorPtr& group) {
-    struct Net : nn::Module {
-      explicit Net(std::int64_t size) : weight(this, "weight", ones({size})) {}
-      nn::Parameter weight;
-      Tensor forward(const Tensor& x) { return (x * Tensor(weight)).sum(); }
-    };
     const auto steps = [&](auto& ddp, optim::Optimizer& optimizer, std::int64_t size) {
       ddp(ones({size})).backward();
       optimizer.step();
       optimizer.zero_grad();
     };
-    auto small = nn::make<Net>(16);
+    auto small = nn::make<OneWeight>(Shape{16});
     DistributedDataParallel one(small, group, {.zero_stage = 3});
     optim::AdamW own(one.named_parameters(), {});
     steps(one, own, 16);
@@ -213,7 +215,7 @@ TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
       manager.save(1);
       ASSERT_TRUE(manager.wait()) << manager.error();
     }
-    auto large = nn::make<Net>(32);  // of which each rank has 16
+    auto large = nn::make<OneWeight>(Shape{32});  // of which each rank has 16
     DistributedDataParallel other(large, group, {.zero_stage = 3});
     optim::AdamW its(other.named_parameters(), {});
     steps(other, its, 32);
@@ -224,6 +226,22 @@ TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
     optimizer.add("optimizer", its, other);
     EXPECT_THAT(error_of([&] { optimizer.load(folder / "run/step-1"); }),
                 HasSubstr("'weight.exp_avg'"));
+  });
+}
+
+TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherShape) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto square = nn::make<OneWeight>(Shape{4, 4}), flat = nn::make<OneWeight>(Shape{32});
+    {
+      Manager manager(folder / "run", group);
+      manager.add("model", square);
+      manager.save(1);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+    }
+    DistributedDataParallel ddp(flat, group, {.zero_stage = 3});  // each rank has 16 of 32
+    Manager manager(folder / "other", group);
+    manager.add("model", ddp);
+    EXPECT_THAT(error_of([&] { manager.load(folder / "run/step-1"); }), HasSubstr("'weight'"));
   });
 }
 
