@@ -9,7 +9,6 @@
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
-#include "lockstep/io/mapped_file.hpp"
 #include "lockstep/io/safetensors_header.hpp"
 
 namespace lockstep::checkpoint {
@@ -49,10 +48,18 @@ std::string read_text(const fs::path& path) {
 }
 
 io::SafetensorsHeader read_header(const fs::path& path, std::uint64_t size) {
-  const io::MappedFile file(path);
-  LOCKSTEP_CHECK(file.bytes().size() == size, CorruptData, path.string(), " is ",
-                 file.bytes().size(), " bytes long instead of ", size);
-  return io::parse_safetensors_header(file.bytes(), path.string());
+  // Not mapped: a page that the disk cannot read would be a signal.
+  const FileReader file(path);
+  LOCKSTEP_CHECK(file.size() == size, CorruptData, path.string(), " is ", file.size(),
+                 " bytes long instead of ", size);
+  std::vector<std::byte> beginning(std::min<std::uint64_t>(size, sizeof(std::uint64_t)));
+  file.read(0, beginning);
+  std::uint64_t length = 0;
+  for (std::size_t i = beginning.size(); i-- > 0;)
+    length = length << 8 | std::to_integer<std::uint64_t>(beginning[i]);
+  beginning.resize(std::min(size, sizeof length + std::min(length, io::max_safetensors_header)));
+  file.read(0, beginning);
+  return io::parse_safetensors_header(beginning, size, path.string());
 }
 
 }  // namespace

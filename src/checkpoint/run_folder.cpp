@@ -21,6 +21,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/crc32c.hpp"
 #include "lockstep/io/file_error.hpp"
+#include "lockstep/observe/log.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -90,7 +91,9 @@ void undo(const fs::path& saved, const fs::path& place, const fs::path& old, boo
 void sync_folder(const fs::path& folder) {
   const io::FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!descriptor) throw FileError("open", folder, errno);
-  if (file_calls.fsync(descriptor.get()) != 0) throw FileError("fsync", folder, errno);
+  // Some file systems sync no folders, and say so.
+  if (file_calls.fsync(descriptor.get()) != 0 && errno != EINVAL)
+    throw FileError("fsync", folder, errno);
 }
 
 void write_latest(const fs::path& folder, std::string_view name) {
@@ -120,10 +123,17 @@ void RunFolder::lock(int seconds) {
   if (!lock_) throw FileError("open", path, errno);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) {
+      LOCKSTEP_LOG(warning, "the file system of ", folder_.string(),
+                   " has no locks: nothing but the generation in ", path.string(),
+                   " keeps two jobs from one folder");
+      break;
+    }
     if (errno != EWOULDBLOCK && errno != EINTR) throw FileError("flock", path, errno);
     LOCKSTEP_CHECK(std::chrono::steady_clock::now() < end, InvalidArgument, folder_.string(),
                    " belongs to a job that still runs (", io::in_quotes(read_small(path)),
-                   "); end it, or give this one a folder of its own");
+                   "); end it, or give this one a folder of its own. Of a host that died, network "
+                   "file systems keep locks for some minutes");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   generation_ = generation_in(read_small(path)) + 1;
@@ -166,21 +176,20 @@ void RunFolder::clean_up() const {
   }
 }
 
-fs::path RunFolder::saving(std::int64_t step) const {
-  return folder_ / detail::concat(saving_prefix, name_of_step(step));
-}
-
-fs::path RunFolder::begin(std::int64_t step) const {
+std::string RunFolder::begin(std::int64_t step) {
   check_generation();
-  const fs::path saving = this->saving(step);
+  const std::string name =
+      detail::concat(saving_prefix, name_of_step(step), "-", generation_, "-", ++saves_);
+  saving_ = folder_ / name;
   std::error_code error;
-  fs::remove_all(saving, error);
-  if (file_calls.make_folder(saving.c_str(), 0777) != 0) throw FileError("mkdir", saving, errno);
-  return saving;
+  fs::remove_all(saving_, error);
+  if (file_calls.make_folder(saving_.c_str(), 0777) != 0) throw FileError("mkdir", saving_, errno);
+  return name;
 }
 
 void RunFolder::commit(std::int64_t step) const {
-  const fs::path saving = this->saving(step), place = folder_ / name_of_step(step),
+  const fs::path& saving = saving_;
+  const fs::path place = folder_ / name_of_step(step),
                  old = folder_ / detail::concat(old_prefix, name_of_step(step));
   sync_folder(saving);
   check_generation();
@@ -201,9 +210,9 @@ void RunFolder::commit(std::int64_t step) const {
   fs::remove_all(old, ignored);
 }
 
-void RunFolder::discard(std::int64_t step) const noexcept {
+void RunFolder::discard() const noexcept {
   std::error_code ignored;
-  fs::remove_all(saving(step), ignored);
+  if (!saving_.empty()) fs::remove_all(saving_, ignored);
 }
 
 // A checkpoint that is half deleted shall not look like one.

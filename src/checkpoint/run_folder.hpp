@@ -34,17 +34,18 @@ class RunFolder {
   /// Which taking of the folder this is: 1 for the first.
   std::uint64_t generation() const noexcept { return generation_; }
   const std::filesystem::path& path() const noexcept { return folder_; }
-  /// Where a checkpoint is written until it is committed.
-  std::filesystem::path saving(std::int64_t step) const;
-
-  /// Makes that folder, empty.
-  std::filesystem::path begin(std::int64_t step) const;
-  /// Gives the folder its place, durably, and then the name of the newest checkpoint. Files in it
+  /// Makes an empty folder in which a checkpoint is written until it is committed.
+  /// @return its name, which no folder had before: a host may still take the name of a former save
+  /// for the checkpoint that this has become (NFS keeps names for half a minute).
+  std::string begin(std::int64_t step);
+  /// The path of what `begin` made last.
+  const std::filesystem::path& saving() const noexcept { return saving_; }
+  /// Gives that folder its place, durably, and then the name of the newest checkpoint. Files in it
   /// are synced already.
   /// @throws InvalidArgument if another generation has taken the folder meanwhile.
   void commit(std::int64_t step) const;
   /// Removes what `begin` made.
-  void discard(std::int64_t step) const noexcept;
+  void discard() const noexcept;
   /// Deletes checkpoints that shall not stay; never the one committed last.
   void prune(const Retention& retention, std::int64_t newest) const;
 
@@ -54,9 +55,9 @@ class RunFolder {
   void clean_up() const;
   void remove(const std::filesystem::path& checkpoint) const;
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, saving_;
   io::FileDescriptor lock_;
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = 0, saves_ = 0;
 };
 
 /// All checkpoints of a folder, the one to load first in front: the newest, then those before it,

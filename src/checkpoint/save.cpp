@@ -181,7 +181,7 @@ void check_parts(const Snapshot& snapshot, std::span<const Written> all) {
 /// What rank 0 does when all parts are written.
 void finish(const RunFolder& folder, const Snapshot& snapshot,
             std::span<const std::string> messages) {
-  const fs::path saving = folder.saving(snapshot.step);
+  const fs::path& saving = folder.saving();
   std::vector<Written> all;
   for (const std::string& message : messages) all.push_back(unpack(message));
   check_parts(snapshot, all);
@@ -216,16 +216,20 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 
 }  // namespace
 
-std::string write_checkpoint(comm::Communicator& group, const RunFolder* folder,
-                             const fs::path& path, const Snapshot& snapshot, std::string error) {
-  const fs::path saving = path / detail::concat(saving_prefix, name_of_step(snapshot.step));
+std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const fs::path& path,
+                             const Snapshot& snapshot, std::string error) try {
   const std::string plan = snapshot.plan_signature();
+  std::string name;
   if (error.empty() && folder)
     error = error_of([&] {
-      folder->begin(snapshot.step);
-      for (const auto& [name, size] : snapshot.files) create_file(saving / name, size);
+      name = folder->begin(snapshot.step);
+      for (const auto& [file, size] : snapshot.files) create_file(path / name / file, size);
     });
-  const std::string plan_of_first = comm::broadcast_bytes(group, plan, 0, "plan of a checkpoint");
+  // Names of folders hold no line's end.
+  const std::string told =
+      comm::broadcast_bytes(group, name + "\n" + plan, 0, "plan of a checkpoint");
+  const std::string plan_of_first = told.substr(told.find('\n') + 1);
+  const fs::path saving = path / told.substr(0, told.find('\n'));
   if (error.empty() && plan_of_first != plan)
     error = detail::concat("it would save ", plan.substr(0, 1000), " and rank 0 ",
                            plan_of_first.substr(0, 1000));
@@ -243,8 +247,11 @@ std::string write_checkpoint(comm::Communicator& group, const RunFolder* folder,
                   }),
                   "a checkpoint is in its place");
   }
-  if (folder && !error.empty()) folder->discard(snapshot.step);
+  if (folder && !error.empty()) folder->discard();
   return error;
+} catch (...) {  // of the group
+  if (folder) folder->discard();
+  throw;
 }
 
 }  // namespace lockstep::checkpoint

@@ -17,7 +17,7 @@ namespace lockstep::checkpoint {
 /// @param error why this rank has no snapshot: then all fail.
 /// @return why it failed, the same on every rank; empty if it did not.
 /// @throws what the group throws.
-std::string write_checkpoint(comm::Communicator& group, const RunFolder* folder,
+std::string write_checkpoint(comm::Communicator& group, RunFolder* folder,
                              const std::filesystem::path& path, const Snapshot& snapshot,
                              std::string error = {});
 

@@ -134,7 +134,12 @@ std::string_view format_of_dtype(DType dtype) {
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source) {
-  const std::string_view text = header_text(file, source);
+  return parse_safetensors_header(file, file.size(), source);
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::uint64_t size,
+                                           std::string_view source) {
+  const std::string_view text = header_text(beginning, source);
   SafetensorsHeader header;
   SafetensorsSax sax(header, source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
@@ -143,7 +148,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   std::ranges::sort(header.entries, [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  check_layout(header, file.size() - header.data_begin, source);
+  check_layout(header, size - header.data_begin, source);
   return header;
 }
 

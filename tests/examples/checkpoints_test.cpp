@@ -102,13 +102,17 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
 TEST(Checkpoints, TrainGptStopsBehindAStepAndGoesOnBitwiseMpi) {
   const TemporaryFolder folder;
   const std::string saved = (folder / "weights.safetensors").string();
-  const std::string program = tiny_gpt("--steps 300 --save " + saved);
+  const std::string program = tiny_gpt("--steps 3000 --save " + saved);
   ASSERT_EQ(run_command(mpirun(2) + program, 100).exit_code, 0);
   const std::string expected = read_file(saved);
-  const std::string run = " --checkpoint-dir " + (folder / "run").string() + " --save-every 1000";
+  const std::string log = (folder / "log.jsonl").string();
+  const std::string run =
+      " --save-every 100000 --checkpoint-dir " + (folder / "run").string() + " --log " + log;
   // Rank 1 gets the signal; mpirun is not told.
-  const std::string rank =
-      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (sleep 1; kill -TERM $$) & fi; exec " + program + run;
+  const std::string steps = "$(cat " + log + " 2>/dev/null | wc -l)";
+  const std::string rank = "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (while [ " + steps +
+                           " -lt 100 ]; do sleep 0.02; done; kill -TERM $$) & fi; exec " + program +
+                           run;
   const fs::path script = folder.write("rank.sh", rank);
   const auto stopped = run_command(mpirun(2) + "sh " + script.string(), 100);
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;

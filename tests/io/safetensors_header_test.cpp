@@ -1,5 +1,8 @@
 #include "lockstep/io/safetensors_header.hpp"
 
+#include <span>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,6 +32,13 @@ TEST(SafetensorsHeader, ListsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(header.entries[1].begin, 8u);
   EXPECT_EQ(header.data_begin, 8 + good.size());
   EXPECT_EQ(header.metadata.at("by"), "hand");
+}
+
+TEST(SafetensorsHeader, IsReadFromTheBeginningOfAFileOfWhichTheRestIsElsewhere) {
+  const std::string bytes = file_bytes(good);
+  const auto beginning = std::as_bytes(std::span(bytes));
+  EXPECT_EQ(parse_safetensors_header(beginning, bytes.size() + 32, "f").entries.size(), 2u);
+  EXPECT_THROW(parse_safetensors_header(beginning, bytes.size() + 31, "f"), CorruptData);
 }
 
 TEST(SafetensorsHeader, AcceptsAFileWithoutTensorsAndTensorsWithoutElements) {

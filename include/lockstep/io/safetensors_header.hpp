@@ -56,6 +56,11 @@ std::string_view format_of_dtype(DType dtype);
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source);
 
+/// The same of a file of which only the beginning is in memory, with all of the header.
+/// @param size of the whole file, in bytes.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::uint64_t size,
+                                           std::string_view source);
+
 /// Orders entries as Python's `safetensors` writes them, largest element types first, then by name,
 /// and sets their places, one behind the other.
 /// @throws InvalidArgument for a doubled or reserved name.

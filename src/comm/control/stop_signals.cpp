@@ -54,6 +54,8 @@ void note(int signal) {
 
 void interrupt(int signal) {
   write_line("interrupted\n");
+  if (getpid() == 1)
+    _exit(128 + signal);  // in a container: no default action ends the first process
   std::signal(signal, SIG_DFL);
   std::raise(signal);  // as soon as this handler returns
 }

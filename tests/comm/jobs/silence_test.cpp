@@ -17,7 +17,8 @@ TEST_P(MpiFaults, StoppedRankIsLostAndEveryRankSaysWhatItDid) {
                     HasSubstr("silent for 3 s; its process is stopped"),
                     // It may have failed by itself before it is asked.
                     AnyOf(HasSubstr("[rank 2] rank 2 of world: in all_reduce #20"),
-                          HasSubstr("[rank 2] rank 2 of world: idle after all_reduce #20"))));
+                          AllOf(HasSubstr("[rank 2] rank 2 of world: idle after all_reduce #19"),
+                                HasSubstr("failed: rank 2 of world, in all_reduce #20")))));
 }
 
 TEST(MpiJob, StoppedRankZeroIsLostToo) {
