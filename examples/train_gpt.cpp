@@ -182,13 +182,8 @@ bool train(Replica& replica, examples::TokenBatches& batches, const Options& o,
   ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
   ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
   examples::Checkpoints checkpoints(o.checkpoints, session);
-  checkpoints.add("model", replica);
-  checkpoints.add("optimizer", *optimizer, replica);
-  checkpoints.add("scheduler", scheduler);
-  checkpoints.add("scaler", scaler);
-  if (average) checkpoints.add("ema", *average);
+  checkpoints.add_training(replica, *optimizer, scheduler, scaler, average);
   checkpoints.add("batches", batches);
-  checkpoints.add("random", ls::default_generator());
   const std::int64_t first = checkpoints.resume();
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;

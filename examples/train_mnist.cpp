@@ -105,13 +105,8 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
     std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
               << session.size() << " rank(s) on " << session.device() << std::endl;
   examples::Checkpoints checkpoints(o.checkpoints, session);
-  checkpoints.add("model", replica);
-  checkpoints.add("optimizer", *optimizer, replica);
-  checkpoints.add("scheduler", scheduler);
-  checkpoints.add("scaler", scaler);
-  if (average) checkpoints.add("ema", *average);
+  checkpoints.add_training(replica, *optimizer, scheduler, scaler, average);
   checkpoints.add("loader", loader);
-  checkpoints.add("random", ls::default_generator());
   const std::int64_t first = checkpoints.resume();
   examples::Progress progress(steps, !session.is_main());
   examples::StepLog log;

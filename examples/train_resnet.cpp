@@ -159,13 +159,8 @@ class Training {
 
  private:
   std::int64_t resume(Loader& loader) {
-    checkpoints_.add("model", replica_);
-    checkpoints_.add("optimizer", *optimizer_, replica_);
-    checkpoints_.add("scheduler", scheduler_);
-    checkpoints_.add("scaler", scaler_);
-    if (average_) checkpoints_.add("ema", *average_);
+    checkpoints_.add_training(replica_, *optimizer_, scheduler_, scaler_, average_);
     checkpoints_.add("loader", loader);
-    checkpoints_.add("random", ls::default_generator());
     return checkpoints_.resume();
   }
 

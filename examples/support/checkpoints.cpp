@@ -80,7 +80,8 @@ bool Checkpoints::has_time() {
 
 void Checkpoints::finish(std::int64_t step) {
   if (!manager_) return;
-  if (saved_ != step && has_time()) manager_->save(step);
+  const bool is_saved = saved_ == step && manager_->wait();
+  if (!is_saved && has_time()) manager_->save(step);
   LOCKSTEP_CHECK(manager_->wait(), Error, "the last checkpoint was not saved: ", manager_->error());
 }
 

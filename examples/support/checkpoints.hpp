@@ -6,9 +6,14 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/amp/grad_scaler.hpp>
 #include <lockstep/checkpoint/manager.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/stop_request.hpp>
+#include <lockstep/core/random.hpp>
+#include <lockstep/optim/lr_scheduler.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/weight_average.hpp>
 
 #include "support/command_line.hpp"
 
@@ -40,6 +45,18 @@ class Checkpoints {
   template <class... T>
   void add(std::string name, T&... objects) {
     if (manager_) manager_->add(std::move(name), objects...);
+  }
+  /// What every training has. @param average of the weights, if there is one.
+  template <class Replica>
+  void add_training(Replica& replica, lockstep::optim::Optimizer& optimizer,
+                    lockstep::optim::LRScheduler& scheduler, lockstep::amp::GradScaler& scaler,
+                    std::optional<lockstep::optim::WeightAverage>& average) {
+    add("model", replica);
+    add("optimizer", optimizer, replica);
+    add("scheduler", scheduler);
+    add("scaler", scaler);
+    if (average) add("ema", *average);
+    add("random", lockstep::default_generator());
   }
   /// Goes on from a checkpoint, as --resume says, when all is added.
   /// @return steps made already.

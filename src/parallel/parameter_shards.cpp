@@ -292,19 +292,15 @@ NamedTensors ParameterShards::scatter(const NamedTensors& state) const {
   const NoGradGuard no_recording;
   NamedTensors own;
   for (const auto& [key, value] : state) {
-    const std::size_t index = parameter_of(key);
-    if (index == parameters_.size() || value.shape() != parameters_[index].second.shape()) {
+    const auto range = range_of(key);
+    if (!range || value.shape() != range->whole) {
       own.emplace_back(key, value);
       continue;
     }
-    std::int64_t begin = 0;
-    for (int rank = 0; rank < group_->rank(); ++rank)
-      begin += ranges_[index][static_cast<std::size_t>(rank)];
-    const std::int64_t count = shards_[index].second.numel();
     own.emplace_back(key, value.detach()
                               .reshape({value.numel()})
-                              .slice(0, begin, begin + count)
-                              .reshape(shards_[index].second.shape())
+                              .slice(0, range->begin, range->begin + range->count)
+                              .reshape(shape_of_shard(*range))
                               .clone());
   }
   return own;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "checkpoint/thread_job.hpp"
 #include "lockstep/lockstep.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 using checkpoint::Manager;
 using ::testing::ElementsAre, ::testing::HasSubstr;
-using testing::read_file, testing::TemporaryFolder;
+using testing::read_file, testing::run_job, testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
 class HostileFolder : public ::testing::Test {
@@ -26,10 +27,6 @@ class HostileFolder : public ::testing::Test {
   }
   ~HostileFolder() override { set_log_sink(nullptr); }
 
-  void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) const {
-    comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); },
-                    {.timeout = std::chrono::seconds(20)});
-  }
   void save(std::int64_t step) {
     run_job(1, [&](const CommunicatorPtr& group) {
       Manager manager(folder / "run", group);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/thread_job.hpp"
 #include "checkpoint/training_run.hpp"
 #include "io/file_calls.hpp"
 #include "support/temporary_folder.hpp"
@@ -16,21 +17,8 @@ namespace {
 using ::testing::HasSubstr, ::testing::UnorderedElementsAre;
 using testing::read_file, testing::TrainingRun, testing::TrainingRunOptions,
     testing::TemporaryFolder;
+using testing::run_job, testing::tensor_files;
 namespace fs = std::filesystem;
-
-/// Plays all ranks of a job; body gets the group.
-void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) {
-  comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); });
-}
-
-/// The files of tensors of a checkpoint and their bytes.
-std::map<std::string, std::string> tensor_files(const fs::path& checkpoint) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(checkpoint))
-    if (entry.path().filename().string().find(".safetensors") != std::string::npos)
-      files[entry.path().filename()] = read_file(entry.path());
-  return files;
-}
 
 TEST(CheckpointManager, GoesOnBitwiseInTheMidstOfAnEpoch) {
   for (const int ranks : {1, 2, 3}) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/thread_job.hpp"
 #include "lockstep/lockstep.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -14,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-using testing::read_file, testing::TemporaryFolder;
+using testing::tensor_files, testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
 struct OddNet : nn::Module {
@@ -86,14 +87,6 @@ class OddRun {
   DType dtype_;
   checkpoint::Manager checkpoints_;
 };
-
-std::map<std::string, std::string> tensor_files(const fs::path& checkpoint) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(checkpoint))
-    if (entry.path().filename().string().find(".safetensors") != std::string::npos)
-      files[entry.path().filename()] = read_file(entry.path());
-  return files;
-}
 
 TEST(OddStates, ComeBackOnAnyNumberOfRanksInAnyStage) {
   for (const auto& [dtype, file_bytes] :

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/thread_job.hpp"
 #include "lockstep/lockstep.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -14,12 +15,7 @@ namespace {
 using checkpoint::Manager, checkpoint::ManagerOptions, checkpoint::Piece, checkpoint::TensorState,
     checkpoint::Values, checkpoint::ValueState;
 using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
-using testing::TemporaryFolder;
-
-void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) {
-  comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); },
-                  {.timeout = std::chrono::seconds(20)});
-}
+using testing::run_job, testing::TemporaryFolder;
 
 /// A weight of any shape.
 struct OneWeight : nn::Module {

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "lockstep/comm/thread_world.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/timeout_multiplier.hpp"
+
+/// @file
+/// Jobs of threads that save checkpoints, and what they have saved.
+
+namespace lockstep::testing {
+
+/// Plays all ranks of a job, none of which waits for another for long; body gets the group.
+inline void run_job(int ranks, const std::function<void(const CommunicatorPtr&)>& body) {
+  comm::run_ranks(ranks, [&](comm::Communicator& group) { body(CommunicatorPtr(&group)); },
+                  {.timeout = std::chrono::seconds(20 * timeout_multiplier)});
+}
+
+/// The files of tensors of a checkpoint and their bytes.
+inline std::map<std::string, std::string> tensor_files(const std::filesystem::path& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+    if (entry.path().filename().string().find(".safetensors") != std::string::npos)
+      files[entry.path().filename()] = read_file(entry.path());
+  return files;
+}
+
+}  // namespace lockstep::testing
