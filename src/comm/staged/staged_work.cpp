@@ -109,9 +109,19 @@ void StagedWork::raise_if_failed() {
   failure_->raise();
 }
 
-// Whoever has read the results is not told that they are on their way.
+// Whoever has read the results is not told that they are on their way; nor does the memory of what
+// failed count as free while the device may still copy from it.
 bool StagedWork::is_completed() const {
-  return stage() == Stage::ended || (stage() == Stage::copying_back && is_copied_back());
+  if (stage() == Stage::ended) return !failure_ || is_off_the_device();
+  return stage() == Stage::copying_back && is_copied_back();
+}
+
+bool StagedWork::is_off_the_device() const noexcept {
+  try {
+    return copied_in_.query() && copied_back_.query();
+  } catch (...) {
+    return true;  // the device has failed: nothing runs on it any more
+  }
 }
 
 // Of one that failed, copies may come yet.

@@ -66,6 +66,7 @@ class StagedWork final : public WorkState {
   void reach(Stage stage);
   void block_until(Stage stage) const;
   void raise_if_failed();
+  bool is_off_the_device() const noexcept;
 
   const Signature first_;
   const std::size_t count_;
