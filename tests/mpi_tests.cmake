@@ -32,16 +32,17 @@ function(lockstep_add_mpi_run name ranks part parts label)
   endif()
 endfunction()
 
-# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label] [PARTS count])
+# lockstep_add_mpi_test(name SOURCES file... NP count... [LABEL label] [PARTS count] [CONTRACTS folder])
 #
 # Builds one executable with the main program of tests/support/mpi_main.cpp, and runs all of its
-# cases once for each number of ranks, in several PARTS where they take long. Those labelled gpu are reported as skipped where there are too
+# cases once for each number of ranks, in several PARTS where they take long. CONTRACTS links the suites of
+# tests/comm or tests/parallel, of which it instantiates some. Those labelled gpu are reported as skipped where there are too
 # few GPUs. Does nothing in a build without MPI.
 #
 # Ranks wait for launchers and for each other more than they compute, and leave the processor meanwhile:
 # a test counts as one processor, whatever its number of ranks, so that others run beside it.
 function(lockstep_add_mpi_test name)
-  cmake_parse_arguments(arg "" "LABEL;PARTS" "SOURCES;NP" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL;PARTS;CONTRACTS" "SOURCES;NP" ${ARGN})
   if(NOT LOCKSTEP_WITH_MPI)
     return()
   endif()
@@ -50,6 +51,9 @@ function(lockstep_add_mpi_test name)
   endif()
   add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
   target_link_libraries(${name} PRIVATE lockstep_test_support)
+  if(arg_CONTRACTS)
+    target_link_libraries(${name} PRIVATE lockstep_${arg_CONTRACTS}_contracts)
+  endif()
   if(NOT arg_PARTS)
     set(arg_PARTS 1)
   endif()
@@ -63,31 +67,31 @@ function(lockstep_add_mpi_test name)
   endif()
 endfunction()
 
-lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4
+lockstep_add_mpi_test(test_comm_mpi NP 1 2 3 4 CONTRACTS comm
   SOURCES comm/mpi/mpi_communicator_test.cpp comm/mpi/mpi_transport_test.cpp)
 if(LOCKSTEP_WITH_MPI)
   target_link_libraries(test_comm_mpi PRIVATE MPI::MPI_CXX)
 endif()
-lockstep_add_mpi_test(test_comm_shm NP 2 3 4
+lockstep_add_mpi_test(test_comm_shm NP 2 3 4 CONTRACTS comm
   SOURCES comm/shm/shm_communicator_test.cpp)
-lockstep_add_mpi_test(test_comm_hier NP 4
+lockstep_add_mpi_test(test_comm_hier NP 4 CONTRACTS comm
   SOURCES comm/hier/hier_mpi_test.cpp)
-lockstep_add_mpi_test(test_comm_window NP 1 2 3 4
+lockstep_add_mpi_test(test_comm_window NP 1 2 3 4 CONTRACTS comm
   SOURCES comm/window/window.cpp comm/window/window_executor.cpp comm/window/window_backend.cpp
           comm/window/window_test.cpp)
-lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu
+lockstep_add_mpi_test(test_comm_nccl NP 1 2 3 4 LABEL gpu CONTRACTS comm
   SOURCES comm/nccl/nccl_communicator_test.cpp)
-lockstep_add_mpi_test(test_comm_staged NP 1 2 3 4 LABEL gpu
+lockstep_add_mpi_test(test_comm_staged NP 1 2 3 4 LABEL gpu CONTRACTS comm
   SOURCES comm/staged/staged_mpi_test.cpp)
-lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4
+lockstep_add_mpi_test(test_parallel_mpi NP 1 2 3 4 CONTRACTS parallel
   SOURCES parallel/mpi/mpi_parallel_test.cpp)
-lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu
+lockstep_add_mpi_test(test_parallel_nccl NP 1 2 4 LABEL gpu CONTRACTS parallel
   SOURCES parallel/nccl/nccl_parallel_test.cpp)
-lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu PARTS 3
+lockstep_add_mpi_test(test_ddp_nccl NP 1 2 4 LABEL gpu PARTS 3 CONTRACTS parallel
   SOURCES parallel/nccl/nccl_replica_test.cpp)
-lockstep_add_mpi_test(test_ddp_staged NP 2 LABEL gpu
+lockstep_add_mpi_test(test_ddp_staged NP 2 LABEL gpu CONTRACTS parallel
   SOURCES parallel/staged/staged_replica_test.cpp)
-lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4
+lockstep_add_mpi_test(test_ddp_mpi NP 1 2 3 4 CONTRACTS parallel
   SOURCES parallel/mpi/mpi_replica_test.cpp)
 
 # Whole jobs, started by the tests themselves: one program that is a rank, one that starts ranks.

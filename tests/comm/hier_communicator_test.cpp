@@ -1,12 +1,11 @@
 #include <random>
 #include <thread>
 
-#include "comm/batch_contract.hpp"
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 #include "comm/groups.hpp"
 #include "comm/hier/layout.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
-#include "comm/host_waiting_contract.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/timeout_multiplier.hpp"
 
@@ -16,28 +15,30 @@
 namespace lockstep::comm {
 namespace {
 
-template <Messages messages, int... hosts>
-struct HostsOf {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    run_over_hosts({hosts...}, body, options, messages);
-  }
-};
-using TwoAndTwo = HostsOf<Messages::threads, 0, 0, 1, 1>;
-using TwoAndTwoBySockets = HostsOf<Messages::sockets, 0, 0, 1, 1>;
-using TwoAndOne = HostsOf<Messages::threads, 0, 0, 1>;
-using ThreeAndOne = HostsOf<Messages::threads, 0, 0, 0, 1>;
-using OneOneAndTwo = HostsOf<Messages::sockets, 0, 1, 2, 2>;
-using Interleaved = HostsOf<Messages::threads, 0, 1, 0, 1, 2>;
-using AllWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne, ThreeAndOne,
-                                   OneOneAndTwo, Interleaved>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Hier, CommunicatorContract, AllWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Hier, BatchContract, AllWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostBatchContract, AllWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostWaitingContract, AllWorlds);
+using testing::ContractRanks, testing::name_of_ranks;
+
+ContractRanks on_hosts(std::string name, const Hosts& hosts, Messages messages) {
+  return {.name = std::move(name),
+          .run = [=](const ContractRanks::Body& body, const CommunicatorOptions& options) {
+            run_over_hosts(hosts, body, options, messages);
+          }};
+}
+
+const ContractRanks two_and_two = on_hosts("TwoAndTwo", {0, 0, 1, 1}, Messages::threads),
+                    two_and_two_by_sockets =
+                        on_hosts("TwoAndTwoBySockets", {0, 0, 1, 1}, Messages::sockets),
+                    two_and_one = on_hosts("TwoAndOne", {0, 0, 1}, Messages::threads);
+const auto groups = ::testing::Values(two_and_two, two_and_two_by_sockets, two_and_one,
+                                      on_hosts("ThreeAndOne", {0, 0, 0, 1}, Messages::threads),
+                                      on_hosts("OneOneAndTwo", {0, 1, 2, 2}, Messages::sockets),
+                                      on_hosts("Interleaved", {0, 1, 0, 1, 2}, Messages::threads));
+INSTANTIATE_TEST_SUITE_P(Hier, CommunicatorContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, BatchContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, HostBatchContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Hier, HostWaitingContract, groups, name_of_ranks);
 // Those where hosts hold powers of two of ranks, in order: sums have the bits of other backends.
-using AlignedWorlds = ::testing::Types<TwoAndTwo, TwoAndTwoBySockets, TwoAndOne>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Hier, HostCommunicatorContract, AlignedWorlds);
+const auto aligned = ::testing::Values(two_and_two, two_and_two_by_sockets, two_and_one);
+INSTANTIATE_TEST_SUITE_P(Hier, HostCommunicatorContract, aligned, name_of_ranks);
 
 /// Random values, reduced in both ways; as bytes.
 template <class T>

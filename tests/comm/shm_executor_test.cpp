@@ -10,8 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/communicator_contract.hpp"
+#include "comm/expectations.hpp"
 #include "comm/groups.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/memory.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/timeout_multiplier.hpp"

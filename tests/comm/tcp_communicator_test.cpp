@@ -4,31 +4,29 @@
 
 #include <sys/resource.h>
 
-#include "comm/batch_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/groups.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
-#include "comm/host_waiting_contract.hpp"
 #include "support/timeout_multiplier.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-// Ranks as threads, but talking over real sockets on loopback.
-template <int ranks>
-struct Sockets {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    run_over_messages(ranks, body, options);
-  }
-};
+using testing::ContractRanks, testing::name_of_ranks;
 
-using SocketWorlds = ::testing::Types<Sockets<2>, Sockets<3>, Sockets<9>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, CommunicatorContract, SocketWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostCommunicatorContract, SocketWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, BatchContract, SocketWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostBatchContract, SocketWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, HostWaitingContract, SocketWorlds);
+// Ranks as threads, but talking over real sockets on loopback.
+ContractRanks sockets(int ranks) {
+  return {.name = "Sockets" + std::to_string(ranks),
+          .run = [=](const ContractRanks::Body& body, const CommunicatorOptions& options) {
+            run_over_messages(ranks, body, options);
+          }};
+}
+
+const auto socket_groups = ::testing::Values(sockets(2), sockets(3), sockets(9));
+INSTANTIATE_TEST_SUITE_P(Tcp, CommunicatorContract, socket_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tcp, HostCommunicatorContract, socket_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tcp, BatchContract, socket_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tcp, HostBatchContract, socket_groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tcp, HostWaitingContract, socket_groups, name_of_ranks);
 
 /// A group of which one rank is gone; each other one calls `call`, and must hear of it soon.
 void expect_all_hear_of_the_gone(int ranks, int gone,
@@ -78,7 +76,7 @@ TEST(TcpGroups, MayBeMoreThanTheProcessCouldOpenFilesForAtFirst) {
   getrlimit(RLIMIT_NOFILE, &before);
   const rlimit few{std::min<rlim_t>(256, before.rlim_max), before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  Sockets<2>::run(
+  sockets(2).run(
       [](Communicator& world) {
         std::vector<CommunicatorPtr> groups;
         for (int i = 0; i < 300; ++i) groups.push_back(world.split(0, world.rank()));

@@ -2,30 +2,22 @@
 #include <stdexcept>
 #include <thread>
 
-#include "comm/batch_contract.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
-#include "comm/host_waiting_contract.hpp"
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "runtime/background_failure.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-template <int ranks>
-struct Threads {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    run_ranks(ranks, body, options);
-  }
-};
+using testing::name_of_ranks, testing::threads;
 
-using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommunicatorContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostCommunicatorContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BatchContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostBatchContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, HostWaitingContract, ThreadWorlds);
+const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, CommunicatorContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostCommunicatorContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, BatchContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostBatchContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, HostWaitingContract, groups, name_of_ranks);
 
 TEST(ThreadWorld, ReportsTheFirstRankThatThrows) {
   try {

@@ -1,12 +1,12 @@
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <thread>
 
-#include "comm/communicator_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/host/collectives.hpp"
 #include "comm/host/fold.hpp"
-#include "comm/host_communicator_contract.hpp"
 #include "comm/thread/thread_transport.hpp"
 #include "lockstep/comm/thread_world.hpp"
 
@@ -15,17 +15,11 @@
 namespace lockstep::comm {
 namespace {
 
-template <int ranks>
-struct ManyThreads {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    run_ranks(ranks, body, options);
-  }
-};
+using testing::name_of_ranks, testing::threads;
 
-using LargeWorlds = ::testing::Types<ManyThreads<9>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Tree, CommunicatorContract, LargeWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tree, HostCommunicatorContract, LargeWorlds);
+const auto groups = ::testing::Values(threads(9));
+INSTANTIATE_TEST_SUITE_P(Tree, CommunicatorContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Tree, HostCommunicatorContract, groups, name_of_ranks);
 
 /// Counts what a rank sends.
 class CountingTransport final : public host::Transport {

@@ -8,22 +8,22 @@
 #include <thread>
 
 #include "lockstep/comm/thread_world.hpp"
-#include "parallel/delayed_reduction_contract.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/parallel/delayed_reduction.hpp"
+#include "lockstep/train/periodic_averaging.hpp"
+#include "parallel/averaged_alone.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/one_rank_alone.hpp"
-#include "parallel/periodic_averaging_contract.hpp"
+#include "parallel/replicas.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-template <int ranks>
-struct Threads {
-  static void run(const std::function<void(Communicator&)>& body) {
-    comm::run_ranks(ranks, body, {.timeout = 60s});
-  }
-};
-using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, PeriodicAveragingContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, DelayedReductionContract, ThreadWorlds);
+using lockstep::testing::name_of_ranks, lockstep::testing::threads;
+
+const auto groups = ::testing::Values(threads(1), threads(2), threads(3));
+INSTANTIATE_TEST_SUITE_P(Thread, PeriodicAveragingContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, DelayedReductionContract, groups, name_of_ranks);
 
 /// Trains by DiLoCo; `after` is called after each step.
 void train_diloco(
@@ -147,7 +147,7 @@ TEST(AsynchronousTraining, GoesOnBeforeTheOthersHaveCome) {
     Replica replica(make_net(7), share(group));
     replica.register_comm_hook(std::make_shared<DelayedReduction>());
     for (int step = 0; step < 5; ++step) {
-      const Batch batch = own_batch(group, step);
+      const Batch batch = own_part(group, step);
       meet(step == 3, false);
       loss_of(replica(batch.x), batch).backward();
       meet(false, step == 3);

@@ -5,46 +5,32 @@
 #include "comm/slow_link.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/memory/memory_stats.hpp"
-#include "parallel/bucket_reduction_contract.hpp"
-#include "parallel/comm_hook_contract.hpp"
-#include "parallel/gather_contract.hpp"
-#include "parallel/gathered_use_contract.hpp"
-#include "parallel/planner_contract.hpp"
-#include "parallel/replica_contract.hpp"
-#include "parallel/rewrapping_contract.hpp"
-#include "parallel/static_graph_contract.hpp"
-#include "parallel/step_graph_contract.hpp"
-#include "parallel/sync_batch_norm_contract.hpp"
-#include "parallel/use_contract.hpp"
-#include "parallel/user_hook_contract.hpp"
-#include "parallel/weight_contract.hpp"
-#include "parallel/zero_contract.hpp"
-#include "parallel/zero_write_contract.hpp"
+#include "lockstep/optim/optim.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
+#include "parallel/sharded_training.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-template <int ranks>
-struct Threads {
-  static void run(const std::function<void(Communicator&)>& body) { comm::run_ranks(ranks, body); }
-};
+using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ReplicaContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UseContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, UserHookContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, RewrappingContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StepGraphContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, SyncBatchNormContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, BucketReductionContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CommHookContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, StaticGraphContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, WeightContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatherContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, GatheredUseContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ZeroWriteContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, PlannerContract, ThreadWorlds);
+const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, ReplicaContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, UseContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, UserHookContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, RewrappingContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, StepGraphContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, SyncBatchNormContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, BucketReductionContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, CommHookContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, StaticGraphContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, WeightContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ZeroContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, GatherContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, GatheredUseContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ZeroWriteContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, PlannerContract, groups, name_of_ranks);
 
 // In arrays as large as all parameters, over four ranks: values, gradients in buckets, averages and
 // the two moments of AdamW. Between steps, and at most.

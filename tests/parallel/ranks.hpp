@@ -20,13 +20,6 @@ inline thread_local Device device_of_rank = cpu;
 
 inline CommunicatorPtr share(Communicator& group) { return CommunicatorPtr(&group); }
 
-/// Whether collectives of a World can be in a captured step: a World with `runs_eagerly` has steps
-/// that are given to a StepGraph run eagerly.
-template <class World>
-inline constexpr bool captures_collectives = !requires {
-  World::runs_eagerly;
-};
-
 /// Irregular f64 values that depend on a seed alone, on the rank's device.
 inline Tensor values(const Shape& shape, int seed) {
   Tensor x = empty(shape, {.dtype = DType::f64});

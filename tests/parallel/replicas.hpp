@@ -14,6 +14,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/nn/nn.hpp"
+#include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "parallel/ranks.hpp"
 
@@ -165,8 +166,26 @@ inline std::string message_of(const std::function<void()>& action) {
 
 using Replica = DistributedDataParallel<Net>;
 
+inline constexpr DistributedDataParallelOptions small_buckets{.bucket_bytes = 1 << 11,
+                                                              .first_bucket_bytes = 1 << 8};
+
+inline Batch own_part(Communicator& group, int step, DType dtype = DType::f64) {
+  return Batch::of_step(step, dtype).part(group.rank(), group.size());
+}
+
 inline Tensor loss_of(const Tensor& prediction, const Batch& batch) {
   return mse_loss(prediction, batch.target);
+}
+
+/// The user's loop.
+inline void train_steps(Replica& replica, optim::Optimizer& optimizer, Communicator& group,
+                        int begin, int end, DType dtype = DType::f64) {
+  for (int step = begin; step < end; ++step) {
+    const Batch batch = own_part(group, step, dtype);
+    loss_of(replica(batch.x), batch).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
 }
 
 }  // namespace lockstep::parallel::testing

@@ -2,31 +2,28 @@
 #include <stdexcept>
 #include <thread>
 
+#include "lockstep/autograd/ops.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/memory/memory_stats.hpp"
-#include "parallel/clip_contract.hpp"
-#include "parallel/collective_contract.hpp"
-#include "parallel/divergence_contract.hpp"
-#include "parallel/layerwise_contract.hpp"
-#include "parallel/mean_metric_contract.hpp"
-#include "parallel/mesh_contract.hpp"
+#include "lockstep/parallel/collectives.hpp"
+#include "lockstep/parallel/mesh.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "parallel/contracts.hpp"
+#include "parallel/ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-template <int ranks>
-struct Threads {
-  static void run(const std::function<void(Communicator&)>& body) { comm::run_ranks(ranks, body); }
-};
+using lockstep::testing::name_of_ranks, lockstep::testing::threads;
 
-using ThreadWorlds = ::testing::Types<Threads<1>, Threads<2>, Threads<3>, Threads<4>>;
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeshContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ClipContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, LayerwiseContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, DivergenceContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, MeanMetricContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, CollectiveContract, ThreadWorlds);
-INSTANTIATE_TYPED_TEST_SUITE_P(Thread, ComparedCollectives, ThreadWorlds);
+const auto groups = ::testing::Values(threads(1), threads(2), threads(3), threads(4));
+INSTANTIATE_TEST_SUITE_P(Thread, MeshContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ClipContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, LayerwiseContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, DivergenceContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, MeanMetricContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, CollectiveContract, groups, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Thread, ComparedCollectives, groups, name_of_ranks);
 
 TEST(Mesh, FormsGroupsOverTwoOfThreeAxes) {
   comm::run_ranks(8, [](Communicator& world) {

@@ -1,40 +1,27 @@
-#include "comm/batch_contract.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
-#include "comm/host_waiting_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/uploading_communicator.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-CommunicatorOptions over_mpi(CommunicatorOptions options) {
-  options.backend = "mpi";
-  return options;
-}
+using testing::ContractRanks, testing::name_of_ranks;
 
-struct MpiRanks {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    testing::with_world(body, over_mpi(options));
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, CommunicatorContract, MpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostCommunicatorContract, MpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, BatchContract, MpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostBatchContract, MpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mpi, HostWaitingContract, MpiRanks);
+const auto mpi = ::testing::Values(testing::processes("mpi"));
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorContract, mpi, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mpi, HostCommunicatorContract, mpi, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mpi, BatchContract, mpi, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mpi, HostBatchContract, mpi, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mpi, HostWaitingContract, mpi, name_of_ranks);
 
 // The way in which the suite reaches devices, tried where there is none.
-struct UploadingMpiRanks {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
-    testing::with_world(uploading, over_mpi(options));
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Uploading, CommunicatorContract, UploadingMpiRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Uploading, BatchContract, UploadingMpiRanks);
+const auto uploading = ::testing::Values(ContractRanks{
+    .name = "Processes", .run = [](const ContractRanks::Body& body, CommunicatorOptions options) {
+      options.backend = "mpi";
+      testing::with_world([&](Communicator& group) { run_uploading(group, body); }, options);
+    }});
+INSTANTIATE_TEST_SUITE_P(Uploading, CommunicatorContract, uploading, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Uploading, BatchContract, uploading, name_of_ranks);
 
 TEST(MpiBootstrap, KnowsItsPlace) {
   Bootstrap& bootstrap = testing::test_bootstrap();
@@ -90,16 +77,9 @@ TEST(CommunicatorBackends, MustBeTheSameOnEveryRank) {
   }
 }
 
-/// Ranks that MPI brought together, and that exchange data over sockets.
-struct TcpOverMpi {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    CommunicatorOptions over_tcp = options;
-    over_tcp.backend = "tcp";
-    testing::with_world(body, over_tcp);
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(TcpOverMpi, CommunicatorContract, TcpOverMpi);
+// Ranks that MPI brought together, and that exchange data over sockets.
+const auto tcp = ::testing::Values(testing::processes("tcp"));
+INSTANTIATE_TEST_SUITE_P(TcpOverMpi, CommunicatorContract, tcp, name_of_ranks);
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -1,23 +1,23 @@
-#include "comm/batch_contract.hpp"
-#include "comm/communicator_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/uploading_communicator.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-/// Ranks of an MPI job with a GPU each.
-struct NcclRanks {
-  static std::string missing() { return testing::missing_for_gpu_ranks(); }
+using testing::ContractRanks, testing::name_of_ranks;
 
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
-    testing::with_world(uploading, options, testing::gpu_of_rank());
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BatchContract, NcclRanks);
+// Ranks of an MPI job with a GPU each.
+const auto gpus = ::testing::Values(ContractRanks{
+    .name = "Gpus",
+    .run =
+        [](const ContractRanks::Body& body, const CommunicatorOptions& options) {
+          const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
+          testing::with_world(uploading, options, testing::gpu_of_rank());
+        },
+    .missing = testing::missing_for_gpu_ranks});
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, BatchContract, gpus, name_of_ranks);
 
 }  // namespace
 }  // namespace lockstep::comm

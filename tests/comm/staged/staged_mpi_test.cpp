@@ -1,29 +1,28 @@
 // Buffers on GPUs, one a rank, that are exchanged through the host.
 
-#include "comm/batch_contract.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/uploading_communicator.hpp"
+#include "lockstep/comm/host_values.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-struct StagedRanks {
-  static std::string missing() { return testing::missing_gpus(); }
+using testing::ContractRanks, testing::name_of_ranks;
 
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    CommunicatorOptions over_mpi = options;
-    over_mpi.backend = "mpi";
-    const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
-    testing::with_world(uploading, over_mpi, testing::gpu_of_rank());
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, CommunicatorContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, HostCommunicatorContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, BatchContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, HostBatchContract, StagedRanks);
+const auto gpus = ::testing::Values(ContractRanks{
+    .name = "Gpus",
+    .run =
+        [](const ContractRanks::Body& body, CommunicatorOptions options) {
+          options.backend = "mpi";
+          const auto uploading = [&](Communicator& group) { run_uploading(group, body); };
+          testing::with_world(uploading, options, testing::gpu_of_rank());
+        },
+    .missing = testing::missing_gpus});
+INSTANTIATE_TEST_SUITE_P(Staged, CommunicatorContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, HostCommunicatorContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, BatchContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, HostBatchContract, gpus, name_of_ranks);
 
 TEST(StagedBackends, AreChosenByTheNameOfTheHosts) {
   if (const std::string missing = testing::missing_gpus(); !missing.empty())

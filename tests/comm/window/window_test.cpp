@@ -1,7 +1,4 @@
-#include "comm/batch_contract.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
-#include "comm/host_waiting_contract.hpp"
+#include "comm/contracts.hpp"
 #include "comm/window/window_backend.hpp"
 #include "support/mpi_world.hpp"
 
@@ -10,23 +7,23 @@
 namespace lockstep::comm {
 namespace {
 
-struct WindowRanks {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    static const bool is_added = (add_backend(window_backend()), true);
-    CommunicatorOptions over_window = options;
-    if (is_added) over_window.backend = "window";
-    testing::with_world(body, over_window);
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Window, CommunicatorContract, WindowRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostCommunicatorContract, WindowRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Window, BatchContract, WindowRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostBatchContract, WindowRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Window, HostWaitingContract, WindowRanks);
+using testing::ContractRanks, testing::name_of_ranks;
+
+const ContractRanks over_windows{
+    .name = "Processes", .run = [](const ContractRanks::Body& body, CommunicatorOptions options) {
+      static const bool is_added = (add_backend(window_backend()), true);
+      if (is_added) options.backend = "window";
+      testing::with_world(body, options);
+    }};
+const auto window = ::testing::Values(over_windows);
+INSTANTIATE_TEST_SUITE_P(Window, CommunicatorContract, window, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Window, HostCommunicatorContract, window, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Window, BatchContract, window, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Window, HostBatchContract, window, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Window, HostWaitingContract, window, name_of_ranks);
 
 TEST(WindowBackend, SaysItsName) {
-  WindowRanks::run([](Communicator& group) { EXPECT_EQ(group.backend(), "window"); }, {});
+  over_windows.run([](Communicator& group) { EXPECT_EQ(group.backend(), "window"); }, {});
 }
 
 }  // namespace

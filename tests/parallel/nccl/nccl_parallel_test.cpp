@@ -1,38 +1,46 @@
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/parallel/collectives.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "parallel/clip_contract.hpp"
-#include "parallel/collective_contract.hpp"
-#include "parallel/divergence_contract.hpp"
-#include "parallel/layerwise_contract.hpp"
-#include "parallel/mean_metric_contract.hpp"
-#include "parallel/mesh_contract.hpp"
+#include "parallel/contracts.hpp"
+#include "parallel/ranks.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-struct NcclRanks {
-  static void run(const std::function<void(Communicator&)>& body) {
-    const std::string missing = lockstep::testing::missing_for_gpu_ranks();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-    device_of_rank = lockstep::testing::gpu_of_rank();
-    lockstep::testing::with_world(body, {}, device_of_rank);
-    device_of_rank = cpu;
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeshContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ClipContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LayerwiseContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, DivergenceContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, MeanMetricContract, NcclRanks);
+using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
+
+// A GPU each.
+const ContractRanks ranks{
+    .name = "Gpus",
+    .run =
+        [](const ContractRanks::Body& body, const comm::CommunicatorOptions&) {
+          device_of_rank = lockstep::testing::gpu_of_rank();
+          lockstep::testing::with_world(body, {}, device_of_rank);
+          device_of_rank = cpu;
+        },
+    .missing = lockstep::testing::missing_for_gpu_ranks};
+const auto gpus = ::testing::Values(ranks);
+
+void run_on_gpus(const ContractRanks::Body& body) {
+  if (const std::string what = ranks.missing(); !what.empty()) GTEST_SKIP() << what;
+  ranks.run(body, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, MeshContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, ClipContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, LayerwiseContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, DivergenceContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, MeanMetricContract, gpus, name_of_ranks);
 // Labels are compared by the job's Session, which these ranks do not have.
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ComparedCollectives);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CollectiveContract, NcclRanks);
+INSTANTIATE_TEST_SUITE_P(Nccl, CollectiveContract, gpus, name_of_ranks);
 
 // The memory was allocated on one stream, and another one waits for the collective. The simulated
 // GPU reports whoever takes the memory before that.
 TEST(TensorWorkOnGpus, KeepsItsMemoryForTheStreamThatWaits) {
-  NcclRanks::run([](Communicator& group) {
+  run_on_gpus([](Communicator& group) {
     constexpr std::int64_t count = 1 << 12;
     const TensorOptions options{.dtype = DType::f64, .device = device_of_rank};
     const Stream side(device_of_rank);

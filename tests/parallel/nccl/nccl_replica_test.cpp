@@ -1,60 +1,55 @@
 #include <chrono>
 #include <memory>
 
+#include "lockstep/optim/optim.hpp"
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
-#include "parallel/bucket_reduction_contract.hpp"
-#include "parallel/comm_hook_contract.hpp"
-#include "parallel/delayed_reduction_contract.hpp"
-#include "parallel/gather_contract.hpp"
-#include "parallel/gathered_use_contract.hpp"
-#include "parallel/loss_scale_contract.hpp"
-#include "parallel/periodic_averaging_contract.hpp"
-#include "parallel/planner_contract.hpp"
-#include "parallel/replica_contract.hpp"
-#include "parallel/rewrapping_contract.hpp"
-#include "parallel/static_graph_contract.hpp"
-#include "parallel/step_graph_contract.hpp"
-#include "parallel/sync_batch_norm_contract.hpp"
-#include "parallel/use_contract.hpp"
-#include "parallel/user_hook_contract.hpp"
-#include "parallel/weight_contract.hpp"
-#include "parallel/zero_contract.hpp"
-#include "parallel/zero_write_contract.hpp"
+#include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
+#include "parallel/replicas.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-struct NcclRanks {
-  static constexpr bool needs_session_to_abort = true;
+using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
 
-  static void run(const std::function<void(Communicator&)>& body) {
-    const std::string missing = lockstep::testing::missing_for_gpu_ranks();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-    device_of_rank = lockstep::testing::gpu_of_rank();
-    lockstep::testing::with_world(body, {}, device_of_rank);
-    device_of_rank = cpu;
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ReplicaContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UseContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, UserHookContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, RewrappingContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StepGraphContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, SyncBatchNormContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, BucketReductionContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommHookContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, StaticGraphContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, WeightContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatherContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, GatheredUseContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, ZeroWriteContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, LossScaleContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PlannerContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, PeriodicAveragingContract, NcclRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, DelayedReductionContract, NcclRanks);
+// A GPU each.
+const ContractRanks ranks{
+    .name = "Gpus",
+    .run =
+        [](const ContractRanks::Body& body, const comm::CommunicatorOptions&) {
+          device_of_rank = lockstep::testing::gpu_of_rank();
+          lockstep::testing::with_world(body, {}, device_of_rank);
+          device_of_rank = cpu;
+        },
+    .missing = lockstep::testing::missing_for_gpu_ranks,
+    .needs_session_to_abort = true};
+const auto gpus = ::testing::Values(ranks);
+
+void run_on_gpus(const ContractRanks::Body& body) {
+  if (const std::string what = ranks.missing(); !what.empty()) GTEST_SKIP() << what;
+  ranks.run(body, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, ReplicaContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, UseContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, UserHookContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, RewrappingContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, StepGraphContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, SyncBatchNormContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, BucketReductionContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, CommHookContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, StaticGraphContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, WeightContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, ZeroContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, GatherContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, GatheredUseContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, ZeroWriteContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, LossScaleContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, PlannerContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, PeriodicAveragingContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Nccl, DelayedReductionContract, gpus, name_of_ranks);
 
 /// Lets what comes on `later` wait for what is on `earlier` now.
 void order(StreamRef earlier, StreamRef later) {
@@ -66,7 +61,7 @@ void order(StreamRef earlier, StreamRef later) {
 // The buckets of the first plan are freed in a backward on another stream than theirs, which still
 // reads them. The simulated GPU reports whoever takes their memory too early.
 TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
-  NcclRanks::run([](Communicator& group) {
+  run_on_gpus([](Communicator& group) {
     const Device gpu = device_of_rank;
     const Batch batch = Batch::of_step(0);
     const auto net = make_net(1), alone = make_net(1);
@@ -116,7 +111,7 @@ struct Branches : nn::Module {
 
 // Both are in one bucket, which the first one gathers, and the second one uses on its stream.
 TEST(ReplicaOnGpus, WaitsForGathersOnEachStreamThatUsesParameters) {
-  NcclRanks::run([](Communicator& group) {
+  run_on_gpus([](Communicator& group) {
     const auto outputs = [&](int stage) {
       auto net = nn::make<Branches>(device_of_rank);
       fill(*net, 3);
@@ -154,7 +149,7 @@ struct SideBySide : nn::Module {
 // The second stream uses a bucket that the first one has waited for, and is not done with it
 // when the forward lets go of it. The simulated GPU reports whoever comes too early.
 TEST(ReplicaOnGpus, GathersParametersForEachStreamThatUsesThem) {
-  NcclRanks::run([](Communicator& group) {
+  run_on_gpus([](Communicator& group) {
     const Device gpu = device_of_rank;
     const auto net = nn::make<SideBySide>();
     net->to(gpu);
@@ -177,7 +172,7 @@ TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
   std::unique_ptr<StepGraph> graph;
   TraceClock::time_point ended;
   Tensor x;
-  NcclRanks::run([&](Communicator& world) {
+  run_on_gpus([&](Communicator& world) {
     if (world.size() > 1) return;  // options hold the group of several ranks
     x = ones({4}, {.device = device_of_rank});
     graph = std::make_unique<StepGraph>([&world](std::span<const Tensor> in) {
@@ -193,7 +188,7 @@ TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
 
 // The host is done with a backward long before a GPU that has other work first.
 TEST(ReplicaOnGpus, TellsWhenTheDeviceGotThere) {
-  NcclRanks::run([](Communicator& group) {
+  run_on_gpus([](Communicator& group) {
     const Device gpu = device_of_rank;
     const Batch batch = Batch::of_step(0);
     const auto net = make_net(1);

@@ -1,28 +1,28 @@
-#include "parallel/gather_contract.hpp"
-#include "parallel/replica_contract.hpp"
-#include "parallel/user_hook_contract.hpp"
-#include "parallel/zero_contract.hpp"
+#include "parallel/contracts.hpp"
+#include "parallel/ranks.hpp"
 #include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-/// Ranks with a GPU each, whose data go through the host.
-struct StagedRanks {
-  static constexpr bool runs_eagerly = true;
+using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
 
-  static void run(const std::function<void(Communicator&)>& body) {
-    const std::string missing = lockstep::testing::missing_gpus();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-    device_of_rank = lockstep::testing::gpu_of_rank();
-    lockstep::testing::with_world(body, {.backend = "mpi"}, device_of_rank);
-    device_of_rank = cpu;
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, ReplicaContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, UserHookContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, ZeroContract, StagedRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Staged, GatherContract, StagedRanks);
+// A GPU each.
+const ContractRanks ranks{
+    .name = "Gpus",
+    .run =
+        [](const ContractRanks::Body& body, const comm::CommunicatorOptions&) {
+          device_of_rank = lockstep::testing::gpu_of_rank();
+          lockstep::testing::with_world(body, {.backend = "mpi"}, device_of_rank);
+          device_of_rank = cpu;
+        },
+    .missing = lockstep::testing::missing_gpus,
+    .captures_collectives = false};
+const auto gpus = ::testing::Values(ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, ReplicaContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, UserHookContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, ZeroContract, gpus, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Staged, GatherContract, gpus, name_of_ranks);
 
 }  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,26 +1,20 @@
-#include "comm/batch_contract.hpp"
-#include "comm/host_batch_contract.hpp"
-#include "comm/host_communicator_contract.hpp"
+#include "comm/contracts.hpp"
 #include "support/mpi_world.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-struct SharedMemoryRanks {
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options) {
-    CommunicatorOptions over_shm = options;
-    over_shm.backend = "mapped";
-    testing::with_world(body, over_shm);
-  }
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, CommunicatorContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, HostCommunicatorContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, BatchContract, SharedMemoryRanks);
-INSTANTIATE_TYPED_TEST_SUITE_P(Mapped, HostBatchContract, SharedMemoryRanks);
+using testing::name_of_ranks;
+
+const auto mapped = ::testing::Values(testing::processes("mapped"));
+INSTANTIATE_TEST_SUITE_P(Mapped, CommunicatorContract, mapped, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mapped, HostCommunicatorContract, mapped, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mapped, BatchContract, mapped, name_of_ranks);
+INSTANTIATE_TEST_SUITE_P(Mapped, HostBatchContract, mapped, name_of_ranks);
 
 TEST(MappedBackend, SaysItsName) {
-  SharedMemoryRanks::run([](Communicator& group) { EXPECT_EQ(group.backend(), "mapped"); }, {});
+  testing::with_world([](Communicator& group) { EXPECT_EQ(group.backend(), "mapped"); },
+                      {.backend = "mapped"});
 }
 
 }  // namespace

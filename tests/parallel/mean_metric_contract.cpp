@@ -1,22 +1,19 @@
-#pragma once
+// What a mean over batches and ranks must be.
 
 #include <cmath>
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/parallel/mean_metric.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// What a mean over batches and ranks must be.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class MeanMetricContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(MeanMetricContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MeanMetricContract);
 
-TYPED_TEST_P(MeanMetricContract, WeighsBatchesOfAllRanks) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(MeanMetricContract, WeighsBatchesOfAllRanks) {
+  run([](Communicator& group) {
     const Device device = group.device();
     MeanMetric mean(device);
     // Rank r adds r batches of r + 1 samples each, every sample r + 1: rank 0 has none.
@@ -46,6 +43,5 @@ TYPED_TEST_P(MeanMetricContract, WeighsBatchesOfAllRanks) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(MeanMetricContract, WeighsBatchesOfAllRanks);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,5 @@
-#pragma once
+// What programs write by hand to parameters that ranks share out, and to their shards, over any
+// group.
 
 #include <string>
 #include <vector>
@@ -7,28 +8,24 @@
 
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/train/step_graph.hpp"
-#include "parallel/zero_contract.hpp"
-
-/// @file
-/// What programs write by hand to parameters that ranks share out, and to their shards, over any
-/// group.
+#include "parallel/contracts.hpp"
+#include "parallel/sharded_training.hpp"
 
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class ZeroWriteContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(ZeroWriteContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ZeroWriteContract);
 
-/// Of each parameter, and all of them together.
-inline constexpr std::size_t bucket_sizes[] = {1, std::size_t{25} << 20};
+// Of each parameter, and all of them together.
+constexpr std::size_t bucket_sizes[] = {1, std::size_t{25} << 20};
 
-inline std::vector<double> evaluated(Replica& replica, const Batch& batch) {
+std::vector<double> evaluated(Replica& replica, const Batch& batch) {
   const NoGradGuard no_recording;
   return replica(batch.x).to_vector<double>();
 }
 
-TYPED_TEST_P(ZeroWriteContract, UsesWhatWasWrittenToTheShardsOfAllRanks) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroWriteContract, UsesWhatWasWrittenToTheShardsOfAllRanks) {
+  run([](Communicator& group) {
     for (const int stage : {1, 2, 3})
       for (const std::size_t bucket : bucket_sizes) {
         Replica replica = sharded(group, stage, bucket), other = sharded(group, 0);
@@ -47,8 +44,8 @@ TYPED_TEST_P(ZeroWriteContract, UsesWhatWasWrittenToTheShardsOfAllRanks) {
 }
 
 // Others in the bucket go on as if each parameter had an array of its own.
-TYPED_TEST_P(ZeroWriteContract, LetsBackwardsGoOnThatDoNotReadWhatWasWritten) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroWriteContract, LetsBackwardsGoOnThatDoNotReadWhatWasWritten) {
+  run([](Communicator& group) {
     const auto train = [&](int stage, bool writes) {
       Replica replica = sharded(group, stage, std::size_t{25} << 20);
       const Batch batch = own_part(group, 0);
@@ -70,8 +67,8 @@ TYPED_TEST_P(ZeroWriteContract, LetsBackwardsGoOnThatDoNotReadWhatWasWritten) {
 }
 
 // Master copies follow what is written to the parameters and to the shards.
-TYPED_TEST_P(ZeroWriteContract, TakesWhatIsWrittenIntoMasterCopies) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroWriteContract, TakesWhatIsWrittenIntoMasterCopies) {
+  run([](Communicator& group) {
     const auto train = [&](int stage, bool writes_to_shards) {
       Replica replica = sharded(group, stage, 1 << 8, DType::bf16);
       optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
@@ -93,8 +90,8 @@ TYPED_TEST_P(ZeroWriteContract, TakesWhatIsWrittenIntoMasterCopies) {
 }
 
 // Written to within the step, and between two of them.
-TYPED_TEST_P(ZeroWriteContract, UsesWhatWasWrittenToShardsInCapturedStepsToo) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(ZeroWriteContract, UsesWhatWasWrittenToShardsInCapturedStepsToo) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto train = [&](int stage, bool captures) {
       Replica replica = sharded(*group, stage, 1 << 8);
@@ -117,7 +114,7 @@ TYPED_TEST_P(ZeroWriteContract, UsesWhatWasWrittenToShardsInCapturedStepsToo) {
           for (const Tensor& shard : replica.parameters()) set_all(shard, 0.25);
         losses.push_back((captures ? graph(in) : step(in))[0].item());
       }
-      EXPECT_EQ(graph.replayed(), captures && captures_collectives<TypeParam>)
+      EXPECT_EQ(graph.replayed(), captures && ranks().captures_collectives)
           << graph.fallback_reason();
       return losses;
     };
@@ -130,9 +127,5 @@ TYPED_TEST_P(ZeroWriteContract, UsesWhatWasWrittenToShardsInCapturedStepsToo) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ZeroWriteContract, UsesWhatWasWrittenToTheShardsOfAllRanks,
-                            LetsBackwardsGoOnThatDoNotReadWhatWasWritten,
-                            TakesWhatIsWrittenIntoMasterCopies,
-                            UsesWhatWasWrittenToShardsInCapturedStepsToo);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// Which uses of DistributedDataParallel are allowed, and what the others are told.
 
 #include <optional>
 #include <utility>
@@ -6,24 +6,19 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/optim/adam.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Which uses of DistributedDataParallel are allowed, and what the others are told. A World has
-/// `static void run(body)`: it runs the body once on each rank. One with `needs_session_to_abort`
-/// has communicators whose abort reaches the other ranks through the job's Session only.
-
 namespace lockstep::parallel::testing {
+namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-template <class World>
-class UseContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(UseContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UseContract);
 
-TYPED_TEST_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     const Batch batch = Batch::of_step(0);
     const auto bypass = [&] {
@@ -42,8 +37,8 @@ TYPED_TEST_P(UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper) {
   });
 }
 
-TYPED_TEST_P(UseContract, AllowsSeveralForwardsBeforeTheirBackwardsInNoSync) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, AllowsSeveralForwardsBeforeTheirBackwardsInNoSync) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     const auto loss = [&](int step) {
       const Batch batch = Batch::of_step(step);
@@ -65,8 +60,8 @@ TYPED_TEST_P(UseContract, AllowsSeveralForwardsBeforeTheirBackwardsInNoSync) {
   });
 }
 
-TYPED_TEST_P(UseContract, AllowsSeveralBackwardsOfOneForwardInNoSync) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, AllowsSeveralBackwardsOfOneForwardInNoSync) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     const Batch batch = Batch::of_step(0);
     const auto local = replica.no_sync();
@@ -79,8 +74,8 @@ TYPED_TEST_P(UseContract, AllowsSeveralBackwardsOfOneForwardInNoSync) {
   });
 }
 
-TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
+  run([](Communicator& group) {
     const Batch batch = Batch::of_step(0);
     const auto expect_refusal = [&](const std::function<void(Tensor&)>& change) {
       const auto net = make_net(1);
@@ -98,8 +93,8 @@ TYPED_TEST_P(UseContract, RefusesParametersThatChangedAfterWrapping) {
   });
 }
 
-TYPED_TEST_P(UseContract, RefusesAModuleWithNothingToTrain) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesAModuleWithNothingToTrain) {
+  run([](Communicator& group) {
     const auto net = make_net(1);
     for (Tensor& parameter : net->parameters()) parameter.set_requires_grad(false);
     EXPECT_THAT(message_of([&] { Replica(net, share(group)); }),
@@ -108,8 +103,8 @@ TYPED_TEST_P(UseContract, RefusesAModuleWithNothingToTrain) {
 }
 
 // Also while a backward of the step before has left gradients there.
-TYPED_TEST_P(UseContract, TrainsOnWithExchangedStorage) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, TrainsOnWithExchangedStorage) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     const auto alone = make_net(1);
     optim::AdamW optimizer(replica.named_parameters()), reference(alone->named_parameters());
@@ -136,8 +131,8 @@ TYPED_TEST_P(UseContract, TrainsOnWithExchangedStorage) {
   });
 }
 
-TYPED_TEST_P(UseContract, RefusesParametersOfAnotherFormAfterWrapping) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesParametersOfAnotherFormAfterWrapping) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     Tensor weight = replica.parameters()[4];
     const auto expect_refusal = [&](const Tensor& value) {
@@ -154,10 +149,10 @@ TYPED_TEST_P(UseContract, RefusesParametersOfAnotherFormAfterWrapping) {
 }
 
 // A rank may be told at any collective, so all of the work may end in the error.
-TYPED_TEST_P(UseContract, NamesUnusedParametersOnEveryRank) {
+TEST_P(UseContract, NamesUnusedParametersOnEveryRank) {
   for (const bool everywhere : {true, false}) {
-    if (requires { TypeParam::needs_session_to_abort; } && !everywhere) continue;
-    TypeParam::run([&](Communicator& group) {
+    if (ranks().needs_session_to_abort && !everywhere) continue;
+    run([&](Communicator& group) {
       const std::vector<std::size_t> skipped(everywhere || group.rank() == 0 ? 1 : 0, 2);
       const auto train_a_step = [&] {
         Replica replica(make_net(1), share(group));
@@ -172,8 +167,8 @@ TYPED_TEST_P(UseContract, NamesUnusedParametersOnEveryRank) {
   }
 }
 
-TYPED_TEST_P(UseContract, TrainsAModuleInEvaluationMode) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, TrainsAModuleInEvaluationMode) {
+  run([](Communicator& group) {
     Replica replica(make_net(3), share(group));
     replica.module().eval();
     const Batch batch = Batch::of_step(0);
@@ -182,15 +177,15 @@ TYPED_TEST_P(UseContract, TrainsAModuleInEvaluationMode) {
   });
 }
 
-/// Backward of a forward that did not go through the wrapper.
-inline std::string message_of_bypass(Replica& replica) {
+// Backward of a forward that did not go through the wrapper.
+std::string message_of_bypass(Replica& replica) {
   const Batch batch = Batch::of_step(0);
   const Tensor loss = loss_of(replica.module().forward(batch.x), batch);
   return message_of([&] { loss.backward(); });
 }
 
-TYPED_TEST_P(UseContract, RefusesABypassAfterAForwardWithoutBackward) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesABypassAfterAForwardWithoutBackward) {
+  run([](Communicator& group) {
     for (const bool local : {false, true}) {
       Replica replica(make_net(1), share(group));
       std::optional<Replica::NoSync> scope;
@@ -201,8 +196,8 @@ TYPED_TEST_P(UseContract, RefusesABypassAfterAForwardWithoutBackward) {
   });
 }
 
-TYPED_TEST_P(UseContract, RefusesABypassAfterALocalBackwardThatThrew) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RefusesABypassAfterALocalBackwardThatThrew) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     bool armed = true;
     autograd::leaf_of(replica.parameters()[0]).add_hook([&](autograd::LeafNode&) {
@@ -223,8 +218,8 @@ TYPED_TEST_P(UseContract, RefusesABypassAfterALocalBackwardThatThrew) {
   });
 }
 
-TYPED_TEST_P(UseContract, ReducesSeveralForwardsInOneBackwardWithUnusedParameters) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, ReducesSeveralForwardsInOneBackwardWithUnusedParameters) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group), {.find_unused_parameters = true});
     const auto alone = make_net(1);
     const Batch first = Batch::of_step(0), second = Batch::of_step(1);
@@ -244,8 +239,8 @@ TYPED_TEST_P(UseContract, ReducesSeveralForwardsInOneBackwardWithUnusedParameter
   });
 }
 
-TYPED_TEST_P(UseContract, ReducesTwoForwardsWithABackwardEach) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, ReducesTwoForwardsWithABackwardEach) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group));
     const auto alone = make_net(1);
     const Batch real = Batch::of_step(0), fake = Batch::of_step(1);
@@ -260,7 +255,7 @@ TYPED_TEST_P(UseContract, ReducesTwoForwardsWithABackwardEach) {
   });
 }
 
-/// Two outputs in a type that the wrapper cannot look into.
+// Two outputs in a type that the wrapper cannot look into.
 struct TwoHeads : nn::Module {
   class Result {
    public:
@@ -276,8 +271,8 @@ struct TwoHeads : nn::Module {
   Result forward(const Tensor& x) { return {a(x), b(x)}; }
 };
 
-TYPED_TEST_P(UseContract, TakesOutputsOfAnyTypeAndLeavesSomeOut) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, TakesOutputsOfAnyTypeAndLeavesSomeOut) {
+  run([](Communicator& group) {
     const auto net = nn::make<TwoHeads>();
     net->to(device_of_rank);
     DistributedDataParallel<TwoHeads> replica(net, share(group), {.find_unused_parameters = true});
@@ -288,8 +283,8 @@ TYPED_TEST_P(UseContract, TakesOutputsOfAnyTypeAndLeavesSomeOut) {
   });
 }
 
-TYPED_TEST_P(UseContract, RunsTheHooksOfTheModuleItself) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, RunsTheHooksOfTheModuleItself) {
+  run([](Communicator& group) {
     const auto net = make_net(1);
     Replica replica(net, share(group));
     int calls = 0;
@@ -301,8 +296,8 @@ TYPED_TEST_P(UseContract, RunsTheHooksOfTheModuleItself) {
   });
 }
 
-TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule) {
+  run([](Communicator& group) {
     const auto net = make_net(1), alone = make_net(1);
     Replica replica(net, share(group));
     for (int step = 0; step < 2; ++step) {
@@ -320,9 +315,9 @@ TYPED_TEST_P(UseContract, ReducesAParameterThatIsFrozenForTheStepOfAnotherModule
   });
 }
 
-/// All gradients after each of some steps, with hooks that double them or without: a step, one that
-/// adds to it, one in two backwards, and one more.
-inline std::vector<double> gradients_of_steps(Communicator& group, bool find_unused, bool hooked) {
+// All gradients after each of some steps, with hooks that double them or without: a step, one that
+// adds to it, one in two backwards, and one more.
+std::vector<double> gradients_of_steps(Communicator& group, bool find_unused, bool hooked) {
   const auto net = make_net(1);
   if (hooked)
     for (const Tensor& parameter : net->parameters())
@@ -351,16 +346,16 @@ inline std::vector<double> gradients_of_steps(Communicator& group, bool find_unu
   return all;
 }
 
-TYPED_TEST_P(UseContract, AveragesWhatTensorHooksMakeOfTheGradients) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, AveragesWhatTensorHooksMakeOfTheGradients) {
+  run([](Communicator& group) {
     for (const bool find_unused : {false, true})
       expect_close(gradients_of_steps(group, find_unused, true),
                    gradients_of_steps(group, find_unused, false), 1e-11, 1e-13);
   });
 }
 
-TYPED_TEST_P(UseContract, ForgetsATensorHookThatIsRemoved) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UseContract, ForgetsATensorHookThatIsRemoved) {
+  run([](Communicator& group) {
     const auto net = make_net(1), alone = make_net(1);
     Replica replica(net, share(group));
     std::vector<HookHandle> hooks;
@@ -378,16 +373,5 @@ TYPED_TEST_P(UseContract, ForgetsATensorHookThatIsRemoved) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(
-    UseContract, RefusesABackwardWhoseForwardBypassedTheWrapper,
-    AllowsSeveralForwardsBeforeTheirBackwardsInNoSync, AllowsSeveralBackwardsOfOneForwardInNoSync,
-    RefusesParametersThatChangedAfterWrapping, RefusesAModuleWithNothingToTrain,
-    TrainsOnWithExchangedStorage, RefusesParametersOfAnotherFormAfterWrapping,
-    NamesUnusedParametersOnEveryRank, TrainsAModuleInEvaluationMode,
-    RefusesABypassAfterAForwardWithoutBackward, RefusesABypassAfterALocalBackwardThatThrew,
-    ReducesSeveralForwardsInOneBackwardWithUnusedParameters, ReducesTwoForwardsWithABackwardEach,
-    TakesOutputsOfAnyTypeAndLeavesSomeOut, RunsTheHooksOfTheModuleItself,
-    ReducesAParameterThatIsFrozenForTheStepOfAnotherModule,
-    AveragesWhatTensorHooksMakeOfTheGradients, ForgetsATensorHookThatIsRemoved);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// Buckets that are planned by the times of the first steps, over any group.
 
 #include <chrono>
 #include <random>
@@ -8,24 +8,21 @@
 
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Buckets that are planned by the times of the first steps, over any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class PlannerContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(PlannerContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PlannerContract);
 
-/// Buckets of one parameter, or planned from those.
-inline DistributedDataParallelOptions planned_by(BucketPlanning plan) {
+// Buckets of one parameter, or planned from those.
+DistributedDataParallelOptions planned_by(BucketPlanning plan) {
   return {.bucket_bytes = 1, .first_bucket_bytes = 1, .bucket_plan = plan};
 }
 
-/// Which parameters lie in which bucket.
-inline std::string layout_of(const Reducer& reducer) {
+// Which parameters lie in which bucket.
+std::string layout_of(const Reducer& reducer) {
   std::ostringstream out;
   for (const Bucket& bucket : reducer.buckets()) {
     for (const std::size_t index : bucket.parameters) out << index << ' ';
@@ -34,7 +31,7 @@ inline std::string layout_of(const Reducer& reducer) {
   return out.str();
 }
 
-/// How the steps of a training are made, beside their plan.
+// How the steps of a training are made, beside their plan.
 struct PlannedTraining {
   DistributedDataParallelOptions options = {};
   std::function<void(Replica&)> prepare = {};
@@ -44,9 +41,8 @@ struct PlannedTraining {
   int without_data = -1;  // the step in which the last rank has no data
 };
 
-/// Six steps. @return the parameters afterwards, and all gradients on the way.
-inline std::vector<double> train(Communicator& group, const PlannedTraining& how,
-                                 BucketPlanning plan) {
+// Six steps. Returns the parameters afterwards, and all gradients on the way.
+std::vector<double> train(Communicator& group, const PlannedTraining& how, BucketPlanning plan) {
   DistributedDataParallelOptions options = how.options;
   options.bucket_bytes = options.first_bucket_bytes = 1;
   options.bucket_plan = plan;
@@ -88,8 +84,8 @@ inline std::vector<double> train(Communicator& group, const PlannedTraining& how
   return values;
 }
 
-/// Host backends add up each element over the ranks, wherever it lies.
-inline void expect_same_results(Communicator& group, const PlannedTraining& how) {
+// Host backends add up each element over the ranks, wherever it lies.
+void expect_same_results(Communicator& group, const PlannedTraining& how) {
   const auto by_sizes = train(group, how, BucketPlanning::pytorch);
   const auto planned = train(group, how, BucketPlanning::measured);
   if (group.device().is_cpu())
@@ -98,8 +94,8 @@ inline void expect_same_results(Communicator& group, const PlannedTraining& how)
     expect_close(planned, by_sizes, 1e-11, 1e-13);
 }
 
-TYPED_TEST_P(PlannerContract, TrainsAsBucketsBySizesDo) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, TrainsAsBucketsBySizesDo) {
+  run([](Communicator& group) {
     const int count = group.size() > 1 ? 3 : -1;
     expect_same_results(group, {});
     expect_same_results(group, {.delays = true});
@@ -116,8 +112,8 @@ TYPED_TEST_P(PlannerContract, TrainsAsBucketsBySizesDo) {
   });
 }
 
-TYPED_TEST_P(PlannerContract, LaysBucketsOutOnceMoreAndAlikeOnAllRanks) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, LaysBucketsOutOnceMoreAndAlikeOnAllRanks) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     for (std::uint32_t seed = 1; seed <= 4; ++seed) {
       Replica replica(make_net(7), share(group), planned_by(BucketPlanning::measured));
@@ -153,8 +149,8 @@ TYPED_TEST_P(PlannerContract, LaysBucketsOutOnceMoreAndAlikeOnAllRanks) {
   });
 }
 
-TYPED_TEST_P(PlannerContract, IsDoneBeforeAStepIsCaptured) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(PlannerContract, IsDoneBeforeAStepIsCaptured) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto train = [&](bool captures, int warm_up) {
       Replica replica(make_net(1), group, planned_by(BucketPlanning::measured));
@@ -188,8 +184,8 @@ TYPED_TEST_P(PlannerContract, IsDoneBeforeAStepIsCaptured) {
   });
 }
 
-TYPED_TEST_P(PlannerContract, IsRefusedWhereBucketsMustStayOrOrdersChange) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, IsRefusedWhereBucketsMustStayOrOrdersChange) {
+  run([](Communicator& group) {
     auto options = planned_by(BucketPlanning::measured);
     options.zero_stage = 1;
     EXPECT_NE(message_of([&] { Replica(make_net(1), share(group), options); }).find("(ZeRO)"),
@@ -203,7 +199,7 @@ TYPED_TEST_P(PlannerContract, IsRefusedWhereBucketsMustStayOrOrdersChange) {
   });
 }
 
-/// Steps of which one rank, the last, has its batches late.
+// Steps of which one rank, the last, has its batches late.
 template <class Module>
 void train_with_a_straggler(Communicator& group, DistributedDataParallel<Module>& replica,
                             bool is_weighted, bool accumulates) {
@@ -221,8 +217,8 @@ void train_with_a_straggler(Communicator& group, DistributedDataParallel<Module>
   }
 }
 
-inline void expect_the_last_rank_to_be_named(Communicator& group, const StragglerReport& report,
-                                             std::size_t steps) {
+void expect_the_last_rank_to_be_named(Communicator& group, const StragglerReport& report,
+                                      std::size_t steps) {
   std::ostringstream text;
   text << report;
   for (const std::string& other : comm::all_gather_bytes(group, text.str()))
@@ -244,8 +240,8 @@ inline void expect_the_last_rank_to_be_named(Communicator& group, const Straggle
       << report;
 }
 
-TYPED_TEST_P(PlannerContract, NamesTheRankThatTheOthersWaitFor) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, NamesTheRankThatTheOthersWaitFor) {
+  run([](Communicator& group) {
     for (const int zero_stage : {0, 3}) {
       Replica replica(make_net(7), share(group), {.zero_stage = zero_stage});
       for (const bool is_weighted : {false, true})
@@ -257,8 +253,8 @@ TYPED_TEST_P(PlannerContract, NamesTheRankThatTheOthersWaitFor) {
 }
 
 // Where the others wait in the forward, or in a backward that only adds up, for its statistics.
-TYPED_TEST_P(PlannerContract, NamesTheRankThatSynchronizedNormsWaitFor) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, NamesTheRankThatSynchronizedNormsWaitFor) {
+  run([](Communicator& group) {
     for (const bool accumulates : {false, true}) {
       const auto net = nn::make<NormNet>();
       net->to(device_of_rank);
@@ -270,8 +266,8 @@ TYPED_TEST_P(PlannerContract, NamesTheRankThatSynchronizedNormsWaitFor) {
   });
 }
 
-TYPED_TEST_P(PlannerContract, KeepsTheLastStepsOnly) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PlannerContract, KeepsTheLastStepsOnly) {
+  run([](Communicator& group) {
     Replica replica(make_net(7), share(group));
     for (int step = 0; step < static_cast<int>(StepTimes::most_steps) + 3; ++step) {
       const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
@@ -285,10 +281,5 @@ TYPED_TEST_P(PlannerContract, KeepsTheLastStepsOnly) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(PlannerContract, TrainsAsBucketsBySizesDo,
-                            NamesTheRankThatTheOthersWaitFor,
-                            NamesTheRankThatSynchronizedNormsWaitFor, KeepsTheLastStepsOnly,
-                            LaysBucketsOutOnceMoreAndAlikeOnAllRanks, IsDoneBeforeAStepIsCaptured,
-                            IsRefusedWhereBucketsMustStayOrOrdersChange);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

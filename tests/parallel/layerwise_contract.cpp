@@ -1,21 +1,18 @@
-#pragma once
+// What LARS and LAMB must compute for parameters that the ranks of a group share out.
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/optim/lamb.hpp"
 #include "lockstep/optim/lars.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// What LARS and LAMB must compute for parameters that the ranks of a group share out.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class LayerwiseContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(LayerwiseContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LayerwiseContract);
 
-/// Steps of an optimizer on each rank's rows of a matrix and on a vector that all have, beside the
-/// same steps on the whole of both.
+// Steps of an optimizer on each rank's rows of a matrix and on a vector that all have, beside the
+// same steps on the whole of both.
 template <class O>
 void expect_steps_of_the_whole(Communicator& group, typename O::Options options) {
   const std::int64_t first = 2 * group.rank(), rows = 2 * group.size();
@@ -38,13 +35,12 @@ void expect_steps_of_the_whole(Communicator& group, typename O::Options options)
   }
 }
 
-TYPED_TEST_P(LayerwiseContract, TakesNormsOverAllPartsOfAParameter) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(LayerwiseContract, TakesNormsOverAllPartsOfAParameter) {
+  run([](Communicator& group) {
     expect_steps_of_the_whole<optim::LARS>(group, {.lr = 0.5, .trust_coefficient = 0.1});
     expect_steps_of_the_whole<optim::LAMB>(group, {.lr = 0.1, .weight_decay = 0.1});
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(LayerwiseContract, TakesNormsOverAllPartsOfAParameter);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,5 @@
-#pragma once
+// What collectives on tensors must compute over any communicator: results and gradients are
+// compared with one process that holds the tensors of all ranks.
 
 #include <gmock/gmock.h>
 
@@ -6,46 +7,42 @@
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/parallel/collectives.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// What collectives on tensors must compute over any communicator: results and gradients are
-/// compared with one process that holds the tensors of all ranks.
-
 namespace lockstep::parallel::testing {
+namespace {
 
 using ::testing::HasSubstr;
 
-template <class World>
-class CollectiveContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(CollectiveContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CollectiveContract);
 
-/// Every rank's operand in one process, as leaves.
-inline std::vector<Tensor> operands_of_all(const Communicator& group, const Shape& shape) {
+// Every rank's operand in one process, as leaves.
+std::vector<Tensor> operands_of_all(const Communicator& group, const Shape& shape) {
   std::vector<Tensor> all;
   for (int rank = 0; rank < group.size(); ++rank) all.push_back(leaf(shape, rank));
   return all;
 }
 
-inline Tensor sum_of(const std::vector<Tensor>& tensors) {
+Tensor sum_of(const std::vector<Tensor>& tensors) {
   Tensor sum = tensors[0];
   for (std::size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i];
   return sum;
 }
 
-/// A loss of which each element matters in its own way; rank's own where `rank` is not 0.
-inline Tensor loss_of(const Tensor& y, int rank = 0) {
+// A loss of which each element matters in its own way; rank's own where `rank` is not 0.
+Tensor loss_of(const Tensor& y, int rank = 0) {
   return (tanh(y) * values(y.shape(), 100 + rank)).sum();
 }
 
-inline Tensor part_of(const Tensor& x, int index, int parts, std::int64_t dim) {
+Tensor part_of(const Tensor& x, int index, int parts, std::int64_t dim) {
   const std::int64_t extent = x.size(dim) / parts;
   return x.slice(dim, index * extent, (index + 1) * extent);
 }
 
-/// Runs `op` on this rank's operand and `reference` on those of all ranks, for both kinds of
-/// gradient: with one loss that all ranks compute, and with one loss a rank, which add up.
-inline void expect_same_result_everywhere(
+// Runs `op` on this rank's operand and `reference` on those of all ranks, for both kinds of
+// gradient: with one loss that all ranks compute, and with one loss a rank, which add up.
+void expect_same_result_everywhere(
     Communicator& group, const Shape& shape,
     const std::function<Tensor(const Tensor&, ResultGradient)>& op,
     const std::function<Tensor(const std::vector<Tensor>&)>& reference) {
@@ -66,8 +63,8 @@ inline void expect_same_result_everywhere(
   }
 }
 
-TYPED_TEST_P(CollectiveContract, AllReduceHasTheGradientOfASum) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, AllReduceHasTheGradientOfASum) {
+  run([](Communicator& group) {
     expect_same_result_everywhere(
         group, {3, 4},
         [&](const Tensor& x, ResultGradient kind) { return all_reduce(x, share(group), kind); },
@@ -75,8 +72,8 @@ TYPED_TEST_P(CollectiveContract, AllReduceHasTheGradientOfASum) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAnAverage) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAnAverage) {
+  run([](Communicator& group) {
     expect_same_result_everywhere(
         group, {5},
         [&](const Tensor& x, ResultGradient kind) {
@@ -86,8 +83,8 @@ TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAnAverage) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAWeightedSum) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAWeightedSum) {
+  run([](Communicator& group) {
     expect_same_result_everywhere(
         group, {2, 2},
         [&](const Tensor& x, ResultGradient kind) {
@@ -100,8 +97,8 @@ TYPED_TEST_P(CollectiveContract, AllReduceScalesTheGradientOfAWeightedSum) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, AllGatherHasTheGradientOfCatAlongAnyDimension) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, AllGatherHasTheGradientOfCatAlongAnyDimension) {
+  run([](Communicator& group) {
     for (const std::int64_t dim : {0, 1, -1}) {
       SCOPED_TRACE(dim);
       expect_same_result_everywhere(
@@ -114,8 +111,8 @@ TYPED_TEST_P(CollectiveContract, AllGatherHasTheGradientOfCatAlongAnyDimension) 
   });
 }
 
-TYPED_TEST_P(CollectiveContract, BroadcastSendsTheGradientToRoot) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, BroadcastSendsTheGradientToRoot) {
+  run([](Communicator& group) {
     const int root = group.size() - 1;
     expect_same_result_everywhere(
         group, {3, 2},
@@ -126,8 +123,8 @@ TYPED_TEST_P(CollectiveContract, BroadcastSendsTheGradientToRoot) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, ReduceScatterHasTheGradientOfASumsPart) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, ReduceScatterHasTheGradientOfASumsPart) {
+  run([](Communicator& group) {
     const int n = group.size();
     for (const std::int64_t dim : {0, 1, -1}) {
       for (const bool average : {false, true}) {
@@ -149,8 +146,8 @@ TYPED_TEST_P(CollectiveContract, ReduceScatterHasTheGradientOfASumsPart) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, ShardGivesAllRanksTheWholeGradient) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, ShardGivesAllRanksTheWholeGradient) {
+  run([](Communicator& group) {
     const int n = group.size();
     for (const std::int64_t dim : {0, 1}) {
       const Tensor x = leaf({2 * n, 3 * n}, 5), alone = leaf({2 * n, 3 * n}, 5);
@@ -166,10 +163,10 @@ TYPED_TEST_P(CollectiveContract, ShardGivesAllRanksTheWholeGradient) {
   });
 }
 
-/// A two-layer perceptron, the first layer's outputs and the second's inputs shared out: the
-/// layout of Megatron-LM, whose pair of conjugate operators leaves one collective each way.
-TYPED_TEST_P(CollectiveContract, ConjugatePairTrainsASharedOutPerceptronAsOneProcess) {
-  TypeParam::run([](Communicator& group) {
+// A two-layer perceptron, the first layer's outputs and the second's inputs shared out: the
+// layout of Megatron-LM, whose pair of conjugate operators leaves one collective each way.
+TEST_P(CollectiveContract, ConjugatePairTrainsASharedOutPerceptronAsOneProcess) {
+  run([](Communicator& group) {
     const int n = group.size(), rank = group.rank();
     const CommunicatorPtr shared = share(group);
     const Tensor x = leaf({5, 4}, 1), x_alone = leaf({5, 4}, 1);
@@ -189,10 +186,10 @@ TYPED_TEST_P(CollectiveContract, ConjugatePairTrainsASharedOutPerceptronAsOnePro
   });
 }
 
-/// The same with rows of the input and output shared out too: all-gather and reduce-scatter take
-/// the place of the pair.
-TYPED_TEST_P(CollectiveContract, SequencePairTrainsASharedOutPerceptronAsOneProcess) {
-  TypeParam::run([](Communicator& group) {
+// The same with rows of the input and output shared out too: all-gather and reduce-scatter take
+// the place of the pair.
+TEST_P(CollectiveContract, SequencePairTrainsASharedOutPerceptronAsOneProcess) {
+  run([](Communicator& group) {
     const int n = group.size(), rank = group.rank();
     const CommunicatorPtr shared = share(group);
     const Tensor whole = leaf({2 * n, 4}, 1);
@@ -213,8 +210,8 @@ TYPED_TEST_P(CollectiveContract, SequencePairTrainsASharedOutPerceptronAsOneProc
   });
 }
 
-TYPED_TEST_P(CollectiveContract, LeavesTheGradientOfTheResultAsItIs) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, LeavesTheGradientOfTheResultAsItIs) {
+  run([](Communicator& group) {
     const Tensor x = leaf({4}, 1), other = leaf({4}, 2);
     const Tensor dy = values({4}, 3);
     (copy_to_group(x, share(group)) + other).backward(dy);  // both operands get the same tensor
@@ -223,8 +220,8 @@ TYPED_TEST_P(CollectiveContract, LeavesTheGradientOfTheResultAsItIs) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, TakesTensorsThatAreNotRowMajor) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, TakesTensorsThatAreNotRowMajor) {
+  run([](Communicator& group) {
     const Tensor x = values({3, 4}, group.rank()).transpose(0, 1);
     std::vector<Tensor> all;
     for (int rank = 0; rank < group.size(); ++rank)
@@ -234,8 +231,8 @@ TYPED_TEST_P(CollectiveContract, TakesTensorsThatAreNotRowMajor) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, RunsWhileTheCallerGoesOn) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, RunsWhileTheCallerGoesOn) {
+  run([](Communicator& group) {
     const Tensor x = values({2, 3}, group.rank());
     TensorWork gathering = all_gather_async(x, group);
     TensorWork reducing = all_reduce_async(x, group, comm::ReduceOp::max());
@@ -257,8 +254,8 @@ TYPED_TEST_P(CollectiveContract, RunsWhileTheCallerGoesOn) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, HoldsMemoryThatNobodyElseHolds) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, HoldsMemoryThatNobodyElseHolds) {
+  run([](Communicator& group) {
     constexpr std::int64_t count = 1 << 16;
     const TensorOptions options{.dtype = DType::f64, .device = device_of_rank};
     const auto ones = [&](std::int64_t elements) { return full({elements}, 1.0, options); };
@@ -276,8 +273,8 @@ TYPED_TEST_P(CollectiveContract, HoldsMemoryThatNobodyElseHolds) {
   });
 }
 
-TYPED_TEST_P(CollectiveContract, RefusesOperandsThatDoNotFit) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CollectiveContract, RefusesOperandsThatDoNotFit) {
+  run([](Communicator& group) {
     const CommunicatorPtr shared = share(group);
     const Tensor x = leaf({group.size() + 1, 2}, 1);
     const auto kind = ResultGradient::partial;
@@ -299,22 +296,11 @@ TYPED_TEST_P(CollectiveContract, RefusesOperandsThatDoNotFit) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(
-    CollectiveContract, AllReduceHasTheGradientOfASum, AllReduceScalesTheGradientOfAnAverage,
-    AllReduceScalesTheGradientOfAWeightedSum, AllGatherHasTheGradientOfCatAlongAnyDimension,
-    BroadcastSendsTheGradientToRoot, ReduceScatterHasTheGradientOfASumsPart,
-    ShardGivesAllRanksTheWholeGradient, ConjugatePairTrainsASharedOutPerceptronAsOneProcess,
-    SequencePairTrainsASharedOutPerceptronAsOneProcess, LeavesTheGradientOfTheResultAsItIs,
-    TakesTensorsThatAreNotRowMajor, RunsWhileTheCallerGoesOn, HoldsMemoryThatNobodyElseHolds,
-    RefusesOperandsThatDoNotFit);
+// For communicators that compare the labels of collectives.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ComparedCollectives);
 
-/// For communicators that compare the labels of collectives.
-template <class World>
-class ComparedCollectives : public ::testing::Test {};
-TYPED_TEST_SUITE_P(ComparedCollectives);
-
-TYPED_TEST_P(ComparedCollectives, RefusesShapesThatDifferOnEveryRank) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ComparedCollectives, RefusesShapesThatDifferOnEveryRank) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     const Tensor x = values(group.rank() == 0 ? Shape{2, 3} : Shape{3, 2}, 1);  // as many elements
     const std::string message =
@@ -324,6 +310,5 @@ TYPED_TEST_P(ComparedCollectives, RefusesShapesThatDifferOnEveryRank) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ComparedCollectives, RefusesShapesThatDifferOnEveryRank);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,19 +1,16 @@
-#pragma once
+// Batch norm over the batches of several ranks, for every kind of world.
 
 #include "lockstep/tensor/compare.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Batch norm over the batches of several ranks, for every kind of world.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class SyncBatchNormContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(SyncBatchNormContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SyncBatchNormContract);
 
-/// How many of 12 images a rank has: the first has none where there are several.
-inline std::pair<std::int64_t, std::int64_t> share_of_batch(int rank, int ranks) {
+// How many of 12 images a rank has: the first has none where there are several.
+std::pair<std::int64_t, std::int64_t> share_of_batch(int rank, int ranks) {
   const std::int64_t rows = 12;
   if (ranks == 1) return {0, rows};
   const auto first = [&](int r) -> std::int64_t {
@@ -22,9 +19,9 @@ inline std::pair<std::int64_t, std::int64_t> share_of_batch(int rank, int ranks)
   return {first(rank), rank + 1 == ranks ? rows : first(rank + 1)};
 }
 
-/// What training with a synchronized norm leaves, and what the whole batch in one process does.
-inline void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last, bool relu,
-                                   bool adds) {
+// What training with a synchronized norm leaves, and what the whole batch in one process does.
+void expect_the_whole_batch(Communicator& group, DType dtype, bool channels_last, bool relu,
+                            bool adds) {
   const Shape shape{12, 5, 3, 4};
   const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 3e-2;
   // Far from zero: sums of squares would cancel.
@@ -66,8 +63,8 @@ inline void expect_the_whole_batch(Communicator& group, DType dtype, bool channe
     close(all_reduce_async(mine.to(DType::f64), group).wait(), all, 10 * tolerance);
 }
 
-TYPED_TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
+  run([](Communicator& group) {
     for (const DType dtype : {DType::f64, DType::f32})
       for (const bool channels_last : {false, true})
         for (const bool relu : {false, true})
@@ -76,8 +73,8 @@ TYPED_TEST_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch) {
   });
 }
 
-TYPED_TEST_P(SyncBatchNormContract, AgreesInEvaluationWithoutCommunicating) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(SyncBatchNormContract, AgreesInEvaluationWithoutCommunicating) {
+  run([](Communicator& group) {
     const auto norm = nn::make<nn::SyncBatchNorm>(
         nn::BatchNormLayerOptions{.channels = 3, .tensor = {DType::f64, device_of_rank}},
         share(group));
@@ -88,10 +85,10 @@ TYPED_TEST_P(SyncBatchNormContract, AgreesInEvaluationWithoutCommunicating) {
   });
 }
 
-/// Part of a wrapped model, computed again in backward: the same numbers, and statistics that move
-/// once.
-TYPED_TEST_P(SyncBatchNormContract, StandsInReplicasThatComputeActivationsAgain) {
-  TypeParam::run([](Communicator& group) {
+// Part of a wrapped model, computed again in backward: the same numbers, and statistics that move
+// once.
+TEST_P(SyncBatchNormContract, StandsInReplicasThatComputeActivationsAgain) {
+  run([](Communicator& group) {
     const auto run = [&](bool again) {
       manual_seed(1);
       const auto net = nn::make<NormNet>();
@@ -123,8 +120,5 @@ TYPED_TEST_P(SyncBatchNormContract, StandsInReplicasThatComputeActivationsAgain)
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(SyncBatchNormContract, IsBatchNormOfTheWholeBatch,
-                            AgreesInEvaluationWithoutCommunicating,
-                            StandsInReplicasThatComputeActivationsAgain);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// What the user may have done with buckets of gradients, on any group.
 
 #include <algorithm>
 #include <cmath>
@@ -14,24 +14,17 @@
 #include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// What the user may have done with buckets of gradients, on any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class CommHookContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(CommHookContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommHookContract);
 
-inline constexpr DistributedDataParallelOptions small_buckets{.bucket_bytes = 1 << 11,
-                                                              .first_bucket_bytes = 1 << 8};
-
-/// The gradients of a step whose rank r has its part of the batch, with or without a hook.
-inline std::vector<double> gradients_by(Communicator& group,
-                                        const std::shared_ptr<BucketReduction>& hook,
-                                        DType dtype = DType::f64, int steps = 2) {
+// The gradients of a step whose rank r has its part of the batch, with or without a hook.
+std::vector<double> gradients_by(Communicator& group, const std::shared_ptr<BucketReduction>& hook,
+                                 DType dtype = DType::f64, int steps = 2) {
   Replica replica(make_net(3, dtype), share(group), small_buckets);
   if (hook) replica.register_comm_hook(hook);
   for (int step = 0; step < steps; ++step) {
@@ -42,20 +35,20 @@ inline std::vector<double> gradients_by(Communicator& group,
   return gradients_of(replica.module());
 }
 
-inline void expect_same_gradients(Communicator& group, const std::vector<double>& gradients) {
+void expect_same_gradients(Communicator& group, const std::vector<double>& gradients) {
   std::size_t hash = 0;
   for (const double value : gradients) hash = hash * 31 + std::hash<double>{}(value);
   const std::string own = std::to_string(hash);
   for (const std::string& other : comm::all_gather_bytes(group, own)) EXPECT_EQ(other, own);
 }
 
-inline std::shared_ptr<PowerSgd> power_sgd(std::int64_t rank, PowerSgdOptions options = {}) {
+std::shared_ptr<PowerSgd> power_sgd(std::int64_t rank, PowerSgdOptions options = {}) {
   options.matrix_approximation_rank = rank;
   return std::make_shared<PowerSgd>(options);
 }
 
-TYPED_TEST_P(CommHookContract, MayDoWhatIsDoneWithoutIt) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, MayDoWhatIsDoneWithoutIt) {
+  run([](Communicator& group) {
     const auto without = gradients_by(group, nullptr);
     const auto with =
         gradients_by(group, reduce_buckets_by("mine", [](GradBucket& bucket) -> BucketExchange {
@@ -65,8 +58,8 @@ TYPED_TEST_P(CommHookContract, MayDoWhatIsDoneWithoutIt) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, SeesGradientsUnderTheirNames) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, SeesGradientsUnderTheirNames) {
+  run([](Communicator& group) {
     Replica replica(make_net(3), share(group), small_buckets);
     std::vector<std::string> seen;
     std::size_t buckets = 0;
@@ -93,8 +86,8 @@ TYPED_TEST_P(CommHookContract, SeesGradientsUnderTheirNames) {
 }
 
 // Each bucket's later collectives go between those of later buckets, in one order on all ranks.
-TYPED_TEST_P(CommHookContract, MayUseSeveralCollectivesOfABucketAtOnceAndInTurn) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, MayUseSeveralCollectivesOfABucketAtOnceAndInTurn) {
+  run([](Communicator& group) {
     const auto hook = reduce_buckets_by("five", [](GradBucket& bucket) -> BucketExchange {
       Tensor all = bucket.buffer();
       const Tensor half = all * 0.5, other = all * 0.5;
@@ -118,8 +111,8 @@ TYPED_TEST_P(CommHookContract, MayUseSeveralCollectivesOfABucketAtOnceAndInTurn)
 }
 
 // As docs/data-parallel.md shows it.
-TYPED_TEST_P(CommHookContract, MayTakeTheMajorityOfSigns) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, MayTakeTheMajorityOfSigns) {
+  run([](Communicator& group) {
     const auto majority = [](GradBucket& bucket) -> BucketExchange {
       Tensor gradients = bucket.buffer();
       const Tensor votes = (sign(gradients) + 1.0).to(DType::u8);
@@ -141,8 +134,8 @@ TYPED_TEST_P(CommHookContract, MayTakeTheMajorityOfSigns) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, CompressesToHalfTheBytes) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, CompressesToHalfTheBytes) {
+  run([](Communicator& group) {
     const auto exact = gradients_by(group, nullptr, DType::f32);
     for (const auto& [dtype, error] : {std::pair{DType::bf16, 8e-3}, {DType::f16, 1e-3}}) {
       const auto close = gradients_by(group, compress_buckets(dtype), DType::f32);
@@ -175,8 +168,8 @@ TYPED_TEST_P(CommHookContract, CompressesToHalfTheBytes) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, CountsUnusedParametersAsZero) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, CountsUnusedParametersAsZero) {
+  run([](Communicator& group) {
     auto options = small_buckets;
     options.find_unused_parameters = true;
     Replica plain(make_net(1), share(group), options), hooked(make_net(1), share(group), options);
@@ -194,8 +187,8 @@ TYPED_TEST_P(CommHookContract, CountsUnusedParametersAsZero) {
 }
 
 // With as many columns as a matrix has rows nothing is left out.
-TYPED_TEST_P(CommHookContract, OfFullRankIsExact) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, OfFullRankIsExact) {
+  run([](Communicator& group) {
     const auto exact = gradients_by(group, nullptr, DType::f64, 3);
     const auto hook = power_sgd(16, {.start_iteration = 1, .min_compression_rate = 0.01});
     const auto full = gradients_by(group, hook, DType::f64, 3);
@@ -206,8 +199,8 @@ TYPED_TEST_P(CommHookContract, OfFullRankIsExact) {
   });
 }
 
-/// Losses of a training with compressed gradients; the bytes that its last step sent.
-inline std::pair<std::vector<double>, std::size_t> train_compressed(
+// Losses of a training with compressed gradients; the bytes that its last step sent.
+std::pair<std::vector<double>, std::size_t> train_compressed(
     Communicator& group, const std::shared_ptr<BucketReduction>& hook, int steps) {
   Replica replica(make_net(5, DType::f32), share(group), small_buckets);
   if (hook) replica.register_comm_hook(hook);
@@ -228,8 +221,8 @@ inline std::pair<std::vector<double>, std::size_t> train_compressed(
   return {losses, bytes};
 }
 
-TYPED_TEST_P(CommHookContract, OfLowRankTrainsByFeedbackOfItsErrors) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, OfLowRankTrainsByFeedbackOfItsErrors) {
+  run([](Communicator& group) {
     const int steps = device_of_rank.is_cuda() ? 30 : 300;  // a simulated GPU takes its time
     const auto last = [&](const std::vector<double>& losses) {
       double sum = 0;
@@ -250,8 +243,8 @@ TYPED_TEST_P(CommHookContract, OfLowRankTrainsByFeedbackOfItsErrors) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
+  run([](Communicator& group) {
     const auto hook = power_sgd(2, {.start_iteration = 0, .min_compression_rate = 0.5});
     Replica replica(make_net(5, DType::f32), share(group), small_buckets);
     replica.register_comm_hook(hook);
@@ -282,8 +275,8 @@ TYPED_TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, GoesOnWhereASavedOneStopped) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, GoesOnWhereASavedOneStopped) {
+  run([](Communicator& group) {
     const PowerSgdOptions options{.start_iteration = 1, .min_compression_rate = 0.5};
     const auto train = [&](Replica& replica, int begin, int end) {
       for (int step = begin; step < end; ++step) {
@@ -308,8 +301,8 @@ TYPED_TEST_P(CommHookContract, GoesOnWhereASavedOneStopped) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, IsCapturedWithTheStep) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, IsCapturedWithTheStep) {
+  run([](Communicator& group) {
     const auto train = [&](const std::shared_ptr<BucketReduction>& hook, bool capture) {
       Replica replica(make_net(5, DType::f32), share(group), small_buckets);
       replica.register_comm_hook(hook);
@@ -341,8 +334,8 @@ TYPED_TEST_P(CommHookContract, IsCapturedWithTheStep) {
   });
 }
 
-TYPED_TEST_P(CommHookContract, IsTheSameOnAllRanksOrRefused) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, IsTheSameOnAllRanksOrRefused) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group), small_buckets);
     EXPECT_THROW(replica.register_comm_hook(nullptr), InvalidArgument);
     EXPECT_THROW(replica.register_comm_hook(reduce_scatter_buckets()), InvalidArgument);
@@ -363,8 +356,8 @@ TYPED_TEST_P(CommHookContract, IsTheSameOnAllRanksOrRefused) {
 }
 
 // Two models may have parameters of the same names, and would get each other's gradients.
-TYPED_TEST_P(CommHookContract, ThatKeepsSomethingBelongsToOneWrapperAtATime) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(CommHookContract, ThatKeepsSomethingBelongsToOneWrapperAtATime) {
+  run([](Communicator& group) {
     for (const std::shared_ptr<BucketReduction>& hook :
          {std::shared_ptr<BucketReduction>(std::make_shared<PowerSgd>()),
           std::shared_ptr<BucketReduction>(std::make_shared<DelayedReduction>())}) {
@@ -387,14 +380,5 @@ TYPED_TEST_P(CommHookContract, ThatKeepsSomethingBelongsToOneWrapperAtATime) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(CommHookContract, MayDoWhatIsDoneWithoutIt,
-                            SeesGradientsUnderTheirNames,
-                            MayUseSeveralCollectivesOfABucketAtOnceAndInTurn,
-                            MayTakeTheMajorityOfSigns, CompressesToHalfTheBytes,
-                            CountsUnusedParametersAsZero, OfFullRankIsExact,
-                            OfLowRankTrainsByFeedbackOfItsErrors, ForgetsAStepThatOverflows,
-                            GoesOnWhereASavedOneStopped, IsCapturedWithTheStep,
-                            IsTheSameOnAllRanksOrRefused,
-                            ThatKeepsSomethingBelongsToOneWrapperAtATime);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,22 +1,19 @@
-#pragma once
+// What every communicator must do with operations that start as one.
 
 #include <stdexcept>
 #include <vector>
 
-#include "comm/communicator_contract.hpp"
-
-/// @file
-/// What every communicator must do with operations that start as one.
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 
 namespace lockstep::comm {
+namespace {
 
-template <class World>
-class BatchContract : public CommunicatorContract<World> {};
-TYPED_TEST_SUITE_P(BatchContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BatchContract);
 
 // One after the other they would wait for each other until the timeout.
-TYPED_TEST_P(BatchContract, TwoRanksMayBothSendFirst) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, TwoRanksMayBothSendFirst) {
+  run([](Communicator& group) {
     if (group.size() < 2 || group.rank() > 1) return;
     const int other = 1 - group.rank();
     for (const std::int64_t size : contract_sizes) {
@@ -33,8 +30,8 @@ TYPED_TEST_P(BatchContract, TwoRanksMayBothSendFirst) {
   });
 }
 
-TYPED_TEST_P(BatchContract, RanksExchangeInARing) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, RanksExchangeInARing) {
+  run([](Communicator& group) {
     if (group.size() < 2) return;
     const int next = (group.rank() + 1) % group.size();
     const int previous = (group.rank() + group.size() - 1) % group.size();
@@ -55,8 +52,8 @@ TYPED_TEST_P(BatchContract, RanksExchangeInARing) {
 }
 
 // Its first message must go out, and be followed by its data, before anything has come in.
-TYPED_TEST_P(BatchContract, OtherRankMayCallOneByOne) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, OtherRankMayCallOneByOne) {
+  run([](Communicator& group) {
     if (group.size() < 2 || group.rank() > 1) return;
     for (const std::int64_t size : {2, 5'000'000}) {
       std::vector<std::uint8_t> sent(static_cast<std::size_t>(size), std::uint8_t{1});
@@ -77,8 +74,8 @@ TYPED_TEST_P(BatchContract, OtherRankMayCallOneByOne) {
 }
 
 // Rank 0 names rank 1 first, which waits for rank 2, which waits until rank 0 has its message.
-TYPED_TEST_P(BatchContract, WhoeverComesFirstIsServedFirst) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, WhoeverComesFirstIsServedFirst) {
+  run([](Communicator& group) {
     if (group.size() < 3) return;
     std::vector<float> one(50'000, 1.0f), two(50'000, 2.0f);
     if (group.rank() == 0) {
@@ -103,8 +100,8 @@ TYPED_TEST_P(BatchContract, WhoeverComesFirstIsServedFirst) {
   });
 }
 
-TYPED_TEST_P(BatchContract, MessagesOfOnePairMatchInOrder) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, MessagesOfOnePairMatchInOrder) {
+  run([](Communicator& group) {
     if (group.size() < 2 || group.rank() > 1) return;
     std::vector<std::vector<float>> values;
     for (const std::int64_t size : {1, 70'001, 0, 2, 90'001})
@@ -123,8 +120,8 @@ TYPED_TEST_P(BatchContract, MessagesOfOnePairMatchInOrder) {
   });
 }
 
-TYPED_TEST_P(BatchContract, CollectivesJoinABatch) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, CollectivesJoinABatch) {
+  run([](Communicator& group) {
     for (const std::size_t size : {4, 50'003}) {
       std::vector<float> sum(size, 1.0f), maximum(size, static_cast<float>(group.rank()));
       std::int32_t sent = group.rank(), received = -1;
@@ -145,8 +142,8 @@ TYPED_TEST_P(BatchContract, CollectivesJoinABatch) {
 }
 
 // Of several dtypes and ops, and with messages between.
-TYPED_TEST_P(BatchContract, EveryCollectiveJoinsABatch) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, EveryCollectiveJoinsABatch) {
+  run([](Communicator& group) {
     const auto n = static_cast<std::size_t>(group.size());
     const auto own = static_cast<double>(group.rank());
     for (const std::size_t part : {2, 20'001}) {
@@ -182,8 +179,8 @@ TYPED_TEST_P(BatchContract, EveryCollectiveJoinsABatch) {
   });
 }
 
-TYPED_TEST_P(BatchContract, ManyMayBeUnderWay) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, ManyMayBeUnderWay) {
+  run([](Communicator& group) {
     constexpr std::size_t batches = 50;
     const int other = 1 - group.rank();
     std::vector<std::vector<float>> sums(batches), received(batches);
@@ -210,8 +207,8 @@ TYPED_TEST_P(BatchContract, ManyMayBeUnderWay) {
   });
 }
 
-TYPED_TEST_P(BatchContract, WorkOfACallStandsForItsBatch) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, WorkOfACallStandsForItsBatch) {
+  run([](Communicator& group) {
     float value = 1;
     Work one, inner;
     const Work all = group.batch([&] {
@@ -229,8 +226,8 @@ TYPED_TEST_P(BatchContract, WorkOfACallStandsForItsBatch) {
   });
 }
 
-TYPED_TEST_P(BatchContract, NothingStartsIfTheCallsFail) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, NothingStartsIfTheCallsFail) {
+  run([](Communicator& group) {
     float value = 1;
     Work work;
     const auto failing = [&] {
@@ -248,8 +245,8 @@ TYPED_TEST_P(BatchContract, NothingStartsIfTheCallsFail) {
   });
 }
 
-TYPED_TEST_P(BatchContract, CallThatIsRefusedStartsNothing) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, CallThatIsRefusedStartsNothing) {
+  run([](Communicator& group) {
     float value = 1;
     EXPECT_THROW(group.batch([&] {
       group.all_reduce({&value, 1, DType::f32});
@@ -262,8 +259,8 @@ TYPED_TEST_P(BatchContract, CallThatIsRefusedStartsNothing) {
 }
 
 // Whoever catches what an inner batch throws gets the rest of the outer one.
-TYPED_TEST_P(BatchContract, InnerBatchThatFailsStartsNothingOfItsOwn) {
-  this->run([](Communicator& group) {
+TEST_P(BatchContract, InnerBatchThatFailsStartsNothingOfItsOwn) {
+  run([](Communicator& group) {
     float first = 1, dropped = 1, last = 1;
     group
         .batch([&] {
@@ -282,12 +279,5 @@ TYPED_TEST_P(BatchContract, InnerBatchThatFailsStartsNothingOfItsOwn) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(BatchContract, TwoRanksMayBothSendFirst, RanksExchangeInARing,
-                            OtherRankMayCallOneByOne, WhoeverComesFirstIsServedFirst,
-                            MessagesOfOnePairMatchInOrder, CollectivesJoinABatch,
-                            EveryCollectiveJoinsABatch, ManyMayBeUnderWay,
-                            CallThatIsRefusedStartsNothing,
-                            InnerBatchThatFailsStartsNothingOfItsOwn, WorkOfACallStandsForItsBatch,
-                            NothingStartsIfTheCallsFail);
-
+}  // namespace
 }  // namespace lockstep::comm

@@ -1,4 +1,4 @@
-#pragma once
+// Captured steps of several ranks.
 
 #include <bit>
 #include <cstdint>
@@ -11,17 +11,13 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// Captured steps of several ranks. A World has `static void run(body)`: it runs the body once on
-/// each rank.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class StepGraphContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(StepGraphContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StepGraphContract);
 
 struct CapturedNet : nn::Module {
   nn::Child<nn::Linear> first{this, "first", 16, 32};
@@ -30,7 +26,7 @@ struct CapturedNet : nn::Module {
   Tensor forward(const Tensor& x) { return last(dropout(gelu(first(x)))); }
 };
 
-/// Two micro-batches in f16 with loss scaling, clipping and a schedule.
+// Two micro-batches in f16 with loss scaling, clipping and a schedule.
 struct CapturedTraining {
   nn::ModulePtr<CapturedNet> net;
   DistributedDataParallel<CapturedNet> replica;
@@ -74,14 +70,14 @@ struct CapturedTraining {
   }
 };
 
-/// What a training leaves, bit by bit.
+// What a training leaves, bit by bit.
 struct StepTrace {
   std::vector<double> numbers;
   int replays = 0;
   std::string reason;
 };
 
-inline StepTrace train_steps(const CommunicatorPtr& group, int steps, bool capture) {
+StepTrace train_steps(const CommunicatorPtr& group, int steps, bool capture) {
   manual_seed(3 + static_cast<std::uint64_t>(group->rank()));
   CapturedTraining training(group);
   const StepGraph::Step step = [&](std::span<const Tensor> in) { return training.step(in); };
@@ -104,8 +100,8 @@ inline StepTrace train_steps(const CommunicatorPtr& group, int steps, bool captu
   return trace;
 }
 
-TYPED_TEST_P(StepGraphContract, GiveTheBitsOfEagerOnes) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(StepGraphContract, GiveTheBitsOfEagerOnes) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     constexpr int steps = 50;
     const StepTrace eager = train_steps(group, steps, false);
@@ -123,8 +119,8 @@ TYPED_TEST_P(StepGraphContract, GiveTheBitsOfEagerOnes) {
   });
 }
 
-/// The last rank reads values on the host, before its collectives or after them.
-inline void train_where_one_rank_cannot_capture(const CommunicatorPtr& group, bool reads_early) {
+// The last rank reads values on the host, before its collectives or after them.
+void train_where_one_rank_cannot_capture(const CommunicatorPtr& group, bool reads_early) {
   const bool is_last = group->rank() == group->size() - 1;
   const auto net = CapturedTraining::on_device(group->device());
   DistributedDataParallel replica(net, group);
@@ -149,20 +145,18 @@ inline void train_where_one_rank_cannot_capture(const CommunicatorPtr& group, bo
 }
 
 // NCCL wants a step captured on all ranks or on none; on hosts one may be eager alone.
-TYPED_TEST_P(StepGraphContract, GoOnWhereOneRankCannotCapture) {
-  TypeParam::run(
-      [](Communicator& world) { train_where_one_rank_cannot_capture(share(world), false); });
+TEST_P(StepGraphContract, GoOnWhereOneRankCannotCapture) {
+  run([](Communicator& world) { train_where_one_rank_cannot_capture(share(world), false); });
 }
 
 // NCCL may exchange on the host while collectives are captured: nobody may wait there for one that
 // does not come.
-TYPED_TEST_P(StepGraphContract, GoOnWhereOneRankGivesUpBeforeItsCollectives) {
-  TypeParam::run(
-      [](Communicator& world) { train_where_one_rank_cannot_capture(share(world), true); });
+TEST_P(StepGraphContract, GoOnWhereOneRankGivesUpBeforeItsCollectives) {
+  run([](Communicator& world) { train_where_one_rank_cannot_capture(share(world), true); });
 }
 
-TYPED_TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     StepGraph graph(
         [&](std::span<const Tensor> in) {
@@ -178,8 +172,8 @@ TYPED_TEST_P(StepGraphContract, ReduceAnewInEachLaunch) {
   });
 }
 
-TYPED_TEST_P(StepGraphContract, AreToldTheirGroupWhereAllMustCapture) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(StepGraphContract, AreToldTheirGroupWhereAllMustCapture) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     Tensor weight = values({4}, 2).set_requires_grad();
     StepGraph graph([&](std::span<const Tensor> in) {
@@ -200,9 +194,5 @@ TYPED_TEST_P(StepGraphContract, AreToldTheirGroupWhereAllMustCapture) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(StepGraphContract, GiveTheBitsOfEagerOnes,
-                            GoOnWhereOneRankCannotCapture,
-                            GoOnWhereOneRankGivesUpBeforeItsCollectives, ReduceAnewInEachLaunch,
-                            AreToldTheirGroupWhereAllMustCapture);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,5 @@
-#pragma once
+// What communicators on host memory do whoever waits for their operations: one thread, several or
+// none. Small operations may run on a thread that waits for them.
 
 #include <chrono>
 #include <functional>
@@ -6,28 +7,24 @@
 #include <thread>
 #include <vector>
 
-#include "comm/communicator_contract.hpp"
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 #include "support/core_share.hpp"
 #include "support/timeout_multiplier.hpp"
 
-/// @file
-/// What communicators on host memory do whoever waits for their operations: one thread, several or
-/// none. Small operations may run on a thread that waits for them.
-
 namespace lockstep::comm {
+namespace {
 
-template <class World>
-class HostWaitingContract : public CommunicatorContract<World> {};
-TYPED_TEST_SUITE_P(HostWaitingContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HostWaitingContract);
 
-inline void run_threads(int count, const std::function<void()>& body) {
+void run_threads(int count, const std::function<void()>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) threads.emplace_back(body);
   for (std::thread& thread : threads) thread.join();
 }
 
-TYPED_TEST_P(HostWaitingContract, SeveralThreadsMayWaitForOneOperation) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, SeveralThreadsMayWaitForOneOperation) {
+  run([](Communicator& group) {
     for (int round = 0; round < 30; ++round) {
       std::vector<float> values(round % 3 == 0 ? 100'000 : 100, 1.0F);
       const Work work = group.all_reduce(Buffer(std::span(values)));
@@ -39,8 +36,8 @@ TYPED_TEST_P(HostWaitingContract, SeveralThreadsMayWaitForOneOperation) {
   });
 }
 
-TYPED_TEST_P(HostWaitingContract, OperationsThatNobodyWaitsForEnd) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, OperationsThatNobodyWaitsForEnd) {
+  run([](Communicator& group) {
     for (int round = 0; round < 30; ++round) {
       float value = 1;
       const Work work = group.all_reduce({&value, 1, DType::f32});
@@ -54,8 +51,8 @@ TYPED_TEST_P(HostWaitingContract, OperationsThatNobodyWaitsForEnd) {
 }
 
 // The others compute, and wait later.
-TYPED_TEST_P(HostWaitingContract, WhoWaitsIsNotHeldUpByRanksThatDoNot) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, WhoWaitsIsNotHeldUpByRanksThatDoNot) {
+  run([](Communicator& group) {
     group.barrier().wait();
     float value = 1;
     const Work work = group.all_reduce({&value, 1, DType::f32});
@@ -66,8 +63,8 @@ TYPED_TEST_P(HostWaitingContract, WhoWaitsIsNotHeldUpByRanksThatDoNot) {
   });
 }
 
-TYPED_TEST_P(HostWaitingContract, OperationsEndInTheOrderOfTheCallsWhateverIsWaitedFor) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, OperationsEndInTheOrderOfTheCallsWhateverIsWaitedFor) {
+  run([](Communicator& group) {
     const auto ranks = static_cast<float>(group.size());
     for (std::size_t round = 0; round < 20; ++round) {
       std::vector<std::vector<float>> buffers;
@@ -91,8 +88,8 @@ TYPED_TEST_P(HostWaitingContract, OperationsEndInTheOrderOfTheCallsWhateverIsWai
   });
 }
 
-TYPED_TEST_P(HostWaitingContract, RanksMayWaitForTwoGroupsInDifferentOrders) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, RanksMayWaitForTwoGroupsInDifferentOrders) {
+  run([](Communicator& group) {
     const CommunicatorPtr other = group.split(0, group.rank());
     for (int round = 0; round < 20; ++round) {
       float one = 1, two = 2;
@@ -107,8 +104,8 @@ TYPED_TEST_P(HostWaitingContract, RanksMayWaitForTwoGroupsInDifferentOrders) {
   });
 }
 
-TYPED_TEST_P(HostWaitingContract, AbortReachesAllWhoWaitForASmallOperation) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, AbortReachesAllWhoWaitForASmallOperation) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     if (group.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -129,8 +126,8 @@ TYPED_TEST_P(HostWaitingContract, AbortReachesAllWhoWaitForASmallOperation) {
 }
 
 // From another thread of the rank that waits, as a session's does.
-TYPED_TEST_P(HostWaitingContract, AbortOfTheOwnRankEndsItsWait) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, AbortOfTheOwnRankEndsItsWait) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     if (group.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -146,8 +143,8 @@ TYPED_TEST_P(HostWaitingContract, AbortOfTheOwnRankEndsItsWait) {
   });
 }
 
-TYPED_TEST_P(HostWaitingContract, AllWhoWaitForAnAbsentRankHearOfTheTimeOut) {
-  this->run(
+TEST_P(HostWaitingContract, AllWhoWaitForAnAbsentRankHearOfTheTimeOut) {
+  run(
       [](Communicator& group) {
         if (group.size() == 1) return;
         if (group.rank() == 1) {
@@ -169,8 +166,8 @@ TYPED_TEST_P(HostWaitingContract, AllWhoWaitForAnAbsentRankHearOfTheTimeOut) {
 }
 
 // However busy the machine is: time without a core does not count. Ranks may share a process.
-TYPED_TEST_P(HostWaitingContract, IdleRankTakesHardlyAnyProcessorTime) {
-  this->run([](Communicator& group) {
+TEST_P(HostWaitingContract, IdleRankTakesHardlyAnyProcessorTime) {
+  run([](Communicator& group) {
     std::vector<float> few(10), many(100'000);
     for (int i = 0; i < 10; ++i) {
       group.all_reduce(Buffer(std::span(few))).wait();
@@ -185,12 +182,5 @@ TYPED_TEST_P(HostWaitingContract, IdleRankTakesHardlyAnyProcessorTime) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(HostWaitingContract, SeveralThreadsMayWaitForOneOperation,
-                            OperationsThatNobodyWaitsForEnd, WhoWaitsIsNotHeldUpByRanksThatDoNot,
-                            OperationsEndInTheOrderOfTheCallsWhateverIsWaitedFor,
-                            RanksMayWaitForTwoGroupsInDifferentOrders,
-                            AbortReachesAllWhoWaitForASmallOperation, AbortOfTheOwnRankEndsItsWait,
-                            AllWhoWaitForAnAbsentRankHearOfTheTimeOut,
-                            IdleRankTakesHardlyAnyProcessorTime);
-
+}  // namespace
 }  // namespace lockstep::comm

@@ -1,4 +1,4 @@
-#pragma once
+// Replicas that train alone and are averaged every few steps, over any group.
 
 #include <limits>
 #include <memory>
@@ -14,40 +14,22 @@
 #include "lockstep/train/periodic_averaging.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/averaged_alone.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Replicas that train alone and are averaged every few steps, over any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class PeriodicAveragingContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(PeriodicAveragingContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PeriodicAveragingContract);
 
-inline Batch own_batch(Communicator& group, int step, DType dtype = DType::f64) {
-  return Batch::of_step(step, dtype).part(group.rank(), group.size());
-}
-
-/// The user's loop.
-inline void train_steps(Replica& replica, optim::Optimizer& optimizer, Communicator& group,
-                        int begin, int end, DType dtype = DType::f64) {
-  for (int step = begin; step < end; ++step) {
-    const Batch batch = own_batch(group, step, dtype);
-    loss_of(replica(batch.x), batch).backward();
-    optimizer.step();
-    optimizer.zero_grad();
-  }
-}
-
-inline void expect_different_replicas(Communicator& group, const nn::Module& module) {
+void expect_different_replicas(Communicator& group, const nn::Module& module) {
   const std::string own = std::to_string(hash_of(module));
   for (int rank = 0; const std::string& other : comm::all_gather_bytes(group, own))
     EXPECT_EQ(other == own, rank++ == group.rank());
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone) {
+  run([](Communicator& group) {
     AveragedAlone expected(group.size(), {}, 3);
     Replica replica(make_net(7 + static_cast<std::uint64_t>(group.rank())), share(group));
     replica.module().load_state_dict(make_net(7)->state_dict());
@@ -68,8 +50,8 @@ TYPED_TEST_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, DiLoCoStepsByWhatRanksMovedOnTheAverage) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, DiLoCoStepsByWhatRanksMovedOnTheAverage) {
+  run([](Communicator& group) {
     for (const DiLoCoOptions& options : {DiLoCoOptions{.sync_every = 3},
                                          {.sync_every = 2, .outer_lr = 1, .outer_momentum = 0},
                                          {.sync_every = 4, .fragments = 2},
@@ -94,7 +76,7 @@ TYPED_TEST_P(PeriodicAveragingContract, DiLoCoStepsByWhatRanksMovedOnTheAverage)
   });
 }
 
-/// A run's values at the end, whose first part was saved and loaded into new objects, or not.
+// A run's values at the end, whose first part was saved and loaded into new objects, or not.
 template <class Make>
 std::vector<double> train_resumed(Communicator& group, DType dtype, bool resumes,
                                   const Make& make) {
@@ -126,8 +108,8 @@ std::vector<double> train_resumed(Communicator& group, DType dtype, bool resumes
   return values_of(replica->module());
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, ResumesToTheSameBits) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, ResumesToTheSameBits) {
+  run([](Communicator& group) {
     const DiLoCoOptions streaming{
         .sync_every = 4, .fragments = 2, .fragment_sync_delay = 2, .fragment_update_alpha = 0.5};
     for (const DType dtype : {DType::f64, DType::bf16}) {
@@ -145,8 +127,8 @@ TYPED_TEST_P(PeriodicAveragingContract, ResumesToTheSameBits) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, AveragesMasterCopies) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, AveragesMasterCopies) {
+  run([](Communicator& group) {
     Replica replica(make_net(7, DType::bf16), share(group));
     optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
     LocalSGD averaging(replica, optimizer, {.sync_every = 2});
@@ -173,8 +155,8 @@ TYPED_TEST_P(PeriodicAveragingContract, AveragesMasterCopies) {
 }
 
 // The memory is the collective's until it is done, which may be when the job ends.
-TYPED_TEST_P(PeriodicAveragingContract, MayEndWithAnAverageUnderWay) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, MayEndWithAnAverageUnderWay) {
+  run([](Communicator& group) {
     for (int round = 0; round < 3; ++round) {
       Replica replica(make_net(7), share(group));
       optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
@@ -184,7 +166,7 @@ TYPED_TEST_P(PeriodicAveragingContract, MayEndWithAnAverageUnderWay) {
   });
 }
 
-/// Parameters of two dtypes, one of which is frozen, and running statistics.
+// Parameters of two dtypes, one of which is frozen, and running statistics.
 struct MixedNet : nn::Module {
   nn::Child<nn::BatchNorm1d> norm{this, "norm", nn::BatchNormLayerOptions{.channels = 6}};
   nn::Child<nn::Linear> narrow{this, "narrow", 6, 5, TensorOptions{.dtype = DType::f32}};
@@ -192,8 +174,8 @@ struct MixedNet : nn::Module {
   Tensor forward(const Tensor& x) { return wide(narrow(norm(x)).to(DType::f64)); }
 };
 
-TYPED_TEST_P(PeriodicAveragingContract, AveragesAllDtypesAndRunningStatistics) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, AveragesAllDtypesAndRunningStatistics) {
+  run([](Communicator& group) {
     const auto net = nn::make<MixedNet>();
     fill(*net, 3);
     net->to(device_of_rank);
@@ -203,7 +185,7 @@ TYPED_TEST_P(PeriodicAveragingContract, AveragesAllDtypesAndRunningStatistics) {
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
     DiLoCo averaging(replica, optimizer, {.sync_every = 2, .fragments = 2});
     for (int step = 0; step < 4; ++step) {
-      const Batch batch = own_batch(group, step);
+      const Batch batch = own_part(group, step);
       mse_loss(replica(batch.x.to(DType::f32)), batch.target).backward();
       optimizer.step();
       optimizer.zero_grad();
@@ -221,14 +203,14 @@ TYPED_TEST_P(PeriodicAveragingContract, AveragesAllDtypesAndRunningStatistics) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, AccumulatesAndWeighsOnEachRank) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, AccumulatesAndWeighsOnEachRank) {
+  run([](Communicator& group) {
     Replica whole(make_net(7), share(group)), parts(make_net(7), share(group));
     optim::SGD of_whole(whole.named_parameters(), {.lr = 0.1}),
         of_parts(parts.named_parameters(), {.lr = 0.1});
     LocalSGD first(whole, of_whole, {.sync_every = 2}), second(parts, of_parts, {.sync_every = 2});
     for (int step = 0; step < 4; ++step) {
-      const Batch batch = own_batch(group, step);
+      const Batch batch = own_part(group, step);
       const std::int64_t rows = batch.x.size(0);
       loss_of(whole(batch.x), batch).backward();
       const Batch one{batch.x.slice(0, 0, 1), batch.target.slice(0, 0, 1)},
@@ -248,14 +230,14 @@ TYPED_TEST_P(PeriodicAveragingContract, AccumulatesAndWeighsOnEachRank) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, CountsStepsThatAScalerSkips) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, CountsStepsThatAScalerSkips) {
+  run([](Communicator& group) {
     Replica replica(make_net(7, DType::f32), share(group));
     optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
     amp::GradScaler scaler({.init_scale = 1024});
     DiLoCo averaging(replica, optimizer, {.sync_every = 3});
     for (int step = 0; step < 6; ++step) {
-      Batch batch = own_batch(group, step, DType::f32);
+      Batch batch = own_part(group, step, DType::f32);
       if (step == 1 && group.rank() == group.size() - 1)
         batch.x = batch.x * std::numeric_limits<double>::infinity();
       scaler.scale(loss_of(replica(batch.x), batch)).backward();
@@ -269,8 +251,8 @@ TYPED_TEST_P(PeriodicAveragingContract, CountsStepsThatAScalerSkips) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto train = [&](bool captures) {
       Replica replica(make_net(7), group);
@@ -285,7 +267,7 @@ TYPED_TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
       };
       StepGraph graph(step, {.group = group});
       for (int i = 0; i < 6; ++i) {
-        const Batch own = own_batch(*group, i);
+        const Batch own = own_part(*group, i);
         const std::vector<Tensor> in{own.x, own.target};
         captures ? graph(in) : step(in);
       }
@@ -298,8 +280,8 @@ TYPED_TEST_P(PeriodicAveragingContract, LetsCapturedStepsRunEagerly) {
   });
 }
 
-TYPED_TEST_P(PeriodicAveragingContract, SaysWhatDoesNotGoWithIt) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(PeriodicAveragingContract, SaysWhatDoesNotGoWithIt) {
+  run([](Communicator& group) {
     using ::testing::HasSubstr;
     const auto message = [&](const DistributedDataParallelOptions& options, DiLoCoOptions of_diloco,
                              const std::function<void(Replica&)>& prepare) {
@@ -338,18 +320,12 @@ TYPED_TEST_P(PeriodicAveragingContract, SaysWhatDoesNotGoWithIt) {
                   HasSubstr("LocalSGD averages parameters"));
       EXPECT_THAT(message_of([&] { averaging.load_state_dict({}); }), HasSubstr("step: missing"));
     }
-    EXPECT_THAT(message_of([&] { replica(own_batch(group, 0).x); }),
+    EXPECT_THAT(message_of([&] { replica(own_part(group, 0).x); }),
                 HasSubstr("its LocalSGD has ended"));
     const NoGradGuard no_grad;
-    replica(own_batch(group, 0).x);
+    replica(own_part(group, 0).x);
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(PeriodicAveragingContract, LocalSgdAveragesWhatRanksReachAlone,
-                            DiLoCoStepsByWhatRanksMovedOnTheAverage, ResumesToTheSameBits,
-                            AveragesMasterCopies, MayEndWithAnAverageUnderWay,
-                            AveragesAllDtypesAndRunningStatistics, AccumulatesAndWeighsOnEachRank,
-                            CountsStepsThatAScalerSkips, LetsCapturedStepsRunEagerly,
-                            SaysWhatDoesNotGoWithIt);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,23 +1,20 @@
-#pragma once
+// What communicators over a transport of the host do when a batch fails.
 
 #include <chrono>
 #include <thread>
 #include <vector>
 
-#include "comm/communicator_contract.hpp"
-
-/// @file
-/// What communicators over a transport of the host do when a batch fails.
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 
 namespace lockstep::comm {
+namespace {
 
-template <class World>
-class HostBatchContract : public CommunicatorContract<World> {};
-TYPED_TEST_SUITE_P(HostBatchContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HostBatchContract);
 
 // Only the receiver sees both sides; the others hear of it.
-TYPED_TEST_P(HostBatchContract, MessageThatDoesNotMatchFailsAllOfTheBatch) {
-  this->run([](Communicator& group) {
+TEST_P(HostBatchContract, MessageThatDoesNotMatchFailsAllOfTheBatch) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     const int other = 1 - group.rank();
     std::vector<float> sent(group.rank() == 0 ? 100'000 : 50'000), received(50'000);
@@ -44,8 +41,8 @@ TYPED_TEST_P(HostBatchContract, MessageThatDoesNotMatchFailsAllOfTheBatch) {
   });
 }
 
-TYPED_TEST_P(HostBatchContract, BatchesOfDifferentCollectivesAreReported) {
-  this->run([](Communicator& group) {
+TEST_P(HostBatchContract, BatchesOfDifferentCollectivesAreReported) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     std::vector<float> values(group.rank() == 0 ? 10 : 11);
     try {
@@ -63,8 +60,8 @@ TYPED_TEST_P(HostBatchContract, BatchesOfDifferentCollectivesAreReported) {
   });
 }
 
-TYPED_TEST_P(HostBatchContract, MemberThatFailsEndsTheBatchOfTheOthers) {
-  this->run([](Communicator& group) {
+TEST_P(HostBatchContract, MemberThatFailsEndsTheBatchOfTheOthers) {
+  run([](Communicator& group) {
     if (group.size() < 2 || group.rank() > 1) return;
     if (group.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -86,8 +83,8 @@ TYPED_TEST_P(HostBatchContract, MemberThatFailsEndsTheBatchOfTheOthers) {
   });
 }
 
-TYPED_TEST_P(HostBatchContract, MemberThatDoesNotJoinIsNamed) {
-  this->run(
+TEST_P(HostBatchContract, MemberThatDoesNotJoinIsNamed) {
+  run(
       [](Communicator& group) {
         if (group.size() < 2 || group.rank() > 1) return;
         if (group.rank() == 1) {
@@ -112,8 +109,5 @@ TYPED_TEST_P(HostBatchContract, MemberThatDoesNotJoinIsNamed) {
       {.timeout = std::chrono::milliseconds(300)});
 }
 
-REGISTER_TYPED_TEST_SUITE_P(HostBatchContract, MessageThatDoesNotMatchFailsAllOfTheBatch,
-                            BatchesOfDifferentCollectivesAreReported,
-                            MemberThatFailsEndsTheBatchOfTheOthers, MemberThatDoesNotJoinIsNamed);
-
+}  // namespace
 }  // namespace lockstep::comm

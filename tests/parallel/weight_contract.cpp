@@ -1,4 +1,4 @@
-#pragma once
+// Batches of different size on the ranks of any group.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,36 +12,33 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/bucket_reduction.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Batches of different size on the ranks of any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class WeightContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(WeightContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WeightContract);
 
-inline Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t end) {
+Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t end) {
   return {batch.x.slice(0, begin, end), batch.target.slice(0, begin, end)};
 }
 
-/// Gradients of one process on a whole batch.
-inline std::vector<double> gradients_alone(const Batch& batch, DType dtype = DType::f64) {
+// Gradients of one process on a whole batch.
+std::vector<double> gradients_alone(const Batch& batch, DType dtype = DType::f64) {
   const auto alone = make_net(1, dtype);
   loss_of(alone->forward(batch.x), batch).backward();
   return gradients_of(*alone);
 }
 
-inline Replica weighted_replica(Communicator& group, DType dtype = DType::f64) {
+Replica weighted_replica(Communicator& group, DType dtype = DType::f64) {
   return Replica(make_net(1, dtype), share(group),
                  {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8});
 }
 
 // Rank r has r + 1 of the rows, given as a number and as a tensor.
-TYPED_TEST_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas) {
+  run([](Communicator& group) {
     const std::int64_t rank = group.rank(), rows = group.size() * (group.size() + 1) / 2;
     for (const auto& [dtype, tolerance] :
          {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-5}, {DType::bf16, 0.1}}) {
@@ -63,8 +60,8 @@ TYPED_TEST_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas) {
   });
 }
 
-TYPED_TEST_P(WeightContract, CarriesThoseOfMicroBatches) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, CarriesThoseOfMicroBatches) {
+  run([](Communicator& group) {
     const std::int64_t rank = group.rank(), each = 6, rows = group.size() * each;
     for (const auto& [dtype, tolerance] :
          {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-5}, {DType::bf16, 0.1}}) {
@@ -90,8 +87,8 @@ TYPED_TEST_P(WeightContract, CarriesThoseOfMicroBatches) {
 }
 
 // N7: the ranks have 1, 2, 3, ... batches.
-TYPED_TEST_P(WeightContract, TrainsOnUntilNoRankHasData) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, TrainsOnUntilNoRankHasData) {
+  run([](Communicator& group) {
     const auto net = make_net(4), alone = make_net(4);
     Replica replica(net, share(group), {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8});
     optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
@@ -129,8 +126,8 @@ TYPED_TEST_P(WeightContract, TrainsOnUntilNoRankHasData) {
 }
 
 // What it accumulated before its data ended counts.
-TYPED_TEST_P(WeightContract, TakesWhatARankHadBeforeItsDataEnded) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, TakesWhatARankHadBeforeItsDataEnded) {
+  run([](Communicator& group) {
     const std::int64_t rank = group.rank(), rows = 3 * group.size();
     Replica replica = weighted_replica(group);
     const Batch whole = Batch::of_step(0, DType::f64, rows);
@@ -154,8 +151,8 @@ TYPED_TEST_P(WeightContract, TakesWhatARankHadBeforeItsDataEnded) {
   });
 }
 
-TYPED_TEST_P(WeightContract, GoesWithLossScalesAndCompression) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, GoesWithLossScalesAndCompression) {
+  run([](Communicator& group) {
     const std::int64_t rank = group.rank();
     Replica replica = weighted_replica(group, DType::f32);
     replica.register_comm_hook(compress_buckets(DType::bf16));
@@ -178,8 +175,8 @@ TYPED_TEST_P(WeightContract, GoesWithLossScalesAndCompression) {
   });
 }
 
-TYPED_TEST_P(WeightContract, MayChangeFromLaunchToLaunchOfACapturedStep) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, MayChangeFromLaunchToLaunchOfACapturedStep) {
+  run([](Communicator& group) {
     const auto train = [&](bool capture) {
       Replica replica(make_net(2, DType::f32), share(group));
       optim::SGD optimizer(replica.parameters(), {.lr = 0.1});
@@ -216,8 +213,8 @@ TYPED_TEST_P(WeightContract, MayChangeFromLaunchToLaunchOfACapturedStep) {
   });
 }
 
-TYPED_TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
+  run([](Communicator& group) {
     const Batch batch = Batch::of_step(0);
     Replica replica = weighted_replica(group);
     const auto loss = [&] { return loss_of(replica(batch.x), batch); };
@@ -245,10 +242,5 @@ TYPED_TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(WeightContract, OfUnevenBatchesGivesWhatOneProcessHas,
-                            CarriesThoseOfMicroBatches, TrainsOnUntilNoRankHasData,
-                            TakesWhatARankHadBeforeItsDataEnded, GoesWithLossScalesAndCompression,
-                            MayChangeFromLaunchToLaunchOfACapturedStep,
-                            IsGivenByAllBackwardsOfAStep);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// What every communicator must do, over buffers on the host.
 
 #include <algorithm>
 #include <bit>
@@ -14,111 +14,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
 
-/// @file
-/// What every communicator must do, over buffers on the host. A backend instantiates the suite with
-/// a World that has `static void run(body, options)`, which runs the body once on each rank, and
-/// where it may lack something `static std::string missing()`: what, or nothing.
-
 namespace lockstep::comm {
+namespace {
 
-inline const std::vector<std::int64_t> contract_sizes{0, 1, 7, 1009, 65537, 1'000'003};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommunicatorContract);
 
-/// Small whole numbers, different on each rank: exact in every dtype.
-template <class T>
-T contract_value(int rank, std::int64_t index) {
-  const auto number = (index * 7 + rank * 3) % 4;
-  return static_cast<T>(static_cast<float>(number));
-}
-
-template <class T>
-double as_double(T value) {
-  if constexpr (std::is_arithmetic_v<T>)
-    return static_cast<double>(value);
-  else
-    return static_cast<double>(static_cast<float>(value));
-}
-
-template <class T>
-std::vector<T> contract_values(int rank, std::int64_t count) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i)
-    values[static_cast<std::size_t>(i)] = contract_value<T>(rank, i);
-  return values;
-}
-
-/// The reduction of the ranks' contract values at one index, in double.
-template <class T>
-double expected_reduction(ReduceKind kind, int ranks, std::int64_t index) {
-  double result = as_double(contract_value<T>(0, index));
-  for (int rank = 1; rank < ranks; ++rank) {
-    const double value = as_double(contract_value<T>(rank, index));
-    switch (kind) {
-      case ReduceKind::min: result = std::min(result, value); break;
-      case ReduceKind::max: result = std::max(result, value); break;
-      case ReduceKind::product: result *= value; break;
-      default: result += value;
-    }
-  }
-  if (kind == ReduceKind::average) result /= ranks;
-  return result;
-}
-
-/// How far from an exact average a float may be, in parts of it: where no dtype holds 1/n, a
-/// backend may multiply the ranks' values by it, and round each.
-template <class T>
-double average_slack(int ranks) {
-  if constexpr (std::is_floating_point_v<T>)
-    if (!std::has_single_bit(static_cast<unsigned>(ranks)))
-      return 4 * static_cast<double>(std::numeric_limits<T>::epsilon());
-  return 0;
-}
-
-/// Number of elements from `begin` on that are not the exact reduction, rounded once.
-template <class T>
-std::int64_t count_wrong(const std::vector<T>& values, ReduceKind kind, int ranks,
-                         std::int64_t begin = 0) {
-  std::int64_t wrong = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double exact = expected_reduction<T>(kind, ranks, begin + static_cast<std::int64_t>(i));
-    T rounded;
-    if constexpr (std::is_arithmetic_v<T>)
-      rounded = static_cast<T>(exact);
-    else
-      rounded = static_cast<T>(static_cast<float>(exact));
-    const double slack = kind == ReduceKind::average ? average_slack<T>(ranks) : 0;
-    if (!(std::abs(as_double(values[i]) - as_double(rounded)) <= slack * exact)) ++wrong;
-  }
-  return wrong;
-}
-
-/// Calls `body(TypeTag<T>{})` for every dtype that collectives carry and reduce.
-template <class Body>
-void for_each_dtype(Body body) {
-  for (const DType dtype :
-       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
-    dispatch_numeric(dtype, "contract", body);
-}
-
-template <class World>
-class CommunicatorContract : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if constexpr (requires { World::missing(); })
-      if (const std::string what = World::missing(); !what.empty()) GTEST_SKIP() << what;
-  }
-  static void run(const std::function<void(Communicator&)>& body,
-                  const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)}) {
-    World::run(body, options);
-  }
-};
-TYPED_TEST_SUITE_P(CommunicatorContract);
-
-TYPED_TEST_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype) {
+  run([](Communicator& group) {
     for (const std::int64_t size : contract_sizes)
       for_each_dtype([&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -130,8 +38,8 @@ TYPED_TEST_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
+  run([](Communicator& group) {
     for (const std::int64_t size : {7, 65537})
       for (const ReduceOp reduction :
            {ReduceOp::average(), ReduceOp::min(), ReduceOp::max(), ReduceOp::product()})
@@ -145,8 +53,8 @@ TYPED_TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
+  run([](Communicator& group) {
     for (const std::size_t size : {5, 40'001}) {
       std::vector<float> values(size, static_cast<float>(group.rank() + 1));
       group.all_reduce(Buffer(std::span(values)), ReduceOp::scaled_sum(0.5 * (group.rank() + 1)))
@@ -158,24 +66,15 @@ TYPED_TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
   });
 }
 
-/// All-reduces values of which the last rank's has a NaN; the NaN must be left, alone.
-inline void expect_nan_is_kept(Communicator& group, const ReduceOp& reduction) {
-  std::vector<float> values(3, 1.0f);
-  if (group.rank() == group.size() - 1) values[1] = std::nanf("");
-  group.all_reduce(Buffer(std::span(values)), reduction).wait();
-  EXPECT_TRUE(std::isnan(values[1])) << reduction.kind;
-  EXPECT_FALSE(std::isnan(values[2])) << reduction.kind;
-}
-
-TYPED_TEST_P(CommunicatorContract, SumsKeepNaN) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, SumsKeepNaN) {
+  run([](Communicator& group) {
     for (const ReduceOp& reduction : {ReduceOp::sum(), ReduceOp::average()})
       expect_nan_is_kept(group, reduction);
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, AllReduceTouchesNothingAroundAnUnalignedBuffer) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AllReduceTouchesNothingAroundAnUnalignedBuffer) {
+  run([](Communicator& group) {
     for (const std::size_t size : {13, 70'001}) {
       std::vector<float> values(size + 2, 1.0f);
       group.all_reduce(Buffer(std::span(values).subspan(1, size))).wait();
@@ -187,8 +86,8 @@ TYPED_TEST_P(CommunicatorContract, AllReduceTouchesNothingAroundAnUnalignedBuffe
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsPart) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsPart) {
+  run([](Communicator& group) {
     for (const std::int64_t part : {0, 1, 333, 100'003}) {
       const auto input = contract_values<float>(group.rank(), part * group.size());
       std::vector<float> output(static_cast<std::size_t>(part));
@@ -231,8 +130,8 @@ void expect_no_bias(Communicator& group, ReduceOp reduction, double factor) {
   EXPECT_LT(bias(all, 0), 5e-4);
 }
 
-TYPED_TEST_P(CommunicatorContract, FactorsDoNotBiasSmallFloats) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, FactorsDoNotBiasSmallFloats) {
+  run([](Communicator& group) {
     expect_no_bias<BFloat16>(group, ReduceOp::average(), 1.0 / group.size());
     expect_no_bias<Half>(group, ReduceOp::average(), 1.0 / group.size());
     expect_no_bias<BFloat16>(group, ReduceOp::scaled_sum(0.3), 0.3);
@@ -240,8 +139,8 @@ TYPED_TEST_P(CommunicatorContract, FactorsDoNotBiasSmallFloats) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, ReduceScatterTakesUnevenPartsInPlace) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, ReduceScatterTakesUnevenPartsInPlace) {
+  run([](Communicator& group) {
     for (const std::int64_t base : {2, 50'000}) {
       std::vector<std::int64_t> counts;
       for (int r = 0; r < group.size(); ++r) counts.push_back(base * r + 1);
@@ -260,8 +159,8 @@ TYPED_TEST_P(CommunicatorContract, ReduceScatterTakesUnevenPartsInPlace) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, AllGatherCollectsUnevenParts) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AllGatherCollectsUnevenParts) {
+  run([](Communicator& group) {
     for (const std::int64_t base : {0, 3, 90'001}) {
       std::vector<std::int64_t> counts;
       std::vector<std::int32_t> expected;
@@ -277,8 +176,8 @@ TYPED_TEST_P(CommunicatorContract, AllGatherCollectsUnevenParts) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, BroadcastReachesAllFromEveryRoot) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, BroadcastReachesAllFromEveryRoot) {
+  run([](Communicator& group) {
     for (int root = 0; root < group.size(); ++root)
       for (const std::int64_t size : contract_sizes) {
         auto values = contract_values<std::uint8_t>(group.rank(), size);
@@ -288,8 +187,8 @@ TYPED_TEST_P(CommunicatorContract, BroadcastReachesAllFromEveryRoot) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, AllToAllTransposes) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AllToAllTransposes) {
+  run([](Communicator& group) {
     for (const std::size_t part : {1, 100'003}) {
       std::vector<std::int32_t> input, expected;
       for (int r = 0; r < group.size(); ++r) {
@@ -303,8 +202,8 @@ TYPED_TEST_P(CommunicatorContract, AllToAllTransposes) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, SendMeetsReceive) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, SendMeetsReceive) {
+  run([](Communicator& group) {
     if (group.size() < 2 || group.rank() > 1) return;
     for (const std::int64_t size : contract_sizes) {
       auto values = contract_values<float>(group.rank(), size);
@@ -317,8 +216,8 @@ TYPED_TEST_P(CommunicatorContract, SendMeetsReceive) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
+  run([](Communicator& group) {
     constexpr int operations = 40;
     std::vector<std::vector<float>> buffers;
     for (int k = 0; k < operations; ++k)
@@ -340,8 +239,8 @@ TYPED_TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
+  run([](Communicator& group) {
     EXPECT_EQ(all_reduce_scalar(group, 1.5), 1.5 * group.size());
     EXPECT_EQ(all_reduce_scalar(group, std::int64_t{group.rank()}, ReduceOp::max()),
               group.size() - 1);
@@ -354,8 +253,8 @@ TYPED_TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, SplitFormsGroupsByColorAndKey) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, SplitFormsGroupsByColorAndKey) {
+  run([](Communicator& group) {
     const CommunicatorPtr half = group.split(group.rank() % 2, -group.rank());
     ASSERT_TRUE(half);
     EXPECT_EQ(half->size(), (group.size() + (group.rank() % 2 ? 0 : 1)) / 2);
@@ -370,8 +269,8 @@ TYPED_TEST_P(CommunicatorContract, SplitFormsGroupsByColorAndKey) {
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther) {
+  run([](Communicator& group) {
     const CommunicatorPtr part = group.split(0, group.rank());
     EXPECT_EQ(all_reduce_scalar(*part, 1.0), group.size());
     group.barrier().synchronize();  // it has ended on all ranks
@@ -384,9 +283,9 @@ TYPED_TEST_P(CommunicatorContract, AbortOfAGroupInWhichNothingIsUnderWayConcerns
 }
 
 // Such as a program that stops early: what is done on one member is not yet on another.
-TYPED_TEST_P(CommunicatorContract, MembersThatThrowAlikeEndWhatAllBeganAsItWas) {
+TEST_P(CommunicatorContract, MembersThatThrowAlikeEndWhatAllBeganAsItWas) {
   struct Stop : std::exception {};
-  this->run([](Communicator& group) {
+  run([](Communicator& group) {
     constexpr int rounds = 20;
     int stops = 0;
     for (int round = 0; round < rounds; ++round) {
@@ -404,8 +303,8 @@ TYPED_TEST_P(CommunicatorContract, MembersThatThrowAlikeEndWhatAllBeganAsItWas) 
   });
 }
 
-TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
+  run([](Communicator& group) {
     std::vector<float> values(8);
     const Buffer buffer{std::span(values)};
     EXPECT_THROW(group.all_reduce({nullptr, 4, DType::f32}), InvalidArgument);
@@ -426,8 +325,8 @@ TYPED_TEST_P(CommunicatorContract, RefusesImpossibleArguments) {
 }
 
 // NCCL computes them as if they were apart, and says nothing.
-TYPED_TEST_P(CommunicatorContract, RefusesBuffersThatOverlapElsewhereThanInPlace) {
-  this->run([](Communicator& group) {
+TEST_P(CommunicatorContract, RefusesBuffersThatOverlapElsewhereThanInPlace) {
+  run([](Communicator& group) {
     std::vector<float> values(static_cast<std::size_t>(2 * group.size() + 1));
     const Buffer whole{values.data(), 2 * group.size(), DType::f32};
     const Buffer part{values.data() + 2 * group.rank() + 1, 2, DType::f32};
@@ -439,16 +338,5 @@ TYPED_TEST_P(CommunicatorContract, RefusesBuffersThatOverlapElsewhereThanInPlace
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsExactlyForEverySizeAndDtype,
-                            AllReduceAppliesEveryReduction, ScaledSumWeighsEachRank, SumsKeepNaN,
-                            AllReduceTouchesNothingAroundAnUnalignedBuffer,
-                            ReduceScatterLeavesEachRankItsPart, FactorsDoNotBiasSmallFloats,
-                            ReduceScatterTakesUnevenPartsInPlace, AllGatherCollectsUnevenParts,
-                            BroadcastReachesAllFromEveryRoot, AllToAllTransposes, SendMeetsReceive,
-                            ManyOperationsInFlightCompleteInOrder, HostValuesReachAllRanks,
-                            SplitFormsGroupsByColorAndKey,
-                            AbortOfAGroupInWhichNothingIsUnderWayConcernsNoOther,
-                            MembersThatThrowAlikeEndWhatAllBeganAsItWas, RefusesImpossibleArguments,
-                            RefusesBuffersThatOverlapElsewhereThanInPlace);
-
+}  // namespace
 }  // namespace lockstep::comm

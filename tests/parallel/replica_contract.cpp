@@ -1,4 +1,4 @@
-#pragma once
+// What DistributedDataParallel must compute over any communicator.
 
 #include <chrono>
 #include <random>
@@ -6,20 +6,16 @@
 
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// What DistributedDataParallel must compute over any communicator. A World has
-/// `static void run(body)`: it runs the body once on each rank.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class ReplicaContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(ReplicaContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReplicaContract);
 
-/// Two steps of AdamW in one process, on whole batches.
-inline std::vector<double> train_alone(DType dtype) {
+// Two steps of AdamW in one process, on whole batches.
+std::vector<double> train_alone(DType dtype) {
   auto net = make_net(7, dtype);
   optim::AdamW optimizer(net->parameters(), {.lr = 1e-2});
   for (int step = 0; step < 2; ++step) {
@@ -31,9 +27,9 @@ inline std::vector<double> train_alone(DType dtype) {
   return values_of(*net);
 }
 
-/// The same two steps, each rank on its part of the batches.
-inline std::vector<double> train_together(Communicator& group, DType dtype, std::size_t bucket,
-                                          const std::function<void()>& delay = {}) {
+// The same two steps, each rank on its part of the batches.
+std::vector<double> train_together(Communicator& group, DType dtype, std::size_t bucket,
+                                   const std::function<void()>& delay = {}) {
   Replica replica(make_net(7 + static_cast<std::uint64_t>(group.rank()), dtype), share(group),
                   {.bucket_bytes = bucket, .first_bucket_bytes = bucket});
   replica.module().delay = delay;
@@ -48,8 +44,8 @@ inline std::vector<double> train_together(Communicator& group, DType dtype, std:
   return values_of(replica.module());
 }
 
-TYPED_TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
+  run([](Communicator& group) {
     const auto net = make_net(100 + static_cast<std::uint64_t>(group.rank()));
     const Replica replica(net, share(group));
     EXPECT_EQ(values_of(*net), values_of(*make_net(100)));
@@ -57,9 +53,9 @@ TYPED_TEST_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
+TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
   const auto f64 = train_alone(DType::f64), f32 = train_alone(DType::f32);
-  TypeParam::run([&](Communicator& group) {
+  run([&](Communicator& group) {
     for (const std::size_t bucket : {std::size_t{1}, std::size_t{1} << 10, std::size_t{25} << 20}) {
       expect_close(train_together(group, DType::f64, bucket), f64, 1e-11, 1e-12);
       expect_close(train_together(group, DType::f32, bucket), f32, 1.3e-6, 5e-5);
@@ -67,8 +63,8 @@ TYPED_TEST_P(ReplicaContract, EqualsOneProcessOnTheFullBatchForAnyBucketSize) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, RepeatsBitForBitWhateverTheDelaysOfTheRanks) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, RepeatsBitForBitWhateverTheDelaysOfTheRanks) {
+  run([](Communicator& group) {
     const auto first = train_together(group, DType::f32, 1 << 10);
     for (int run = 0; run < 20; ++run) {
       std::minstd_rand random(static_cast<unsigned>(run * 31 + group.rank() + 1));
@@ -80,8 +76,8 @@ TYPED_TEST_P(ReplicaContract, RepeatsBitForBitWhateverTheDelaysOfTheRanks) {
   });
 }
 
-/// Which layers a rank leaves out in a step: each rank others, layer 2 by all in step 3.
-inline std::vector<std::size_t> skipped_by(int rank, int step) {
+// Which layers a rank leaves out in a step: each rank others, layer 2 by all in step 3.
+std::vector<std::size_t> skipped_by(int rank, int step) {
   if (step == 3) return {2};
   std::vector<std::size_t> skipped;
   if ((rank + step) % 2 == 0) skipped.push_back(1);
@@ -89,8 +85,8 @@ inline std::vector<std::size_t> skipped_by(int rank, int step) {
   return skipped;
 }
 
-TYPED_TEST_P(ReplicaContract, FindsUnusedParametersThatChangeWithRankAndStep) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, FindsUnusedParametersThatChangeWithRankAndStep) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group),
                     {.bucket_bytes = 1, .first_bucket_bytes = 1, .find_unused_parameters = true});
     for (int step = 0; step < 6; ++step) {
@@ -112,11 +108,11 @@ TYPED_TEST_P(ReplicaContract, FindsUnusedParametersThatChangeWithRankAndStep) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, AccumulatesInNoSyncLikeOneBatch) {
+TEST_P(ReplicaContract, AccumulatesInNoSyncLikeOneBatch) {
   const auto alone = make_net(3);
   const Batch whole = Batch::of_step(0, DType::f64, 24);
   loss_of(alone->forward(whole.x), whole).backward();
-  TypeParam::run([&](Communicator& group) {
+  run([&](Communicator& group) {
     for (const std::size_t bucket : {1u, 1u << 20}) {
       Replica replica(make_net(3), share(group), {.bucket_bytes = bucket});
       const Batch own = whole.part(group.rank(), group.size());
@@ -131,8 +127,8 @@ TYPED_TEST_P(ReplicaContract, AccumulatesInNoSyncLikeOneBatch) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
+  run([](Communicator& group) {
     for (const bool broadcast : {true, false}) {
       auto net = nn::make<NormNet>();
       net->to(device_of_rank);
@@ -154,8 +150,8 @@ TYPED_TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
+  run([](Communicator& group) {
     const auto freeze = [](Net& net) {
       net.layers[1]->requires_grad_(false);
       net.layers[3]->bias.set_requires_grad(false);
@@ -175,7 +171,7 @@ TYPED_TEST_P(ReplicaContract, LeavesFrozenParametersOutAndReducesTheRest) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
+TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
   const auto make_gpt = [] {
     auto model = models::gpt2({.layers = 2,
                                .heads = 2,
@@ -196,7 +192,7 @@ TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
   const Tensor tokens = from_span<std::int64_t>(values, {12, 8});
   const auto alone = make_gpt();
   loss_on(alone->forward(tokens), tokens).backward();
-  TypeParam::run([&](Communicator& group) {
+  run([&](Communicator& group) {
     DistributedDataParallel<models::Gpt2> replica(make_gpt(), share(group), {.bucket_bytes = 1024});
     for (int step = 0; step < 2; ++step) {
       replica.module().zero_grad();
@@ -208,8 +204,8 @@ TYPED_TEST_P(ReplicaContract, ReducesTiedWeightsOnce) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
+  run([](Communicator& group) {
     const auto exact = make_net(6, DType::f32);
     const Batch whole = Batch::of_step(0, DType::f32);
     loss_of(exact->forward(whole.x), whole).backward();
@@ -236,8 +232,8 @@ TYPED_TEST_P(ReplicaContract, TrainsBfloat16Parameters) {
   });
 }
 
-TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
+  run([](Communicator& group) {
     const auto net = nn::make<WideNet>();
     net->to(device_of_rank);
     DistributedDataParallel<WideNet> replica(net, share(group), {.bucket_bytes = 1 << 20});
@@ -261,13 +257,5 @@ TYPED_TEST_P(ReplicaContract, StartsTheFirstReductionBeforeBackwardEnds) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ReplicaContract, StartsWithTheValuesOfRankZeroEverywhere,
-                            EqualsOneProcessOnTheFullBatchForAnyBucketSize,
-                            RepeatsBitForBitWhateverTheDelaysOfTheRanks,
-                            FindsUnusedParametersThatChangeWithRankAndStep,
-                            AccumulatesInNoSyncLikeOneBatch,
-                            StartsEachForwardWithTheBuffersOfRankZero,
-                            LeavesFrozenParametersOutAndReducesTheRest, ReducesTiedWeightsOnce,
-                            TrainsBfloat16Parameters, StartsTheFirstReductionBeforeBackwardEnds);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

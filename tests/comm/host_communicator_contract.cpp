@@ -1,24 +1,21 @@
-#pragma once
+// What communicators over a transport of the host do beyond the contract of all: they compare
+// signatures, name who is absent, carry an abort to the other ranks, and add 16-bit floats in
+// float.
 
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/communicator_contract.hpp"
-
-/// @file
-/// What communicators over a transport of the host do beyond the contract of all: they compare
-/// signatures, name who is absent, carry an abort to the other ranks, and add 16-bit floats in
-/// float.
+#include "comm/contracts.hpp"
+#include "comm/expectations.hpp"
 
 namespace lockstep::comm {
+namespace {
 
-template <class World>
-class HostCommunicatorContract : public CommunicatorContract<World> {};
-TYPED_TEST_SUITE_P(HostCommunicatorContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HostCommunicatorContract);
 
-TYPED_TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) {
+  run([](Communicator& group) {
     // In bfloat16 arithmetic 256 + 1 is 256 again, however often 1 is added.
     for (const std::size_t size : {3, 30'000}) {
       std::vector<BFloat16> values(size, BFloat16(group.rank() == 0 ? 256.0f : 1.0f));
@@ -29,21 +26,21 @@ TYPED_TEST_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat) 
   });
 }
 
-/// A value whose sums over ranks depend on their order.
-inline float rough_value(int rank, std::size_t index) {
+// A value whose sums over ranks depend on their order.
+float rough_value(int rank, std::size_t index) {
   return 1.0f / static_cast<float>(3 * rank + static_cast<int>(index % 97) + 1);
 }
 
-/// (0 + 1) + (2 + 3) for four ranks, (0 + 1) + 2 for three: the definition of `host::fold`.
-inline float tree_sum(int first, int ranks, std::size_t index, double factor_step) {
+// (0 + 1) + (2 + 3) for four ranks, (0 + 1) + 2 for three: the definition of `host::fold`.
+float tree_sum(int first, int ranks, std::size_t index, double factor_step) {
   if (ranks == 1) return rough_value(first, index) * static_cast<float>(1.0 + factor_step * first);
   const auto half = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks - 1)));
   return tree_sum(first, half, index, factor_step) +
          tree_sum(first + half, ranks - half, index, factor_step);
 }
 
-TYPED_TEST_P(HostCommunicatorContract, SumsAddRanksByAFixedTree) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, SumsAddRanksByAFixedTree) {
+  run([](Communicator& group) {
     constexpr double step = 0.3;
     for (const std::size_t size : {97, 100'001})
       for (const bool scaled : {false, true}) {
@@ -60,30 +57,15 @@ TYPED_TEST_P(HostCommunicatorContract, SumsAddRanksByAFixedTree) {
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ExtremesKeepNaN) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ExtremesKeepNaN) {
+  run([](Communicator& group) {
     for (const ReduceOp& reduction : {ReduceOp::min(), ReduceOp::max()})
       expect_nan_is_kept(group, reduction);
   });
 }
 
-/// Runs `call` on each rank and expects the same Mismatch everywhere, with all `parts` in it.
-template <class Call>
-void expect_mismatch(Communicator& group, Call call, const std::vector<std::string>& parts) {
-  if (group.size() == 1) return;
-  try {
-    call();
-    ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
-  } catch (const Mismatch& error) {
-    for (const std::string& part : parts)
-      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part));
-  }
-  // The group stays failed, with the first error.
-  EXPECT_THROW(group.barrier().wait(), Mismatch);
-}
-
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentCountsToAllRanks) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentCountsToAllRanks) {
+  run([](Communicator& group) {
     std::vector<float> values(group.rank() == 1 ? 11 : 10);
     expect_mismatch(
         group,
@@ -95,16 +77,16 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentCountsToAllRanks) {
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentCountsOfLargeBuffers) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentCountsOfLargeBuffers) {
+  run([](Communicator& group) {
     std::vector<float> values(100'000 + (group.rank() == 1 ? 1 : 0));
     expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values))).wait(); },
                     {"of 100000 f32", "rank 1", "of 100001 f32"});
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentDtypes) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentDtypes) {
+  run([](Communicator& group) {
     std::vector<double> values(100'000);
     const DType dtype = group.rank() == 0 ? DType::f32 : DType::i32;
     expect_mismatch(group,
@@ -115,8 +97,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentDtypes) {
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentReductions) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentReductions) {
+  run([](Communicator& group) {
     std::vector<float> values(100);
     const ReduceOp reduction = group.rank() == 0 ? ReduceOp::sum() : ReduceOp::max();
     expect_mismatch(group, [&] { group.all_reduce(Buffer(std::span(values)), reduction).wait(); },
@@ -124,8 +106,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentReductions) {
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOrder) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentOrder) {
+  run([](Communicator& group) {
     std::vector<float> a(100), b(100);
     expect_mismatch(
         group,
@@ -140,8 +122,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOrder) {
 }
 
 // A rank that gives no label agrees with each of the others, which do not with each other.
-TYPED_TEST_P(HostCommunicatorContract, ReportsLabelsThatDifferBesideARankWithoutOne) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsLabelsThatDifferBesideARankWithoutOne) {
+  run([](Communicator& group) {
     if (group.size() < 3) return;
     float value = 0;
     const std::string label = group.rank() == 0 ? "" : group.rank() == 1 ? "a" : "b";
@@ -155,8 +137,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsLabelsThatDifferBesideARankWithout
 }
 
 // What never ended well took no time that could be told.
-TYPED_TEST_P(HostCommunicatorContract, OperationsThatFailedHaveNoTimes) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, OperationsThatFailedHaveNoTimes) {
+  run([](Communicator& group) {
     group.abort("the test ends the group");
     const Work work = group.barrier();
     EXPECT_THROW(work.wait(), PeerFailure);
@@ -165,8 +147,8 @@ TYPED_TEST_P(HostCommunicatorContract, OperationsThatFailedHaveNoTimes) {
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOperations) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReportsDifferentOperations) {
+  run([](Communicator& group) {
     std::vector<float> values(100'000);
     const Buffer buffer{std::span(values)};
     expect_mismatch(
@@ -177,8 +159,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReportsDifferentOperations) {
 }
 
 // Only the receiver sees both sides; the sender, and who waits for either, must hear of it.
-TYPED_TEST_P(HostCommunicatorContract, ReceiveThatDoesNotMatchEndsItsSenderToo) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, ReceiveThatDoesNotMatchEndsItsSenderToo) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     std::vector<float> values(group.rank() == 0 ? 100'000 : 50'000);
     const Buffer buffer{std::span(values)};
@@ -196,8 +178,8 @@ TYPED_TEST_P(HostCommunicatorContract, ReceiveThatDoesNotMatchEndsItsSenderToo) 
   });
 }
 
-TYPED_TEST_P(HostCommunicatorContract, AbsentRankTimesOutWithItsNumber) {
-  this->run(
+TEST_P(HostCommunicatorContract, AbsentRankTimesOutWithItsNumber) {
+  run(
       [](Communicator& group) {
         if (group.size() == 1) return;
         if (group.rank() == 1) {
@@ -221,8 +203,8 @@ TYPED_TEST_P(HostCommunicatorContract, AbsentRankTimesOutWithItsNumber) {
       {.timeout = std::chrono::milliseconds(300)});
 }
 
-TYPED_TEST_P(HostCommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     if (group.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -240,8 +222,8 @@ TYPED_TEST_P(HostCommunicatorContract, AbortReachesWaitingRanksWithItsReason) {
 }
 
 // The first rank is gone, its memory with it, when the others answer the message that it began.
-TYPED_TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
-  this->run([](Communicator& group) {
+TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     std::vector<float> values(2000);  // more than MPI sends before it is asked for
     const Buffer buffer{std::span(values)};
@@ -261,14 +243,5 @@ TYPED_TEST_P(HostCommunicatorContract, AbortReachesRanksThatComeLater) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(HostCommunicatorContract, SumsOfSixteenBitFloatsAccumulateInFloat,
-                            SumsAddRanksByAFixedTree, ExtremesKeepNaN,
-                            ReportsDifferentCountsToAllRanks, ReportsDifferentCountsOfLargeBuffers,
-                            ReportsDifferentDtypes, ReportsDifferentReductions,
-                            ReportsDifferentOrder, ReportsLabelsThatDifferBesideARankWithoutOne,
-                            OperationsThatFailedHaveNoTimes, ReportsDifferentOperations,
-                            ReceiveThatDoesNotMatchEndsItsSenderToo,
-                            AbsentRankTimesOutWithItsNumber, AbortReachesWaitingRanksWithItsReason,
-                            AbortReachesRanksThatComeLater);
-
+}  // namespace
 }  // namespace lockstep::comm

@@ -1,22 +1,19 @@
-#pragma once
+// What reductions of buckets that share out the averages must give, on any group.
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// What reductions of buckets that share out the averages must give, on any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class BucketReductionContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(BucketReductionContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BucketReductionContract);
 
-/// A net whose gradients a reducer averages, without the wrapper.
+// A net whose gradients a reducer averages, without the wrapper.
 struct Reduced {
   Reduced(Communicator& group, std::shared_ptr<BucketReduction> reduction, std::size_t cap,
           DType dtype, bool may_be_unused = false)
@@ -39,13 +36,13 @@ struct Reduced {
   Reducer reducer;
 };
 
-inline std::string bytes_of(const Tensor& tensor) {
+std::string bytes_of(const Tensor& tensor) {
   const Tensor here = tensor.to(cpu).contiguous();
   return {static_cast<const char*>(here.data_ptr()), here.nbytes()};
 }
 
-/// Each parameter's average, gathered from the ranks' parts.
-inline std::vector<Tensor> gathered_averages(const Reduced& shared, Communicator& group) {
+// Each parameter's average, gathered from the ranks' parts.
+std::vector<Tensor> gathered_averages(const Reduced& shared, Communicator& group) {
   std::vector<Tensor> all(shared.net->parameters().size());
   const auto& buckets = shared.reducer.buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -64,12 +61,12 @@ inline std::vector<Tensor> gathered_averages(const Reduced& shared, Communicator
   return all;
 }
 
-/// Sums of more than two numbers depend on the order, which is NCCL's own.
-inline bool sums_alike(const Communicator& group) {
+// Sums of more than two numbers depend on the order, which is NCCL's own.
+bool sums_alike(const Communicator& group) {
   return group.backend() != "nccl" || group.size() <= 2;
 }
 
-inline void expect_same_averages(const Reduced& whole, const Reduced& shared, Communicator& group) {
+void expect_same_averages(const Reduced& whole, const Reduced& shared, Communicator& group) {
   const auto averages = gathered_averages(shared, group);
   const auto parameters = whole.net->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -83,8 +80,8 @@ inline void expect_same_averages(const Reduced& whole, const Reduced& shared, Co
   for (const Tensor& parameter : shared.net->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
-TYPED_TEST_P(BucketReductionContract, GathersToTheBitsOfAnAllReduce) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(BucketReductionContract, GathersToTheBitsOfAnAllReduce) {
+  run([](Communicator& group) {
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const std::size_t cap : {std::size_t{1}, std::size_t{1000}, std::size_t{1} << 20}) {
         Reduced whole(group, all_reduce_buckets(), cap, dtype);
@@ -100,8 +97,8 @@ TYPED_TEST_P(BucketReductionContract, GathersToTheBitsOfAnAllReduce) {
   });
 }
 
-TYPED_TEST_P(BucketReductionContract, TakesWhatWasAccumulatedBefore) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(BucketReductionContract, TakesWhatWasAccumulatedBefore) {
+  run([](Communicator& group) {
     Reduced whole(group, all_reduce_buckets(), 1000, DType::f64);
     Reduced shared(group, reduce_scatter_buckets(), 1000, DType::f64);
     for (int step = 0; step < 4; ++step) {
@@ -115,8 +112,8 @@ TYPED_TEST_P(BucketReductionContract, TakesWhatWasAccumulatedBefore) {
   });
 }
 
-TYPED_TEST_P(BucketReductionContract, CountsUnusedParametersAsZero) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(BucketReductionContract, CountsUnusedParametersAsZero) {
+  run([](Communicator& group) {
     Reduced shared(group, reduce_scatter_buckets(), 1, DType::f64, true);
     for (int step = 0; step < 2; ++step)
       shared.backward(Batch::of_step(step), Reducer::Mode::reduce, {1});
@@ -127,8 +124,8 @@ TYPED_TEST_P(BucketReductionContract, CountsUnusedParametersAsZero) {
   });
 }
 
-TYPED_TEST_P(BucketReductionContract, TakesGradientsThatTensorHooksSaw) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(BucketReductionContract, TakesGradientsThatTensorHooksSaw) {
+  run([](Communicator& group) {
     Reduced whole(group, all_reduce_buckets(), 1000, DType::f64);
     Reduced shared(group, reduce_scatter_buckets(), 1000, DType::f64);
     for (const Tensor& parameter : shared.net->parameters())
@@ -143,9 +140,9 @@ TYPED_TEST_P(BucketReductionContract, TakesGradientsThatTensorHooksSaw) {
   });
 }
 
-/// SGD on this rank's part of a bucket, and the whole of it again from all ranks' parts: what an
-/// optimizer with shared-out state does.
-inline void update_parts(Reduced& shared, Communicator& group, double lr) {
+// SGD on this rank's part of a bucket, and the whole of it again from all ranks' parts: what an
+// optimizer with shared-out state does.
+void update_parts(Reduced& shared, Communicator& group, double lr) {
   const NoGradGuard no_recording;
   const auto& buckets = shared.reducer.buckets();
   auto parameters = shared.net->parameters();
@@ -171,8 +168,8 @@ inline void update_parts(Reduced& shared, Communicator& group, double lr) {
   }
 }
 
-TYPED_TEST_P(BucketReductionContract, TrainsWithAnOptimizerThatIsSharedOut) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(BucketReductionContract, TrainsWithAnOptimizerThatIsSharedOut) {
+  run([](Communicator& group) {
     Reduced shared(group, reduce_scatter_buckets(), 1000, DType::f64);
     const auto alone = make_net(1);
     for (int step = 0; step < 4; ++step) {
@@ -189,8 +186,5 @@ TYPED_TEST_P(BucketReductionContract, TrainsWithAnOptimizerThatIsSharedOut) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(BucketReductionContract, GathersToTheBitsOfAnAllReduce,
-                            TakesWhatWasAccumulatedBefore, CountsUnusedParametersAsZero,
-                            TakesGradientsThatTensorHooksSaw, TrainsWithAnOptimizerThatIsSharedOut);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,22 +1,18 @@
-#pragma once
+// Hooks that the user puts on parameters of a wrapped module.
 
 #include <chrono>
 #include <thread>
 
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Hooks that the user puts on parameters of a wrapped module. A World has `static void run(body)`:
-/// it runs the body once on each rank.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class UserHookContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(UserHookContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UserHookContract);
 
-/// Makes each rank's gradients the rank's number, and takes its time.
-inline void add_hooks(const nn::Module& module, int rank) {
+// Makes each rank's gradients the rank's number, and takes its time.
+void add_hooks(const nn::Module& module, int rank) {
   for (const Tensor& parameter : module.parameters())
     autograd::leaf_of(parameter).add_hook([rank](autograd::LeafNode& leaf) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -24,14 +20,14 @@ inline void add_hooks(const nn::Module& module, int rank) {
     });
 }
 
-inline double mean_rank(const Communicator& group) { return (group.size() - 1) / 2.0; }
+double mean_rank(const Communicator& group) { return (group.size() - 1) / 2.0; }
 
-inline void expect_gradients(const nn::Module& module, double expected) {
+void expect_gradients(const nn::Module& module, double expected) {
   for (const double value : gradients_of(module)) ASSERT_NEAR(value, expected, 1e-12);
 }
 
-TYPED_TEST_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
+  run([](Communicator& group) {
     for (const bool before_wrapping : {true, false}) {
       const auto net = make_net(1);
       if (before_wrapping) add_hooks(*net, group.rank());
@@ -44,8 +40,8 @@ TYPED_TEST_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded) {
   });
 }
 
-TYPED_TEST_P(UserHookContract, MayReplaceTheGradientOrClearIt) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UserHookContract, MayReplaceTheGradientOrClearIt) {
+  run([](Communicator& group) {
     const auto net = make_net(1);
     Replica replica(net, share(group), {.bucket_bytes = 1, .first_bucket_bytes = 1});
     for (const Tensor& parameter : net->parameters())
@@ -60,8 +56,8 @@ TYPED_TEST_P(UserHookContract, MayReplaceTheGradientOrClearIt) {
   });
 }
 
-TYPED_TEST_P(UserHookContract, OfATensorChangesWhatItsRankAdds) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(UserHookContract, OfATensorChangesWhatItsRankAdds) {
+  run([](Communicator& group) {
     for (const bool before_wrapping : {true, false}) {
       const auto net = make_net(1);
       const auto add = [&] {
@@ -83,7 +79,5 @@ TYPED_TEST_P(UserHookContract, OfATensorChangesWhatItsRankAdds) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(UserHookContract, RunsBeforeTheBucketLeavesWheneverItWasAdded,
-                            MayReplaceTheGradientOrClearIt, OfATensorChangesWhatItsRankAdds);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

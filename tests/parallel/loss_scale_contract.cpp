@@ -1,4 +1,4 @@
-#pragma once
+// What replicas that train in f16 must do on the ranks of any group.
 
 #include <limits>
 
@@ -6,19 +6,16 @@
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/optim.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// What replicas that train in f16 must do on the ranks of any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class LossScaleContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(LossScaleContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LossScaleContract);
 
-TYPED_TEST_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf) {
+  run([](Communicator& group) {
     manual_seed(1);
     const auto model =
         models::gpt2({.layers = 1, .heads = 2, .channels = 16, .context = 8, .vocabulary = 11});
@@ -51,6 +48,5 @@ TYPED_TEST_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(LossScaleContract, AllRanksSkipAStepInWhichOneFindsAnInf);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// What clipping must compute for a model whose parameters are spread over the ranks of any group.
 
 #include <cmath>
 #include <limits>
@@ -7,28 +7,25 @@
 
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/optim/clip.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// What clipping must compute for a model whose parameters are spread over the ranks of any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
 using ::testing::HasSubstr;
 
-template <class World>
-class ClipContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(ClipContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClipContract);
 
-/// A parameter with a gradient that depends on a seed alone.
-inline Tensor with_gradient(const Shape& shape, int seed) {
+// A parameter with a gradient that depends on a seed alone.
+Tensor with_gradient(const Shape& shape, int seed) {
   Tensor x = zeros(shape, {.dtype = DType::f64, .device = device_of_rank}).set_requires_grad();
   x.set_grad(values(shape, seed));
   return x;
 }
 
-TYPED_TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce) {
+  run([](Communicator& group) {
     const std::pair<double, double> cases[] = {
         {2, 0.5}, {2, 100}, {1, 0.5}, {3, 0.5}, {std::numeric_limits<double>::infinity(), 0.5}};
     for (const auto& [norm_type, limit] : cases) {
@@ -48,8 +45,8 @@ TYPED_TEST_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParameters
 }
 
 // Else one rank would see that its gradients are no numbers, and the others train on.
-TYPED_TEST_P(ClipContract, TellsEveryRankOfANumberThatIsNone) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ClipContract, TellsEveryRankOfANumberThatIsNone) {
+  run([](Communicator& group) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
     for (const double norm_type : {1.0, 2.0, infinity}) {
       const std::vector<Tensor> own{with_gradient({6}, group.rank())};
@@ -66,8 +63,8 @@ TYPED_TEST_P(ClipContract, TellsEveryRankOfANumberThatIsNone) {
   });
 }
 
-TYPED_TEST_P(ClipContract, LetsRanksWithoutGradientsJoin) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ClipContract, LetsRanksWithoutGradientsJoin) {
+  run([](Communicator& group) {
     std::vector<Tensor> own;
     if (group.rank() == group.size() - 1) own.push_back(with_gradient({6}, 1));
     const std::vector<Tensor> alone{with_gradient({6}, 1)};
@@ -77,8 +74,8 @@ TYPED_TEST_P(ClipContract, LetsRanksWithoutGradientsJoin) {
   });
 }
 
-TYPED_TEST_P(ClipContract, RefusesReplicatedTensorsThatAreNoParameters) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ClipContract, RefusesReplicatedTensorsThatAreNoParameters) {
+  run([](Communicator& group) {
     const std::vector<Tensor> own{with_gradient({6}, 1)}, others{with_gradient({6}, 1)};
     EXPECT_THAT(message_of<InvalidArgument>([&] {
                   optim::clip_grad_norm_(own, 1.0, {.group = share(group), .replicated = others});
@@ -87,8 +84,5 @@ TYPED_TEST_P(ClipContract, RefusesReplicatedTensorsThatAreNoParameters) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ClipContract, TakesTheNormOverAllRanksAndCountsReplicatedParametersOnce,
-                            TellsEveryRankOfANumberThatIsNone, LetsRanksWithoutGradientsJoin,
-                            RefusesReplicatedTensorsThatAreNoParameters);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

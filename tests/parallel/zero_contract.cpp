@@ -1,4 +1,4 @@
-#pragma once
+// Ranks that share out optimizer states and gradients, over any group.
 
 #include <string>
 #include <utility>
@@ -10,46 +10,16 @@
 #include "lockstep/autograd/leaf.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
-
-/// @file
-/// Ranks that share out optimizer states and gradients, over any group.
+#include "parallel/sharded_training.hpp"
 
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class ZeroContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(ZeroContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ZeroContract);
 
-inline Replica sharded(Communicator& group, int stage, std::size_t bucket = 1 << 10,
-                       DType dtype = DType::f64) {
-  return Replica(make_net(7 + static_cast<std::uint64_t>(group.rank()), dtype), share(group),
-                 {.bucket_bytes = bucket, .first_bucket_bytes = bucket, .zero_stage = stage});
-}
-
-inline void step_on(Replica& replica, const Batch& batch) {
-  loss_of(replica(batch.x), batch).backward();
-}
-
-/// Sets all values without recording.
-inline void set_all(Tensor tensor, double value) {
-  const NoGradGuard no_recording;
-  tensor.fill_(value);
-}
-
-/// The module alone, which a captured step evaluates.
-inline StepGraph captured_evaluation(Replica& replica) {
-  return StepGraph([&replica](std::span<const Tensor> in) {
-    const NoGradGuard no_recording;
-    return std::vector{replica.module().forward(in[0])};
-  });
-}
-
-inline Batch own_part(Communicator& group, int step, DType dtype = DType::f64) {
-  return Batch::of_step(step, dtype).part(group.rank(), group.size());
-}
-
-/// Values after some steps, the last of which has another learning rate.
+// Values after some steps, the last of which has another learning rate.
 template <class Make>
 std::vector<double> train_sharded(Communicator& group, int stage, std::size_t bucket, DType dtype,
                                   const Make& make_optimizer) {
@@ -66,7 +36,7 @@ std::vector<double> train_sharded(Communicator& group, int stage, std::size_t bu
   return values_of(replica.module());
 }
 
-/// Bit for bit, where sums do not depend on how they are cut.
+// Bit for bit, where sums do not depend on how they are cut.
 template <class Make>
 void expect_steps_of_whole_states(Communicator& group, DType dtype, const Make& make) {
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{1} << 10, std::size_t{25} << 20}) {
@@ -88,8 +58,8 @@ auto made(typename O::Options options) {
   };
 }
 
-TYPED_TEST_P(ZeroContract, UpdatesToTheBitsOfWholeStates) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, UpdatesToTheBitsOfWholeStates) {
+  run([](Communicator& group) {
     const auto decaying = [](const NamedTensors& parameters, bool) {
       return std::make_unique<optim::AdamW>(
           optim::decay_groups(parameters, optim::AdamWOptions{.lr = 1e-2, .weight_decay = 0.3}));
@@ -99,8 +69,8 @@ TYPED_TEST_P(ZeroContract, UpdatesToTheBitsOfWholeStates) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, TakesEveryOptimizerThatUpdatesElementByElement) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, TakesEveryOptimizerThatUpdatesElementByElement) {
+  run([](Communicator& group) {
     const auto expect = [&](const auto& make) {
       const auto whole = train_sharded(group, 0, 1 << 8, DType::f32, make);
       for (const int stage : {2, 3})
@@ -117,8 +87,8 @@ TYPED_TEST_P(ZeroContract, TakesEveryOptimizerThatUpdatesElementByElement) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, TakesNormsOfWholeParametersOverTheGroup) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, TakesNormsOfWholeParametersOverTheGroup) {
+  run([](Communicator& group) {
     const auto expect = [&]<class O>(std::type_identity<O>, typename O::Options options) {
       const auto make = [&](const NamedTensors& parameters, bool is_sharded) {
         return std::make_unique<O>(parameters, options, is_sharded ? share(group) : nullptr);
@@ -132,8 +102,8 @@ TYPED_TEST_P(ZeroContract, TakesNormsOfWholeParametersOverTheGroup) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
+  run([](Communicator& group) {
     const auto train = [&](int stage, bool scales) {
       Replica replica = sharded(group, stage, 1 << 8, DType::f32);
       optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
@@ -167,8 +137,8 @@ TYPED_TEST_P(ZeroContract, ClipsAndScalesOverTheGroup) {
 }
 
 // A state dict is that of whole states, also for another number of ranks.
-TYPED_TEST_P(ZeroContract, GathersAndSharesOutStateDicts) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, GathersAndSharesOutStateDicts) {
+  run([](Communicator& group) {
     Replica whole = sharded(group, 0), first = sharded(group, 1), second = sharded(group, 2, 1);
     optim::AdamW of_whole(whole.named_parameters(), {.lr = 1e-2}),
         of_first(first.named_parameters(), {.lr = 1e-2}),
@@ -199,7 +169,7 @@ TYPED_TEST_P(ZeroContract, GathersAndSharesOutStateDicts) {
   });
 }
 
-/// A layer whose result is scaled by a parameter without dimensions.
+// A layer whose result is scaled by a parameter without dimensions.
 struct Scaled : nn::Module {
   nn::Child<nn::Linear> layer{this, "layer", 6, 3, TensorOptions{.dtype = DType::f64}};
   Tensor scale = register_parameter("scale", ones({}, {.dtype = DType::f64}));
@@ -207,8 +177,8 @@ struct Scaled : nn::Module {
 };
 
 // A number of the whole parameter has the shape of one without dimensions, but is no part of it.
-TYPED_TEST_P(ZeroContract, SharesOutStatesOfScalars) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, SharesOutStatesOfScalars) {
+  run([](Communicator& group) {
     const auto train = [&](int stage) {
       const auto net = nn::make<Scaled>();
       fill(*net, 3);
@@ -233,8 +203,8 @@ TYPED_TEST_P(ZeroContract, SharesOutStatesOfScalars) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
+  run([](Communicator& group) {
     for (const int stage : {1, 2}) {
       Replica replica(make_net(1), share(group),
                       {.bucket_bytes = 1 << 9,
@@ -269,8 +239,8 @@ TYPED_TEST_P(ZeroContract, AccumulatesLeavesOutAndWeighs) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto train = [&](int stage, bool captures) {
       Replica replica = sharded(*group, stage, 1 << 8, DType::bf16);
@@ -291,7 +261,7 @@ TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
         captures ? graph(in) : step(in);
         replays += graph.replayed();
       }
-      captures = captures && captures_collectives<TypeParam>;
+      captures = captures && ranks().captures_collectives;
       if (captures) {
         EXPECT_EQ(graph.fallback_reason(), "");
       }
@@ -302,9 +272,9 @@ TYPED_TEST_P(ZeroContract, GivesCapturedStepsTheBitsOfEagerOnes) {
   });
 }
 
-/// Values after steps through a StepGraph that knows no group, or eager ones.
-inline std::vector<double> train_where_a_capture_is_refused(Communicator& group, int stage,
-                                                            bool captures, bool reads_in_backward) {
+// Values after steps through a StepGraph that knows no group, or eager ones.
+std::vector<double> train_where_a_capture_is_refused(Communicator& group, int stage, bool captures,
+                                                     bool reads_in_backward) {
   Replica replica = sharded(group, stage, 1 << 8);
   optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
   if (reads_in_backward)
@@ -330,8 +300,8 @@ inline std::vector<double> train_where_a_capture_is_refused(Communicator& group,
 
 // What is refused in the midst of a backward leaves buckets that nobody has written: the eager
 // steps behind it begin anew. The simulated GPU reports whoever writes to memory of the capture.
-TYPED_TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
+  run([](Communicator& group) {
     for (const int stage : {0, 1, 2})
       for (const bool reads : {false, true})
         EXPECT_EQ(train_where_a_capture_is_refused(group, stage, true, reads),
@@ -340,8 +310,8 @@ TYPED_TEST_P(ZeroContract, GoesOnWhereACaptureIsRefusedWithinBackward) {
   });
 }
 
-TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
+  run([](Communicator& group) {
     using ::testing::AllOf;
     using ::testing::HasSubstr;
     Replica replica = sharded(group, 1);
@@ -374,12 +344,5 @@ TYPED_TEST_P(ZeroContract, SaysWhatDoesNotGoWithShards) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ZeroContract, UpdatesToTheBitsOfWholeStates,
-                            TakesEveryOptimizerThatUpdatesElementByElement,
-                            TakesNormsOfWholeParametersOverTheGroup, ClipsAndScalesOverTheGroup,
-                            GathersAndSharesOutStateDicts, SharesOutStatesOfScalars,
-                            AccumulatesLeavesOutAndWeighs, GivesCapturedStepsTheBitsOfEagerOnes,
-                            GoesOnWhereACaptureIsRefusedWithinBackward,
-                            SaysWhatDoesNotGoWithShards);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// Gradients that are applied one step late, over any group.
 
 #include <limits>
 #include <memory>
@@ -11,19 +11,16 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Gradients that are applied one step late, over any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class DelayedReductionContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(DelayedReductionContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DelayedReductionContract);
 
-TYPED_TEST_P(DelayedReductionContract, LeavesTheAveragesOfTheBackwardBefore) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(DelayedReductionContract, LeavesTheAveragesOfTheBackwardBefore) {
+  run([](Communicator& group) {
     Replica late(make_net(7), share(group),
                  {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 8}),
         plain(make_net(7), share(group));
@@ -47,8 +44,8 @@ TYPED_TEST_P(DelayedReductionContract, LeavesTheAveragesOfTheBackwardBefore) {
   });
 }
 
-TYPED_TEST_P(DelayedReductionContract, ResumesToTheSameBits) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(DelayedReductionContract, ResumesToTheSameBits) {
+  run([](Communicator& group) {
     const auto train = [&](bool resumes) {
       auto hook = std::make_shared<DelayedReduction>();
       auto replica = std::make_unique<Replica>(make_net(7, DType::bf16), share(group));
@@ -82,8 +79,8 @@ TYPED_TEST_P(DelayedReductionContract, ResumesToTheSameBits) {
 }
 
 // What had the inf, and what was scaled before anybody knew.
-TYPED_TEST_P(DelayedReductionContract, SkipsOnAllRanksWhatOneRankOverflowed) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(DelayedReductionContract, SkipsOnAllRanksWhatOneRankOverflowed) {
+  run([](Communicator& group) {
     Replica replica(make_net(7, DType::f32), share(group));
     replica.register_comm_hook(std::make_shared<DelayedReduction>());
     optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-2});
@@ -104,8 +101,8 @@ TYPED_TEST_P(DelayedReductionContract, SkipsOnAllRanksWhatOneRankOverflowed) {
   });
 }
 
-TYPED_TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto hook = std::make_shared<DelayedReduction>();
     Replica replica(make_net(7), group);
@@ -138,8 +135,5 @@ TYPED_TEST_P(DelayedReductionContract, RefusesWhatItCannotDo) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(DelayedReductionContract, LeavesTheAveragesOfTheBackwardBefore,
-                            ResumesToTheSameBits, SkipsOnAllRanksWhatOneRankOverflowed,
-                            RefusesWhatItCannotDo);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,31 +1,28 @@
-#pragma once
+// What a Mesh must do over any communicator.
 
 #include <gmock/gmock.h>
 
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/parallel/mesh.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/ranks.hpp"
 
-/// @file
-/// What a Mesh must do over any communicator.
-
 namespace lockstep::parallel::testing {
+namespace {
 
 using ::testing::HasSubstr;
 
-template <class World>
-class MeshContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(MeshContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MeshContract);
 
-/// Axes for a number of ranks: (2, n / 2) where n is even, else (1, n).
-inline std::vector<MeshAxis> two_axes(int ranks) {
+// Axes for a number of ranks: (2, n / 2) where n is even, else (1, n).
+std::vector<MeshAxis> two_axes(int ranks) {
   const int data = ranks % 2 == 0 ? 2 : 1;
   return {{"data", data}, {"tensor", ranks / data}};
 }
 
-TYPED_TEST_P(MeshContract, LaysRanksOutInRowMajorOrder) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, LaysRanksOutInRowMajorOrder) {
+  run([](Communicator& world) {
     const Mesh mesh(share(world), two_axes(world.size()));
     const int tensor = mesh.size("tensor");
     EXPECT_EQ(mesh.size("data") * tensor, world.size());
@@ -36,8 +33,8 @@ TYPED_TEST_P(MeshContract, LaysRanksOutInRowMajorOrder) {
   });
 }
 
-TYPED_TEST_P(MeshContract, FormsTheGroupAlongEachAxis) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, FormsTheGroupAlongEachAxis) {
+  run([](Communicator& world) {
     const Mesh mesh(share(world), two_axes(world.size()));
     for (const MeshAxis& axis : mesh.axes()) {
       const CommunicatorPtr group = mesh.group(axis.name);
@@ -51,8 +48,8 @@ TYPED_TEST_P(MeshContract, FormsTheGroupAlongEachAxis) {
   });
 }
 
-TYPED_TEST_P(MeshContract, FormsGroupsAlongSeveralAxes) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, FormsGroupsAlongSeveralAxes) {
+  run([](Communicator& world) {
     const Mesh mesh(share(world), {{"one", 1}, {"data", 1}, {"tensor", world.size()}});
     const CommunicatorPtr all = mesh.make_group({"tensor", "one"});
     EXPECT_EQ(all->size(), world.size());
@@ -62,8 +59,8 @@ TYPED_TEST_P(MeshContract, FormsGroupsAlongSeveralAxes) {
   });
 }
 
-TYPED_TEST_P(MeshContract, NamesTheAxesThatThereAre) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, NamesTheAxesThatThereAre) {
+  run([](Communicator& world) {
     const Mesh mesh(share(world), two_axes(world.size()));
     const std::string message = message_of<InvalidArgument>([&] { mesh.group("model"); });
     EXPECT_THAT(message, HasSubstr("no axis is called \"model\""));
@@ -73,8 +70,8 @@ TYPED_TEST_P(MeshContract, NamesTheAxesThatThereAre) {
   });
 }
 
-TYPED_TEST_P(MeshContract, RefusesAxesThatDoNotFitOnEveryRank) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, RefusesAxesThatDoNotFitOnEveryRank) {
+  run([](Communicator& world) {
     const auto refusal = [&](std::vector<MeshAxis> axes) {
       return message_of<InvalidArgument>([&] { Mesh(share(world), std::move(axes)); });
     };
@@ -91,8 +88,8 @@ TYPED_TEST_P(MeshContract, RefusesAxesThatDoNotFitOnEveryRank) {
   });
 }
 
-TYPED_TEST_P(MeshContract, RefusesRanksWithOtherAxesOnEveryRank) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(MeshContract, RefusesRanksWithOtherAxesOnEveryRank) {
+  run([](Communicator& world) {
     if (world.size() == 1) return;
     const int last = world.size() - 1, ranks = world.size();
     const auto refusal = [&](const MeshAxis& common, const MeshAxis& lasts) {
@@ -107,9 +104,5 @@ TYPED_TEST_P(MeshContract, RefusesRanksWithOtherAxesOnEveryRank) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(MeshContract, LaysRanksOutInRowMajorOrder, FormsTheGroupAlongEachAxis,
-                            FormsGroupsAlongSeveralAxes, NamesTheAxesThatThereAre,
-                            RefusesAxesThatDoNotFitOnEveryRank,
-                            RefusesRanksWithOtherAxesOnEveryRank);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,5 @@
-#pragma once
+// What programs do with parameters that are gathered when they are used (zero_stage 3), over any
+// group: they write to them, wrap them again, capture steps and call the replica in odd places.
 
 #include <memory>
 #include <optional>
@@ -10,21 +11,17 @@
 
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/train/step_graph.hpp"
-#include "parallel/zero_contract.hpp"
-
-/// @file
-/// What programs do with parameters that are gathered when they are used (zero_stage 3), over any
-/// group: they write to them, wrap them again, capture steps and call the replica in odd places.
+#include "parallel/contracts.hpp"
+#include "parallel/sharded_training.hpp"
 
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class GatheredUseContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(GatheredUseContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GatheredUseContract);
 
 // The array goes, and what was written with it, be it in the forward or after it.
-TYPED_TEST_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost) {
+  run([](Communicator& group) {
     const auto lost = ::testing::HasSubstr("was written to while it was gathered");
     for (const std::size_t bucket : {std::size_t{1}, std::size_t{25} << 20}) {
       Replica replica = sharded(group, 3, bucket);
@@ -54,8 +51,8 @@ TYPED_TEST_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost) {
 }
 
 // The new wrapper takes over what the former one holds.
-TYPED_TEST_P(GatheredUseContract, MayBeWrappedAgainWhileParametersAreWhole) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, MayBeWrappedAgainWhileParametersAreWhole) {
+  run([](Communicator& group) {
     for (const int stage : {0, 1, 2, 3}) {
       const auto net = make_net(7);
       auto former = std::make_unique<Replica>(
@@ -89,16 +86,16 @@ TYPED_TEST_P(GatheredUseContract, MayBeWrappedAgainWhileParametersAreWhole) {
   });
 }
 
-/// One step of a module alone, and what it leaves.
-inline std::vector<double> after_a_step_alone(Net& net, const Batch& batch) {
+// One step of a module alone, and what it leaves.
+std::vector<double> after_a_step_alone(Net& net, const Batch& batch) {
   loss_of(net.forward(batch.x), batch).backward();
   optim::SGD optimizer(net.parameters(), {.lr = 0.1});
   optimizer.step();
   return values_of(net);
 }
 
-TYPED_TEST_P(GatheredUseContract, LeavesParametersWholeWhereItEndsWhileTheyAreHeld) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, LeavesParametersWholeWhereItEndsWhileTheyAreHeld) {
+  run([](Communicator& group) {
     const auto net = make_net(7);
     std::optional<Replica> replica(std::in_place, net, share(group),
                                    DistributedDataParallelOptions{.zero_stage = 3});
@@ -116,8 +113,8 @@ TYPED_TEST_P(GatheredUseContract, LeavesParametersWholeWhereItEndsWhileTheyAreHe
 }
 
 // The former wrapper ends before the new one begins, and parameters are held for longer than both.
-TYPED_TEST_P(GatheredUseContract, MayBeReplacedWhileParametersAreWhole) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, MayBeReplacedWhileParametersAreWhole) {
+  run([](Communicator& group) {
     for (const int stage : {0, 1, 2, 3}) {
       const auto net = make_net(7);
       std::optional<Replica> replica(std::in_place, net, share(group),
@@ -138,8 +135,8 @@ TYPED_TEST_P(GatheredUseContract, MayBeReplacedWhileParametersAreWhole) {
 }
 
 // Each time that they are held, parameters lie elsewhere.
-TYPED_TEST_P(GatheredUseContract, LetsNoCapturedStepReadParametersWhereTheyWere) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, LetsNoCapturedStepReadParametersWhereTheyWere) {
+  run([](Communicator& group) {
     Replica replica = sharded(group, 3);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
     StepGraph graph = captured_evaluation(replica);
@@ -159,8 +156,8 @@ TYPED_TEST_P(GatheredUseContract, LetsNoCapturedStepReadParametersWhereTheyWere)
 }
 
 // An op whose gradient has a hook may be using the parameters that a forward or a hold would free.
-TYPED_TEST_P(GatheredUseContract, LetsGoOfNothingInsideABackwardForOthers) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatheredUseContract, LetsGoOfNothingInsideABackwardForOthers) {
+  run([](Communicator& group) {
     const auto train = [&](int stage) {
       Replica replica = sharded(group, stage, 1);
       const Batch batch = own_part(group, 0);
@@ -182,11 +179,5 @@ TYPED_TEST_P(GatheredUseContract, LetsGoOfNothingInsideABackwardForOthers) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(GatheredUseContract, SaysThatWhatWasWrittenElsewhereIsLost,
-                            MayBeWrappedAgainWhileParametersAreWhole,
-                            LeavesParametersWholeWhereItEndsWhileTheyAreHeld,
-                            MayBeReplacedWhileParametersAreWhole,
-                            LetsNoCapturedStepReadParametersWhereTheyWere,
-                            LetsGoOfNothingInsideABackwardForOthers);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

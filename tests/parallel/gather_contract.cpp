@@ -1,4 +1,4 @@
-#pragma once
+// Parameters that are gathered behind an update, or when they are used, over any group.
 
 #include <optional>
 #include <semaphore>
@@ -12,34 +12,29 @@
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/train/step_graph.hpp"
-#include "parallel/zero_contract.hpp"
-
-/// @file
-/// Parameters that are gathered behind an update, or when they are used, over any group.
+#include "parallel/contracts.hpp"
+#include "parallel/sharded_training.hpp"
 
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class GatherContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(GatherContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GatherContract);
 
-inline bool is_under_way(const Tensor& parameter) {
-  return parameter.impl().storage->gate() != nullptr;
-}
+bool is_under_way(const Tensor& parameter) { return parameter.impl().storage->gate() != nullptr; }
 
-/// Waits for the device too, of which a use after it need not any more.
-inline void read(const Tensor& parameter) {
+// Waits for the device too, of which a use after it need not any more.
+void read(const Tensor& parameter) {
   (void)parameter.to_vector<double>();
   (void)parameter.data_ptr();
 }
 
-inline void read_all(const Replica& replica) {
+void read_all(const Replica& replica) {
   for (const Tensor& parameter : replica.module().parameters()) read(parameter);
 }
 
 // The optimizer returns while parameters are gathered; each bucket is waited for by its first use.
-TYPED_TEST_P(GatherContract, WaitsForGathersOfWhatIsUsedAlone) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, WaitsForGathersOfWhatIsUsedAlone) {
+  run([](Communicator& group) {
     for (const int stage : {1, 2}) {
       Replica replica = sharded(group, stage, 1);
       optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
@@ -62,8 +57,8 @@ TYPED_TEST_P(GatherContract, WaitsForGathersOfWhatIsUsedAlone) {
 }
 
 // Whoever reads a parameter behind the optimizer, by whatever way, reads what was gathered.
-TYPED_TEST_P(GatherContract, ShowsGatheredValuesToWhoeverReads) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, ShowsGatheredValuesToWhoeverReads) {
+  run([](Communicator& group) {
     const auto train = [&](int stage) {
       Replica replica = sharded(group, stage, 1);
       const auto module = replica.module().named_parameters();
@@ -99,8 +94,8 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToWhoeverReads) {
 }
 
 // A captured evaluation asks for the memory of parameters once, not with each launch.
-TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedSteps) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, ShowsGatheredValuesToCapturedSteps) {
+  run([](Communicator& group) {
     Replica replica = sharded(group, 1, 1);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
     StepGraph graph = captured_evaluation(replica);
@@ -119,8 +114,8 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedSteps) {
 }
 
 // The one that evaluates is told when the other one has queued an update.
-TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedStepsOfAnotherThread) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, ShowsGatheredValuesToCapturedStepsOfAnotherThread) {
+  run([](Communicator& group) {
     Replica replica = sharded(group, 1, 1);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
     StepGraph graph = captured_evaluation(replica);
@@ -153,19 +148,17 @@ TYPED_TEST_P(GatherContract, ShowsGatheredValuesToCapturedStepsOfAnotherThread) 
   });
 }
 
-/// Whether a parameter has memory: one that was not used, or was let go again, has not.
-inline bool has_memory(const Tensor& parameter) {
-  return parameter.impl().storage->data() != nullptr;
-}
+// Whether a parameter has memory: one that was not used, or was let go again, has not.
+bool has_memory(const Tensor& parameter) { return parameter.impl().storage->data() != nullptr; }
 
-inline int count_with_memory(const nn::Module& module) {
+int count_with_memory(const nn::Module& module) {
   int count = 0;
   for (const Tensor& parameter : module.parameters()) count += has_memory(parameter);
   return count;
 }
 
-TYPED_TEST_P(GatherContract, HasParametersWhileModulesUseThemAlone) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, HasParametersWhileModulesUseThemAlone) {
+  run([](Communicator& group) {
     Replica replica = sharded(group, 3, 1);  // each parameter in a bucket of its own
     int most = 0;
     for (const auto& layer : *replica.module().layers)
@@ -192,8 +185,8 @@ TYPED_TEST_P(GatherContract, HasParametersWhileModulesUseThemAlone) {
 
 // Micro-batches, checkpointed parts, retained graphs and several forwards before a backward read
 // what was saved for them after it was let go.
-TYPED_TEST_P(GatherContract, BringsBackWhatBackwardsSaved) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, BringsBackWhatBackwardsSaved) {
+  run([](Communicator& group) {
     const auto train = [&](int stage, DType dtype) {
       Replica replica = sharded(group, stage, 1, dtype);
       replica.module().calls_layers = true;
@@ -222,8 +215,8 @@ TYPED_TEST_P(GatherContract, BringsBackWhatBackwardsSaved) {
   });
 }
 
-TYPED_TEST_P(GatherContract, TakesOverWhatIsWrittenToWholeParameters) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, TakesOverWhatIsWrittenToWholeParameters) {
+  run([](Communicator& group) {
     Replica replica = sharded(group, 3), other = sharded(group, 0);
     optim::SGD optimizer(replica.named_parameters(), {.lr = 0.1});
     const auto fresh = make_net(99);
@@ -248,8 +241,8 @@ TYPED_TEST_P(GatherContract, TakesOverWhatIsWrittenToWholeParameters) {
   });
 }
 
-TYPED_TEST_P(GatherContract, SaysWhatDoesNotGoWithParametersThatAreGathered) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(GatherContract, SaysWhatDoesNotGoWithParametersThatAreGathered) {
+  run([](Communicator& group) {
     using ::testing::AllOf;
     using ::testing::HasSubstr;
     Replica replica = sharded(group, 3);
@@ -283,11 +276,5 @@ TYPED_TEST_P(GatherContract, SaysWhatDoesNotGoWithParametersThatAreGathered) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(GatherContract, WaitsForGathersOfWhatIsUsedAlone,
-                            ShowsGatheredValuesToWhoeverReads, ShowsGatheredValuesToCapturedSteps,
-                            ShowsGatheredValuesToCapturedStepsOfAnotherThread,
-                            HasParametersWhileModulesUseThemAlone, BringsBackWhatBackwardsSaved,
-                            TakesOverWhatIsWrittenToWholeParameters,
-                            SaysWhatDoesNotGoWithParametersThatAreGathered);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,4 +1,4 @@
-#pragma once
+// Graphs that promise to use the same parameters in each step, over any group.
 
 #include <optional>
 #include <string>
@@ -7,27 +7,24 @@
 #include "lockstep/nn/checkpoint.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/train/step_graph.hpp"
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// Graphs that promise to use the same parameters in each step, over any group.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class StaticGraphContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(StaticGraphContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StaticGraphContract);
 
-inline constexpr DistributedDataParallelOptions static_graph{
+constexpr DistributedDataParallelOptions static_graph{
     .bucket_bytes = 1, .first_bucket_bytes = 1, .static_graph = true};
 
-/// Layer 1 is left out by rank 0, layer 2 by all.
-inline std::vector<std::size_t> left_out_by(int rank) {
+// Layer 1 is left out by rank 0, layer 2 by all.
+std::vector<std::size_t> left_out_by(int rank) {
   return rank == 0 ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{2};
 }
 
-/// The mean of the losses of all ranks' parts of a batch, in one process.
-inline Tensor loss_of_all(Net& net, const Batch& batch, int ranks) {
+// The mean of the losses of all ranks' parts of a batch, in one process.
+Tensor loss_of_all(Net& net, const Batch& batch, int ranks) {
   Tensor total = zeros({}, {.dtype = DType::f64, .device = device_of_rank});
   for (int rank = 0; rank < ranks; ++rank) {
     const Batch part = batch.part(rank, ranks);
@@ -36,8 +33,8 @@ inline Tensor loss_of_all(Net& net, const Batch& batch, int ranks) {
   return total / ranks;
 }
 
-TYPED_TEST_P(StaticGraphContract, LeavesOutInEachStepWhatTheFirstDid) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(StaticGraphContract, LeavesOutInEachStepWhatTheFirstDid) {
+  run([](Communicator& group) {
     for (const bool clears : {true, false}) {
       Replica replica(make_net(1), share(group), static_graph);
       std::vector<double> expected;
@@ -61,7 +58,7 @@ TYPED_TEST_P(StaticGraphContract, LeavesOutInEachStepWhatTheFirstDid) {
   });
 }
 
-/// Its first layer runs twice, once computed again in backward; its second one does not run.
+// Its first layer runs twice, once computed again in backward; its second one does not run.
 struct RepeatingNet : nn::Module {
   nn::Child<nn::Linear> repeated{this, "repeated", 6, 6, TensorOptions{.dtype = DType::f64}};
   nn::Child<nn::Linear> idle{this, "idle", 6, 6, TensorOptions{.dtype = DType::f64}};
@@ -72,8 +69,8 @@ struct RepeatingNet : nn::Module {
   }
 };
 
-TYPED_TEST_P(StaticGraphContract, TakesLayersThatRunTwiceAndAreComputedAgain) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(StaticGraphContract, TakesLayersThatRunTwiceAndAreComputedAgain) {
+  run([](Communicator& group) {
     const auto make = [] {
       auto net = nn::make<RepeatingNet>();
       fill(*net, 5);
@@ -98,8 +95,8 @@ TYPED_TEST_P(StaticGraphContract, TakesLayersThatRunTwiceAndAreComputedAgain) {
 }
 
 // What only a micro-batch that accumulates uses is used.
-TYPED_TEST_P(StaticGraphContract, CountsWhatMicroBatchesUse) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(StaticGraphContract, CountsWhatMicroBatchesUse) {
+  run([](Communicator& group) {
     Replica replica(make_net(1), share(group), static_graph);
     for (int step = 0; step < 3; ++step) {
       const auto alone = make_net(1);
@@ -117,8 +114,8 @@ TYPED_TEST_P(StaticGraphContract, CountsWhatMicroBatchesUse) {
   });
 }
 
-TYPED_TEST_P(StaticGraphContract, BeginsWithTheFirstStepThatHasData) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(StaticGraphContract, BeginsWithTheFirstStepThatHasData) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     Replica replica(make_net(1), share(group), static_graph);
     EXPECT_FALSE(replica.backward_without_data());
@@ -140,8 +137,8 @@ TYPED_TEST_P(StaticGraphContract, BeginsWithTheFirstStepThatHasData) {
 }
 
 // In its very first step the last rank's data ends behind a micro-batch, which alone uses layer 1.
-TYPED_TEST_P(StaticGraphContract, CountsWhatARankUsedBeforeItsDataEnded) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(StaticGraphContract, CountsWhatARankUsedBeforeItsDataEnded) {
+  run([](Communicator& group) {
     if (group.size() == 1) return;
     for (const int zero_stage : {0, 1, 2}) {
       DistributedDataParallelOptions options = static_graph;
@@ -173,8 +170,8 @@ TYPED_TEST_P(StaticGraphContract, CountsWhatARankUsedBeforeItsDataEnded) {
   });
 }
 
-TYPED_TEST_P(StaticGraphContract, LetsAStepWithUnusedParametersBeCaptured) {
-  TypeParam::run([](Communicator& world) {
+TEST_P(StaticGraphContract, LetsAStepWithUnusedParametersBeCaptured) {
+  run([](Communicator& world) {
     const CommunicatorPtr group = share(world);
     const auto train = [&](bool captures) {
       Replica replica(make_net(1), group, static_graph);
@@ -202,10 +199,5 @@ TYPED_TEST_P(StaticGraphContract, LetsAStepWithUnusedParametersBeCaptured) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(StaticGraphContract, LeavesOutInEachStepWhatTheFirstDid,
-                            TakesLayersThatRunTwiceAndAreComputedAgain, CountsWhatMicroBatchesUse,
-                            BeginsWithTheFirstStepThatHasData,
-                            CountsWhatARankUsedBeforeItsDataEnded,
-                            LetsAStepWithUnusedParametersBeCaptured);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing

@@ -1,38 +1,34 @@
-#pragma once
+// A module that is wrapped again while the former wrapper lives.
 
 #include <memory>
 
 #include <gmock/gmock.h>
 
+#include "parallel/contracts.hpp"
 #include "parallel/replicas.hpp"
 
-/// @file
-/// A module that is wrapped again while the former wrapper lives. A World has
-/// `static void run(body)`: it runs the body once on each rank.
-
 namespace lockstep::parallel::testing {
+namespace {
 
-template <class World>
-class RewrappingContract : public ::testing::Test {};
-TYPED_TEST_SUITE_P(RewrappingContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RewrappingContract);
 
-inline void train_a_step(Replica& replica, const Communicator& group, int step = 0) {
+void train_a_step(Replica& replica, const Communicator& group, int step = 0) {
   replica.module().zero_grad();
   const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
   loss_of(replica(batch.x), batch).backward();
 }
 
-inline void expect_averages(const nn::Module& module, int step = 0) {
+void expect_averages(const nn::Module& module, int step = 0) {
   const auto alone = make_net(1);
   const Batch batch = Batch::of_step(step);
   loss_of(alone->forward(batch.x), batch).backward();
   expect_close(gradients_of(module), gradients_of(*alone), 1e-11, 1e-13);
 }
 
-/// Wraps one module twice, with the former wrapper ending at once or after a step of the new one,
-/// which must average.
-inline void expect_the_new_wrapper_to_reduce(Communicator& group, const Replica::Options& options,
-                                             bool former_ends_at_once) {
+// Wraps one module twice, with the former wrapper ending at once or after a step of the new one,
+// which must average.
+void expect_the_new_wrapper_to_reduce(Communicator& group, const Replica::Options& options,
+                                      bool former_ends_at_once) {
   const auto net = make_net(1);
   auto former = std::make_unique<Replica>(net, share(group), options);
   Replica latter(net, share(group), options);
@@ -44,8 +40,8 @@ inline void expect_the_new_wrapper_to_reduce(Communicator& group, const Replica:
   }
 }
 
-TYPED_TEST_P(RewrappingContract, ReducesThroughTheNewWrapperWheneverTheFormerEnds) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(RewrappingContract, ReducesThroughTheNewWrapperWheneverTheFormerEnds) {
+  run([](Communicator& group) {
     for (const bool find_unused : {false, true})
       for (const bool former_ends_at_once : {true, false})
         expect_the_new_wrapper_to_reduce(group, {.find_unused_parameters = find_unused},
@@ -53,8 +49,8 @@ TYPED_TEST_P(RewrappingContract, ReducesThroughTheNewWrapperWheneverTheFormerEnd
   });
 }
 
-TYPED_TEST_P(RewrappingContract, RefusesTheFormerWrapper) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(RewrappingContract, RefusesTheFormerWrapper) {
+  run([](Communicator& group) {
     const auto net = make_net(1);
     Replica former(net, share(group));
     const Replica latter(net, share(group));
@@ -63,8 +59,8 @@ TYPED_TEST_P(RewrappingContract, RefusesTheFormerWrapper) {
   });
 }
 
-TYPED_TEST_P(RewrappingContract, KeepsTheGradientsOfTheFormerWrapper) {
-  TypeParam::run([](Communicator& group) {
+TEST_P(RewrappingContract, KeepsTheGradientsOfTheFormerWrapper) {
+  run([](Communicator& group) {
     const auto net = make_net(1);
     auto former = std::make_unique<Replica>(net, share(group));
     train_a_step(*former, group);
@@ -74,7 +70,5 @@ TYPED_TEST_P(RewrappingContract, KeepsTheGradientsOfTheFormerWrapper) {
   });
 }
 
-REGISTER_TYPED_TEST_SUITE_P(RewrappingContract, ReducesThroughTheNewWrapperWheneverTheFormerEnds,
-                            RefusesTheFormerWrapper, KeepsTheGradientsOfTheFormerWrapper);
-
+}  // namespace
 }  // namespace lockstep::parallel::testing
