@@ -1,10 +1,13 @@
-// What a checkpoint costs: how long a save keeps training, how long it takes to be durable, how
-// long a load takes, beside copies of a rank's own part.
+// What a checkpoint costs: how long a save keeps training, how fast training goes while it is
+// written, how long it takes to be durable, how long a load takes; beside copies of a rank's own
+// part, and dd with O_DIRECT, which writes and reads as much in as many processes.
 //
-//     mpirun -np 2 benchmark_checkpoint --folder /tmp/x --mb 384 --tensors 64
+//     mpirun -np 2 benchmark_checkpoint --folder /tmp/x --layers 8 --width 2048
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -22,17 +25,20 @@ namespace {
 
 struct Options {
   std::filesystem::path folder = "checkpoints";
-  std::int64_t megabytes = 384, tensors = 64, rounds = 5;
+  std::int64_t layers = 8, width = 2048, batch = 64, rounds = 5, steps = 8;
 };
 
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i], value = argv[i + 1];
+    const auto number = [&] { return std::stoll(std::string(value)); };
     if (name == "--folder") options.folder = value;
-    if (name == "--mb") options.megabytes = std::stoll(std::string(value));
-    if (name == "--tensors") options.tensors = std::stoll(std::string(value));
-    if (name == "--rounds") options.rounds = std::stoll(std::string(value));
+    if (name == "--layers") options.layers = number();
+    if (name == "--width") options.width = number();
+    if (name == "--batch") options.batch = number();
+    if (name == "--rounds") options.rounds = number();
+    if (name == "--steps") options.steps = number();
   }
   return options;
 }
@@ -43,50 +49,146 @@ double seconds(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+double largest(ls::comm::Communicator& group, double value) {
+  return ls::comm::all_reduce_scalar(group, value, ls::comm::ReduceOp::max());
+}
+
 /// The time of the slowest rank.
 double slowest(ls::comm::Communicator& group, const std::function<void()>& body) {
   group.barrier().wait();
-  return ls::comm::all_reduce_scalar(group, seconds(body), ls::comm::ReduceOp::max());
+  return largest(group, seconds(body));
+}
+
+/// Linear layers with AdamW: a third of the state is weights, and the rest moments.
+class Training {
+ public:
+  Training(const ls::CommunicatorPtr& group, const Options& options)
+      : net_(ls::nn::make<ls::nn::Sequential>()),
+        x_(ls::randn({options.batch, options.width})),
+        ddp_((fill(options), net_), group),
+        optimizer_(ddp_.named_parameters(), {.lr = 1e-4}) {}
+
+  void step() {
+    optimizer_.zero_grad();
+    const ls::Tensor y = ddp_(x_);
+    (y * y).mean().backward();
+    optimizer_.step();
+  }
+  void add_to(ls::checkpoint::Manager& checkpoints) {
+    checkpoints.add("model", ddp_);
+    checkpoints.add("optimizer", optimizer_, ddp_);
+  }
+
+ private:
+  void fill(const Options& options) {
+    for (std::int64_t i = 0; i < options.layers; ++i)
+      net_->append(ls::nn::make<ls::nn::Linear>(options.width, options.width));
+  }
+
+  ls::nn::ModulePtr<ls::nn::Sequential> net_;
+  ls::Tensor x_;
+  ls::DistributedDataParallel<ls::nn::Sequential> ddp_;
+  ls::optim::AdamW optimizer_;
+};
+
+/// Each rank's own file, of its share of the state.
+class Disk {
+ public:
+  Disk(const std::filesystem::path& folder, int rank, double megabytes)
+      : file_((folder / ("dd-" + std::to_string(rank))).string()),
+        blocks_(std::max(1L, std::lround(megabytes * 1e6 / block))) {
+    std::filesystem::create_directories(folder);
+  }
+  ~Disk() { std::filesystem::remove(file_); }
+  Disk(const Disk&) = delete;
+  Disk& operator=(const Disk&) = delete;
+
+  double gigabytes() const { return double(blocks_) * block / 1e9; }
+  void write() const { dd("if=/dev/zero of=" + file_ + " oflag=direct conv=fsync"); }
+  void read() const { dd("if=" + file_ + " of=/dev/null iflag=direct"); }
+
+ private:
+  static constexpr double block = 8 << 20;
+  void dd(const std::string& arguments) const {
+    const std::string command =
+        "dd bs=8M count=" + std::to_string(blocks_) + " " + arguments + " 2>/dev/null";
+    if (std::system(command.c_str()) != 0) throw ls::Error("this failed: " + command);
+  }
+
+  std::string file_;
+  long blocks_;
+};
+
+/// Times of steps without a save, and how much of their speed is left beside one.
+struct BesideTraining {
+  double step = 0, call = 0, lost = 0, speed_while_writing = 0;
+};
+
+BesideTraining beside_training(ls::comm::Communicator& world, Training& training,
+                               ls::checkpoint::Manager& checkpoints, std::int64_t number,
+                               std::int64_t steps) {
+  BesideTraining result;
+  const auto train = [&] {
+    std::vector<double> times;
+    for (std::int64_t i = 0; i < steps; ++i)
+      times.push_back(slowest(world, [&] { training.step(); }));
+    return times;
+  };
+  std::vector<double> idle = train();
+  std::ranges::sort(idle);
+  result.step = idle[idle.size() / 2];
+  result.call = slowest(world, [&] { checkpoints.save(number); });
+  const std::vector<double> busy = train();
+  if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
+  double time = 0;
+  for (std::size_t i = 0; i < busy.size() && time < checkpoints.save_time().count(); ++i) {
+    time += busy[i];
+    result.speed_while_writing = double(i + 1) * result.step / time;
+  }
+  result.lost = result.call;
+  for (const double each : busy) result.lost += each - result.step;
+  result.speed_while_writing =
+      ls::comm::all_reduce_scalar(world, result.speed_while_writing, ls::comm::ReduceOp::min());
+  return result;
 }
 
 int run(ls::Session& session, const Options& options) {
   ls::comm::Communicator& world = *session.host_world();
-  ls::NamedTensors tensors;
-  const std::int64_t numel = options.megabytes * 1'000'000 / 4 / options.tensors;
-  for (std::int64_t i = 0; i < options.tensors; ++i)
-    tensors.emplace_back("tensor" + std::to_string(i), ls::full({numel}, 0.5 + double(i)));
+  Training training(session.host_world(), options);
   ls::checkpoint::Manager checkpoints(options.folder, session.host_world(), {.keep_last = 1});
-  checkpoints.add("model", ls::checkpoint::TensorState{
-                               .pieces =
-                                   [&] {
-                                     std::vector<ls::checkpoint::Piece> pieces;
-                                     for (const auto& [name, tensor] : tensors)
-                                       pieces.push_back({.name = name, .tensor = tensor});
-                                     return pieces;
-                                   },
-                               .load = [](const ls::NamedTensors&) {}});
-  const auto part = static_cast<std::size_t>(options.megabytes * 1'000'000 / session.size());
+  training.add_to(checkpoints);
+  for (int i = 0; i < 3; ++i) training.step();
+  const double megabytes = double(options.layers * options.width * (options.width + 1)) * 12 / 1e6;
+  const Disk disk(options.folder, session.rank(), megabytes / session.size());
+  checkpoints.save_if_due(0);  // gets its memory
+  training.step();
+  const auto part = static_cast<std::size_t>(megabytes * 1e6 / session.size());
   std::vector<char> from(part, 1), to(part, 2);
   for (std::int64_t round = 1; round <= options.rounds; ++round) {
+    const double disk_write = slowest(world, [&] { disk.write(); });
+    const double disk_read = slowest(world, [&] { disk.read(); });
     const double copy = slowest(world, [&] { std::memcpy(to.data(), from.data(), part); });
-    double stall = 0;
+    const BesideTraining beside =
+        beside_training(world, training, checkpoints, 2 * round, options.steps);
     const double durable = slowest(world, [&] {
-      stall = seconds([&] { checkpoints.save(round); });
+      checkpoints.save(2 * round + 1);
       if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
     });
-    stall = ls::comm::all_reduce_scalar(world, stall, ls::comm::ReduceOp::max());
     const double load = slowest(world, [&] { checkpoints.load_newest(); });
+    const double all = disk.gigabytes() * session.size();
     if (session.is_main())
       std::cout << nlohmann::ordered_json{{"ranks", session.size()},
-                                          {"megabytes", options.megabytes},
+                                          {"megabytes", megabytes},
                                           {"round", round},
                                           {"copy_own_s", copy},
-                                          {"stall_s", stall},
-                                          {"durable_s", durable},
-                                          {"durable_gb_s",
-                                           double(options.megabytes) / 1e3 / durable},
-                                          {"load_s", load},
-                                          {"load_gb_s", double(options.megabytes) / 1e3 / load}}
+                                          {"step_s", beside.step},
+                                          {"save_call_s", beside.call},
+                                          {"save_lost_s", beside.lost},
+                                          {"speed_while_writing", beside.speed_while_writing},
+                                          {"dd_write_gb_s", all / disk_write},
+                                          {"durable_gb_s", megabytes / 1e3 / durable},
+                                          {"dd_read_gb_s", all / disk_read},
+                                          {"load_gb_s", megabytes / 1e3 / load}}
                        .dump()
                 << std::endl;
   }

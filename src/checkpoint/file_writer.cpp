@@ -50,7 +50,8 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
 FileWriter::FileWriter(std::filesystem::path path)
     : path_(std::move(path)),
       cached_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)),
-      direct_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT)) {
+      direct_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT)),
+      writes_directly_(static_cast<bool>(direct_)) {
   if (!cached_) throw FileError("open", path_, errno);
 }
 
@@ -68,8 +69,8 @@ bool FileWriter::write_direct(std::uint64_t offset, std::span<const std::byte>& 
 void FileWriter::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::size_t before = bytes.size();
-    if (direct_ && lies_to_pages(offset, bytes)) {
-      if (!write_direct(offset, bytes)) direct_ = FileDescriptor();
+    if (writes_directly_ && lies_to_pages(offset, bytes)) {
+      if (!write_direct(offset, bytes)) writes_directly_ = false;
     } else {
       const ssize_t written =
           file_calls.pwrite(cached_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));

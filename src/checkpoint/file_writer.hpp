@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +22,8 @@ void create_file(const std::filesystem::path& path, std::uint64_t size);
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 /// Writes at places of a file that exists: past the page cache where memory and place lie to pages
-/// and the file system can, which costs neither a copy nor the memory of others.
+/// and the file system can, which costs neither a copy nor the memory of others. Several threads
+/// may write at once.
 class FileWriter {
  public:
   /// @throws io::FileError.
@@ -36,6 +38,7 @@ class FileWriter {
 
   std::filesystem::path path_;
   io::FileDescriptor cached_, direct_;
+  std::atomic<bool> writes_directly_;
 };
 
 }  // namespace lockstep::checkpoint

@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/background_thread.hpp"
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
+#include "checkpoint/later_copies.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/pace.hpp"
 #include "checkpoint/registry.hpp"
@@ -25,6 +27,7 @@
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/observe/log.hpp"
+#include "tensor/background_reads.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -102,6 +105,7 @@ struct Manager::State {
   std::optional<RunFolder> folder;  // on rank 0
   Best best;                        // there
   Staging staging;
+  LaterCopies later;
   Snapshot snapshot;
   std::thread writer;
   std::string refusal;       // of this rank, to the writer
@@ -111,10 +115,14 @@ struct Manager::State {
   std::optional<Pace> pace;  // from the first question on
   Clock::time_point last_save, last_question;
   std::int64_t last_question_step = 0;
-  double stall = 0;                 // of the last save
+  double stall = 0;                 // of the last save, in its call
+  double waited = 0;                // before it, by what writes to tensors
   std::atomic<double> writing = 0;  // its; negative while it is being written
 
+  bool is_prepared = false;
+
   bool is_due(std::int64_t step);
+  void prepare();
   void write();
   void prune();
   void take_over(const Loaded& loaded);
@@ -134,18 +142,38 @@ bool Manager::State::is_due(std::int64_t step) {
                .a_step = seconds_since(last_question) / steps};
   last_question = Clock::now();
   last_question_step = step;
-  own.stall = stall;
+  own.stall = stall > 0 ? stall + waited_for_reads() - waited : 0;
   const double last_writing = writing;
   own.writing = last_writing < 0 ? own.since_save : last_writing;
   return pace->decide(step, largest(*decisions, own));
 }
 
+/// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
+/// others. What fails, fails again when that is taken, and is told.
+void Manager::State::prepare() {
+  is_prepared = true;
+  error_of([this] {
+    const SnapshotSize size =
+        size_of_snapshot(registry, group->rank(), group->size(), options.file_bytes);
+    writer = std::thread([this, size] {
+      yield_to_training();
+      error_of([&] {
+        staging.reserve(size.bytes, size.runs);
+        staging.touch();
+      });
+    });
+  });
+}
+
 // Runs beside training: whatever happens is kept for `wait`.
 void Manager::State::write() {
+  yield_to_training();
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
-    writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, refusal);
+    writer_error =
+        write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later, refusal);
   });
+  later.finish();
   if (!problem.empty()) writer_error = problem;
   writing = seconds_since(start);
   if (writer_error.empty()) {
@@ -229,9 +257,11 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   state.refusal.clear();
   try {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
-                                   state.options.file_bytes, state.staging);
+                                   state.options.file_bytes, state.staging, state.later);
+    state.later.start();
   } catch (const std::exception& error) {
     failure = std::current_exception();
+    state.later.discard();
     state.snapshot = {};
     state.snapshot.step = step;
     state.refusal = error.what();
@@ -239,16 +269,21 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   }
   if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;
   state.writing = -1;
+  state.is_prepared = true;
   state.writer = std::thread([&state] { state.write(); });
   if (failure) std::rethrow_exception(failure);  // the other ranks hear it from the writer
   if (!state.options.asynchronous) wait();
   state.stall = seconds_since(state.last_save);
+  state.waited = waited_for_reads();
 }
 
 bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
-  if (!state_->is_due(step)) return false;
-  save(step, metric);
-  return true;
+  const bool is_due = state_->is_due(step);
+  if (is_due)
+    save(step, metric);
+  else if (!state_->is_prepared)
+    state_->prepare();
+  return is_due;
 }
 
 bool Manager::wait() {
@@ -270,6 +305,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
   run_on_all(*state_->group, "a checkpoint is taken over", [&] { state_->take_over(loaded); });
+  if (!state_->is_prepared) state_->prepare();
   return loaded.values.step;
 }
 

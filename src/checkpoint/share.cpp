@@ -81,6 +81,10 @@ void Contributions::add(std::size_t file, std::uint64_t offset, std::span<const 
   }
 }
 
+void Contributions::add(const Contributions& others) {
+  for (const auto& [place, sum] : others.sums_) sums_[place] ^= sum;
+}
+
 void Contributions::add_packed(std::string_view packed) {
   for (; packed.size() >= sizeof(Packed); packed.remove_prefix(sizeof(Packed))) {
     Packed each{};

@@ -47,6 +47,8 @@ class Contributions {
 
   /// Takes bytes of a file in.
   void add(std::size_t file, std::uint64_t offset, std::span<const std::byte> bytes);
+  /// Takes in what was collected of other bytes of the same files.
+  void add(const Contributions& others);
   /// Takes another rank's in, as `pack` gave them.
   /// @throws CorruptData for what it does not give.
   void add_packed(std::string_view packed);

@@ -19,6 +19,7 @@ namespace {
 
 /// The files of one state, and what this rank has of them.
 struct Stem {
+  std::string name;
   Layout layout;
   std::vector<Piece> pieces;  ///< of the layout's tensors
   std::vector<Extent> extents;
@@ -49,7 +50,10 @@ Stem plan(const std::string& name, const TensorState& state, int rank, int size,
     by_name.emplace(piece.name, specs.size());
     specs.push_back(spec_of(piece));
   }
-  Stem stem{.layout = Layout(name, std::move(specs), file_bytes), .pieces = {}, .extents = {}};
+  Stem stem{.name = name,
+            .layout = Layout(name, std::move(specs), file_bytes),
+            .pieces = {},
+            .extents = {}};
   std::vector<std::optional<parallel::ShardRange>> ranges;
   for (const PlannedTensor& tensor : stem.layout.tensors()) {
     const Piece& piece = pieces[by_name.at(tensor.spec.name)];
@@ -94,11 +98,15 @@ void copy(std::span<std::byte> to, const std::byte* from) {
   });
 }
 
-/// Some bytes of a tensor's elements in row-major order.
-void copy_bytes(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
+/// Copies some bytes of a tensor's elements in row-major order, at once or later.
+void copy_bytes(const Piece& piece, std::uint64_t from, std::span<std::byte> to,
+                LaterCopies& later) {
   const NoGradGuard no_recording;
+  const Tensor& tensor = piece.tensor;
   const auto width = static_cast<std::uint64_t>(size_of(tensor.dtype()));
   Tensor flat = tensor.detach().contiguous().reshape({tensor.numel()});
+  const bool is_small = tensor.device().is_cpu() && to.size() <= page_bytes;
+  if (piece.copied_later && !is_small) return later.add(flat, from, to);
   if (!tensor.device().is_cpu()) {  // only what is needed leaves the device
     const std::uint64_t first = from / width, last = (from + to.size() + width - 1) / width;
     flat = flat.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)).to(cpu);
@@ -108,7 +116,8 @@ void copy_bytes(const Tensor& tensor, std::uint64_t from, std::span<std::byte> t
 }
 
 /// Copies what a rank has of one state, and adds it to the snapshot.
-void stage(const Stem& stem, bool has_headers, Staging& staging, Snapshot& snapshot) {
+void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& later,
+           Snapshot& snapshot) {
   const std::size_t first_file = snapshot.files.size();
   for (const PlannedFile& file : stem.layout.files()) {
     snapshot.files.emplace_back(file.name, file.size);
@@ -125,9 +134,26 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, Snapshot& snaps
     for (; next != stem.extents.end() && next->file == run.file &&
            next->offset < run.offset + run.bytes;
          ++next)
-      copy_bytes(stem.pieces[next->tensor].tensor, next->from,
-                 memory.subspan(next->offset - run.offset, next->bytes));
+      copy_bytes(stem.pieces[next->tensor], next->from,
+                 memory.subspan(next->offset - run.offset, next->bytes), later);
   }
+}
+
+std::vector<Stem> plan_all(const Registry& registry, int rank, int size, std::uint64_t file_bytes) {
+  std::vector<Stem> stems;
+  for (const auto& [name, state] : registry.tensors)
+    stems.push_back(plan(name, state, rank, size, file_bytes));
+  return stems;
+}
+
+SnapshotSize size_of(std::span<const Stem> stems, bool has_headers) {
+  SnapshotSize size;
+  for (const Stem& stem : stems)
+    for (const Run& run : runs_of(stem, has_headers)) {
+      size.bytes += run.bytes;
+      ++size.runs;
+    }
+  return size;
 }
 
 }  // namespace
@@ -139,24 +165,22 @@ std::string Snapshot::plan_signature() const {
   return plan + value_names;
 }
 
+SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,
+                              std::uint64_t file_bytes) {
+  return size_of(plan_all(registry, rank, size, file_bytes), rank == 0);
+}
+
 Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
-                       std::uint64_t file_bytes, Staging& staging) {
+                       std::uint64_t file_bytes, Staging& staging, LaterCopies& later) {
   const bool is_first = rank == 0;
   Snapshot snapshot;
   snapshot.step = step;
-  std::vector<Stem> stems;
-  std::uint64_t bytes = 0;
-  std::size_t runs = 0;
-  for (const auto& [name, state] : registry.tensors) {
-    stems.push_back(plan(name, state, rank, size, file_bytes));
-    for (const Run& run : runs_of(stems.back(), is_first)) {
-      bytes += run.bytes;
-      ++runs;
-    }
-    snapshot.texts.emplace_back(detail::concat(name, index_suffix), stems.back().layout.index());
-  }
-  staging.reserve(bytes, runs);
-  for (const Stem& stem : stems) stage(stem, is_first, staging, snapshot);
+  const std::vector<Stem> stems = plan_all(registry, rank, size, file_bytes);
+  for (const Stem& stem : stems)
+    snapshot.texts.emplace_back(detail::concat(stem.name, index_suffix), stem.layout.index());
+  const SnapshotSize memory = size_of(stems, is_first);
+  staging.reserve(memory.bytes, memory.runs);
+  for (const Stem& stem : stems) stage(stem, is_first, staging, later, snapshot);
   NamedValues own;
   for (const auto& [name, state] : registry.values) {
     (state.load_on_new_rank ? own : snapshot.shared).emplace(name, state.values());

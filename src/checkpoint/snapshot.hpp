@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/later_copies.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/staging.hpp"
 #include "checkpoint/state_file.hpp"
 
 /// @file
-/// The state of a run at one moment, copied.
+/// The state of a run at one moment.
 
 namespace lockstep::checkpoint {
 
@@ -44,9 +45,20 @@ struct Snapshot {
   std::string plan_signature() const;
 };
 
-/// Copies all states. Waits for the device.
+/// How much memory the parts of a snapshot take that are this rank's.
+struct SnapshotSize {
+  std::uint64_t bytes = 0;
+  std::size_t runs = 0;
+};
+
+/// Asks all states how large they are now.
+SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,
+                              std::uint64_t file_bytes);
+
+/// Takes all states as they are now. What may be copied later is added to `later`, for the caller
+/// to start; the rest is copied here, for which the host waits for the device.
 /// @param staging holds the copies: of the last snapshot, no more.
 Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, int size,
-                       std::uint64_t file_bytes, Staging& staging);
+                       std::uint64_t file_bytes, Staging& staging, LaterCopies& later);
 
 }  // namespace lockstep::checkpoint

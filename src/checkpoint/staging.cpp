@@ -29,6 +29,11 @@ void Staging::reserve(std::uint64_t bytes, std::size_t runs) {
   ::madvise(memory_.get(), size, MADV_HUGEPAGE);  // or the first copy takes a fault for each page
 }
 
+void Staging::touch() noexcept {
+  volatile std::byte* const memory = memory_.get();
+  for (std::uint64_t at = 0; at < size_; at += page_bytes) memory[at] = std::byte{};
+}
+
 std::span<std::byte> Staging::take(std::uint64_t bytes, std::uint64_t offset) {
   const std::uint64_t begin =
       (used_ + page_bytes - 1) / page_bytes * page_bytes + offset % page_bytes;

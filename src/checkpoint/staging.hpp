@@ -19,6 +19,8 @@ class Staging {
  public:
   /// Gives all back, and has room for so many bytes in so many runs. @throws OutOfMemory.
   void reserve(std::uint64_t bytes, std::size_t runs);
+  /// Has the system provide all of the memory, which it else does page by page when it is written.
+  void touch() noexcept;
   /// The next run. @param offset of its first byte in its file.
   std::span<std::byte> take(std::uint64_t bytes, std::uint64_t offset);
 

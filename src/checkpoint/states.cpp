@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/states.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "io/in_quotes.hpp"
@@ -24,9 +25,26 @@ namespace {
 using parallel::ShardRange;
 using Ranges = const parallel::ParameterShards*;
 
-std::vector<Piece> whole_pieces(const NamedTensors& tensors) {
+/// Of what optimizers and averages of weights keep.
+std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
   std::vector<Piece> pieces;
-  for (const auto& [name, tensor] : tensors) pieces.push_back({.name = name, .tensor = tensor});
+  for (const auto& [name, tensor] : tensors)
+    pieces.push_back({.name = name, .tensor = tensor, .copied_later = true});
+  return pieces;
+}
+
+/// Of a module, whose buffers change in a forward.
+std::vector<Piece> pieces_of(const nn::Module& module, const NamedTensors& state) {
+  std::set<const Storage*> parameters;
+  for (const auto& [name, parameter] : module.named_parameters())
+    parameters.insert(parameter.impl().storage.get());
+  for (const auto& [name, buffer] : module.named_buffers())
+    parameters.erase(buffer.impl().storage.get());
+  std::vector<Piece> pieces;
+  for (const auto& [name, tensor] : state)
+    pieces.push_back({.name = name,
+                      .tensor = tensor,
+                      .copied_later = parameters.contains(tensor.impl().storage.get())});
   return pieces;
 }
 
@@ -45,7 +63,7 @@ bool has_only_shards(const nn::ReplicatedModule& replica) {
 }
 
 std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
-  std::vector<Piece> pieces = whole_pieces(module.named_state());
+  std::vector<Piece> pieces = pieces_of(module, module.named_state());
   const auto piece_of = [&](const std::string& name) {
     return std::ranges::find(pieces, name, &Piece::name);
   };
@@ -61,6 +79,7 @@ std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModul
     LOCKSTEP_CHECK(piece != pieces.end(), Error, "parameter ", name, " is not in the state");
     piece->tensor = shard.detach();
     piece->range = range;
+    piece->copied_later = true;
   }
   return pieces;
 }
@@ -140,7 +159,7 @@ PhiloxState philox_of(const Values& values) {
 }  // namespace
 
 TensorState state_of(nn::Module& module) {
-  return {.pieces = [&module] { return whole_pieces(module.state_dict()); },
+  return {.pieces = [&module] { return pieces_of(module, module.state_dict()); },
           .load = [&module](const NamedTensors& tensors) { module.load_state_dict(tensors); }};
 }
 
@@ -161,7 +180,7 @@ TensorState state_of(optim::Optimizer& optimizer) {
                    "the optimizer has this rank's shards of parameters, and others theirs; add it "
                    "with the replica that shares them out: add(\"optimizer\", optimizer, ddp)");
   return {
-      .pieces = [&optimizer] { return whole_pieces(optimizer.state_dict()); },
+      .pieces = [&optimizer] { return pieces_between_steps(optimizer.state_dict()); },
       .load = [&optimizer](const NamedTensors& tensors) { optimizer.load_state_dict(tensors); }};
 }
 
@@ -169,7 +188,7 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
   if (!replica.reducer().shards()) return state_of(optimizer);
   return {.pieces =
               [&] {
-                std::vector<Piece> pieces = whole_pieces(optimizer.state_dict());
+                std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
                 for (Piece& piece : pieces) {
                   const auto range = replica.reducer().shards()->range_of(piece.name);
                   if (range && shape_of_shard(*range) == piece.tensor.shape()) piece.range = range;
@@ -194,7 +213,7 @@ TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica)
 }
 
 TensorState state_of(optim::WeightAverage& average) {
-  return {.pieces = [&average] { return whole_pieces(average.state_dict()); },
+  return {.pieces = [&average] { return pieces_between_steps(average.state_dict()); },
           .load = [&average](const NamedTensors& tensors) { average.load_state_dict(tensors); }};
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/autograd/thread_modes.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "optim/state_format.hpp"
+#include "optim/update.hpp"
 #include "runtime/step_recording.hpp"
 
 // An optimizer's part in a step that is captured once and launched many times.
@@ -83,6 +84,7 @@ class Optimizer::Captured {
     for (ParameterState* each : changed_)
       if (each->written != each->parameter.impl().value_stamp()) optimizer_.prepare(*each);
     optimizer_.announce_update(changed_, scaling_);
+    for (const ParameterState* each : changed_) wait_for_reads(*each);
     for (const std::size_t group : groups_) optimizer_.lr_on(device_, group);
   }
   void end() const { end_update(changed_); }

@@ -17,6 +17,7 @@
 #include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "optim/state_format.hpp"
+#include "optim/update.hpp"
 #include "runtime/step_recording.hpp"
 #include "tensor/write_note.hpp"
 
@@ -174,6 +175,7 @@ void Optimizer::remove_step_post_hook(std::uint64_t hook) noexcept {
 void Optimizer::begin_update(const Changed& changed, const std::string& scaling) {
   for (ParameterState* each : changed) prepare(*each);
   announce_update(changed, scaling);
+  for (const ParameterState* each : changed) wait_for_reads(*each);
 }
 
 /// Counts an update, and tells of it whoever reduces the gradients.

@@ -7,11 +7,20 @@
 #include "backend/optimizers.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "tensor/background_reads.hpp"
 
 /// @file
 /// What the optimizers' updates share.
 
 namespace lockstep::optim {
+
+/// Waits for those who read in the background what an update of the parameter changes.
+inline void wait_for_reads(const ParameterState& each) {
+  for (const auto* states : {&each.state, &each.scales})
+    for (const Tensor& state : *states) lockstep::wait_for_reads(state);
+  for (const Tensor* tensor : {&each.parameter, &each.counter, &each.carried, &each.master})
+    lockstep::wait_for_reads(*tensor);
+}
 
 /// The array of a tensor that may be undefined: then an absent operand.
 /// @throws InvalidArgument for a tensor that is not contiguous.

@@ -10,6 +10,7 @@
 #include "optim/state_format.hpp"
 #include "optim/state_reader.hpp"
 #include "runtime/step_recording.hpp"
+#include "tensor/background_reads.hpp"
 
 namespace lockstep::optim {
 
@@ -54,6 +55,7 @@ void WeightAverage::join_recording(StepRecording& recording) {
   });
   recording.before_launch([this] {
     check_not_swapped();
+    for (const Tensor& average : averages_) wait_for_reads(average);
     ++updates_;
   });
 }
@@ -78,6 +80,7 @@ void WeightAverage::update() {
                      averages_[i].dtype(), " on ", averages_[i].device(), ". Make a new one");
       if (parameter.device() != device) continue;
       done[i] = true;
+      wait_for_reads(averages_[i]);
       averages.push_back(averages_[i].view());
       values.push_back(parameter.view());
     }

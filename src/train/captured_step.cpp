@@ -11,6 +11,7 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/tensor/storage.hpp"
 #include "memory/allocator_override.hpp"
+#include "tensor/background_reads.hpp"
 #include "tensor/recurring_gate.hpp"
 
 namespace lockstep::train {
@@ -284,7 +285,11 @@ std::vector<Tensor> CapturedStep::launch() {
     place.offset += recording_->draws();
     generator.set_state(place);
   }
-  for (const auto& array : recording_->written()) static_cast<Storage&>(*array).bump_version();
+  for (const auto& array : recording_->written()) {
+    auto& written = static_cast<Storage&>(*array);
+    wait_for_reads(written);
+    written.bump_version();
+  }
   for (const Tensor& result : results_)
     if (result.defined()) result.impl().storage->bump_version();
   try {

@@ -28,7 +28,7 @@ struct ManagerOptions {
   std::int64_t keep_every = 0;
   /// The one with the smallest `metric` given to `save` stays, too.
   bool keep_best = false;
-  /// `save` returns when the state is copied, and files are written meanwhile.
+  /// `save` returns before the state is on disk.
   bool asynchronous = true;
   /// A file of tensors is not larger, unless one tensor alone is.
   std::uint64_t file_bytes = std::uint64_t{4} << 30;
@@ -87,7 +87,10 @@ class Manager {
   /// @}
 
   /// Saves all states as they are now, as the checkpoint of a step: the number of steps made, as a
-  /// rule. Waits for the save before it, for the device, and until this rank's part is copied.
+  /// rule. Waits for the save before it, and copies what a forward may change. The rest of this
+  /// rank's part, weights and moments above all, is copied beside the next forward and backward:
+  /// optimizers and ops in place that come to change it before wait for that (Piece::copied_later);
+  /// change it through pointers of your own only behind `wait`.
   /// @param metric for `keep_best`, such as a validation loss; smaller is better. That of rank 0
   /// counts.
   /// @throws InvalidArgument for a negative step, what states throw, and what a failed device

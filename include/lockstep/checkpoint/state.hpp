@@ -22,6 +22,11 @@ struct Piece {
   Tensor tensor;
   /// Of which whole, and from where on; unset: the tensor is whole, and the same on all ranks.
   std::optional<parallel::ShardRange> range = {};
+  /// Whether it may be copied when `save` has returned, beside the next steps. Whoever writes to it
+  /// until then waits: ops in place, optimizers, averages of weights, collectives into
+  /// parallel::writable_buffer, launches of captured steps. False for what a forward changes, which
+  /// would wait, and for what is written in other ways, through pointers or kernels of one's own.
+  bool copied_later = false;
 };
 
 /// State in tensors, in files of their own: "NAME-00001-of-00002.safetensors".

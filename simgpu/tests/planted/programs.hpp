@@ -21,6 +21,9 @@ void weight_used_before_gathered();
 void bucket_freed_while_reduced();
 void replaced_bucket_freed();
 
+// A checkpoint that is copied beside training.
+void optimizer_ignores_save();
+
 // The measured plan of buckets.
 void plans_differ();
 void plan_before_all_measured();

@@ -1,0 +1,94 @@
+#include "checkpoint/later_copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "checkpoint/background_thread.hpp"
+#include "lockstep/runtime/stream.hpp"
+#include "runtime/background_failure.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::size_t slice_bytes = std::size_t{4} << 20;  // after which it is told how far it is
+
+}  // namespace
+
+LaterCopies::~LaterCopies() { finish(); }
+
+DeviceCopier& LaterCopies::copier_of(Device device) {
+  const auto found =
+      std::ranges::find(devices_, device, [](const auto& each) { return each.first; });
+  if (found != devices_.end()) return *found->second;
+  return *devices_.emplace_back(device, std::make_unique<DeviceCopier>(device)).second;
+}
+
+void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to) {
+  const auto* const data = static_cast<const std::byte*>(tensor.data_ptr()) + from;
+  copies_.push_back({tensor.impl().storage, data, to, BackgroundRead(data, to.size())});
+}
+
+void LaterCopies::start() {
+  failure_ = nullptr;
+  if (copies_.empty()) return;
+  std::vector<Device> devices;
+  for (const Copy& each : copies_) {
+    const Device device = each.memory->device();
+    if (device.is_cpu() || std::ranges::find(devices, device) != devices.end()) continue;
+    devices.push_back(device);
+    copier_of(device).follow(current_stream(device));
+  }
+  copied_ = copies_.front().to.data();
+  thread_ = std::thread([this] { run(); });
+}
+
+void LaterCopies::run() noexcept {
+  yield_to_training();
+  try {
+    // A copy goes with its tensor and its read: from there on others may write.
+    for (Copy& each : copies_) {
+      const Copy now = std::move(each);
+      copy(now);
+    }
+    raise_background_failure();  // what was copied may be garbage
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+  copies_.clear();
+  reach(nullptr);
+}
+
+void LaterCopies::copy(const Copy& each) {
+  if (!each.memory->device().is_cpu()) {
+    copier_of(each.memory->device()).copy(each.from, each.to);
+    return reach(each.to.data() + each.to.size());
+  }
+  for (std::size_t at = 0; at < each.to.size();) {
+    const auto slice = each.to.subspan(at, std::min(each.to.size() - at, slice_bytes));
+    std::memcpy(slice.data(), each.from + at, slice.size());
+    at += slice.size();
+    reach(slice.data() + slice.size());
+  }
+}
+
+void LaterCopies::reach(const std::byte* end) {
+  {
+    const std::lock_guard lock(mutex_);
+    copied_ = end;
+  }
+  progressed_.notify_all();
+}
+
+void LaterCopies::wait_until(const std::byte* end) {
+  std::unique_lock lock(mutex_);
+  progressed_.wait(lock, [&] { return !copied_ || copied_ >= end; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void LaterCopies::finish() {
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace lockstep::checkpoint

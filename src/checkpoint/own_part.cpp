@@ -1,0 +1,185 @@
+#include "checkpoint/own_part.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/background_thread.hpp"
+#include "checkpoint/file_writer.hpp"
+#include "checkpoint/share.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;  // one write
+constexpr std::uint64_t large_part = 2 * chunk_bytes;          // is worth a second thread
+
+void append(std::string& message, std::string_view part) {
+  const std::uint64_t size = part.size();
+  message.append(reinterpret_cast<const char*>(&size), sizeof size);
+  message.append(part);
+}
+
+std::string_view take(std::string_view& message) {
+  std::uint64_t size = 0;
+  LOCKSTEP_CHECK(message.size() >= sizeof size, CorruptData, "a rank's message is cut short");
+  std::memcpy(&size, message.data(), sizeof size);
+  message.remove_prefix(sizeof size);
+  LOCKSTEP_CHECK(message.size() >= size, CorruptData, "a rank's message is cut short");
+  const std::string_view part = message.substr(0, size);
+  message.remove_prefix(size);
+  return part;
+}
+
+}  // namespace
+
+std::string pack(const Written& written) {
+  std::string message;
+  append(message, written.sums);
+  append(message, written.values);
+  append(message, {reinterpret_cast<const char*>(written.parts.data()),
+                   written.parts.size() * sizeof(Part)});
+  for (const Edge& edge : written.edges) {
+    append(message, std::to_string(edge.file));
+    append(message, std::to_string(edge.offset));
+    append(message, edge.bytes);
+  }
+  return message;
+}
+
+Written unpack(std::string_view message) {
+  Written written;
+  written.sums = take(message);
+  written.values = take(message);
+  const std::string_view parts = take(message);
+  written.parts.resize(parts.size() / sizeof(Part));
+  std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
+  while (!message.empty()) {
+    const std::uint64_t file = std::stoull(std::string(take(message)));
+    const std::uint64_t offset = std::stoull(std::string(take(message)));
+    written.edges.push_back({file, offset, std::string(take(message))});
+  }
+  return written;
+}
+
+std::vector<std::uint64_t> sizes_of(const Snapshot& snapshot) {
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [name, size] : snapshot.files) sizes.push_back(size);
+  return sizes;
+}
+
+namespace {
+
+/// Some bytes of a segment: whole pages, or an edge.
+struct Chunk {
+  std::size_t file;
+  std::uint64_t offset;
+  std::span<const std::byte> bytes;
+  bool is_edge;
+};
+
+void cut(const Segment& segment, std::vector<Chunk>& chunks) {
+  const std::uint64_t begin = segment.offset, end = begin + segment.bytes.size();
+  const std::uint64_t first = std::min((begin + page_bytes - 1) / page_bytes * page_bytes, end);
+  const std::uint64_t last = std::max(end / page_bytes * page_bytes, first);
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t next = at < first  ? first
+                               : at < last ? std::min(last, at + chunk_bytes)
+                                           : end;
+    chunks.push_back({.file = segment.file,
+                      .offset = at,
+                      .bytes = segment.bytes.subspan(at - begin, next - at),
+                      .is_edge = at < first || at >= last});
+    at = next;
+  }
+}
+
+/// Writes chunks in their order, each once its bytes are copied. Two threads do: while one sums up
+/// what it will write next, the disk has the other's.
+class PartWriter {
+ public:
+  PartWriter(const fs::path& saving, const Snapshot& snapshot, LaterCopies& later)
+      : later_(later), sums_(sizes_of(snapshot)), own_sums_(sums_) {
+    for (const Segment& segment : snapshot.segments) {
+      writers_.try_emplace(segment.file, saving / snapshot.files[segment.file].first);
+      cut(segment, chunks_);
+      bytes_ += segment.bytes.size();
+    }
+  }
+
+  void write() {
+    std::thread second;
+    if (bytes_ >= large_part)
+      second = std::thread([this] {
+        yield_to_training();
+        work();
+      });
+    work();
+    if (second.joinable()) second.join();
+    if (failure_) std::rethrow_exception(failure_);
+    for (auto& [file, writer] : writers_) writer.sync();
+  }
+
+  Written take_written() && {
+    return {.sums = sums_.pack(), .edges = std::move(edges_), .values = {}, .parts = {}};
+  }
+
+ private:
+  void work() noexcept {
+    Contributions sums = own_sums_;
+    try {
+      for (std::size_t i = next_++; i < chunks_.size(); i = next_++) write(chunks_[i], sums);
+    } catch (...) {
+      next_ = chunks_.size();
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    sums_.add(sums);
+  }
+
+  void write(const Chunk& chunk, Contributions& sums) {
+    later_.wait_until(chunk.bytes.data() + chunk.bytes.size());
+    sums.add(chunk.file, chunk.offset, chunk.bytes);
+    if (!chunk.is_edge) return writers_.at(chunk.file).write(chunk.offset, chunk.bytes);
+    const std::lock_guard lock(mutex_);
+    edges_.push_back(
+        {chunk.file, chunk.offset,
+         std::string(reinterpret_cast<const char*>(chunk.bytes.data()), chunk.bytes.size())});
+  }
+
+  LaterCopies& later_;
+  std::map<std::size_t, FileWriter> writers_;
+  std::vector<Chunk> chunks_;
+  std::uint64_t bytes_ = 0;
+  std::atomic<std::size_t> next_ = 0;
+  std::mutex mutex_;  // of what follows
+  Contributions sums_;
+  const Contributions own_sums_;  // none
+  std::vector<Edge> edges_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+Written write_own(const fs::path& saving, const Snapshot& snapshot, LaterCopies& later) {
+  PartWriter writer(saving, snapshot, later);
+  writer.write();
+  Written written = std::move(writer).take_written();
+  written.values = snapshot.own_values;
+  for (const Segment& segment : snapshot.segments)
+    written.parts.push_back({segment.file, segment.offset, segment.offset + segment.bytes.size()});
+  return written;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/later_copies.hpp"
+#include "checkpoint/snapshot.hpp"
+
+/// @file
+/// How a rank writes its own part of a checkpoint.
+
+namespace lockstep::checkpoint {
+
+/// The beginning or end of a segment that does not fill a page. Rank 0 writes them all: on network
+/// file systems two hosts that write one page undo each other's bytes.
+struct Edge {
+  std::uint64_t file, offset;
+  std::string bytes;
+};
+
+/// Bytes of a file that a rank has.
+struct Part {
+  std::uint64_t file, begin, end;
+  friend auto operator<=>(const Part&, const Part&) = default;
+};
+
+/// What a rank tells rank 0 of the part that it wrote.
+struct Written {
+  std::string sums;  ///< as Contributions packs them
+  std::vector<Edge> edges;
+  std::string values;  ///< of its own
+  std::vector<Part> parts;
+};
+
+/// As a message, and back. @throws CorruptData for one that is cut short.
+std::string pack(const Written& written);
+Written unpack(std::string_view message);
+
+/// The sizes of a snapshot's files.
+std::vector<std::uint64_t> sizes_of(const Snapshot& snapshot);
+
+/// Writes the pages that this rank's segments fill into files that exist, durably.
+/// @param later has copies that are waited for, each before it is written.
+/// @throws io::FileError, and what a copy failed with.
+Written write_own(const std::filesystem::path& saving, const Snapshot& snapshot,
+                  LaterCopies& later);
+
+}  // namespace lockstep::checkpoint
