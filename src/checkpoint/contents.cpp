@@ -47,19 +47,27 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
-io::SafetensorsHeader read_header(const fs::path& path, std::uint64_t size) {
+std::string read_header(const fs::path& path, std::uint64_t size) {
   // Not mapped: a page that the disk cannot read would be a signal.
   const FileReader file(path);
   LOCKSTEP_CHECK(file.size() == size, CorruptData, path.string(), " is ", file.size(),
                  " bytes long instead of ", size);
-  std::vector<std::byte> beginning(std::min<std::uint64_t>(size, sizeof(std::uint64_t)));
-  file.read(0, beginning);
+  std::string header(std::min<std::uint64_t>(size, sizeof(std::uint64_t)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(header)));
   std::uint64_t length = 0;
-  for (std::size_t i = beginning.size(); i-- > 0;)
-    length = length << 8 | std::to_integer<std::uint64_t>(beginning[i]);
-  beginning.resize(std::min(size, sizeof length + std::min(length, io::max_safetensors_header)));
-  file.read(0, beginning);
-  return io::parse_safetensors_header(beginning, size, path.string());
+  for (std::size_t i = header.size(); i-- > 0;)
+    length = length << 8 | static_cast<unsigned char>(header[i]);
+  const std::size_t begun = header.size();
+  header.resize(std::min(size, sizeof length + std::min(length, io::max_safetensors_header)));
+  file.read(begun, std::as_writable_bytes(std::span(header)).subspan(begun));
+  return header;
+}
+
+std::vector<FileRecord> files_of(const Manifest& manifest, std::string_view stem) {
+  std::vector<FileRecord> files;
+  for (const FileRecord& file : manifest.files)
+    if (is_file_of(file.name, stem)) files.push_back(file);
+  return files;
 }
 
 }  // namespace
@@ -75,9 +83,12 @@ std::vector<std::string> stems_of(const Manifest& manifest) {
   return stems;
 }
 
+std::string read_manifest_text(const fs::path& checkpoint) {
+  return read_text(checkpoint / manifest_name);
+}
+
 Manifest read_manifest(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / manifest_name;
-  return parse_manifest(read_text(path), path.string());
+  return parse_manifest(read_manifest_text(checkpoint), (checkpoint / manifest_name).string());
 }
 
 std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
@@ -94,21 +105,32 @@ std::string read_checked(const fs::path& checkpoint, const FileRecord& record) {
   return text;
 }
 
-StemContents read_stem(const fs::path& checkpoint, const Manifest& manifest,
-                       std::string_view stem) {
-  StemContents contents;
-  for (const FileRecord& file : manifest.files)
-    if (is_file_of(file.name, stem)) contents.files.push_back(file);
-  LOCKSTEP_CHECK(!contents.files.empty() ||
-                     std::ranges::any_of(manifest.files,
-                                         [&](const FileRecord& file) {
-                                           return file.name == detail::concat(stem, index_suffix);
-                                         }),
+std::vector<std::string> read_headers(const fs::path& checkpoint, const Manifest& manifest,
+                                      std::string_view stem) {
+  const std::vector<FileRecord> files = files_of(manifest, stem);
+  LOCKSTEP_CHECK(!files.empty() || std::ranges::any_of(manifest.files,
+                                                       [&](const FileRecord& file) {
+                                                         return file.name ==
+                                                                detail::concat(stem, index_suffix);
+                                                       }),
                  InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(stem),
                  ": it was saved without");
+  std::vector<std::string> headers;
+  for (const FileRecord& file : files)
+    headers.push_back(read_header(checkpoint / file.name, file.size));
+  return headers;
+}
+
+StemContents contents_of(const fs::path& checkpoint, const Manifest& manifest,
+                         std::string_view stem, std::span<const std::string> headers) {
+  StemContents contents{.files = files_of(manifest, stem), .data_begin = {}, .tensors = {}};
+  LOCKSTEP_CHECK(headers.size() == contents.files.size(), CorruptData, checkpoint.string(), ": ",
+                 headers.size(), " headers of the ", contents.files.size(), " files of ",
+                 io::in_quotes(stem));
   for (std::size_t i = 0; i < contents.files.size(); ++i) {
     const fs::path path = checkpoint / contents.files[i].name;
-    const io::SafetensorsHeader header = read_header(path, contents.files[i].size);
+    const io::SafetensorsHeader header = io::parse_safetensors_header(
+        std::as_bytes(std::span(headers[i])), contents.files[i].size, path.string());
     contents.data_begin.push_back(header.data_begin);
     for (const io::SafetensorsEntry& entry : header.entries) {
       const auto dtype = io::dtype_of_format(entry.format);
@@ -121,6 +143,11 @@ StemContents read_stem(const fs::path& checkpoint, const Manifest& manifest,
     }
   }
   return contents;
+}
+
+StemContents read_stem(const fs::path& checkpoint, const Manifest& manifest,
+                       std::string_view stem) {
+  return contents_of(checkpoint, manifest, stem, read_headers(checkpoint, manifest, stem));
 }
 
 Damage damage_of(const FileRecord& record, std::size_t block, std::uint32_t found,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ namespace lockstep::checkpoint {
 
 /// Reads the manifest of a checkpoint. @throws io::FileError, CorruptData, Unsupported.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
+/// The same as text. @throws io::FileError, CorruptData.
+std::string read_manifest_text(const std::filesystem::path& checkpoint);
 
 /// Reads a small file whole and compares it with its record.
 /// @throws io::FileError, CorruptData.
@@ -29,9 +32,16 @@ struct StemContents {
   std::vector<PlannedTensor> tensors;     ///< in the order of their bytes
 };
 
-/// Reads the headers of a state's files.
-/// @throws InvalidArgument if the checkpoint has no such state; io::FileError, CorruptData,
-/// Unsupported.
+/// What a state's files begin with, in the order of the manifest.
+/// @throws InvalidArgument if the checkpoint has no such state; io::FileError, CorruptData.
+std::vector<std::string> read_headers(const std::filesystem::path& checkpoint,
+                                      const Manifest& manifest, std::string_view stem);
+
+/// What the headers of a state's files say. @throws CorruptData, Unsupported.
+StemContents contents_of(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                         std::string_view stem, std::span<const std::string> headers);
+
+/// Both.
 StemContents read_stem(const std::filesystem::path& checkpoint, const Manifest& manifest,
                        std::string_view stem);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <span>
 
@@ -36,6 +37,23 @@ std::string told(const std::function<void()>& body) {
 }
 
 }  // namespace
+
+void append_text(std::string& message, std::string_view part) {
+  const std::uint64_t size = part.size();
+  message.append(reinterpret_cast<const char*>(&size), sizeof size);
+  message.append(part);
+}
+
+std::string_view take_text(std::string_view& message) {
+  std::uint64_t size = 0;
+  LOCKSTEP_CHECK(message.size() >= sizeof size, CorruptData, "a rank's message is cut short");
+  std::memcpy(&size, message.data(), sizeof size);
+  message.remove_prefix(sizeof size);
+  LOCKSTEP_CHECK(message.size() >= size, CorruptData, "a rank's message is cut short");
+  const std::string_view part = message.substr(0, size);
+  message.remove_prefix(size);
+  return part;
+}
 
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,
                                          std::string_view label) {

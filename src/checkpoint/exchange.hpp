@@ -13,6 +13,11 @@
 
 namespace lockstep::checkpoint {
 
+/// Adds a text to a message of several, and takes the first one away.
+/// @throws CorruptData for a message that is cut short.
+void append_text(std::string& message, std::string_view text);
+std::string_view take_text(std::string_view& message);
+
 /// Every rank's message on rank 0; nothing on the others. Every rank must call it.
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,
                                          std::string_view label);

@@ -29,7 +29,7 @@ void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::b
   copies_.push_back({tensor.impl().storage, data, to, BackgroundRead(data, to.size())});
 }
 
-void LaterCopies::start() {
+void LaterCopies::start(bool yields) {
   failure_ = nullptr;
   if (copies_.empty()) return;
   std::vector<Device> devices;
@@ -40,11 +40,13 @@ void LaterCopies::start() {
     copier_of(device).follow(current_stream(device));
   }
   copied_ = copies_.front().to.data();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this, yields] {
+    if (yields) yield_to_training();
+    run();
+  });
 }
 
 void LaterCopies::run() noexcept {
-  yield_to_training();
   try {
     // A copy goes with its tensor and its read: from there on others may write.
     for (Copy& each : copies_) {

@@ -37,7 +37,8 @@ class LaterCopies {
   /// @param to behind those of the copies before.
   void add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to);
   /// Begins to copy. Nothing is added before `finish`.
-  void start();
+  /// @param yields whether training goes on meanwhile.
+  void start(bool yields);
   /// Forgets what was added and not started.
   void discard() noexcept { copies_.clear(); }
   /// Returns once all that belongs before `end` is copied. @throws what copying failed with.

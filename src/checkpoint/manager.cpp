@@ -120,9 +120,12 @@ struct Manager::State {
   std::atomic<double> writing = 0;  // its; negative while it is being written
 
   bool is_prepared = false;
+  std::thread preparer;
+  std::atomic<bool> is_wanted = false;  // what it prepares
 
   bool is_due(std::int64_t step);
   void prepare();
+  void end_preparing();
   void write();
   void prune();
   void take_over(const Loaded& loaded);
@@ -155,19 +158,22 @@ void Manager::State::prepare() {
   error_of([this] {
     const SnapshotSize size =
         size_of_snapshot(registry, group->rank(), group->size(), options.file_bytes);
-    writer = std::thread([this, size] {
+    staging.reserve(size.bytes, size.runs);
+    preparer = std::thread([this] {
       yield_to_training();
-      error_of([&] {
-        staging.reserve(size.bytes, size.runs);
-        staging.touch();
-      });
+      staging.touch(is_wanted);
     });
   });
 }
 
+void Manager::State::end_preparing() {
+  is_wanted = true;
+  if (preparer.joinable()) preparer.join();
+}
+
 // Runs beside training: whatever happens is kept for `wait`.
 void Manager::State::write() {
-  yield_to_training();
+  if (options.asynchronous) yield_to_training();
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
     writer_error =
@@ -236,6 +242,7 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 }
 
 Manager::~Manager() {
+  state_->end_preparing();
   if (state_->writer.joinable()) state_->writer.join();
 }
 
@@ -253,12 +260,13 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   State& state = *state_;
   state.last_save = Clock::now();
   wait();
+  state.end_preparing();
   std::exception_ptr failure;
   state.refusal.clear();
   try {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
-    state.later.start();
+    state.later.start(state.options.asynchronous);
   } catch (const std::exception& error) {
     failure = std::current_exception();
     state.later.discard();

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/background_thread.hpp"
+#include "checkpoint/exchange.hpp"
 #include "checkpoint/file_writer.hpp"
 #include "checkpoint/share.hpp"
 #include "lockstep/core/error.hpp"
@@ -23,50 +23,33 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;  // one write
 constexpr std::uint64_t large_part = 2 * chunk_bytes;          // is worth a second thread
 
-void append(std::string& message, std::string_view part) {
-  const std::uint64_t size = part.size();
-  message.append(reinterpret_cast<const char*>(&size), sizeof size);
-  message.append(part);
-}
-
-std::string_view take(std::string_view& message) {
-  std::uint64_t size = 0;
-  LOCKSTEP_CHECK(message.size() >= sizeof size, CorruptData, "a rank's message is cut short");
-  std::memcpy(&size, message.data(), sizeof size);
-  message.remove_prefix(sizeof size);
-  LOCKSTEP_CHECK(message.size() >= size, CorruptData, "a rank's message is cut short");
-  const std::string_view part = message.substr(0, size);
-  message.remove_prefix(size);
-  return part;
-}
-
 }  // namespace
 
 std::string pack(const Written& written) {
   std::string message;
-  append(message, written.sums);
-  append(message, written.values);
-  append(message, {reinterpret_cast<const char*>(written.parts.data()),
-                   written.parts.size() * sizeof(Part)});
+  append_text(message, written.sums);
+  append_text(message, written.values);
+  append_text(message, {reinterpret_cast<const char*>(written.parts.data()),
+                        written.parts.size() * sizeof(Part)});
   for (const Edge& edge : written.edges) {
-    append(message, std::to_string(edge.file));
-    append(message, std::to_string(edge.offset));
-    append(message, edge.bytes);
+    append_text(message, std::to_string(edge.file));
+    append_text(message, std::to_string(edge.offset));
+    append_text(message, edge.bytes);
   }
   return message;
 }
 
 Written unpack(std::string_view message) {
   Written written;
-  written.sums = take(message);
-  written.values = take(message);
-  const std::string_view parts = take(message);
+  written.sums = take_text(message);
+  written.values = take_text(message);
+  const std::string_view parts = take_text(message);
   written.parts.resize(parts.size() / sizeof(Part));
   std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
   while (!message.empty()) {
-    const std::uint64_t file = std::stoull(std::string(take(message)));
-    const std::uint64_t offset = std::stoull(std::string(take(message)));
-    written.edges.push_back({file, offset, std::string(take(message))});
+    const std::uint64_t file = std::stoull(std::string(take_text(message)));
+    const std::uint64_t offset = std::stoull(std::string(take_text(message)));
+    written.edges.push_back({file, offset, std::string(take_text(message))});
   }
   return written;
 }
@@ -118,11 +101,7 @@ class PartWriter {
 
   void write() {
     std::thread second;
-    if (bytes_ >= large_part)
-      second = std::thread([this] {
-        yield_to_training();
-        work();
-      });
+    if (bytes_ >= large_part) second = std::thread([this] { work(); });
     work();
     if (second.joinable()) second.join();
     if (failure_) std::rethrow_exception(failure_);

@@ -29,9 +29,9 @@ void Staging::reserve(std::uint64_t bytes, std::size_t runs) {
   ::madvise(memory_.get(), size, MADV_HUGEPAGE);  // or the first copy takes a fault for each page
 }
 
-void Staging::touch() noexcept {
+void Staging::touch(const std::atomic<bool>& stops) noexcept {
   volatile std::byte* const memory = memory_.get();
-  for (std::uint64_t at = 0; at < size_; at += page_bytes) memory[at] = std::byte{};
+  for (std::uint64_t at = 0; at < size_ && !stops; at += page_bytes) memory[at] = std::byte{};
 }
 
 std::span<std::byte> Staging::take(std::uint64_t bytes, std::uint64_t offset) {

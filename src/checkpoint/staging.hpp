@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,8 @@ class Staging {
   /// Gives all back, and has room for so many bytes in so many runs. @throws OutOfMemory.
   void reserve(std::uint64_t bytes, std::size_t runs);
   /// Has the system provide all of the memory, which it else does page by page when it is written.
-  void touch() noexcept;
+  /// @param stops ends it before.
+  void touch(const std::atomic<bool>& stops) noexcept;
   /// The next run. @param offset of its first byte in its file.
   std::span<std::byte> take(std::uint64_t bytes, std::uint64_t offset);
 
