@@ -90,8 +90,8 @@ void cut(const Segment& segment, std::vector<Chunk>& chunks) {
 /// what it will write next, the disk has the other's.
 class PartWriter {
  public:
-  PartWriter(const fs::path& saving, const Snapshot& snapshot, LaterCopies& later)
-      : later_(later), sums_(sizes_of(snapshot)), own_sums_(sums_) {
+  PartWriter(const fs::path& saving, const Snapshot& snapshot, bool is_first, LaterCopies& later)
+      : writes_edges_(is_first), later_(later), sums_(sizes_of(snapshot)), own_sums_(sums_) {
     for (const Segment& segment : snapshot.segments) {
       writers_.try_emplace(segment.file, saving / snapshot.files[segment.file].first);
       cut(segment, chunks_);
@@ -130,13 +130,15 @@ class PartWriter {
   void write(const Chunk& chunk, Contributions& sums) {
     later_.wait_until(chunk.bytes.data() + chunk.bytes.size());
     sums.add(chunk.file, chunk.offset, chunk.bytes);
-    if (!chunk.is_edge) return writers_.at(chunk.file).write(chunk.offset, chunk.bytes);
+    if (!chunk.is_edge || writes_edges_)
+      return writers_.at(chunk.file).write(chunk.offset, chunk.bytes);
     const std::lock_guard lock(mutex_);
     edges_.push_back(
         {chunk.file, chunk.offset,
          std::string(reinterpret_cast<const char*>(chunk.bytes.data()), chunk.bytes.size())});
   }
 
+  const bool writes_edges_;
   LaterCopies& later_;
   std::map<std::size_t, FileWriter> writers_;
   std::vector<Chunk> chunks_;
@@ -151,8 +153,9 @@ class PartWriter {
 
 }  // namespace
 
-Written write_own(const fs::path& saving, const Snapshot& snapshot, LaterCopies& later) {
-  PartWriter writer(saving, snapshot, later);
+Written write_own(const fs::path& saving, const Snapshot& snapshot, bool is_first,
+                  LaterCopies& later) {
+  PartWriter writer(saving, snapshot, is_first, later);
   writer.write();
   Written written = std::move(writer).take_written();
   written.values = snapshot.own_values;

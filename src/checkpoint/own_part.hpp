@@ -44,9 +44,10 @@ Written unpack(std::string_view message);
 std::vector<std::uint64_t> sizes_of(const Snapshot& snapshot);
 
 /// Writes the pages that this rank's segments fill into files that exist, durably.
+/// @param is_first whether this is rank 0, which writes its edges, too.
 /// @param later has copies that are waited for, each before it is written.
 /// @throws io::FileError, and what a copy failed with.
-Written write_own(const std::filesystem::path& saving, const Snapshot& snapshot,
+Written write_own(const std::filesystem::path& saving, const Snapshot& snapshot, bool is_first,
                   LaterCopies& later);
 
 }  // namespace lockstep::checkpoint

@@ -120,8 +120,9 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
 
   Written written;
   if (error.empty())
-    error = agree(group, error_of([&] { written = write_own(saving, snapshot, later); }),
-                  "parts of a checkpoint are written");
+    error = agree(
+        group, error_of([&] { written = write_own(saving, snapshot, folder != nullptr, later); }),
+        "parts of a checkpoint are written");
   if (error.empty()) {
     const std::vector<std::string> messages =
         gather_on_first(group, pack(written), "what ranks wrote of a checkpoint");

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -413,6 +414,38 @@ TEST(CheckpointManager, ASaveWhosePlaceCannotBeMadeDurableLeavesTheFolderAsItWas
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CheckpointFaults, ::testing::Values(ENOSPC, EIO));
+
+TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
+  const TemporaryFolder folder;
+  static std::atomic<std::int64_t> read;
+  for (const int zero : {0, 3})
+    run_job(3, [&](const CommunicatorPtr& group) {
+      const std::string name = detail::concat("run", zero);
+      TrainingRun run(group, folder / name, {.zero = zero, .manager = {.file_bytes = 1000}});
+      run.train(3);
+      run.checkpoints().save(3);
+      ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
+      TrainingRun other(group, folder / ("other-" + name), {.zero = zero});
+      if (group->rank() == 0) {
+        read = 0;
+        io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
+          const ssize_t count = ::pread(file, data, size, offset);
+          read += count;
+          return count;
+        };
+      }
+      group->barrier().wait();
+      other.checkpoints().load(folder / name / "step-3");
+      group->barrier().wait();
+      if (group->rank() != 0) return;
+      io::file_calls = {};
+      std::int64_t all = 0;
+      for (const auto& entry : fs::directory_iterator(folder / name / "step-3"))
+        if (entry.path().filename().string().find(".index.") == std::string::npos)
+          all += static_cast<std::int64_t>(entry.file_size());
+      EXPECT_EQ(read, all) << "stage " << zero;
+    });
+}
 
 TEST(CheckpointManager, SaysWhatDoesNotFit) {
   const TemporaryFolder folder;
