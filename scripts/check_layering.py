@@ -57,7 +57,7 @@ ALLOWED = {
     "optim": PARALLEL,
     "data": TENSOR | {"io"},
     "checkpoint": PARALLEL | {"amp", "data", "io", "nn", "optim"},
-    "train": PARALLEL | {"nn", "optim", "checkpoint"},
+    "train": PARALLEL | {"amp", "data", "nn", "optim", "checkpoint"},
     "models": AUTOGRAD | {"nn", "io"},
     # The simulated GPU, from its headers (simgpu/include) upwards. It knows pools by their observer,
     # and lockstep's layer over cuDNN, for which it stands in. Nothing may know of it.

@@ -29,9 +29,11 @@ WORDS = {
     "lives for ever": "for the life of the process",
     "system_clock": "steady_clock, or wait_for: a clock that is set must not move a deadline",
 }
-# Where a word is the field's: PyTorch's option of that name.
+# Where a word is the field's: PyTorch's and Keras' option of that name.
 FIELDS_OWN = {"patien": ("include/lockstep/optim/plateau.hpp", "src/optim/plateau.cpp",
-                         "tests/optim/schedules_test.cpp")}
+                         "tests/optim/schedules_test.cpp", "include/lockstep/train/early_stopping.hpp",
+                         "include/lockstep/train/loop.hpp", "src/train/early_stopping.cpp",
+                         "tests/parallel/training_loop_test.cpp")}
 FOLDERS = ("include", "src", "kernels", "simgpu", "tests", "examples", "benchmarks")
 SUFFIXES = {".hpp", ".h", ".cpp", ".cu", ".def"}
 FOUND = re.compile("|".join(rf"(?<![A-Za-z]){word}|{word.capitalize()}" for word in WORDS))

@@ -114,5 +114,8 @@
 #include "lockstep/tensor/host_copy.hpp"
 #include "lockstep/tensor/named_tensors.hpp"
 #include "lockstep/tensor/tensor.hpp"
+#include "lockstep/train/early_stopping.hpp"
+#include "lockstep/train/loop.hpp"
 #include "lockstep/train/periodic_averaging.hpp"
+#include "lockstep/train/step.hpp"
 #include "lockstep/train/step_graph.hpp"

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/checkpoint/states.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/session.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/train/early_stopping.hpp"
+#include "lockstep/train/step.hpp"
+
+/// @file
+/// The loop of a training program, with what all of them repeat.
+
+namespace lockstep::train {
+
+/// Options of a Loop. At least one of `steps` and `epochs` is given.
+struct LoopOptions {
+  std::int64_t steps = 0;       ///< of the whole run, over all starts; 0: as `epochs` says
+  std::int64_t epochs = 0;      ///< passes over the batches; 0: as `steps` says
+  std::int64_t eval_every = 0;  ///< steps from one evaluation to the next; 0: not by steps
+  EarlyStoppingOptions early_stopping = {};
+  std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
+  checkpoint::ManagerOptions checkpoints = {.keep_best = true};
+  bool resume = true;                      ///< from the newest checkpoint, if there is one
+  std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
+};
+
+/// What is known of a step when the next one is under way.
+struct StepReport {
+  std::int64_t step = 0;  ///< its number, from 1
+  double loss = 0;
+  std::optional<double> grad_norm = {};
+  double lr = 0;
+  double seconds = 0;  ///< from the end of the step before to its end
+};
+
+/// What an evaluation gave.
+struct Evaluation {
+  std::int64_t step = 0;  ///< after so many steps
+  double metric = 0;      ///< of rank 0
+  bool is_best = false;   ///< of all so far
+  bool ends_epoch = false;
+};
+
+/// Runs a training to its end, or until it is told to stop: steps over epochs, evaluations, early
+/// stopping, checkpoints, resumption, signals. What it trains is the caller's:
+///
+///     train::Loop loop(session, {.epochs = 3, .eval_every = 100,
+///                                .early_stopping = {.patience = 5}, .checkpoint_dir = "runs/a"});
+///     loop.add(step);
+///     loop.evaluate = [&] { const auto scope = step.evaluation(); return validation_loss(); };
+///     loop.on_step = [&](const train::StepReport& step) { ... };
+///     return loop.run(loader, step);
+///
+/// Evaluations come after each `eval_every`-th step, at the end of each epoch and at the end of the
+/// run. The best one's checkpoint stays. With a `checkpoint_dir`, SIGTERM and SIGUSR1 stop all
+/// ranks behind a step, saved (StopRequest); started again the run goes on with the same bits: what
+/// was evaluated is not evaluated again, and a stop for lack of improvement comes at the same step.
+///
+/// All ranks must make the same calls; one thread.
+class Loop {
+ public:
+  /// @param session must outlive it. @throws InvalidArgument for options out of range, and what
+  /// checkpoint::Manager and StopRequest throw.
+  Loop(Session& session, const LoopOptions& options);
+  /// The same for the ranks of a group on the CPU, without signals.
+  Loop(const CommunicatorPtr& group, const LoopOptions& options);
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  ~Loop();
+
+  /// @name Parts
+  /// Set before `run`; each may be left out.
+  /// @{
+
+  /// Judges the model: smaller is better, such as a loss or an error rate. That of rank 0 counts.
+  /// Its random draws leave the training's as they are; see also Step::evaluation.
+  std::function<double()> evaluate;
+  /// Hears of each step that has a loss, one step late, on every rank; without it none is read.
+  std::function<void(const StepReport& step)> on_step;
+  /// Hears of each evaluation, on every rank.
+  std::function<void(const Evaluation& evaluation)> on_evaluation;
+  /// Hears that a checkpoint was loaded, and how many steps it had made.
+  std::function<void(std::int64_t steps)> on_resume;
+  /// @}
+
+  /// Adds all that a step changes to what checkpoints keep.
+  void add(const Step& step) {
+    if (checkpoints()) step.add_to(*checkpoints());
+  }
+  /// As checkpoint::Manager::add; nothing without a `checkpoint_dir`. The loop itself adds the
+  /// batches of `run`, this thread's generator, and what it knows of evaluations.
+  template <class... T>
+  void add(std::string name, T&... objects) {
+    if (checkpoints()) checkpoints()->add(std::move(name), objects...);
+  }
+  /// The checkpoints; null without a `checkpoint_dir`.
+  checkpoint::Manager* checkpoints() noexcept;
+
+  /// Makes all steps that are left, and saves the end.
+  /// @param batches a DataLoader, or what is a range, has a size and counts samples as one.
+  /// @param step takes a batch, and returns a StepResult or a loss.
+  /// @return the program's exit code: 0, or StopRequest::exit_code if it shall be started again.
+  template <checkpoint::CountsSamples Batches, class MakeStep>
+  int run(Batches& batches, MakeStep&& step) {
+    add("batches", batches);
+    start(batches.size());
+    while (goes_on())
+      for (auto& batch : batches) {
+        end_step({step(batch)}, /*ends_epoch=*/batches.state().samples == 0);
+        if (!goes_on()) break;
+      }
+    return finish();
+  }
+  /// The same without epochs.
+  /// @param step finds its own batch.
+  template <class MakeStep>
+  int run(MakeStep&& step) {
+    start();
+    while (goes_on()) end_step({step()});
+    return finish();
+  }
+
+  /// @name What `run` consists of
+  /// For a loop of one's own.
+  /// @{
+
+  /// Resumes. @param epoch_steps how many steps an epoch has.
+  /// @throws InvalidArgument for a run without end, and for epochs without steps.
+  void start(std::int64_t epoch_steps = 0);
+  /// Whether there is another step to make.
+  bool goes_on() const noexcept;
+  /// To be called after each step: tells of it, evaluates, saves, and looks for signals.
+  void end_step(const StepResult& result, bool ends_epoch = false);
+  /// Saves the end of the run, or where it stops, unless that is saved, or will not fit into the
+  /// time that is left. @return as `run`. @throws Error if it could not be saved.
+  int finish();
+  /// @}
+
+  /// Steps made, over all starts.
+  std::int64_t steps() const noexcept;
+  /// How many there are to be.
+  std::int64_t all_steps() const noexcept;
+  /// The last evaluation, also one before the run was resumed.
+  const std::optional<Evaluation>& last_evaluation() const noexcept;
+  /// Which evaluation was the best, and whether that was too long ago.
+  const EarlyStopping& early_stopping() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::train

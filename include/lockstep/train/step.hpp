@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/amp/autocast.hpp"
+#include "lockstep/amp/grad_scaler.hpp"
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/data/batch_tensors.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/weight_average.hpp"
+#include "lockstep/train/step_graph.hpp"
+
+/// @file
+/// A step of data-parallel training: one batch, one update of the weights.
+
+namespace lockstep::train {
+
+/// What a step gives: tensors on its device, for which nobody has waited yet.
+struct StepResult {
+  Tensor loss = {};       ///< one element, the mean over the batches of all ranks; undefined: none
+  Tensor grad_norm = {};  ///< one element; undefined where it was not taken
+  double lr = 0;          ///< that the step was made with
+};
+
+/// Options of a Step. What they point to must outlive it.
+struct StepOptions {
+  optim::LRScheduler* scheduler = nullptr;  ///< moves on after each step
+  amp::GradScaler* scaler = nullptr;        ///< scales the loss
+  optim::WeightAverage* average = nullptr;  ///< takes in the weights of each step
+  std::optional<DType> autocast = {};       ///< dtype of products: bf16 or f16
+  std::optional<double> max_norm = {};      ///< of gradients; infinity: it is taken, not limited
+  std::int64_t micro_batch = 0;             ///< rows at once, gradients add up; 0: all
+  bool capture = false;                     ///< repeat the step as a StepGraph
+};
+
+/// Makes steps of training: forward and backward of a batch, in parts if that is asked for, clips,
+/// updates, averages and goes on in the schedule:
+///
+///     train::Step step(ddp, optimizer,
+///                      [&](std::span<const Tensor> in) { return cross_entropy(ddp(in[0]), in[1]);
+///                      },
+///                      {.scheduler = &scheduler, .max_norm = 1.0});
+///     for (auto& batch : loader) report(step(batch));
+///
+/// is, but for the parts, the words
+///
+///     ddp.backward(loss, rows);
+///     optim::clip_grad_norm_(ddp.parameters(), 1.0);
+///     optimizer.step();
+///     optimizer.zero_grad();
+///     scheduler.step();
+///
+/// Ranks, and parts, may have different numbers of rows: each counts by its own. Waits for nothing
+/// on a GPU. All ranks must make the same calls; one thread.
+class Step {
+ public:
+  /// The mean loss over the rows of a part of a batch, from a forward through the wrapper. It gets
+  /// the batch's tensors.
+  using Loss = std::function<Tensor(std::span<const Tensor> inputs)>;
+
+  /// @param ddp and optimizer must outlive it. @param loss as above.
+  /// @throws InvalidArgument for options out of range.
+  template <class M>
+  Step(DistributedDataParallel<M>& ddp, optim::Optimizer& optimizer, Loss loss,
+       const StepOptions& options = {})
+      : Step(ddp.module(), ddp.replica(), optimizer, std::move(loss), options) {}
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  /// Makes one.
+  /// @param inputs with as many rows each. @throws what the loss and the update do.
+  StepResult operator()(std::span<const Tensor> inputs);
+  /// The same, `step({images, labels})`.
+  StepResult operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span(inputs.begin(), inputs.size()));
+  }
+  /// The same with all tensors that data::visit_tensors finds in a batch.
+  template <class Batch>
+  requires data::has_tensors<Batch> StepResult operator()(Batch& batch) {
+    std::vector<Tensor> inputs;
+    auto collect = [&](Tensor& tensor) { inputs.push_back(tensor); };
+    data::visit_tensors(batch, collect);
+    return (*this)(std::span<const Tensor>(inputs));
+  }
+
+  /// While it lives, the module is as it is to be evaluated or saved: no gradients are recorded,
+  /// modules are in evaluation, weights are whole, and averaged where there is an average, and ops
+  /// are cast as in training. Then everything is as it was: training goes on with the same bits.
+  class [[nodiscard]] Evaluation {
+   public:
+    /// See Step::evaluation.
+    explicit Evaluation(Step& step);
+    Evaluation(const Evaluation&) = delete;
+    Evaluation& operator=(const Evaluation&) = delete;
+    ~Evaluation();
+
+   private:
+    NoGradGuard no_recording_;
+    amp::Autocast autocast_;
+    nn::WholeParameters whole_;
+    std::optional<optim::WeightAverage::Swapped> averaged_;
+    std::vector<std::pair<nn::Module*, bool>> modes_;  // children before their parents
+  };
+  /// Begins an evaluation. Every rank must call it, between steps.
+  Evaluation evaluation() { return Evaluation(*this); }
+
+  /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
+  /// "scaler" and "average".
+  void add_to(checkpoint::Manager& checkpoints) const;
+  /// Why the last step ran eagerly though it was to be captured; empty if it did not.
+  const std::string& fallback_reason() const noexcept { return graph_.fallback_reason(); }
+
+ private:
+  Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer, Loss loss,
+       const StepOptions& options);
+  std::vector<Tensor> update(std::span<const Tensor> inputs);
+  Tensor accumulate_gradients(std::span<const Tensor> inputs);
+
+  nn::Module& module_;
+  nn::ReplicatedModule& replica_;
+  optim::Optimizer& optimizer_;
+  Loss loss_;
+  StepOptions options_;
+  amp::GradScaler unscaled_{{.enabled = false}};  // in the place of none
+  amp::GradScaler& scaler_;
+  StepGraph graph_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,209 @@
+#include "lockstep/train/loop.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string_view>
+
+#include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/comm/host_values.hpp"
+#include "lockstep/comm/stop_request.hpp"
+#include "lockstep/core/random.hpp"
+#include "lockstep/observe/log.hpp"
+#include "train/late_report.hpp"
+
+namespace lockstep::train {
+namespace {
+
+void check(const LoopOptions& options) {
+  LOCKSTEP_CHECK(options.steps >= 0 && options.epochs >= 0 && options.eval_every >= 0,
+                 InvalidArgument, "a loop of ", options.steps, " steps and ", options.epochs,
+                 " epochs with evaluations every ", options.eval_every,
+                 " steps; give numbers from 0 on");
+}
+
+double of_rank_0(comm::Communicator& group, double value) {
+  const std::string_view bytes(reinterpret_cast<const char*>(&value), sizeof value);
+  const std::string first = comm::broadcast_bytes(group, bytes, 0, "metric of an evaluation");
+  std::copy(first.begin(), first.end(), reinterpret_cast<char*>(&value));
+  return value;
+}
+
+}  // namespace
+
+struct Loop::State {
+  State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
+      : group(std::move(ranks)), options(given), early_stopping(given.early_stopping) {
+    check(options);
+    if (options.checkpoint_dir.empty()) return;
+    if (session) stop.emplace(*session);
+    checkpoints.emplace(options.checkpoint_dir, group, options.checkpoints);
+  }
+
+  CommunicatorPtr group;
+  LoopOptions options;
+  EarlyStopping early_stopping;
+  std::optional<StopRequest> stop;  // none without checkpoints
+  std::optional<checkpoint::Manager> checkpoints;
+  LateReport report;
+  std::optional<Evaluation> evaluation;  // the last
+  bool is_due = false;                   // an evaluation after this step
+  bool ends_epoch = false;               // this step
+  bool is_stopped = false;
+  std::int64_t step = 0, length = 0;
+  std::int64_t saved = -1;  // the last step that was
+
+  void resume(const Loop& loop);
+  void look(const Loop& loop);
+  bool judge(const Loop& loop);
+  void save(std::optional<double> metric = std::nullopt);
+  bool has_time();
+  checkpoint::ValueState state();
+};
+
+checkpoint::ValueState Loop::State::state() {
+  return {.values =
+              [this] {
+                checkpoint::Values values{{"is_due", is_due}, {"ends_epoch", ends_epoch}};
+                if (!evaluation) return values;
+                values.set("evaluated_step", evaluation->step);
+                values.set("metric", evaluation->metric);
+                return values;
+              },
+          .load =
+              [this](const checkpoint::Values& values) {
+                is_due = values.get<bool>("is_due");
+                ends_epoch = values.get<bool>("ends_epoch");
+                evaluation.reset();
+                if (!values.contains("metric")) return;
+                evaluation = {.step = values.get<std::int64_t>("evaluated_step"),
+                              .metric = values.get<double>("metric")};
+              }};
+}
+
+void Loop::State::resume(const Loop& loop) {
+  if (!checkpoints) return;
+  checkpoints->add("random", default_generator());
+  checkpoints->add("early_stopping", early_stopping);
+  checkpoints->add("loop", state());
+  std::optional<std::int64_t> loaded;
+  if (!options.resume_from.empty())
+    loaded = checkpoints->load(options.resume_from);
+  else if (options.resume)
+    loaded = checkpoints->load_newest();
+  if (!loaded) return;
+  step = saved = *loaded;
+  if (loop.on_resume) loop.on_resume(step);
+}
+
+/// Evaluates and saves, as it is time to.
+void Loop::State::look(const Loop& loop) {
+  const bool is_best = is_due && judge(loop);
+  if (!checkpoints) return;
+  if (is_best && options.checkpoints.keep_best)
+    save(evaluation->metric);
+  else if (checkpoints->save_if_due(step))
+    saved = step;
+}
+
+/// Evaluates. @return whether it was never better.
+bool Loop::State::judge(const Loop& loop) {
+  is_due = false;
+  report.flush(loop.on_step);
+  const PhiloxState place = default_generator().state();
+  const double own = [&] {
+    const NoGradGuard no_recording;
+    return loop.evaluate();
+  }();
+  default_generator().set_state(place);
+  const double metric = of_rank_0(*group, own);
+  evaluation = {.step = step,
+                .metric = metric,
+                .is_best = early_stopping.update(step, metric),
+                .ends_epoch = ends_epoch};
+  if (loop.on_evaluation) loop.on_evaluation(*evaluation);
+  report.restart();
+  return evaluation->is_best;
+}
+
+void Loop::State::save(std::optional<double> metric) {
+  checkpoints->save(step, metric);
+  saved = step;
+}
+
+// The rank with the least time decides for all.
+bool Loop::State::has_time() {
+  if (!is_stopped) return true;
+  const std::chrono::duration<double> left =
+      stop->time_left().value_or(std::chrono::milliseconds::max());
+  const double least = comm::all_reduce_scalar(*group, (left - checkpoints->save_time()).count(),
+                                               comm::ReduceOp::min(), "time that is left");
+  if (least < 0 && group->rank() == 0)
+    LOCKSTEP_LOG(warning, "a checkpoint takes ", checkpoints->save_time().count(), " s, ", -least,
+                 " s more than is left: the one of step ", saved, " is the last");
+  return least >= 0;
+}
+
+Loop::Loop(Session& session, const LoopOptions& options)
+    : state_(std::make_unique<State>(&session, session.host_world(), options)) {}
+
+Loop::Loop(const CommunicatorPtr& group, const LoopOptions& options)
+    : state_(std::make_unique<State>(nullptr, group, options)) {}
+
+Loop::~Loop() = default;
+
+checkpoint::Manager* Loop::checkpoints() noexcept {
+  return state_->checkpoints ? &*state_->checkpoints : nullptr;
+}
+
+void Loop::start(std::int64_t epoch_steps) {
+  State& state = *state_;
+  const std::int64_t steps = state.options.steps, epochs = state.options.epochs;
+  LOCKSTEP_CHECK(steps > 0 || epochs > 0, InvalidArgument,
+                 "a loop without end; give steps or epochs");
+  LOCKSTEP_CHECK(epochs == 0 || epoch_steps > 0, InvalidArgument, "a loop of ", epochs,
+                 " epochs over no batches; give steps, or a loader with batches");
+  state.length = steps > 0 ? steps : std::numeric_limits<std::int64_t>::max();
+  if (epochs > 0) state.length = std::min(state.length, epochs * epoch_steps);
+  state.resume(*this);
+  if (state.is_due && evaluate) state.look(*this);
+  state.report.restart();
+}
+
+bool Loop::goes_on() const noexcept {
+  const State& state = *state_;
+  return state.step < state.length && !state.is_stopped && !state.early_stopping.should_stop();
+}
+
+void Loop::end_step(const StepResult& result, bool ends_epoch) {
+  State& state = *state_;
+  ++state.step;
+  if (on_step && result.loss.defined()) state.report.add(state.step, result, on_step);
+  const std::int64_t every = state.options.eval_every;
+  state.is_due = evaluate && (ends_epoch || state.step == state.length ||
+                              (every > 0 && state.step % every == 0));
+  state.ends_epoch = ends_epoch;
+  state.is_stopped = state.stop && state.stop->after(state.step);
+  if (!state.is_stopped) state.look(*this);
+}
+
+int Loop::finish() {
+  State& state = *state_;
+  state.report.flush(on_step);
+  if (state.checkpoints) {
+    const bool is_saved = state.saved == state.step && state.checkpoints->wait();
+    if (!is_saved && state.has_time()) state.save();
+    LOCKSTEP_CHECK(state.checkpoints->wait(), Error,
+                   "the last checkpoint was not saved: ", state.checkpoints->error());
+  }
+  return state.is_stopped ? StopRequest::exit_code : 0;
+}
+
+std::int64_t Loop::steps() const noexcept { return state_->step; }
+std::int64_t Loop::all_steps() const noexcept { return state_->length; }
+const std::optional<Evaluation>& Loop::last_evaluation() const noexcept {
+  return state_->evaluation;
+}
+const EarlyStopping& Loop::early_stopping() const noexcept { return state_->early_stopping; }
+
+}  // namespace lockstep::train

@@ -1,0 +1,115 @@
+#include "lockstep/train/step.hpp"
+
+#include <algorithm>
+#include <ranges>
+
+#include "lockstep/autograd/ops.hpp"
+#include "lockstep/checkpoint/states.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/tensor_work.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::train {
+namespace {
+
+using NoSync = DistributedDataParallel<nn::Module>::NoSync;
+
+amp::Autocast autocast(const StepOptions& options) {
+  return amp::Autocast(options.autocast.value_or(DType::bf16),
+                       {.enabled = options.autocast.has_value()});
+}
+
+std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
+  std::vector<Tensor> part;
+  for (const Tensor& each : inputs) part.push_back(each.slice(0, begin, end));
+  return part;
+}
+
+}  // namespace
+
+Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& optimizer,
+           Loss loss, const StepOptions& options)
+    : module_(module),
+      replica_(replica),
+      optimizer_(optimizer),
+      loss_(std::move(loss)),
+      options_(options),
+      scaler_(options.scaler ? *options.scaler : unscaled_),
+      graph_([this](std::span<const Tensor> inputs) { return update(inputs); },
+             {.group = replica.group()}) {
+  LOCKSTEP_CHECK(options.micro_batch >= 0, InvalidArgument, "a micro_batch of ",
+                 options.micro_batch, " rows; give a number from 1 on, or 0 for all");
+  LOCKSTEP_CHECK(!options.max_norm || *options.max_norm >= 0, InvalidArgument, "a max_norm of ",
+                 options.max_norm.value_or(0), "; give a number from 0 on, or none");
+}
+
+StepResult Step::operator()(std::span<const Tensor> inputs) {
+  const double lr = optimizer_.lr();
+  const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
+  if (options_.scheduler) options_.scheduler->step();
+  return {.loss = results[0], .grad_norm = options_.max_norm ? results[1] : Tensor(), .lr = lr};
+}
+
+// What a StepGraph may capture.
+std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
+  std::vector<Tensor> results{accumulate_gradients(inputs)};
+  if (options_.max_norm)
+    results.push_back(scaler_.clip_and_step(optimizer_, *options_.max_norm));
+  else
+    scaler_.step(optimizer_);
+  scaler_.update();
+  if (options_.average) {
+    const nn::WholeParameters whole = replica_.whole_parameters();
+    options_.average->update();
+  }
+  optimizer_.zero_grad();
+  const NoGradGuard no_recording;
+  const Tensor sums = parallel::all_reduce_async(results[0], *replica_.group()).wait();
+  results[0] = sums[0] / sums[1];
+  return results;
+}
+
+/// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
+/// scale. Returns this rank's sums of losses and of rows, f64.
+Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
+  const amp::Autocast mixed = autocast(options_);  // weights are cast once for all parts
+  LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
+                 "a step needs a batch: at least one tensor, whose first dimension counts rows");
+  const std::int64_t rows = inputs[0].size(0);
+  const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
+  const Tensor sums = zeros({2}, {.dtype = DType::f64, .device = inputs[0].device()});
+  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+    const std::int64_t end = std::min(begin + at_once, rows);
+    // Gradients of the last part take those of the others along.
+    std::optional<NoSync> local;
+    if (end < rows) local.emplace(replica_);
+    const Tensor mean = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
+    const auto count = static_cast<double>(end - begin);
+    replica_.backward(scaler_.scale(mean), count);
+    const NoGradGuard no_recording;
+    sums[0].add_(mean.detach().reshape({}).to(DType::f64) * count);
+    sums[1].add_(count);
+  }
+  return sums;
+}
+
+void Step::add_to(checkpoint::Manager& checkpoints) const {
+  checkpoints.add("model", checkpoint::state_of(module_, replica_));
+  checkpoints.add("optimizer", checkpoint::state_of(optimizer_, replica_));
+  if (options_.scheduler) checkpoints.add("scheduler", *options_.scheduler);
+  if (options_.scaler) checkpoints.add("scaler", *options_.scaler);
+  if (options_.average) checkpoints.add("average", *options_.average);
+}
+
+Step::Evaluation::Evaluation(Step& step)
+    : autocast_(autocast(step.options_)), whole_(step.replica_.whole_parameters()) {
+  if (step.options_.average) averaged_.emplace(step.options_.average->swap_in());
+  step.module_.apply([this](nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
+  step.module_.eval();
+}
+
+Step::Evaluation::~Evaluation() {
+  for (const auto& [module, is_training] : std::views::reverse(modes_)) module->train(is_training);
+}
+
+}  // namespace lockstep::train
