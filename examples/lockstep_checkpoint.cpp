@@ -52,10 +52,19 @@ std::uintmax_t bytes_of(const fs::path& checkpoint) {
   return bytes;
 }
 
+/// "  metric 1.25", or nothing.
+std::string metric_text(const fs::path& checkpoint) try {
+  const auto metric = ls::checkpoint::metric_of(checkpoint);
+  return metric ? ls::detail::concat("  metric ", *metric) : "";
+} catch (const ls::CorruptData&) {
+  return "  damaged";
+}
+
 int list(const fs::path& folder) {
-  const auto newest = ls::checkpoint::newest(folder);
+  const auto newest = ls::checkpoint::newest(folder), best = ls::checkpoint::best(folder);
   for (const Found& each : ls::checkpoint::list(folder))
     std::cout << each.path.filename().string() << "  " << bytes_of(each.path) << " bytes"
+              << metric_text(each.path) << (best && best->step == each.step ? "  best" : "")
               << (newest && newest->step == each.step ? "  latest" : "") << "\n";
   return 0;
 }
@@ -154,7 +163,7 @@ int main(int argc, char** argv) try {
         ->check(CLI::ExistingDirectory);
     return command;
   };
-  const auto* listing = add("list", "Name and size of each");
+  const auto* listing = add("list", "Name, size and metric of each; the best and the latest");
   const auto* showing = add("show", "Tensors and values of one");
   const auto* verifying = add("verify", "Compare all bytes with their checksums");
   auto* comparing = add("diff", "Compare the tensors of two");

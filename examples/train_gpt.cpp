@@ -6,7 +6,6 @@
 // does not depend on the number of ranks.
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <limits>
 #include <optional>
@@ -14,19 +13,16 @@
 #include <lockstep/lockstep.hpp>
 
 #include "support/asynchrony.hpp"
-#include "support/captured_steps.hpp"
-#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/communication.hpp"
 #include "support/compression.hpp"
-#include "support/late_report.hpp"
+#include "support/loop_options.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/optimizers.hpp"
-#include "support/progress.hpp"
 #include "support/same_options.hpp"
-#include "support/step_log.hpp"
 #include "support/step_memory.hpp"
 #include "support/token_batches.hpp"
+#include "support/training_report.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
@@ -52,7 +48,7 @@ struct Options {
   examples::MemoryOptions memory;
   examples::CommunicationOptions communication;
   examples::Asynchrony async;
-  examples::CheckpointOptions checkpoints;
+  examples::LoopChoice loop;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -95,7 +91,7 @@ void add_options(CLI::App& app, Options& o) {
   examples::add_compress_option(app, o.compress);
   examples::add_communication_options(app, o.communication);
   examples::add_async_option(app, o.async);
-  examples::add_checkpoint_options(app, o.checkpoints);
+  examples::add_loop_options(app, o.loop);
   app.add_option("--zero", o.zero,
                  "What ranks share out: 1 optimizer states, 2 averaged gradients too, 3 parameters "
                  "too (ZeRO)")
@@ -127,32 +123,6 @@ Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction red
                            {.reduction = reduction});
 }
 
-/// Forward and backward of this rank's part of a batch; gradients end up as those of the mean loss
-/// over the global batch, times the scaler's scale. Returns this rank's share of that loss, f64 on
-/// the device.
-Tensor accumulate_gradients(Replica& replica, ls::amp::GradScaler& scaler,
-                            const ls::data::TokenBatch& batch, const Options& o,
-                            std::int64_t global_tokens) {
-  const ls::amp::Autocast mixed = examples::autocast(o.amp);  // weights are cast once for all parts
-  const std::int64_t rows = batch.tokens.size(0);
-  const std::int64_t step = o.micro_batch > 0 ? std::min(o.micro_batch, rows) : rows;
-  Tensor loss = ls::zeros({}, {.dtype = ls::DType::f64, .device = batch.tokens.device()});
-  for (std::int64_t begin = 0; begin < rows; begin += step) {
-    const auto part = [&](const Tensor& t) {
-      return t.slice(0, begin, std::min(begin + step, rows));
-    };
-    // Gradients of the last micro-batch take those of the others along.
-    std::optional<Replica::NoSync> local;
-    if (begin + step < rows) local.emplace(replica.no_sync());
-    const Tensor targets = part(batch.targets);
-    const Tensor mean = token_loss(replica(part(batch.tokens)), targets, ls::Reduction::mean);
-    const auto tokens = static_cast<double>(targets.numel());
-    replica.backward(scaler.scale(mean), tokens);
-    loss.add_(mean.detach().to(ls::DType::f64) * (tokens / static_cast<double>(global_tokens)));
-  }
-  return loss;
-}
-
 /// What the command line says, with what training of a GPT adds to it.
 examples::OptimizerChoice optimizer_of(const Options& o) {
   examples::OptimizerChoice choice = o.optimizer;
@@ -170,99 +140,8 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
   return examples::after_warmup(main, o.warmup);
 }
 
-/// @param average of the weights, if there is one: takes in every step.
-/// @return whether it came to its end; else it was told to stop, and goes on when it is started
-/// again.
-bool train(Replica& replica, examples::TokenBatches& batches, const Options& o,
-           ls::Session& session, std::optional<ls::optim::WeightAverage>& average) {
-  const std::int64_t steps = batches.steps(o.steps);
-  const auto optimizer =
-      examples::make_optimizer(replica.named_parameters(), optimizer_of(o), replica.shard_group());
-  const auto averaging = examples::make_averaging(o.async, replica, *optimizer);
-  ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
-  ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
-  examples::Checkpoints checkpoints(o.checkpoints, session);
-  checkpoints.add_training(replica, *optimizer, scheduler, scaler, average);
-  checkpoints.add("batches", batches);
-  const std::int64_t first = checkpoints.resume();
-  examples::Progress progress(steps, !session.is_main());
-  examples::StepLog log;
-  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log, first > 0);
-
-  examples::StepMemory memory(o.memory, session, steps - first);
-  examples::StepTraces traces(o.communication, *session.world());
-  std::int64_t tokens = 0;
-  examples::LateReport report([&](const examples::QueuedStep& step, double seconds) {
-    const double loss = step.loss.item(), rate = static_cast<double>(tokens) / seconds;
-    // A scaler skips what overflows in f16, and ends a training that does nothing else.
-    LOCKSTEP_CHECK(std::isfinite(loss) || scaler.is_enabled(), Error, "the loss became ", loss,
-                   " at step ", step.number + 1, "; lower --lr or raise --warmup");
-    log.write({{"step", static_cast<double>(step.number)},
-               {"loss", loss},
-               {"grad_norm", step.grad_norm->item()},
-               {"lr", step.lr},
-               {"tokens_per_s", rate},
-               {"ms", seconds * 1e3}});
-    progress.show(step.number + 1, loss, rate, "tokens");
-  });
-  const double limit = o.grad_clip > 0 ? o.grad_clip : std::numeric_limits<double>::infinity();
-  examples::Steps make_step(
-      [&](std::span<const Tensor> in) {
-        const Tensor own = accumulate_gradients(replica, scaler, {in[0], in[1]}, o, tokens);
-        const Tensor norm = scaler.clip_and_step(*optimizer, limit);
-        scaler.update();
-        if (average) {
-          const auto whole = replica.whole_parameters();
-          average->update();
-        }
-        optimizer->zero_grad();
-        return std::vector{ls::parallel::all_reduce_async(own, *session.world()).wait(), norm};
-      },
-      o.capture, session);
-  std::optional<ls::parallel::DivergenceCheck> divergence;
-  if (o.check_divergence > 0)
-    divergence.emplace(replica.module().named_parameters(), session.world(),
-                       ls::parallel::DivergenceCheckOptions{.every = o.check_divergence});
-  std::int64_t done = first;
-  while (done < steps && !checkpoints.is_stopped()) {
-    const std::int64_t step = done++;
-    memory.before_step(step - first);
-    const ls::data::TokenBatch batch = batches.next();
-    tokens = batches.global_batch() * batch.tokens.size(1);
-    const double lr = optimizer->lr();
-    const auto results = make_step({batch.tokens, batch.targets});
-    traces.add(replica.reducer());
-    scheduler.step();
-    if (divergence) {
-      const auto whole = replica.whole_parameters();
-      divergence->step();
-    }
-    report.add({.number = step,
-                .lr = lr,
-                .loss = ls::HostCopy(results[0]),
-                .grad_norm = ls::HostCopy(results[1])});
-    memory.after_step(step - first);
-    checkpoints.after_step(done);
-  }
-  if (divergence) {  // before the weights are saved
-    const auto whole = replica.whole_parameters();
-    divergence->run();
-  }
-  if (averaging) averaging->synchronize();
-  report.flush();
-  checkpoints.finish(done);
-  progress.finish();
-  make_step.tell();
-  traces.write();
-  return !checkpoints.is_stopped();
-}
-
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
-double evaluate(Model& model, const ls::data::TokenDataset& text, const Options& o,
-                const ls::Session& session) {
-  const ls::NoGradGuard no_grad;
-  const ls::amp::Autocast mixed = examples::autocast(o.amp);
-  model.eval();
+double evaluate(Model& model, const ls::data::TokenDataset& text, const ls::Session& session) {
   const std::int64_t count = std::min<std::int64_t>(text.size(), 64);
   ls::parallel::MeanMetric loss(session.device());
   for (std::int64_t i = session.rank(); i < count; i += session.size()) {
@@ -277,8 +156,6 @@ double evaluate(Model& model, const ls::data::TokenDataset& text, const Options&
 
 /// Continues the prompt byte by byte, drawing from the model's distribution.
 std::string generate(Model& model, const std::string& prompt, const Options& o, ls::Device device) {
-  const ls::NoGradGuard no_grad;
-  model.eval();
   ls::Generator generator(o.seed);
   std::vector<std::int64_t> tokens(prompt.begin(), prompt.end());
   for (std::int64_t n = 0; n < o.sample; ++n) {
@@ -359,26 +236,80 @@ int run(ls::Session& session, CLI::App& app, Options o) {
     replica_options.micro_batches = static_cast<int>(batches.global_batch() / o.micro_batch);
   }
   Replica replica(model, session.world(), replica_options);
-  if (auto hook = examples::comm_hook(o.compress, batches.steps(o.steps)))
+  const std::int64_t steps = batches.steps(o.steps);
+  if (auto hook = examples::comm_hook(o.compress, steps))
     replica.register_comm_hook(std::move(hook));
   if (auto hook = examples::delayed_reduction(o.async)) replica.register_comm_hook(std::move(hook));
   auto average = [&] {
     const auto whole = replica.whole_parameters();
     return examples::make_average(model->named_parameters(), o.optimizer);
   }();
-  if (!train(replica, batches, o, session, average)) return examples::Checkpoints::exit_code;
+  const auto optimizer =
+      examples::make_optimizer(replica.named_parameters(), optimizer_of(o), replica.shard_group());
+  const auto averaging = examples::make_averaging(o.async, replica, *optimizer);
+  ls::optim::LRScheduler scheduler(*optimizer, schedule_of(o, steps));
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp, replica.shard_group());
+  std::optional<ls::parallel::DivergenceCheck> divergence;
+  if (o.check_divergence > 0)
+    divergence.emplace(model->named_parameters(), session.world(),
+                       ls::parallel::DivergenceCheckOptions{.every = o.check_divergence});
+
+  constexpr double no_limit = std::numeric_limits<double>::infinity();
+  ls::train::Step step(replica, *optimizer,
+                       [&](std::span<const Tensor> in) {
+                         return token_loss(replica(in[0]), in[1], ls::Reduction::mean);
+                       },
+                       {.scheduler = &scheduler,
+                        .scaler = &scaler,
+                        .average = average ? &*average : nullptr,
+                        .autocast = examples::autocast(o.amp),
+                        .max_norm = o.grad_clip > 0 ? o.grad_clip : no_limit,
+                        .micro_batch = o.micro_batch,
+                        .capture = o.capture});
+  ls::train::Loop loop(session, o.loop.options(steps));
+  loop.add(step);
+  loop.add("batches", batches);
+  if (batches.held_out())
+    loop.evaluate = [&] {
+      if (averaging) averaging->synchronize();  // at the end alone
+      const auto scope = step.evaluation();
+      return evaluate(*model, *batches.held_out(), session);
+    };
+  examples::TrainingReport report(loop, session,
+                                  {.unit = "tokens",
+                                   .units_a_step = batches.tokens_a_step(),
+                                   .log = o.log,
+                                   .skips_overflows = scaler.is_enabled(),
+                                   .describe = [](double loss) {
+                                     return ls::detail::concat("held-out loss ", loss,
+                                                               " nats/byte");
+                                   }});
+  examples::StepMemory memory(o.memory, session, loop);
+  examples::StepTraces traces(o.communication, *session.world());
+  const int code = loop.run([&] {
+    ls::data::TokenBatch batch = batches.next();
+    const ls::train::StepResult result = memory([&] { return step(batch); });
+    traces.add(replica.reducer());
+    if (divergence) {
+      const auto whole = replica.whole_parameters();
+      divergence->step();
+    }
+    return result;
+  });
+  report.finish(step);
+  traces.write();
+  if (divergence) {  // before the weights are saved
+    const auto whole = replica.whole_parameters();
+    divergence->run();
+  }
+  if (averaging) averaging->synchronize();
+  if (code != 0) return code;
   if (o.communication.plan == "measured" && session.is_main()) std::cout << replica.report();
   tell_stragglers(replica, session);
-  const auto whole = replica.whole_parameters();
-  std::optional<ls::optim::WeightAverage::Swapped> averaged;
-  if (average) averaged.emplace(average->swap_in());
-
-  if (!o.save.empty() && session.is_main()) ls::models::save_hugging_face(*model, o.save);
-  if (!batches.held_out()) return 0;
-  const double held_out = evaluate(*model, *batches.held_out(), o, session);
+  const auto scope = step.evaluation();
   if (!session.is_main()) return 0;
-  std::cout << "held-out loss " << held_out << " nats/byte\n";
-  if (o.sample > 0)
+  if (!o.save.empty()) ls::models::save_hugging_face(*model, o.save);
+  if (batches.held_out() && o.sample > 0)
     std::cout << "--- sample ---\n"
               << generate(*model, "The ", o, session.device()) << "\n--------------" << std::endl;
   return 0;
@@ -413,8 +344,8 @@ int main(int argc, char** argv) try {
   }
   if (options.capture && !options.communication.trace.empty())
     examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
-  examples::check_checkpoint_options(app, options.checkpoints);
-  if (!options.checkpoints.folder.empty() &&
+  examples::check_loop_options(app, options.loop);
+  if (!options.loop.folder.empty() &&
       (options.async.kind != "none" || options.compress.starts_with("powersgd")))
     examples::refuse(
         app,
@@ -423,6 +354,13 @@ int main(int argc, char** argv) try {
   if (options.async.kind != "none" && (options.zero > 0 || options.compress != "none"))
     examples::refuse(app, "--async " + options.async.kind +
                               " goes with neither --zero nor --compress; give one of them");
+  if (options.loop.patience > 0 && options.loop.eval_every == 0)
+    examples::refuse(app, "--patience counts evaluations; give --eval-every, too");
+  if (options.loop.eval_every > 0 && !options.tokens.empty())
+    examples::refuse(app, "--tokens has no text to evaluate with; leave --eval-every out");
+  if (options.loop.eval_every > 0 && options.async.lets_ranks_drift())
+    examples::refuse(app, "--eval-every would evaluate other weights on each rank with --async " +
+                              options.async.kind + "; give one of them");
   if (options.async.lets_ranks_drift() && options.optimizer.ema > 0)
     examples::refuse(app, "--ema would average other weights on each rank with --async " +
                               options.async.kind + "; give one of them");

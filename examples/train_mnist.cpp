@@ -5,26 +5,21 @@
 // Where only the 10,000 test images are there, the first 8,000 train and the others test.
 
 #include <iostream>
-#include <optional>
 
 #include <lockstep/lockstep.hpp>
 
-#include "support/captured_steps.hpp"
-#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
-#include "support/late_report.hpp"
+#include "support/loop_options.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
 #include "support/optimizers.hpp"
-#include "support/progress.hpp"
 #include "support/same_options.hpp"
-#include "support/step_log.hpp"
 #include "support/step_memory.hpp"
+#include "support/training_report.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
-using ls::Tensor;
 
 namespace {
 
@@ -37,7 +32,7 @@ struct Options {
   int threads = 0, workers = 1;
   bool capture = false;
   examples::MemoryOptions memory;
-  examples::CheckpointOptions checkpoints;
+  examples::LoopChoice loop;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -65,17 +60,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
   examples::add_memory_options(app, o.memory);
-  examples::add_checkpoint_options(app, o.checkpoints);
-}
-
-using Model = ls::models::SmallCnn;
-using Replica = ls::DistributedDataParallel<Model>;
-using Loader = ls::data::DataLoader<ls::data::ImageDataset>;
-
-/// Mean loss over this rank's part of a batch.
-Tensor batch_loss(Replica& replica, const ls::data::ImageBatch& batch, const Options& o) {
-  const ls::amp::Autocast mixed = examples::autocast(o.amp);
-  return ls::cross_entropy(replica(batch.images), batch.labels);
+  examples::add_loop_options(app, o.loop);
 }
 
 int run(ls::Session& session, CLI::App& app, const Options& o) {
@@ -87,89 +72,53 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   ls::manual_seed(o.seed + static_cast<std::uint64_t>(session.rank()));  // dropout differs by rank
   auto model = ls::models::small_cnn();
   model->to(session.device());
-  Replica replica(model, session.world());
-  const auto optimizer = examples::make_optimizer(replica.named_parameters(), o.optimizer);
-  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
-  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
-  Loader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
-                {.batch_size = o.global_batch,
-                 .drop_last = true,
-                 .rank = session.rank(),
-                 .world_size = session.size(),
-                 .num_workers = o.workers,
-                 .device = session.device()});
+  ls::DistributedDataParallel replica(model, session.world());
+  ls::data::DataLoader loader(data.train, ls::data::RandomSampler(data.train.size(), o.seed),
+                              {.batch_size = o.global_batch,
+                               .drop_last = true,
+                               .rank = session.rank(),
+                               .world_size = session.size(),
+                               .num_workers = o.workers,
+                               .device = session.device()});
   const std::int64_t all = o.epochs * loader.size();
   const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
+  const auto optimizer = examples::make_optimizer(replica.named_parameters(), o.optimizer);
   ls::optim::LRScheduler scheduler(*optimizer, ls::optim::CosineAnnealingLR{.iterations = steps});
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
+  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
   if (session.is_main())
     std::cout << model->parameter_count() << " parameters, " << data.train.size() << " images, "
               << session.size() << " rank(s) on " << session.device() << std::endl;
-  examples::Checkpoints checkpoints(o.checkpoints, session);
-  checkpoints.add_training(replica, *optimizer, scheduler, scaler, average);
-  checkpoints.add("loader", loader);
-  const std::int64_t first = checkpoints.resume();
-  examples::Progress progress(steps, !session.is_main());
-  examples::StepLog log;
-  if (session.is_main() && !o.log.empty()) log = examples::StepLog(o.log, first > 0);
 
-  examples::LateReport report([&](const examples::QueuedStep& done, double seconds) {
-    const double mean = done.loss.item(), rate = static_cast<double>(o.global_batch) / seconds;
-    log.write({{"step", static_cast<double>(done.number)},
-               {"loss", mean},
-               {"lr", done.lr},
-               {"images_per_s", rate},
-               {"ms", seconds * 1e3}});
-    progress.show(done.number + 1, mean, rate, "images");
-  });
-  examples::StepMemory memory(o.memory, session, steps - first);
-  examples::Steps make_step(
-      [&](std::span<const Tensor> in) {
-        const Tensor loss = batch_loss(replica, {in[0], in[1]}, o);
-        const auto images = static_cast<double>(in[1].numel());  // ranks' parts may differ by one
-        replica.backward(scaler.scale(loss), images);
-        scaler.step(*optimizer);
-        scaler.update();
-        if (average) average->update();
-        optimizer->zero_grad();
-        const double share = images / static_cast<double>(o.global_batch);
-        return std::vector{ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64) * share,
-                                                          *session.world())
-                               .wait()};
-      },
-      o.capture, session);
-  std::int64_t step = first;
-  for (std::int64_t epoch = first / loader.size(); epoch < o.epochs && step < steps; ++epoch) {
-    report.restart();
-    for (const auto& batch : loader) {
-      memory.before_step(step - first);
-      const double lr = optimizer->lr();
-      const Tensor mean = make_step({batch.images, batch.labels})[0];
-      scheduler.step();
-      report.add({.number = step, .lr = lr, .loss = ls::HostCopy(mean)});
-      memory.after_step(step - first);
-      if (checkpoints.after_step(++step) || step == steps) break;
-    }
-    report.flush();
-    if (checkpoints.is_stopped()) {
-      checkpoints.finish(step);
-      return examples::Checkpoints::exit_code;
-    }
-    std::optional<ls::optim::WeightAverage::Swapped> averaged;
-    if (average) averaged.emplace(average->swap_in());
-    const ls::amp::Autocast mixed = examples::autocast(o.amp);
-    const double share = examples::accuracy(*model, data.test, session);
-    if (!session.is_main()) continue;
-    progress.finish();
-    std::cout << "epoch " << epoch + 1 << ": test accuracy " << 100 * share << " %" << std::endl;
-  }
-  checkpoints.finish(steps);
-  make_step.tell();
-  if (session.is_main() && !o.save.empty()) {
-    std::optional<ls::optim::WeightAverage::Swapped> averaged;
-    if (average) averaged.emplace(average->swap_in());
-    if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
-    ls::io::save_safetensors(o.save, model->state_dict());
-  }
+  ls::train::Step step(
+      replica, *optimizer,
+      [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(replica(in[0]), in[1]); },
+      {.scheduler = &scheduler,
+       .scaler = &scaler,
+       .average = average ? &*average : nullptr,
+       .autocast = examples::autocast(o.amp),
+       .capture = o.capture});
+  ls::train::Loop loop(session, o.loop.options(steps));
+  loop.add(step);
+  loop.evaluate = [&] {
+    const auto scope = step.evaluation();
+    return 1 - examples::accuracy(*model, data.test, session);
+  };
+  examples::TrainingReport report(loop, session,
+                                  {.unit = "images",
+                                   .units_a_step = o.global_batch,
+                                   .epoch_steps = loader.size(),
+                                   .log = o.log,
+                                   .skips_overflows = scaler.is_enabled(),
+                                   .describe = examples::test_accuracy});
+  examples::StepMemory memory(o.memory, session, loop);
+  const int code =
+      loop.run(loader, [&](auto& batch) { return memory([&] { return step(batch); }); });
+  report.finish(step);
+  if (code != 0 || !session.is_main() || o.save.empty()) return code;
+  const auto scope = step.evaluation();
+  if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
+  ls::io::save_safetensors(o.save, model->state_dict());
   return 0;
 }
 
@@ -180,7 +129,7 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a small convolutional network on MNIST, data-parallel", "train_mnist");
   add_options(app, options);
   examples::parse(app, argc, argv);
-  examples::check_checkpoint_options(app, options.checkpoints);
+  examples::check_loop_options(app, options.loop);
   return ls::Session::run(argc, argv,
                           [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});

@@ -5,27 +5,23 @@
 // on images that it draws itself, or by --data on a folder of IDX files such as MNIST's. Large
 // batches want LARS and a warm-up: --global-batch 1024 --optimizer lars --lr 4 --warmup 100.
 
-#include <cmath>
+#include <algorithm>
 #include <iostream>
-#include <optional>
 
 #include <lockstep/lockstep.hpp>
 
-#include "support/checkpoints.hpp"
 #include "support/command_line.hpp"
 #include "support/image_sets.hpp"
-#include "support/late_report.hpp"
+#include "support/loop_options.hpp"
 #include "support/mixed_precision.hpp"
 #include "support/mnist_files.hpp"
 #include "support/optimizers.hpp"
-#include "support/progress.hpp"
 #include "support/same_options.hpp"
-#include "support/step_log.hpp"
 #include "support/step_memory.hpp"
+#include "support/training_report.hpp"
 
 namespace ls = lockstep;
 namespace fs = std::filesystem;
-using ls::Tensor;
 
 namespace {
 
@@ -41,7 +37,7 @@ struct Options {
   std::string device = "auto", amp = "none";
   int threads = 0, workers = 1;
   examples::MemoryOptions memory;
-  examples::CheckpointOptions checkpoints;
+  examples::LoopChoice loop;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -82,12 +78,10 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::writable());
   app.add_option("--log", o.log, "Write one JSON object a step here")->check(examples::writable());
   examples::add_memory_options(app, o.memory);
-  examples::add_checkpoint_options(app, o.checkpoints);
+  examples::add_loop_options(app, o.loop);
 }
 
 using Model = ls::models::ResNet;
-using Replica = ls::DistributedDataParallel<Model>;
-using Loader = ls::data::DataLoader<examples::CroppedImages>;
 
 examples::ImageSets image_sets(const Options& o) {
   if (o.data.empty()) return examples::generate_images(o.images, o.size, o.classes, o.seed);
@@ -104,116 +98,6 @@ ls::nn::ModulePtr<Model> make_model(const Options& o) {
       ls::models::ResNetOptions{.num_classes = o.classes, .in_channels = 1, .width = o.width});
 }
 
-/// Mean loss over this rank's part of a batch. Images lie in memory pixel by pixel, all channels of
-/// a pixel together, and so does all that convolutions make of them.
-Tensor batch_loss(Replica& replica, const ls::data::ImageBatch& batch, const Options& o) {
-  const ls::amp::Autocast mixed = examples::autocast(o.amp);
-  return ls::cross_entropy(replica(batch.images.channels_last()), batch.labels);
-}
-
-/// The steps of a run, by whatever loader gives the batches.
-class Training {
- public:
-  Training(Replica& replica, Loader& loader, const Options& o, ls::Session& session,
-           std::int64_t steps)
-      : replica_(replica),
-        o_(o),
-        session_(session),
-        steps_(steps),
-        optimizer_(examples::make_optimizer(replica.named_parameters(), o.optimizer)),
-        scheduler_(*optimizer_, examples::after_warmup(
-                                    ls::optim::CosineAnnealingLR{
-                                        .iterations = std::max<std::int64_t>(1, steps - o.warmup)},
-                                    o.warmup)),
-        scaler_(examples::make_scaler(o.amp)),
-        average_(examples::make_average(replica.named_parameters(), o.optimizer)),
-        checkpoints_(o.checkpoints, session),
-        first_(resume(loader)),
-        step_(first_),
-        progress_(steps, !session.is_main()),
-        memory_(o.memory, session, steps - first_) {
-    if (session.is_main() && !o.log.empty()) log_ = examples::StepLog(o.log, first_ > 0);
-  }
-
-  bool is_done() const { return step_ >= steps_ || is_stopped(); }
-  bool is_stopped() const { return checkpoints_.is_stopped(); }
-  std::int64_t steps_made() const { return step_; }
-  void finish() { checkpoints_.finish(step_); }
-
-  void run_epoch(Loader& loader) {
-    report_.restart();
-    for (const auto& batch : loader) {
-      take_step(batch);
-      if (is_done()) break;
-    }
-    report_.flush();
-    progress_.finish();
-  }
-
-  /// The averaged weights, if there are any, until the end of scope.
-  std::optional<ls::optim::WeightAverage::Swapped> averaged() {
-    std::optional<ls::optim::WeightAverage::Swapped> swapped;
-    if (average_) swapped.emplace(average_->swap_in());
-    return swapped;
-  }
-
- private:
-  std::int64_t resume(Loader& loader) {
-    checkpoints_.add_training(replica_, *optimizer_, scheduler_, scaler_, average_);
-    checkpoints_.add("loader", loader);
-    return checkpoints_.resume();
-  }
-
-  void take_step(const ls::data::ImageBatch& batch) {
-    memory_.before_step(step_ - first_);
-    const Tensor loss = batch_loss(replica_, batch, o_);
-    const auto images = static_cast<double>(batch.labels.numel());  // parts may differ by one
-    replica_.backward(scaler_.scale(loss), images);
-    const double lr = optimizer_->lr();
-    scaler_.step(*optimizer_);
-    scaler_.update();
-    if (average_) average_->update();
-    optimizer_->zero_grad();
-    scheduler_.step();
-    const double share = images / static_cast<double>(o_.global_batch);
-    const Tensor mean =
-        ls::parallel::all_reduce_async(loss.detach().to(ls::DType::f64) * share, *session_.world())
-            .wait();
-    report_.add({.number = step_, .lr = lr, .loss = ls::HostCopy(mean)});
-    memory_.after_step(step_ - first_);
-    checkpoints_.after_step(++step_);
-  }
-
-  void tell(const examples::QueuedStep& done, double seconds) {
-    const double loss = done.loss.item(), rate = static_cast<double>(o_.global_batch) / seconds;
-    // A scaler skips what overflows in f16, and ends a training that does nothing else.
-    LOCKSTEP_CHECK(std::isfinite(loss) || scaler_.is_enabled(), Error, "the loss became ", loss,
-                   " at step ", done.number + 1, "; lower --lr or raise --warmup");
-    log_.write({{"step", static_cast<double>(done.number)},
-                {"loss", loss},
-                {"lr", done.lr},
-                {"images_per_s", rate},
-                {"ms", seconds * 1e3}});
-    progress_.show(done.number + 1, loss, rate, "images");
-  }
-
-  Replica& replica_;
-  const Options& o_;
-  const ls::Session& session_;
-  std::int64_t steps_;
-  std::unique_ptr<ls::optim::Optimizer> optimizer_;
-  ls::optim::LRScheduler scheduler_;
-  ls::amp::GradScaler scaler_;
-  std::optional<ls::optim::WeightAverage> average_;
-  examples::Checkpoints checkpoints_;
-  std::int64_t first_, step_;
-  examples::Progress progress_;
-  examples::StepMemory memory_;
-  examples::StepLog log_;
-  examples::LateReport report_{
-      [this](const examples::QueuedStep& done, double seconds) { tell(done, seconds); }};
-};
-
 int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::check_same_options(*session.world(), app,
                                {.own = {"--data", "--device", "--threads", "--workers", "--save",
@@ -222,40 +106,61 @@ int run(ls::Session& session, CLI::App& app, const Options& o) {
   examples::check_same_images(*session.world(), sets);
   const auto model = make_model(o);
   model->to(session.device());
-  Replica replica(model, session.world());
-  Loader loader(examples::CroppedImages(sets.train, o.crop, !o.no_mirror),
-                ls::data::RandomSampler(sets.train.size(), o.seed),
-                {.batch_size = o.global_batch,
-                 .drop_last = true,
-                 .rank = session.rank(),
-                 .world_size = session.size(),
-                 .num_workers = o.workers,
-                 .device = session.device()});
+  ls::DistributedDataParallel replica(model, session.world());
+  ls::data::DataLoader loader(examples::CroppedImages(sets.train, o.crop, !o.no_mirror),
+                              ls::data::RandomSampler(sets.train.size(), o.seed),
+                              {.batch_size = o.global_batch,
+                               .drop_last = true,
+                               .rank = session.rank(),
+                               .world_size = session.size(),
+                               .num_workers = o.workers,
+                               .device = session.device()});
   const std::int64_t all = o.epochs * loader.size();
-  Training training(replica, loader, o, session, o.steps > 0 ? std::min(o.steps, all) : all);
+  const std::int64_t steps = o.steps > 0 ? std::min(o.steps, all) : all;
+  const auto optimizer = examples::make_optimizer(replica.named_parameters(), o.optimizer);
+  ls::optim::LRScheduler scheduler(
+      *optimizer,
+      examples::after_warmup(
+          ls::optim::CosineAnnealingLR{.iterations = std::max<std::int64_t>(1, steps - o.warmup)},
+          o.warmup));
+  ls::amp::GradScaler scaler = examples::make_scaler(o.amp);
+  auto average = examples::make_average(replica.named_parameters(), o.optimizer);
   if (session.is_main())
     std::cout << "ResNet-" << o.depth << " with " << model->parameter_count() << " parameters, "
               << sets.train.size() << " images" << (o.amp == "none" ? "" : ", products in " + o.amp)
               << ", " << session.size() << " rank(s) on " << session.device() << std::endl;
-  for (std::int64_t epoch = training.steps_made() / loader.size() + 1; !training.is_done();
-       ++epoch) {
-    training.run_epoch(loader);
-    if (training.is_stopped()) {
-      training.finish();
-      return examples::Checkpoints::exit_code;
-    }
-    const auto averaged = training.averaged();
-    const ls::amp::Autocast mixed = examples::autocast(o.amp);
-    const double share = examples::accuracy(*model, sets.test, session);
-    if (session.is_main())
-      std::cout << "epoch " << epoch << ": test accuracy " << 100 * share << " %" << std::endl;
-  }
-  training.finish();
-  if (session.is_main() && !o.save.empty()) {
-    const auto averaged = training.averaged();
-    if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
-    ls::io::save_safetensors(o.save, model->state_dict());
-  }
+
+  // Images lie in memory pixel by pixel, all channels of a pixel together, and so does all that
+  // convolutions make of them.
+  ls::train::Step step(replica, *optimizer,
+                       [&](std::span<const ls::Tensor> in) {
+                         return ls::cross_entropy(replica(in[0].channels_last()), in[1]);
+                       },
+                       {.scheduler = &scheduler,
+                        .scaler = &scaler,
+                        .average = average ? &*average : nullptr,
+                        .autocast = examples::autocast(o.amp)});
+  ls::train::Loop loop(session, o.loop.options(steps));
+  loop.add(step);
+  loop.evaluate = [&] {
+    const auto scope = step.evaluation();
+    return 1 - examples::accuracy(*model, sets.test, session);
+  };
+  examples::TrainingReport report(loop, session,
+                                  {.unit = "images",
+                                   .units_a_step = o.global_batch,
+                                   .epoch_steps = loader.size(),
+                                   .log = o.log,
+                                   .skips_overflows = scaler.is_enabled(),
+                                   .describe = examples::test_accuracy});
+  examples::StepMemory memory(o.memory, session, loop);
+  const int code =
+      loop.run(loader, [&](auto& batch) { return memory([&] { return step(batch); }); });
+  report.finish(step);
+  if (code != 0 || !session.is_main() || o.save.empty()) return code;
+  const auto scope = step.evaluation();
+  if (o.save.has_parent_path()) fs::create_directories(o.save.parent_path());
+  ls::io::save_safetensors(o.save, model->state_dict());
   return 0;
 }
 
@@ -266,7 +171,7 @@ int main(int argc, char** argv) try {
   CLI::App app("Trains a ResNet on images, data-parallel", "train_resnet");
   add_options(app, options);
   examples::parse(app, argc, argv);
-  examples::check_checkpoint_options(app, options.checkpoints);
+  examples::check_loop_options(app, options.loop);
   return ls::Session::run(argc, argv,
                           [&](ls::Session& session) { return run(session, app, options); },
                           {.device = options.device, .threads = options.threads});

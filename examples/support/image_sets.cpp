@@ -57,6 +57,10 @@ void check_same_images(ls::Communicator& world, const ImageSets& sets) {
   ls::parallel::check_same_settings(world, sizes);
 }
 
+std::string test_accuracy(double error) {
+  return ls::detail::concat("test accuracy ", 100 * (1 - error), " %");
+}
+
 ls::data::ImageBatch CroppedImages::fetch(std::span<const std::int64_t> indices,
                                           const ls::data::SampleRandom& random) const {
   ls::data::ImageBatch batch = images_.fetch(indices);

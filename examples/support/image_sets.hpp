@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <lockstep/lockstep.hpp>
@@ -45,14 +46,15 @@ class CroppedImages {
   bool mirror_;
 };
 
-/// Share of the test images that a model names rightly, over all ranks. The model is left in
-/// training mode.
+/// "test accuracy 97 %", from the share of test images that are named wrongly.
+std::string test_accuracy(double error);
+
+/// Share of the test images that a model names rightly, over all ranks, when it is ready to be
+/// evaluated (train::Step::evaluation).
 template <class Model>
 double accuracy(Model& model, const lockstep::data::ImageDataset& test,
                 const lockstep::Session& session) {
   namespace ls = lockstep;
-  const ls::NoGradGuard no_grad;
-  model.eval();
   ls::data::DataLoader<ls::data::ImageDataset> loader(test,
                                                       ls::data::SequentialSampler(test.size()),
                                                       {.batch_size = 256 * session.size(),
@@ -64,7 +66,6 @@ double accuracy(Model& model, const lockstep::data::ImageDataset& test,
     const ls::Tensor hits = ls::eq(ls::argmax(model.forward(batch.images), 1), batch.labels);
     right.add(hits.to(ls::DType::f64).sum(), static_cast<double>(hits.numel()));
   }
-  model.train();
   return right.value(*session.world());
 }
 

@@ -8,10 +8,15 @@ void add_amp_option(CLI::App& app, std::string& amp) {
       ->check(CLI::IsMember({"none", "bf16", "f16"}));
 }
 
-lockstep::amp::Autocast autocast(const std::string& amp) {
+void add_capture_option(CLI::App& app, bool& capture) {
+  app.add_flag("--capture", capture,
+               "Capture the step once, and replay it: on a GPU as one launch");
+}
+
+std::optional<lockstep::DType> autocast(const std::string& amp) {
   using lockstep::DType;
-  return lockstep::amp::Autocast(amp == "f16" ? DType::f16 : DType::bf16,
-                                 {.enabled = amp != "none"});
+  if (amp == "none") return std::nullopt;
+  return amp == "f16" ? DType::f16 : DType::bf16;
 }
 
 lockstep::amp::GradScaler make_scaler(const std::string& amp, lockstep::CommunicatorPtr shards) {

@@ -13,7 +13,7 @@ StepLog::StepLog(const std::filesystem::path& path, bool goes_on)
   out_.precision(std::numeric_limits<double>::max_digits10);
 }
 
-void StepLog::write(std::initializer_list<std::pair<std::string_view, double>> fields) {
+void StepLog::write(const Fields& fields) {
   if (!out_.is_open()) return;
   const char* separator = "{";
   for (const auto& [name, value] : fields) {

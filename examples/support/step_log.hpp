@@ -2,9 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 /// @file
 /// One JSON object a step, for plots and comparisons.
@@ -14,6 +14,9 @@ namespace examples {
 /// Appends lines of numbers to a file; does nothing without one.
 class StepLog {
  public:
+  /// Numbers and their names.
+  using Fields = std::vector<std::pair<std::string, double>>;
+
   /// Writes nothing.
   StepLog() = default;
   /// Replaces the file, or goes on behind what it has.
@@ -21,7 +24,7 @@ class StepLog {
   explicit StepLog(const std::filesystem::path& path, bool goes_on = false);
 
   /// Writes one object; numbers keep all their digits, and what is not finite becomes null.
-  void write(std::initializer_list<std::pair<std::string_view, double>> fields);
+  void write(const Fields& fields);
 
  private:
   std::ofstream out_;

@@ -22,22 +22,24 @@ void add_memory_options(CLI::App& app, MemoryOptions& options) {
       ->check(writable());
 }
 
-StepMemory::StepMemory(const MemoryOptions& options, const ls::Session& session, std::int64_t steps)
-    : device_(session.device()), recorded_(std::min<std::int64_t>(2, steps - 1)) {
+StepMemory::StepMemory(const MemoryOptions& options, const ls::Session& session,
+                       const ls::train::Loop& loop)
+    : loop_(loop), device_(session.device()) {
   if (session.is_main()) file_ = options.snapshot;
   if (options.plan) planner_ = std::make_unique<ls::MemoryPlanner>(device_);
 }
 
-void StepMemory::before_step(std::int64_t step) {
+void StepMemory::begin() {
   if (planner_) planned_.reset(new ls::MemoryPlanner::Step(planner_->step()));
-  if (file_.empty() || step != recorded_) return;
+  if (recorded_ < 0) recorded_ = std::min(loop_.steps() + 2, loop_.all_steps() - 1);
+  if (file_.empty() || loop_.steps() != recorded_) return;
   ls::reset_peak_memory_stats(device_);
   ls::record_memory_history(device_);
 }
 
-void StepMemory::after_step(std::int64_t step) {
+void StepMemory::end() {
   planned_.reset();
-  if (file_.empty() || step != recorded_) return;
+  if (file_.empty() || loop_.steps() != recorded_) return;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path());
   ls::dump_memory_snapshot(device_, file_);
   ls::record_memory_history(device_, std::nullopt);

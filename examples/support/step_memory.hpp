@@ -28,17 +28,26 @@ void add_memory_options(CLI::App& app, MemoryOptions& options);
 class StepMemory {
  public:
   /// @param options nothing is recorded for an empty path, or on ranks but the main one.
-  StepMemory(const MemoryOptions& options, const lockstep::Session& session, std::int64_t steps);
+  /// @param loop whose steps they are.
+  StepMemory(const MemoryOptions& options, const lockstep::Session& session,
+             const lockstep::train::Loop& loop);
 
-  /// To be called before each step, with its number from 0.
-  void before_step(std::int64_t step);
-  /// To be called after each step. @throws lockstep::Error where the file cannot be written.
-  void after_step(std::int64_t step);
+  /// Makes a step. @throws lockstep::Error where the file cannot be written.
+  auto operator()(auto&& step) {
+    begin();
+    auto result = step();
+    end();
+    return result;
+  }
 
  private:
+  void begin();
+  void end();
+
+  const lockstep::train::Loop& loop_;
   std::filesystem::path file_;
   lockstep::Device device_;
-  std::int64_t recorded_;
+  std::int64_t recorded_ = -1;  // none before the first step
   std::unique_ptr<lockstep::MemoryPlanner> planner_;
   std::unique_ptr<lockstep::MemoryPlanner::Step> planned_;
 };

@@ -39,10 +39,12 @@ TokenBatches::TokenBatches(const TokenBatchesOptions& options, ls::Communicator&
     : rank_(group.rank()),
       ranks_(group.size()),
       global_batch_(options.global_batch),
+      context_(options.context),
       device_(options.device) {
   if (!options.replay.empty()) {
     replay_ = read_replay(options.replay);
     global_batch_ = replay_.size(1);
+    context_ = replay_.size(2) - 1;
   }
   LOCKSTEP_CHECK(global_batch_ >= ranks_, InvalidArgument, "--global-batch ", global_batch_,
                  " leaves some of ", ranks_, " ranks without a sequence");

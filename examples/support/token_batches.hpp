@@ -40,6 +40,8 @@ class TokenBatches {
 
   /// Sequences a step, over all ranks.
   std::int64_t global_batch() const { return global_batch_; }
+  /// Tokens a step, over all ranks.
+  std::int64_t tokens_a_step() const { return global_batch_ * context_; }
   /// Steps that there are batches for, `wanted` at the most.
   std::int64_t steps(std::int64_t wanted) const;
   /// The next batch's part of this rank. A replayed file has no more than its steps.
@@ -57,7 +59,7 @@ class TokenBatches {
   bool replays() const { return replay_.defined(); }
 
   int rank_, ranks_;
-  std::int64_t global_batch_;
+  std::int64_t global_batch_, context_;
   lockstep::Device device_;
   lockstep::Tensor replay_;
   std::int64_t step_ = 0;

@@ -86,6 +86,23 @@ std::vector<Found> in_order_of_trial(const fs::path& folder) {
   return found;
 }
 
+std::optional<double> metric_of(const fs::path& checkpoint) {
+  return read_manifest(checkpoint).metric;
+}
+
+std::optional<Found> best(const fs::path& folder) {
+  std::optional<Found> found;
+  double smallest = 0;
+  for (const Found& each : list(folder)) try {
+      const auto metric = metric_of(each.path);
+      if (!metric || (found && !(*metric < smallest))) continue;
+      found = each;
+      smallest = *metric;
+    } catch (const CorruptData&) {  // told when it is loaded
+    }
+  return found;
+}
+
 std::string describe(const Damage& damage) {
   const bool is_inside = damage.where.starts_with("bit") || damage.where.starts_with("byte");
   std::string text =

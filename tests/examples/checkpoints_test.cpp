@@ -1,6 +1,7 @@
+#include <cstdio>
 #include <filesystem>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "examples/jobs.hpp"
 #include "examples/resnet_job.hpp"
@@ -12,16 +13,16 @@ using lockstep::testing::read_file;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Trains with checkpoints, loses all behind the step-th, and goes on: the weights are those of the
-/// run that nothing happened to.
-void expect_goes_on(const std::string& program, std::int64_t step) {
-  const TemporaryFolder folder;
+/// Trains with checkpoints in a folder, loses all behind the step-th, and goes on: the weights are
+/// those of the run that nothing happened to. Gives the outputs of both.
+std::pair<std::string, std::string> go_on(const std::string& program, std::int64_t step,
+                                          const TemporaryFolder& folder) {
   const fs::path run = folder / "run";
   const std::string saved = (folder / "weights.safetensors").string();
   const auto whole = run_command(
-      program + " --checkpoint-dir " + run.string() + " --save-every 5 --keep 9 --save " + saved,
+      program + " --checkpoint-dir " + run.string() + " --save-every 5 --keep 99 --save " + saved,
       100);
-  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_EQ(whole.exit_code, 0) << whole.output;
   const std::string expected = read_file(saved);
   for (const auto& entry : fs::directory_iterator(run)) {
     const std::string name = entry.path().filename();
@@ -30,11 +31,17 @@ void expect_goes_on(const std::string& program, std::int64_t step) {
   }
   const auto again = run_command(
       program + " --checkpoint-dir " + run.string() + " --save-every 5 --save " + saved, 100);
-  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_THAT(again.output, HasSubstr("goes on after step " + std::to_string(step)));
   EXPECT_EQ(read_file(saved) == expected, true) << again.output;
   const auto verified = run_command(command("lockstep_checkpoint", "verify " + run.string()));
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
+  return {whole.output, again.output};
+}
+
+void expect_goes_on(const std::string& program, std::int64_t step) {
+  const TemporaryFolder folder;
+  go_on(program, step, folder);
 }
 
 TEST(Checkpoints, TrainGptGoesOnBitwise) {
@@ -51,7 +58,37 @@ TEST(Checkpoints, TrainGptGoesOnBitwiseWithSharedOutParametersMpi) {
 }
 
 TEST(Checkpoints, TrainResnetGoesOnBitwiseInTheMidstOfAnEpochMpi) {
-  expect_goes_on(mpirun(2) + tiny_resnet("--epochs 2 --steps 44 --ema 0.9 --workers 2"), 20);
+  expect_goes_on(mpirun(2) + tiny_resnet("--epochs 2 --steps 44 --ema 0.9 --workers 2 "
+                                         "--eval-every 12 --patience 9"),
+                 20);
+}
+
+TEST(Checkpoints, TrainGptStopsForLackOfImprovementAtTheSameStepAgainAndKeepsTheBestMpi) {
+  const TemporaryFolder folder;
+  const auto [whole, again] =
+      go_on(mpirun(2) + tiny_gpt("--steps 999 --lr 0.3 --ema 0.5 --eval-every 4 --patience 2"), 10,
+            folder);
+  std::int64_t stopped = 0, best = 0;
+  const auto read = [&](const std::string& output) {
+    const auto at = output.find("no better in 2 evaluations: stopped after step ");
+    ASSERT_NE(at, std::string::npos) << output;
+    ASSERT_EQ(
+        std::sscanf(output.c_str() + at,
+                    "no better in 2 evaluations: stopped after step %ld\nbest after step %ld:",
+                    &stopped, &best),
+        2)
+        << output;
+  };
+  read(whole);
+  const std::int64_t first_stopped = stopped, first_best = best;
+  EXPECT_LT(best, stopped);
+  read(again);
+  EXPECT_EQ(stopped, first_stopped);
+  EXPECT_EQ(best, first_best);
+  const auto list =
+      run_command(command("lockstep_checkpoint", "list " + (folder / "run").string())).output;
+  EXPECT_THAT(list, ::testing::ContainsRegex("step-" + std::to_string(best) +
+                                             "  [0-9]+ bytes  metric [0-9.]+  best\n"));
 }
 
 TEST(Checkpoints, OfAnotherModelAreOneReportAndCode2) {
@@ -106,8 +143,8 @@ TEST(Checkpoints, TrainGptStopsBehindAStepAndGoesOnBitwiseMpi) {
   ASSERT_EQ(run_command(mpirun(2) + program, 100).exit_code, 0);
   const std::string expected = read_file(saved);
   const std::string log = (folder / "log.jsonl").string();
-  const std::string run =
-      " --save-every 100000 --checkpoint-dir " + (folder / "run").string() + " --log " + log;
+  const std::string run = " --save-every 100000 --eval-every 900 --checkpoint-dir " +
+                          (folder / "run").string() + " --log " + log;
   // Rank 1 gets the signal; mpirun is not told.
   const std::string steps = "$(cat " + log + " 2>/dev/null | wc -l)";
   const std::string rank = "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (while [ " + steps +

@@ -346,6 +346,12 @@ TEST(TrainLoop, KeepsTheBestCheckpoint) {
   Steps steps;
   for (const auto& each : checkpoint::list(folder.path())) steps.push_back(each.step);
   EXPECT_THAT(steps, ElementsAre(6, 12));
+  const auto best = checkpoint::best(folder.path());
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->step, 6);
+  EXPECT_EQ(checkpoint::metric_of(best->path), 0);
+  EXPECT_EQ(checkpoint::metric_of(folder / "step-12"), std::nullopt);
+  EXPECT_FALSE(checkpoint::best(folder / "step-12"));
 }
 
 /// How a run went.

@@ -25,6 +25,14 @@ std::vector<Found> list(const std::filesystem::path& folder);
 /// @throws io::FileError.
 std::optional<Found> newest(const std::filesystem::path& folder);
 
+/// The metric that a checkpoint was saved with; nothing where there was none.
+/// @throws CorruptData if its manifest is wrong, io::FileError if that cannot be read.
+std::optional<double> metric_of(const std::filesystem::path& checkpoint);
+
+/// The one with the smallest metric; nothing if none has one. Those whose manifest is wrong do not
+/// count. @throws io::FileError.
+std::optional<Found> best(const std::filesystem::path& folder);
+
 /// What is wrong with a block of a file of a checkpoint, or with the file.
 struct Damage {
   std::string file;

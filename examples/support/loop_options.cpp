@@ -1,0 +1,50 @@
+#include "support/loop_options.hpp"
+
+namespace examples {
+
+namespace ls = lockstep;
+
+void add_loop_options(CLI::App& app, LoopChoice& choice) {
+  app.add_option("--checkpoint-dir", choice.folder,
+                 "Save all that the run needs to go on, in this folder")
+      ->check(writable());
+  app.add_option("--save-every", choice.save_every,
+                 "Steps from one checkpoint to the next, or auto: as often as costs 1 %")
+      ->check(CLI::IsMember({"auto"}) | whole_number(1));
+  app.add_option("--keep", choice.keep,
+                 "How many of the newest checkpoints stay, beside that of the best evaluation")
+      ->check(whole_number(1, 1 << 20));
+  app.add_option("--resume", choice.resume,
+                 "auto: go on from the newest checkpoint if there is one; none; or a checkpoint")
+      ->check(CLI::IsMember({"auto", "none"}) | CLI::ExistingDirectory);
+  app.add_option("--eval-every", choice.eval_every,
+                 "Steps from one evaluation to the next, beside those at the ends of epochs and of "
+                 "the run; 0: only there")
+      ->check(whole_number(0));
+  app.add_option("--patience", choice.patience,
+                 "End the run after so many evaluations in a row without improvement; 0: never")
+      ->check(whole_number(0));
+}
+
+void check_loop_options(const CLI::App& app, const LoopChoice& choice) {
+  if (!choice.folder.empty()) return;
+  for (const char* name : {"--save-every", "--keep", "--resume"})
+    if (app.count(name) > 0)
+      refuse(app, std::string(name) + " is about checkpoints; give --checkpoint-dir, too");
+}
+
+ls::train::LoopOptions LoopChoice::options(std::int64_t steps) const {
+  ls::train::LoopOptions options{.steps = steps,
+                                 .eval_every = eval_every,
+                                 .early_stopping = {.patience = patience},
+                                 .checkpoint_dir = folder,
+                                 .checkpoints = {.keep_last = keep, .keep_best = true}};
+  if (save_every != "auto")
+    options.checkpoints.interval =
+        ls::checkpoint::SaveInterval::every_steps(std::stoll(save_every));
+  options.resume = resume != "none";
+  if (resume != "none" && resume != "auto") options.resume_from = resume;
+  return options;
+}
+
+}  // namespace examples
