@@ -4,12 +4,14 @@
 #include <chrono>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/observe/log.hpp"
+#include "lockstep/parallel/agreement.hpp"
 #include "train/late_report.hpp"
 
 namespace lockstep::train {
@@ -20,6 +22,36 @@ void check(const LoopOptions& options) {
                  InvalidArgument, "a loop of ", options.steps, " steps and ", options.epochs,
                  " epochs with evaluations every ", options.eval_every,
                  " steps; give numbers from 0 on");
+  LOCKSTEP_CHECK(options.resume_from.empty() || !options.checkpoint_dir.empty(), InvalidArgument,
+                 "a loop that goes on from ", options.resume_from.string(),
+                 " without a checkpoint_dir; give one, or load by a checkpoint::Manager");
+}
+
+void check_run(const LoopOptions& options, bool evaluates, std::int64_t epoch_steps) {
+  LOCKSTEP_CHECK(options.steps > 0 || options.epochs > 0, InvalidArgument,
+                 "a loop without end; give steps or epochs");
+  LOCKSTEP_CHECK(options.epochs == 0 || epoch_steps > 0, InvalidArgument, "a loop of ",
+                 options.epochs, " epochs over no batches; give steps, or a loader with batches");
+  const std::int64_t evaluations = options.early_stopping.patience;
+  LOCKSTEP_CHECK(evaluates || (evaluations == 0 && options.eval_every == 0), InvalidArgument,
+                 "a loop that evaluates every ", options.eval_every,
+                 " steps and stops for lack of improvement after ", evaluations,
+                 " evaluations; set its `evaluate`");
+}
+
+/// Ranks that evaluate, or end, after other steps would wait for each other.
+void check_same(comm::Communicator& group, const LoopOptions& options, bool evaluates,
+                std::int64_t epoch_steps) {
+  const auto text = [](const auto& value) { return detail::concat(value); };
+  const std::vector<std::pair<std::string, std::string>> settings{
+      {"steps", text(options.steps)},
+      {"epochs", text(options.epochs)},
+      {"the number of batches of an epoch", text(epoch_steps)},
+      {"eval_every", text(options.eval_every)},
+      {"whether there are evaluations", evaluates ? "true" : "false"},
+      {"patience", text(options.early_stopping.patience)},
+      {"min_delta", text(options.early_stopping.min_delta)}};
+  parallel::check_same_settings(group, settings);
 }
 
 double of_rank_0(comm::Communicator& group, double value) {
@@ -54,8 +86,8 @@ struct Loop::State {
   std::int64_t saved = -1;  // the last step that was
 
   void resume(const Loop& loop);
-  void look(const Loop& loop);
-  bool judge(const Loop& loop);
+  void evaluate_and_save(const Loop& loop);
+  bool evaluate(const Loop& loop);
   void save(std::optional<double> metric = std::nullopt);
   bool has_time();
   checkpoint::ValueState state();
@@ -96,9 +128,9 @@ void Loop::State::resume(const Loop& loop) {
   if (loop.on_resume) loop.on_resume(step);
 }
 
-/// Evaluates and saves, as it is time to.
-void Loop::State::look(const Loop& loop) {
-  const bool is_best = is_due && judge(loop);
+/// What is due after a step.
+void Loop::State::evaluate_and_save(const Loop& loop) {
+  const bool is_best = is_due && evaluate(loop);
   if (!checkpoints) return;
   if (is_best && options.checkpoints.keep_best)
     save(evaluation->metric);
@@ -106,8 +138,8 @@ void Loop::State::look(const Loop& loop) {
     saved = step;
 }
 
-/// Evaluates. @return whether it was never better.
-bool Loop::State::judge(const Loop& loop) {
+/// @return whether it was never better.
+bool Loop::State::evaluate(const Loop& loop) {
   is_due = false;
   report.flush(loop.on_step);
   const PhiloxState place = default_generator().state();
@@ -158,15 +190,14 @@ checkpoint::Manager* Loop::checkpoints() noexcept {
 
 void Loop::start(std::int64_t epoch_steps) {
   State& state = *state_;
+  const bool evaluates = evaluate != nullptr;
+  check_same(*state.group, state.options, evaluates, epoch_steps);
+  check_run(state.options, evaluates, epoch_steps);
   const std::int64_t steps = state.options.steps, epochs = state.options.epochs;
-  LOCKSTEP_CHECK(steps > 0 || epochs > 0, InvalidArgument,
-                 "a loop without end; give steps or epochs");
-  LOCKSTEP_CHECK(epochs == 0 || epoch_steps > 0, InvalidArgument, "a loop of ", epochs,
-                 " epochs over no batches; give steps, or a loader with batches");
   state.length = steps > 0 ? steps : std::numeric_limits<std::int64_t>::max();
   if (epochs > 0) state.length = std::min(state.length, epochs * epoch_steps);
   state.resume(*this);
-  if (state.is_due && evaluate) state.look(*this);
+  if (state.is_due && evaluate) state.evaluate_and_save(*this);
   state.report.restart();
 }
 
@@ -184,7 +215,7 @@ void Loop::end_step(const StepResult& result, bool ends_epoch) {
                               (every > 0 && state.step % every == 0));
   state.ends_epoch = ends_epoch;
   state.is_stopped = state.stop && state.stop->after(state.step);
-  if (!state.is_stopped) state.look(*this);
+  if (!state.is_stopped) state.evaluate_and_save(*this);
 }
 
 int Loop::finish() {

@@ -101,14 +101,14 @@ void Step::add_to(checkpoint::Manager& checkpoints) const {
   if (options_.average) checkpoints.add("average", *options_.average);
 }
 
-Step::Evaluation::Evaluation(Step& step)
+Step::EvaluationScope::EvaluationScope(Step& step)
     : autocast_(autocast(step.options_)), whole_(step.replica_.whole_parameters()) {
   if (step.options_.average) averaged_.emplace(step.options_.average->swap_in());
   step.module_.apply([this](nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
   step.module_.eval();
 }
 
-Step::Evaluation::~Evaluation() {
+Step::EvaluationScope::~EvaluationScope() {
   for (const auto& [module, is_training] : std::views::reverse(modes_)) module->train(is_training);
 }
 

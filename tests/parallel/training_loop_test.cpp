@@ -309,6 +309,27 @@ TEST(TrainLoop, RefusesRunsWithoutEndAndOptionsOutOfRange) {
                 ThrowsMessage<InvalidArgument>(HasSubstr("without end")));
     EXPECT_THAT([&] { Loop(group, {.epochs = 2}).run([] { return Tensor(); }); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("epochs over no batches")));
+    EXPECT_THAT(
+        [&] {
+          Loop(group, {.steps = 9, .early_stopping = {.patience = 1}}).run([] { return Tensor(); });
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("set its `evaluate`")));
+    EXPECT_THAT([&] { Loop(group, {.steps = 9, .resume_from = "step-3"}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("without a checkpoint_dir")));
+  });
+}
+
+TEST(TrainLoop, TellsAllRanksWhatOneDoesOtherwise) {
+  run_job(2, [](const CommunicatorPtr& group) {
+    const bool is_second = group->rank() == 1;
+    const auto refusal = [&](const LoopOptions& options, bool evaluates, const char* words) {
+      Loop loop(group, options);
+      if (evaluates) loop.evaluate = [] { return 1.0; };
+      EXPECT_THAT([&] { loop.run([] { return Tensor(); }); },
+                  ThrowsMessage<InvalidArgument>(HasSubstr(words)));
+    };
+    refusal({.steps = is_second ? 4 : 3}, false, "steps is 3 on rank 0 but 4 on rank 1");
+    refusal({.steps = 3}, is_second, "evaluations is false on rank 0 but true on rank 1");
   });
 }
 

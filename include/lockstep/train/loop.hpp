@@ -28,6 +28,7 @@ struct LoopOptions {
   std::int64_t eval_every = 0;  ///< steps from one evaluation to the next; 0: not by steps
   EarlyStoppingOptions early_stopping = {};
   std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
+  /// With `keep_best` an evaluation that was never better is saved, and stays.
   checkpoint::ManagerOptions checkpoints = {.keep_best = true};
   bool resume = true;                      ///< from the newest checkpoint, if there is one
   std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
@@ -133,8 +134,9 @@ class Loop {
   /// For a loop of one's own.
   /// @{
 
-  /// Resumes. @param epoch_steps how many steps an epoch has.
-  /// @throws InvalidArgument for a run without end, and for epochs without steps.
+  /// Resumes. Blocks. @param epoch_steps how many steps an epoch has.
+  /// @throws InvalidArgument on every rank for a run without end, epochs without steps, early
+  /// stopping without `evaluate`, and ranks that differ in these; what checkpoint::Manager throws.
   void start(std::int64_t epoch_steps = 0);
   /// Whether there is another step to make.
   bool goes_on() const noexcept;

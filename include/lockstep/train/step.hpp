@@ -97,13 +97,13 @@ class Step {
   /// While it lives, the module is as it is to be evaluated or saved: no gradients are recorded,
   /// modules are in evaluation, weights are whole, and averaged where there is an average, and ops
   /// are cast as in training. Then everything is as it was: training goes on with the same bits.
-  class [[nodiscard]] Evaluation {
+  class [[nodiscard]] EvaluationScope {
    public:
     /// See Step::evaluation.
-    explicit Evaluation(Step& step);
-    Evaluation(const Evaluation&) = delete;
-    Evaluation& operator=(const Evaluation&) = delete;
-    ~Evaluation();
+    explicit EvaluationScope(Step& step);
+    EvaluationScope(const EvaluationScope&) = delete;
+    EvaluationScope& operator=(const EvaluationScope&) = delete;
+    ~EvaluationScope();
 
    private:
     NoGradGuard no_recording_;
@@ -113,7 +113,7 @@ class Step {
     std::vector<std::pair<nn::Module*, bool>> modes_;  // children before their parents
   };
   /// Begins an evaluation. Every rank must call it, between steps.
-  Evaluation evaluation() { return Evaluation(*this); }
+  EvaluationScope evaluation() { return EvaluationScope(*this); }
 
   /// Adds all that steps change to what checkpoints keep: "model", "optimizer", "scheduler",
   /// "scaler" and "average".
