@@ -20,6 +20,7 @@
 #include "checkpoint/pace.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
+#include "checkpoint/run_progress.hpp"
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
@@ -258,6 +259,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                  "; steps are counted from 0");
   State& state = *state_;
+  note_progress(step);
   state.last_save = Clock::now();
   wait();
   state.end_preparing();
@@ -286,6 +288,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
 }
 
 bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
+  note_progress(step);
   const bool is_due = state_->is_due(step);
   if (is_due)
     save(step, metric);
@@ -314,6 +317,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
   run_on_all(*state_->group, "a checkpoint is taken over", [&] { state_->take_over(loaded); });
   if (!state_->is_prepared) state_->prepare();
+  note_progress(loaded.values.step);
   return loaded.values.step;
 }
 
@@ -336,6 +340,7 @@ std::optional<std::int64_t> Manager::load_newest() {
         LOCKSTEP_LOG(warning, "the checkpoint before is tried: ", error.what());
     }
   if (damage) std::rethrow_exception(damage);
+  note_progress(0);
   return std::nullopt;
 }
 

@@ -88,6 +88,7 @@ std::optional<Launch> detect_mpi_launcher() {
 std::string launcher_name() {
   if (const auto launch = detect_mpi_launcher()) return launch->launcher;
   if (environment("TORCHELASTIC_RUN_ID")) return "torchrun";
+  if (environment("LOCKSTEP_RUN_GENERATION")) return "lockstep_run";
   return environment("WORLD_SIZE") ? "the environment (RANK, WORLD_SIZE)" : "";
 }
 

@@ -3,8 +3,10 @@
 #include <optional>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "comm/bootstrap/bootstraps.hpp"
 #include "comm/bootstrap/exchange_message.hpp"
@@ -24,10 +26,29 @@ constexpr const char* closed_words =
 // saves.
 constexpr int least_ranks_for_a_tree = 64;
 
+/// The socket that lockstep_run leaves to rank 0, so that nobody takes the port meanwhile: the
+/// descriptor in LOCKSTEP_LISTENER, if it listens at the job's port. A program between the two may
+/// have closed it: then the port is free.
+std::optional<tcp::Socket> inherited_listener(int port) {
+  const char* text = std::getenv("LOCKSTEP_LISTENER");
+  const int descriptor = text ? std::atoi(text) : -1;
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (descriptor < 3 || getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
+      listens == 0)
+    return std::nullopt;
+  tcp::Socket listener(dup(descriptor));
+  if (!listener || tcp::local_endpoint(listener).port != port) return std::nullopt;
+  fcntl(listener.descriptor(), F_SETFD, FD_CLOEXEC);
+  close(descriptor);
+  return listener;
+}
+
 /// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
 /// this host's address elsewhere: then all interfaces.
 tcp::Socket listen_for_ranks(const TcpJob& job, tcp::Deadline deadline) {
   if (job.is_local) return tcp::listen_locally(job.port);
+  if (auto listener = inherited_listener(job.port)) return std::move(*listener);
   tcp::Socket listener = tcp::listen_on({job.address, job.port}, deadline);
   const std::string bound = tcp::local_endpoint(listener).address;
   if (tcp::is_loopback(job.address) || !tcp::is_loopback(bound)) return listener;

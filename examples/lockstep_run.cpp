@@ -1,0 +1,127 @@
+// Starts the ranks of a program, and starts all of them again when one dies:
+//
+//     lockstep_run -n 4 -- train_gpt --checkpoint-dir runs/a
+//     lockstep_run --hosts hosts.txt -- train_gpt --checkpoint-dir /shared/runs/a
+//
+// docs/long-runs.md has the rest. Exit code: the program's own, 128 + signal for one that was
+// killed; 2 for options that make no sense; 127 for a program that cannot be started.
+
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include "run/agent.hpp"
+#include "run/hosts.hpp"
+#include "run/supervisor.hpp"
+#include "support/command_line.hpp"
+
+namespace {
+
+struct Options {
+  run::SupervisorOptions supervisor;
+  std::string hosts, launcher = "ssh";
+  std::int64_t host_wait = 600, probe = 10, grace = 0;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  run::SupervisorOptions& s = o.supervisor;
+  app.add_option("-n,--ranks", s.ranks, "Ranks; by default as many as the hosts have slots")
+      ->check(examples::whole_number(1, 1 << 20));
+  app.add_option("--max-restarts", s.restarts.max_restarts, "Restarts in all")
+      ->check(examples::whole_number(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--deaths-per-step", s.restarts.deaths_per_step,
+                 "So many deaths of the same step end the run; 0: any number goes on")
+      ->check(examples::whole_number(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--grace", o.grace,
+                 "Seconds that ranks have after SIGTERM or SIGUSR1; told to them as "
+                 "LOCKSTEP_GRACE_TIME")
+      ->check(examples::whole_number(1, 1 << 30));
+  app.add_flag("--tag-output", s.tag_output, "\"[rank 3] \" before each line of a rank");
+  app.add_option("--hosts", o.hosts, "File of hosts, one a line: NAME [slots=N] [address=ADDRESS]")
+      ->check(CLI::ExistingFile);
+  app.add_option("--launcher", o.launcher,
+                 "Command that runs another, behind a host's name, on that host")
+      ->capture_default_str();
+  app.add_option("--min-hosts", s.min_hosts, "With fewer the run waits")
+      ->check(examples::whole_number(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--host-wait", o.host_wait, "Seconds that it waits for them")
+      ->check(examples::whole_number(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--probe", o.probe,
+                 "Seconds after which a lost host is tried again, doubled each time; 0: never")
+      ->check(examples::whole_number(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-x,--export", s.pass,
+                 "Variable for ranks on other hosts, beside LOCKSTEP_... and OMP_...")
+      ->allow_extra_args(false);
+  app.prefix_command();
+  app.footer("Behind the options: -- PROGRAM ARGUMENTS...");
+}
+
+template <class... T>
+[[noreturn]] void refuse(const T&... parts) {
+  LOCKSTEP_THROW(InvalidArgument, parts..., " (--help lists the options)");
+}
+
+/// What the command line means. @throws InvalidArgument
+run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
+  run::SupervisorOptions& s = o.supervisor;
+  s.command = app.remaining();
+  if (!s.command.empty() && s.command[0] == "--") s.command.erase(s.command.begin());
+  if (s.command.empty()) refuse("no program; give it behind the options: -- PROGRAM");
+  if (s.command[0].starts_with('-')) refuse("unknown option ", s.command[0]);
+  if (o.hosts.empty() && app.count("--ranks") == 0)
+    refuse("how many ranks? give -n N, or --hosts FILE");
+  std::vector<run::Host>& hosts = s.hosts.hosts;
+  hosts = o.hosts.empty() ? std::vector<run::Host>{{"localhost", s.ranks, "127.0.0.1"}}
+                          : run::read_hosts(o.hosts);
+  const int slots =
+      std::accumulate(hosts.begin(), hosts.end(), 0,
+                      [](int sum, const run::Host& host) { return sum + host.slots; });
+  if (app.count("--ranks") == 0) s.ranks = slots;
+  if (s.ranks > slots) refuse("-n ", s.ranks, " is more than the ", slots, " slots of the hosts");
+  if (s.min_hosts > std::ssize(hosts))
+    refuse("--min-hosts ", s.min_hosts, ", but there are ", hosts.size());
+  for (const run::Host& host : hosts)
+    if (hosts.size() > 1 && host.address == "localhost")
+      refuse("the other hosts reach no localhost: give it address=ADDRESS");
+  std::istringstream words(o.launcher);
+  for (std::string word; words >> word;) s.hosts.launcher.push_back(word);
+  if (s.hosts.launcher.empty()) refuse("--launcher is empty; give ssh");
+  s.hosts.probe = std::chrono::seconds(o.probe);
+  s.host_wait = std::chrono::seconds(o.host_wait);
+  if (o.grace > 0) s.grace = std::chrono::seconds(o.grace);
+  return s;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc == 3 && std::string_view(argv[1]) == "--agent")
+    return run::Agent(0, 1, std::chrono::seconds(std::atoi(argv[2]))).run();
+  Options options;
+  CLI::App app("Starts the ranks of a program, and starts them again when one dies",
+               "lockstep_run");
+  add_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    refuse(error.what());
+  }
+  return run::Supervisor(checked_options(app, options)).run();
+} catch (const lockstep::InvalidArgument& error) {
+  std::cerr << "lockstep_run: " << error.what() << std::endl;
+  return 2;
+} catch (const std::exception& error) {
+  std::cerr << "lockstep_run: " << error.what() << std::endl;
+  return 1;
+}

@@ -1,0 +1,167 @@
+#include "run/agent.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include "run/listener.hpp"
+
+namespace run {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds alive_interval(1000);
+// A longer turn was this process' own absence, and not the supervisor's.
+constexpr milliseconds longest_turn(2000);
+
+/// SIGCHLD as something to poll.
+Descriptor ended_children() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return Descriptor(checked(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
+}
+
+}  // namespace
+
+Agent::Agent(int in, int out, milliseconds silence_limit)
+    : in_(in), out_(out), silence_limit_(silence_limit), children_(ended_children()) {
+  for (const int number : {SIGPIPE, SIGHUP, SIGINT}) signal(number, SIG_IGN);
+  fcntl(in_, F_SETFL, O_NONBLOCK);
+  last_turn_ = next_alive_ = Clock::now();
+}
+
+Agent::~Agent() { end_ranks(); }
+
+int Agent::run() {
+  const std::string handshake = std::string(agent_handshake) + '\n';
+  is_alone_ = ::write(out_, handshake.data(), handshake.size()) < 0;
+  while (!is_alone_) {
+    wait();
+    receive();
+    pass_output();
+    reap();
+    keep_alive();
+  }
+  return 0;
+}
+
+void Agent::wait() {
+  std::vector<pollfd> entries{{in_, POLLIN, 0}, {children_.get(), POLLIN, 0}};
+  for (const RankProcess& rank : ranks_)
+    for (const int output : rank.outputs()) entries.push_back({output, POLLIN, 0});
+  poll(entries.data(), entries.size(), static_cast<int>(alive_interval.count()));
+}
+
+void Agent::receive() {
+  std::array<char, 4096> bytes;
+  ssize_t count = 0;
+  while ((count = ::read(in_, bytes.data(), bytes.size())) > 0) {
+    reader_.add({bytes.data(), static_cast<std::size_t>(count)});
+    unheard_ = {};
+  }
+  if (count == 0) is_alone_ = true;
+  while (const auto message = reader_.next()) handle(*message);
+}
+
+void Agent::handle(const Message& message) {
+  switch (message.type) {
+    case MessageType::listen: return listen(message.text);
+    case MessageType::start: return start(message);
+    case MessageType::signal:
+      for (const RankProcess& rank : ranks_) rank.signal(static_cast<int>(message.numbers.at(0)));
+      return;
+    case MessageType::kill:
+      for (const RankProcess& rank : ranks_) rank.signal(SIGKILL);
+      return;
+    default: return;
+  }
+}
+
+void Agent::listen(const std::string& address) {
+  try {
+    listener_ = listen_on(address);
+    send({MessageType::listening, {port_of(listener_)}});
+  } catch (const lockstep::Error& error) {
+    send({MessageType::listening, {0}, error.what()});
+  }
+}
+
+void Agent::start(const Message& message) try {
+  const LaunchPlan plan = LaunchPlan::parse(message.text);
+  const auto first = static_cast<int>(message.numbers.at(0));
+  const auto count = static_cast<int>(message.numbers.at(1));
+  ranks_.clear();
+  for (int local = 0; local < count; ++local) {
+    LaunchPlan own = plan;
+    own.environment.push_back("RANK=" + std::to_string(first + local));
+    own.environment.push_back("LOCAL_RANK=" + std::to_string(local));
+    own.environment.push_back("LOCAL_WORLD_SIZE=" + std::to_string(count));
+    ranks_.emplace_back(first + local, own, first + local == 0 ? listener_.get() : -1);
+  }
+  listener_.close();
+} catch (const lockstep::Error& error) {
+  end_ranks();
+  send({MessageType::refused, {}, error.what()});
+}
+
+void Agent::pass_output() {
+  for (RankProcess& rank : ranks_)
+    rank.read([&](int stream, const std::string& lines) {
+      send({MessageType::output, {rank.rank(), stream}, lines});
+    });
+}
+
+void Agent::reap() {
+  std::array<signalfd_siginfo, 8> taken;
+  while (::read(children_.get(), taken.data(), sizeof taken) > 0) {
+  }
+  while (true) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    const auto rank = std::ranges::find(ranks_, info.si_pid, &RankProcess::pid);
+    if (rank == ranks_.end()) {
+      waitpid(info.si_pid, nullptr, 0);
+      continue;
+    }
+    const int status = rank->finish([&](int stream, const std::string& lines) {
+      send({MessageType::output, {rank->rank(), stream}, lines});
+    });
+    send({MessageType::ended, {rank->rank(), status, rank->step()}});
+  }
+}
+
+void Agent::keep_alive() {
+  const auto now = Clock::now();
+  unheard_ += std::min<Clock::duration>(now - last_turn_, longest_turn);
+  last_turn_ = now;
+  if (silence_limit_.count() > 0 && unheard_ > silence_limit_) is_alone_ = true;
+  if (now < next_alive_) return;
+  next_alive_ = now + alive_interval;
+  Message alive{MessageType::alive};
+  for (const RankProcess& rank : ranks_) alive.numbers.push_back(rank.step());
+  send(alive);
+}
+
+void Agent::end_ranks() {
+  for (RankProcess& rank : ranks_)
+    if (rank.is_running()) rank.finish([](int, const std::string&) {});
+}
+
+void Agent::send(const Message& message) {
+  const std::string bytes = encode(message);
+  std::string_view left = bytes;
+  while (!left.empty() && !is_alone_) {
+    const ssize_t count = ::write(out_, left.data(), left.size());
+    if (count > 0) left.remove_prefix(static_cast<std::size_t>(count));
+    if (count < 0 && errno != EINTR) is_alone_ = true;
+  }
+}
+
+}  // namespace run

@@ -1,0 +1,81 @@
+#include "run/generation.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include <lockstep/core/error.hpp>
+#include <sys/wait.h>
+
+namespace run {
+namespace {
+
+using lockstep::detail::concat;
+
+std::string describe(int status) {
+  if (!WIFSIGNALED(status)) return concat("ended with code ", WEXITSTATUS(status));
+  const char* name = sigabbrev_np(WTERMSIG(status));
+  return concat("was killed by SIG", name ? name : std::to_string(WTERMSIG(status)));
+}
+
+}  // namespace
+
+Generation::Generation(int number, std::vector<std::string> names, std::vector<int> ranks)
+    : number_(number), names_(std::move(names)), counts_(std::move(ranks)) {
+  for (std::size_t host = 0; host < counts_.size(); ++host)
+    for (int i = 0; i < counts_[host]; ++i) ranks_.push_back({.host = host});
+}
+
+int Generation::first_rank_of(std::size_t host) const {
+  return std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(host), 0);
+}
+
+std::string Generation::place_of(int rank) const {
+  const Rank& one = ranks_.at(static_cast<std::size_t>(rank));
+  return concat("rank ", rank, names_.size() > 1 ? " on " + names_[one.host] : "");
+}
+
+void Generation::note_step(int rank, std::int64_t step) {
+  ranks_.at(static_cast<std::size_t>(rank)).step = step;
+}
+
+void Generation::note_end(int rank, int status, std::int64_t step) {
+  Rank& one = ranks_.at(static_cast<std::size_t>(rank));
+  one.is_running = false;
+  one.step = step;
+  const bool has_exited = WIFEXITED(status);
+  const int code = has_exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (has_exited && (code == 0 || code == stopped_code)) {
+    exit_code_ = std::max(exit_code_, code);
+    return;
+  }
+  if (death_) return;  // of what was killed behind it, or ended because of it
+  std::string what = place_of(rank) + " " + describe(status);
+  what += step < 0 ? ", having told of no step" : concat(" behind step ", step);
+  constexpr int refusal_code = 2;
+  death_ = {.what = what,
+            .exit_code = code,
+            .is_refusal = has_exited && code == refusal_code,
+            .step = step < 0 ? std::nullopt : std::optional(step)};
+}
+
+void Generation::note_lost_host(std::size_t host, const std::string& reason) {
+  if (!is_running_on(host)) return;
+  for (Rank& rank : ranks_)
+    if (rank.host == host) rank.is_running = false;
+  if (!death_) death_ = {.what = concat("host ", names_[host], " was lost: ", reason)};
+}
+
+bool Generation::is_running_on(std::size_t host) const {
+  return std::ranges::any_of(
+      ranks_, [&](const Rank& rank) { return rank.host == host && rank.is_running; });
+}
+
+bool Generation::is_over() const { return std::ranges::none_of(ranks_, &Rank::is_running); }
+
+bool Generation::has_made_steps() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.step >= 0; });
+}
+
+}  // namespace run

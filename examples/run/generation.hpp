@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace run {
+
+/// Exit code of a program that has stopped, saved, and wants to be started again.
+inline constexpr int stopped_code = 75;
+
+/// Why a generation ends before its time.
+struct Death {
+  std::string what;         ///< "rank 1 on a was killed by SIGKILL behind step 34"
+  int exit_code = 1;        ///< of the run, if it is not started again
+  bool is_refusal = false;  ///< the program refuses its command line
+  std::optional<std::int64_t> step = std::nullopt;  ///< the last that the dead rank completed
+};
+
+/// The ranks between one start and the next: where they are, how far, and how they ended.
+class Generation {
+ public:
+  /// @param names, ranks of each host.
+  Generation(int number, std::vector<std::string> names, std::vector<int> ranks);
+
+  int number() const { return number_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int ranks_of(std::size_t host) const { return counts_[host]; }
+  int first_rank_of(std::size_t host) const;
+
+  void note_step(int rank, std::int64_t step);
+  /// @param status as of waitpid.
+  void note_end(int rank, int status, std::int64_t step);
+  /// A host that can no longer be reached, for that reason: what runs there is lost.
+  void note_lost_host(std::size_t host, const std::string& reason);
+
+  /// Whether a rank of a host still runs, for all that is known.
+  bool is_running_on(std::size_t host) const;
+  /// Whether no rank runs.
+  bool is_over() const;
+  /// The first rank that died; none if all that ended did so in good order.
+  const std::optional<Death>& death() const { return death_; }
+  /// Of a generation that is over, without a death: 0, or 75 if its ranks stopped.
+  int exit_code() const { return exit_code_; }
+  /// Whether a rank has told of a step.
+  bool has_made_steps() const;
+
+ private:
+  struct Rank {
+    std::size_t host = 0;
+    bool is_running = true;
+    std::int64_t step = -1;
+  };
+  std::string place_of(int rank) const;
+
+  int number_;
+  std::vector<std::string> names_;
+  std::vector<int> counts_;
+  std::vector<Rank> ranks_;
+  std::optional<Death> death_;
+  int exit_code_ = 0;
+};
+
+}  // namespace run

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// @file
+/// What the supervisor and its agents, one on each host, tell each other over two pipes.
+
+namespace run {
+
+enum class MessageType : int {
+  // To an agent.
+  listen = 1,  ///< text: an address
+  start = 2,   ///< numbers: first rank, ranks; text: a LaunchPlan
+  signal = 3,  ///< numbers: the signal for all ranks
+  kill = 4,    ///< all ranks
+  // From an agent, with `alive` in both directions.
+  alive = 5,      ///< numbers: the last step of each rank; every second
+  listening = 6,  ///< numbers: port; text: why there is none
+  output = 7,     ///< numbers: rank, stream (1 or 2); text: whole lines
+  ended = 8,      ///< numbers: rank, status as of waitpid, last step
+  refused = 9,    ///< text: why the program cannot be started; no rank runs here then
+};
+
+struct Message {
+  MessageType type = MessageType::alive;
+  std::vector<std::int64_t> numbers = {};
+  std::string text = {};
+};
+
+/// A line of type, numbers and length, and the text behind it.
+std::string encode(const Message& message);
+
+/// Puts messages together from the bytes of a pipe.
+class MessageReader {
+ public:
+  /// @param handshake a line behind which the messages begin: what a login shell prints before is
+  /// skipped. Empty: at once.
+  explicit MessageReader(std::string handshake = {}) : handshake_(std::move(handshake)) {}
+
+  void add(std::string_view bytes) { pending_ += bytes; }
+  /// Takes the next message, if it is complete. @throws CorruptData
+  std::optional<Message> next();
+  /// Whether the handshake has come.
+  bool has_handshake() const { return handshake_.empty(); }
+
+ private:
+  void look_for_handshake();
+
+  std::string handshake_, pending_;
+};
+
+/// What an agent says first.
+inline constexpr const char* agent_handshake = "lockstep_run agent 1";
+
+}  // namespace run

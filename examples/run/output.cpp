@@ -1,0 +1,30 @@
+#include "run/output.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <unistd.h>
+
+namespace run {
+
+void write_all(int stream, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(stream, text.data(), text.size());
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+std::string tagged(int rank, std::string_view lines) {
+  const std::string tag = "[rank " + std::to_string(rank) + "] ";
+  std::string text;
+  while (!lines.empty()) {
+    const std::size_t size = std::min(lines.find('\n'), lines.size() - 1) + 1;
+    text += tag;
+    text += lines.substr(0, size);
+    lines.remove_prefix(size);
+  }
+  return text;
+}
+
+}  // namespace run

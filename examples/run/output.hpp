@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <lockstep/core/error.hpp>
+
+namespace run {
+
+/// Writes all to standard output (1) or standard error (2), as far as somebody reads it.
+void write_all(int stream, std::string_view text);
+
+/// Puts "[rank 3] " before each line.
+std::string tagged(int rank, std::string_view lines);
+
+/// One line of the supervisor's own on standard error.
+template <class... T>
+void say(const T&... parts) {
+  write_all(2, lockstep::detail::concat("lockstep_run: ", parts..., "\n"));
+}
+
+}  // namespace run

@@ -1,0 +1,39 @@
+#include "run/progress_page.hpp"
+
+#include <atomic>
+#include <cstring>
+
+#include <sys/mman.h>
+
+namespace run {
+namespace {
+
+/// The same as in src/checkpoint/run_progress.cpp.
+struct Page {
+  char mark[8];
+  std::atomic<std::int64_t> step;
+};
+constexpr char mark[] = "lockstep";
+
+}  // namespace
+
+ProgressPage::ProgressPage() : file_(checked(memfd_create("step", MFD_CLOEXEC), "memfd_create")) {
+  checked(ftruncate(file_.get(), sizeof(Page)), "ftruncate");
+  page_ = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  checked(page_ == MAP_FAILED ? -1 : 0, "mmap");
+  Page& page = *static_cast<Page*>(page_);
+  page.step = -1;
+  std::memcpy(page.mark, mark, sizeof page.mark);
+}
+
+ProgressPage::~ProgressPage() {
+  if (page_) munmap(page_, sizeof(Page));
+}
+
+std::string ProgressPage::path() const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+std::int64_t ProgressPage::step() const { return static_cast<const Page*>(page_)->step; }
+
+}  // namespace run

@@ -1,0 +1,251 @@
+#include "run/supervisor.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include <sys/signalfd.h>
+
+#include "run/launch_plan.hpp"
+#include "run/listener.hpp"
+#include "run/output.hpp"
+
+namespace run {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// Between the first death and the end of the others, which say what they were at. One that exits
+// has had the time to hear of it from the others, or to tell them.
+constexpr milliseconds last_words(100);
+constexpr seconds after_interrupt(5), after_kill(10);
+// How long a host that is being reached is waited for where others would do.
+constexpr seconds first_timeout(30), later_timeout(2);
+constexpr milliseconds longest_turn(500);
+constexpr int cannot_run_code = 127;
+
+Descriptor ending_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&set, number);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return Descriptor(checked(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
+}
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options)
+    : options_(std::move(options)),
+      signals_(ending_signals()),
+      hosts_(options_.hosts),
+      policy_(options_.restarts) {}
+
+int Supervisor::run() {
+  while (gather_hosts()) {
+    launch();
+    watch();
+    if (const auto code = after_generation()) return *code;
+  }
+  return ending_signal_ == SIGINT ? 128 + SIGINT : stopped_code;
+}
+
+/// @return false if the run is to end.
+bool Supervisor::gather_hosts() {
+  const Deadline begin = Clock::now(), limit = begin + options_.host_wait;
+  const Deadline first_try = begin + (generation_ ? later_timeout : first_timeout);
+  const auto are_enough = [&] {
+    if (hosts_.slots_up() >= options_.ranks) return true;
+    const bool is_worth_waiting = hosts_.is_one_coming() && Clock::now() < first_try;
+    return hosts_.hosts_up() >= options_.min_hosts && !is_worth_waiting;
+  };
+  for (hosts_.try_lost(); !is_ending() && !are_enough(); turn(milliseconds(50)))
+    LOCKSTEP_CHECK(Clock::now() < limit, lockstep::Error, hosts_.hosts_up(),
+                   " host(s) can be reached, fewer than ", options_.min_hosts, " for ",
+                   options_.host_wait.count(), " s; ", hosts_.link(0).host().name, ": ",
+                   hosts_.link(0).failure());
+  return !is_ending();
+}
+
+// --- a generation
+
+void Supervisor::launch() {
+  std::vector<std::string> names;
+  for (const Host& host : hosts_.reachable()) names.push_back(host.name);
+  const std::vector<int> ranks = deal_ranks(hosts_.reachable(), options_.ranks);
+  generation_.emplace(generation_ ? generation_->number() + 1 : 1, names, ranks);
+  kill_at_.reset();
+  give_up_at_.reset();
+  refusal_.reset();
+  is_dying_ = is_making_room_ = false;
+  if (generation_->size() < options_.ranks)
+    say("starts ", generation_->size(), " of ", options_.ranks, " ranks: not all hosts are there");
+  const auto first = static_cast<std::size_t>(
+      std::ranges::find_if(ranks, [](int count) { return count > 0; }) - ranks.begin());
+  const int port = listen(first);
+  if (port == 0)
+    for (std::size_t host = 0; host < hosts_.size(); ++host)
+      generation_->note_lost_host(host, "no rank was started");
+  const LaunchPlan plan{std::filesystem::current_path().string(), options_.command,
+                        environment_of_ranks(first, port)};
+  for (std::size_t host = 0; host < ranks.size(); ++host)
+    if (generation_->is_running_on(host))
+      hosts_.link(host).send(
+          {MessageType::start, {generation_->first_rank_of(host), ranks[host]}, plan.to_text()});
+}
+
+/// Has the agent of rank 0 listen where the ranks will meet. @return the port; 0 if it is lost.
+int Supervisor::listen(std::size_t host) {
+  port_.reset();
+  hosts_.link(host).send({MessageType::listen, {}, hosts_.link(host).host().address});
+  while (!port_ && !refusal_ && generation_->is_running_on(host)) turn(longest_turn);
+  return port_.value_or(0);
+}
+
+std::vector<std::string> Supervisor::environment_of_ranks(std::size_t first_host, int port) const {
+  using lockstep::detail::concat;
+  std::vector<std::string> variables{concat("WORLD_SIZE=", generation_->size()),
+                                     "MASTER_ADDR=" + hosts_.link(first_host).host().address,
+                                     concat("MASTER_PORT=", port),
+                                     // Ranks that are left of a former generation have another one.
+                                     "LOCKSTEP_JOB_TOKEN=" + make_token(),
+                                     concat("LOCKSTEP_RUN_GENERATION=", generation_->number())};
+  if (options_.grace) variables.push_back(concat("LOCKSTEP_GRACE_TIME=", options_.grace->count()));
+  for (std::string& variable : variables_to_pass(options_.pass))
+    variables.push_back(std::move(variable));
+  return variables;
+}
+
+void Supervisor::watch() {
+  while (!generation_->is_over()) {
+    turn(longest_turn);
+    end_ranks_in_time();
+    take_hosts_back();
+  }
+}
+
+void Supervisor::end_ranks_in_time() {
+  const auto now = Clock::now();
+  if ((generation_->death() || refusal_) && !is_dying_) {
+    is_dying_ = true;
+    kill_at_ = now + (refusal_ ? milliseconds(0) : last_words);
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    tell_ranks({MessageType::kill});
+    kill_at_.reset();
+    give_up_at_ = now + after_kill;
+  }
+  if (!give_up_at_ || now < *give_up_at_) return;
+  for (std::size_t host = 0; host < hosts_.size(); ++host)
+    if (generation_->is_running_on(host)) hosts_.link(host).drop("its ranks do not end");
+}
+
+/// Has the ranks stop behind a step when there are hosts for more of them.
+void Supervisor::take_hosts_back() {
+  const bool is_in_order = !is_dying_ && !is_ending() && !is_making_room_ && !refusal_;
+  if (!is_in_order || generation_->size() >= options_.ranks || !generation_->has_made_steps() ||
+      hosts_.slots_up() <= generation_->size())
+    return;
+  say("hosts have returned: the ranks stop, and more of them go on");
+  is_making_room_ = true;
+  tell_ranks({MessageType::signal, {SIGUSR1}});
+}
+
+/// @return the run's exit code; none if it goes on.
+std::optional<int> Supervisor::after_generation() {
+  has_made_steps_ |= generation_->has_made_steps();
+  if (refusal_) {
+    say(*refusal_);
+    return cannot_run_code;
+  }
+  const std::optional<Death>& death = generation_->death();
+  const int code = death ? death->exit_code : generation_->exit_code();
+  if (is_ending()) return ending_signal_ == SIGINT ? 128 + SIGINT : code;
+  const bool has_made_room = code == stopped_code || code == 128 + SIGUSR1;
+  if (is_making_room_ && has_made_room) return std::nullopt;
+  return death ? after_death(*death) : code;
+}
+
+std::optional<int> Supervisor::after_death(const Death& death) {
+  say(death.what);
+  // Where steps were made, the command line was one that made sense.
+  if (death.is_refusal && !has_made_steps_) return death.exit_code;
+  const RestartPolicy::Decision decision = policy_.after_death(death.step);
+  if (!decision.refusal.empty()) {
+    say("ends: ", decision.refusal);
+    return death.exit_code;
+  }
+  const auto delay = decision.delay.count();
+  say("restart ", policy_.restarts(), " of ", options_.restarts.max_restarts,
+      delay > 0 ? lockstep::detail::concat(" in ", delay / 1000, " s") : "");
+  const Deadline end = Clock::now() + decision.delay;
+  while (Clock::now() < end && !is_ending()) turn(milliseconds(50));
+  return std::nullopt;
+}
+
+// --- events
+
+void Supervisor::turn(milliseconds limit) {
+  if (kill_at_) {
+    const auto left = std::chrono::ceil<milliseconds>(*kill_at_ - Clock::now());
+    limit = std::clamp(left, milliseconds(0), limit);
+  }
+  hosts_.wait(signals_.get(), limit);
+  for (std::size_t host = 0; host < hosts_.size(); ++host)
+    for (const Message& message : hosts_.link(host).receive()) take(message, host);
+  take_signals();
+  hosts_.keep_alive();
+  for (std::size_t host = 0; generation_ && host < hosts_.size(); ++host)
+    if (!hosts_.link(host).is_up()) generation_->note_lost_host(host, hosts_.link(host).failure());
+  hosts_.try_lost();
+}
+
+void Supervisor::take(const Message& message, std::size_t host) {
+  const auto number = [&](std::size_t i) { return message.numbers.at(i); };
+  const auto rank = [&](std::size_t i) { return static_cast<int>(number(i)); };
+  switch (message.type) {
+    case MessageType::alive:
+      for (std::size_t i = 0; i < message.numbers.size(); ++i)
+        generation_->note_step(generation_->first_rank_of(host) + static_cast<int>(i), number(i));
+      return;
+    case MessageType::listening:
+      port_ = rank(0);
+      if (port_ == 0) refusal_ = message.text;
+      return;
+    case MessageType::output:
+      return write_all(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text);
+    case MessageType::ended: return generation_->note_end(rank(0), rank(1), number(2));
+    case MessageType::refused:
+      refusal_ = message.text;
+      return generation_->note_lost_host(host, message.text);
+    default: return;
+  }
+}
+
+void Supervisor::take_signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info)
+    end_by(static_cast<int>(info.ssi_signo));
+}
+
+void Supervisor::end_by(int signal) {
+  const bool is_first = !is_ending();
+  ending_signal_ = signal;
+  // Ranks that make room stop already: one more signal would end them at once.
+  if (!(is_first && is_making_room_ && signal != SIGINT))
+    tell_ranks({MessageType::signal, {signal}});
+  const auto now = Clock::now();
+  if (signal == SIGINT)
+    kill_at_ = is_first ? now + after_interrupt : now;
+  else if (options_.grace && is_first)
+    kill_at_ = now + *options_.grace;
+}
+
+void Supervisor::tell_ranks(const Message& message) {
+  for (std::size_t host = 0; generation_ && host < hosts_.size(); ++host)
+    if (generation_->is_running_on(host)) hosts_.link(host).send(message);
+}
+
+}  // namespace run

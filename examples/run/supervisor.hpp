@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run/generation.hpp"
+#include "run/host_pool.hpp"
+#include "run/restart_policy.hpp"
+
+namespace run {
+
+struct SupervisorOptions {
+  HostPoolOptions hosts;
+  int ranks = 1;                        ///< at most
+  int min_hosts = 1;                    ///< with fewer it waits,
+  std::chrono::seconds host_wait{600};  ///< for so long
+  RestartOptions restarts;
+  std::optional<std::chrono::seconds> grace;  ///< after SIGTERM or SIGUSR1; none: any time
+  bool tag_output = false;                    ///< "[rank 3] " before each line
+  std::vector<std::string> pass;              ///< names of variables for ranks on other hosts
+  std::vector<std::string> command;
+};
+
+/// Starts the ranks of a program, and starts all of them again when one dies. One thread; it takes
+/// SIGTERM, SIGUSR1 and SIGINT of the process.
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Runs the program to its end. @return its exit code. @throws Error if hosts cannot be reached.
+  int run();
+
+ private:
+  using Clock = HostLink::Clock;
+  using Deadline = Clock::time_point;
+
+  bool gather_hosts();
+  void launch();
+  int listen(std::size_t host);
+  std::vector<std::string> environment_of_ranks(std::size_t first_host, int port) const;
+  void watch();
+  void end_ranks_in_time();
+  void take_hosts_back();
+  std::optional<int> after_generation();
+  std::optional<int> after_death(const Death& death);
+
+  void turn(std::chrono::milliseconds limit);
+  void take(const Message& message, std::size_t host);
+  void take_signals();
+  void end_by(int signal);
+  void tell_ranks(const Message& message);
+  bool is_ending() const { return ending_signal_ != 0; }
+
+  SupervisorOptions options_;
+  Descriptor signals_;
+  HostPool hosts_;
+  RestartPolicy policy_;
+  std::optional<Generation> generation_;
+  std::optional<int> port_;             // of rank 0
+  std::optional<std::string> refusal_;  // of an agent
+  std::optional<Deadline> kill_at_, give_up_at_;
+  bool is_dying_ = false, is_making_room_ = false, has_made_steps_ = false;
+  int ending_signal_ = 0;
+};
+
+}  // namespace run

@@ -1,0 +1,173 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run/generation.hpp"
+#include "run/hosts.hpp"
+#include "run/launch_plan.hpp"
+#include "run/message.hpp"
+#include "run/output.hpp"
+#include "run/rank_process.hpp"
+#include "run/restart_policy.hpp"
+#include "support/temporary_folder.hpp"
+
+// The parts of lockstep_run, without processes.
+
+namespace run {
+namespace {
+
+using lockstep::testing::TemporaryFolder;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(RestartPolicy, StartsAgainAtOnceAfterNewGroundAndEverLaterWithout) {
+  RestartPolicy policy({.max_restarts = 100, .deaths_per_step = 0});
+  EXPECT_EQ(policy.after_death(5).delay, seconds(0));
+  EXPECT_EQ(policy.after_death(4).delay, seconds(1));
+  EXPECT_EQ(policy.after_death(std::nullopt).delay, seconds(2));
+  EXPECT_EQ(policy.after_death(5).delay, seconds(4));
+  EXPECT_EQ(policy.after_death(6).delay, seconds(0));
+  for (int i = 0; i < 40; ++i) policy.after_death(6);
+  EXPECT_EQ(policy.after_death(6).delay, seconds(60));
+}
+
+TEST(RestartPolicy, EndsWhenTheSameStepDiesTwice) {
+  RestartPolicy policy({});
+  EXPECT_EQ(policy.after_death(34).refusal, "");
+  EXPECT_EQ(policy.after_death(20).refusal, "");  // on the way there
+  EXPECT_THAT(policy.after_death(34).refusal, HasSubstr("behind step 34 died 2 times"));
+  RestartPolicy other({.deaths_per_step = 3});
+  EXPECT_EQ(other.after_death(34).refusal, "");
+  EXPECT_EQ(other.after_death(34).refusal, "");
+  EXPECT_NE(other.after_death(34).refusal, "");
+}
+
+TEST(RestartPolicy, ForgetsADeadlyStepThatWasPassed) {
+  RestartPolicy policy({});
+  policy.after_death(34);
+  EXPECT_EQ(policy.after_death(40).refusal, "");
+  EXPECT_EQ(policy.after_death(34).refusal, "");
+}
+
+TEST(RestartPolicy, KnowsNoStepOfProgramsThatTellNone) {
+  RestartPolicy policy({.max_restarts = 3});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(policy.after_death(std::nullopt).refusal, "");
+  EXPECT_THAT(policy.after_death(std::nullopt).refusal, HasSubstr("started again 3 times"));
+  EXPECT_EQ(policy.restarts(), 3);
+}
+
+constexpr int exited(int code) { return code << 8; }
+
+TEST(Generation, NamesTheRankThatDiedFirst) {
+  Generation generation(1, {"a", "b"}, {1, 2});
+  EXPECT_EQ(generation.first_rank_of(1), 1);
+  EXPECT_FALSE(generation.has_made_steps());
+  generation.note_step(2, 7);
+  EXPECT_TRUE(generation.has_made_steps());
+  generation.note_end(2, 9, 8);
+  generation.note_end(0, exited(1), 8);
+  EXPECT_FALSE(generation.is_over());
+  EXPECT_FALSE(generation.is_running_on(0));
+  generation.note_end(1, 9, 8);
+  EXPECT_TRUE(generation.is_over());
+  ASSERT_TRUE(generation.death());
+  EXPECT_EQ(generation.death()->what, "rank 2 on b was killed by SIGKILL behind step 8");
+  EXPECT_EQ(generation.death()->exit_code, 137);
+  EXPECT_EQ(generation.death()->step, 8);
+}
+
+TEST(Generation, TellsStopsRefusalsAndLostHosts) {
+  Generation stopped(1, {"localhost"}, {2});
+  stopped.note_end(0, exited(75), 3);
+  stopped.note_end(1, exited(75), 3);
+  EXPECT_FALSE(stopped.death());
+  EXPECT_EQ(stopped.exit_code(), 75);
+  Generation refused(1, {"localhost"}, {1});
+  refused.note_end(0, exited(2), -1);
+  EXPECT_TRUE(refused.death()->is_refusal);
+  EXPECT_EQ(refused.death()->step, std::nullopt);
+  Generation lost(1, {"a", "b"}, {1, 1});
+  lost.note_end(0, exited(0), 5);
+  lost.note_lost_host(0, "its agent has ended");  // nothing ran there any more
+  EXPECT_FALSE(lost.death());
+  lost.note_lost_host(1, "its agent has ended");
+  EXPECT_EQ(lost.death()->what, "host b was lost: its agent has ended");
+  EXPECT_TRUE(lost.is_over());
+}
+
+TEST(Hosts, AreReadFromLines) {
+  const TemporaryFolder folder;
+  const auto hosts =
+      read_hosts(folder.write("hosts", "# all\na slots=2\n\n  b address=10.0.0.2 # no slots\nc\n"));
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_EQ(hosts[0].slots, 2);
+  EXPECT_EQ(hosts[0].address, "a");
+  EXPECT_EQ(hosts[1].address, "10.0.0.2");
+  EXPECT_EQ(hosts[1].slots, 1);
+  EXPECT_THAT(deal_ranks(hosts, 3), ElementsAre(2, 1, 0));
+  EXPECT_THAT(deal_ranks(hosts, 9), ElementsAre(2, 1, 1));
+}
+
+TEST(Hosts, ThatMakeNoSenseAreNamedByLine) {
+  const TemporaryFolder folder;
+  for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
+           {"a\nb slots=0", ":2: 'slots=0' is neither"},
+           {"a 4", ":1: '4' is neither"},
+           {"a\na", ":2: a is there twice"},
+           {"# none", "names no host"}})
+    try {
+      read_hosts(folder.write("hosts", text));
+      ADD_FAILURE() << text;
+    } catch (const lockstep::InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+}
+
+TEST(Messages, ComeInPiecesBehindWhateverALoginShellPrints) {
+  const std::string bytes = "Welcome to a\n" + std::string(agent_handshake) + "\n" +
+                            encode({MessageType::ended, {3, -1}}) +
+                            encode({MessageType::output, {0, 2}, "a\nb : 7\n"});
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, bytes.size()}) {
+    MessageReader reader(agent_handshake);
+    std::vector<Message> all;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      reader.add(std::string_view(bytes).substr(at, piece));
+      while (const auto message = reader.next()) all.push_back(*message);
+    }
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].type, MessageType::ended);
+    EXPECT_THAT(all[0].numbers, ElementsAre(3, -1));
+    EXPECT_EQ(all[1].text, "a\nb : 7\n");
+  }
+}
+
+TEST(Messages, ThatAreNoneAreRefused) {
+  for (const std::string noise : {"hello\n", "7 1 2\n", "7 : -5\n", "7 : 99999999999\n"}) {
+    MessageReader reader;
+    reader.add(noise);
+    EXPECT_THROW(reader.next(), lockstep::CorruptData) << noise;
+  }
+}
+
+TEST(LaunchPlan, SurvivesItsTextWithSpacesAndEmptyWords) {
+  const LaunchPlan plan{"/a b", {"p", "", "x y\n"}, {"A=1", "B="}};
+  const LaunchPlan other = LaunchPlan::parse(plan.to_text());
+  EXPECT_EQ(other.folder, plan.folder);
+  EXPECT_EQ(other.command, plan.command);
+  EXPECT_EQ(other.environment, plan.environment);
+  EXPECT_THROW(LaunchPlan::parse("x"), lockstep::CorruptData);
+}
+
+TEST(Output, KeepsLinesWholeAndTagsThem) {
+  LineBuffer lines;
+  EXPECT_EQ(lines.add("ab"), "");
+  EXPECT_EQ(lines.add("c\nd"), "abc\n");
+  EXPECT_EQ(lines.add("50 %\r"), "d50 %\r");
+  EXPECT_EQ(lines.add("end"), "");
+  EXPECT_EQ(lines.rest(), "end\n");
+  EXPECT_EQ(lines.rest(), "");
+  EXPECT_EQ(tagged(3, "a\nb\n"), "[rank 3] a\n[rank 3] b\n");
+}
+
+}  // namespace
+}  // namespace run
