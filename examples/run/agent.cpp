@@ -97,6 +97,7 @@ void Agent::start(const Message& message) try {
   const LaunchPlan plan = LaunchPlan::parse(message.text);
   const auto first = static_cast<int>(message.numbers.at(0));
   const auto count = static_cast<int>(message.numbers.at(1));
+  longest_stop_ = static_cast<int>(message.numbers.at(2));
   ranks_.clear();
   for (int local = 0; local < count; ++local) {
     LaunchPlan own = plan;
@@ -147,6 +148,21 @@ void Agent::keep_alive() {
   Message alive{MessageType::alive};
   for (const RankProcess& rank : ranks_) alive.numbers.push_back(rank.step());
   send(alive);
+  end_stopped_ranks();
+}
+
+/// Other ranks find one that is stopped, if there are others, and it has joined them.
+void Agent::end_stopped_ranks() {
+  for (RankProcess& rank : ranks_) {
+    const int seconds = rank.look_if_stopped();
+    if (longest_stop_ == 0 || seconds < longest_stop_) continue;
+    send({MessageType::output,
+          {rank.rank(), 2},
+          lockstep::detail::concat("lockstep_run: rank ", rank.rank(), " (pid ", rank.pid(),
+                                   ") is stopped, by a signal or a debugger, for ", seconds,
+                                   " s\n")});
+    rank.signal(SIGKILL);
+  }
 }
 
 void Agent::end_ranks() {

@@ -34,6 +34,7 @@ class Agent {
   void reap();
   void pass_output();
   void keep_alive();
+  void end_stopped_ranks();
   void end_ranks();
   void send(const Message& message);
 
@@ -43,6 +44,7 @@ class Agent {
   Descriptor children_;  // says that one has ended
   Descriptor listener_;  // for rank 0
   std::vector<RankProcess> ranks_;
+  int longest_stop_ = 0;  // in seconds; 0: none is too long
   bool is_alone_ = false;
   Clock::time_point last_turn_, next_alive_;
   Clock::duration unheard_{};

@@ -42,6 +42,15 @@ bool HostPool::is_one_coming() const {
   });
 }
 
+std::string HostPool::failures() const {
+  std::string text;
+  for (const Place& place : places_)
+    if (!place.link.is_up())
+      text += "; " + place.link.host().name + ": " +
+              (place.link.is_open() ? "its agent does not answer" : place.link.failure());
+  return text;
+}
+
 std::vector<Host> HostPool::reachable() const {
   std::vector<Host> hosts;
   for (const Place& place : places_) {

@@ -34,6 +34,8 @@ class HostPool {
   int slots_up() const;
   /// Whether an agent is started for the first time since its host was reached last.
   bool is_one_coming() const;
+  /// Why the others cannot be: "; b: its agent has ended".
+  std::string failures() const;
   /// The hosts, without slots where they cannot be reached.
   std::vector<Host> reachable() const;
 

@@ -14,7 +14,7 @@ namespace run {
 enum class MessageType : int {
   // To an agent.
   listen = 1,  ///< text: an address
-  start = 2,   ///< numbers: first rank, ranks; text: a LaunchPlan
+  start = 2,   ///< numbers: first rank, ranks, longest stop in s; text: a LaunchPlan
   signal = 3,  ///< numbers: the signal for all ranks
   kill = 4,    ///< all ranks
   // From an agent, with `alive` in both directions.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include <sys/prctl.h>
@@ -113,6 +115,16 @@ void RankProcess::read(const Output& output) {
       if (!lines.empty()) output(static_cast<int>(i) + 1, lines);
     }
   }
+}
+
+int RankProcess::look_if_stopped() {
+  // The state follows the name in brackets.
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t bracket = line.rfind(')');
+  const char state = bracket + 2 < line.size() && bracket != line.npos ? line[bracket + 2] : '?';
+  return stops_ = state == 'T' || state == 't' ? stops_ + 1 : 0;
 }
 
 void RankProcess::signal(int number) const {

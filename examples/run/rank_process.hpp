@@ -47,6 +47,8 @@ class RankProcess {
   std::array<int, 2> outputs() const { return {streams_[0].read.get(), streams_[1].read.get()}; }
   /// Passes on what it has written.
   void read(const Output& output);
+  /// Looks whether it is stopped, to be called every second. @return for how many times in a row.
+  int look_if_stopped();
   /// Sends a signal to it, and SIGKILL to all that it has started, too.
   void signal(int number) const;
   /// Ends what is left of it, and waits for it. @return its status, as of waitpid.
@@ -60,6 +62,7 @@ class RankProcess {
 
   int rank_;
   pid_t pid_ = -1;
+  int stops_ = 0;
   ProgressPage progress_;
   std::array<Stream, 2> streams_;
 };

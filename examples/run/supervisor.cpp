@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include <sys/signalfd.h>
@@ -23,8 +24,21 @@ constexpr milliseconds last_words(100);
 constexpr seconds after_interrupt(5), after_kill(10);
 // How long a host that is being reached is waited for where others would do.
 constexpr seconds first_timeout(30), later_timeout(2);
+// At first all are waited for a moment, so that those named first are used.
+constexpr seconds in_order_timeout(1);
 constexpr milliseconds longest_turn(500);
 constexpr int cannot_run_code = 127;
+// All ranks start at the same time: one that is not there so soon is stopped, or cannot be reached.
+constexpr const char* join_timeout = "LOCKSTEP_JOIN_TIMEOUT";
+constexpr int default_join_seconds = 60;
+
+/// How many seconds a rank may be stopped: longer than the other ranks need to find it, and to say
+/// what they were at; 0: for any time.
+int longest_stop() {
+  const char* text = std::getenv("LOCKSTEP_HEARTBEAT_TIMEOUT");
+  const int heartbeat_timeout = text ? std::atoi(text) : 30;
+  return heartbeat_timeout + heartbeat_timeout / 2;
+}
 
 Descriptor ending_signals() {
   sigset_t set;
@@ -57,15 +71,16 @@ bool Supervisor::gather_hosts() {
   const Deadline begin = Clock::now(), limit = begin + options_.host_wait;
   const Deadline first_try = begin + (generation_ ? later_timeout : first_timeout);
   const auto are_enough = [&] {
-    if (hosts_.slots_up() >= options_.ranks) return true;
+    const bool is_in_order = generation_ || Clock::now() > begin + in_order_timeout;
+    if (hosts_.slots_up() >= options_.ranks && (is_in_order || !hosts_.is_one_coming()))
+      return true;
     const bool is_worth_waiting = hosts_.is_one_coming() && Clock::now() < first_try;
     return hosts_.hosts_up() >= options_.min_hosts && !is_worth_waiting;
   };
   for (hosts_.try_lost(); !is_ending() && !are_enough(); turn(milliseconds(50)))
     LOCKSTEP_CHECK(Clock::now() < limit, lockstep::Error, hosts_.hosts_up(),
-                   " host(s) can be reached, fewer than ", options_.min_hosts, " for ",
-                   options_.host_wait.count(), " s; ", hosts_.link(0).host().name, ": ",
-                   hosts_.link(0).failure());
+                   " host(s) can be reached, fewer than ", options_.min_hosts, ", for ",
+                   options_.host_wait.count(), " s", hosts_.failures());
   return !is_ending();
 }
 
@@ -92,8 +107,9 @@ void Supervisor::launch() {
                         environment_of_ranks(first, port)};
   for (std::size_t host = 0; host < ranks.size(); ++host)
     if (generation_->is_running_on(host))
-      hosts_.link(host).send(
-          {MessageType::start, {generation_->first_rank_of(host), ranks[host]}, plan.to_text()});
+      hosts_.link(host).send({MessageType::start,
+                              {generation_->first_rank_of(host), ranks[host], longest_stop()},
+                              plan.to_text()});
 }
 
 /// Has the agent of rank 0 listen where the ranks will meet. @return the port; 0 if it is lost.
@@ -112,6 +128,8 @@ std::vector<std::string> Supervisor::environment_of_ranks(std::size_t first_host
                                      // Ranks that are left of a former generation have another one.
                                      "LOCKSTEP_JOB_TOKEN=" + make_token(),
                                      concat("LOCKSTEP_RUN_GENERATION=", generation_->number())};
+  if (!std::getenv(join_timeout))
+    variables.push_back(concat(join_timeout, "=", default_join_seconds));
   if (options_.grace) variables.push_back(concat("LOCKSTEP_GRACE_TIME=", options_.grace->count()));
   for (std::string& variable : variables_to_pass(options_.pass))
     variables.push_back(std::move(variable));
