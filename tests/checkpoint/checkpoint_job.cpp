@@ -1,19 +1,24 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
-//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R]
+//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE]
 //
 // --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
-// rank R does.
+// rank R does. --full FILE: the disk is full while there is such a file, and the run goes on with
+// saves that fail; a signal stops it behind a step, with code 75.
 // Prints "resumed STEP HASH", and for each step "step STEP HASH" and, once durable, "saved STEP".
+// A run that ends prints "end HASH".
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "checkpoint/training_run.hpp"
 #include "io/file_calls.hpp"
@@ -77,6 +82,26 @@ void die_at(int number) {
   };
 }
 
+std::string full_file;
+
+bool is_full() {
+  if (::access(full_file.c_str(), F_OK) != 0) return false;
+  errno = ENOSPC;
+  return true;
+}
+
+/// Nothing can be written while there is a file.
+void fill_disk_by(std::string_view file) {
+  full_file = file;
+  auto& calls = ls::io::file_calls;
+  calls.pwrite = [](int descriptor, const void* data, size_t size, off_t offset) {
+    return is_full() ? -1 : ::pwrite(descriptor, data, size, offset);
+  };
+  calls.allocate = [](int descriptor, off_t size) {
+    return is_full() ? -1 : ls::io::FileCalls().allocate(descriptor, size);
+  };
+}
+
 std::string hash_of(ls::testing::TrainingRun& run) {
   const std::string weights = run.weights();
   return std::to_string(ls::io::crc32c(std::as_bytes(std::span(weights))));
@@ -87,14 +112,19 @@ std::string hash_of(ls::testing::TrainingRun& run) {
 int main(int argc, char** argv) {
   bool same = false;
   int call = 0, rank = 0;
+  std::string_view full;
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
     if (option == "--same") same = true;
     if (option == "--kill-at" && i + 1 < argc) call = std::atoi(argv[i + 1]);
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
+    if (option == "--full" && i + 1 < argc) full = argv[i + 1];
   }
+  if (!full.empty()) fill_disk_by(full);
   if (call > 0 && rank == ls::comm::launch_rank()) die_at(call);
   return ls::Session::run(argc, argv, [&](ls::Session& session) {
+    std::optional<ls::StopRequest> stop;
+    if (!full.empty()) stop.emplace(session);
     ls::testing::TrainingRun run(session.host_world(), argv[1], {});
     const auto tell = [&](const std::string& line) {
       if (session.is_main()) std::cout << line << std::endl;
@@ -104,10 +134,14 @@ int main(int argc, char** argv) {
     run.on_step = [&](std::int64_t step) {
       tell("step " + std::to_string(step) + " " + hash_of(run));
       run.checkpoints().save(same ? 1 : step);
-      if (!run.checkpoints().wait()) throw ls::Error(run.checkpoints().error());
-      tell("saved " + std::to_string(step));
+      const bool is_saved = run.checkpoints().wait();
+      if (!is_saved && !stop) throw ls::Error(run.checkpoints().error());
+      if (is_saved) tell("saved " + std::to_string(step));
+      if (stop) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // faults take longer
+      if (stop && stop->after(step)) std::exit(ls::StopRequest::exit_code);
     };
     run.train(std::atoll(argv[2]));
+    tell("end " + hash_of(run));
     return 0;
   });
 }

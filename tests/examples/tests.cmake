@@ -10,9 +10,10 @@ target_link_libraries(test_examples PRIVATE lockstep_golden run_support GTest::g
 target_compile_definitions(test_examples PRIVATE
   LOCKSTEP_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}"
   LOCKSTEP_TEXT="${PROJECT_SOURCE_DIR}/LICENSE" LOCKSTEP_HOSTS="${PROJECT_SOURCE_DIR}/tests/support/hosts.sh"
+  LOCKSTEP_CHECKPOINT_JOB="$<TARGET_FILE:checkpoint_job>"
   LOCKSTEP_GOLDEN="${PROJECT_SOURCE_DIR}/tests/data/golden")
 add_dependencies(test_examples train_gpt train_mnist train_resnet mnist dcgan benchmark_allreduce lockstep_info
-                 lockstep_checkpoint lockstep_run)
+                 lockstep_checkpoint lockstep_run checkpoint_job)
 gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "-*OnGpus*:*Mpi*:*Slow*" DISCOVERY_TIMEOUT 120
   PROPERTIES LABELS mpi TIMEOUT ${test_timeout} ENVIRONMENT ${lockstep_without_gpu})
 gtest_discover_tests(test_examples NO_PRETTY_VALUES TEST_FILTER "*.Slow*" TEST_LIST test_examples_slow
