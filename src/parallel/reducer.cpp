@@ -305,12 +305,13 @@ void Reducer::go_on_early(std::size_t number) {
 }
 
 void Reducer::go_on(BucketState& bucket) {
-  if (bucket.exchange.is_done()) return;
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
-  ++bucket.parts_run;
+  if (!bucket.exchange.is_done()) ++bucket.parts_run;
   try {
     bucket.exchange.resume();
+    const bool has_ended = bucket.gradients && bucket.exchange.is_done();
+    if (has_ended && !options_.reduction->is_delayed()) bucket.gradients->check_awaited();
   } catch (InvalidArgument& error) {  // of an op of a hook, whose own message knows no bucket
     autograd::name_place(error, detail::concat("the reduction '", options_.reduction->name(),
                                                "' of ", bucket.label));

@@ -27,8 +27,9 @@ std::string label_or_shape(std::string_view label, std::string_view op, const Te
 
 }  // namespace
 
-TensorWork::TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands)
-    : work_(std::move(work)), result_(std::move(result)) {
+TensorWork::TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands,
+                       std::shared_ptr<bool> awaited)
+    : work_(std::move(work)), result_(std::move(result)), awaited_(std::move(awaited)) {
   held_.push_back(result_.impl().storage);
   for (const Tensor& operand : operands) held_.push_back(operand.impl().storage);
 }
@@ -39,12 +40,14 @@ TensorWork& TensorWork::operator=(TensorWork&& other) noexcept {
   work_ = std::move(other.work_);
   result_ = std::move(other.result_);
   held_ = std::move(other.held_);
+  awaited_ = std::move(other.awaited_);
   return *this;
 }
 
 TensorWork::~TensorWork() { hold_until_done(); }
 
 Tensor TensorWork::wait() {
+  if (awaited_) *awaited_ = true;
   work_.wait();
   // From here on the collective is done before anything later on this stream, so the memory may go
   // as soon as the stream has come here.

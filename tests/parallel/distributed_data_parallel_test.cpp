@@ -196,6 +196,58 @@ TEST(CommHook, WhoseOpFailsIsNamedWithTheBucket) {
   });
 }
 
+// Dropped, kept until the end, awaited but for one, and on one rank alone.
+TEST(CommHook, ThatForgetsToAwaitACollectiveIsRefusedOnAllRanks) {
+  using Hook = std::function<BucketExchange(GradBucket&)>;
+  const Hook drops = [](GradBucket& bucket) -> BucketExchange {
+    static_cast<void>(bucket.all_reduce(bucket.buffer()));
+    co_return;
+  };
+  const Hook keeps = [](GradBucket& bucket) -> BucketExchange {
+    const TensorWork work = bucket.all_reduce(bucket.buffer());
+    bucket.buffer().mul_(0.5);
+    co_return;
+  };
+  const Hook is_no_coroutine = [](GradBucket& bucket) {
+    static_cast<void>(bucket.all_reduce(bucket.buffer()));
+    return BucketExchange();
+  };
+  const Hook awaits_one_of_two = [](GradBucket& bucket) -> BucketExchange {
+    const Tensor ranks = empty({bucket.group().size()}, bucket.buffer().options());
+    co_await bucket.all_reduce(bucket.buffer());
+    static_cast<void>(bucket.all_gather(ranks.slice(0, 0, 1) * 1.0, ranks));
+  };
+  const Hook forgets_on_one_rank = [](GradBucket& bucket) -> BucketExchange {
+    TensorWork work = bucket.all_reduce(bucket.buffer());
+    if (bucket.group().rank() == 0) co_await work;
+  };
+  for (const auto& [hook, collective] : {std::pair{drops, "collective 1 of 1, all_reduce"},
+                                         {keeps, "1 of 1, all_reduce"},
+                                         {is_no_coroutine, "1 of 1, all_reduce"},
+                                         {awaits_one_of_two, "2 of 2, all_gather"},
+                                         {forgets_on_one_rank, "1 of 1, all_reduce"}})
+    comm::run_ranks(2, [&, told = collective](Communicator& group) {
+      Replica replica(make_net(1), share(group), small_buckets);
+      replica.register_comm_hook("forgets", hook);
+      const Batch batch = Batch::of_step(0).part(group.rank(), 2);
+      const Tensor loss = loss_of(replica(batch.x), batch);
+      EXPECT_THAT(
+          message_of([&] { loss.backward(); }),
+          ::testing::AllOf(::testing::HasSubstr("the reduction 'forgets' of bucket 0 ("),
+                           ::testing::HasSubstr(told), ::testing::HasSubstr("write co_await")));
+    });
+}
+
+TEST(CommHook, MayWaitForACollectiveWithoutCoAwait) {
+  comm::run_ranks(2, [&](Communicator& group) {
+    const auto waits = reduce_buckets_by("waits", [](GradBucket& bucket) -> BucketExchange {
+      bucket.all_reduce(bucket.buffer()).wait();
+      co_return;
+    });
+    EXPECT_EQ(gradients_by(group, waits), gradients_by(group, nullptr));
+  });
+}
+
 // While collectives of other buckets are under way, whose memory must outlive the exchange.
 TEST(CommHook, ThatThrowsOnOneRankEndsTheBackwardOnAll) {
   std::atomic<int> failed = 0;

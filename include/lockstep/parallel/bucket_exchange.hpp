@@ -20,7 +20,8 @@ namespace lockstep::parallel {
 ///       bucket.buffer().copy_(half);
 ///     }
 ///
-/// `co_await` gives the collective's result and throws its failure, as TensorWork::wait does.
+/// `co_await` gives the collective's result and throws its failure, as TensorWork::wait does. A
+/// reducer refuses a coroutine that ends with a collective of its bucket that it has not awaited.
 /// Destroyed before its end, a coroutine leaves the memory of what it awaits alone until that is
 /// done.
 class [[nodiscard]] BucketExchange {

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,7 +56,8 @@ class GradBucket {
   /// What the parameters are called.
   const std::vector<std::string>& names() const noexcept { return names_; }
 
-  /// Starts to reduce x over the ranks, in place. Await the result, or wait for it.
+  /// Starts to reduce x over the ranks, in place. Await the result, or wait for it,
+  /// before the exchange ends.
   /// @param x contiguous, on the group's device, the same shape on every rank; must not be changed
   /// before the result is there. @throws InvalidArgument for another layout or device.
   TensorWork all_reduce(const Tensor& x, comm::ReduceOp reduction = comm::ReduceOp::average());
@@ -67,12 +70,22 @@ class GradBucket {
   TensorWork all_gather(const Tensor& part, const Tensor& whole);
 
   /// For the reducer: the next collective is a step's first.
-  void begin_step() noexcept { collectives_ = 0; }
+  void begin_step() noexcept { started_.clear(); }
+  /// For the reducer, once the exchange has ended.
+  /// @throws InvalidArgument if a collective of this step was not awaited; names the first.
+  void check_awaited() const;
 
  private:
-  comm::Work start(std::size_t bytes,
+  struct Started {
+    std::string_view op;
+    std::shared_ptr<bool> awaited = std::make_shared<bool>(false);
+  };
+
+  comm::Work start(std::string_view op, std::size_t bytes,
                    FunctionRef<comm::Work(const comm::CollectiveOptions&)> collective) {
-    return start_(collectives_++, bytes, collective);
+    comm::Work work = start_(started_.size(), bytes, collective);
+    started_.push_back({op});
+    return work;
   }
 
   std::size_t index_;
@@ -81,7 +94,7 @@ class GradBucket {
   std::vector<Tensor> gradients_;
   std::vector<std::string> names_;
   Start start_;
-  std::size_t collectives_ = 0;  // of this step
+  std::vector<Started> started_;  // in this step
 };
 
 }  // namespace lockstep::parallel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,11 +18,14 @@
 namespace lockstep::parallel {
 
 /// A collective under way, and its result. Holds the memory of operands and result until the
-/// collective is done with it, whether anybody waits or not.
-class TensorWork {
+/// collective is done with it, whether anybody waits or not. Who drops one knows neither when the
+/// result is there nor whether it failed.
+class [[nodiscard]] TensorWork {
  public:
   /// Takes over what was started. @param operands tensors that it reads or writes, beside `result`.
-  TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands = {});
+  /// @param awaited becomes true once `wait` was called.
+  TensorWork(comm::Work work, Tensor result, std::initializer_list<Tensor> operands = {},
+             std::shared_ptr<bool> awaited = nullptr);
   TensorWork(TensorWork&&) noexcept = default;
   TensorWork& operator=(TensorWork&& other) noexcept;
   ~TensorWork();
@@ -41,6 +45,7 @@ class TensorWork {
   comm::Work work_;
   Tensor result_;
   std::vector<IntrusivePtr<Storage>> held_;
+  std::shared_ptr<bool> awaited_;
 };
 
 /// Starts the reduction of x over the ranks of a group.
