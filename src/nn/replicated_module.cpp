@@ -109,8 +109,8 @@ NamedTensors ReplicatedModule::trained_parameters() const {
 }
 
 std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
-    const comm::CommunicatorPtr& group,
-    std::shared_ptr<parallel::BucketReduction> reduction) const {
+    const comm::CommunicatorPtr& group, std::shared_ptr<parallel::BucketReduction> reduction,
+    const std::string& averaging) const {
   return std::make_unique<parallel::Reducer>(
       trained_parameters(), group,
       parallel::ReducerOptions{.bucket_caps = {.last_bytes = options_.first_bucket_bytes,
@@ -122,7 +122,8 @@ std::unique_ptr<parallel::Reducer> ReplicatedModule::make_reducer(
                                .shares_parameters = options_.zero_stage > 0,
                                .gathers_parameters = options_.zero_stage > 2,
                                .frees_buckets = options_.zero_stage > 1,
-                               .micro_batches = options_.micro_batches});
+                               .micro_batches = options_.micro_batches,
+                               .averaging = averaging});
 }
 
 void ReplicatedModule::check_may_keep_gradients(const std::string& averaging) const {
@@ -147,7 +148,8 @@ void ReplicatedModule::keep_gradients(std::string averaging, std::weak_ptr<const
   auto own = make_reducer(
       group_->split(group_->rank(), 0),
       parallel::reduce_buckets_by(
-          "none", [](parallel::GradBucket&) -> parallel::BucketExchange { co_return; }));
+          "none", [](parallel::GradBucket&) -> parallel::BucketExchange { co_return; }),
+      averaging);
   reducer_ = std::move(own);
   averaging_ = std::move(averaging);
   life_ = std::move(life);

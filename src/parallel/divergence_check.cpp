@@ -6,6 +6,7 @@
 
 #include "backend/backend.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
+#include "lockstep/autograd/leaf.hpp"
 #include "lockstep/comm/errors.hpp"
 #include "lockstep/parallel/agreement.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
@@ -53,6 +54,15 @@ std::vector<std::size_t> odd_ranks(const std::vector<std::vector<std::int64_t>>&
   for (std::size_t rank = 0; rank < fingerprints.size(); ++rank)
     if (fingerprints[rank] != *most) odd.push_back(rank);
   return odd;
+}
+
+/// What of the way in which parameters are trained lets ranks have other values; empty: nothing.
+std::string reason_to_differ(std::span<const Tensor> tensors) {
+  std::string reason;
+  for (const Tensor& tensor : tensors)
+    if (reason.empty() && tensor.is_leaf() && tensor.requires_grad())
+      reason = autograd::leaf_of(tensor).why_ranks_differ();
+  return reason;
 }
 
 }  // namespace
@@ -121,15 +131,24 @@ void DivergenceCheck::report(const Pending& check) const {
   std::vector<std::size_t> different;
   for (std::size_t i = 0; i < names_.size(); ++i)
     if (is[i] != should[i]) different.push_back(i);
-  const std::string since = last_equal_ ? detail::concat("were equal after step ", *last_equal_)
-                                        : "were not compared before";
   LOCKSTEP_THROW(comm::Mismatch, "replicas differ after step ", check.step, ": ", list_of(odd),
                  " of ", group_->name(), odd.size() == 1 ? " has" : " have", " other values than ",
                  odd.size() + 1 == of_rank.size() ? list_of({other}) : "the others", " in ",
                  different.size(), " of ", names_.size(), " tensors, first in '",
-                 names_[different[0]], "'; all ", since,
-                 ". Go on from a checkpoint of then; if it happens again there, suspect that "
-                 "machine, or an update that is not the same on every rank");
+                 names_[different[0]], "'; ", advice());
+}
+
+std::string DivergenceCheck::advice() const {
+  std::string text = last_equal_ ? detail::concat("all were equal after step ", *last_equal_, ". ")
+                                 : "they were not compared before. ";
+  const std::string reason = reason_to_differ(tensors_);
+  if (!reason.empty()) text += reason + ". ";
+  if (last_equal_)
+    text += "Go on from a checkpoint of then; if it happens again there,";
+  else
+    text += reason.empty() ? "Give all ranks the same values before they train; if they had them,"
+                           : "If that is so,";
+  return text + " suspect that machine, or an update that is not the same on every rank";
 }
 
 }  // namespace lockstep::parallel

@@ -47,6 +47,17 @@ void Reducer::take_for_this(BucketReduction& reduction) const {
   reduction.reducer_ = self_;
 }
 
+std::string Reducer::why_ranks_differ() const {
+  if (!options_.averaging.empty())
+    return detail::concat(options_.averaging,
+                          " lets ranks differ between its averages: call run() behind its "
+                          "synchronize(), and no step()");
+  const bool is_hook = options_.reduction != all_reduce_buckets() && !shares_out();
+  return is_hook ? detail::concat("The communication hook '", options_.reduction->name(),
+                                  "' must leave the same gradients on all ranks")
+                 : std::string();
+}
+
 /// Not of a reducer whose parameters were wrapped again.
 bool Reducer::has_reduction(const BucketReduction& reduction) const {
   return taken_.empty() && options_.reduction.get() == &reduction;

@@ -10,6 +10,7 @@
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/parallel/delayed_reduction.hpp"
+#include "lockstep/parallel/divergence_check.hpp"
 #include "lockstep/train/periodic_averaging.hpp"
 #include "parallel/averaged_alone.hpp"
 #include "parallel/contracts.hpp"
@@ -83,6 +84,37 @@ TEST(PeriodicAveraging, RefusesRanksThatDiffer) {
         });
       },
       "state that DiLoCo loads");
+}
+
+TEST(DivergenceCheck, NamesWhatLetsRanksDiffer) {
+  comm::run_ranks(2, [](Communicator& group) {
+    Replica replica(make_net(1), share(group));
+    DivergenceCheck check(replica.named_parameters(), share(group));
+    const auto message = [&] { return message_of<comm::Mismatch>([&] { check.run(); }); };
+    const auto differ = [&] {
+      const NoGradGuard no_recording;
+      replica.parameters()[0].fill_(group.rank());
+    };
+    differ();
+    EXPECT_THAT(message(), AllOf(HasSubstr("they were not compared before. Give all ranks the "
+                                           "same values before they train"),
+                                 Not(HasSubstr("checkpoint of then"))));
+    replica.register_comm_hook("mine", [](GradBucket&) -> BucketExchange { co_return; });
+    EXPECT_THAT(message(), HasSubstr("The communication hook 'mine' must leave the same gradients "
+                                     "on all ranks. If that is so, suspect that machine"));
+    Replica again(make_net(1), share(group));
+    DivergenceCheck after(again.named_parameters(), share(group), {.every = 1});
+    after.step();
+    optim::SGD optimizer(again.named_parameters(), {.lr = 0.1});
+    LocalSGD averaging(again, optimizer, {.sync_every = 2});
+    train_steps(again, optimizer, group, 0, 1);
+    EXPECT_THAT(message_of<comm::Mismatch>([&] { after.step(); }),
+                HasSubstr("all were equal after step 1. LocalSGD lets ranks differ between its "
+                          "averages: call run() behind its synchronize(), and no step(). Go on "
+                          "from a checkpoint of then"));
+    averaging.synchronize();
+    after.run();
+  });
 }
 
 TEST(PeriodicAveraging, OfOneRankAloneIsRefused) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -50,6 +51,9 @@ class GradientSink {
   virtual void after_updates() {}
   /// What the leaf has of its gradient after a backward.
   virtual GradientShare share(std::size_t /*key*/) const { return GradientShare::whole; }
+  /// What of the way in which ranks train the leaf may let its values differ between them: a
+  /// sentence for messages. Empty if nothing does.
+  virtual std::string why_ranks_differ() const { return {}; }
   /// The leaf is about to hold an array of another shape, dtype or device (Tensor::set_data):
   /// memory is asked for in that form from now on. A sink that shares out parameters allows what it
   /// does itself. @throws InvalidArgument to refuse, as a sink does that does not override it.
@@ -107,6 +111,8 @@ class LeafNode final : public Node {
   }
   /// See GradientSink::share.
   GradientShare share() const { return sink_ ? sink_->share(sink_key_) : GradientShare::whole; }
+  /// See GradientSink::why_ranks_differ.
+  std::string why_ranks_differ() const { return sink_ ? sink_->why_ranks_differ() : std::string(); }
   /// True if a sink gives the memory.
   bool has_sink() const noexcept { return sink_ != nullptr; }
 

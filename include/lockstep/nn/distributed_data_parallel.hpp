@@ -151,8 +151,8 @@ class ReplicatedModule {
   void tell_of_modules();
   void check_reproducible();
   std::unique_ptr<parallel::Reducer> make_reducer(
-      const comm::CommunicatorPtr& group,
-      std::shared_ptr<parallel::BucketReduction> reduction) const;
+      const comm::CommunicatorPtr& group, std::shared_ptr<parallel::BucketReduction> reduction,
+      const std::string& averaging = {}) const;
 
   nn::ModulePtr<nn::Module> module_;
   comm::CommunicatorPtr group_;

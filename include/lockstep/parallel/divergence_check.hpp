@@ -36,6 +36,9 @@ struct DivergenceCheckOptions {
 ///
 /// Reads each tensor once a check. On a GPU the host does not wait: the step after it hears the
 /// result. All ranks must make the same calls; outside of captured steps. For one thread.
+///
+/// With LocalSGD and DiLoCo ranks differ between averages: call `run` behind `synchronize`, and no
+/// `step`.
 class DivergenceCheck {
  public:
   /// Compares what the tensors are called. Blocks.
@@ -68,6 +71,7 @@ class DivergenceCheck {
   void begin();
   void end();
   [[noreturn]] void report(const Pending& check) const;
+  std::string advice() const;
 
   std::vector<std::string> names_;
   std::vector<Tensor> tensors_;

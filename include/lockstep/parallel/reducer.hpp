@@ -80,6 +80,9 @@ struct ReducerOptions {
   /// generators that differ. A backward too many or too few, or one that finds gradients from
   /// before its step, is refused, and so are captured steps and `reduce_without_backward`.
   int micro_batches = 0;
+  /// What averages parameters in the place of gradients, such as LocalSGD, if anything does: ranks
+  /// differ between its averages. For messages.
+  std::string averaging = {};
 };
 
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
@@ -215,6 +218,7 @@ class Reducer final : private autograd::GradientSink {
   autograd::GradientShare share(std::size_t) const override {
     return shards_ ? autograd::GradientShare::none : autograd::GradientShare::whole;
   }
+  std::string why_ranks_differ() const override;
 
   std::vector<ParameterInfo> parameter_infos() const;
   std::vector<Bucket> plan_by_sizes(std::span<const std::size_t> ready_order) const;
