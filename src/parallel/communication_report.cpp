@@ -13,9 +13,13 @@ std::string ms(double seconds) {
 }
 
 void write(std::ostream& out, const char* what, const HiddenCommunication& times) {
-  out << what << ": computation " << ms(times.computation) << ", communication "
-      << ms(times.communication) << ", exposed " << ms(times.exposed) << ", hidden share "
-      << times.hidden_share << '\n';
+  out << what << ": computation " << ms(times.computation);
+  if (times.communication <= 0) {
+    out << ", nothing was exchanged\n";
+    return;
+  }
+  out << ", communication " << ms(times.communication) << ", exposed " << ms(times.exposed)
+      << ", hidden share " << times.hidden_share << '\n';
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ CommunicationReport Reducer::report() const {
     bucket.last = parameters_[plan_[each.bucket].parameters.back()].first;
   }
   if (collectives.empty()) report.buckets.clear();
+  if (group_->size() == 1) collectives.clear();  // they moved nothing
   report.achieved = hidden_of(collectives, std::max(0.0, since_begin(trace.backward_end)));
   if (!measured_) return report;
   report.predicted = CommunicationReport::Prediction{measured_->cost, predicted_hidden(),

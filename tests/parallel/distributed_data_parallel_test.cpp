@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include "comm/slow_link.hpp"
@@ -115,6 +116,27 @@ struct OptionalLayer : nn::Module {
 };
 
 // Buckets of the two are launched in another order on each rank.
+TEST(CommunicationReport, SaysWhereNothingWasExchanged) {
+  const auto report_of = [](const Replica& replica) {
+    std::ostringstream text;
+    text << replica.report();
+    return text.str();
+  };
+  for (const int ranks : {1, 2})
+    comm::run_ranks(ranks, [&](Communicator& group) {
+      Replica replica(make_net(1), share(group));
+      const Batch batch = Batch::of_step(0);
+      {
+        const auto local = replica.no_sync();
+        loss_of(replica(batch.x), batch).backward();
+      }
+      EXPECT_THAT(report_of(replica), ::testing::HasSubstr("nothing was exchanged"));
+      for (int step = 0; step < 2; ++step) loss_of(replica(batch.x), batch).backward();
+      EXPECT_THAT(report_of(replica),
+                  ::testing::HasSubstr(ranks == 1 ? "nothing was exchanged" : "hidden share"));
+    });
+}
+
 TEST(Wrapper, StandsBesideAnotherInABackwardWhereEachHasAGroupOfItsOwn) {
   for (const bool is_static : {false, true})
     comm::run_ranks(2, [&](Communicator& group) {

@@ -27,10 +27,11 @@ struct HiddenCommunication {
   double computation = 0;    ///< seconds of backward without its waiting
   double communication = 0;  ///< seconds in which a bucket was reduced
   double exposed = 0;        ///< seconds from the end of the computation to that of the last bucket
-  double hidden_share = 1;   ///< of the communication, 0 to 1
+  double hidden_share = 1;   ///< of the communication, 0 to 1; 1 where nothing was exchanged
 };
 
 /// The last synchronised backward of a rank, and what the measurements of a Reducer predict of it.
+/// A rank alone exchanges nothing.
 /// On the CPU, bucket's times include what this rank waited for later ones.
 struct CommunicationReport {
   std::vector<BucketReport> buckets;  ///< in launch order; the last one is the exposed tail
