@@ -56,7 +56,8 @@ class PowerSgd::Matrices {
   Matrices(Shape shape, std::int64_t rank) : shape_(shape), rank_(rank) {}
 
   const Shape& shape() const { return shape_; }
-  void add(const Tensor& gradient, State& state) {
+  void add(std::size_t place, const Tensor& gradient, State& state) {
+    places_.push_back(place);
     gradients_.push_back(gradient);
     states_.push_back(&state);
   }
@@ -87,7 +88,7 @@ class PowerSgd::Matrices {
   }
 
   /// The gradients from the average of Q, and what the next step needs.
-  void finish(const Tensor& average) {
+  void finish(const Tensor& average, const GradBucket& bucket) {
     const Tensor q = average.reshape({count(), shape_[1], rank_});
     const Tensor is_finite = isfinite(amax(abs(q), {1, 2}, true));
     const Tensor approximations = bmm(columns_.values, q.transpose(1, 2));
@@ -95,6 +96,7 @@ class PowerSgd::Matrices {
     const Tensor next_q = where(logical_and(is_finite, columns_.alive), q, q_before_);
     m_.sub_(approximations);
     for (std::int64_t i = 0; i < count(); ++i) {
+      if (!bucket.is_used(places_[index(i)])) continue;  // what was sent is not applied
       State& state = *states_[index(i)];
       gradients_[index(i)].copy_(approximations.select(0, i).reshape(gradients_[index(i)].shape()));
       state.q.copy_(next_q.select(0, i));
@@ -108,6 +110,7 @@ class PowerSgd::Matrices {
 
   Shape shape_;  // [n, m]
   std::int64_t rank_;
+  std::vector<std::size_t> places_;  // in the bucket
   std::vector<Tensor> gradients_;
   std::vector<State*> states_;
   Tensor m_, q_before_;  // [k, n, m], [k, m, r]
@@ -227,7 +230,7 @@ BucketExchange PowerSgd::exchange(GradBucket& bucket) {
     auto group = std::ranges::find(groups, shape, &Matrices::shape);
     if (group == groups.end())
       group = groups.insert(groups.end(), Matrices(shape, state.q.size(1)));
-    group->add(gradient, state);
+    group->add(i, gradient, state);
   }
   for (const Matrices& group : groups) {
     elements += group.elements_of_p();
@@ -261,7 +264,8 @@ BucketExchange PowerSgd::exchange(GradBucket& bucket) {
   co_await bucket.all_reduce(factors);
 
   place_of_q = 0;
-  for (Matrices& group : groups) group.finish(next_of(factors, place_of_q, group.elements_of_q()));
+  for (Matrices& group : groups)
+    group.finish(next_of(factors, place_of_q, group.elements_of_q()), bucket);
 }
 
 NamedTensors PowerSgd::state_dict() const {

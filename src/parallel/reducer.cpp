@@ -372,6 +372,7 @@ void Reducer::finish_backward() {
     check_usable();
     check_all_ready();
     find_users();
+    tell_of_unused();
     wait_for_buckets();
     if (shares_out()) {
       for (const auto& leaf : leaves_) leaf->clear_gradient();

@@ -93,6 +93,17 @@ std::vector<std::int32_t> Reducer::sum_over_ranks(const std::vector<bool>& used)
   return map.to_vector<std::int32_t>();
 }
 
+void Reducer::tell_of_unused() {
+  const std::vector<std::int32_t>& users = participation_.users;
+  if (users.empty()) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!buckets_[b].gradients) continue;  // it is done, and freed
+    std::vector<bool> unused;
+    for (const std::size_t index : plan_[b].parameters) unused.push_back(users[index] == 0);
+    buckets_[b].gradients->note_unused(std::move(unused));
+  }
+}
+
 /// Gradients that any rank contributed to now count as present, the others as absent. They are set,
 /// not added: an average is no contribution, and hooks have seen those.
 void Reducer::take_over_results() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -186,6 +187,34 @@ TEST_P(CommHookContract, CountsUnusedParametersAsZero) {
   });
 }
 
+TEST_P(CommHookContract, KeepsTheErrorOfAParameterThatNoRankUses) {
+  run([](Communicator& group) {
+    auto options = small_buckets;
+    options.find_unused_parameters = true;
+    Replica replica(make_net(1), share(group), options);
+    const auto hook = power_sgd(1, {.start_iteration = 0, .min_compression_rate = 0.5});
+    replica.register_comm_hook(hook);
+    const auto state_after_step = [&](int step, const std::vector<std::size_t>& skipped) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      replica.module().zero_grad();
+      loss_of(replica(batch.x, skipped), batch).backward();
+      std::map<std::string, std::vector<double>> state;
+      for (const auto& [key, value] : hook->state_dict())
+        state[key] = value.to_vector<double>();
+      return state;
+    };
+    for (int step = 0; step < 2; ++step) state_after_step(step, {});
+    auto before = state_after_step(2, {});
+    auto after = state_after_step(3, {1});
+    EXPECT_FALSE(replica.parameters()[2].grad().defined());
+    for (const char* const kept : {"layers.1.weight.q", "layers.1.weight.error"}) {
+      EXPECT_FALSE(before[kept].empty());
+      EXPECT_EQ(after[kept], before[kept]) << kept;
+    }
+    EXPECT_NE(after["layers.2.weight.error"], before["layers.2.weight.error"]);
+  });
+}
+
 // With as many columns as a matrix has rows nothing is left out.
 TEST_P(CommHookContract, OfFullRankIsExact) {
   run([](Communicator& group) {
@@ -256,7 +285,7 @@ TEST_P(CommHookContract, ForgetsAStepThatOverflows) {
     const auto state = [&] {
       std::vector<std::vector<double>> all;
       for (const auto& [key, value] : hook->state_dict())
-        if (key != "iterations") all.push_back(value.template to_vector<double>());
+        if (key != "iterations") all.push_back(value.to_vector<double>());
       return all;
     };
     for (int step = 0; step < 3; ++step) backward(1);

@@ -56,6 +56,11 @@ class GradBucket {
   /// What the parameters are called.
   const std::vector<std::string>& names() const noexcept { return names_; }
 
+  /// Whether a rank has a gradient of the i-th parameter in this backward. Where none has, what the
+  /// exchange leaves is not taken over. Known to the last part of an exchange alone, which runs
+  /// once backward has ended: true before, and true without `find_unused_parameters`.
+  bool is_used(std::size_t i) const { return unused_.empty() || !unused_[i]; }
+
   /// Starts to reduce x over the ranks, in place. Await the result, or wait for it,
   /// before the exchange ends.
   /// @param x contiguous, on the group's device, the same shape on every rank; must not be changed
@@ -70,7 +75,12 @@ class GradBucket {
   TensorWork all_gather(const Tensor& part, const Tensor& whole);
 
   /// For the reducer: the next collective is a step's first.
-  void begin_step() noexcept { started_.clear(); }
+  void begin_step() noexcept {
+    started_.clear();
+    unused_.clear();
+  }
+  /// For the reducer, once it is known. @param unused of each parameter: whether no rank uses it.
+  void note_unused(std::vector<bool> unused) { unused_ = std::move(unused); }
   /// For the reducer, once the exchange has ended.
   /// @throws InvalidArgument if a collective of this step was not awaited; names the first.
   void check_awaited() const;
@@ -95,6 +105,7 @@ class GradBucket {
   std::vector<std::string> names_;
   Start start_;
   std::vector<Started> started_;  // in this step
+  std::vector<bool> unused_;      // in this step; empty: not known, or none
 };
 
 }  // namespace lockstep::parallel

@@ -39,7 +39,7 @@ struct PowerSgdOptions {
 ///
 /// Keeps, for each gradient that it compresses, Q and the error of this rank (f32, of f64 gradients
 /// f64): as much memory as these gradients in f32. A step with inf or NaN in a matrix leaves both
-/// as they are, so that it may be skipped.
+/// as they are, so that it may be skipped, and so do gradients of parameters that no rank uses.
 ///
 /// Replicas stay equal as long as all ranks compute the same bits from the same P and Q: on
 /// devices of one kind.

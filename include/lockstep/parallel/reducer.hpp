@@ -273,6 +273,7 @@ class Reducer final : private autograd::GradientSink {
   void check_all_ready();
   comm::CollectiveId id_of(std::size_t part, std::size_t collective = 0) const;
   void find_users();
+  void tell_of_unused();
   std::vector<std::int32_t> sum_over_ranks(const std::vector<bool>& used) const;
   void take_over_results();
   std::string names_of(std::span<const std::size_t> indices) const;
