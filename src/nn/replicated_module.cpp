@@ -216,7 +216,8 @@ ForwardScope ReplicatedModule::record_forward() {
   reducer_->check_usable();
   if (reducer_->gathered()) reducer_->gathered()->check_kept();
   check_same_tensors();
-  if (averaging_.empty() && options_.broadcast_buffers && stops_ == 0 && module_->is_training()) {
+  if (averaging_.empty() && options_.broadcast_buffers && !only_accumulates() &&
+      module_->is_training()) {
     const auto buffers = module_->named_buffers();
     if (group_->size() > 1 && !buffers.empty()) {
       const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
@@ -224,8 +225,8 @@ ForwardScope ReplicatedModule::record_forward() {
                                   {.label = "buffers", .id = reducer_->next_forward()});
     }
   }
-  return {*reducer_,
-          stops_ == 0 ? parallel::Reducer::Mode::reduce : parallel::Reducer::Mode::accumulate};
+  return {*reducer_, only_accumulates() ? parallel::Reducer::Mode::accumulate
+                                        : parallel::Reducer::Mode::reduce};
 }
 
 NamedTensors ReplicatedModule::named_parameters() const {
@@ -259,9 +260,9 @@ bool ReplicatedModule::backward_without_data() {
       averaging_.empty(), InvalidArgument, "backward_without_data: with ", averaging_,
       " no rank knows in a step whether others have data; let all make the same number of "
       "steps, as a DistributedSampler does");
-  LOCKSTEP_CHECK(stops_ == 0 && grad_enabled(), InvalidArgument,
+  LOCKSTEP_CHECK(!only_accumulates() && grad_enabled(), InvalidArgument,
                  "backward_without_data: takes part in a reduction, which ",
-                 stops_ > 0 ? "no_sync() puts off" : "a NoGradGuard prevents");
+                 only_accumulates() ? "no_sync() puts off" : "a NoGradGuard prevents");
   LOCKSTEP_CHECK(!reducer_->gathered(), InvalidArgument,
                  "backward_without_data: with zero_stage 3 forward and backward gather parameters "
                  "over all ranks, and a rank that makes neither would keep the others waiting; "

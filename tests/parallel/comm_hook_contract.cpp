@@ -199,8 +199,7 @@ TEST_P(CommHookContract, KeepsTheErrorOfAParameterThatNoRankUses) {
       replica.module().zero_grad();
       loss_of(replica(batch.x, skipped), batch).backward();
       std::map<std::string, std::vector<double>> state;
-      for (const auto& [key, value] : hook->state_dict())
-        state[key] = value.to_vector<double>();
+      for (const auto& [key, value] : hook->state_dict()) state[key] = value.to_vector<double>();
       return state;
     };
     for (int step = 0; step < 2; ++step) state_after_step(step, {});

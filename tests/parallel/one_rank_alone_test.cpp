@@ -216,6 +216,21 @@ TEST(OneRankAlone, WhoseGuardsEndInAnotherOrderReducesAgain) {
                   {.timeout = 10s});
 }
 
+TEST(OneRankAlone, WhoseGuardOutlivesTheWrapperGoesOn) {
+  comm::run_ranks(1, [](Communicator& group) {
+    std::optional<Replica::NoSync> left;
+    const auto net = make_net(1);
+    {
+      Replica replica(net, share(group));
+      left.emplace(replica.no_sync());
+    }
+    Replica again(net, share(group));
+    left.reset();
+    const Batch batch = Batch::of_step(1);
+    loss_of(again(batch.x), batch).backward();
+  });
+}
+
 /// Trains four steps; returns the messages of both ranks, which must fail. @param clear what a rank
 /// does with its gradients after a step's update.
 std::vector<std::string> train_and_clear(

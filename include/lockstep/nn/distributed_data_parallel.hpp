@@ -102,10 +102,8 @@ class ReplicatedModule {
   /// Begins a forward, which ends with the scope: checks that no parameter was replaced, and sends
   /// buffers. @throws as Reducer::record_forward.
   [[nodiscard]] ForwardScope record_forward();
-  /// The backwards of later forwards only accumulate, until each call was taken back.
-  void stop_synchronizing() noexcept { ++stops_; }
-  /// Takes a call of `stop_synchronizing` back.
-  void resume_synchronizing() noexcept { --stops_; }
+  /// The backwards of later forwards only accumulate while any handle that this gave lives.
+  std::shared_ptr<const void> stop_synchronizing() const noexcept { return stop_; }
   /// See DistributedDataParallel::backward.
   void backward(const Tensor& loss, const Tensor& weight) { reducer_->backward(loss, weight); }
   /// The same for a number.
@@ -147,6 +145,7 @@ class ReplicatedModule {
   parallel::StragglerReport stragglers() { return reducer_->stragglers(); }
 
  private:
+  bool only_accumulates() const noexcept { return stop_.use_count() > 1; }
   void check_same_tensors() const;
   void tell_of_modules();
   void check_reproducible();
@@ -161,7 +160,7 @@ class ReplicatedModule {
   std::vector<bool> trained_;  // which of them require a gradient
   std::unique_ptr<parallel::Reducer> reducer_;
   std::vector<std::pair<IntrusivePtr<nn::Module>, std::uint64_t>> hooks_;  // by which modules tell
-  int stops_ = 0;  // guards that let gradients only accumulate
+  std::shared_ptr<const int> stop_ = std::make_shared<int>();  // held by who stops synchronizing
   bool has_hook_ = false;
   std::string averaging_;           // what averages parameters in the place of gradients
   std::weak_ptr<const void> life_;  // its
@@ -217,17 +216,13 @@ class DistributedDataParallel {
   class NoSync {
    public:
     /// Stops synchronising.
-    explicit NoSync(nn::ReplicatedModule& replica) : replica_(&replica) {
-      replica.stop_synchronizing();
-    }
-    NoSync(NoSync&& other) noexcept : replica_(std::exchange(other.replica_, nullptr)) {}
+    explicit NoSync(nn::ReplicatedModule& replica) : stop_(replica.stop_synchronizing()) {}
+    NoSync(NoSync&&) noexcept = default;
     NoSync& operator=(NoSync&&) = delete;
-    ~NoSync() {
-      if (replica_) replica_->resume_synchronizing();
-    }
+    ~NoSync() = default;
 
    private:
-    nn::ReplicatedModule* replica_;
+    std::shared_ptr<const void> stop_;  // the wrapper may end first
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(replica_); }
