@@ -266,6 +266,31 @@ TEST_P(PlannerContract, NamesTheRankThatSynchronizedNormsWaitFor) {
   });
 }
 
+// Where a checkpointed norm runs again in a backward that only adds up.
+TEST_P(PlannerContract, NamesTheRankThatRecomputedNormsWaitFor) {
+  run([](Communicator& group) {
+    const auto net = nn::make<NormNet>();
+    net->to(device_of_rank);
+    nn::convert_sync_batchnorm(*net, share(group));
+    DistributedDataParallel<NormNet> replica(net, share(group));
+    for (int step = 0; step < 8; ++step) {
+      const Batch batch = Batch::of_step(step).part(group.rank(), group.size());
+      net->when_recomputed = [&] {
+        if (group.rank() == group.size() - 1)
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      };
+      {
+        const auto local = replica.no_sync();
+        loss_of(replica(batch.x), batch).backward();
+      }
+      net->when_recomputed = nullptr;
+      loss_of(replica(batch.x), batch).backward();
+      for (Tensor& parameter : replica.parameters()) parameter.set_grad({});
+    }
+    expect_the_last_rank_to_be_named(group, replica.stragglers(), 7);
+  });
+}
+
 TEST_P(PlannerContract, KeepsTheLastStepsOnly) {
   run([](Communicator& group) {
     Replica replica(make_net(7), share(group));

@@ -10,6 +10,7 @@
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/autograd/saved_tensor.hpp"
+#include "lockstep/parallel/stragglers.hpp"
 
 /// @file
 /// Activation checkpointing: memory for time.
@@ -45,6 +46,7 @@ auto checkpoint(Function function, const Inputs&... inputs)
     Function function;
     std::array<autograd::SavedTensor, sizeof...(Inputs)> inputs;
     std::array<bool, sizeof...(Inputs)> required;
+    std::shared_ptr<parallel::StepTimes> times = parallel::StepTimes::current();
   };
   const auto part = std::make_shared<Part>(
       Part{std::move(function), {autograd::SavedTensor(inputs)...}, {inputs.requires_grad()...}});
@@ -57,6 +59,7 @@ auto checkpoint(Function function, const Inputs&... inputs)
       leaf.set_requires_grad(part->required[i]);
       return leaf;
     };
+    const parallel::StepTimes::Scope times(part->times);  // of its collectives
     [&]<std::size_t... I>(std::index_sequence<I...>) { part->function(input(I)...); }
     (std::index_sequence_for<Inputs...>());
   });
