@@ -35,10 +35,10 @@ struct StopRequestOptions {
 /// }
 /// @endcode
 ///
-/// A second signal to the same process, a quarter of a second or more after the first, ends the job
-/// at once with code 128 + signal, also once the job has stopped. SIGINT (Ctrl-C) ends it as
-/// without a stop request. Make it right behind the session: until then signals end the job. One at
-/// a time.
+/// A second signal to the same process, two seconds or more after the first, ends the job at once
+/// with code 128 + signal, also once the job has stopped; what comes sooner is the same request.
+/// SIGINT (Ctrl-C) ends it as without a stop request. Make it right behind the session: until then
+/// signals end the job. One at a time.
 class StopRequest {
  public:
   /// What a program returns that has stopped, saved, and wants to be started again: EX_TEMPFAIL of

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::array<int, 3> noted_signals{SIGTERM, SIGUSR1, SIGINT};
-constexpr std::int64_t repetition_ns = 250'000'000;
+constexpr std::int64_t repetition_ns = 2'000'000'000;
 
 std::atomic<bool> exists{false}, ends_itself{false}, is_leaving{false};
 std::atomic<std::int64_t> first_at{0};

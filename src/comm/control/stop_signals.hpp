@@ -31,8 +31,10 @@ class StopSignals {
 
   /// The first signal since the last one was made.
   static std::optional<Arrival> first();
-  /// The next one, or 0. What follows the first within a quarter of a second is the same one: some
-  /// programs, such as coreutils' timeout, send a signal to a process and to its group.
+  /// The next one, or 0. What follows the first within two seconds is the same request, of
+  /// whichever kind: coreutils' timeout sends a signal to a process and to its group, schedulers
+  /// send one to each step of a job and to its script, which may hand it on, or SIGTERM behind
+  /// SIGUSR1.
   static int second();
 
  private:

@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 /// JOB_SLOW: so many ms the last rank takes for step 21. JOB_SAVE: for the checkpoint.
 /// JOB_DEATH=1: the last rank is killed in step 21.
 /// JOB_LATE=1: every rank gets SIGTERM behind all this.
-/// JOB_REPEAT: so many ms later the event comes once more. JOB_RETURN: another exit code.
+/// JOB_REPEAT: so many ms later the event comes once more, or JOB_THEN. JOB_RETURN: another exit
+/// code.
 class Plan {
  public:
   explicit Plan(const Session& session) : session_(session) {}
@@ -63,7 +64,7 @@ class Plan {
     if (repeat < 0) return;
     std::thread([this, event, repeat] {
       std::this_thread::sleep_for(milliseconds(repeat));
-      cause(event);
+      cause(word("JOB_THEN", event.c_str()));
     }).detach();
   }
 

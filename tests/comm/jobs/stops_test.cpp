@@ -63,7 +63,7 @@ TEST(SingleJob, StopsAfterTheStepInWhichASignalComes) {
 }
 
 TEST(SingleJob, SecondSignalEndsItAtOnce) {
-  const auto result = run_command("JOB_EVENT=TERM JOB_REPEAT=400 JOB_SAVE=20000 " + program +
+  const auto result = run_command("JOB_EVENT=TERM JOB_REPEAT=2200 JOB_SAVE=20000 " + program +
                                   " stop-request --device cpu");
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
   EXPECT_EQ(occurrences(result.output, "ended by a second SIGTERM"), 1u) << result.output;
@@ -107,7 +107,14 @@ TEST(MpiStop, SignalsToAllRanksAtOnceAreOneRequest) {
 }
 
 TEST(MpiStop, SignalThatIsRepeatedAtOnceIsOneRequest) {
-  expect_stop(mpi_stop(3, "JOB_EVENT=USR1-to-all JOB_REPEAT=10 JOB_SAVE=500"), 3, "rank ");
+  expect_stop(mpi_stop(3, "JOB_EVENT=USR1-to-all JOB_REPEAT=500 JOB_SAVE=900"), 3, "rank ");
+}
+
+// As Slurm's own signal before the one of its scancel.
+TEST(SingleJob, AnotherSignalAtOnceIsTheSameRequest) {
+  const auto result = run_command("JOB_EVENT=USR1 JOB_THEN=TERM JOB_REPEAT=500 JOB_SAVE=900 " +
+                                  program + " stop-request --device cpu");
+  EXPECT_EQ(expect_stop(result, 1, rank_got(0, "SIGUSR1")), 20);
 }
 
 // A launcher or scheduler may tell some ranks later than others.
@@ -141,7 +148,7 @@ TEST(MpiStop, LauncherThatIsTerminatedKillsRanksThatTakeLonger) {
 
 TEST(MpiStop, SecondSignalEndsTheJobAtOnce) {
   for (const std::string event : {"TERM", "USR1", "USR1-to-all"}) {
-    const auto result = mpi_stop(3, "JOB_REPEAT=500 JOB_SAVE=30000 JOB_EVENT=" + event);
+    const auto result = mpi_stop(3, "JOB_REPEAT=2200 JOB_SAVE=30000 JOB_EVENT=" + event);
     const int signal = event == "TERM" ? SIGTERM : SIGUSR1;
     EXPECT_EQ(result.exit_code, 128 + signal) << result.output;
     EXPECT_EQ(occurrences(result.output, "ended by a second SIG"), 1u) << result.output;
@@ -225,7 +232,7 @@ TEST(TcpStop, SignalToAnyRankStopsAllAfterOneStep) {
 }
 
 TEST(TcpStop, SecondSignalEndsTheJobAtOnce) {
-  const auto result = tcp_stop(3, "JOB_EVENT=TERM JOB_REPEAT=500 JOB_SAVE=30000");
+  const auto result = tcp_stop(3, "JOB_EVENT=TERM JOB_REPEAT=2200 JOB_SAVE=30000");
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
   EXPECT_LT(seconds_after_event(result), 8 * timeout_multiplier) << result.output;
 }
