@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
 #include <memory>
+#include <sstream>
 #include <string_view>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <net/route.h>
 #include <netinet/in.h>
 
 #include "comm/tcp/socket.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/function_ref.hpp"
 
 namespace lockstep::comm::tcp {
 namespace {
@@ -56,21 +61,80 @@ std::string text_of(const sockaddr& address) {
   return inet_ntop(address.sa_family, bytes, text, sizeof text);
 }
 
-/// The first address of a family on an interface of that kind that is up and has a carrier; empty
-/// without one.
-std::string find_address(const ifaddrs* first, int family, Interfaces kind) {
+/// The first address of a family on an interface that is up and has a carrier, and for which
+/// `is_wanted` holds; empty without one.
+std::string find_address(const ifaddrs* first, int family,
+                         FunctionRef<bool(const ifaddrs&)> is_wanted) {
   constexpr unsigned usable = IFF_UP | IFF_RUNNING;
   for (const ifaddrs* entry = first; entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || entry->ifa_addr->sa_family != family) continue;
-    if ((entry->ifa_flags & usable) != usable || kind_of(*entry) != kind) continue;
+    if ((entry->ifa_flags & usable) != usable || !is_wanted(*entry)) continue;
     return text_of(*entry->ifa_addr);
   }
   return {};
 }
 
+std::string find_address(const ifaddrs* first, int family, Interfaces kind) {
+  return find_address(first, family, [kind](const ifaddrs& it) { return kind_of(it) == kind; });
+}
+
+/// A default route.
+struct Route {
+  std::string interface;
+  unsigned long metric = std::numeric_limits<unsigned long>::max();
+
+  void prefer(const std::string& other, unsigned long metric_of_other) {
+    if (interface.empty() || metric_of_other < metric) *this = {other, metric_of_other};
+  }
+};
+
+// "eth0 00000000 010011AC 0003 0 0 100 00000000 ...": interface, destination, gateway, flags,
+// references, uses, metric, mask. The first line has titles.
+Route default_ipv4_route(std::istream& routes) {
+  Route best;
+  std::string line, interface, destination, gateway, mask;
+  while (std::getline(routes, line)) {
+    std::istringstream words(line);
+    unsigned long flags = 0, references = 0, uses = 0, metric = 0;
+    words >> interface >> destination >> gateway >> std::hex >> flags >> std::dec >> references >>
+        uses >> metric >> mask;
+    const bool is_default = destination == "00000000" && mask == "00000000";
+    if (words && is_default && (flags & RTF_UP) && !(flags & RTF_REJECT))
+      best.prefer(interface, metric);
+  }
+  return best;
+}
+
+// Destination, length of its prefix, source, length, next hop, metric, references, uses, flags, all
+// hexadecimal, and the interface.
+Route default_ipv6_route(std::istream& routes) {
+  Route best;
+  std::string line, destination, source, hop, interface;
+  while (std::getline(routes, line)) {
+    std::istringstream words(line);
+    unsigned long length = 0, source_length = 0, metric = 0, references = 0, uses = 0, flags = 0;
+    words >> std::hex >> destination >> length >> source >> source_length >> hop >> metric >>
+        references >> uses >> flags >> interface;
+    if (words && length == 0 && (flags & RTF_UP) && !(flags & RTF_REJECT) && interface != "lo")
+      best.prefer(interface, metric);
+  }
+  return best;
+}
+
 }  // namespace
 
-std::string best_address(const ifaddrs* first) {
+std::string default_interface(std::istream& ipv4_routes, std::istream& ipv6_routes) {
+  const Route route = default_ipv4_route(ipv4_routes);
+  return route.interface.empty() ? default_ipv6_route(ipv6_routes).interface : route.interface;
+}
+
+std::string best_address(const ifaddrs* first, std::string_view default_interface) {
+  const auto is_default = [&](const ifaddrs& entry) {
+    return entry.ifa_name == default_interface && !is_link_local(*entry.ifa_addr);
+  };
+  for (const int family : {AF_INET, AF_INET6})
+    if (std::string address = find_address(first, family, is_default); !address.empty())
+      return address;
   for (const Interfaces kind : {Interfaces::network, Interfaces::bridges})
     for (const int family : {AF_INET, AF_INET6})
       if (std::string address = find_address(first, family, kind); !address.empty()) return address;
@@ -111,7 +175,8 @@ std::string reachable_address() {
                    "', which has no address that other hosts reach");
     return address;
   }
-  std::string address = best_address(all.get());
+  std::ifstream ipv4_routes("/proc/net/route"), ipv6_routes("/proc/net/ipv6_route");
+  std::string address = best_address(all.get(), default_interface(ipv4_routes, ipv6_routes));
   LOCKSTEP_CHECK(!address.empty(), Unsupported,
                  "the ranks are on several hosts, but this one has no interface besides loopback "
                  "that is up: set LOCKSTEP_ADDRESS to an address or an interface of it");
