@@ -46,6 +46,7 @@ ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
   if (bootstrap.size() == 1) return;
   wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   connect();
+  for (const Link& link : links_) watch_.add(link.socket, index_of(link));
   termination_notice_.emplace();
   last_turn_ = next_heartbeat_ = tcp::Clock::now();
   thread_ = std::thread([this] { listen(); });
@@ -103,8 +104,7 @@ void ControlChannel::connect() {
 void ControlChannel::listen() {
   while (!is_done()) {
     wait();
-    for (Link& link : links_)
-      if (link.socket) serve(link);
+    for (const int link : watch_.take()) serve(links_[static_cast<std::size_t>(link)]);
     keep_alive();
     check_termination();
     check_stop_signals();
@@ -119,10 +119,8 @@ bool ControlChannel::is_done() {
 }
 
 void ControlChannel::wait() {
-  std::vector<pollfd> entries{{wake_.descriptor(), POLLIN, 0}};
-  for (const Link& link : links_)
-    if (link.socket) entries.push_back({link.socket.descriptor(), POLLIN, 0});
-  poll(entries.data(), entries.size(), static_cast<int>(turn.count()));
+  pollfd entries[] = {{wake_.descriptor(), POLLIN, 0}, {watch_.descriptor(), POLLIN, 0}};
+  poll(entries, std::size(entries), static_cast<int>(turn.count()));
   eventfd_t value;
   eventfd_read(wake_.descriptor(), &value);
 }
@@ -133,7 +131,7 @@ void ControlChannel::serve(Link& link) {
     link.unheard = {};
     handle(link, *message);
   }
-  if (alive) return;
+  if (alive) return watch_.watch_again(link.socket, index_of(link));
   bool has_no_room = false;
   {
     const std::lock_guard lock(send_mutex_);

@@ -13,6 +13,7 @@
 #include "comm/control/control_message.hpp"
 #include "comm/control/stop_agreement.hpp"
 #include "comm/control/termination.hpp"
+#include "comm/tcp/connection_watch.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 
 namespace lockstep::comm::control {
@@ -85,6 +86,7 @@ class ControlChannel {
   };
 
   void connect();
+  int index_of(const Link& link) const { return static_cast<int>(&link - links_.data()); }
   void listen();
   bool is_done();
   void wait();
@@ -105,6 +107,7 @@ class ControlChannel {
   std::optional<TerminationNotice> termination_notice_;
   std::mutex send_mutex_;  // guards the links' sockets against being closed while one sends
   std::vector<Link> links_;
+  tcp::ConnectionWatch watch_;  // over the links, by their places
   tcp::Socket wake_;
 
   StopAgreement stop_;
