@@ -260,8 +260,8 @@ std::string error_of_join(const std::function<void(Socket& listener, Socket& tak
   return message;
 }
 
-TEST(Handshake, SaysThatTheListenerClosedBeforeItAcceptedARank) {
-  // In good order, and as a process that is killed with unread bytes in its connections.
+// In good order, and as a process that is killed with unread bytes in its connections.
+TEST(Handshake, TriesAgainWhereTheListenerClosedBeforeItAcceptedARank) {
   for (const bool is_read : {true, false}) {
     const std::string message = error_of_join([&](Socket& listener, Socket& taken) {
       std::array<std::byte, 8> some;
@@ -271,7 +271,71 @@ TEST(Handshake, SaysThatTheListenerClosedBeforeItAcceptedARank) {
       listener.close();
       taken.close();
     });
-    EXPECT_THAT(message, ::testing::HasSubstr("rank 0 closed its connection")) << is_read;
+    EXPECT_THAT(message, ::testing::HasSubstr("nobody answered on")) << is_read;
+  }
+}
+
+// As a service or a tunnel whose server is not there yet.
+TEST(Handshake, OutlivesAProxyThatClosesWhatItAccepts) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  const Endpoint there = local_endpoint(listener);
+  std::atomic<bool> is_there = false;
+  std::vector<Socket> accepted;
+  std::thread rank_0([&] {
+    for (int closed = 0; closed < 3;)
+      if (accept_from(listener)) ++closed;
+    is_there = true;
+    accepted = accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon());
+  });
+  const Socket socket = join([&] { return connect_to(there, soon()); }, "rank 0",
+                             {Purpose::control, "t", 1, 2}, soon());
+  EXPECT_TRUE(is_there);
+  rank_0.join();
+  EXPECT_FALSE(has_hung_up(accepted[1]));
+  Socket proxy = listen_on({"127.0.0.1", 0});
+  std::atomic<bool> is_over = false;
+  std::thread closes_all([&] {
+    while (!is_over) accept_from(proxy);
+  });
+  try {
+    join([&] { return connect_to(local_endpoint(proxy), in(300)); }, "rank 0",
+         {Purpose::control, "t", 1, 2}, in(300));
+    ADD_FAILURE() << "no error";
+  } catch (const Timeout& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("closed without a word"));
+  }
+  is_over = true;
+  closes_all.join();
+}
+
+TEST(Handshake, IsTurnedAwayAtOnceWithAnotherTokenOrNumberOfRanks) {
+  const Socket listener = listen_on({"127.0.0.1", 0});
+  std::thread rank_0([&] { accept_ranks(listener, {Purpose::control, "t", 0, 2}, 1, soon()); });
+  const auto connect = [&] { return connected_to(listener); };
+  for (const Handshake& other :
+       {Handshake{Purpose::control, "x", 1, 2}, Handshake{Purpose::control, "t", 1, 3}})
+    EXPECT_THROW(join(connect, "rank 0", other, soon()), PeerFailure);
+  join(connect, "rank 0", {Purpose::control, "t", 1, 2}, soon());
+  rank_0.join();
+}
+
+// Those of a job that wait for rank 0.
+TEST(Handshake, AsksMoreAndMoreSeldomWhileNobodyListens) {
+  Socket listener = listen_on({"127.0.0.1", 0});
+  const Endpoint nobody = local_endpoint(listener);
+  listener.close();
+  int attempts = 0;
+  EXPECT_THROW(connect_to(nobody, in(1000), [&] { ++attempts; }), Timeout);
+  EXPECT_GT(attempts, 1);
+  EXPECT_LE(attempts, 12);
+}
+
+TEST(Backoff, GrowsToASecondAndDiffersByChance) {
+  Backoff pause;
+  for (double whole = 25; whole < 5000; whole *= 1.5) {
+    const auto length = pause.next();
+    EXPECT_LE(length.count(), std::min(whole, 1000.0) + 1);
+    EXPECT_GE(length.count(), 0.74 * std::min(whole, 1000.0) - 8);
   }
 }
 

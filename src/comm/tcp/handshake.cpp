@@ -19,23 +19,22 @@ namespace {
 // only connect hold up nobody.
 constexpr std::size_t max_strangers = 256;
 
-// @return false if the connection was lost on its way in.
-bool is_accepted(const Socket& socket, const HandshakeMessage& own, std::string_view listener,
-                 Deadline deadline, Check check) {
+// @return the answer; none if there was none in time.
+Answer await_answer(const Socket& socket, const HandshakeMessage& own, std::string_view listener,
+                    Deadline deadline, Check check) {
   const bool is_sent = send_all(socket, std::as_bytes(std::span(&own, 1)), deadline);
   const Deadline acknowledged = Clock::now() + acknowledgement_timeout;
   while (true) {
     check();
     const Answer answer = is_sent ? answer_on(socket) : end_of(socket);
-    LOCKSTEP_CHECK(answer != Answer::refused, comm::PeerFailure, listener,
-                   " closed its connection; it may hold another job token, or have failed");
-    if (answer != Answer::none) return answer == Answer::accepted;
-    LOCKSTEP_CHECK(Clock::now() < deadline, Timeout, listener,
-                   " did not accept this rank in time (LOCKSTEP_JOIN_TIMEOUT sets another): it may "
-                   "be stopped, or wait for other ranks");
+    LOCKSTEP_CHECK(
+        answer != Answer::refused, comm::PeerFailure, listener,
+        " turned this rank away; it may hold another job token, be of a job with another "
+        "number of ranks, or have a rank of this number already");
+    if (answer != Answer::none || Clock::now() >= deadline) return answer;
     if (Clock::now() > acknowledged && !was_kept(socket)) {
       reset_at_close(socket);
-      return false;
+      return Answer::lost;
     }
     pollfd entry{socket.descriptor(), POLLIN, 0};
     poll(&entry, 1, 50);
@@ -90,9 +89,9 @@ class RankAcceptor {
     Socket socket = std::move(pending.socket);
     if (state != Pending::State::complete) return;
     const auto rank = pending.verified_rank(own_);
-    if (!rank || !is_due_[static_cast<std::size_t>(*rank)]) return;
+    if (!rank || !is_due_[static_cast<std::size_t>(*rank)]) return turn_away(socket);
     Socket& place = ranks_[static_cast<std::size_t>(*rank)];
-    if (place && !has_hung_up(place)) return;
+    if (place && !has_hung_up(place)) return turn_away(socket);
     if (!place) --missing_;
     welcome(socket);
     place = std::move(socket);
@@ -126,11 +125,20 @@ void present(const Socket& socket, const Handshake& self, Deadline deadline) {
 Socket join(FunctionRef<Socket()> connect, std::string_view listener, const Handshake& self,
             Deadline deadline, Check check) {
   const HandshakeMessage message = message_of(self);
-  while (true) {
+  Backoff pause;
+  bool was_closed = false;
+  do {
     Socket socket = connect();
-    if (is_accepted(socket, message, listener, deadline, check)) return socket;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+    const Answer answer = await_answer(socket, message, listener, deadline, check);
+    if (answer == Answer::accepted) return socket;
+    was_closed |= answer == Answer::closed;
+    pause.sleep(deadline);
+  } while (Clock::now() < deadline);
+  LOCKSTEP_THROW(
+      Timeout, listener, " did not accept this rank in time (LOCKSTEP_JOIN_TIMEOUT sets another): ",
+      was_closed ? "connections were closed without a word, as by a proxy, a tunnel or a "
+                   "service whose server is not there"
+                 : "it may be stopped, or wait for other ranks");
 }
 
 std::vector<Socket> accept_ranks(const Socket& listener, const Handshake& self,

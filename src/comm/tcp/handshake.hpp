@@ -25,11 +25,11 @@ struct Handshake {
 void present(const Socket& socket, const Handshake& self, Deadline deadline);
 
 /// Connects, presents this rank, and waits until the other side has accepted it. A listener that
-/// many ranks reach at once forgets some of their connections (net.core.somaxconn): then it tries
-/// again.
+/// many ranks reach at once forgets some of their connections (net.core.somaxconn), and proxies
+/// accept connections for a server that is not there yet, and close them: then it tries again.
 /// @param connect makes a connection. @param listener its name in errors, such as "rank 0".
-/// @throws PeerFailure where the other side turns this rank away or ends, Timeout, InvalidArgument,
-/// or what `connect` and `check` throw.
+/// @throws PeerFailure where the other side turns this rank away, Timeout, InvalidArgument, or what
+/// `connect` and `check` throw.
 Socket join(FunctionRef<Socket()> connect, std::string_view listener, const Handshake& self,
             Deadline deadline, Check check = check_nothing);
 

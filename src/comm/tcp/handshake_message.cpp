@@ -14,7 +14,11 @@
 namespace lockstep::comm::tcp {
 namespace {
 
-constexpr std::byte accepted_byte{'w'};
+constexpr std::byte accepted_byte{'w'}, refused_byte{'n'};
+
+void answer_with(const Socket& socket, std::byte answer) noexcept {
+  (void)::send(socket.descriptor(), &answer, sizeof answer, MSG_NOSIGNAL);
+}
 
 }  // namespace
 
@@ -49,9 +53,8 @@ std::optional<int> Pending::verified_rank(const HandshakeMessage& own) const {
   return theirs.rank;
 }
 
-void welcome(const Socket& socket) noexcept {
-  (void)::send(socket.descriptor(), &accepted_byte, sizeof accepted_byte, MSG_NOSIGNAL);
-}
+void welcome(const Socket& socket) noexcept { answer_with(socket, accepted_byte); }
+void turn_away(const Socket& socket) noexcept { answer_with(socket, refused_byte); }
 
 bool was_kept(const Socket& socket) {
   tcp_info info{};
@@ -61,13 +64,13 @@ bool was_kept(const Socket& socket) {
          info.tcpi_bytes_acked >= sizeof(HandshakeMessage);
 }
 
-Answer end_of(const Socket& socket) { return was_kept(socket) ? Answer::refused : Answer::lost; }
+Answer end_of(const Socket& socket) { return was_kept(socket) ? Answer::closed : Answer::lost; }
 
 Answer answer_on(const Socket& socket) {
   std::byte byte{};
   const ssize_t count = ::recv(socket.descriptor(), &byte, 1, 0);
-  if (count > 0 && byte == accepted_byte) return Answer::accepted;
-  if (count >= 0) return Answer::refused;
+  if (count > 0) return byte == accepted_byte ? Answer::accepted : Answer::refused;
+  if (count == 0) return Answer::closed;
   if (errno == EAGAIN || errno == EINTR) return Answer::none;
   return end_of(socket);
 }

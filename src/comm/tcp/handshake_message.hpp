@@ -47,16 +47,19 @@ struct Pending {
 
 /// Tells a rank that it is accepted. Whoever uses the connection sees if it is gone by now.
 void welcome(const Socket& socket) noexcept;
+/// Tells whoever presented itself that it is turned away, before the connection is closed.
+void turn_away(const Socket& socket) noexcept;
 
 /// What has come back on a connection on which a rank presented itself.
 enum class Answer {
   none,
   accepted,
-  refused,  ///< the other side closed the connection, or is gone
+  refused,  ///< the other side turns this rank away
+  closed,   ///< the connection ended without a word: the other side, or who stands for it, is gone
   lost,     ///< the other side's system never gave the connection to anybody
 };
 Answer answer_on(const Socket& socket);
-/// The answer, refused or lost, on a connection that has ended.
+/// The answer, closed or lost, on a connection that has ended.
 Answer end_of(const Socket& socket);
 /// True if the other side's system has kept the handshake, for whoever accepts it. False: its queue
 /// was full, so it dropped the packet that would have completed the connection, and what came after

@@ -263,7 +263,8 @@ void Mesh::present(int peer, Dial& dial) {
 void Mesh::read_answer(int peer, Dial& dial) {
   switch (answer_on(dial.socket)) {
     case Answer::accepted: return end_dial(peer, {.peer = peer, .socket = std::move(dial.socket)});
-    case Answer::refused: return end_dial(peer, {.peer = peer, .is_gone = true});
+    case Answer::refused:
+    case Answer::closed: return end_dial(peer, {.peer = peer, .is_gone = true});
     case Answer::lost: return try_again(peer, dial, "the connection was lost");
     case Answer::none: break;
   }

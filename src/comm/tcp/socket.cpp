@@ -52,11 +52,12 @@ Resolved resolve(const Endpoint& endpoint) {
 }
 
 // Resolvers ask servers that others ask, too.
-constexpr auto pause_between_lookups = std::chrono::milliseconds(200);
+constexpr Backoff::Duration first_pause_between_lookups(200);
+constexpr auto lookup_lifetime = std::chrono::seconds(5);
 
 // To try again, as where nobody listens yet, would be in vain.
 void check_limit_of_files(const Socket& socket, const char* failure) {
-  LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), Error, failure, ": ",
+  LOCKSTEP_CHECK(socket || (errno != EMFILE && errno != ENFILE), tcp::TooManyFiles, failure, ": ",
                  std::strerror(errno),
                  "; raise the limit (ulimit -n): rank 0 has about three connections to each rank, "
                  "and over tcp each group has one between any two ranks that exchange data");
@@ -116,6 +117,17 @@ Socket try_connect(const addrinfo& address, Deadline deadline) {
   return socket;
 }
 
+// An empty socket, and errno, if it fails.
+Socket listen_on(const addrinfo& address) {
+  Socket socket = open_socket(address);
+  if (!socket) return socket;
+  const int on = 1;
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool listens = bind(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0 &&
+                       listen(socket.descriptor(), SOMAXCONN) == 0;
+  return listens ? std::move(socket) : Socket();
+}
+
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // All numbers below the first free one. @param limit where none is free
@@ -153,26 +165,35 @@ void make_room_for_connections(int ranks) noexcept {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Socket listen_on(const Endpoint& endpoint, Deadline deadline) {
+Socket try_listen_on(const Endpoint& endpoint, Deadline deadline) {
+  Backoff pause(first_pause_between_lookups);
   Resolved name = resolve(endpoint);
   while (!name.addresses) {
     LOCKSTEP_CHECK(Clock::now() < deadline, InvalidArgument, "cannot resolve address '",
                    endpoint.address, "': ", name.failure);
-    std::this_thread::sleep_for(pause_between_lookups);
+    pause.sleep(deadline);
     name = resolve(endpoint);
   }
   int error = 0;
   for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next) {
-    Socket socket = open_socket(*address);
-    const int on = 1;
-    if (socket) setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (socket && bind(socket.descriptor(), address->ai_addr, address->ai_addrlen) == 0 &&
-        listen(socket.descriptor(), SOMAXCONN) == 0)
-      return socket;
+    if (Socket socket = listen_on(*address)) return socket;
     error = errno;
   }
-  LOCKSTEP_THROW(Error, "cannot listen on ", endpoint.address, " port ", endpoint.port, ": ",
-                 std::strerror(error));
+  errno = error;
+  return {};
+}
+
+Socket listen_on(const Endpoint& endpoint, Deadline deadline) {
+  Socket socket = try_listen_on(endpoint, deadline);
+  LOCKSTEP_CHECK(socket, Error, "cannot listen on ", endpoint.address, " port ", endpoint.port,
+                 ": ", std::strerror(errno));
+  return socket;
+}
+
+Socket listen_everywhere(const Endpoint& endpoint) {
+  const Resolved name = resolve(endpoint);
+  const bool is_ipv6 = name.addresses && name.addresses->ai_family == AF_INET6;
+  return listen_on({is_ipv6 ? "::" : "0.0.0.0", endpoint.port});
 }
 
 Endpoint local_endpoint(const Socket& socket) {
@@ -192,15 +213,34 @@ bool has_hung_up(const Socket& socket) {
   return poll(&entry, 1, 0) > 0;
 }
 
+Backoff::Backoff(Duration first)
+    : length_(first),
+      random_(static_cast<unsigned>(getpid() ^ Clock::now().time_since_epoch().count())) {}
+
+Backoff::Duration Backoff::next() {
+  constexpr Duration longest(1000);
+  const Duration whole = std::min(length_, longest);
+  length_ = whole * 3 / 2;
+  return whole - Duration(random_() % static_cast<unsigned>(whole.count() / 4 + 1));
+}
+
+void Backoff::sleep(Deadline deadline) {
+  std::this_thread::sleep_until(std::min<Deadline>(deadline, Clock::now() + next()));
+}
+
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check) {
   Resolved name;
+  Deadline lookup{};
+  Backoff pause, pause_between_lookups(first_pause_between_lookups);
   do {
     check();
-    name = resolve(endpoint);
+    if (!name.addresses || Clock::now() >= lookup) {
+      name = resolve(endpoint);
+      lookup = Clock::now() + lookup_lifetime;
+    }
     for (const addrinfo* address = name.addresses.get(); address; address = address->ai_next)
       if (Socket socket = try_connect(*address, deadline)) return socket;
-    std::this_thread::sleep_for(name.addresses ? std::chrono::milliseconds(20)
-                                               : pause_between_lookups);
+    (name.addresses ? pause : pause_between_lookups).sleep(deadline);
   } while (Clock::now() < deadline);
   LOCKSTEP_CHECK(name.addresses, Timeout, "cannot resolve address '", endpoint.address,
                  "' in time (LOCKSTEP_JOIN_TIMEOUT sets another): ", name.failure,

@@ -4,17 +4,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/function_ref.hpp"
 
 namespace lockstep::comm::tcp {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
+
+/// The process, or the system, can open no more files, now.
+class TooManyFiles : public Error {
+ public:
+  using Error::Error;
+};
 
 /// Owns a descriptor.
 class Socket {
@@ -55,26 +63,46 @@ void make_room_for_connections(int ranks) noexcept;
 /// @param deadline up to which a name that is not known may become so.
 /// @throws Error naming the address.
 Socket listen_on(const Endpoint& endpoint, Deadline deadline = {});
+/// The same, but an empty socket, and errno, where it cannot.
+Socket try_listen_on(const Endpoint& endpoint, Deadline deadline = {});
+/// Listens on all interfaces, by the protocol that the address is of: IPv4 or IPv6. @throws Error
+Socket listen_everywhere(const Endpoint& endpoint);
 /// Where a socket is bound.
 Endpoint local_endpoint(const Socket& socket);
 /// Called again and again while something is waited for; ends the wait by an exception.
 using Check = FunctionRef<void()>;
 inline constexpr auto check_nothing = [] {};
 
-/// Connects, and tries again while a name is not known or nobody listens yet. @throws Timeout
-/// naming the address, Error at the limit of open files, or what `check` throws.
+/// Pauses between attempts, from 25 ms to a second, each longer by half; and by chance, so that the
+/// ranks of a job do not all ask at once.
+class Backoff {
+ public:
+  using Duration = std::chrono::milliseconds;
+  explicit Backoff(Duration first = Duration(25));
+  /// How long the next pause is.
+  Duration next();
+  /// Makes it, up to a deadline.
+  void sleep(Deadline deadline);
+
+ private:
+  Duration length_;
+  std::minstd_rand random_;
+};
+
+/// Connects, and tries again, more and more seldom, while a name is not known or nobody listens
+/// yet. A name is looked up again after some seconds. @throws Timeout naming the address,
+/// TooManyFiles, or what `check` throws.
 Socket connect_to(const Endpoint& endpoint, Deadline deadline, Check check = check_nothing);
 /// Begins to connect to a numeric address, for whoever waits for several connections at a time:
 /// once the socket can be written to, `end_connect` tells what has become of it. An empty socket,
-/// and errno, if it fails at once. @throws Error at the limit of open files
+/// and errno, if it fails at once. @throws TooManyFiles
 Socket begin_connect(const Endpoint& endpoint);
 /// Zero, or the error number of a connection that did not come about.
 int end_connect(const Socket& socket);
 /// True if the peer has closed its end, or is gone.
 bool has_hung_up(const Socket& socket);
 /// Takes one waiting connection, or none; one of another user to `listen_locally` is dropped.
-/// Non-blocking, closed on exec, without Nagle's delay, kept alive. @throws Error at the limit of
-/// open files.
+/// Non-blocking, closed on exec, without Nagle's delay, kept alive. @throws TooManyFiles
 std::optional<Socket> accept_from(const Socket& listener);
 
 /// The loopback interface's address: IPv4's, or IPv6's where there is no other.
