@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -44,16 +46,42 @@ std::optional<tcp::Socket> inherited_listener(int port) {
   return listener;
 }
 
-/// Rank 0's socket. A name that is loopback here, as hosts often call themselves in /etc/hosts, is
-/// this host's address elsewhere: then all interfaces.
+/// Rank 0's socket, on the interface that it is told, where that is one of its own. What stands for
+/// it elsewhere, as the address of a service or of a router that translates addresses, leads to all
+/// interfaces; and so does a name that is loopback here, as hosts often call themselves in
+/// /etc/hosts. Ranks have a token then, so that strangers reach nothing but a closed connection.
 tcp::Socket listen_for_ranks(const TcpJob& job, tcp::Deadline deadline) {
   if (job.is_local) return tcp::listen_locally(job.port);
   if (auto listener = inherited_listener(job.port)) return std::move(*listener);
-  tcp::Socket listener = tcp::listen_on({job.address, job.port}, deadline);
-  const std::string bound = tcp::local_endpoint(listener).address;
-  if (tcp::is_loopback(job.address) || !tcp::is_loopback(bound)) return listener;
+  const tcp::Endpoint rendezvous{job.address, job.port};
+  tcp::Socket listener = tcp::try_listen_on(rendezvous, deadline);
+  if (!listener && errno == EADDRNOTAVAIL) {
+    std::fprintf(
+        stderr,
+        "lockstep: MASTER_ADDR %s is no address of rank 0's host, so rank 0 listens on all "
+        "of its interfaces, port %d\n",
+        job.address.c_str(), job.port);
+    return tcp::listen_everywhere(rendezvous);
+  }
+  if (!listener) return tcp::listen_on(rendezvous);  // which says why not
+  const bool is_name = !tcp::is_loopback(job.address);
+  if (!is_name || !tcp::is_loopback(tcp::local_endpoint(listener).address)) return listener;
   listener.close();
-  return tcp::listen_on({bound == "::1" ? "::" : "0.0.0.0", job.port});
+  return tcp::listen_everywhere(rendezvous);
+}
+
+/// As accept_ranks, but a time-out says that other hosts do not reach rank 0 where it listens.
+std::vector<tcp::Socket> accept_all(const tcp::Socket& listener, const tcp::Handshake& self,
+                                    const TcpJob& job, tcp::Deadline deadline) {
+  try {
+    return tcp::accept_ranks(listener, self, 1, deadline);
+  } catch (const Timeout& error) {
+    if (job.is_local || !tcp::is_loopback(job.address)) throw;
+    LOCKSTEP_THROW(
+        Timeout, error.what(), ". Rank 0's MASTER_ADDR is ", job.address,
+        ", so it listens to its own host alone: for ranks on others set it to an address "
+        "of rank 0's host that they reach, on all of them");
+  }
 }
 
 /// A star of connections to rank 0, which collects and hands out; of many ranks only until a tree
@@ -91,7 +119,7 @@ TcpBootstrap::TcpBootstrap(const TcpJob& job) : Bootstrap(job.timeout), job_(job
   const tcp::Endpoint rendezvous{job.address, job.port};
   if (job.rank == 0) {
     const tcp::Socket listener = listen_for_ranks(job, deadline());
-    sockets_ = tcp::accept_ranks(listener, self, 1, deadline());
+    sockets_ = accept_all(listener, self, job, deadline());
   } else {
     const tcp::Deadline limit = deadline();
     const auto connect = [&] {

@@ -280,6 +280,9 @@ TEST(TcpJob, WaitsForLateRanksForAsLongAsItIsTold) {
   const auto result = run_command("LOCKSTEP_JOIN_TIMEOUT=1 " + tcp_rank(0, 2, free_port(), "sum"));
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("these ranks did not connect in time: 1 (of 2)"));
+  EXPECT_THAT(result.output,
+              HasSubstr("Rank 0's MASTER_ADDR is 127.0.0.1, so it listens to its own "
+                        "host alone"));
   EXPECT_THAT(result.output, HasSubstr("LOCKSTEP_JOIN_TIMEOUT"));
 }
 
@@ -368,6 +371,23 @@ TEST(TcpJob, RankZeroIsReachedByANameThatIsLoopbackToItself) {
       run_command(rank(1, outside) + " & " + rank(0, "127.0.1.1") + "; code=$?; wait; exit $code");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+}
+
+// As behind a service's address, or a router's that translates addresses. 198.18.0.0/15 is
+// nobody's.
+TEST(TcpJob, RankZeroIsReachedByAnAddressThatIsNotItsOwn) {
+  const int port = free_port();
+  const auto rank = [&](int number, const std::string& address) {
+    return "RANK=" + std::to_string(number) + " WORLD_SIZE=2 MASTER_ADDR=" + address +
+           " MASTER_PORT=" + std::to_string(port) + " LOCKSTEP_JOB_TOKEN=secret " + program +
+           " sum --device cpu";
+  };
+  const auto result = run_command(rank(1, "127.0.0.1") + " & " + rank(0, "198.18.7.9") +
+                                  "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "sum 1,"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "rank 0 listens on all of its interfaces"), 1u)
+      << result.output;
 }
 
 // As in clusters whose name servers learn of a container after its processes have begun.
