@@ -131,10 +131,15 @@ TEST(Mesh, SaysThatAPeerIsGone) {
     Socket listener = listen_on({"127.0.0.1", 0});
     Node low(0);
     Mesh& mesh = low.start({low.endpoint(), local_endpoint(listener).to_string()});
+    const std::string port = std::to_string(local_endpoint(listener).port);
     if (!accepts) listener.close();
     mesh.want(1);
     if (accepts) accepted_by(listener);
-    EXPECT_TRUE(low.news().is_gone) << accepts;
+    const Mesh::News news = low.news();
+    EXPECT_TRUE(news.is_gone) << accepts;
+    EXPECT_THAT(news.failure, HasSubstr(accepts ? "closed its connection"
+                                                : "refuses connections to 127.0.0.1 port " + port +
+                                                      ": it has ended, or a firewall"));
   }
 }
 

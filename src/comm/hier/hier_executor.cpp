@@ -131,7 +131,7 @@ void HierExecutor::by_places(FunctionRef<void()> run) {
     std::ranges::transform(timeout.missing, std::back_inserter(ranks), rank_at);
     throw host::TransferTimeout{std::move(ranks), timeout.may_wait_themselves};
   } catch (const host::PeerGone& gone) {
-    throw host::PeerGone{rank_at(gone.peer), gone.is_seen_by_few};
+    throw host::PeerGone{rank_at(gone.peer), gone.is_seen_by_few, gone.how};
   }
 }
 
@@ -147,7 +147,7 @@ void HierExecutor::by_leaders(FunctionRef<void()> exchange) {
     throw host::TransferTimeout{std::move(ranks), timeout.may_wait_themselves};
   } catch (const host::PeerGone& gone) {
     throw host::PeerGone{layout_.hosts[static_cast<std::size_t>(gone.peer)].front(),
-                         gone.is_seen_by_few};
+                         gone.is_seen_by_few, gone.how};
   }
 }
 

@@ -27,6 +27,7 @@ struct TransferTimeout {
 struct PeerGone {
   int peer;
   bool is_seen_by_few = false;  ///< others wait for it through the ranks that see it
+  std::string how = "closed its connection";
 };
 
 /// Carries out the operations of one group. HostBackend gives it threads, the order of the

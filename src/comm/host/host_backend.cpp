@@ -182,19 +182,19 @@ void HostBackend::limit_waits_for_the_gone(Operations operations) {
 }
 
 // The news of a departure may come after the end of the connection.
-Failure HostBackend::failure_of_gone_peer(Operations operations, int peer) {
+Failure HostBackend::failure_of_gone_peer(Operations operations, const PeerGone& missed) {
   constexpr auto departure_timeout = std::chrono::milliseconds(500);
   std::unique_lock lock(mutex_);
   const Departure* gone = nullptr;
   const auto is_explained = [&] {
     gone = departures_.before(last_collective(operations));
-    if (!gone && !partners_of(operations).empty()) gone = departures_.among({&peer, 1});
+    if (!gone && !partners_of(operations).empty()) gone = departures_.among({&missed.peer, 1});
     return gone != nullptr;
   };
   if (member_left_.wait_for(lock, departure_timeout, is_explained))
     return Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
-  return Failure::from_peer(context(operations) + ": rank " + std::to_string(peer) +
-                            " closed its connection");
+  return Failure::from_peer(context(operations) + ": rank " + std::to_string(missed.peer) + " " +
+                            missed.how);
 }
 
 std::string HostBackend::context(Operations operations) const {

@@ -80,7 +80,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   bool is_under_way();
   void drain();
   void limit_waits_for_the_gone(Operations operations);
-  Failure failure_of_gone_peer(Operations operations, int peer);
+  Failure failure_of_gone_peer(Operations operations, const PeerGone& missed);
   std::string context(Operations operations) const;
 
   std::unique_ptr<Executor> executor_;

@@ -160,7 +160,7 @@ std::optional<Failure> HostBackend::run(Operations operations) {
   } catch (const TransferTimeout& timeout) {
     failure = failure_of_timeout(operations, timeout);
   } catch (const PeerGone& gone) {
-    failure = failure_of_gone_peer(operations, gone.peer);
+    failure = failure_of_gone_peer(operations, gone);
     is_known_to_others = partners_of(operations).empty() && executor_->is_gone_peer_seen_by_all() &&
                          !gone.is_seen_by_few;
   } catch (...) {

@@ -251,7 +251,8 @@ void Mesh::present(int peer, Dial& dial) {
     return;
   }
   const int error = end_connect(dial.socket);
-  if (error == ECONNREFUSED) return end_dial(peer, {.peer = peer, .is_gone = true});
+  if (error == ECONNREFUSED)
+    return end_dial(peer, {.peer = peer, .is_gone = true, .failure = refusal_of(peer)});
   if (error != 0) return try_again(peer, dial, std::strerror(error));
   if (::send(dial.socket.descriptor(), &own_, sizeof own_, MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof own_))
@@ -260,11 +261,19 @@ void Mesh::present(int peer, Dial& dial) {
   dial.next = Clock::now() + acknowledgement_timeout;
 }
 
+std::string Mesh::refusal_of(int peer) const {
+  const auto there = Endpoint::parse(endpoints_[static_cast<std::size_t>(peer)]);
+  return "refuses connections to " + there.address + " port " + std::to_string(there.port) +
+         ": it has ended, or a firewall rejects them (LOCKSTEP_ADDRESS lets a rank use another "
+         "interface)";
+}
+
 void Mesh::read_answer(int peer, Dial& dial) {
   switch (answer_on(dial.socket)) {
     case Answer::accepted: return end_dial(peer, {.peer = peer, .socket = std::move(dial.socket)});
     case Answer::refused:
-    case Answer::closed: return end_dial(peer, {.peer = peer, .is_gone = true});
+    case Answer::closed:
+      return end_dial(peer, {.peer = peer, .is_gone = true, .failure = "closed its connection"});
     case Answer::lost: return try_again(peer, dial, "the connection was lost");
     case Answer::none: break;
   }

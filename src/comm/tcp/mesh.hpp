@@ -36,8 +36,8 @@ class Mesh {
   struct News {
     int peer;  ///< -1: of whichever
     Socket socket = {};
-    bool is_gone = false;      ///< nobody listens any more
-    std::string failure = {};  ///< why there will be no connection
+    bool is_gone = false;      ///< nobody listens there, or any more
+    std::string failure = {};  ///< why there will be no connection; of one that is gone, how
   };
 
   /// @param endpoints of all ranks, by rank.
@@ -77,6 +77,7 @@ class Mesh {
   void connect(int peer, Dial& dial);
   void present(int peer, Dial& dial);
   void read_answer(int peer, Dial& dial);
+  std::string refusal_of(int peer) const;
   void try_again(int peer, Dial& dial, const std::string& problem);
   void end_dial(int peer, News news);
   void accept();

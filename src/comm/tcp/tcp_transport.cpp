@@ -85,7 +85,6 @@ TcpTransport::TcpTransport(const MeshPlan& plan, host::GatherBytes all_gather)
       sockets_(static_cast<std::size_t>(plan.size)),
       is_unwatched_(static_cast<std::size_t>(plan.size)),
       is_wanted_(static_cast<std::size_t>(plan.size)),
-      is_gone_(static_cast<std::size_t>(plan.size)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       is_mid_message_(static_cast<std::size_t>(plan.size)),
       is_amid_theirs_(static_cast<std::size_t>(plan.size)) {
@@ -114,8 +113,10 @@ void TcpTransport::take_news() {
   if (eventfd_read(wake_.descriptor(), &value) != 0) return;
   const std::lock_guard lock(mutex_);
   for (Mesh::News& news : mesh_->take()) {
-    if (!news.failure.empty()) failure_ = std::move(news.failure);
-    if (news.is_gone) is_gone_[static_cast<std::size_t>(news.peer)] = true;
+    if (news.is_gone)
+      gone_.try_emplace(news.peer, std::move(news.failure));
+    else if (!news.failure.empty())
+      failure_ = std::move(news.failure);
     if (!news.socket) continue;
     socket(news.peer) = std::move(news.socket);
     watch_.add(socket(news.peer), news.peer);
@@ -124,7 +125,8 @@ void TcpTransport::take_news() {
 
 bool TcpTransport::has_connection(int peer) {
   if (socket(peer)) return true;
-  if (is_gone_[static_cast<std::size_t>(peer)]) throw host::PeerGone{peer};
+  if (const auto gone = gone_.find(peer); gone != gone_.end())
+    throw host::PeerGone{.peer = peer, .how = gone->second};
   LOCKSTEP_CHECK(failure_.empty(), Error, failure_);
   return false;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -58,8 +59,9 @@ class TcpTransport final : public host::Transport {
   ConnectionWatch watch_;        // over all of them
   // Of ranks that sent what is not due yet: nothing else is seen of them before it is received.
   std::vector<char> is_unwatched_;
-  std::vector<char> is_wanted_, is_gone_;
-  std::string failure_;  // why a connection could not be made
+  std::vector<char> is_wanted_;
+  std::map<int, std::string> gone_;  // ranks, and how
+  std::string failure_;              // why a connection could not be made
   Socket wake_;
   std::mutex mutex_;  // guards what `abort` shares with a transfer
   std::vector<char> is_mid_message_;
