@@ -183,6 +183,33 @@ TEST(Mesh, ManyStrangersAtOnceUseUpNoFiles) {
   EXPECT_TRUE(news.socket) << news.failure;
 }
 
+TEST(Mesh, ConnectsOnceThereAreFilesAgain) {
+  Node low(0), high(1);
+  const std::vector<std::string> endpoints{low.endpoint(), high.endpoint()};
+  low.start(endpoints);
+  Mesh& mesh = high.start(endpoints);
+  {
+    const FewFiles limit(0);
+    mesh.want(0);
+    EXPECT_TRUE(high.is_silent_for(300));
+  }
+  EXPECT_TRUE(high.news().socket);
+  EXPECT_TRUE(low.news().socket);
+}
+
+TEST(Mesh, AcceptsOnceThereAreFilesAgain) {
+  Node low(0);
+  const Socket socket = connect_to(Endpoint::parse(low.endpoint()), soon());
+  present(socket, hello_of(1), soon());
+  {
+    const FewFiles limit(1);  // its own, to be woken by
+    low.start({low.endpoint(), low.endpoint()});
+    EXPECT_TRUE(low.is_silent_for(300));
+  }
+  const Mesh::News news = low.news();
+  EXPECT_TRUE(news.socket) << news.failure;
+}
+
 /// Ranks that are threads of this test.
 class Transports : public ::testing::Test {
  protected:

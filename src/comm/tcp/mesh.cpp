@@ -16,6 +16,8 @@ namespace lockstep::comm::tcp {
 namespace {
 
 constexpr auto pause_between_attempts = std::chrono::milliseconds(50);
+// Files of the program, such as those of a loader or a checkpoint, come and go.
+constexpr auto pause_at_the_limit_of_files = std::chrono::milliseconds(200);
 // What a rank that ends may still say to those it was not connected to.
 constexpr auto farewell_timeout = std::chrono::milliseconds(500);
 constexpr std::size_t max_silent = 256;  // connections beside those of all ranks
@@ -153,11 +155,15 @@ void Mesh::accept() {
   try {
     for (int taken = 0; taken < max_accepted_in_a_turn; ++taken) {
       auto socket = accept_from(listener_);
+      cannot_accept_since_.reset();
       if (!socket) return;
       pending_.push_back({std::move(*socket), Clock::now() + handshake_timeout});
     }
-  } catch (const Error& error) {
-    listen_again_ = Clock::now() + std::chrono::seconds(1);
+  } catch (const TooManyFiles& error) {
+    const auto now = Clock::now();
+    listen_again_ = now + pause_at_the_limit_of_files;
+    if (!cannot_accept_since_) cannot_accept_since_ = now;
+    if (now < *cannot_accept_since_ + plan_.timeout) return;
     const std::lock_guard lock(mutex_);
     news_.push_back({.peer = -1, .failure = error.what()});
     eventfd_write(wake_.descriptor(), 1);
@@ -236,6 +242,8 @@ void Mesh::connect(int peer, Dial& dial) {
                                 "; does a firewall let ranks reach each other?"});
   try {
     dial.socket = begin_connect(Endpoint::parse(there));
+  } catch (const TooManyFiles& error) {
+    return try_again(peer, dial, error.what());
   } catch (const Error& error) {
     return end_dial(peer, {.peer = peer, .failure = error.what()});
   }

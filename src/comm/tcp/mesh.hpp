@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,7 +98,8 @@ class Mesh {
   std::map<int, Dial> dials_;
   std::vector<Pending> pending_;
   std::vector<Socket> told_;  // kept open, so that what was sent arrives
-  Deadline listen_again_{};   // after the system refused a connection
+  Deadline listen_again_{};   // after the process could open no more files
+  std::optional<Deadline> cannot_accept_since_;
 
   std::mutex mutex_;  // guards what follows
   std::vector<int> wanted_;
