@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -17,6 +18,7 @@
 
 #include "comm/groups.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/observe/log.hpp"
 #include "support/timeout_multiplier.hpp"
 
 namespace lockstep::comm::tcp {
@@ -344,6 +346,49 @@ int count_connections() {
                          reinterpret_cast<sockaddr*>(&peer), &size) == 0;
   }
   return count;
+}
+
+/// What is logged while rank 1 sends rank 0 two messages of five elements, and rank 0 receives one.
+std::string log_of_unreceived_message(
+    const std::function<void(const std::function<void(Communicator&)>&)>& run) {
+  std::mutex mutex;
+  std::string log;
+  set_log_sink([&](std::string_view line) {
+    const std::lock_guard lock(mutex);
+    log += line;
+  });
+  std::atomic<bool> is_sent = false;
+  run([&](Communicator& world) {
+    std::array<float, 5> values{};
+    const comm::Buffer buffer{values.data(), 5, DType::f32};
+    if (world.rank() == 0) world.receive(buffer, 1).wait();
+    if (world.rank() == 1) {
+      for (int i = 0; i < 2; ++i) world.send(buffer, 0).wait();
+      is_sent = true;
+    }
+    while (!is_sent) std::this_thread::sleep_for(milliseconds(1));
+  });
+  set_log_sink(nullptr);
+  return log;
+}
+
+TEST(Leaving, WarnsOfAMessageThatNobodyReceived) {
+  const std::string expected =
+      "rank 0 leaves world and has not received what was sent to it: rank 1 called send to rank 0 "
+      "#0 of 5 f32";
+  const auto expect_warning = [&](const auto& run) {
+    const std::string log = log_of_unreceived_message(run);
+    const std::size_t at = log.find(expected);
+    EXPECT_NE(at, std::string::npos) << log;
+    EXPECT_EQ(log.find("leaves world", at + expected.size()), std::string::npos) << log;
+  };
+  expect_warning([](const auto& body) { run_over_messages(2, body); });
+  expect_warning([](const auto& body) { run_over_window(3, body); });
+  expect_warning([](const auto& body) { run_over_hosts({0, 0, 1}, body); });
+  const CommunicatorOptions options{.timeout = std::chrono::seconds(60)};
+  expect_warning([&](const auto& body) {
+    run_over_hosts({0, 1, 1}, body, options, Messages::sockets);
+  });
 }
 
 // A tree of n ranks has n - 1 edges, each of two ends here.

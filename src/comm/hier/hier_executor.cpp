@@ -73,6 +73,12 @@ void HierExecutor::quiesce() {
   parts_.messages->quiesce();
 }
 
+std::vector<host::Unreceived> HierExecutor::unreceived() {
+  std::vector<host::Unreceived> messages = parts_.messages->unreceived();
+  if (parts_.inside) std::ranges::move(parts_.inside->unreceived(), std::back_inserter(messages));
+  return messages;
+}
+
 std::unique_ptr<host::Executor> HierExecutor::split(const SplitPlan& plan) {
   std::vector<int> host_of_rank(static_cast<std::size_t>(size()));
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host)

@@ -41,6 +41,7 @@ class HierExecutor final : public host::Executor {
   bool is_mismatch_seen_by_all() const override {
     return check_signatures_ && (!parts_.inside || parts_.inside->is_mismatch_seen_by_all());
   }
+  std::vector<host::Unreceived> unreceived() override;
   bool is_gone_peer_seen_by_all() const override { return false; }  // its host sees it alone
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 

@@ -30,6 +30,12 @@ struct PeerGone {
   std::string how = "closed its connection";
 };
 
+/// A message that has come, and that no receive took.
+struct Unreceived {
+  int peer;          ///< who sent it
+  std::string what;  ///< "send to rank 0 #3 of 5 f32": the number is that of collectives before it
+};
+
 /// Carries out the operations of one group. HostBackend gives it threads, the order of the
 /// operations, their deadlines, and what becomes of failures. One thread at a time runs, though not
 /// always the same; `abort` may come from any.
@@ -63,6 +69,10 @@ class Executor {
 
   /// After a Mismatch: true if every rank has found it by itself, in the same words.
   virtual bool is_mismatch_seen_by_all() const { return false; }
+
+  /// Once all runs are through: of each rank the first message that nobody received, as far as
+  /// messages are kept for a rank that is late.
+  virtual std::vector<Unreceived> unreceived() { return {}; }
 
   /// See CommunicatorBackend::allocate.
   virtual IntrusivePtr<Memory> allocate(std::size_t /*bytes*/) { return nullptr; }

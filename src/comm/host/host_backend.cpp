@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/signature.hpp"
+#include "lockstep/observe/log.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::comm::host {
@@ -39,9 +40,29 @@ void HostBackend::leave() noexcept {
     drain();
     thread_.join();
     has_left_ = true;
-    if (!failure_)
-      membership_.leave({rank(), sequence_});  // of a failure the others hear by itself
+    if (failure_) return;  // the others hear of it by itself
+    warn_of_unreceived();
+    membership_.leave({rank(), sequence_});
   });
+}
+
+// Small messages end at their senders before anybody receives them, who therefore hear nothing.
+void HostBackend::warn_of_unreceived() noexcept {
+  try {
+    constexpr std::size_t shown = 4;
+    const std::vector<Unreceived> messages = executor_->unreceived();
+    if (messages.empty()) return;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(messages.size(), shown); ++i)
+      text += (i ? ", " : "") + ("rank " + std::to_string(messages[i].peer)) + " called " +
+              messages[i].what;
+    if (messages.size() > shown)
+      text += " and " + std::to_string(messages.size() - shown) + " more ranks so";
+    LOCKSTEP_LOG(warning, "rank ", rank(), " leaves ", name(),
+                 " and has not received what was sent to it: ", text);
+  } catch (...) {
+    // No host memory is left, or the job is at its end: a warning less.
+  }
 }
 
 bool HostBackend::is_under_way() {

@@ -78,6 +78,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   void fail(const Failure& failure);
   void end(const Failure& failure);
   bool is_under_way();
+  void warn_of_unreceived() noexcept;
   void drain();
   void limit_waits_for_the_gone(Operations operations);
   Failure failure_of_gone_peer(Operations operations, const PeerGone& missed);

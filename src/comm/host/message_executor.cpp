@@ -1,8 +1,10 @@
 #include "comm/host/message_executor.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "comm/host/host_backend.hpp"
+#include "comm/signature.hpp"
 
 namespace lockstep::comm::host {
 
@@ -20,6 +22,18 @@ void MessageExecutor::quiesce() {
 // of the two, and to nobody else who waits for them.
 bool MessageExecutor::is_mismatch_seen_by_all() const {
   return check_signatures_ && collectives_.has_seen_all();
+}
+
+// What other ranks sent for collectives that this one does not come to is no message of theirs.
+std::vector<Unreceived> MessageExecutor::unreceived() {
+  std::vector<Unreceived> messages;
+  for (const auto& [peer, bytes] : transport_->peek(sizeof(Signature))) {
+    Signature signature;
+    if (bytes.size() < sizeof signature) continue;
+    std::memcpy(&signature, bytes.data(), sizeof signature);
+    if (signature.kind == OperationKind::send) messages.push_back({peer, signature.describe()});
+  }
+  return messages;
 }
 
 std::unique_ptr<Executor> MessageExecutor::split(const SplitPlan& plan) {

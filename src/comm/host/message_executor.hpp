@@ -24,6 +24,7 @@ class MessageExecutor final : public Executor {
   void check() override { transport_->check(); }
   void quiesce() override;
   bool is_mismatch_seen_by_all() const override;
+  std::vector<Unreceived> unreceived() override;
   std::unique_ptr<Executor> split(const SplitPlan& plan) override;
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,6 +69,11 @@ class Transport {
 
   /// Between transfers, for whoever waits for something else. @throws PeerFailure after an abort
   virtual void check() {}
+
+  /// Between transfers: of each rank the first message that has come, as far as messages come
+  /// before somebody receives them. They stay.
+  /// @param most bytes of each. @return by rank; none of others.
+  virtual std::map<int, std::vector<std::byte>> peek(std::size_t /*most*/) { return {}; }
 
   /// After a transfer that failed, and once the peers were told: cancels its messages, or gives
   /// them a moment to end.

@@ -129,4 +129,20 @@ std::string ShmExecutor::describe_passed(const Message& message) const {
          "order";
 }
 
+const Window::Piece* ShmExecutor::next_piece(int sender) const {
+  const Window::Mailbox& mailbox = window_->mailbox(sender, rank_);
+  const std::uint32_t number = mailbox.taken.load(std::memory_order_relaxed);
+  return number == mailbox.written.load(std::memory_order_acquire)
+             ? nullptr
+             : &window_->piece(sender, rank_, number);
+}
+
+std::vector<host::Unreceived> ShmExecutor::unreceived() {
+  std::vector<host::Unreceived> messages;
+  for (int sender = 0; sender < size_; ++sender)
+    if (const Window::Piece* const piece = next_piece(sender))
+      messages.push_back({number_of(sender), piece->signature.describe()});
+  return messages;
+}
+
 }  // namespace lockstep::comm::shm

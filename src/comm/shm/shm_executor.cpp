@@ -137,14 +137,12 @@ void ShmExecutor::meet() {
 // later.
 void ShmExecutor::require_received(const Operation& operation) {
   for (int sender = 0; sender < size_; ++sender) {
-    const Window::Mailbox& mailbox = window_->mailbox(sender, rank_);
-    const std::uint32_t number = mailbox.taken.load(std::memory_order_relaxed);
-    if (number == mailbox.written.load(std::memory_order_acquire)) continue;
-    const Window::Piece& piece = window_->piece(sender, rank_, number);
-    has_unreceived_ = piece.place <= operation.sequence;
+    const Window::Piece* const piece = next_piece(sender);
+    if (!piece) continue;
+    has_unreceived_ = piece->place <= operation.sequence;
     LOCKSTEP_CHECK(!has_unreceived_, Mismatch, "rank ", number_of(rank_), " of ", group_,
                    " has not received what rank ", number_of(sender), " sent it by ",
-                   piece.signature.describe(), ", and is in a later ",
+                   piece->signature.describe(), ", and is in a later ",
                    Signature(operation).describe(),
                    "; all ranks must make the same calls in the same order");
   }

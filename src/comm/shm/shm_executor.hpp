@@ -36,6 +36,7 @@ class ShmExecutor final : public host::Executor {
   void quiesce() override;
   IntrusivePtr<Memory> allocate(std::size_t bytes) override;
   bool is_mismatch_seen_by_all() const override { return check_signatures_ && !has_unreceived_; }
+  std::vector<host::Unreceived> unreceived() override;
   std::unique_ptr<host::Executor> split(const SplitPlan& plan) override;
 
  private:
@@ -88,6 +89,7 @@ class ShmExecutor final : public host::Executor {
   bool send_piece(Message& message);
   bool receive_piece(Message& message);
   int number_of(int rank) const;
+  const Window::Piece* next_piece(int sender) const;  // of a mailbox of this rank's; null: none
   Signature signature_of(const Message& message) const;
   bool has_passed(const Message& message) const;
   std::string describe_passed(const Message& message) const;

@@ -309,6 +309,22 @@ void TcpTransport::check() {
   look_at_others(nullptr);
 }
 
+std::map<int, std::vector<std::byte>> TcpTransport::peek(std::size_t most) {
+  take_news();
+  std::map<int, std::vector<std::byte>> messages;
+  std::vector<std::byte> bytes(sizeof(std::uint64_t) + most);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!socket(peer) || is_amid_theirs_[static_cast<std::size_t>(peer)]) continue;
+    const ssize_t there = ::recv(socket(peer).descriptor(), bytes.data(), bytes.size(), MSG_PEEK);
+    std::uint64_t header = abort_flag;
+    if (there > static_cast<ssize_t>(sizeof header))
+      std::memcpy(&header, bytes.data(), sizeof header);
+    if (!(header & abort_flag))
+      messages[peer].assign(bytes.begin() + sizeof header, bytes.begin() + there);
+  }
+  return messages;
+}
+
 // A peer in the middle of a message cannot be told why: for it the connection just ends.
 void TcpTransport::abort(const std::string& reason) noexcept {
   const std::lock_guard lock(mutex_);

@@ -33,6 +33,7 @@ class TcpTransport final : public host::Transport {
                                          host::GatherBytes all_gather) override;
   void abort(const std::string& reason) noexcept override;
   void check() override;
+  std::map<int, std::vector<std::byte>> peek(std::size_t most) override;
 
  private:
   struct SendState;
