@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,14 @@ void check(const LoopOptions& options) {
                  " without a checkpoint_dir; give one, or load by a checkpoint::Manager");
 }
 
-void check_run(const LoopOptions& options, bool evaluates, std::int64_t epoch_steps) {
+void check_run(const LoopOptions& options, bool evaluates,
+               std::optional<std::int64_t> epoch_steps) {
+  LOCKSTEP_CHECK(!epoch_steps || *epoch_steps > 0, InvalidArgument,
+                 "a loop over no batches; give more samples, or smaller batches");
   LOCKSTEP_CHECK(options.steps > 0 || options.epochs > 0, InvalidArgument,
                  "a loop without end; give steps or epochs");
-  LOCKSTEP_CHECK(options.epochs == 0 || epoch_steps > 0, InvalidArgument, "a loop of ",
-                 options.epochs, " epochs over no batches; give steps, or a loader with batches");
+  LOCKSTEP_CHECK(options.epochs == 0 || epoch_steps, InvalidArgument, "a loop of ", options.epochs,
+                 " epochs of a step that finds its own batches; give steps");
   const std::int64_t evaluations = options.early_stopping.patience;
   LOCKSTEP_CHECK(evaluates || (evaluations == 0 && options.eval_every == 0), InvalidArgument,
                  "a loop that evaluates every ", options.eval_every,
@@ -41,12 +45,12 @@ void check_run(const LoopOptions& options, bool evaluates, std::int64_t epoch_st
 
 /// Ranks that evaluate, or end, after other steps would wait for each other.
 void check_same(comm::Communicator& group, const LoopOptions& options, bool evaluates,
-                std::int64_t epoch_steps) {
+                std::optional<std::int64_t> epoch_steps) {
   const auto text = [](const auto& value) { return detail::concat(value); };
   const std::vector<std::pair<std::string, std::string>> settings{
       {"steps", text(options.steps)},
       {"epochs", text(options.epochs)},
-      {"the number of batches of an epoch", text(epoch_steps)},
+      {"the number of batches of an epoch", text(epoch_steps.value_or(0))},
       {"eval_every", text(options.eval_every)},
       {"whether there are evaluations", evaluates ? "true" : "false"},
       {"patience", text(options.early_stopping.patience)},
@@ -57,7 +61,7 @@ void check_same(comm::Communicator& group, const LoopOptions& options, bool eval
 double of_rank_0(comm::Communicator& group, double value) {
   const std::string_view bytes(reinterpret_cast<const char*>(&value), sizeof value);
   const std::string first = comm::broadcast_bytes(group, bytes, 0, "metric of an evaluation");
-  std::copy(first.begin(), first.end(), reinterpret_cast<char*>(&value));
+  std::memcpy(&value, first.data(), sizeof value);
   return value;
 }
 
@@ -188,14 +192,14 @@ checkpoint::Manager* Loop::checkpoints() noexcept {
   return state_->checkpoints ? &*state_->checkpoints : nullptr;
 }
 
-void Loop::start(std::int64_t epoch_steps) {
+void Loop::start(std::optional<std::int64_t> epoch_steps) {
   State& state = *state_;
   const bool evaluates = evaluate != nullptr;
   check_same(*state.group, state.options, evaluates, epoch_steps);
   check_run(state.options, evaluates, epoch_steps);
   const std::int64_t steps = state.options.steps, epochs = state.options.epochs;
   state.length = steps > 0 ? steps : std::numeric_limits<std::int64_t>::max();
-  if (epochs > 0) state.length = std::min(state.length, epochs * epoch_steps);
+  if (epochs > 0) state.length = std::min(state.length, epochs * *epoch_steps);
   state.resume(*this);
   if (state.is_due && evaluate) state.evaluate_and_save(*this);
   state.report.restart();

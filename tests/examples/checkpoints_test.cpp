@@ -49,12 +49,13 @@ TEST(Checkpoints, TrainGptGoesOnBitwise) {
 }
 
 TEST(Checkpoints, TrainGptGoesOnBitwiseInCapturedStepsMpi) {
-  expect_goes_on(mpirun(2) + tiny_gpt("--steps 12 --capture --amp bf16"), 5);
+  expect_goes_on(mpirun(2) + tiny_gpt("--steps 12 --capture --amp bf16 --eval-every 4"), 5);
 }
 
 TEST(Checkpoints, TrainGptGoesOnBitwiseWithSharedOutParametersMpi) {
   for (const char* stage : {"1", "3"})
-    expect_goes_on(mpirun(2) + tiny_gpt(std::string("--steps 12 --zero ") + stage), 10);
+    expect_goes_on(mpirun(2) + tiny_gpt(std::string("--steps 12 --eval-every 4 --zero ") + stage),
+                   10);
 }
 
 TEST(Checkpoints, TrainResnetGoesOnBitwiseInTheMidstOfAnEpochMpi) {

@@ -308,7 +308,7 @@ TEST(TrainLoop, RefusesRunsWithoutEndAndOptionsOutOfRange) {
     EXPECT_THAT([&] { Loop(group, {}).run([] { return Tensor(); }); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("without end")));
     EXPECT_THAT([&] { Loop(group, {.epochs = 2}).run([] { return Tensor(); }); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("epochs over no batches")));
+                ThrowsMessage<InvalidArgument>(HasSubstr("finds its own batches; give steps")));
     EXPECT_THAT(
         [&] {
           Loop(group, {.steps = 9, .early_stopping = {.patience = 1}}).run([] { return Tensor(); });
@@ -316,6 +316,8 @@ TEST(TrainLoop, RefusesRunsWithoutEndAndOptionsOutOfRange) {
         ThrowsMessage<InvalidArgument>(HasSubstr("set its `evaluate`")));
     EXPECT_THAT([&] { Loop(group, {.steps = 9, .resume_from = "step-3"}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("without a checkpoint_dir")));
+    EXPECT_THAT([&] { Loop(group, {.steps = 9}).start(0); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("over no batches")));
   });
 }
 

@@ -134,10 +134,11 @@ class Loop {
   /// For a loop of one's own.
   /// @{
 
-  /// Resumes. Blocks. @param epoch_steps how many steps an epoch has.
-  /// @throws InvalidArgument on every rank for a run without end, epochs without steps, early
+  /// Resumes. Blocks. @param epoch_steps how many steps an epoch has; none where there are no
+  /// epochs.
+  /// @throws InvalidArgument on every rank for a run without end, epochs without batches, early
   /// stopping without `evaluate`, and ranks that differ in these; what checkpoint::Manager throws.
-  void start(std::int64_t epoch_steps = 0);
+  void start(std::optional<std::int64_t> epoch_steps = std::nullopt);
   /// Whether there is another step to make.
   bool goes_on() const noexcept;
   /// To be called after each step: tells of it, evaluates, saves, and looks for signals.
