@@ -92,6 +92,15 @@ std::vector<std::string> GroupRegistry::describe_progress() {
   return groups;
 }
 
+std::chrono::steady_clock::duration GroupRegistry::longest_running() noexcept {
+  std::chrono::steady_clock::duration longest{};
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return longest;
+  for (const auto& [key, group] : groups_)
+    if (group.member) longest = std::max(longest, group.member->running_for());
+  return longest;
+}
+
 // Without the mutex: what is under way may wait for news.
 void GroupRegistry::leave_all() noexcept {
   std::unique_lock lock(mutex_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,9 @@ class GroupMember {
   virtual void leave() noexcept = 0;
   /// See Communicator::describe_progress.
   virtual std::string describe_progress() const = 0;
+  /// How long the operation has run that is under way, beside other ranks; zero if none is, or
+  /// nobody knows. Must not wait.
+  virtual std::chrono::steady_clock::duration running_for() const noexcept { return {}; }
 
  protected:
   ~GroupMember() = default;
@@ -62,6 +66,9 @@ class GroupRegistry {
   void fail_all(const std::string& reason) noexcept;
   /// What this rank does in each of its groups, and did last; see Communicator::describe_progress.
   std::vector<std::string> describe_progress();
+  /// How long the oldest operation has run that is under way here. Does not wait: zero while
+  /// somebody else has the registry.
+  std::chrono::steady_clock::duration longest_running() noexcept;
   /// Leaves all groups, whoever still owns them; parts before the group they are of.
   void leave_all() noexcept;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <limits>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -37,10 +39,12 @@ std::string describe(const Bootstrap& bootstrap, int rank) {
 }  // namespace
 
 ControlChannel::ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
-                               std::chrono::milliseconds heartbeat_timeout)
+                               std::chrono::milliseconds heartbeat_timeout,
+                               std::chrono::seconds stall_time)
     : bootstrap_(bootstrap),
       handlers_(std::move(handlers)),
       heartbeat_timeout_(heartbeat_timeout),
+      stall_time_(stall_time),
       stop_(bootstrap.rank(), bootstrap.size(),
             [this](const Message& message) { broadcast(message, -1); }) {
   if (bootstrap.size() == 1) return;
@@ -156,7 +160,8 @@ void ControlChannel::keep_alive() {
   last_turn_ = now;
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + heartbeat_interval;
-    broadcast({MessageType::heartbeat}, -1);
+    broadcast({MessageType::heartbeat, running_seconds()}, -1);
+    if (bootstrap_.rank() == 0 && stall_time_.count() > 0) check_stall();
   }
   if (heartbeat_timeout_.count() > 0) check_heartbeats(passed);
 }
@@ -175,6 +180,31 @@ void ControlChannel::check_heartbeats(tcp::Clock::duration passed) {
   }
 }
 
+int ControlChannel::running_seconds() const {
+  if (!handlers_.running_for) return 0;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(handlers_.running_for()).count();
+  return static_cast<int>(std::min<std::int64_t>(seconds, std::numeric_limits<int>::max()));
+}
+
+// Of ranks that wait for one another, those that are in no operation, or in a later one, are those
+// that the others wait for.
+void ControlChannel::check_stall() {
+  std::vector<int> seconds{running_seconds()};
+  for (const Link& link : links_) seconds.push_back(link.has_left ? 0 : link.running_seconds);
+  const int longest = *std::ranges::max_element(seconds);
+  const bool is_told = std::exchange(is_stall_told_, longest >= stall_time_.count());
+  if (!is_stall_told_ || is_told) return;
+  std::string behind;
+  for (std::size_t rank = 0; rank < seconds.size(); ++rank)
+    if (seconds[rank] <= longest / 2)
+      behind += (behind.empty() ? "" : ", ") + describe(bootstrap_, static_cast<int>(rank));
+  const std::string text = "ranks have been in one operation for " + std::to_string(longest) +
+                           " s" + (behind.empty() ? "" : ", waiting for " + behind);
+  broadcast({MessageType::stall_report}, -1);
+  if (handlers_.on_stall) handlers_.on_stall(text);
+}
+
 void ControlChannel::handle(Link& link, const Message& message) {
   switch (message.type) {
     case MessageType::bye: link.has_left = true; return;
@@ -182,7 +212,10 @@ void ControlChannel::handle(Link& link, const Message& message) {
     case MessageType::lost:
     case MessageType::stalled:
       return fail({message.text, message.exit_code, message.type}, link.rank);
-    case MessageType::heartbeat: return;
+    case MessageType::heartbeat: link.running_seconds = message.exit_code; return;
+    case MessageType::stall_report:
+      if (handlers_.on_stall) handlers_.on_stall({});
+      return;
     case MessageType::departure:
       if (bootstrap_.rank() == 0) broadcast(message, link.rank);
       return handlers_.on_departure(message.text);

@@ -34,6 +34,10 @@ struct ControlHandlers {
   std::function<void(const std::string& news)> on_departure;
   /// Rank 0: with what another rank gave to `send_signatures`.
   std::function<void(int rank, std::string_view batch)> on_signatures;
+  /// How long the oldest operation of this rank has run. Must not wait.
+  std::function<std::chrono::steady_clock::duration()> running_for = nullptr;
+  /// When ranks have been in one operation for long: rank 0 with a line that says who is behind.
+  std::function<void(const std::string& text)> on_stall = nullptr;
 };
 
 /// A star of connections to rank 0 beside the collectives: ranks tell each other why they end, and
@@ -43,8 +47,11 @@ class ControlChannel {
  public:
   /// Connects all ranks; every rank must call it. Binds to loopback if all ranks are on one host.
   /// @param heartbeat_timeout a rank that sends nothing for so long is lost; zero: never.
+  /// @param stall_time ranks that are in one operation for so long are told who is behind; zero:
+  /// never.
   ControlChannel(Bootstrap& bootstrap, ControlHandlers handlers,
-                 std::chrono::milliseconds heartbeat_timeout);
+                 std::chrono::milliseconds heartbeat_timeout,
+                 std::chrono::seconds stall_time = std::chrono::seconds(0));
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
   /// Leaves in good order: once all have come here, or one is lost.
@@ -83,6 +90,7 @@ class ControlChannel {
     bool has_left = false;
     bool has_no_room = false;  // it ended because the peer does not read; guarded as the socket
     tcp::Clock::duration unheard{};  // how long it has sent nothing
+    int running_seconds = 0;         // its oldest operation
   };
 
   void connect();
@@ -97,6 +105,8 @@ class ControlChannel {
   void lose(const Link& link, const std::string& how);
   void keep_alive();
   void check_heartbeats(tcp::Clock::duration passed);
+  int running_seconds() const;
+  void check_stall();
   void check_termination();
   void check_stop_signals();
   bool wait_for_failure(std::chrono::milliseconds limit);
@@ -104,6 +114,8 @@ class ControlChannel {
   Bootstrap& bootstrap_;
   ControlHandlers handlers_;
   std::chrono::milliseconds heartbeat_timeout_;
+  std::chrono::seconds stall_time_;
+  bool is_stall_told_ = false;
   std::optional<TerminationNotice> termination_notice_;
   std::mutex send_mutex_;  // guards the links' sockets against being closed while one sends
   std::vector<Link> links_;

@@ -11,17 +11,18 @@ namespace lockstep::comm::control {
 
 /// What the control channel says.
 enum class MessageType : std::uint32_t {
-  bye = 1,             ///< the sender leaves the job in good order
-  failed = 2,          ///< a rank met an error
-  lost = 3,            ///< a rank vanished, or is silent
-  heartbeat = 4,       ///< the sender still runs
-  stalled = 5,         ///< a rank waited for others until its time was over, or their calls differ
-  departure = 6,       ///< news of a GroupRegistry
-  signatures = 7,      ///< a batch of a SignatureComparison
-  stop_request = 8,    ///< of a StopAgreement: a rank was told to stop
+  bye = 1,           ///< the sender leaves the job in good order
+  failed = 2,        ///< a rank met an error
+  lost = 3,          ///< a rank vanished, or is silent
+  heartbeat = 4,     ///< the sender still runs; the code: seconds that its oldest operation has run
+  stalled = 5,       ///< a rank waited for others until its time was over, or their calls differ
+  departure = 6,     ///< news of a GroupRegistry
+  signatures = 7,    ///< a batch of a SignatureComparison
+  stop_request = 8,  ///< of a StopAgreement: a rank was told to stop
   stop_question = 9,   ///< rank 0 asks which step was the last
   stop_answer = 10,    ///< this one
   stop_decision = 11,  ///< the step after which all stop
+  stall_report = 12,   ///< rank 0: ranks have waited for long; all say what they are at
 };
 
 /// One message: a fixed header, then text of bounded length.

@@ -19,8 +19,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds default_timeout = seconds(30);
+constexpr seconds default_timeout(30), default_stall_time(45);
 constexpr milliseconds shortest_timeout = seconds(2);  // a few heartbeats
+
+// What a variable says, or else the default.
+seconds whole_seconds(const char* name, seconds by_default) {
+  const char* variable = std::getenv(name);
+  if (!variable || !*variable) return by_default;
+  const std::string_view text = variable;
+  int count = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), count);
+  LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size(), InvalidArgument, name,
+                 " must be a number of seconds, got '", text, "'");
+  return seconds(count);
+}
 
 // The state letter of /proc/PID/stat, which follows the name in brackets; 0 if there is none.
 char process_state(int pid) {
@@ -45,20 +57,20 @@ bool is_unacknowledged(const tcp::Socket& socket) {
 }  // namespace
 
 milliseconds heartbeat_timeout(std::optional<milliseconds> chosen) {
-  milliseconds timeout = chosen.value_or(default_timeout);
-  const char* variable = std::getenv("LOCKSTEP_HEARTBEAT_TIMEOUT");
-  if (!chosen && variable && *variable) {
-    const std::string_view text = variable;
-    int count = 0;
-    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), count);
-    LOCKSTEP_CHECK(status == std::errc() && end == text.data() + text.size(), InvalidArgument,
-                   "LOCKSTEP_HEARTBEAT_TIMEOUT must be a number of seconds, got '", text, "'");
-    timeout = seconds(count);
-  }
+  const milliseconds timeout =
+      chosen ? *chosen : whole_seconds("LOCKSTEP_HEARTBEAT_TIMEOUT", default_timeout);
   LOCKSTEP_CHECK(timeout == milliseconds(0) || timeout >= shortest_timeout, InvalidArgument,
                  "the heartbeat timeout must be at least ", shortest_timeout.count(),
                  " ms, or 0 for none, got ", timeout.count(), " ms");
   return timeout;
+}
+
+seconds stall_time() {
+  const seconds time = whole_seconds("LOCKSTEP_STALL_REPORT", default_stall_time);
+  LOCKSTEP_CHECK(time >= seconds(0), InvalidArgument,
+                 "LOCKSTEP_STALL_REPORT must be a number of seconds, or 0 for none, got ",
+                 time.count());
+  return time;
 }
 
 std::string explain_missing_heartbeats(const tcp::Socket& socket, const Peer& peer, bool is_here) {

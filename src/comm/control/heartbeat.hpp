@@ -12,6 +12,10 @@ namespace lockstep::comm::control {
 /// half a minute; zero: for any time. @throws InvalidArgument
 std::chrono::milliseconds heartbeat_timeout(std::optional<std::chrono::milliseconds> chosen);
 
+/// After how long in one operation ranks are told who is behind: LOCKSTEP_STALL_REPORT in seconds,
+/// else 45 s; zero: never. @throws InvalidArgument
+std::chrono::seconds stall_time();
+
 /// Why nothing comes over a connection that is open, as far as this host can tell: the peer's
 /// kernel acknowledges what we send even while its process is stopped.
 /// @param is_here the peer is a process of this host.

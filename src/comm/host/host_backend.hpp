@@ -57,6 +57,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   void group_failed(const std::string& reason) noexcept override { abort(reason); }
   void job_failed(const std::string& reason) noexcept override { abort(reason); }
   void leave() noexcept override;
+  Clock::duration running_for() const noexcept override;
 
   Work capture(std::span<Operation> operations, StepRecording& recording);
   bool enqueue(const WorkPtr& work);
@@ -106,6 +107,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   std::once_flag left_;
   std::atomic<bool> has_left_{false};
   std::atomic<bool> has_work_{false};
+  std::atomic<Clock::time_point> running_since_{Clock::time_point()};  // the clock's zero: nothing
   GroupMembership membership_;
   std::thread thread_;
 };

@@ -122,6 +122,7 @@ void HostBackend::execute(const WorkPtr& work) noexcept { retire(work, carry_out
 void HostBackend::retire(const WorkPtr& work, std::optional<Failure> failure) {
   const std::lock_guard lock(mutex_);
   running_ = nullptr;
+  running_since_.store({}, std::memory_order_relaxed);
   const bool has_failed = failure.has_value();
   work->finish(std::move(failure));
   if (has_failed)
@@ -146,9 +147,17 @@ std::optional<Failure> HostBackend::begin(HostWork& work) {
     failure_ = Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
   if (failure_) return failure_;
   if (const auto last = last_collective(operations)) begun_ = *last + 1;
-  if (size() > 1) deadline_.set(now + timeout_of(operations));
+  if (size() > 1) {
+    deadline_.set(now + timeout_of(operations));
+    running_since_.store(now, std::memory_order_relaxed);
+  }
   if (!departures_.empty()) limit_waits_for_the_gone(operations);
   return std::nullopt;
+}
+
+Clock::duration HostBackend::running_for() const noexcept {
+  const auto since = running_since_.load(std::memory_order_relaxed);
+  return since == Clock::time_point() ? Clock::duration() : Clock::now() - since;
 }
 
 std::optional<Failure> HostBackend::run(Operations operations) {

@@ -9,6 +9,7 @@
 #include "comm/group_registry.hpp"
 #include "comm/session/session_state.hpp"
 #include "lockstep/comm/errors.hpp"
+#include "lockstep/observe/log.hpp"
 
 // What a session does when its job fails, here or on another rank.
 
@@ -23,6 +24,19 @@ namespace {
 
 std::string with_rank(int rank, int size, const std::string& text) {
   return (size > 1 ? "[rank " + std::to_string(rank) + "] error: " : "error: ") + text;
+}
+
+// What a rank did last: of a stall, each rank's tells who is behind; of a disagreement, where the
+// ranks parted. At once, so that no other rank's lines come between.
+void print_progress(int rank, comm::GroupRegistry& groups) {
+  const std::string begin = "[rank " + std::to_string(rank) + "] ";
+  std::string text;
+  for (const std::string& group : groups.describe_progress()) {
+    std::istringstream lines(group);
+    for (std::string line; std::getline(lines, line);)
+      text += (text.empty() ? "" : "\n") + begin + line;
+  }
+  if (!text.empty()) print_error(text);
 }
 
 }  // namespace
@@ -71,7 +85,8 @@ void Session::State::on_job_failure(const JobFailure& failure) {
 void Session::State::end_groups(const JobFailure& failure) {
   try {
     std::thread([this, failure] {
-      if (failure.type != MessageType::failed) print_progress();
+      if (failure.type != MessageType::failed)
+        print_progress(bootstrap->rank(), *bootstrap->groups());
       bootstrap->groups()->fail_all(failure.text);
     }).detach();
   } catch (const std::system_error&) {
@@ -79,17 +94,17 @@ void Session::State::end_groups(const JobFailure& failure) {
   }
 }
 
-// What this rank did last: of a stall, each rank's tells who is behind; of a disagreement, where
-// the ranks parted. At once, so that no other rank's lines come between.
-void Session::State::print_progress() const {
-  const std::string begin = "[rank " + std::to_string(bootstrap->rank()) + "] ";
-  std::string text;
-  for (const std::string& group : bootstrap->groups()->describe_progress()) {
-    std::istringstream lines(group);
-    for (std::string line; std::getline(lines, line);)
-      text += (text.empty() ? "" : "\n") + begin + line;
+// Nothing ends: a rank may save, or read, for as long as it likes. On a thread of its own, as
+// above.
+void Session::State::on_stall(const std::string& text) {
+  try {
+    std::thread([text, rank = bootstrap->rank(), groups = bootstrap->groups()] {
+      if (!text.empty()) LOCKSTEP_LOG(warning, text);
+      print_progress(rank, *groups);
+    }).detach();
+  } catch (const std::system_error&) {
+    // No thread is to be had; the ranks go on.
   }
-  if (!text.empty()) print_error(text);
 }
 
 void Session::State::fail(const JobFailure& failure) noexcept {
@@ -101,7 +116,8 @@ void Session::State::fail(const JobFailure& failure) noexcept {
     const bool is_said = control_ && control_->report(named);
     if (!is_said) {
       print_error(named.text);
-      if (failure.type != MessageType::failed) print_progress();
+      if (failure.type != MessageType::failed)
+        print_progress(bootstrap->rank(), *bootstrap->groups());
     }
     if (const auto first = control_ ? control_->failure() : std::nullopt)
       exit_code = first->exit_code;

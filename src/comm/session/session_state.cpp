@@ -40,9 +40,11 @@ void Session::State::join(const std::string& wanted) {
 
 void Session::State::configure(const std::string& wanted) {
   std::chrono::milliseconds heartbeat_timeout{};
+  std::chrono::seconds stall_time{};
   comm::agree_on_errors(*bootstrap, "options of the session", [&] {
     if (!options.refusal.empty()) throw InvalidArgument(options.refusal);
     heartbeat_timeout = comm::control::heartbeat_timeout(options.heartbeat_timeout);
+    stall_time = comm::control::stall_time();
     options.communicator = comm::with_timeout(options.communicator);
     State* none = nullptr;
     LOCKSTEP_CHECK(current.compare_exchange_strong(none, this), InvalidArgument,
@@ -51,14 +53,15 @@ void Session::State::configure(const std::string& wanted) {
                    "the number of threads must not be negative, got ", options.threads);
   });
   previous_handler_ = std::set_terminate(&State::on_terminate);
-  connect(heartbeat_timeout);
+  connect(heartbeat_timeout, stall_time);
   device = comm::choose_device(*bootstrap, wanted);
   if (device.is_cuda()) set_home_cuda_device(device.index);
   comm::choose_threads(*bootstrap, options.threads);
   world = comm::make_communicator(*bootstrap, device, options.communicator, comparison_);
 }
 
-void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
+void Session::State::connect(std::chrono::milliseconds heartbeat_timeout,
+                             std::chrono::seconds stall_time) {
   comm::GroupRegistry& groups = *bootstrap->groups();
   const auto send = [this](const std::string& batch) { control_->send_signatures(batch); };
   comparison_ = make_intrusive<SignatureComparison>(
@@ -73,8 +76,10 @@ void Session::State::connect(std::chrono::milliseconds heartbeat_timeout) {
           .on_failure = [this](const JobFailure& failure) { on_job_failure(failure); },
           .on_departure = [&groups](const std::string& news) { groups.receive(news); },
           .on_signatures = [this](int rank,
-                                  std::string_view batch) { comparison_->take(batch, rank); }},
-      heartbeat_timeout);
+                                  std::string_view batch) { comparison_->take(batch, rank); },
+          .running_for = [&groups] { return groups.longest_running(); },
+          .on_stall = [this](const std::string& text) { on_stall(text); }},
+      heartbeat_timeout, stall_time);
   static_assert(SignatureComparison::max_batch <= comm::control::max_text);
   groups.set_comparison(comparison_);
   groups.set_announcer([this](const std::string& news) { control_->announce_departure(news); });

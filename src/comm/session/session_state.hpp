@@ -41,10 +41,10 @@ struct Session::State {
 
  private:
   void configure(const std::string& wanted);
-  void connect(std::chrono::milliseconds heartbeat_timeout);
+  void connect(std::chrono::milliseconds heartbeat_timeout, std::chrono::seconds stall_time);
   void on_job_failure(const JobFailure& failure);
+  void on_stall(const std::string& text);
   void end_groups(const JobFailure& failure);
-  void print_progress() const;
   [[noreturn]] static void on_terminate();
   static void end_with_the_program();
   static void on_exit(int exit_code, void*) noexcept;

@@ -146,8 +146,11 @@ int interrupt_all(ls::Session& session) {
   return 0;
 }
 
+// JOB_SLOW: so many ms the culprit takes for the first step.
 int go_slowly(ls::Session& session) {
   const Values values(session, 1000);
+  if (session.rank() == culprit(session))
+    std::this_thread::sleep_for(std::chrono::milliseconds(number_from("JOB_SLOW", 0)));
   for (int step = 0; step < 10; ++step) {
     const bool is_slow = session.rank() == culprit(session);
     std::this_thread::sleep_for(std::chrono::milliseconds(is_slow ? 400 : 20));

@@ -88,6 +88,18 @@ TEST(MpiJob, LateRankIsWaitedFor) {
   EXPECT_EQ(occurrences(result.output, "is through"), 2u) << result.output;
 }
 
+// It is named, and every rank says what it is at; nothing ends before LOCKSTEP_TIMEOUT.
+TEST(TcpJob, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
+  const auto result = tcp_job(3, "slow", "LOCKSTEP_STALL_REPORT=1 JOB_SLOW=4000");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(
+      result.output,
+      AllOf(HasSubstr("ranks have been in one operation for 1 s, waiting for rank 1 (host "),
+            HasSubstr("[rank 0] rank 0 of world: in all_reduce #0"),
+            HasSubstr("[rank 1] rank 1 of world: idle"),
+            HasSubstr("[rank 2] rank 2 of world: in all_reduce #0")));
+}
+
 // Neither progress threads nor heartbeats.
 TEST(MpiJob, IdleRanksTakeHardlyAnyProcessorTime) {
   for (const std::string backend : {"shm", "mpi", "tcp"}) {
