@@ -26,7 +26,7 @@ class FaultyRun : public ::testing::Test {
   /// The last line of a run: a hash of its weights.
   std::string end_of(const std::string& name, int ranks, int steps, const std::string& faults,
                      int limit) const {
-    const std::string run = (folder / name).string();
+    const std::string run = (folder / (name + "-" + std::to_string(ranks))).string();
     std::filesystem::create_directories(run);
     const auto job =
         folder.write("job.sh", "echo $$ >" + run + "/pid-$RANK\nexec " LOCKSTEP_CHECKPOINT_JOB " " +
