@@ -23,19 +23,6 @@ namespace {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommHookContract);
 
-// The gradients of a step whose rank r has its part of the batch, with or without a hook.
-std::vector<double> gradients_by(Communicator& group, const std::shared_ptr<BucketReduction>& hook,
-                                 DType dtype = DType::f64, int steps = 2) {
-  Replica replica(make_net(3, dtype), share(group), small_buckets);
-  if (hook) replica.register_comm_hook(hook);
-  for (int step = 0; step < steps; ++step) {
-    const Batch batch = Batch::of_step(step, dtype).part(group.rank(), group.size());
-    replica.module().zero_grad();
-    loss_of(replica(batch.x), batch).backward();
-  }
-  return gradients_of(replica.module());
-}
-
 void expect_same_gradients(Communicator& group, const std::vector<double>& gradients) {
   std::size_t hash = 0;
   for (const double value : gradients) hash = hash * 31 + std::hash<double>{}(value);

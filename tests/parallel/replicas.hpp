@@ -186,6 +186,20 @@ inline Tensor loss_of(const Tensor& prediction, const Batch& batch) {
   return mse_loss(prediction, batch.target);
 }
 
+/// The gradients of a step whose rank r has its part of the batch, with or without a hook.
+inline std::vector<double> gradients_by(Communicator& group,
+                                        const std::shared_ptr<BucketReduction>& hook,
+                                        DType dtype = DType::f64, int steps = 2) {
+  Replica replica(make_net(3, dtype), share(group), small_buckets);
+  if (hook) replica.register_comm_hook(hook);
+  for (int step = 0; step < steps; ++step) {
+    const Batch batch = Batch::of_step(step, dtype).part(group.rank(), group.size());
+    replica.module().zero_grad();
+    loss_of(replica(batch.x), batch).backward();
+  }
+  return gradients_of(replica.module());
+}
+
 /// The user's loop.
 inline void train_steps(Replica& replica, optim::Optimizer& optimizer, Communicator& group,
                         int begin, int end, DType dtype = DType::f64) {
