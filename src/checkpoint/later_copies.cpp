@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "checkpoint/background_thread.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "runtime/background_failure.hpp"
 
@@ -29,7 +28,7 @@ void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::b
   copies_.push_back({tensor.impl().storage, data, to, BackgroundRead(data, to.size())});
 }
 
-void LaterCopies::start(bool yields) {
+void LaterCopies::start() {
   failure_ = nullptr;
   if (copies_.empty()) return;
   std::vector<Device> devices;
@@ -40,10 +39,7 @@ void LaterCopies::start(bool yields) {
     copier_of(device).follow(current_stream(device));
   }
   copied_ = copies_.front().to.data();
-  thread_ = std::thread([this, yields] {
-    if (yields) yield_to_training();
-    run();
-  });
+  thread_ = std::thread([this] { run(); });
 }
 
 void LaterCopies::run() noexcept {

@@ -36,9 +36,9 @@ class LaterCopies {
   /// that its current stream has now leaves them.
   /// @param to behind those of the copies before.
   void add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to);
-  /// Begins to copy. Nothing is added before `finish`.
-  /// @param yields whether training goes on meanwhile.
-  void start(bool yields);
+  /// Begins to copy, at the priority of the calling thread, which will wait for it before long.
+  /// Nothing is added before `finish`.
+  void start();
   /// Forgets what was added and not started.
   void discard() noexcept { copies_.clear(); }
   /// Returns once all that belongs before `end` is copied. @throws what copying failed with.

@@ -268,7 +268,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   try {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
-    state.later.start(state.options.asynchronous);
+    state.later.start();
   } catch (const std::exception& error) {
     failure = std::current_exception();
     state.later.discard();
