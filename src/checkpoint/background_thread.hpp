@@ -6,8 +6,7 @@
 namespace lockstep::checkpoint {
 
 /// Gives the calling thread a low priority, so that it takes a few percent of a processor that
-/// training uses, and all of one that it leaves; not where the system refuses that. Threads that
-/// it makes get the same.
+/// training uses, and all of one that it leaves; not where the system refuses that.
 void yield_to_training() noexcept;
 
 }  // namespace lockstep::checkpoint

@@ -174,7 +174,6 @@ void Manager::State::end_preparing() {
 
 // Runs beside training: whatever happens is kept for `wait`.
 void Manager::State::write() {
-  if (options.asynchronous) yield_to_training();
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
     writer_error =

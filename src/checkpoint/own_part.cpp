@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/background_thread.hpp"
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/file_writer.hpp"
 #include "checkpoint/share.hpp"
@@ -87,7 +88,8 @@ void cut(const Segment& segment, std::vector<Chunk>& chunks) {
 }
 
 /// Writes chunks in their order, each once its bytes are copied. Two threads do: while one sums up
-/// what it will write next, the disk has the other's.
+/// what it will write next, the disk has the other's. They have a low priority, and the caller, who
+/// exchanges with other ranks, keeps its own: it may hold what training waits for.
 class PartWriter {
  public:
   PartWriter(const fs::path& saving, const Snapshot& snapshot, bool is_first, LaterCopies& later)
@@ -100,10 +102,15 @@ class PartWriter {
   }
 
   void write() {
-    std::thread second;
-    if (bytes_ >= large_part) second = std::thread([this] { work(); });
-    work();
-    if (second.joinable()) second.join();
+    if (bytes_ < large_part) {
+      work();
+    } else {
+      const auto work_beside = [this] {
+        yield_to_training();
+        work();
+      };
+      const std::jthread first(work_beside), second(work_beside);
+    }
     if (failure_) std::rethrow_exception(failure_);
     for (auto& [file, writer] : writers_) writer.sync();
   }
