@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include <lockstep/core/error.hpp>
 #include <sys/wait.h>
@@ -13,10 +13,19 @@ namespace {
 
 using lockstep::detail::concat;
 
+std::string name_of_signal(int number) {
+  constexpr std::pair<int, const char*> names[] = {
+      {SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"},
+      {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
+      {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGINT, "SIGINT"}};
+  for (const auto& [known, name] : names)
+    if (known == number) return name;
+  return concat("signal ", number);
+}
+
 std::string describe(int status) {
   if (!WIFSIGNALED(status)) return concat("ended with code ", WEXITSTATUS(status));
-  const char* name = sigabbrev_np(WTERMSIG(status));
-  return concat("was killed by SIG", name ? name : std::to_string(WTERMSIG(status)));
+  return "was killed by " + name_of_signal(WTERMSIG(status));
 }
 
 }  // namespace
@@ -62,9 +71,16 @@ void Generation::note_end(int rank, int status, std::int64_t step) {
 
 void Generation::note_lost_host(std::size_t host, const std::string& reason) {
   if (!is_running_on(host)) return;
+  std::int64_t furthest = -1;
   for (Rank& rank : ranks_)
-    if (rank.host == host) rank.is_running = false;
-  if (!death_) death_ = {.what = concat("host ", names_[host], " was lost: ", reason)};
+    if (rank.host == host) {
+      rank.is_running = false;
+      furthest = std::max(furthest, rank.step);
+    }
+  if (death_) return;
+  death_ = {.what = concat("host ", names_[host], " was lost: ", reason),
+            .is_of_the_host = true,
+            .step = furthest < 0 ? std::nullopt : std::optional(furthest)};
 }
 
 bool Generation::is_running_on(std::size_t host) const {

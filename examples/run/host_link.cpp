@@ -13,11 +13,17 @@ namespace {
 constexpr auto silence_limit = std::chrono::seconds(30);
 constexpr int most_reads = 16;  // at a time: other hosts have something to say, too
 
+/// This program, by the name that it had when it was started: it may be replaced meanwhile.
+const std::string& own_path() {
+  static const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
+  return path;
+}
+
 /// "launcher words host lockstep_run --agent SECONDS"
 std::vector<std::string> command_of(std::vector<std::string> launcher, const std::string& host) {
   const bool is_here = launcher.empty();
   if (!is_here) launcher.push_back(host);
-  launcher.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  launcher.push_back(own_path());
   launcher.emplace_back("--agent");
   launcher.push_back(std::to_string(is_here ? 0 : silence_limit.count()));
   return launcher;
@@ -43,7 +49,9 @@ pid_t start(const std::vector<std::string>& command, int in, int out) {
 }  // namespace
 
 HostLink::HostLink(Host host, std::vector<std::string> launcher)
-    : host_(std::move(host)), launcher_(std::move(launcher)) {}
+    : host_(std::move(host)), launcher_(std::move(launcher)) {
+  (void)own_path();
+}
 
 void HostLink::connect() {
   Pipe in = Pipe::make(), out = Pipe::make();

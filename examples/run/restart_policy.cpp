@@ -20,7 +20,8 @@ milliseconds delay_of(int deaths_in_a_row) {
 
 }  // namespace
 
-RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> step) {
+RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> step,
+                                                   bool is_of_the_host) {
   using lockstep::detail::concat;
   const bool is_new_ground = step && (!furthest_ || *step > *furthest_);
   if (is_new_ground) {
@@ -28,7 +29,7 @@ RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> s
     deaths_there_ = deaths_in_a_row_ = 0;
   }
   ++deaths_in_a_row_;
-  if (step && step == furthest_) ++deaths_there_;
+  if (step && step == furthest_ && !is_of_the_host) ++deaths_there_;
   if (options_.deaths_per_step > 0 && deaths_there_ >= options_.deaths_per_step)
     return {concat("the step behind step ", *furthest_, " died ", deaths_there_,
                    " times: another start would do the same"),

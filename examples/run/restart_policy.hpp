@@ -27,7 +27,8 @@ class RestartPolicy {
   /// start at once; each further one waits for twice as long as the one before, from 1 s to a
   /// minute.
   /// @param step the last one that the dead rank completed; none if it had told of no step.
-  Decision after_death(std::optional<std::int64_t> step);
+  /// @param is_of_the_host a host was lost, whatever the step was.
+  Decision after_death(std::optional<std::int64_t> step, bool is_of_the_host = false);
   /// How many restarts it has granted.
   int restarts() const { return restarts_; }
 

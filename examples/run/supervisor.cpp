@@ -190,7 +190,7 @@ std::optional<int> Supervisor::after_death(const Death& death) {
   say(death.what);
   // Where steps were made, the command line was one that made sense.
   if (death.is_refusal && !has_made_steps_) return death.exit_code;
-  const RestartPolicy::Decision decision = policy_.after_death(death.step);
+  const RestartPolicy::Decision decision = policy_.after_death(death.step, death.is_of_the_host);
   if (!decision.refusal.empty()) {
     say("ends: ", decision.refusal);
     return death.exit_code;

@@ -105,7 +105,7 @@ finish() {
 )sh";
 };
 
-TEST_F(FaultyRun, EndsAsOneWithoutFaultsMpi) { expect_same_end(5, 2, 1, 120); }
+TEST_F(FaultyRun, EndsAsOneWithoutFaults) { expect_same_end(5, 2, 1, 120); }
 
 TEST_F(FaultyRun, SlowHundredFaultsOnTwoToFourRanks) {
   for (const int ranks : {2, 3, 4}) expect_same_end(34, ranks, static_cast<unsigned>(ranks), 900);

@@ -42,6 +42,12 @@ TEST(RestartPolicy, EndsWhenTheSameStepDiesTwice) {
   EXPECT_NE(other.after_death(34).refusal, "");
 }
 
+TEST(RestartPolicy, BlamesNoStepForALostHost) {
+  RestartPolicy policy({});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(policy.after_death(34, true).refusal, "");
+  EXPECT_EQ(policy.after_death(40, true).delay, seconds(0));  // new ground
+}
+
 TEST(RestartPolicy, ForgetsADeadlyStepThatWasPassed) {
   RestartPolicy policy({});
   policy.after_death(34);
@@ -90,7 +96,10 @@ TEST(Generation, TellsStopsRefusalsAndLostHosts) {
   lost.note_end(0, exited(0), 5);
   lost.note_lost_host(0, "its agent has ended");  // nothing ran there any more
   EXPECT_FALSE(lost.death());
+  lost.note_step(1, 4);
   lost.note_lost_host(1, "its agent has ended");
+  EXPECT_TRUE(lost.death()->is_of_the_host);
+  EXPECT_EQ(lost.death()->step, 4);
   EXPECT_EQ(lost.death()->what, "host b was lost: its agent has ended");
   EXPECT_TRUE(lost.is_over());
 }

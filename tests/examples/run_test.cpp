@@ -211,7 +211,7 @@ TEST_F(ElasticRun, WithTooFewHostsItWaitsAndThenEnds) {
   EXPECT_THAT(result.output, HasSubstr("2 host(s) can be reached, fewer than 3, for 2 s; b: "));
 }
 
-TEST_F(ElasticRun, RanksOfSeveralHostsMeetOverTheirNetworkMpi) {
+TEST_F(ElasticRun, RanksOfSeveralHostsMeetOverTheirNetwork) {
   const std::string on_hosts = std::string(LOCKSTEP_HOSTS) + " 2 ";
   if (run_command(on_hosts + "true").exit_code == 77)
     GTEST_SKIP() << "no namespaces for hosts here";
