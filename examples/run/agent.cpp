@@ -125,7 +125,7 @@ void Agent::reap() {
   }
   while (true) {
     siginfo_t info{};
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
     const auto rank = std::ranges::find(ranks_, info.si_pid, &RankProcess::pid);
     if (rank == ranks_.end()) {
       waitpid(info.si_pid, nullptr, 0);
@@ -136,6 +136,7 @@ void Agent::reap() {
     });
     send({MessageType::ended, {rank->rank(), status, rank->step()}});
   }
+  if (std::ranges::none_of(ranks_, &RankProcess::is_running)) ranks_.clear();
 }
 
 void Agent::keep_alive() {

@@ -225,6 +225,8 @@ void Supervisor::take(const Message& message, std::size_t host) {
   const auto rank = [&](std::size_t i) { return static_cast<int>(number(i)); };
   switch (message.type) {
     case MessageType::alive:
+      if (std::ssize(message.numbers) != (generation_ ? generation_->ranks_of(host) : 0))
+        return;  // of a former one
       for (std::size_t i = 0; i < message.numbers.size(); ++i)
         generation_->note_step(generation_->first_rank_of(host) + static_cast<int>(i), number(i));
       return;

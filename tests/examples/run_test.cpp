@@ -204,6 +204,19 @@ TEST_F(ElasticRun, HostsThatAreNotNeededTakeThePlaceOfLostOnes) {
   EXPECT_EQ(occurrences(result.output, "start 2 of 2"), 2u) << result.output;
 }
 
+// What is left of c's ranks then says nothing of the third start, which needs none of c.
+TEST_F(ElasticRun, HostsThatAreNamedFirstAreUsedAgainWhenTheyAreBack) {
+  const auto result = result_with(hosts("-n 2"),
+                                  "echo start $LOCKSTEP_RUN_GENERATION of $WORLD_SIZE\n" + ready() +
+                                      "[ $LOCKSTEP_RUN_GENERATION = 3 ] && sleep 1.5 && exit 0\n"
+                                      "[ $LOCKSTEP_RUN_GENERATION$RANK = 21 ] && rm -f " +
+                                      path("down-b") + " && sleep 2 && exit 3\nexec sleep 60\n",
+                                  2, lose_b());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("rank 1 on c ended with code 3"));
+  EXPECT_EQ(occurrences(result.output, "start 3 of 2"), 2u) << result.output;
+}
+
 TEST_F(ElasticRun, WithTooFewHostsItWaitsAndThenEnds) {
   const auto result =
       result_with(hosts("--min-hosts 3 --host-wait 2"), ready() + "exec sleep 60\n", 3, lose_b());
