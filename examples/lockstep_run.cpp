@@ -13,9 +13,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "run/agent.hpp"
-#include "run/hosts.hpp"
-#include "run/supervisor.hpp"
+#include "lockstep_run/agent.hpp"
+#include "lockstep_run/hosts.hpp"
+#include "lockstep_run/supervisor.hpp"
 #include "support/command_line.hpp"
 
 namespace {

@@ -12,7 +12,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// The same as in examples/run/progress_page.cpp.
+/// The same as in examples/lockstep_run/progress_page.cpp.
 struct Page {
   char mark[8];
   std::atomic<std::int64_t> step;

@@ -1,13 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "run/generation.hpp"
-#include "run/hosts.hpp"
-#include "run/launch_plan.hpp"
-#include "run/message.hpp"
-#include "run/output.hpp"
-#include "run/rank_process.hpp"
-#include "run/restart_policy.hpp"
+#include "lockstep_run/generation.hpp"
+#include "lockstep_run/hosts.hpp"
+#include "lockstep_run/launch_plan.hpp"
+#include "lockstep_run/message.hpp"
+#include "lockstep_run/output.hpp"
+#include "lockstep_run/rank_process.hpp"
+#include "lockstep_run/restart_policy.hpp"
 #include "support/temporary_folder.hpp"
 
 // The parts of lockstep_run, without processes.

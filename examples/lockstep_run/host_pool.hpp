@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "run/host_link.hpp"
+#include "lockstep_run/host_link.hpp"
 
 namespace run {
 

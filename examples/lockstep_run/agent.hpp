@@ -3,9 +3,9 @@
 #include <chrono>
 #include <vector>
 
-#include "run/descriptor.hpp"
-#include "run/message.hpp"
-#include "run/rank_process.hpp"
+#include "lockstep_run/descriptor.hpp"
+#include "lockstep_run/message.hpp"
+#include "lockstep_run/rank_process.hpp"
 
 namespace run {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "run/descriptor.hpp"
+#include "lockstep_run/descriptor.hpp"
 
 namespace run {
 

@@ -1,4 +1,4 @@
-#include "run/message.hpp"
+#include "lockstep_run/message.hpp"
 
 #include <sstream>
 

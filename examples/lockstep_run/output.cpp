@@ -1,4 +1,4 @@
-#include "run/output.hpp"
+#include "lockstep_run/output.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "run/agent.hpp"
+#include "lockstep_run/agent.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
-#include "run/listener.hpp"
+#include "lockstep_run/listener.hpp"
 
 namespace run {
 namespace {

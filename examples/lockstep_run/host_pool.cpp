@@ -1,4 +1,4 @@
-#include "run/host_pool.hpp"
+#include "lockstep_run/host_pool.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "run/hosts.hpp"
+#include "lockstep_run/hosts.hpp"
 
 #include <algorithm>
 #include <charconv>

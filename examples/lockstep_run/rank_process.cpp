@@ -1,4 +1,4 @@
-#include "run/rank_process.hpp"
+#include "lockstep_run/rank_process.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "run/generation.hpp"
+#include "lockstep_run/generation.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "run/launch_plan.hpp"
+#include "lockstep_run/launch_plan.hpp"
 
 #include <algorithm>
 #include <cstdlib>

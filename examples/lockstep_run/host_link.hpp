@@ -6,9 +6,9 @@
 
 #include <sys/types.h>
 
-#include "run/descriptor.hpp"
-#include "run/hosts.hpp"
-#include "run/message.hpp"
+#include "lockstep_run/descriptor.hpp"
+#include "lockstep_run/hosts.hpp"
+#include "lockstep_run/message.hpp"
 
 namespace run {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "run/descriptor.hpp"
+#include "lockstep_run/descriptor.hpp"
 
 namespace run {
 

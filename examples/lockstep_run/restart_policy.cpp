@@ -1,4 +1,4 @@
-#include "run/restart_policy.hpp"
+#include "lockstep_run/restart_policy.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "run/progress_page.hpp"
+#include "lockstep_run/progress_page.hpp"
 
 #include <atomic>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "run/supervisor.hpp"
+#include "lockstep_run/supervisor.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -7,9 +7,9 @@
 
 #include <sys/signalfd.h>
 
-#include "run/launch_plan.hpp"
-#include "run/listener.hpp"
-#include "run/output.hpp"
+#include "lockstep_run/launch_plan.hpp"
+#include "lockstep_run/listener.hpp"
+#include "lockstep_run/output.hpp"
 
 namespace run {
 

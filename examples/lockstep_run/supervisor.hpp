@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "run/generation.hpp"
-#include "run/host_pool.hpp"
-#include "run/restart_policy.hpp"
+#include "lockstep_run/generation.hpp"
+#include "lockstep_run/host_pool.hpp"
+#include "lockstep_run/restart_policy.hpp"
 
 namespace run {
 

@@ -1,4 +1,4 @@
-#include "run/listener.hpp"
+#include "lockstep_run/listener.hpp"
 
 #include <array>
 #include <memory>

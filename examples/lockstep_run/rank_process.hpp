@@ -7,9 +7,9 @@
 
 #include <sys/types.h>
 
-#include "run/descriptor.hpp"
-#include "run/launch_plan.hpp"
-#include "run/progress_page.hpp"
+#include "lockstep_run/descriptor.hpp"
+#include "lockstep_run/launch_plan.hpp"
+#include "lockstep_run/progress_page.hpp"
 
 namespace run {
 

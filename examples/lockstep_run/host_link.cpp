@@ -1,4 +1,4 @@
-#include "run/host_link.hpp"
+#include "lockstep_run/host_link.hpp"
 
 #include <array>
 #include <csignal>
