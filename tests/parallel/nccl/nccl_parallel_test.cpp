@@ -4,31 +4,15 @@
 #include "lockstep/runtime/event.hpp"
 #include "lockstep/runtime/stream.hpp"
 #include "parallel/contracts.hpp"
+#include "parallel/gpu_groups.hpp"
 #include "parallel/ranks.hpp"
-#include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
+using lockstep::testing::name_of_ranks;
 
-// A GPU each.
-const ContractRanks ranks{
-    .name = "Gpus",
-    .run =
-        [](const ContractRanks::Body& body, const comm::CommunicatorOptions&) {
-          device_of_rank = lockstep::testing::gpu_of_rank();
-          lockstep::testing::with_world(body, {}, device_of_rank);
-          device_of_rank = cpu;
-        },
-    .missing = lockstep::testing::missing_for_gpu_ranks};
-const auto gpus = ::testing::Values(ranks);
-
-void run_on_gpus(const ContractRanks::Body& body) {
-  if (const std::string what = ranks.missing(); !what.empty()) GTEST_SKIP() << what;
-  ranks.run(body, {});
-}
-
+const auto gpus = ::testing::Values(ranks_over_nccl);
 INSTANTIATE_TEST_SUITE_P(Nccl, MeshContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, ClipContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, LayerwiseContract, gpus, name_of_ranks);
@@ -40,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CollectiveContract, gpus, name_of_ranks);
 // The memory was allocated on one stream, and another one waits for the collective. The simulated
 // GPU reports whoever takes the memory before that.
 TEST(TensorWorkOnGpus, KeepsItsMemoryForTheStreamThatWaits) {
-  run_on_gpus([](Communicator& group) {
+  run_over_nccl([](Communicator& group) {
     constexpr std::int64_t count = 1 << 12;
     const TensorOptions options{.dtype = DType::f64, .device = device_of_rank};
     const Stream side(device_of_rank);

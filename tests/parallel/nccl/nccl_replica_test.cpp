@@ -6,32 +6,15 @@
 #include "lockstep/runtime/stream.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
+#include "parallel/gpu_groups.hpp"
 #include "parallel/replicas.hpp"
-#include "support/gpu_ranks.hpp"
 
 namespace lockstep::parallel::testing {
 namespace {
 
-using lockstep::testing::ContractRanks, lockstep::testing::name_of_ranks;
+using lockstep::testing::name_of_ranks;
 
-// A GPU each.
-const ContractRanks ranks{
-    .name = "Gpus",
-    .run =
-        [](const ContractRanks::Body& body, const comm::CommunicatorOptions&) {
-          device_of_rank = lockstep::testing::gpu_of_rank();
-          lockstep::testing::with_world(body, {}, device_of_rank);
-          device_of_rank = cpu;
-        },
-    .missing = lockstep::testing::missing_for_gpu_ranks,
-    .needs_session_to_abort = true};
-const auto gpus = ::testing::Values(ranks);
-
-void run_on_gpus(const ContractRanks::Body& body) {
-  if (const std::string what = ranks.missing(); !what.empty()) GTEST_SKIP() << what;
-  ranks.run(body, {});
-}
-
+const auto gpus = ::testing::Values(ranks_over_nccl);
 INSTANTIATE_TEST_SUITE_P(Nccl, ReplicaContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, UseContract, gpus, name_of_ranks);
 INSTANTIATE_TEST_SUITE_P(Nccl, UserHookContract, gpus, name_of_ranks);
@@ -61,7 +44,7 @@ void order(StreamRef earlier, StreamRef later) {
 // The buckets of the first plan are freed in a backward on another stream than theirs, which still
 // reads them. The simulated GPU reports whoever takes their memory too early.
 TEST(ReplicaOnGpus, KeepsItsBucketsForTheStreamThatTrains) {
-  run_on_gpus([](Communicator& group) {
+  run_over_nccl([](Communicator& group) {
     const Device gpu = device_of_rank;
     const Batch batch = Batch::of_step(0);
     const auto net = make_net(1), alone = make_net(1);
@@ -111,7 +94,7 @@ struct Branches : nn::Module {
 
 // Both are in one bucket, which the first one gathers, and the second one uses on its stream.
 TEST(ReplicaOnGpus, WaitsForGathersOnEachStreamThatUsesParameters) {
-  run_on_gpus([](Communicator& group) {
+  run_over_nccl([](Communicator& group) {
     const auto outputs = [&](int stage) {
       auto net = nn::make<Branches>(device_of_rank);
       fill(*net, 3);
@@ -149,7 +132,7 @@ struct SideBySide : nn::Module {
 // The second stream uses a bucket that the first one has waited for, and is not done with it
 // when the forward lets go of it. The simulated GPU reports whoever comes too early.
 TEST(ReplicaOnGpus, GathersParametersForEachStreamThatUsesThem) {
-  run_on_gpus([](Communicator& group) {
+  run_over_nccl([](Communicator& group) {
     const Device gpu = device_of_rank;
     const auto net = nn::make<SideBySide>();
     net->to(gpu);
@@ -172,7 +155,7 @@ TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
   std::unique_ptr<StepGraph> graph;
   TraceClock::time_point ended;
   Tensor x;
-  run_on_gpus([&](Communicator& world) {
+  run_over_nccl([&](Communicator& world) {
     if (world.size() > 1) return;  // options hold the group of several ranks
     x = ones({4}, {.device = device_of_rank});
     graph = std::make_unique<StepGraph>([&world](std::span<const Tensor> in) {
@@ -188,7 +171,7 @@ TEST(ReplicaOnGpus, MayBeCapturedByAStepGraphThatOutlivesTheCommunicator) {
 
 // The host is done with a backward long before a GPU that has other work first.
 TEST(ReplicaOnGpus, TellsWhenTheDeviceGotThere) {
-  run_on_gpus([](Communicator& group) {
+  run_over_nccl([](Communicator& group) {
     const Device gpu = device_of_rank;
     const Batch batch = Batch::of_step(0);
     const auto net = make_net(1);
