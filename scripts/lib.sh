@@ -32,9 +32,9 @@ jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# Tests at a time: half as many again as cores, for those that start jobs wait most of their time (for
+# Tests at a time: twice as many as cores, for those that start jobs wait most of their time (for
 # launchers, grace periods and each other).
-test_jobs() { echo $((($(nproc) * 3 + 1) / 2)); }
+test_jobs() { echo $((2 * $(nproc))); }
 
 has_gpu() { [ -e /dev/nvidia0 ] || { command -v nvidia-smi && nvidia-smi -L; } >/dev/null 2>&1; }
 
