@@ -54,15 +54,15 @@ class HostileFolder : public ::testing::Test {
 
 TEST_F(HostileFolder, ACheckpointThatCannotBeLookedAtIsDamaged) {
   save(1);
-  fs::create_directory_symlink("step-9", folder / "lockstep_run/step-9");  // to itself
-  fs::remove(folder / "lockstep_run/latest");
+  fs::create_directory_symlink("step-9", folder / "run/step-9");  // to itself
+  fs::remove(folder / "run/latest");
   EXPECT_EQ(load(), 1);
 }
 
 TEST_F(HostileFolder, LinksAreNotWrittenThrough) {
   const fs::path other = folder.write("other", "precious");
   fs::create_directory(folder / "run");
-  fs::create_symlink(other, folder / "lockstep_run/.lock");
+  fs::create_symlink(other, folder / "run/.lock");
   run_job(1, [&](const CommunicatorPtr& group) {
     EXPECT_THROW(Manager(folder / "run", group), InvalidArgument);
   });
@@ -71,10 +71,10 @@ TEST_F(HostileFolder, LinksAreNotWrittenThrough) {
 
 TEST_F(HostileFolder, PipesDoNotKeepALoadWaiting) {
   save(1);
-  fs::create_directory(folder / "lockstep_run/step-9");
-  ASSERT_EQ(::mkfifo((folder / "lockstep_run/step-9/manifest.json").c_str(), 0666), 0);
-  fs::remove(folder / "lockstep_run/latest");
-  ASSERT_EQ(::mkfifo((folder / "lockstep_run/latest").c_str(), 0666), 0);
+  fs::create_directory(folder / "run/step-9");
+  ASSERT_EQ(::mkfifo((folder / "run/step-9/manifest.json").c_str(), 0666), 0);
+  fs::remove(folder / "run/latest");
+  ASSERT_EQ(::mkfifo((folder / "run/latest").c_str(), 0666), 0);
   EXPECT_EQ(load(), 1);
 }
 
@@ -84,11 +84,11 @@ TEST_F(HostileFolder, DeepOrHugeManifestsAreRefused) {
   const std::string deep(1'000'000, '[');
   const std::string closed(deep.size(), ']');
   for (const std::string& inner : {deep + closed, deep}) {
-    folder.write("lockstep_run/step-9/manifest.json",
+    folder.write("run/step-9/manifest.json",
                  R"({"format": "lockstep checkpoint", "crc32c": "00000000", "x": )" + inner + "}");
     EXPECT_EQ(load(), 1);
   }
-  fs::resize_file(folder / "lockstep_run/step-9/manifest.json", std::uintmax_t{1} << 40);
+  fs::resize_file(folder / "run/step-9/manifest.json", std::uintmax_t{1} << 40);
   EXPECT_EQ(load(), 1);
 }
 

@@ -157,7 +157,7 @@ TEST(CheckpointManager, SavesWhatWasThereWhateverIsWrittenBehindTheCall) {
     }
     ASSERT_TRUE(manager.wait()) << manager.error();
     for (const std::int64_t step : {2, 3}) {
-      manager.load(folder / detail::concat("lockstep_run/step-", step));
+      manager.load(folder / detail::concat("run/step-", step));
       for (const Tensor& each : {Tensor(model->weight), Tensor(model->calls), own}) {
         EXPECT_EQ(each.min().item(), static_cast<double>(step));
         EXPECT_EQ(each.max().item(), static_cast<double>(step));

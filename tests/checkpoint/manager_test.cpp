@@ -58,13 +58,13 @@ TEST(CheckpointManager, FilesAreTheSameForAnyNumberOfRanksAndZeroStage) {
     run.checkpoints().save(5);
     ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
   });
-  auto expected = tensor_files(folder / "lockstep_run/step-5");
+  auto expected = tensor_files(folder / "run/step-5");
   ASSERT_GT(expected.size(), 8u);  // several files of a state, and an index of each
   for (const int ranks : {1, 2, 3, 4})
     for (const int zero : {0, 1, 2, 3}) {
       const fs::path copy = folder / detail::concat(ranks, "-", zero);
       fs::create_directory(copy);
-      fs::copy(folder / "lockstep_run/step-5", copy / "step-5", fs::copy_options::recursive);
+      fs::copy(folder / "run/step-5", copy / "step-5", fs::copy_options::recursive);
       run_job(ranks, [&](const CommunicatorPtr& group) {
         TrainingRun run(group, copy, {.zero = zero, .manager = {.file_bytes = 300}});
         ASSERT_EQ(run.resume(), 5);
@@ -175,7 +175,7 @@ TEST(CheckpointManager, EveryFlippedBitIsFoundAndNamed) {
     checkpoints.save(1);
     ASSERT_TRUE(checkpoints.wait());
   });
-  const fs::path saved = folder / "lockstep_run/step-1";
+  const fs::path saved = folder / "run/step-1";
   for (const auto& entry : fs::directory_iterator(saved)) {
     const std::string name = entry.path().filename();
     std::string bytes = read_file(entry.path());
@@ -209,7 +209,7 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
   const TemporaryFolder folder;
   std::vector<std::string> lines;
   set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
-  const fs::path file = folder / "lockstep_run/step-4/model-00001-of-00001.safetensors";
+  const fs::path file = folder / "run/step-4/model-00001-of-00001.safetensors";
   run_job(2, [&](const CommunicatorPtr& group) {
     std::string weights;
     {
@@ -235,7 +235,7 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
     }
     TrainingRun other(group, folder / "other", {});
     try {
-      other.checkpoints().load(folder / "lockstep_run/step-4");
+      other.checkpoints().load(folder / "run/step-4");
       ADD_FAILURE() << "a damaged checkpoint was loaded";
     } catch (const CorruptData& error) {
       EXPECT_THAT(error.what(), HasSubstr("step-4: model-00001-of-00001.safetensors"));
@@ -456,12 +456,12 @@ TEST(CheckpointManager, SaysWhatDoesNotFit) {
     checkpoint::Manager other(folder / "other", group);
     auto model = nn::make<nn::Linear>(6, 17);
     other.add("model", model);
-    EXPECT_THROW(other.load(folder / "lockstep_run/step-1"), InvalidArgument);
+    EXPECT_THROW(other.load(folder / "run/step-1"), InvalidArgument);
     checkpoint::Manager third(folder / "third", group);
     std::int64_t missing = 0;
     third.add("missing", missing);
     try {
-      third.load(folder / "lockstep_run/step-1");
+      third.load(folder / "run/step-1");
       ADD_FAILURE();
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr("has no 'missing'"));

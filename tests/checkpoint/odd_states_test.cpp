@@ -98,13 +98,13 @@ TEST(OddStates, ComeBackOnAnyNumberOfRanksInAnyStage) {
       run.checkpoints().save(1);
       ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
     });
-    const auto expected = tensor_files(folder / "lockstep_run/step-1");
+    const auto expected = tensor_files(folder / "run/step-1");
     for (const int ranks : {1, 2, 3, 5})
       for (const int zero : {0, 1, 2, 3}) {
         const std::string name = detail::concat(ranks, "-", zero);
         comm::run_ranks(ranks, [&](comm::Communicator& group) {
           OddRun run(CommunicatorPtr(&group), folder / name, {zero, dtype, file_bytes});
-          ASSERT_EQ(run.checkpoints().load(folder / "lockstep_run/step-1"), 1) << name;
+          ASSERT_EQ(run.checkpoints().load(folder / "run/step-1"), 1) << name;
           run.checkpoints().save(2);
           ASSERT_TRUE(run.checkpoints().wait()) << name << run.checkpoints().error();
         });
@@ -152,7 +152,7 @@ TEST(OddStates, AModelWithoutTensorsIsSaved) {
     ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
     EXPECT_EQ(checkpoints.load_newest(), 1);
   });
-  EXPECT_TRUE(checkpoint::verify(folder / "lockstep_run/step-1").empty());
+  EXPECT_TRUE(checkpoint::verify(folder / "run/step-1").empty());
 }
 
 }  // namespace

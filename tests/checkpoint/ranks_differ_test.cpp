@@ -110,7 +110,7 @@ TEST_F(RanksDiffer, AStateThatOneRankRefusesIsRefusedOnAll) {
     ASSERT_TRUE(manager.wait());
     EXPECT_EQ(manager.load_newest(), 1);  // not one rank step 1 and the other step 2
     loads = 0;
-    EXPECT_THAT(error_of([&] { manager.load(folder / "lockstep_run/step-2"); }),
+    EXPECT_THAT(error_of([&] { manager.load(folder / "run/step-2"); }),
                 HasSubstr("rank 1 wants none of it"));
   });
 }
@@ -131,7 +131,7 @@ TEST_F(RanksDiffer, LoadsOfDifferentCheckpointsAreRefused) {
       manager.save(step);
     }
     ASSERT_TRUE(manager.wait());
-    const std::string name = detail::concat("lockstep_run/step-", group->rank() + 1);
+    const std::string name = detail::concat("run/step-", group->rank() + 1);
     EXPECT_THAT(error_of([&] { manager.load(folder / name); }), HasSubstr("rank 1"));
     EXPECT_EQ(value, 2);
     EXPECT_EQ(weight.to_vector<float>()[0], 2);
@@ -155,7 +155,7 @@ TEST_F(RanksDiffer, LoadsIntoOtherStatesAreRefused) {
     Manager other(folder / "other", group);
     other.add("value", value);
     if (group->rank() == 0) other.add("weight", state_of_weight());
-    EXPECT_THAT(error_of([&] { other.load(folder / "lockstep_run/step-1"); }), HasSubstr("rank 1"));
+    EXPECT_THAT(error_of([&] { other.load(folder / "run/step-1"); }), HasSubstr("rank 1"));
   });
 }
 
@@ -218,10 +218,9 @@ TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherModelThatHasItsSize) {
     ASSERT_EQ(other.named_parameters()[0].second.numel(), 16);
     Manager model(folder / "model", group), optimizer(folder / "optimizer", group);
     model.add("model", other);
-    EXPECT_THAT(error_of([&] { model.load(folder / "lockstep_run/step-1"); }),
-                HasSubstr("'weight'"));
+    EXPECT_THAT(error_of([&] { model.load(folder / "run/step-1"); }), HasSubstr("'weight'"));
     optimizer.add("optimizer", its, other);
-    EXPECT_THAT(error_of([&] { optimizer.load(folder / "lockstep_run/step-1"); }),
+    EXPECT_THAT(error_of([&] { optimizer.load(folder / "run/step-1"); }),
                 HasSubstr("'weight.exp_avg'"));
   });
 }
@@ -238,8 +237,7 @@ TEST_F(RanksDiffer, AShardTakesNoTensorOfAnotherShape) {
     DistributedDataParallel ddp(flat, group, {.zero_stage = 3});  // each rank has 16 of 32
     Manager manager(folder / "other", group);
     manager.add("model", ddp);
-    EXPECT_THAT(error_of([&] { manager.load(folder / "lockstep_run/step-1"); }),
-                HasSubstr("'weight'"));
+    EXPECT_THAT(error_of([&] { manager.load(folder / "run/step-1"); }), HasSubstr("'weight'"));
   });
 }
 

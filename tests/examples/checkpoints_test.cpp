@@ -119,7 +119,7 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
   EXPECT_EQ(tool("diff " + run + "/step-2 " + run + "/step-2").exit_code, 0);
   EXPECT_EQ(tool("diff " + run + "/step-2 " + run).exit_code, 1);
 
-  const std::string name = "lockstep_run/step-6/optimizer-00001-of-00001.safetensors";
+  const std::string name = "run/step-6/optimizer-00001-of-00001.safetensors";
   std::string bytes = read_file(folder / name);
   const std::size_t byte = bytes.size() - 10;
   bytes[byte] = static_cast<char>(bytes[byte] ^ 4);
@@ -131,9 +131,9 @@ TEST(Checkpoints, AreShownComparedVerifiedAndDeletedByTheTool) {
                                         "in bit 2 of byte " +
                                         std::to_string(byte) + ": tensor 'transformer."));
   EXPECT_EQ(tool("prune " + run + " --keep 1").exit_code, 0);
-  EXPECT_TRUE(fs::exists(folder / "lockstep_run/step-6"));  // saved last
-  EXPECT_TRUE(fs::exists(folder / "lockstep_run/step-4"));  // the newest that is whole
-  EXPECT_FALSE(fs::exists(folder / "lockstep_run/step-2"));
+  EXPECT_TRUE(fs::exists(folder / "run/step-6"));  // saved last
+  EXPECT_TRUE(fs::exists(folder / "run/step-4"));  // the newest that is whole
+  EXPECT_FALSE(fs::exists(folder / "run/step-2"));
   EXPECT_EQ(tool("verify " + folder.path().string()).exit_code, 2);
 }
 
