@@ -23,7 +23,7 @@ namespace lockstep::data {
 
 /// How a DataLoader works.
 struct DataLoaderOptions {
-  /// Samples in a batch; see BatchOptions for this and the next three.
+  /// Samples in a batch, over all ranks; see BatchOptions for this and the next three.
   std::int64_t batch_size = 1;
   bool drop_last = false;
   int rank = 0;
