@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/name_place.hpp"
 #include "checkpoint/background_thread.hpp"
 #include "checkpoint/contents.hpp"
 #include "checkpoint/exchange.hpp"
@@ -24,6 +25,7 @@
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
+#include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
@@ -95,6 +97,17 @@ Measured largest(comm::Communicator& group, const Measured& own) {
   return {.since_save = all[0], .a_step = all[1], .stall = all[2], .writing = all[3]};
 }
 
+/// Lets a state load what a checkpoint has of it; what it refuses is told with both names.
+template <class Load>
+void take(const fs::path& checkpoint, const std::string& name, const Load& load) {
+  try {
+    load();
+  } catch (Error& error) {
+    autograd::name_place(error, detail::concat(io::in_quotes(name), " of ", checkpoint.string()));
+    throw;
+  }
+}
+
 }  // namespace
 
 struct Manager::State {
@@ -129,7 +142,7 @@ struct Manager::State {
   void end_preparing();
   void write();
   void prune();
-  void take_over(const Loaded& loaded);
+  void take_over(const Loaded& loaded, const fs::path& checkpoint);
 };
 
 bool Manager::State::is_due(std::int64_t step) {
@@ -204,19 +217,22 @@ void Manager::State::prune() {
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
 }
 
-void Manager::State::take_over(const Loaded& loaded) {
-  for (std::size_t i = 0; i < registry.tensors.size(); ++i)
-    registry.tensors[i].second.load(loaded.tensors[i]);
+void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint) {
+  for (std::size_t i = 0; i < registry.tensors.size(); ++i) {
+    const auto& [name, state] = registry.tensors[i];
+    take(checkpoint, name, [&, &load = state.load] { load(loaded.tensors[i]); });
+  }
   const auto rank = static_cast<std::size_t>(group->rank());
   const std::vector<NamedValues>& ranks = loaded.values.ranks;
-  for (const auto& [name, state] : registry.values) {
-    if (!state.load_on_new_rank)
-      state.load(loaded.values.shared.at(name));
-    else if (rank < ranks.size())
-      state.load(ranks[rank].at(name));
-    else
-      state.load_on_new_rank(ranks[0].at(name));
-  }
+  for (const auto& [name, state] : registry.values)
+    take(checkpoint, name, [&, &name = name, &state = state] {
+      if (!state.load_on_new_rank)
+        state.load(loaded.values.shared.at(name));
+      else if (rank < ranks.size())
+        state.load(ranks[rank].at(name));
+      else
+        state.load_on_new_rank(ranks[0].at(name));
+    });
 }
 
 Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions options)
@@ -314,7 +330,8 @@ std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 std::int64_t Manager::load(const fs::path& checkpoint) {
   wait();
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
-  run_on_all(*state_->group, "a checkpoint is taken over", [&] { state_->take_over(loaded); });
+  run_on_all(*state_->group, "a checkpoint is taken over",
+             [&] { state_->take_over(loaded, checkpoint); });
   if (!state_->is_prepared) state_->prepare();
   note_progress(loaded.values.step);
   return loaded.values.step;
