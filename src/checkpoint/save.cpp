@@ -110,7 +110,7 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
     });
   // Names of folders hold no line's end.
   const std::string told =
-      comm::broadcast_bytes(group, name + "\n" + plan, 0, "plan of a checkpoint");
+      comm::broadcast_bytes(group, name + "\n" + plan, 0, "a checkpoint, which all ranks save");
   const std::string plan_of_first = told.substr(told.find('\n') + 1);
   const fs::path saving = path / told.substr(0, told.find('\n'));
   if (error.empty() && plan_of_first != plan)

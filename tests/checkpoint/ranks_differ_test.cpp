@@ -74,6 +74,7 @@ TEST_F(RanksDiffer, ASaveThatOneRankLeavesOutFailsOnceThatHasLeft) {
     manager.save(1);
     EXPECT_FALSE(manager.wait());
     EXPECT_THAT(manager.error(), HasSubstr("all ranks must make the same calls"));
+    EXPECT_THAT(manager.error(), HasSubstr("'a checkpoint, which all ranks save'"));
   });
 }
 
