@@ -37,7 +37,7 @@ double MeanMetric::value() const { return quotient(sums_); }
 
 double MeanMetric::value(Communicator& group) const {
   const NoGradGuard no_recording;
-  const std::string label = "MeanMetric " + name_;
+  const std::string label = name_.empty() ? "MeanMetric" : "MeanMetric " + name_;
   return quotient(all_reduce_async(sums_, group, comm::ReduceOp::sum(), label).wait());
 }
 

@@ -71,11 +71,12 @@ void Reducer::check_weights_fit(bool is_weighted) {
   const bool was_weighted = tree_ ? tree_->is_weighted() : accumulated_weight_.defined();
   LOCKSTEP_CHECK(
       !accumulates || was_weighted == is_weighted, InvalidArgument,
-      is_weighted ? "a backward with a weight would be added to gradients without one; give all "
-                    "backwards between two steps a weight, and call zero_grad() after a step, with "
-                    "set_to_none = true"
-                  : "a backward without a weight would be added to gradients of backwards that "
-                    "have one; give all backwards between two steps a weight");
+      is_weighted
+          ? "a backward with a weight would be added to gradients that are averages already, or "
+            "of backwards without one; call zero_grad() after each step, with set_to_none "
+            "= true, and give all backwards between two steps a weight"
+          : "a backward without a weight would be added to gradients of backwards that "
+            "have one; give all backwards between two steps a weight");
 }
 
 /// In a backward with a weight: its share in the sum of all ranks, before anything else of it.

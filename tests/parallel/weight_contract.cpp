@@ -233,6 +233,8 @@ TEST_P(WeightContract, IsGivenByAllBackwardsOfAStep) {
     EXPECT_NE(message_of([&] { loss().backward(); }).find("without a weight"), std::string::npos);
     replica.module().zero_grad();
     replica.backward(loss(), 1.0);
+    EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("averages already"),
+              std::string::npos);
     replica.module().zero_grad(false);
     EXPECT_NE(message_of([&] { replica.backward(loss(), 1.0); }).find("set_to_none = true"),
               std::string::npos);
