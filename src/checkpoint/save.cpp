@@ -12,6 +12,7 @@
 #include "checkpoint/own_part.hpp"
 #include "checkpoint/share.hpp"
 #include "lockstep/comm/host_values.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/io/crc32c.hpp"
 #include "lockstep/version.hpp"
 #include "runtime/background_failure.hpp"
@@ -120,9 +121,14 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
 
   Written written;
   if (error.empty())
-    error = agree(
-        group, error_of([&] { written = write_own(saving, snapshot, folder != nullptr, later); }),
-        "parts of a checkpoint are written");
+    error =
+        agree(group, error_of([&] {
+                LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
+                               " is not there, though rank 0 has made it; give all ranks the same "
+                               "folder, in a file system that all of them see");
+                written = write_own(saving, snapshot, folder != nullptr, later);
+              }),
+              "parts of a checkpoint are written");
   if (error.empty()) {
     const std::vector<std::string> messages =
         gather_on_first(group, pack(written), "what ranks wrote of a checkpoint");

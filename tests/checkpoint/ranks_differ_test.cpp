@@ -182,6 +182,18 @@ TEST_F(RanksDiffer, PiecesThatTwoRanksHaveOrNoneFailTheSave) {
   });
 }
 
+TEST_F(RanksDiffer, AFolderThatOneRankDoesNotSeeFailsTheSaveOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 1;
+    Manager manager(folder / (group->rank() == 0 ? "run" : "elsewhere"), group);
+    manager.add("value", value);
+    manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: " + (folder / "elsewhere").string()));
+    EXPECT_THAT(manager.error(), HasSubstr("give all ranks the same folder"));
+  });
+}
+
 TEST_F(RanksDiffer, OtherOptionsAreRefusedOnAll) {
   run_job(2, [&](const CommunicatorPtr& group) {
     ManagerOptions options{.interval = checkpoint::SaveInterval::every_steps(group->rank() + 1)};
