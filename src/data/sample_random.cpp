@@ -1,14 +1,26 @@
 #include "lockstep/data/sample_random.hpp"
 
 namespace lockstep::data {
+namespace {
 
-// Ops draw from Philox sequences of the plain seed, shuffles from those of another key: a block of
-// a third one gives each sample a seed of its own.
+// Ops draw from Philox sequences of the plain seed, shuffles from those of other keys: a block of
+// one more gives each sample, and each data set among several, a seed of its own.
+constexpr std::uint64_t sample_key = 0x73616D70'6C657321u;
+constexpr std::uint64_t dataset_key = 0x64617461'73657421u;
+
+std::uint64_t drawn_seed(PhiloxState sequence, std::uint64_t number) {
+  const PhiloxBlock block = sequence.block(number);
+  return std::uint64_t{block.word[1]} << 32 | block.word[0];
+}
+
+}  // namespace
+
 Generator SampleRandom::of(std::int64_t sample) const {
-  constexpr std::uint64_t sample_key = 0x73616D70'6C657321u;
-  const PhiloxState sequence{seed_ ^ sample_key, epoch_};
-  const PhiloxBlock block = sequence.block(static_cast<std::uint64_t>(sample));
-  return Generator(std::uint64_t{block.word[1]} << 32 | block.word[0]);
+  return Generator(drawn_seed({seed_ ^ sample_key, epoch_}, static_cast<std::uint64_t>(sample)));
+}
+
+SampleRandom SampleRandom::within(std::uint64_t dataset, std::uint64_t pass) const {
+  return {drawn_seed({seed_ ^ dataset_key, epoch_}, dataset), pass};
 }
 
 }  // namespace lockstep::data

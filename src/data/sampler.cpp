@@ -10,6 +10,10 @@ namespace lockstep::data {
 
 std::uint64_t Sampler::order_signature() const { return signature_of("custom", size()); }
 
+std::uint64_t Sampler::signature_up_to(std::uint64_t, std::int64_t) const {
+  return order_signature();
+}
+
 std::vector<std::int64_t> Sampler::order(std::uint64_t epoch) const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(size()));
   indices(epoch, 0, order);

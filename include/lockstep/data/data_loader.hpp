@@ -50,7 +50,7 @@ struct LoaderState {
   std::int64_t samples = 0;
   /// Seed of the data set's random numbers; unset where no epoch has begun.
   std::optional<std::uint64_t> seed = {};
-  /// What tells the data set and the order from others; 0 fits any.
+  /// What tells the data set, and the order up to here, from others; 0 fits any.
   std::uint64_t signature = 0;
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
@@ -95,13 +95,14 @@ class DataLoader {
   /// Where to go on after the batch that was handed out last: save it with a checkpoint. A batch
   /// whose fetch threw comes after it. The same on all ranks that were handed as many batches.
   LoaderState state() const {
-    LoaderState state{.seed = seed_, .signature = signature()};
+    LoaderState state{.seed = seed_};
     if (handed_out_ < batches_.size(start_)) {
       state.epoch = epoch_;
       state.samples = batches_.consumed(handed_out_, start_);
     } else {
       state.epoch = epoch_ + 1;
     }
+    state.signature = signature_at(state);
     return state;
   }
   /// The next loop starts there, with the seed of the state. The number of ranks and workers, and
@@ -114,11 +115,11 @@ class DataLoader {
                    batches_.consumed(handed_out_, start_), " samples: a state of epoch ",
                    state.epoch, " and ", state.samples,
                    " samples would not change it; load it before the loop, or call stop() first");
-    LOCKSTEP_CHECK(state.signature == 0 || state.signature == signature(), InvalidArgument,
+    LOCKSTEP_CHECK(state.signature == 0 || state.signature == signature_at(state), InvalidArgument,
                    "the state is one of another data set or order (signature ", state.signature,
-                   ", here ", signature(),
-                   "); has a file, an option of the data set, or the "
-                   "sampler's seed changed?");
+                   ", here ", signature_at(state),
+                   "); has a file, an option of the data set, the sampler's seed, or a weight of "
+                   "samples before the state changed?");
     LOCKSTEP_CHECK(!state.seed || !options_.seed || *state.seed == *options_.seed, InvalidArgument,
                    "the state has seed ", state.seed.value_or(0), ", and the loader ",
                    options_.seed.value_or(0), "; leave it out here, or give the same");
@@ -189,8 +190,9 @@ class DataLoader {
     pipeline_->start(0, batches_.size(start_));
   }
 
-  std::uint64_t signature() const {
-    return order_signature(dataset_, batches_.sampler().order_signature());
+  std::uint64_t signature_at(const LoaderState& place) const {
+    return order_signature(dataset_,
+                           batches_.sampler().signature_up_to(place.epoch, place.samples));
   }
 
   // The next loop starts there.

@@ -22,6 +22,8 @@ class SampleRandom {
   /// A generator at the beginning of a sample's sequence:
   /// `Generator generator = random.of(index); rand({3}, {}, generator)`.
   Generator of(std::int64_t sample) const;
+  /// The sequences of a data set that is one of several, in one of its passes: others for each.
+  SampleRandom within(std::uint64_t dataset, std::uint64_t pass) const;
 
  private:
   std::uint64_t seed_ = 0, epoch_ = 0;

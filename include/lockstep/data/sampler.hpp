@@ -27,6 +27,9 @@ class Sampler {
   /// others: by it a loader knows its state. Into how many shares ranks cut an order makes no
   /// difference. By default it follows from the size alone.
   virtual std::uint64_t order_signature() const;
+  /// The same, of samplers that gave the same orders up to the `samples`-th index of an epoch, over
+  /// all ranks, whatever they give later. By default it is `order_signature`.
+  virtual std::uint64_t signature_up_to(std::uint64_t epoch, std::int64_t samples) const;
 
   /// The indices of one epoch, in order. @throws OutOfMemory.
   std::vector<std::int64_t> order(std::uint64_t epoch) const;
