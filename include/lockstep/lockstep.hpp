@@ -44,6 +44,7 @@
 #include "lockstep/data/distributed_sampler.hpp"
 #include "lockstep/data/image_dataset.hpp"
 #include "lockstep/data/mixture_sampler.hpp"
+#include "lockstep/data/packed_dataset.hpp"
 #include "lockstep/data/sample_random.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/stored_order_sampler.hpp"
