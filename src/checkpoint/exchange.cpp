@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 
+#include "core/current_message.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/file_error.hpp"
@@ -17,22 +18,22 @@ namespace {
 enum class Kind : char { corrupt = 'c', invalid = 'i', unsupported = 'u', other = 'o' };
 
 std::string told(const std::function<void()>& body) {
-  const auto text = [](Kind kind, const std::exception& error) {
-    return std::string(1, static_cast<char>(kind)) + error.what();
+  const auto text = [](Kind kind) {
+    return std::string(1, static_cast<char>(kind)) + current_message();
   };
   try {
     body();
     return {};
-  } catch (const CorruptData& error) {
-    return text(Kind::corrupt, error);
-  } catch (const io::FileError& error) {
-    return text(Kind::corrupt, error);
-  } catch (const InvalidArgument& error) {
-    return text(Kind::invalid, error);
-  } catch (const Unsupported& error) {
-    return text(Kind::unsupported, error);
-  } catch (const std::exception& error) {
-    return text(Kind::other, error);
+  } catch (const CorruptData&) {
+    return text(Kind::corrupt);
+  } catch (const io::FileError&) {
+    return text(Kind::corrupt);
+  } catch (const InvalidArgument&) {
+    return text(Kind::invalid);
+  } catch (const Unsupported&) {
+    return text(Kind::unsupported);
+  } catch (...) {
+    return text(Kind::other);
   }
 }
 

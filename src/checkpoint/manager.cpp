@@ -25,6 +25,7 @@
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
+#include "core/current_message.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -284,12 +285,12 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
     state.later.start();
-  } catch (const std::exception& error) {
+  } catch (...) {
     failure = std::current_exception();
     state.later.discard();
     state.snapshot = {};
     state.snapshot.step = step;
-    state.refusal = error.what();
+    state.refusal = current_message();
     if (state.refusal.empty()) state.refusal = "its state cannot be copied";
   }
   if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;

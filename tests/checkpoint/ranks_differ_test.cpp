@@ -65,6 +65,37 @@ TEST_F(RanksDiffer, AStateThatThrowsOnOneRankFailsTheSaveOnAllAndNotTheNext) {
   });
 }
 
+TEST_F(RanksDiffer, AStateMayThrowWhatIsNoException) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    bool fails = group->rank() == 1;
+    auto net = nn::make<OneWeight>(Shape{1 << 16});
+    manager.add("model", net);
+    manager.add("state", ValueState{.values = [&]() -> Values {
+                                      if (fails) throw 7;
+                                      return {{"value", 1}};
+                                    },
+                                    .load =
+                                        [&](const Values&) {
+                                          if (fails) throw 7;
+                                        }});
+    if (fails)
+      EXPECT_THROW(manager.save(1), int);
+    else
+      manager.save(1);
+    const NoGradGuard no_recording;
+    Tensor(net->weight).fill_(2.0);  // waits for no copy that never began
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: an unknown exception"));
+    fails = false;
+    manager.save(2);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    fails = group->rank() == 1;
+    EXPECT_THAT(error_of([&] { manager.load_newest(); }),
+                HasSubstr("rank 1: an unknown exception"));
+  });
+}
+
 TEST_F(RanksDiffer, ASaveThatOneRankLeavesOutFailsOnceThatHasLeft) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t value = 1;
