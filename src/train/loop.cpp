@@ -145,6 +145,7 @@ void Loop::State::evaluate_and_save(const Loop& loop) {
 /// @return whether it was never better.
 bool Loop::State::evaluate(const Loop& loop) {
   is_due = false;
+  saved = -1;  // a checkpoint of this step does not know of it
   report.flush(loop.on_step);
   const PhiloxState place = default_generator().state();
   const double own = [&] {
