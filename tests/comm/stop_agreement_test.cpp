@@ -135,6 +135,32 @@ TEST(StopAgreement, RefusesStepsThatDoNotGrow) {
   EXPECT_THROW(job[0].after(0), InvalidArgument);
 }
 
+TEST(StopAgreement, CountsAnewWhereTheNextTrainingBegins) {
+  Job job(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_FALSE(job[rank].after(7));
+    job[rank].begin();
+    EXPECT_THROW(job[rank].after(-1), InvalidArgument);
+    EXPECT_FALSE(job[rank].after(0));
+  }
+  EXPECT_FALSE(job[1].after(3));
+  job[1].request("test");
+  job.deliver_all();
+  for (int step = 1; step <= 3; ++step) EXPECT_FALSE(job[0].after(step));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(job[rank].after(4));
+}
+
+TEST(StopAgreement, StopsTheNextTrainingWhereTheOneThatWasAskedHadEnded) {
+  Job job(2);
+  for (int rank = 0; rank < 2; ++rank) job[rank].after(7);
+  job[0].request("test");
+  job.deliver_all();
+  for (int rank = 0; rank < 2; ++rank) {
+    job[rank].begin();
+    EXPECT_TRUE(job[rank].after(1));
+  }
+}
+
 TEST(StopAgreement, RefusesMessagesThatMakeNoSense) {
   StopAgreement hub(0, 3, [](const Message&) {});
   const auto refused = [&](MessageType type, const char* text) {

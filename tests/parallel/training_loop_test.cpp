@@ -481,5 +481,27 @@ TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {
   }
 }
 
+TEST(TrainLoop, MayFollowAnotherOneInASession) {
+  const TemporaryFolder folder;
+  const char* const arguments[]{"program"};
+  const auto body = [&](Session& session) {
+    for (const auto& [name, signal] : {std::pair{"first", 0}, std::pair{"second", 2}}) {
+      Training training(session.world());
+      Loop loop(session, {.steps = 5, .checkpoint_dir = folder / name});
+      loop.add(training.step);
+      EXPECT_EQ(loop.run(training.loader,
+                         [&](auto& batch) {
+                           if (loop.steps() + 1 == signal) std::raise(SIGUSR1);
+                           return training.step(batch);
+                         }),
+                signal > 0 ? StopRequest::exit_code : 0);
+      EXPECT_EQ(loop.steps(), signal > 0 ? signal : 5);
+    }
+    return StopRequest::exit_code;
+  };
+  EXPECT_EQ(Session::run(1, arguments, body, {.device = "cpu", .threads = 1}),
+            StopRequest::exit_code);
+}
+
 }  // namespace
 }  // namespace lockstep::train

@@ -38,7 +38,7 @@ struct StopRequestOptions {
 /// A second signal to the same process, two seconds or more after the first, ends the job at once
 /// with code 128 + signal, also once the job has stopped; what comes sooner is the same request.
 /// SIGINT (Ctrl-C) ends it as without a stop request. Make it right behind the session: until then
-/// signals end the job. One at a time.
+/// signals end the job. One at a time; behind its end another one may follow, which counts anew.
 class StopRequest {
  public:
   /// What a program returns that has stopped, saved, and wants to be started again: EX_TEMPFAIL of
@@ -54,8 +54,7 @@ class StopRequest {
 
   /// To be called on every rank after each step, by the same thread. Costs some nanoseconds as long
   /// as nobody has asked; then it waits, once, until all ranks have said how far they are.
-  /// @param step its number, the same on all ranks: 0 or more, and growing, over all epochs of the
-  /// session.
+  /// @param step its number, the same on all ranks: 0 or more, and growing, over all epochs.
   /// @return true if the job is to stop after this step: on all ranks for the same ones. Rank 0
   /// says so, and why, in one line. @throws InvalidArgument
   bool after(std::int64_t step);

@@ -135,7 +135,8 @@ bool StopAgreement::conclude(std::int64_t step) {
 
 void StopAgreement::refuse(std::int64_t step) const {
   LOCKSTEP_THROW(InvalidArgument, "a stop request heard of step ", step, " after step ",
-                 completed_.load(), "; steps count from 0 or more and go up, over all epochs");
+                 completed_.load() - before_,
+                 "; steps count from 0 or more and go up, over all epochs");
 }
 
 bool StopAgreement::wait_for_decision(std::int64_t step) {

@@ -39,14 +39,19 @@ class StopAgreement {
   /// Takes a message of another rank. False if it makes no sense. On the channel's thread.
   [[nodiscard]] bool receive(int rank, const Message& message);
 
+  /// Steps count anew from here. On the thread that calls `after`; every rank must call it behind
+  /// the same step.
+  void begin() { before_ = completed_.load() + 1; }
+
   /// Notes that this rank has completed a step; waits for the decision if one is under way and this
   /// step is later than the rank's answer. One thread. @throws InvalidArgument for a step that is
   /// negative, or not later than the one before.
   /// @return whether to stop after this step.
   bool after(std::int64_t step) {
-    if (step <= completed_.load(std::memory_order_relaxed)) refuse(step);
-    completed_.store(step);  // before it looks: the thread that asks does it the other way round
-    return is_asked_.load() && wait_for_decision(step);
+    const std::int64_t number = before_ + step;
+    if (step < 0 || number <= completed_.load(std::memory_order_relaxed)) refuse(step);
+    completed_.store(number);  // before it looks: the thread that asks does it the other way round
+    return is_asked_.load() && wait_for_decision(number);
   }
 
   /// Whether `after` has said so.
@@ -72,6 +77,7 @@ class StopAgreement {
 
   int rank_;
   Send send_;
+  std::int64_t before_ = 0;  // steps of those that have counted before
   std::atomic<std::int64_t> completed_{none};
   std::atomic<bool> is_asked_{false}, has_stopped_{false};
 

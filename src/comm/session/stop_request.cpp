@@ -29,7 +29,9 @@ struct StopRequest::State {
         is_alone(session.size() == 1),
         agreement(agreement_of_session),
         grace(grace_time(options)),
-        signals(is_alone) {}
+        signals(is_alone) {
+    agreement.begin();
+  }
 
   std::string self() const { return "rank " + std::to_string(rank); }
 
