@@ -123,6 +123,7 @@ struct Manager::State {
   LaterCopies later;
   Snapshot snapshot;
   std::thread writer;
+  std::optional<std::int64_t> kept;
   std::string refusal;       // of this rank, to the writer
   std::string writer_error;  // of the writer while it writes
   std::string error;
@@ -212,7 +213,8 @@ void Manager::State::prune() {
       best.add(snapshot.step, snapshot.metric);
     folder->prune({.keep_last = options.keep_last,
                    .keep_every = options.keep_every,
-                   .best = options.keep_best ? best.step : std::nullopt},
+                   .best = options.keep_best ? best.step : std::nullopt,
+                   .kept = snapshot.kept},
                   snapshot.step);
   });
   if (!problem.empty()) LOCKSTEP_LOG(warning, "old checkpoints stay: ", problem);
@@ -294,6 +296,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
     if (state.refusal.empty()) state.refusal = "its state cannot be copied";
   }
   if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;
+  state.snapshot.kept = state.kept;
   state.writing = -1;
   state.is_prepared = true;
   state.writer = std::thread([&state] { state.write(); });
@@ -312,6 +315,8 @@ bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
     state_->prepare();
   return is_due;
 }
+
+void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }
 
 bool Manager::wait() {
   if (state_->writer.joinable()) {

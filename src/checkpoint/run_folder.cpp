@@ -231,7 +231,7 @@ void RunFolder::prune(const Retention& retention, std::int64_t newest) const {
   std::erase_if(found, [&](const Found& each) {
     return each.step == newest ||
            (retention.keep_every > 0 && each.step % retention.keep_every == 0) ||
-           each.step == retention.best;
+           each.step == retention.best || each.step == retention.kept;
   });
   // Those of later steps were left behind by a run that went back.
   std::ranges::stable_partition(found, [&](const Found& each) { return each.step > newest; });

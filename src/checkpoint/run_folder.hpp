@@ -19,7 +19,7 @@ namespace lockstep::checkpoint {
 struct Retention {
   int keep_last = 2;
   std::int64_t keep_every = 0;
-  std::optional<std::int64_t> best = {};
+  std::optional<std::int64_t> best = {}, kept = {};
 };
 
 /// Has the folder while it lives. A checkpoint is written under a name of its own and gets its

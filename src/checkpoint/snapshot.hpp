@@ -30,6 +30,7 @@ struct Segment {
 struct Snapshot {
   std::int64_t step = 0;
   std::optional<double> metric;
+  std::optional<std::int64_t> kept;  ///< step of another that stays beside it
   /// Files of tensors: names and sizes, the same on all ranks.
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::uint32_t headers = 0;  ///< checksum of what they begin with

@@ -129,6 +129,7 @@ void Loop::State::resume(const Loop& loop) {
     loaded = checkpoints->load_newest();
   if (!loaded) return;
   step = saved = *loaded;
+  if (options.checkpoints.keep_best) checkpoints->keep(early_stopping.state().best_step);
   if (loop.on_resume) loop.on_resume(step);
 }
 
@@ -136,10 +137,12 @@ void Loop::State::resume(const Loop& loop) {
 void Loop::State::evaluate_and_save(const Loop& loop) {
   const bool is_best = is_due && evaluate(loop);
   if (!checkpoints) return;
-  if (is_best && options.checkpoints.keep_best)
+  if (is_best && options.checkpoints.keep_best) {
+    checkpoints->keep(step);
     save(evaluation->metric);
-  else if (checkpoints->save_if_due(step))
+  } else if (checkpoints->save_if_due(step)) {
     saved = step;
+  }
 }
 
 /// @return whether it was never better.

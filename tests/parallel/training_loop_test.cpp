@@ -378,6 +378,31 @@ TEST(TrainLoop, KeepsTheBestCheckpoint) {
   EXPECT_FALSE(checkpoint::best(folder / "step-12"));
 }
 
+TEST(TrainLoop, KeepsItsBestCheckpointBesideABetterOneOfAnotherRun) {
+  const TemporaryFolder folder;
+  const auto run = [&](std::int64_t steps, bool resume, double best, std::int64_t best_step) {
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Loop loop(group, {.steps = steps,
+                        .eval_every = 2,
+                        .checkpoint_dir = folder.path(),
+                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(50),
+                                        .keep_last = 1,
+                                        .keep_best = true},
+                        .resume = resume});
+      loop.evaluate = [&] {
+        return best + std::abs(static_cast<double>(loop.steps() - best_step));
+      };
+      loop.run([] { return Tensor(); });
+    });
+    Steps kept;
+    for (const auto& each : checkpoint::list(folder.path())) kept.push_back(each.step);
+    return kept;
+  };
+  EXPECT_THAT(run(7, true, 0, 6), ElementsAre(6, 7));
+  EXPECT_THAT(run(9, false, 3, 2), ElementsAre(2, 6, 9));
+  EXPECT_THAT(run(11, true, 3, 2), ElementsAre(2, 6, 11));
+}
+
 /// How a run went.
 struct Outcome {
   int code = 0;

@@ -100,6 +100,9 @@ class Manager {
   /// that grow. Ranks compare their times in few of these calls.
   /// @return whether it saved.
   bool save_if_due(std::int64_t step, std::optional<double> metric = std::nullopt);
+  /// From the next save on, has the checkpoint of a step stay beside those that the options say,
+  /// until another is named so: the best of a run in a folder that has better ones of others.
+  void keep(std::int64_t step) noexcept;
   /// Waits until the last save is on disk, for good.
   /// @return false on all ranks if it failed; `error` says why.
   bool wait();
