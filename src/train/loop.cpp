@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/autograd/grad_mode.hpp"
@@ -87,20 +88,27 @@ struct Loop::State {
   bool ends_epoch = false;               // this step
   bool is_stopped = false;
   std::int64_t step = 0, length = 0;
-  std::int64_t saved = -1;  // the last step that was
+  std::int64_t epochs = 0, epoch_begin = 0;  // ended, and the step after which this one began
+  std::int64_t epoch_steps = 0;              // of this one; 0: there are no epochs
+  std::int64_t saved = -1;                   // the last step that was
 
-  void resume(const Loop& loop);
+  void resume(const Loop& loop, std::int64_t steps_of_epoch);
   void evaluate_and_save(const Loop& loop);
   bool evaluate(const Loop& loop);
   void save(std::optional<double> metric = std::nullopt);
   bool has_time();
+  void set_length(std::int64_t steps_of_epoch);
   checkpoint::ValueState state();
 };
 
 checkpoint::ValueState Loop::State::state() {
   return {.values =
               [this] {
-                checkpoint::Values values{{"is_due", is_due}, {"ends_epoch", ends_epoch}};
+                checkpoint::Values values{{"is_due", is_due},
+                                          {"ends_epoch", ends_epoch},
+                                          {"epochs", epochs},
+                                          {"epoch_begin", epoch_begin},
+                                          {"epoch_steps", epoch_steps}};
                 if (!evaluation) return values;
                 values.set("evaluated_step", evaluation->step);
                 values.set("metric", evaluation->metric);
@@ -110,6 +118,9 @@ checkpoint::ValueState Loop::State::state() {
               [this](const checkpoint::Values& values) {
                 is_due = values.get<bool>("is_due");
                 ends_epoch = values.get<bool>("ends_epoch");
+                epochs = values.get<std::int64_t>("epochs");
+                epoch_begin = values.get<std::int64_t>("epoch_begin");
+                epoch_steps = values.get<std::int64_t>("epoch_steps");
                 evaluation.reset();
                 if (!values.contains("metric")) return;
                 evaluation = {.step = values.get<std::int64_t>("evaluated_step"),
@@ -117,7 +128,8 @@ checkpoint::ValueState Loop::State::state() {
               }};
 }
 
-void Loop::State::resume(const Loop& loop) {
+void Loop::State::resume(const Loop& loop, std::int64_t steps_of_epoch) {
+  set_length(steps_of_epoch);
   if (!checkpoints) return;
   checkpoints->add("random", default_generator());
   checkpoints->add("early_stopping", early_stopping);
@@ -129,8 +141,19 @@ void Loop::State::resume(const Loop& loop) {
     loaded = checkpoints->load_newest();
   if (!loaded) return;
   step = saved = *loaded;
+  set_length(steps_of_epoch);
   if (options.checkpoints.keep_best) checkpoints->keep(early_stopping.state().best_step);
   if (loop.on_resume) loop.on_resume(step);
+}
+
+/// Where batches have another size than before, nobody knows how many are left of the epoch: its
+/// end counts, as `end_step` hears of it.
+void Loop::State::set_length(std::int64_t steps_of_epoch) {
+  length = options.steps > 0 ? options.steps : std::numeric_limits<std::int64_t>::max();
+  if (std::exchange(epoch_steps, steps_of_epoch) != steps_of_epoch) epoch_begin = step;
+  if (options.epochs > 0)
+    length = std::min(
+        length, epoch_begin + std::max<std::int64_t>(0, options.epochs - epochs) * epoch_steps);
 }
 
 /// What is due after a step.
@@ -201,17 +224,16 @@ void Loop::start(std::optional<std::int64_t> epoch_steps) {
   const bool evaluates = evaluate != nullptr;
   check_same(*state.group, state.options, evaluates, epoch_steps);
   check_run(state.options, evaluates, epoch_steps);
-  const std::int64_t steps = state.options.steps, epochs = state.options.epochs;
-  state.length = steps > 0 ? steps : std::numeric_limits<std::int64_t>::max();
-  if (epochs > 0) state.length = std::min(state.length, epochs * *epoch_steps);
-  state.resume(*this);
+  state.resume(*this, epoch_steps.value_or(0));
   if (state.is_due && evaluate) state.evaluate_and_save(*this);
   state.report.restart();
 }
 
 bool Loop::goes_on() const noexcept {
   const State& state = *state_;
-  return state.step < state.length && !state.is_stopped && !state.early_stopping.should_stop();
+  const std::int64_t epochs = state.options.epochs;
+  return state.step < state.length && (epochs == 0 || state.epochs < epochs) && !state.is_stopped &&
+         !state.early_stopping.should_stop();
 }
 
 void Loop::end_step(const StepResult& result, bool ends_epoch) {
@@ -222,6 +244,10 @@ void Loop::end_step(const StepResult& result, bool ends_epoch) {
   state.is_due = evaluate && (ends_epoch || state.step == state.length ||
                               (every > 0 && state.step % every == 0));
   state.ends_epoch = ends_epoch;
+  if (ends_epoch) {
+    ++state.epochs;
+    state.epoch_begin = state.step;
+  }
   state.is_stopped = state.stop && state.stop->after(state.step);
   if (!state.is_stopped) state.evaluate_and_save(*this);
 }

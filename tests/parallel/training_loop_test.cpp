@@ -506,6 +506,28 @@ TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {
   }
 }
 
+TEST(TrainLoop, CountsEpochsWhereBatchesHadAnotherSizeBefore) {
+  const TemporaryFolder folder;
+  const auto samples_of = [&](std::int64_t batch_size, std::int64_t steps) {
+    std::int64_t seen = 0;
+    run_job(1, [&](const CommunicatorPtr& group) {
+      data::DataLoader<data::TensorDataset> loader(samples(), data::RandomSampler(22, 3),
+                                                   {.batch_size = batch_size, .seed = 3});
+      Loop loop(group, {.steps = steps, .epochs = 3, .checkpoint_dir = folder.path()});
+      loop.run(loader, [&](const auto& batch) {
+        seen += batch[0].size(0);
+        return Tensor();
+      });
+      EXPECT_LE(loop.steps(), loop.all_steps());
+    });
+    return seen;
+  };
+  EXPECT_EQ(samples_of(4, 7), 22 + 4);
+  EXPECT_EQ(samples_of(2, 7 + 5), 10);  // in the midst of the second epoch
+  EXPECT_EQ(samples_of(2, 7 + 6), 2);
+  EXPECT_EQ(samples_of(11, 0), 3 * 22 - (22 + 4 + 10 + 2));
+}
+
 TEST(TrainLoop, MayFollowAnotherOneInASession) {
   const TemporaryFolder folder;
   const char* const arguments[]{"program"};

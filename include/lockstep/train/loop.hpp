@@ -150,7 +150,7 @@ class Loop {
 
   /// Steps made, over all starts.
   std::int64_t steps() const noexcept;
-  /// How many there are to be.
+  /// How many there are to be; at most so many, where batches had another size at an earlier start.
   std::int64_t all_steps() const noexcept;
   /// The last evaluation, also one before the run was resumed.
   const std::optional<Evaluation>& last_evaluation() const noexcept;
