@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/each_rank.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
@@ -16,7 +17,9 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/plateau.hpp"
 #include "lockstep/optim/weight_average.hpp"
+#include "lockstep/parallel/delayed_reduction.hpp"
 #include "lockstep/parallel/parameter_shards.hpp"
+#include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep::checkpoint {
@@ -25,7 +28,7 @@ namespace {
 using parallel::ShardRange;
 using Ranges = const parallel::ParameterShards*;
 
-/// Of what optimizers and averages of weights keep.
+/// Of what optimizers, averages of weights and hooks keep.
 std::vector<Piece> pieces_between_steps(const NamedTensors& tensors) {
   std::vector<Piece> pieces;
   for (const auto& [name, tensor] : tensors)
@@ -64,6 +67,7 @@ bool has_only_shards(const nn::ReplicatedModule& replica) {
 
 std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
   std::vector<Piece> pieces = pieces_of(module, module.named_state());
+  if (replica.keeps_gradients()) return pieces;
   const auto piece_of = [&](const std::string& name) {
     return std::ranges::find(pieces, name, &Piece::name);
   };
@@ -128,6 +132,12 @@ std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, cons
   return range && range->whole == shape ? range : std::nullopt;
 }
 
+/// Of each rank its own where ranks train alone.
+TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica) {
+  return of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
+                      [&replica] { return replica.keeps_gradients(); });
+}
+
 /// Scalars as values, and back in the dtypes that they have.
 Values values_of(const NamedTensors& scalars) {
   Values values;
@@ -166,12 +176,12 @@ TensorState state_of(nn::Module& module) {
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
   TensorState state = state_of(module);
   state.pieces = [&] { return pieces_of(module, replica); };
-  if (!has_only_shards(replica)) return state;
+  if (!has_only_shards(replica)) return unless_alike(std::move(state), replica);
   state.wanted = [&replica](const std::string& name, const Shape& shape) {
     return wanted_of(replica.reducer().shards(), name, shape);
   };
   state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors); };
-  return state;
+  return unless_alike(std::move(state), replica);
 }
 
 TensorState state_of(optim::Optimizer& optimizer) {
@@ -185,36 +195,54 @@ TensorState state_of(optim::Optimizer& optimizer) {
 }
 
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica) {
-  if (!replica.reducer().shards()) return state_of(optimizer);
-  return {.pieces =
-              [&] {
-                std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
-                for (Piece& piece : pieces) {
-                  const auto range = replica.reducer().shards()->range_of(piece.name);
-                  if (range && shape_of_shard(*range) == piece.tensor.shape()) piece.range = range;
-                }
-                return pieces;
-              },
-          .wanted =
-              [&replica](const std::string& name, const Shape& shape) {
-                return wanted_of(replica.reducer().shards(), name, shape);
-              },
-          .load =
-              [&](const NamedTensors& tensors) {
-                NamedTensors own;
-                for (const auto& [name, tensor] : tensors) {
-                  const auto range = replica.reducer().shards()->range_of(name);
-                  const bool is_shard = range && tensor.shape() == Shape{range->count};
-                  own.emplace_back(name,
-                                   is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
-                }
-                optimizer.load_state_dict(own);
-              }};
+  if (!replica.reducer().shards()) return unless_alike(state_of(optimizer), replica);
+  TensorState state{.pieces =
+                        [&] {
+                          std::vector<Piece> pieces = pieces_between_steps(optimizer.state_dict());
+                          for (Piece& piece : pieces) {
+                            const auto range = replica.reducer().shards()->range_of(piece.name);
+                            if (range && shape_of_shard(*range) == piece.tensor.shape())
+                              piece.range = range;
+                          }
+                          return pieces;
+                        },
+                    .wanted =
+                        [&replica](const std::string& name, const Shape& shape) {
+                          return wanted_of(replica.reducer().shards(), name, shape);
+                        },
+                    .load =
+                        [&](const NamedTensors& tensors) {
+                          NamedTensors own;
+                          for (const auto& [name, tensor] : tensors) {
+                            const auto range = replica.reducer().shards()->range_of(name);
+                            const bool is_shard = range && tensor.shape() == Shape{range->count};
+                            own.emplace_back(
+                                name, is_shard ? tensor.reshape(shape_of_shard(*range)) : tensor);
+                          }
+                          optimizer.load_state_dict(own);
+                        }};
+  return unless_alike(std::move(state), replica);
 }
 
 TensorState state_of(optim::WeightAverage& average) {
   return {.pieces = [&average] { return pieces_between_steps(average.state_dict()); },
           .load = [&average](const NamedTensors& tensors) { average.load_state_dict(tensors); }};
+}
+
+TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica) {
+  return unless_alike(state_of(average), replica);
+}
+
+TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
+  return of_each_rank(
+      {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
+       .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
+      replica.group()->rank(), replica.group()->size(), [] { return true; });
+}
+
+TensorState state_of(parallel::DelayedReduction& hook) {
+  return {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
+          .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }};
 }
 
 ValueState state_of(optim::LRScheduler& scheduler) {
@@ -249,6 +277,12 @@ ValueState state_of(amp::GradScaler& scaler) {
               [&scaler](const Values& values) {
                 scaler.load_state_dict(scalars_of(values, scaler.state_dict()));
               }};
+}
+
+ValueState state_of(amp::GradScaler& scaler, nn::ReplicatedModule& replica) {
+  ValueState state = state_of(scaler);
+  if (scaler.is_enabled() && replica.keeps_gradients()) state.load_on_new_rank = state.load;
+  return state;
 }
 
 ValueState state_of(Generator& generator) {

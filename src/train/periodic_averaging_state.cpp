@@ -100,4 +100,15 @@ void PeriodicAveraging::load_state_dict(const NamedTensors& state) {
   step_ = step;
 }
 
+checkpoint::TensorState state_of(PeriodicAveraging& averaging) {
+  return {.pieces =
+              [&averaging] {
+                std::vector<checkpoint::Piece> pieces;
+                for (const auto& [name, tensor] : averaging.state_dict())
+                  pieces.push_back({.name = name, .tensor = tensor, .copied_later = true});
+                return pieces;
+              },
+          .load = [&averaging](const NamedTensors& state) { averaging.load_state_dict(state); }};
+}
+
 }  // namespace lockstep

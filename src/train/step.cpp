@@ -97,8 +97,9 @@ void Step::add_to(checkpoint::Manager& checkpoints) const {
   checkpoints.add("model", checkpoint::state_of(module_, replica_));
   checkpoints.add("optimizer", checkpoint::state_of(optimizer_, replica_));
   if (options_.scheduler) checkpoints.add("scheduler", *options_.scheduler);
-  if (options_.scaler) checkpoints.add("scaler", *options_.scaler);
-  if (options_.average) checkpoints.add("average", *options_.average);
+  if (options_.scaler) checkpoints.add("scaler", checkpoint::state_of(*options_.scaler, replica_));
+  if (options_.average)
+    checkpoints.add("average", checkpoint::state_of(*options_.average, replica_));
 }
 
 Step::EvaluationScope::EvaluationScope(Step& step)

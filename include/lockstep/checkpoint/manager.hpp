@@ -50,10 +50,10 @@ struct ManagerOptions {
 ///       checkpoints.save_if_due(step + 1);
 ///     }
 ///
-/// A checkpoint is a folder, "step-1000", whose files of tensors have the same bytes for any number
-/// of ranks and any ZeRO stage: Python's safetensors opens them. Every rank copies, writes and
-/// reads its own part. At any moment, also when a rank or the machine dies, the last checkpoint
-/// that was saved is there and whole, and so is what a load gives: every byte has a checksum.
+/// A checkpoint is a folder, "step-1000", whose files of tensors have the same bytes for any ranks
+/// and ZeRO stage, but for what each rank has of its own: Python's safetensors opens them. A rank
+/// copies, writes and reads its part. At any moment, also when a rank or the machine dies, the last
+/// checkpoint that was saved is there and whole, and so is a loaded one: each byte has a checksum.
 ///
 /// A save that fails (no space left, a broken disk) leaves the former checkpoints as they are, is
 /// told as a warning, and is not the end of training: see `wait`.

@@ -29,6 +29,10 @@ class Optimizer;
 class ReduceLROnPlateau;
 class WeightAverage;
 }  // namespace optim
+namespace parallel {
+class DelayedReduction;
+class PowerSgd;
+}  // namespace parallel
 }  // namespace lockstep
 
 namespace lockstep::checkpoint {
@@ -42,7 +46,9 @@ TensorState state_of(nn::ModulePtr<M>& module) {
   return state_of(static_cast<nn::Module&>(*module));
 }
 /// The same of a replica: buffers are saved as rank 0 has them, and with zero_stage 3 each rank
-/// saves and loads its shards.
+/// saves and loads its shards. Where replicas train alone (LocalSGD, DiLoCo), each rank saves and
+/// loads its own, as "each_rank/NAME" with a first dimension of ranks; on another number of ranks,
+/// or without these, all go on from the average, which is told as a warning.
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica);
 template <class M>
 TensorState state_of(DistributedDataParallel<M>& replica) {
@@ -53,7 +59,7 @@ TensorState state_of(DistributedDataParallel<M>& replica) {
 /// @throws InvalidArgument for an optimizer of shards, which needs the replica that they are of.
 TensorState state_of(optim::Optimizer& optimizer);
 /// The same of an optimizer of a replica's parameters: with a zero_stage each rank saves and loads
-/// the states of its shards.
+/// the states of its shards. Where replicas train alone, as with the module.
 TensorState state_of(optim::Optimizer& optimizer, nn::ReplicatedModule& replica);
 template <class M>
 TensorState state_of(optim::Optimizer& optimizer, DistributedDataParallel<M>& replica) {
@@ -61,6 +67,23 @@ TensorState state_of(optim::Optimizer& optimizer, DistributedDataParallel<M>& re
 }
 /// Averages of weights and their number.
 TensorState state_of(optim::WeightAverage& average);
+/// The same where replicas may train alone, as with the module.
+TensorState state_of(optim::WeightAverage& average, nn::ReplicatedModule& replica);
+template <class M>
+TensorState state_of(optim::WeightAverage& average, DistributedDataParallel<M>& replica) {
+  return state_of(average, replica.replica());
+}
+
+/// Factors and this rank's errors, as "each_rank/NAME" with a first dimension of ranks. On another
+/// number of ranks each goes on from the average of the errors, whose effect is that of all.
+/// @param replica whose hook it is.
+TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica);
+template <class M>
+TensorState state_of(parallel::PowerSgd& hook, DistributedDataParallel<M>& replica) {
+  return state_of(hook, replica.replica());
+}
+/// The averages that the next backward leaves: alike on all ranks, and right on any number.
+TensorState state_of(parallel::DelayedReduction& hook);
 
 /// The number of steps. Add it after its optimizer.
 ValueState state_of(optim::LRScheduler& scheduler);
@@ -68,6 +91,12 @@ ValueState state_of(optim::LRScheduler& scheduler);
 ValueState state_of(optim::ReduceLROnPlateau& scheduler);
 /// Scale, counters and options.
 ValueState state_of(amp::GradScaler& scaler);
+/// The same of a replica: each rank's own if replicas train alone when it is added.
+ValueState state_of(amp::GradScaler& scaler, nn::ReplicatedModule& replica);
+template <class M>
+ValueState state_of(amp::GradScaler& scaler, DistributedDataParallel<M>& replica) {
+  return state_of(scaler, replica.replica());
+}
 /// Each rank's own seed and place. A rank that the saved job did not have keeps its seed and goes
 /// to the place of rank 0.
 ValueState state_of(Generator& generator);

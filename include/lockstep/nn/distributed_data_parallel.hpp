@@ -121,6 +121,8 @@ class ReplicatedModule {
   void keep_gradients(std::string averaging, std::weak_ptr<const void> life);
   /// Throws where `keep_gradients` would.
   void check_may_keep_gradients(const std::string& averaging) const;
+  /// Whether it does: replicas differ between averages.
+  bool keeps_gradients() const noexcept { return !averaging_.empty(); }
   /// The ranks that train replicas of it.
   const CommunicatorPtr& group() const noexcept { return group_; }
   /// The module.

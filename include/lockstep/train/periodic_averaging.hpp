@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/state.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/sgd.hpp"
@@ -76,7 +77,7 @@ class PeriodicAveraging {
   /// and of each fragment when it was exchanged, and its average if it is on its way. Waits for
   /// that, and for the device.
   NamedTensors state_dict();
-  /// Takes over what `state_dict` gave, on as many ranks. Changes nothing if it throws. Blocks;
+  /// Takes over what `state_dict` gave. Changes nothing if it throws. Blocks;
   /// every rank must call it. @throws InvalidArgument naming what does not fit, comm::Mismatch
   /// where the ranks' states are not of one step.
   void load_state_dict(const NamedTensors& state);
@@ -129,6 +130,10 @@ class PeriodicAveraging {
   bool declared_ = false;
   std::shared_ptr<PeriodicAveraging*> self_;  // ends with this; known to whoever may outlive it
 };
+
+/// For checkpoint::Manager: what is alike on all ranks, and right on any number of them. Model,
+/// optimizer and scaler are added beside it, each with the wrapper: `add("scaler", scaler, ddp)`.
+checkpoint::TensorState state_of(PeriodicAveraging& averaging);
 
 /// Local SGD (McMahan et al. 2016; Stich 2018): each rank trains alone, and every few steps all
 /// take the average of their parameters. PyTorch's PeriodicModelAverager.

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+
+#include "lockstep/checkpoint/state.hpp"
+
+/// @file
+/// States of which each rank has its own.
+
+namespace lockstep::checkpoint {
+
+/// The same state where each rank has its own, which comes back to that rank: each tensor is saved
+/// as the ranks' in a row, with a first dimension of their number, as "each_rank/NAME". On another
+/// number of ranks, and where ranks have it alike now, all get the mean of floating tensors, and of
+/// others that of rank `rank % saved ranks`; rank 0 warns. Tensors that were saved as alike come
+/// back so.
+/// @param state gives tensors of the same names and shapes on all ranks.
+/// @param differs whether each rank has its own, when it is saved or loaded.
+TensorState of_each_rank(TensorState state, int rank, int size, std::function<bool()> differs);
+
+}  // namespace lockstep::checkpoint

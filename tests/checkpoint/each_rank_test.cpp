@@ -1,0 +1,225 @@
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/thread_job.hpp"
+#include "lockstep/lockstep.hpp"
+#include "support/temporary_folder.hpp"
+
+// What each rank has of its own: replicas that differ between averages, PowerSGD's errors; and
+// gradients that are applied late.
+
+namespace lockstep {
+namespace {
+
+using testing::run_job, testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+enum class Kind { synchronous, local, diloco, stale, power_sgd };
+
+struct Net : nn::Module {
+  nn::Child<nn::Linear> hidden{this, "hidden", 12, 16};
+  nn::Child<nn::Linear> output{this, "output", 16, 8};
+  nn::Buffer seen{this, "seen", zeros({1})};
+  Tensor forward(const Tensor& x) {
+    Tensor(seen).mul_(0.5).add_(x.detach().mean());
+    return output(relu(hidden(x)));
+  }
+};
+
+/// One rank of a small training, with other samples on each.
+class Training {
+ public:
+  Training(const CommunicatorPtr& group, const fs::path& folder, Kind kind)
+      : group_(group),
+        ddp_(model_, group),
+        optimizer_(ddp_.named_parameters(), {.lr = 0.02}),
+        scaler_({.init_scale = 2.0 * (1 + group->rank()), .growth_interval = 3}),
+        checkpoints_(folder, group, {.keep_last = 99}) {
+    if (kind == Kind::local)
+      averaging_ = std::make_unique<LocalSGD>(ddp_, optimizer_, LocalSGDOptions{.sync_every = 3});
+    if (kind == Kind::diloco)
+      averaging_ = std::make_unique<DiLoCo>(ddp_, optimizer_,
+                                            DiLoCoOptions{.sync_every = 4,
+                                                          .fragments = 2,
+                                                          .fragment_sync_delay = 1,
+                                                          .fragment_update_alpha = 0.5});
+    checkpoints_.add("model", ddp_);
+    checkpoints_.add("optimizer", optimizer_, ddp_);
+    if (averaging_) {
+      checkpoints_.add("averaging", *averaging_);
+      checkpoints_.add("scaler", scaler_, ddp_);
+    }
+    if (kind == Kind::power_sgd) {
+      power_sgd_ = std::make_shared<parallel::PowerSgd>(
+          parallel::PowerSgdOptions{.matrix_approximation_rank = 1, .start_iteration = 2});
+      ddp_.register_comm_hook(power_sgd_);
+      checkpoints_.add("hook", *power_sgd_, ddp_);
+    }
+    if (kind == Kind::stale) {
+      const auto hook = std::make_shared<parallel::DelayedReduction>();
+      ddp_.register_comm_hook(hook);
+      checkpoints_.add("hook", *hook);
+    }
+  }
+
+  /// Makes steps up to a number, and saves behind each.
+  void train(std::int64_t steps, bool saves) {
+    for (; step_ < steps; ++step_) {
+      Generator generator(static_cast<std::uint64_t>(1 + 100 * step_ + group_->rank()));
+      const Tensor loss = ddp_(randn({4, 12}, {}, generator)).square().mean();
+      if (averaging_)
+        scaler_.scale(loss).backward();
+      else
+        loss.backward();
+      if (averaging_) {
+        scaler_.step(optimizer_);
+        scaler_.update();
+      } else {
+        optimizer_.step();
+      }
+      optimizer_.zero_grad();
+      if (saves) checkpoints_.save(step_ + 1);
+    }
+    ASSERT_TRUE(checkpoints_.wait()) << checkpoints_.error();
+  }
+  void load(const fs::path& checkpoint) { step_ = checkpoints_.load(checkpoint); }
+  /// Weights, buffer, moments and scale of this rank.
+  std::vector<double> values() {
+    std::vector<double> all{scaler_.get_scale()};
+    for (const auto& state : {model_->state_dict(), optimizer_.state_dict()})
+      for (const auto& [name, tensor] : state)
+        for (const double value : tensor.to(DType::f64).to_vector<double>()) all.push_back(value);
+    return all;
+  }
+  std::vector<double> weights() {
+    return Tensor(model_->output->named_parameters()[0].second).to(DType::f64).to_vector<double>();
+  }
+  parallel::PowerSgd& power_sgd() { return *power_sgd_; }
+
+ private:
+  static nn::ModulePtr<Net> make_model() {
+    manual_seed(7);
+    return nn::make<Net>();
+  }
+  CommunicatorPtr group_;
+  nn::ModulePtr<Net> model_ = make_model();
+  DistributedDataParallel<Net> ddp_;
+  optim::AdamW optimizer_;
+  amp::GradScaler scaler_;
+  std::shared_ptr<parallel::PowerSgd> power_sgd_;
+  std::unique_ptr<PeriodicAveraging> averaging_;
+  checkpoint::Manager checkpoints_;
+  std::int64_t step_ = 0;
+};
+
+/// Trains on so many ranks and gives what `values` has of each; saves behind each step.
+template <class Values>
+auto train(int ranks, const fs::path& folder, Kind kind, std::int64_t steps, const Values& values) {
+  std::vector<decltype(values(std::declval<Training&>()))> all(static_cast<std::size_t>(ranks));
+  run_job(ranks, [&](const CommunicatorPtr& group) {
+    Training run(group, folder, kind);
+    run.train(steps, true);
+    all[static_cast<std::size_t>(group->rank())] = values(run);
+  });
+  return all;
+}
+
+void expect_close(const std::vector<double>& found, const std::vector<double>& expected) {
+  EXPECT_THAT(found, ::testing::Pointwise(::testing::DoubleNear(1e-7), expected));
+}
+
+std::vector<double> mean_of(const std::vector<std::vector<double>>& all) {
+  std::vector<double> mean(all[0].size());
+  for (const auto& each : all)
+    for (std::size_t i = 0; i < mean.size(); ++i)
+      mean[i] += each[i] / static_cast<double>(all.size());
+  return mean;
+}
+
+TEST(EachRank, GoesOnBitwiseBehindAnyStep) {
+  constexpr std::int64_t steps = 9;
+  for (const Kind kind : {Kind::local, Kind::diloco, Kind::stale, Kind::power_sgd})
+    for (const int ranks : {1, 3}) {
+      const TemporaryFolder folder;
+      const auto values = [](Training& run) { return run.values(); };
+      const auto expected = train(ranks, folder / "run", kind, steps, values);
+      run_job(ranks, [&](const CommunicatorPtr& group) {
+        for (std::int64_t step = 1; step < steps; ++step) {
+          Training run(group, folder / "again", kind);
+          run.load(folder / ("run/step-" + std::to_string(step)));
+          run.train(steps, false);
+          EXPECT_EQ(run.values() == expected[static_cast<std::size_t>(group->rank())], true)
+              << "kind " << static_cast<int>(kind) << ", step " << step << " of rank "
+              << group->rank();
+        }
+      });
+      EXPECT_TRUE(checkpoint::verify(folder / "run/step-5").empty());
+    }
+}
+
+TEST(EachRank, OtherNumbersOfRanksGoOnFromTheAverageOfReplicas) {
+  const TemporaryFolder folder;
+  const auto replicas =
+      train(3, folder / "run", Kind::local, 5, [](Training& run) { return run.weights(); });
+  ASSERT_NE(replicas[0], replicas[1]);
+  for (const int ranks : {1, 2, 4})
+    for (const Kind kind : {Kind::local, Kind::synchronous})
+      run_job(ranks, [&](const CommunicatorPtr& group) {
+        Training run(group, folder / "again", kind);
+        run.load(folder / "run/step-5");
+        expect_close(run.weights(), mean_of(replicas));
+        run.train(8, false);
+      });
+  run_job(3, [&](const CommunicatorPtr& group) {  // who would have kept them apart is gone
+    Training run(group, folder / "again", Kind::synchronous);
+    run.load(folder / "run/step-5");
+    expect_close(run.weights(), mean_of(replicas));
+  });
+}
+
+TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
+  const TemporaryFolder folder;
+  const auto saved =
+      train(2, folder / "run", Kind::synchronous, 3, [](Training& run) { return run.weights(); });
+  run_job(3, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<Net>();
+    DistributedDataParallel ddp(model, group);
+    optim::AdamW optimizer(ddp.named_parameters(), {});
+    LocalSGD averaging(ddp, optimizer);
+    checkpoint::Manager checkpoints(folder / "again", group);
+    checkpoints.add("model", ddp);
+    checkpoints.add("optimizer", optimizer, ddp);
+    checkpoints.load(folder / "run/step-3");
+    expect_close(
+        Tensor(model->output->named_parameters()[0].second).to(DType::f64).to_vector<double>(),
+        saved[0]);
+  });
+}
+
+TEST(EachRank, TheAverageOfPowerSgdsErrorsIsTheSameOnAnyNumberOfRanks) {
+  const TemporaryFolder folder;
+  const auto error_of = [](Training& run) {
+    for (const auto& [name, tensor] : run.power_sgd().state_dict())
+      if (name == "hidden.weight.error") return tensor.to(DType::f64).to_vector<double>();
+    return std::vector<double>();
+  };
+  const auto errors = train(2, folder / "run", Kind::power_sgd, 5, error_of);
+  ASSERT_EQ(errors[0].size(), 16u * 12u);
+  ASSERT_NE(errors[0], errors[1]);
+  for (const int ranks : {1, 3})
+    run_job(ranks, [&](const CommunicatorPtr& group) {
+      Training run(group, folder / "again", Kind::power_sgd);
+      run.load(folder / "run/step-5");
+      expect_close(error_of(run), mean_of(errors));
+      run.train(8, false);
+    });
+}
+
+}  // namespace
+}  // namespace lockstep
