@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include <lockstep/lockstep.hpp>
@@ -237,9 +238,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   }
   Replica replica(model, session.world(), replica_options);
   const std::int64_t steps = batches.steps(o.steps);
-  if (auto hook = examples::comm_hook(o.compress, steps))
-    replica.register_comm_hook(std::move(hook));
-  if (auto hook = examples::delayed_reduction(o.async)) replica.register_comm_hook(std::move(hook));
+  const auto compression = examples::comm_hook(o.compress, steps);
+  if (compression) replica.register_comm_hook(compression);
+  const auto delayed = examples::delayed_reduction(o.async);
+  if (delayed) replica.register_comm_hook(delayed);
   auto average = [&] {
     const auto whole = replica.whole_parameters();
     return examples::make_average(model->named_parameters(), o.optimizer);
@@ -269,6 +271,10 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   ls::train::Loop loop(session, o.loop.options(steps));
   loop.add(step);
   loop.add("batches", batches);
+  if (averaging) loop.add("averaging", *averaging);
+  if (delayed) loop.add("delayed", *delayed);
+  if (const auto power_sgd = std::dynamic_pointer_cast<ls::parallel::PowerSgd>(compression))
+    loop.add("power_sgd", *power_sgd, replica);
   if (batches.held_out())
     loop.evaluate = [&] {
       if (averaging) averaging->synchronize();  // at the end alone
@@ -345,12 +351,6 @@ int main(int argc, char** argv) try {
   if (options.capture && !options.communication.trace.empty())
     examples::refuse(app, "--trace has no times of steps that --capture makes; give one");
   examples::check_loop_options(app, options.loop);
-  if (!options.loop.folder.empty() &&
-      (options.async.kind != "none" || options.compress.starts_with("powersgd")))
-    examples::refuse(
-        app,
-        "--checkpoint-dir saves what all ranks have alike, not what each has of its own "
-        "with --async and --compress powersgd; give one of them");
   if (options.async.kind != "none" && (options.zero > 0 || options.compress != "none"))
     examples::refuse(app, "--async " + options.async.kind +
                               " goes with neither --zero nor --compress; give one of them");

@@ -4,8 +4,6 @@
 #include <optional>
 #include <string_view>
 
-#include <lockstep/parallel/delayed_reduction.hpp>
-
 namespace examples {
 namespace {
 
@@ -39,7 +37,7 @@ void add_async_option(CLI::App& app, Asynchrony& async) {
           "", "asynchrony"));
 }
 
-std::shared_ptr<lockstep::parallel::BucketReduction> delayed_reduction(const Asynchrony& async) {
+std::shared_ptr<lockstep::parallel::DelayedReduction> delayed_reduction(const Asynchrony& async) {
   if (async.kind != "stale") return nullptr;
   return std::make_shared<lockstep::parallel::DelayedReduction>();
 }

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include <lockstep/parallel/bucket_reduction.hpp>
+#include <lockstep/parallel/delayed_reduction.hpp>
 #include <lockstep/train/periodic_averaging.hpp>
 
 #include "support/command_line.hpp"
@@ -27,7 +27,7 @@ struct Asynchrony {
 void add_async_option(CLI::App& app, Asynchrony& async);
 
 /// The communication hook that it asks for; null where it is another.
-std::shared_ptr<lockstep::parallel::BucketReduction> delayed_reduction(const Asynchrony& async);
+std::shared_ptr<lockstep::parallel::DelayedReduction> delayed_reduction(const Asynchrony& async);
 
 /// What averages the parameters; null where nothing does.
 template <class M>

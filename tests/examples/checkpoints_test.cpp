@@ -58,6 +58,12 @@ TEST(Checkpoints, TrainGptGoesOnBitwiseWithSharedOutParametersMpi) {
                    10);
 }
 
+TEST(Checkpoints, TrainGptGoesOnBitwiseWithWhatEachRankHasOfItsOwnMpi) {
+  for (const char* own :
+       {"--async local:4 --amp f16", "--async diloco:4", "--async stale", "--compress powersgd:1"})
+    expect_goes_on(mpirun(2) + tiny_gpt(std::string("--steps 12 ") + own), 5);
+}
+
 TEST(Checkpoints, TrainResnetGoesOnBitwiseInTheMidstOfAnEpochMpi) {
   expect_goes_on(mpirun(2) + tiny_resnet("--epochs 2 --steps 44 --ema 0.9 --workers 2 "
                                          "--eval-every 12 --patience 9"),
