@@ -17,7 +17,7 @@ Host parse_host(const std::string& line, const std::string& place) {
   std::istringstream words(line);
   Host host;
   words >> host.name;
-  host.address = host.name;
+  host.address = host.name.substr(host.name.rfind('@') + 1);  // of USER@NAME, as ssh has it
   constexpr std::string_view slots = "slots=", address = "address=";
   for (std::string word; words >> word;) {
     if (word.starts_with(address) && word.size() > address.size()) {

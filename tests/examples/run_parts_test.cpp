@@ -117,6 +117,13 @@ TEST(Hosts, AreReadFromLines) {
   EXPECT_THAT(deal_ranks(hosts, 9), ElementsAre(2, 1, 1));
 }
 
+TEST(Hosts, AreReachedByRanksWithoutTheUserOfALogin) {
+  const TemporaryFolder folder;
+  const auto hosts = read_hosts(folder.write("hosts", "me@node1\n"));
+  EXPECT_EQ(hosts.at(0).name, "me@node1");
+  EXPECT_EQ(hosts.at(0).address, "node1");
+}
+
 TEST(Hosts, ThatMakeNoSenseAreNamedByLine) {
   const TemporaryFolder folder;
   for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
