@@ -176,7 +176,7 @@ std::optional<int> Supervisor::after_generation() {
   has_made_steps_ |= generation_->has_made_steps();
   if (refusal_) {
     say(*refusal_);
-    return cannot_run_code;
+    if (!has_made_steps_) return cannot_run_code;  // else it is one host's, and may pass
   }
   const std::optional<Death>& death = generation_->death();
   const int code = death ? death->exit_code : generation_->exit_code();

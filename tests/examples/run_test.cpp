@@ -93,6 +93,20 @@ TEST_F(Run, DoesNotStartAgainWhatRefusesItsCommandLineOrCannotRun) {
   }
 }
 
+// A file system that is not there yet on a host that has come back, say.
+TEST_F(Run, ProgramThatCannotBeStartedForAWhileBehindStepsIsTriedAgain) {
+  const std::string program = path("program"), log = path("log");
+  folder.write("program", std::string("#!/bin/sh\n[ $LOCKSTEP_RUN_GENERATION != 1 ] && exit 0\n") +
+                              step_34 + "mv " + program + " " + program + "-away\nexit 3\n");
+  fs::permissions(program, fs::perms::owner_all);
+  const auto result = run_command(command("lockstep_run", "-n 1 -- " + program) + " 2>" + log +
+                                      " & supervisor=$!; until grep -qs cannot.run " + log +
+                                      "; do sleep 0.05; done; mv " + program + "-away " + program +
+                                      "; wait $supervisor",
+                                  30);
+  EXPECT_EQ(result.exit_code, 0) << read_file(log);
+}
+
 TEST_F(Run, EndsWhenItsBudgetIsSpent) {
   const auto result = result_of("-n 1 --max-restarts 1", "kill -SEGV $$");
   EXPECT_EQ(result.exit_code, 128 + SIGSEGV) << result.output;
