@@ -32,15 +32,17 @@ Descriptor ended_children() {
 
 Agent::Agent(int in, int out, milliseconds silence_limit)
     : in_(in), out_(out), silence_limit_(silence_limit), children_(ended_children()) {
-  for (const int number : {SIGPIPE, SIGHUP, SIGINT}) signal(number, SIG_IGN);
-  fcntl(in_, F_SETFL, O_NONBLOCK);
+  // A scheduler signals all processes of a job; what the ranks hear, the supervisor decides.
+  for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
+  for (const int end : {in_, out_}) fcntl(end, F_SETFL, O_NONBLOCK);
   last_turn_ = next_alive_ = Clock::now();
 }
 
 Agent::~Agent() { end_ranks(); }
 
 int Agent::run() {
-  const std::string handshake = std::string(agent_handshake) + '\n';
+  // The first end of line is that of a banner without one.
+  const std::string handshake = '\n' + std::string(agent_handshake) + '\n';
   is_alone_ = ::write(out_, handshake.data(), handshake.size()) < 0;
   while (!is_alone_) {
     wait();
@@ -60,6 +62,11 @@ void Agent::wait() {
 }
 
 void Agent::receive() {
+  hear();
+  while (const auto message = reader_.next()) handle(*message);
+}
+
+void Agent::hear() {
   std::array<char, 4096> bytes;
   ssize_t count = 0;
   while ((count = ::read(in_, bytes.data(), bytes.size())) > 0) {
@@ -67,7 +74,6 @@ void Agent::receive() {
     unheard_ = {};
   }
   if (count == 0) is_alone_ = true;
-  while (const auto message = reader_.next()) handle(*message);
 }
 
 void Agent::handle(const Message& message) {
@@ -139,11 +145,16 @@ void Agent::reap() {
   if (std::ranges::none_of(ranks_, &RankProcess::is_running)) ranks_.clear();
 }
 
-void Agent::keep_alive() {
+void Agent::note_silence() {
   const auto now = Clock::now();
   unheard_ += std::min<Clock::duration>(now - last_turn_, longest_turn);
   last_turn_ = now;
   if (silence_limit_.count() > 0 && unheard_ > silence_limit_) is_alone_ = true;
+}
+
+void Agent::keep_alive() {
+  note_silence();
+  const auto now = last_turn_;
   if (now < next_alive_) return;
   next_alive_ = now + alive_interval;
   Message alive{MessageType::alive};
@@ -177,8 +188,19 @@ void Agent::send(const Message& message) {
   while (!left.empty() && !is_alone_) {
     const ssize_t count = ::write(out_, left.data(), left.size());
     if (count > 0) left.remove_prefix(static_cast<std::size_t>(count));
-    if (count < 0 && errno != EINTR) is_alone_ = true;
+    if (count < 0 && errno == EAGAIN)
+      wait_for_room();
+    else if (count < 0 && errno != EINTR)
+      is_alone_ = true;
   }
+}
+
+/// For a supervisor that is slow to read, unless it is gone.
+void Agent::wait_for_room() {
+  pollfd room{out_, POLLOUT, 0};
+  poll(&room, 1, static_cast<int>(alive_interval.count()));
+  hear();
+  note_silence();
 }
 
 }  // namespace run

@@ -28,15 +28,18 @@ class Agent {
 
   void wait();
   void receive();
+  void hear();
   void handle(const Message& message);
   void listen(const std::string& address);
   void start(const Message& message);
   void reap();
   void pass_output();
+  void note_silence();
   void keep_alive();
   void end_stopped_ranks();
   void end_ranks();
   void send(const Message& message);
+  void wait_for_room();
 
   int in_, out_;
   std::chrono::milliseconds silence_limit_;

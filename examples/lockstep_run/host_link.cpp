@@ -36,6 +36,7 @@ pid_t start(const std::vector<std::string>& command, int in, int out) {
   const pid_t child = checked(fork(), "fork");
   if (child > 0) return child;
   setpgid(0, 0);  // Ctrl-C is for the supervisor alone
+  for (const int number : {SIGTERM, SIGUSR1}) signal(number, SIG_IGN);  // and so is a scheduler's
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -102,8 +103,11 @@ void HostLink::send(const Message& message) {
 
 void HostLink::keep_alive(Clock::duration passed) {
   unheard_ += passed;
-  if (unheard_ > silence_limit)
+  if (!is_open()) return;
+  if (unheard_ > silence_limit) {
+    ::kill(-process_, SIGKILL);  // it would not end by itself
     return drop("its agent is silent for " + std::to_string(silence_limit.count()) + " s");
+  }
   if (is_up()) send({MessageType::alive});
 }
 

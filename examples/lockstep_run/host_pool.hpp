@@ -45,6 +45,8 @@ class HostPool {
   void wait(int other, std::chrono::milliseconds limit) const;
   /// To be called at least every second.
   void keep_alive();
+  /// Instead, while nothing is read of what they say.
+  void say_alive();
 
  private:
   using Clock = HostLink::Clock;

@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <poll.h>
 #include <unistd.h>
 
 namespace run {
 
-void write_all(int stream, std::string_view text) {
+void write_all(int stream, std::string_view text, const std::function<void()>& meanwhile) {
+  constexpr std::size_t piece = 4096;  // what a pipe with room takes at once
   while (!text.empty()) {
-    const ssize_t count = ::write(stream, text.data(), text.size());
-    if (count < 0 && errno != EINTR) return;
+    pollfd room{stream, POLLOUT, 0};
+    if (poll(&room, 1, 500) <= 0) {
+      if (meanwhile) meanwhile();
+      continue;
+    }
+    const ssize_t count = ::write(stream, text.data(), std::min(text.size(), piece));
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return;
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -8,7 +9,8 @@
 namespace run {
 
 /// Writes all to standard output (1) or standard error (2), as far as somebody reads it.
-void write_all(int stream, std::string_view text);
+/// @param meanwhile called every half second while the reader is slow.
+void write_all(int stream, std::string_view text, const std::function<void()>& meanwhile = {});
 
 /// Puts "[rank 3] " before each line.
 std::string tagged(int rank, std::string_view lines);

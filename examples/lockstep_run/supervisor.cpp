@@ -235,7 +235,11 @@ void Supervisor::take(const Message& message, std::size_t host) {
       if (port_ == 0) refusal_ = message.text;
       return;
     case MessageType::output:
-      return write_all(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text);
+      return write_all(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text,
+                       [&] {
+                         take_signals();
+                         hosts_.say_alive();
+                       });
     case MessageType::ended: return generation_->note_end(rank(0), rank(1), number(2));
     case MessageType::refused:
       refusal_ = message.text;

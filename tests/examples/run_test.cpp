@@ -132,6 +132,30 @@ TEST_F(Run, PassesSignalsOnOnceEachAndDoesNotStartAgain) {
     EXPECT_EQ(occurrences(result.output, "rank " + rank + " got TERM"), 1u) << result.output;
 }
 
+// As Slurm and systemd do.
+TEST_F(Run, SignalToAllProcessesOfAJobIsOneToTheRanks) {
+  const auto result = result_with(
+      "-n 2",
+      "trap 'echo rank $RANK saves; exit 75' TERM\n" + ready() + "while :; do sleep 0.05; done\n",
+      2, "kill -TERM $(pgrep -P $supervisor) $supervisor");
+  EXPECT_EQ(result.exit_code, 75) << result.output;
+  EXPECT_EQ(occurrences(result.output, " saves"), 2u) << result.output;
+}
+
+TEST_F(Run, SignalReachesRanksWhileNobodyReadsTheOutput) {
+  const std::string script = "trap 'touch " + path("told") + "; exit 75' TERM\n" +
+                             "head -c 200000 /dev/zero\n" + ready() +
+                             "while :; do sleep 0.05; done\n";
+  const auto result = run_command(
+      "(" + run("-n 1", script) + " & supervisor=$!; until [ -e " + path("ready-0") +
+          " ]; do sleep 0.02; done; sleep 0.2; kill -TERM $supervisor; wait $supervisor; echo $? "
+          ">" +
+          path("code") + ") | (until [ -e " + path("told") + " ]; do sleep 0.05; done; wc -c)",
+      30);
+  EXPECT_EQ(result.output, "200001\n");  // and the end of the last line
+  EXPECT_EQ(read_file(path("code")), "75\n");
+}
+
 TEST_F(Run, KillsRanksThatTakeLongerThanTheGraceTime) {
   const auto result = result_with(
       "-n 2 --grace 1",
@@ -229,6 +253,33 @@ TEST_F(ElasticRun, HostsThatAreNamedFirstAreUsedAgainWhenTheyAreBack) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("rank 1 on c ended with code 3"));
   EXPECT_EQ(occurrences(result.output, "start 3 of 2"), 2u) << result.output;
+}
+
+// As a shell of ssh does, and as sshd has its commands read and write where it uses sockets.
+TEST_F(ElasticRun, BannerWithoutAnEndOfLineAndAFullSocketLoseNothing) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no Python here";
+  const auto launcher = folder.write("ssh.sh", R"sh(shift
+printf Welcome
+exec python3 -c '
+import os, socket, subprocess, sys, threading, time
+here, there = socket.socketpair()
+subprocess.Popen(sys.argv[1:], stdin=there, stdout=there)
+there.close()
+def pass_on():
+  while data := os.read(0, 65536):
+    here.sendall(data)
+  here.shutdown(socket.SHUT_WR)
+threading.Thread(target=pass_on, daemon=True).start()
+while data := here.recv(65536):
+  os.write(1, data)
+  time.sleep(0.001)
+' "$@"
+)sh");
+  const auto file = folder.write("hosts", "me@127.0.0.1\n");
+  const auto result = run_command(
+      command("lockstep_run", "--hosts " + file.string() + " --launcher \"sh " + launcher.string() +
+                                  "\" --host-wait 20 -- head -c 4000000 /dev/zero | wc -c"));
+  EXPECT_EQ(result.output, "4000001\n");
 }
 
 TEST_F(ElasticRun, WithTooFewHostsItWaitsAndThenEnds) {
