@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <fstream>
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
@@ -28,12 +30,22 @@ Descriptor ended_children() {
   return Descriptor(checked(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
 }
 
+/// Sends SIGKILL to all children. @return whether there are any.
+bool kill_children() {
+  const std::string self = std::to_string(getpid());
+  std::ifstream file("/proc/" + self + "/task/" + self + "/children");
+  bool has_any = false;
+  for (pid_t child = 0; file >> child; has_any = true) ::kill(child, SIGKILL);
+  return has_any;
+}
+
 }  // namespace
 
 Agent::Agent(int in, int out, milliseconds silence_limit)
     : in_(in), out_(out), silence_limit_(silence_limit), children_(ended_children()) {
   // A scheduler signals all processes of a job; what the ranks hear, the supervisor decides.
   for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // of what leaves a rank's group of processes, too
   for (const int end : {in_, out_}) fcntl(end, F_SETFL, O_NONBLOCK);
   last_turn_ = next_alive_ = Clock::now();
 }
@@ -142,7 +154,9 @@ void Agent::reap() {
     });
     send({MessageType::ended, {rank->rank(), status, rank->step()}});
   }
-  if (std::ranges::none_of(ranks_, &RankProcess::is_running)) ranks_.clear();
+  if (std::ranges::any_of(ranks_, &RankProcess::is_running)) return;
+  ranks_.clear();
+  kill_children();
 }
 
 void Agent::note_silence() {
@@ -180,6 +194,8 @@ void Agent::end_stopped_ranks() {
 void Agent::end_ranks() {
   for (RankProcess& rank : ranks_)
     if (rank.is_running()) rank.finish([](int, const std::string&) {});
+  while (kill_children() && waitpid(-1, nullptr, 0) > 0) {
+  }
 }
 
 void Agent::send(const Message& message) {

@@ -186,7 +186,7 @@ std::string count(const std::string& words) { return "$(pgrep -fc \"" + words + 
 // Whoever is killed, the ranks and what they have started end.
 TEST_F(Run, LeavesNothingBehindWhenItIsKilled) {
   const std::string sleep = "sleep 613" + std::to_string(getpid());
-  const std::string kept = sleep + " & " + ready() + sleep + "\n";
+  const std::string kept = "setsid " + sleep + " & " + sleep + " & " + ready() + sleep + "\n";
   const std::string gone = "for i in $(seq 100); do [ " + count("^" + sleep) +
                            " = 0 ] && echo all gone && break; sleep 0.05; done";
   const auto killed = result_with("-n 2", kept, 2, "kill -KILL $supervisor; " + gone);
