@@ -13,6 +13,7 @@ namespace {
 
 using lockstep::testing::read_file;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
@@ -142,9 +143,10 @@ TEST_F(Run, SignalToAllProcessesOfAJobIsOneToTheRanks) {
   EXPECT_EQ(occurrences(result.output, " saves"), 2u) << result.output;
 }
 
+// More than one pipe takes, and less than the three on its way.
 TEST_F(Run, SignalReachesRanksWhileNobodyReadsTheOutput) {
   const std::string script = "trap 'touch " + path("told") + "; exit 75' TERM\n" +
-                             "head -c 200000 /dev/zero\n" + ready() +
+                             "head -c 120000 /dev/zero\n" + ready() +
                              "while :; do sleep 0.05; done\n";
   const auto result = run_command(
       "(" + run("-n 1", script) + " & supervisor=$!; until [ -e " + path("ready-0") +
@@ -152,7 +154,8 @@ TEST_F(Run, SignalReachesRanksWhileNobodyReadsTheOutput) {
           ">" +
           path("code") + ") | (until [ -e " + path("told") + " ]; do sleep 0.05; done; wc -c)",
       30);
-  EXPECT_EQ(result.output, "200001\n");  // and the end of the last line
+  // A line without an end gets one, unless it is so long that it came in pieces.
+  EXPECT_THAT(result.output, AnyOf("120000\n", "120001\n"));
   EXPECT_EQ(read_file(path("code")), "75\n");
 }
 
