@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "lockstep_run/agent.hpp"
 #include "lockstep_run/hosts.hpp"
@@ -100,9 +102,18 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   return s;
 }
 
+/// Opens what is closed of the standard streams, whose numbers pipes would get.
+void open_standard_streams() {
+  int number = 0;
+  do number = open("/dev/null", O_RDWR);
+  while (number >= 0 && number <= STDERR_FILENO);
+  if (number >= 0) close(number);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  open_standard_streams();
   if (argc == 3 && std::string_view(argv[1]) == "--agent")
     return run::Agent(0, 1, std::chrono::seconds(std::atoi(argv[2]))).run();
   Options options;

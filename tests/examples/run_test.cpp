@@ -143,6 +143,14 @@ TEST_F(Run, SignalToAllProcessesOfAJobIsOneToTheRanks) {
   EXPECT_EQ(occurrences(result.output, " saves"), 2u) << result.output;
 }
 
+TEST_F(Run, NeedsNoStandardStreams) {
+  const std::string script = "echo out; echo error >&2\n" + ready();
+  const auto result =
+      run_command(run("-n 1", script) + " <&- >&- 2>&-; echo $? >" + path("code"), 20);
+  EXPECT_EQ(result.output, "");
+  EXPECT_EQ(read_file(path("code")), "0\n");
+}
+
 // More than one pipe takes, and less than the three on its way.
 TEST_F(Run, SignalReachesRanksWhileNobodyReadsTheOutput) {
   const std::string script = "trap 'touch " + path("told") + "; exit 75' TERM\n" +
