@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,32 +128,29 @@ ls::checkpoint::TensorState unused_state() {
 
 /// Times of steps without a save, and how much of their speed is left beside one.
 struct BesideTraining {
-  double step = 0, call = 0, lost = 0, speed_while_writing = 0;
+  double step = 0, call = 0, lost = 0, writing = 0, speed_while_writing = 0;
 };
 
 BesideTraining beside_training(ls::comm::Communicator& world, Training& training,
-                               ls::checkpoint::Manager& checkpoints, std::int64_t number,
+                               ls::checkpoint::Manager& checkpoints,
+                               const std::filesystem::path& folder, std::int64_t number,
                                std::int64_t steps) {
   BesideTraining result;
-  const auto train = [&] {
-    std::vector<double> times;
-    for (std::int64_t i = 0; i < steps; ++i)
-      times.push_back(slowest(world, [&] { training.step(); }));
-    return times;
-  };
-  std::vector<double> idle = train();
+  const auto step = [&] { return slowest(world, [&] { training.step(); }); };
+  const auto saved = folder / ("step-" + std::to_string(number));
+  std::vector<double> busy, idle;
+  for (std::int64_t i = 0; i < steps; ++i) idle.push_back(step());
+  result.call = slowest(world, [&] { checkpoints.save(number); });
+  while (largest(world, std::filesystem::exists(saved) ? 0 : 1) > 0) busy.push_back(step());
+  for (std::int64_t i = 0; i < steps; ++i) idle.push_back(step());
+  if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
   std::ranges::sort(idle);
   result.step = idle[idle.size() / 2];
-  result.call = slowest(world, [&] { checkpoints.save(number); });
-  const std::vector<double> busy = train();
-  if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
-  double time = 0;
-  for (std::size_t i = 0; i < busy.size() && time < checkpoints.save_time().count(); ++i) {
-    time += busy[i];
-    result.speed_while_writing = double(i + 1) * result.step / time;
-  }
-  result.lost = result.call;
-  for (const double each : busy) result.lost += each - result.step;
+  const double time = std::accumulate(busy.begin(), busy.end(), 0.0);
+  const double time_without = result.step * double(busy.size());
+  result.writing = time;
+  result.speed_while_writing = time_without / time;
+  result.lost = result.call + time - time_without;
   result.speed_while_writing =
       ls::comm::all_reduce_scalar(world, result.speed_while_writing, ls::comm::ReduceOp::min());
   return result;
@@ -177,7 +175,7 @@ int run(ls::Session& session, const Options& options) {
     const double disk_read = slowest(world, [&] { disk.read(); });
     const double copy = slowest(world, [&] { std::memcpy(to.data(), from.data(), part); });
     const BesideTraining beside =
-        beside_training(world, training, checkpoints, 2 * round, options.steps);
+        beside_training(world, training, checkpoints, options.folder, 2 * round, options.steps);
     const double durable = slowest(world, [&] {
       checkpoints.save(2 * round + 1);
       if (!checkpoints.wait()) throw ls::Error(checkpoints.error());
@@ -194,6 +192,7 @@ int run(ls::Session& session, const Options& options) {
                                           {"step_s", beside.step},
                                           {"save_call_s", beside.call},
                                           {"save_lost_s", beside.lost},
+                                          {"writing_s", beside.writing},
                                           {"speed_while_writing", beside.speed_while_writing},
                                           {"dd_write_gb_s", all / disk_write},
                                           {"durable_gb_s", megabytes / 1e3 / durable},

@@ -28,7 +28,7 @@ void LaterCopies::add(const Tensor& tensor, std::uint64_t from, std::span<std::b
   copies_.push_back({tensor.impl().storage, data, to, BackgroundRead(data, to.size())});
 }
 
-void LaterCopies::start() {
+void LaterCopies::start(Throttle& throttle) {
   failure_ = nullptr;
   if (copies_.empty()) return;
   std::vector<Device> devices;
@@ -39,7 +39,10 @@ void LaterCopies::start() {
     copier_of(device).follow(current_stream(device));
   }
   copied_ = copies_.front().to.data();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this, &throttle] {
+    run();
+    throttle.spend(processor_seconds());
+  });
 }
 
 void LaterCopies::run() noexcept {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/device_copier.hpp"
+#include "checkpoint/throttle.hpp"
 #include "lockstep/tensor/tensor.hpp"
 #include "tensor/background_reads.hpp"
 
@@ -38,7 +39,8 @@ class LaterCopies {
   void add(const Tensor& tensor, std::uint64_t from, std::span<std::byte> to);
   /// Begins to copy, at the priority of the calling thread, which will wait for it before long.
   /// Nothing is added before `finish`.
-  void start();
+  /// @param throttle hears how long that took the processor.
+  void start(Throttle& throttle);
   /// Forgets what was added and not started.
   void discard() noexcept { copies_.clear(); }
   /// Returns once all that belongs before `end` is copied. @throws what copying failed with.

@@ -25,6 +25,7 @@
 #include "checkpoint/save.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
+#include "checkpoint/throttle.hpp"
 #include "core/current_message.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
@@ -121,6 +122,7 @@ struct Manager::State {
   Best best;                        // there
   Staging staging;
   LaterCopies later;
+  Throttle throttle;
   Snapshot snapshot;
   std::thread writer;
   std::optional<std::int64_t> kept;
@@ -134,6 +136,7 @@ struct Manager::State {
   double stall = 0;                 // of the last save, in its call
   double waited = 0;                // before it, by what writes to tensors
   std::atomic<double> writing = 0;  // its; negative while it is being written
+  std::atomic<double> resting = 0;  // of that, because nobody waited
 
   bool is_prepared = false;
   std::thread preparer;
@@ -191,11 +194,12 @@ void Manager::State::end_preparing() {
 void Manager::State::write() {
   const Clock::time_point start = Clock::now();
   const std::string problem = error_of([&] {
-    writer_error =
-        write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later, refusal);
+    writer_error = write_checkpoint(*group, folder ? &*folder : nullptr, path, snapshot, later,
+                                    throttle, refusal);
   });
   later.finish();
   if (!problem.empty()) writer_error = problem;
+  resting = throttle.rested();
   writing = seconds_since(start);
   if (writer_error.empty()) {
     if (folder) prune();
@@ -262,6 +266,7 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
 
 Manager::~Manager() {
   state_->end_preparing();
+  state_->throttle.hurry();
   if (state_->writer.joinable()) state_->writer.join();
 }
 
@@ -286,7 +291,8 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   try {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
-    state.later.start();
+    state.throttle.begin();
+    state.later.start(state.throttle);
   } catch (...) {
     failure = std::current_exception();
     state.later.discard();
@@ -320,6 +326,7 @@ void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }
 
 bool Manager::wait() {
   if (state_->writer.joinable()) {
+    state_->throttle.hurry();
     state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
     if (!state_->error.empty()) ++state_->failed;
@@ -329,7 +336,8 @@ bool Manager::wait() {
 
 const std::string& Manager::error() const noexcept { return state_->error; }
 std::chrono::duration<double> Manager::save_time() const noexcept {
-  return std::chrono::duration<double>(state_->stall + std::max(0.0, state_->writing.load()));
+  const double writing = std::max(0.0, state_->writing - state_->resting);
+  return std::chrono::duration<double>(state_->stall + writing);
 }
 std::int64_t Manager::failed_saves() const noexcept { return state_->failed; }
 

@@ -92,8 +92,13 @@ void cut(const Segment& segment, std::vector<Chunk>& chunks) {
 /// exchanges with other ranks, keeps its own: it may hold what training waits for.
 class PartWriter {
  public:
-  PartWriter(const fs::path& saving, const Snapshot& snapshot, bool is_first, LaterCopies& later)
-      : writes_edges_(is_first), later_(later), sums_(sizes_of(snapshot)), own_sums_(sums_) {
+  PartWriter(const fs::path& saving, const Snapshot& snapshot, bool is_first, LaterCopies& later,
+             Throttle& throttle)
+      : writes_edges_(is_first),
+        later_(later),
+        throttle_(throttle),
+        sums_(sizes_of(snapshot)),
+        own_sums_(sums_) {
     for (const Segment& segment : snapshot.segments) {
       writers_.try_emplace(segment.file, saving / snapshot.files[segment.file].first);
       cut(segment, chunks_);
@@ -103,6 +108,7 @@ class PartWriter {
 
   void write() {
     if (bytes_ < large_part) {
+      throttle_.hurry();
       work();
     } else {
       const auto work_beside = [this] {
@@ -123,7 +129,12 @@ class PartWriter {
   void work() noexcept {
     Contributions sums = own_sums_;
     try {
-      for (std::size_t i = next_++; i < chunks_.size(); i = next_++) write(chunks_[i], sums);
+      for (std::size_t i = next_++; i < chunks_.size(); i = next_++) {
+        const double before = processor_seconds();
+        write(chunks_[i], sums);
+        throttle_.spend(processor_seconds() - before);
+        throttle_.rest();
+      }
     } catch (...) {
       next_ = chunks_.size();
       const std::lock_guard lock(mutex_);
@@ -147,6 +158,7 @@ class PartWriter {
 
   const bool writes_edges_;
   LaterCopies& later_;
+  Throttle& throttle_;
   std::map<std::size_t, FileWriter> writers_;
   std::vector<Chunk> chunks_;
   std::uint64_t bytes_ = 0;
@@ -161,8 +173,8 @@ class PartWriter {
 }  // namespace
 
 Written write_own(const fs::path& saving, const Snapshot& snapshot, bool is_first,
-                  LaterCopies& later) {
-  PartWriter writer(saving, snapshot, is_first, later);
+                  LaterCopies& later, Throttle& throttle) {
+  PartWriter writer(saving, snapshot, is_first, later, throttle);
   writer.write();
   Written written = std::move(writer).take_written();
   written.values = snapshot.own_values;

@@ -46,8 +46,9 @@ std::vector<std::uint64_t> sizes_of(const Snapshot& snapshot);
 /// Writes the pages that this rank's segments fill into files that exist, durably.
 /// @param is_first whether this is rank 0, which writes its edges, too.
 /// @param later has copies that are waited for, each before it is written.
+/// @param throttle how much of the processor it may take; a part of a few MB is written at once.
 /// @throws io::FileError, and what a copy failed with.
 Written write_own(const std::filesystem::path& saving, const Snapshot& snapshot, bool is_first,
-                  LaterCopies& later);
+                  LaterCopies& later, Throttle& throttle);
 
 }  // namespace lockstep::checkpoint

@@ -101,7 +101,8 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 }  // namespace
 
 std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const fs::path& path,
-                             const Snapshot& snapshot, LaterCopies& later, std::string error) try {
+                             const Snapshot& snapshot, LaterCopies& later, Throttle& throttle,
+                             std::string error) try {
   const std::string plan = snapshot.plan_signature();
   std::string name;
   if (error.empty() && folder)
@@ -126,7 +127,7 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
                 LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
                                " is not there, though rank 0 has made it; give all ranks the same "
                                "folder, in a file system that all of them see");
-                written = write_own(saving, snapshot, folder != nullptr, later);
+                written = write_own(saving, snapshot, folder != nullptr, later, throttle);
               }),
               "parts of a checkpoint are written");
   if (error.empty()) {

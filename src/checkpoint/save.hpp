@@ -14,12 +14,13 @@ namespace lockstep::checkpoint {
 /// Writes a snapshot as a checkpoint: it is durable when this returns, or the folder is as before.
 /// Every rank must call it.
 /// @param folder of rank 0, which alone makes and renames; else null. @param path its path.
-/// @param later has the snapshot's copies that were started.
+/// @param later has the snapshot's copies that were started. @param throttle how much of the
+/// processor writing may take.
 /// @param error why this rank has no snapshot: then all fail.
 /// @return why it failed, the same on every rank; empty if it did not.
 /// @throws what the group throws.
 std::string write_checkpoint(comm::Communicator& group, RunFolder* folder,
                              const std::filesystem::path& path, const Snapshot& snapshot,
-                             LaterCopies& later, std::string error = {});
+                             LaterCopies& later, Throttle& throttle, std::string error = {});
 
 }  // namespace lockstep::checkpoint

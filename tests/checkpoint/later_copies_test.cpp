@@ -167,6 +167,7 @@ TEST(CheckpointManager, SavesWhatWasThereWhateverIsWrittenBehindTheCall) {
 }
 
 TEST(LaterCopies, ComeInOrderAndLetWritersGo) {
+  checkpoint::Throttle throttle;
   LaterCopies copies;
   std::vector<float> to(3 << 20);
   const auto place = std::as_writable_bytes(std::span(to));
@@ -176,7 +177,7 @@ TEST(LaterCopies, ComeInOrderAndLetWritersGo) {
       tensors.push_back(full({1 << 20}, static_cast<double>(i + 1)));
       copies.add(tensors.back(), 0, place.subspan(i * (4 << 20), 4 << 20));
     }
-    copies.start();
+    copies.start(throttle);
     copies.wait_until(place.data() + (8 << 20));
     EXPECT_EQ(to[0], 1);
     EXPECT_EQ(to[(2 << 20) - 1], 2);
@@ -188,7 +189,7 @@ TEST(LaterCopies, ComeInOrderAndLetWritersGo) {
   copies.add(tensors[0], 0, place.first(4 << 20));
   copies.discard();
   tensors[0].fill_(7.0);  // waits for nothing
-  copies.start();
+  copies.start(throttle);
   copies.wait_until(place.data() + place.size());
 }
 

@@ -90,7 +90,8 @@ class Manager {
   /// rule. Waits for the save before it, and copies what a forward may change. The rest of this
   /// rank's part, weights and moments above all, is copied beside the next forward and backward:
   /// optimizers and ops in place that come to change it before wait for that (Piece::copied_later);
-  /// change it through pointers of your own only behind `wait`.
+  /// change it through pointers of your own only behind `wait`. Files are written unhurriedly, so
+  /// that training keeps its speed, until somebody waits: `wait`, the next save, the destructor.
   /// @param metric for `keep_best`, such as a validation loss; smaller is better. That of rank 0
   /// counts.
   /// @throws InvalidArgument for a negative step, what states throw, and what a failed device
@@ -108,8 +109,9 @@ class Manager {
   bool wait();
   /// Why the save failed that was waited for last, by `wait` or the next save; empty if it did not.
   const std::string& error() const noexcept;
-  /// How long the last save took on this rank, from the call until it was on disk: what the next
-  /// will take; 0 before the first.
+  /// How long the last save took on this rank, from the call until it was on disk, without the time
+  /// that it let pass because nobody waited: what the next will take with `wait`; 0 before the
+  /// first.
   std::chrono::duration<double> save_time() const noexcept;
   /// How many saves have failed, of those that were waited for.
   std::int64_t failed_saves() const noexcept;

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+/// @file
+/// How much of a processor a save takes from training.
+
+namespace lockstep::checkpoint {
+
+/// The processor time of the calling thread so far, in seconds.
+double processor_seconds() noexcept;
+
+/// Spreads the work of a save over time: on average it takes a few percent of one processor, until
+/// somebody waits for it. Any thread.
+class Throttle {
+ public:
+  /// A save begins, unhurried.
+  void begin();
+  /// What is under way, and what follows until the next `begin`, shall be done as soon as possible.
+  void hurry();
+  /// Counts processor time that the save has taken.
+  void spend(double seconds);
+  /// Sleeps until what was spent is a small share of the time since `begin`, or somebody hurries.
+  void rest();
+  /// For how many seconds of the save at least one thread rested.
+  double rested() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  mutable std::mutex mutex_;
+  std::condition_variable hurried_;
+  bool hurries_ = true;
+  Clock::time_point start_, rested_until_;
+  double spent_ = 0, rested_ = 0;
+};
+
+}  // namespace lockstep::checkpoint
