@@ -25,7 +25,7 @@ AUTOGRAD = TENSOR | {"autograd"}
 PARALLEL = AUTOGRAD | {"comm", "parallel"}
 COMM = LOW | {"comm"}
 COMM_BACKEND = COMM | {"comm/host"}
-SIMGPU = {"simgpu/include", "simgpu/base", "simgpu/memory", "simgpu/engine"}
+SIMGPU = {"simgpu/include", "simgpu/base", "simgpu/memory", "simgpu/profile", "simgpu/engine"}
 ALLOWED = {
     "core": set(),
     "observe": {"core"},
@@ -63,7 +63,8 @@ ALLOWED = {
     # and lockstep's layer over cuDNN, for which it stands in. Nothing may know of it.
     "simgpu/include": set(),
     "simgpu/base": {"simgpu/include"},
-    "simgpu/memory": SIMGPU - {"simgpu/engine"},
+    "simgpu/memory": SIMGPU - {"simgpu/engine", "simgpu/profile"},
+    "simgpu/profile": {"simgpu/include", "simgpu/base", "observe"},
     "simgpu/engine": SIMGPU,
     "simgpu/kernels": SIMGPU,
     "simgpu/libraries": SIMGPU,

@@ -6,6 +6,7 @@
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/checkpoint/states.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/observe/trace_range.hpp"
 #include "lockstep/parallel/tensor_work.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -44,6 +45,7 @@ Step::Step(nn::Module& module, nn::ReplicatedModule& replica, optim::Optimizer& 
 }
 
 StepResult Step::operator()(std::span<const Tensor> inputs) {
+  const TraceRange range("step");
   const double lr = optimizer_.lr();
   const std::vector<Tensor> results = options_.capture ? graph_(inputs) : update(inputs);
   if (options_.scheduler) options_.scheduler->step();

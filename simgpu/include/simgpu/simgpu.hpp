@@ -13,9 +13,11 @@
 /// LOCKSTEP_SIM_ON_FINDING=report|abort, LOCKSTEP_SIM_LEAKS=1, LOCKSTEP_SIM_KEEP
 /// ("CachingPool;WorkspaceCache": parts of the names of functions that keep what they make for the
 /// life of the process), LOCKSTEP_SIM_FAULT (see `inject`), LOCKSTEP_SIM_COVERAGE
-/// (a file to which what was reached is appended), LOCKSTEP_SIM_HOST_WAITS=1 (HostWaits of the
-/// whole process are printed at its end), LOCKSTEP_SIM_WATCH=0 (what kernels read and write goes
-/// unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see `hand_over`).
+/// (a file to which what was reached is appended), LOCKSTEP_SIM_PROFILE (a file for a profile),
+/// LOCKSTEP_SIM_EXECUTE=all|sample|none (how much of the work is done), LOCKSTEP_SIM_HOST_WAITS=1
+/// (HostWaits of the whole process are printed at its end), LOCKSTEP_SIM_WATCH=0 (what kernels read
+/// and write goes unchecked and takes less time), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
+/// `hand_over`).
 
 namespace simgpu {
 

@@ -37,10 +37,11 @@ bool is_in_one_of(const Symbol& symbol, std::initializer_list<std::string_view> 
 
 // Named one by one: a checkout may itself lie in a folder called simgpu.
 bool is_of_simulation(const Symbol& symbol) {
-  return is_in_one_of(symbol, {"simgpu/src/base/", "simgpu/src/memory/", "simgpu/src/engine/",
-                               "simgpu/src/kernels/", "simgpu/src/runtime/",
-                               "simgpu/src/libraries/", "simgpu/src/cublaslt/", "simgpu/src/cudnn/",
-                               "simgpu/src/nccl/", "include/simgpu/", "lockstep-simgpu/simgpu/"});
+  return is_in_one_of(
+      symbol,
+      {"simgpu/src/base/", "simgpu/src/memory/", "simgpu/src/engine/", "simgpu/src/kernels/",
+       "simgpu/src/runtime/", "simgpu/src/libraries/", "simgpu/src/cublaslt/", "simgpu/src/cudnn/",
+       "simgpu/src/nccl/", "simgpu/src/profile/", "include/simgpu/", "lockstep-simgpu/simgpu/"});
 }
 
 // The simulated libraries, and lockstep's own layers that only pass a call on to them.

@@ -14,14 +14,14 @@ int number(const char* name) {
 
 LauncherCounts launcher_counts() {
   constexpr struct {
-    const char *ranks, *local_ranks;
-  } names[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-               {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"},
-               {"PMI_SIZE", "MPI_LOCALNRANKS"},
-               {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}};
+    const char *ranks, *local_ranks, *rank;
+  } names[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
+               {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"},
+               {"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
+               {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"}};
   for (const auto& launcher : names)
     if (const int local = number(launcher.local_ranks); local > 0)
-      return {.ranks = number(launcher.ranks), .local_ranks = local};
+      return {.ranks = number(launcher.ranks), .local_ranks = local, .rank = number(launcher.rank)};
   return {};
 }
 

@@ -9,6 +9,7 @@ namespace simgpu {
 struct LauncherCounts {
   int ranks = 0;        ///< of the job
   int local_ranks = 0;  ///< of those, on this host
+  int rank = 0;         ///< of this process
 
   bool spans_hosts() const { return local_ranks > 0 && ranks > local_ranks; }
 };

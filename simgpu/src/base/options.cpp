@@ -52,6 +52,14 @@ HostWatch wanted_host_watch() {
   refuse("LOCKSTEP_SIM_HOST_WATCH", text, "keys, pages or off is wanted");
 }
 
+Execute wanted_execute() {
+  const std::string text = variable("LOCKSTEP_SIM_EXECUTE");
+  if (text.empty() || text == "all") return Execute::all;
+  if (text == "sample") return Execute::sample;
+  if (text == "none") return Execute::none;
+  refuse("LOCKSTEP_SIM_EXECUTE", text, "all, sample or none is wanted");
+}
+
 // False for the first word or nothing, true for the second.
 bool chosen(const char* name, const std::string& usual, const std::string& other) {
   const std::string text = variable(name);
@@ -77,6 +85,8 @@ Options Options::from_environment() {
   read.watch_kernels = number("LOCKSTEP_SIM_WATCH", 1, 1) != 0;
   read.host_waits = number("LOCKSTEP_SIM_HOST_WAITS", 0, 1) != 0;
   read.coverage = variable("LOCKSTEP_SIM_COVERAGE");
+  read.profile = variable("LOCKSTEP_SIM_PROFILE");
+  read.execute = wanted_execute();
   read.faults = variable("LOCKSTEP_SIM_FAULT");
   Faults().add(read.faults);
   return read;

@@ -23,6 +23,13 @@ enum class HostWatch : unsigned char {
   off
 };
 
+/// How much of the work is done; without all of it values mean nothing.
+enum class Execute : unsigned char {
+  all,
+  sample,  ///< some blocks of each kernel, and of what libraries compute nothing
+  none     ///< nothing but what the host wrote or will read is copied
+};
+
 /// The environment variables, read once.
 struct Options {
   /// LOCKSTEP_SIM_DEVICES, 0 to 16; by default one for each rank that a launcher started on this
@@ -42,7 +49,9 @@ struct Options {
   std::string keepers;
   bool host_waits = false;  ///< LOCKSTEP_SIM_HOST_WAITS=1: told at the end of the process
   std::string coverage;     ///< LOCKSTEP_SIM_COVERAGE: a file for what the program reached, or none
-  std::string faults;       ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
+  std::string profile;  ///< LOCKSTEP_SIM_PROFILE: a file for what devices were asked for, or none
+  Execute execute = Execute::all;  ///< LOCKSTEP_SIM_EXECUTE=all|sample|none
+  std::string faults;              ///< LOCKSTEP_SIM_FAULT, see simgpu/simgpu.hpp
 
   /// @throws std::invalid_argument for a value that means nothing, with what would be right.
   static Options from_environment();

@@ -1,11 +1,13 @@
 #include <memory>
 #include <sstream>
 
+#include "base/options.hpp"
 #include "base/report.hpp"
 #include "cublaslt/algorithm.hpp"
 #include "cublaslt/product.hpp"
 #include "engine/entry.hpp"
 #include "libraries/strided.hpp"
+#include "profile/profile.hpp"
 
 using namespace simgpu;
 using namespace simgpu::cublaslt;
@@ -103,6 +105,10 @@ bool operands_fit(const Job& job) {
 
 bool Job::run() const {
   for (const StridedArray& array : inputs) expect_initialized(name, array, site);
+  if (options().execute != Execute::all) {
+    for (const StridedArray& array : outputs) mark_initialized(array);
+    return true;
+  }
   const Factors values = current_factors();
   if (values.beta != 0.0) expect_initialized(name, c, site);
   compute(problem, operands, values);
@@ -110,21 +116,60 @@ bool Job::run() const {
   return true;
 }
 
+const char* name_of(cudaDataType type) {
+  switch (type) {
+    case CUDA_R_64F: return "f64";
+    case CUDA_R_16F: return "f16";
+    case CUDA_R_16BF: return "bf16";
+    default: return "f32";
+  }
+}
+
 std::string name_of(const Problem& problem) {
-  const auto type = [](cudaDataType given) {
-    switch (given) {
-      case CUDA_R_64F: return "f64";
-      case CUDA_R_16F: return "f16";
-      case CUDA_R_16BF: return "bf16";
-      default: return "f32";
-    }
-  };
   std::ostringstream text;
-  text << "cublasLtMatmul(" << type(problem.d.type) << ' ' << problem.rows << " x "
+  text << "cublasLtMatmul(" << name_of(problem.d.type) << ' ' << problem.rows << " x "
        << problem.columns << " x " << problem.depth;
   if (problem.batch > 1) text << ", batch " << problem.batch;
   text << ')';
   return text.str();
+}
+
+/// "gelu_aux+bias"; empty for a product alone.
+std::string name_of_epilogue(const Problem& problem) {
+  std::string text;
+  const auto part = [&](bool is_there, const char* name) {
+    if (is_there) text += (text.empty() ? "" : "+") + std::string(name);
+  };
+  part(problem.has(CUBLASLT_EPILOGUE_RELU), "relu");
+  part(problem.is_gelu(), problem.writes_aux() ? "gelu_aux" : "gelu");
+  part(problem.is_dgelu(), "dgelu");
+  part(problem.reads_bias(), "bias");
+  part(problem.writes_bias(), "bias_gradient");
+  return text;
+}
+
+profile::Fields profile_of(const Job& job) {
+  if (!profile::is_on()) return {};
+  const Problem& problem = job.problem;
+  std::size_t read = bytes_of(job.c), written = 0;
+  for (const StridedArray& array : job.inputs) read += bytes_of(array);
+  for (const StridedArray& array : job.outputs) written += bytes_of(array);
+  return profile::Fields()
+      .add("kind", "product")
+      .add("m", problem.rows)
+      .add("n", problem.columns)
+      .add("k", problem.depth)
+      .add("batch", problem.batch)
+      .add("a", name_of(problem.a.type))
+      .add("b", name_of(problem.b.type))
+      .add("c", name_of(problem.c.type))
+      .add("d", name_of(problem.d.type))
+      .add("compute", problem.wide ? "f64" : "f32")
+      .add("epilogue", name_of_epilogue(problem))
+      .add("flops", 2.0 * double(problem.rows) * double(problem.columns) * double(problem.depth) *
+                        double(problem.batch))
+      .add("read_distinct", read)
+      .add("write_distinct", written);
 }
 
 Alignments alignments_of(const Operands& operands, const MatmulDescription& description) {
@@ -200,6 +245,7 @@ cublasStatus_t queue(const std::shared_ptr<const Job>& job, cudaStream_t stream)
   add_accesses(operation.accesses, job->c, false);
   for (const StridedArray& array : job->outputs) add_accesses(operation.accesses, array, true);
   add_accesses(operation.accesses, job->workspace, true);
+  operation.profile = profile_of(*job);
   operation.run = [job] { return job->run(); };
   return enqueue(stream, std::move(operation)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                               : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/options.hpp"
 #include "engine/host_threads.hpp"
 #include "libraries/strided.hpp"
 #include "lockstep/core/error.hpp"
@@ -34,7 +35,7 @@ struct Job {
 
   bool run() const {
     for (const StridedArray& array : inputs) expect_initialized(name, array, site);
-    compute();
+    if (options().execute == Execute::all) compute();
     for (const StridedArray& array : outputs) mark_initialized(array);
     return true;
   }
@@ -43,8 +44,9 @@ struct Job {
 }  // namespace
 
 void queue(std::string name, const std::vector<Operand>& operands, lockstep::StreamRef stream,
-           std::function<void()> compute) {
+           std::function<void()> compute, const profile::Fields& record) {
   const OwnLocks own;
+  const profile::SimulatedCall simulated;
   auto job = std::make_shared<Job>();
   job->name = std::move(name);
   job->site = CallSite::here();
@@ -59,6 +61,13 @@ void queue(std::string name, const std::vector<Operand>& operands, lockstep::Str
     (operand.written ? job->outputs : job->inputs).push_back(std::move(array));
   }
   if (!fits) return;
+  if (profile::is_on()) {
+    std::size_t read = 0, written = 0;
+    for (const StridedArray& array : job->inputs) read += bytes_of(array);
+    for (const StridedArray& array : job->outputs) written += bytes_of(array);
+    operation.profile = record;
+    operation.profile.add("read_distinct", read).add("write_distinct", written);
+  }
   operation.run = [job] { return job->run(); };
   const lockstep::CudaDeviceGuard guard(stream.device.index);
   const cudaError_t status =

@@ -7,6 +7,7 @@
 
 #include "cuda_runtime_api.h"
 #include "engine/host_threads.hpp"
+#include "profile/profile.hpp"
 
 /// @file
 /// The door of every C function: counts the calls, takes the host's virtual tick, returns injected
@@ -56,6 +57,7 @@ class EntryPoint {
     using Status = std::invoke_result_t<Body>;
     const OwnLocks own;
     const RunningCall running(name_);
+    const profile::SimulatedCall simulated;
     if (const std::optional<int> refused = enter(std::is_same_v<Status, cudaError_t>))
       return finish(static_cast<Status>(*refused));
     return finish(body());

@@ -6,6 +6,7 @@ namespace simgpu {
 
 void record_point(CUevent_st& event, Queue& queue, VirtualTime now) {
   event.is_recorded = true;
+  ++event.recordings;
   event.task = queue.last;
   event.time = std::max(queue.free_at, now);
   event.clock = queue.clock;

@@ -22,6 +22,15 @@ void wait_for(Machine& machine, CUstream_st& stream, Machine::Lock& lock) {
   host_clock().join(clock);
 }
 
+// A record of a call in which the host waits for all that a device or a stream has to do.
+void profile_wait(const char* waits_for, int device, const Queue* queue) {
+  if (!profile::is_on()) return;
+  profile::Fields fields;
+  fields.add("kind", "host_wait").add("name", RunningCall::name()).add("device", device);
+  if (queue != nullptr) fields.add("stream", queue->number);
+  profile::write_now(fields.add("waits_for", waits_for));
+}
+
 }  // namespace
 
 void note_host_wait() { note_host_wait(RunningCall::name()); }
@@ -53,6 +62,7 @@ cudaError_t synchronize_stream(cudaStream_t handle) {
   auto lock = machine.lock();
   CUstream_st* const stream = machine.find(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  profile_wait("stream", stream->device, stream->queue);
   wait_for(machine, *stream, lock);
   lock.unlock();
   open_ordered_pages();
@@ -64,6 +74,7 @@ cudaError_t synchronize_device(int device) {
   Machine& machine = Machine::instance();
   auto lock = machine.lock();
   std::vector<std::pair<TaskPtr, VectorClock>> ends;
+  profile_wait("device", device, nullptr);
   for (const CUstream_st* stream : machine.streams_of(device))
     ends.emplace_back(stream->queue->last, stream->queue->clock);
   for (const auto& [last, clock] : ends) {

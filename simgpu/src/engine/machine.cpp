@@ -17,6 +17,7 @@ namespace {
 
 thread_local bool is_executor = false;
 thread_local std::vector<Access> touched_now;
+thread_local profile::Fields measured_now;
 thread_local const Actor* running = nullptr;
 
 std::string stream_name(unsigned number, int device, unsigned flags) {
@@ -33,6 +34,8 @@ void touched(std::vector<Access> accesses) {
   touched_now.insert(touched_now.end(), accesses.begin(), accesses.end());
 }
 
+void measured(profile::Fields fields) { measured_now = std::move(fields); }
+
 Machine& Machine::instance() {
   static Machine* const machine = new Machine;
   return *machine;
@@ -42,6 +45,7 @@ Machine::Machine() {
   scheduler_ = std::make_unique<Scheduler>(mutex, options().order, options().seed,
                                            static_cast<SchedulerObserver&>(*this));
   begin_host_waits();
+  profile::begin();
   if (options().host_threads_apart) set_host_threads_apart();
   set_host_order({.is_up_to_date = simgpu::host_is_up_to_date_with, .access = host_access});
   std::atexit(end_of_process);
@@ -76,6 +80,7 @@ void Machine::begin_thread() {
 
 void Machine::begin_task(const Task& task) {
   touched_now.clear();
+  measured_now = {};
   running = task.actor.get();
 }
 
@@ -85,6 +90,9 @@ void Machine::end_task(const Task& task) {
   const std::vector<Access>& accesses = task.accesses_are_bounds ? touched_now : task.accesses;
   if (!task.actor->changes_hands)
     Contents::instance().has_run(*task.actor, accesses, accesses.size() < many_ranges);
+  if (task.origin.id != 0)
+    profile::write(task.origin, task.actor->site,
+                   profile::Fields(task.profile).append(measured_now));
   if (!task.accesses_are_bounds) return;
   check_accesses(task.actor, touched_now);
   const std::lock_guard lock(races_mutex_);
@@ -147,6 +155,7 @@ void Machine::destroy_stream(CUstream_st& stream) {
 CUevent_st& Machine::create_event(int device, unsigned flags) {
   auto event = std::make_unique<CUevent_st>();
   event->device = device;
+  event->number = ++event_numbers_;
   event->flags = flags;
   CUevent_st& created = *event;
   events_.emplace(&created, std::move(event));
@@ -199,6 +208,24 @@ std::vector<TaskPtr> Machine::legacy_order(CUstream_st& stream) {
   return after;
 }
 
+/// Nodes that have no record of their own, such as blocks that come and go, pass on which they
+/// follow.
+void Machine::add_graph_profile(Task& task, const std::vector<TaskPtr>& after) const {
+  task.graph_launch = graph_launch;
+  for (const TaskPtr& other : after)
+    if (other->graph_launch == graph_launch)
+      task.records.insert(task.records.end(), other->records.begin(), other->records.end());
+  std::ranges::sort(task.records);
+  const auto twice = std::ranges::unique(task.records);
+  task.records.erase(twice.begin(), twice.end());
+  if (task.origin.id == 0) return;
+  std::string before;
+  for (const std::uint64_t id : task.records)
+    before += (before.empty() ? "" : ",") + std::to_string(id);
+  task.profile.add("graph_launch", graph_launch).raw("after", '[' + before + ']');
+  task.records = {task.origin.id};
+}
+
 TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> after, Lock& lock) {
   queue.clock.join(host_clock());
   const Epoch epoch = queue.clock.advance(queue.component);
@@ -212,6 +239,13 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
   } else {
     task.accesses = std::move(operation.accesses);
   }
+  if (!operation.profile.empty()) {
+    task.origin = profile::ask();
+    task.profile = std::move(operation.profile);
+    task.profile.add("name", task.actor->name).add("device", queue.device);
+    task.profile.add("stream", queue.number);
+  }
+  if (graph_launch != 0) add_graph_profile(task, after);
   task.run = std::move(operation.run);
   task.accesses_are_bounds = operation.accesses_are_bounds;
   task.meets_peers = operation.meets_peers;

@@ -71,6 +71,9 @@ class Machine final : private SchedulerObserver {
   /// The error after which nothing works any more; cudaSuccess while there is none. Any thread.
   std::atomic<cudaError_t> sticky_error = cudaSuccess;
 
+  /// The record of the launch whose nodes are being queued; 0: none.
+  std::uint64_t graph_launch = 0;
+
   /// Captures that are going on, graphs.cpp's own.
   std::set<std::shared_ptr<Capture>> captures;
 
@@ -81,12 +84,14 @@ class Machine final : private SchedulerObserver {
   void end_task(const Task& task) override;
   void pause_task() override;
   static void end_of_process();
+  void add_graph_profile(Task& task, const std::vector<TaskPtr>& after) const;
 
   std::unique_ptr<Scheduler> scheduler_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;
   std::unordered_map<const void*, std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<const void*, std::unique_ptr<CUevent_st>> events_;
   unsigned numbers_ = 0;
+  unsigned event_numbers_ = 0;
   Component components_ = host_component;
   std::vector<Epoch> free_components_;  // with the last step of the queue that had it
 

@@ -34,7 +34,9 @@ struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
   bool is_recorded = false;
-  simgpu::TaskPtr task;  ///< what must be done; null if nothing was to do
+  unsigned number = 0;           ///< among events, from 1
+  std::uint64_t recordings = 0;  ///< so far
+  simgpu::TaskPtr task;          ///< what must be done; null if nothing was to do
   simgpu::VirtualTime time = 0;
   simgpu::VectorClock clock;
   std::shared_ptr<simgpu::Capture> capture;  ///< recorded while capturing

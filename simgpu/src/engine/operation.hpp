@@ -8,6 +8,7 @@
 #include "base/access.hpp"
 #include "base/call_site.hpp"
 #include "cuda_runtime_api.h"
+#include "profile/fields.hpp"
 
 /// @file
 /// The one way in which anything gets onto a stream: kernels, copies, products, collectives.
@@ -28,6 +29,8 @@ struct Operation {
   /// Others may wait for it unseen (the peers of a collective, the host for a callback), so that it
   /// makes progress even while the host is silent.
   bool meets_peers = false;
+  /// What its record of the profile says of it: filled in where profile::is_on().
+  profile::Fields profile{};
   /// Does the work on an executor thread; true when it is done. False asks to be called again later
   /// and holds up only the operation's own stream (a collective that waits for its peers).
   /// A launch of a graph calls it anew after it was done: it must start from the beginning then.
@@ -41,5 +44,8 @@ cudaError_t enqueue(cudaStream_t stream, Operation operation);
 
 /// For `run` of an operation whose accesses are bounds: the ranges that it really touched.
 void touched(std::vector<Access> accesses);
+
+/// For `run` of any operation: what only that can tell, for its record of the profile.
+void measured(profile::Fields fields);
 
 }  // namespace simgpu

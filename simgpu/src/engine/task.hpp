@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/race_detector.hpp"
+#include "profile/profile.hpp"
 
 /// @file
 /// An operation in its queue.
@@ -26,6 +27,11 @@ struct Task {
   std::vector<Access> accesses;  ///< but for those that are bounds
   bool accesses_are_bounds = false;
   bool meets_peers = false;
+  profile::Origin origin = {};  ///< id 0: it has no record
+  profile::Fields profile = {};
+  std::uint64_t graph_launch = 0;  ///< the launch that it is a node of; 0: none
+  /// Of a node: its record, or where it has none, those of the nodes that it follows.
+  std::vector<std::uint64_t> records = {};
 
   Queue* queue = nullptr;
   std::uint64_t number = 0;    ///< in the order of the calls

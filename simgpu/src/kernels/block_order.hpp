@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 
@@ -16,6 +17,9 @@ class BlockOrder {
     step_ = (seed >> 20 | 1) % count;
     while (std::gcd(step_, count) != 1) step_ = (step_ + 1) % count;
   }
+
+  /// Lets fewer of them be visited.
+  void limit(std::uint64_t most) { visited_ = std::max(visited_, count_ - std::min(most, count_)); }
 
   /// @return false after the last.
   bool next(std::uint64_t& block) {

@@ -13,6 +13,7 @@ namespace simgpu {
 void DeviceWatch::begin(const std::vector<const void*>& pointers) {
   blocks_.clear();
   last_ = 0;
+  traffic_ = {};
   for (const void* pointer : pointers) {
     const LiveRange range = find_live_range(pointer);
     const bool known = std::any_of(blocks_.begin(), blocks_.end(), [&](const Watched& watched) {
@@ -48,7 +49,8 @@ void DeviceWatch::refuse(std::uintptr_t address, unsigned bytes, bool writes) {
 std::vector<Access> DeviceWatch::finish() {
   std::vector<Access> accesses;
   const auto add = [&](const Hull& hull, TouchMap& map, bool writes) {
-    for (const AddressRange& range : map.take(hull.range))
+    std::uint64_t& bytes = writes ? traffic_.distinct_written : traffic_.distinct_read;
+    for (const AddressRange& range : map.take(hull.range, &bytes))
       accesses.push_back(
           {reinterpret_cast<const void*>(range.begin), range.end - range.begin, writes});
   };

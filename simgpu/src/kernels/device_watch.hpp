@@ -12,6 +12,12 @@
 
 namespace simgpu {
 
+/// Bytes of device memory.
+struct DeviceTraffic {
+  std::uint64_t read = 0, written = 0;                    ///< asked for by threads
+  std::uint64_t distinct_read = 0, distinct_written = 0;  ///< in granules of 16 bytes
+};
+
 /// The accesses of the launch that runs to tracked memory. KernelRunner thread.
 class DeviceWatch {
  public:
@@ -19,14 +25,18 @@ class DeviceWatch {
   void begin(const std::vector<const void*>& pointers);
   /// The ranges that were touched.
   std::vector<Access> finish();
+  /// How much the threads have asked for, and what `finish` has found.
+  const DeviceTraffic& traffic() const { return traffic_; }
 
   void read(std::uintptr_t address, unsigned bytes) {
+    traffic_.read += bytes;
     if (Watched* block = find(address, bytes); block && readable(address, bytes)) [[likely]]
       block->read.note(address, bytes, read_);
     else
       refuse(address, bytes, false);
   }
   void write(std::uintptr_t address, unsigned bytes) {
+    traffic_.written += bytes;
     if (Watched* block = find(address, bytes); block && writable(address, bytes)) [[likely]] {
       set_initialized(reinterpret_cast<const void*>(address), bytes);
       block->written.note(address, bytes, written_);
@@ -67,6 +77,7 @@ class DeviceWatch {
   std::vector<Watched> blocks_;
   std::size_t last_ = 0;
   TouchMap read_, written_;
+  DeviceTraffic traffic_;
 };
 
 }  // namespace simgpu

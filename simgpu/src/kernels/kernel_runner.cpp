@@ -1,5 +1,8 @@
 #include "kernels/kernel_runner.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/options.hpp"
 #include "kernels/builtins.hpp"
 #include "kernels/kernel_findings.hpp"
@@ -14,11 +17,43 @@ KernelRunner& kernel_runner() {
   return *instance;
 }
 
+namespace {
+
+std::uint64_t blocks_to_run(std::uint64_t blocks) {
+  constexpr std::uint64_t sampled = 8;
+  switch (options().execute) {
+    case Execute::all: return blocks;
+    case Execute::sample: return std::min(blocks, sampled);
+    case Execute::none: return 0;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+profile::Fields KernelRunner::measured() const {
+  profile::Fields fields;
+  fields.add("blocks_run", blocks_run_);
+  if (blocks_run_ == 0 || !options().watch_kernels) return fields;
+  const auto add = [&, scale = double(launch_->shape.blocks()) / double(blocks_run_)](
+                       const char* name, std::uint64_t bytes) {
+    fields.add(name, std::llround(double(bytes) * scale));
+  };
+  const DeviceTraffic& traffic = device_watch_.traffic();
+  add("read_bytes", traffic.read);
+  add("write_bytes", traffic.written);
+  add("read_distinct", traffic.distinct_read);
+  add("write_distinct", traffic.distinct_written);
+  return fields;
+}
+
 std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   launch_ = &launch;
   block_extent = launch.shape.block;
   grid_extent = launch.shape.grid;
   order_.emplace(launch.shape.blocks(), launch.seed);
+  blocks_run_ = blocks_to_run(launch.shape.blocks());
+  order_->limit(blocks_run_);
   const bool watched = options().watch_kernels;
   if (watched) prepare_watch(launch);
   begin_findings(launch, scheduler_);

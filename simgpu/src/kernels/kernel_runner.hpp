@@ -24,8 +24,11 @@ namespace simgpu {
 /// Runs launches, one at a time, on the thread that used it first.
 class KernelRunner final : private BlockSource {
  public:
-  /// Runs a launch to its end. @return what it touched; nothing with LOCKSTEP_SIM_WATCH=0.
+  /// Runs a launch to its end, or what LOCKSTEP_SIM_EXECUTE leaves of it. @return what it touched;
+  /// nothing with LOCKSTEP_SIM_WATCH=0.
   std::vector<Access> run(const KernelLaunch& launch);
+  /// Of the launch that ran last, for the profile.
+  profile::Fields measured() const;
 
   ThreadScheduler& scheduler() { return scheduler_; }
   WarpCollectives& collectives() { return collectives_; }
@@ -61,6 +64,7 @@ class KernelRunner final : private BlockSource {
   Module module_;
   const KernelLaunch* launch_ = nullptr;
   std::optional<BlockOrder> order_;
+  std::uint64_t blocks_run_ = 0;
   std::uint32_t epoch_ = 1;
   std::uint32_t block_start_ = 1;
 };

@@ -10,6 +10,7 @@
 #include "base/coverage.hpp"
 #include "base/options.hpp"
 #include "base/report.hpp"
+#include "base/symbol_table.hpp"
 #include "engine/access_check.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
@@ -66,6 +67,24 @@ std::optional<int> other_device_of(cudaStream_t stream) {
   return device == current_device() ? std::nullopt : std::optional(device);
 }
 
+/// What is known of a launch before it runs. Where nothing will, its bytes are those of the blocks
+/// that its arguments point into.
+profile::Fields profile_of(const KernelLaunch& launch, const std::vector<Access>& bounds) {
+  if (!profile::is_on()) return {};
+  const dim3 &grid = launch.shape.grid, &block = launch.shape.block;
+  const std::vector<std::string> symbols = mangled_names(launch.kernel);
+  profile::Fields fields;
+  fields.add("kind", "kernel")
+      .add("grid", {grid.x, grid.y, grid.z})
+      .add("block", {block.x, block.y, block.z})
+      .add("shared", launch.shape.shared_bytes)
+      .add("symbol", symbols.empty() ? std::string() : symbols.front());
+  if (options().execute != Execute::none) return fields;
+  std::size_t read = 0, written = 0;
+  for (const Access& access : bounds) (access.writes ? written : read) += access.bytes;
+  return fields.add("read_distinct", read).add("write_distinct", written);
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::initializer_list<KernelArgument> arguments, KernelCall thread) {
   if (!kernel) return cudaErrorInvalidDeviceFunction;
@@ -93,14 +112,16 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   launch->pointers = std::move(scan.pointers);
   launch->seed = next_seed();
   Operation operation;
+  operation.profile = profile_of(*launch, scan.accesses);
   operation.name = launch->name;
   operation.site = launch->site;
   operation.accesses = scan.accesses;
   operation.accesses_are_bounds = true;
   operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses)] {
     touched(kernel_runner().run(*launch));
-    // Unwatched, a kernel may have written all that it could.
-    if (!options().watch_kernels) mark_written(bounds);
+    // Unwatched, or run in part, a kernel may have written all that it could.
+    if (!options().watch_kernels || options().execute != Execute::all) mark_written(bounds);
+    if (profile::is_on()) measured(kernel_runner().measured());
     return true;
   };
   return enqueue(config.stream, std::move(operation));

@@ -44,7 +44,7 @@ TouchMap::TouchMap() {
   words_ = static_cast<std::uint64_t*>(words);
 }
 
-std::vector<AddressRange> TouchMap::take(AddressRange hull) {
+std::vector<AddressRange> TouchMap::take(AddressRange hull, std::uint64_t* bytes) {
   std::vector<AddressRange> ranges;
   if (hull.begin >= hull.end) return ranges;
   const std::size_t first = (hull.begin - Layout::begin) >> granule_bits;
@@ -60,6 +60,7 @@ std::vector<AddressRange> TouchMap::take(AddressRange hull) {
   for (std::size_t w = first >> 6; w <= last >> 6; ++w) {
     std::uint64_t word = words_[w] & bits_between(first, last, w);
     words_[w] ^= word;
+    if (bytes) *bytes += std::uint64_t(std::popcount(word)) << granule_bits;
     while (word != 0) {
       const int start = std::countr_zero(word);
       const int count = std::countr_one(word >> start);

@@ -34,7 +34,8 @@ class TouchMap {
   }
 
   /// What was touched between two addresses, as few ranges as describe it well; forgets it.
-  std::vector<AddressRange> take(AddressRange hull);
+  /// @param bytes if given, grows by the size of what was touched, in whole granules of 16 bytes.
+  std::vector<AddressRange> take(AddressRange hull, std::uint64_t* bytes = nullptr);
 
  private:
   static constexpr unsigned granule_bits = 4;

@@ -103,6 +103,14 @@ void add_accesses(std::vector<Access>& accesses, const StridedArray& array, bool
     accesses.push_back({range.data, range.bytes, writes});
 }
 
+std::size_t bytes_of(const StridedArray& array) {
+  if (array.data == nullptr) return 0;
+  std::size_t bytes = array.item;
+  for (const Extent& extent : array.extents)
+    if (extent.stride != 0) bytes *= static_cast<std::size_t>(extent.count);
+  return bytes;
+}
+
 bool inside_block(std::string_view operation, const StridedArray& array, const CallSite& site) {
   if (!array.data || is_empty(array)) return true;
   const ByteRange range = hull(array);

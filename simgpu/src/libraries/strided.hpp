@@ -41,6 +41,9 @@ std::vector<ByteRange> byte_ranges(const StridedArray& array, std::size_t limit 
 /// Adds what an operation does to an array: its runs, or one range where there are very many.
 void add_accesses(std::vector<Access>& accesses, const StridedArray& array, bool writes);
 
+/// How many distinct bytes an array has.
+std::size_t bytes_of(const StridedArray& array);
+
 /// True if the array lies within one block of a device's memory; reports it as out-of-bounds (or
 /// use-after-free) if not. To be asked when the operation is queued, while its blocks are held.
 bool inside_block(std::string_view operation, const StridedArray& array, const CallSite& site);

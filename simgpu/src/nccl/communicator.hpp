@@ -38,12 +38,15 @@ struct ScaledSum {
 /// Shared by the program's handle and the operations that are still queued. Any thread may call it.
 class Communicator {
  public:
-  explicit Communicator(CommunicatorOptions options) : options_(std::move(options)) {}
+  explicit Communicator(CommunicatorOptions options)
+      : options_(std::move(options)), number_(++numbers_) {}
   ~Communicator();
 
   const CommunicatorOptions& options() const { return options_; }
   int rank() const { return options_.rank; }
   int size() const { return options_.ranks; }
+  /// Among those of this process, in the order in which they were made.
+  int number() const { return number_; }
   /// "communicator 'name' of 4 ranks".
   std::string describe() const;
 
@@ -102,7 +105,10 @@ class Communicator {
   ScaledSum scaled_sum(ncclRedOp_t op) const;
 
  private:
+  static inline std::atomic<int> numbers_{0};
+
   CommunicatorOptions options_;
+  const int number_;
   std::unique_ptr<CallExchange> exchange_;
   Counters counters_{0};
   std::thread work_;

@@ -59,6 +59,28 @@ std::vector<Access> Launch::accesses() const {
   return all;
 }
 
+profile::Fields Launch::profile() const {
+  if (!profile::is_on()) return {};
+  std::string calls;
+  for (const Arguments& arguments : arguments_) {
+    const Signature& call = arguments.signature;
+    const std::size_t bytes = call.count * size_of(static_cast<ncclDataType_t>(call.type));
+    calls += (calls.empty() ? "{" : ",{") +
+             profile::Fields()
+                 .add("op", call.name())
+                 .add("count", call.count)
+                 .add("dtype", call.type_name())
+                 .add("bytes", bytes)
+                 .text() +
+             '}';
+  }
+  return profile::Fields()
+      .add("kind", "collective")
+      .raw("calls", '[' + calls + ']')
+      .add("communicator", communicator_->number())
+      .add("ranks", communicator_->size());
+}
+
 void Launch::begin() {
   is_running_ = true;
   check_memory();
@@ -165,6 +187,7 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
   operation.site = site;
   operation.accesses = state->accesses();
   operation.meets_peers = true;
+  operation.profile = state->profile();
   operation.run = [state] { return state->run(); };
   const cudaError_t status = enqueue(streams[0], std::move(operation));
   // Its place in the order stays empty: nothing after it can run.

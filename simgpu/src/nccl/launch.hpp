@@ -33,6 +33,7 @@ class Launch {
   std::string name() const;
   /// What all calls read and write.
   std::vector<Access> accesses() const;
+  profile::Fields profile() const;
 
   /// One poll; true when done, or when the communicator was aborted.
   bool run();

@@ -23,9 +23,11 @@ const char* Signature::name() const {
   return names[static_cast<std::size_t>(function)];
 }
 
+const char* Signature::type_name() const { return nccl::type_name(type); }
+
 std::string Signature::describe(std::uint64_t number) const {
-  std::string text = std::string(name()) + " #" + std::to_string(number) + ' ' + type_name(type) +
-                     " x " + std::to_string(count);
+  std::string text = std::string(name()) + " #" + std::to_string(number) + ' ' +
+                     nccl::type_name(type) + " x " + std::to_string(count);
   if (reduces(function)) text += std::string(" ") + op_name(op);
   if (has_root(function)) text += " root " + std::to_string(root);
   if (function == Function::send) text += " to " + std::to_string(root);

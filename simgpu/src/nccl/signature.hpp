@@ -36,6 +36,8 @@ struct Signature {
 
   /// The function's name as NCCL spells it: "AllReduce".
   const char* name() const;
+  /// "f32".
+  const char* type_name() const;
   /// "AllReduce #5 f32 x 1024 sum".
   std::string describe(std::uint64_t number) const;
 };

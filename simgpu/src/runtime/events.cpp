@@ -15,6 +15,17 @@ namespace {
 // A tick of the virtual clock counts as a microsecond.
 constexpr float milliseconds_per_tick = 1e-3F;
 
+// A record of a call that has to do with an event.
+// @param queue of the stream that it is recorded on or waits; null where the host waits or asks.
+void profile_event(const char* kind, const CUevent_st& event, const Queue* queue) {
+  if (!profile::is_on()) return;
+  profile::Fields fields;
+  fields.add("kind", kind).add("name", RunningCall::name()).add("device", event.device);
+  if (queue != nullptr) fields.add("stream", queue->number);
+  if (queue == nullptr) fields.add("waits_for", "event");
+  profile::write_now(fields.add("event", event.number).add("version", event.recordings));
+}
+
 cudaError_t create_event(cudaEvent_t* to, unsigned flags) {
   constexpr unsigned known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
   const bool untimed = (flags & cudaEventDisableTiming) != 0;
@@ -59,6 +70,7 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle, bool is_exter
   else
     queue.clock.join(host_clock());
   record_point(*event, queue, machine.scheduler().now());
+  profile_event("event_record", *event, &queue);
   return cudaSuccess;
 }
 
@@ -76,6 +88,7 @@ cudaError_t wait(cudaStream_t stream_handle, cudaEvent_t handle, bool is_externa
   if (!event->is_recorded) return cudaSuccess;
   std::vector<TaskPtr> after = machine.legacy_order(*stream);
   follow_point(*event, *stream->queue, after);
+  profile_event("stream_wait", *event, stream->queue);
   if (!after.empty())
     machine.put(*stream->queue, {.name = "cudaStreamWaitEvent"}, std::move(after), lock);
   return cudaSuccess;
@@ -94,10 +107,15 @@ cudaError_t catch_up(cudaEvent_t handle, Unfinished unfinished) {
   if (!event->is_recorded) return cudaSuccess;
   const VectorClock clock = event->clock;
   const TaskPtr task(event->task);
-  if (unfinished == Unfinished::is_waited_for)
+  if (unfinished == Unfinished::is_waited_for) {
+    profile_event("host_wait", *event, nullptr);
     machine.scheduler().wait(task, lock);
-  else if (!machine.scheduler().is_done(task, lock))
+  } else if (!machine.scheduler().is_done(task, lock)) {
+    profile::answered_not_ready();
     return cudaErrorNotReady;
+  } else {
+    profile_event(profile::take_polls() > 0 ? "host_wait" : "query", *event, nullptr);
+  }
   host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();

@@ -50,8 +50,19 @@ cudaError_t launch(CUgraphExec_st& executable, cudaStream_t handle) {
   if (const cudaError_t refused = check_implicit_capture(*stream); refused != cudaSuccess)
     return refused;
   ++launched;
+  const profile::Origin origin = profile::is_on() ? profile::ask() : profile::Origin{};
+  machine.graph_launch = origin.id;
   const std::vector<TaskPtr> tasks = queue_graph(machine, executable, *stream, lock);
+  machine.graph_launch = 0;
+  const Queue& queue = *stream->queue;
+  const profile::Fields launch_record = profile::Fields()
+                                            .add("kind", "graph_launch")
+                                            .add("name", "cudaGraphLaunch")
+                                            .add("device", queue.device)
+                                            .add("stream", queue.number)
+                                            .add("nodes", tasks.size());
   lock.unlock();
+  if (origin.id != 0) profile::write(origin, CallSite::here(), launch_record);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Operation& operation = executable.steps[i].operation;
     if (!operation.accesses_are_bounds) machine.check_accesses(tasks[i]->actor, operation.accesses);

@@ -48,8 +48,20 @@ cudaError_t query_stream(cudaStream_t handle) {
   if (stream->is_legacy) awaited = machine.legacy_order(*stream);
   awaited.push_back(stream->queue->last);
   const VectorClock clock = stream->queue->clock;
+  const int device = stream->device;
+  const unsigned number = stream->queue->number;
   for (const TaskPtr& task : awaited)
-    if (!machine.scheduler().is_done(task, lock)) return cudaErrorNotReady;
+    if (!machine.scheduler().is_done(task, lock)) {
+      profile::answered_not_ready();
+      return cudaErrorNotReady;
+    }
+  if (profile::is_on())
+    profile::write_now(profile::Fields()
+                           .add("kind", profile::take_polls() > 0 ? "host_wait" : "query")
+                           .add("name", RunningCall::name())
+                           .add("device", device)
+                           .add("stream", number)
+                           .add("waits_for", "stream"));
   host_clock().join(clock);
   lock.unlock();
   open_ordered_pages();

@@ -4,12 +4,14 @@
 #include <memory>
 #include <utility>
 
+#include "base/options.hpp"
 #include "engine/access_check.hpp"
 #include "memory/address_space.hpp"
 #include "memory/allocations.hpp"
 #include "memory/bits.hpp"
 #include "memory/pool_blocks.hpp"
 #include "memory/virtual_memory.hpp"
+#include "profile/profile.hpp"
 
 namespace simgpu {
 namespace {
@@ -55,11 +57,17 @@ void copy_shadow(void* to, const void* from, std::size_t bytes) {
   mark_initialized(to, bytes);
 }
 
+/// Values of the devices mean nothing where not all work is done: then only their shadow moves.
+bool moves_values(const void* to, const void* from) {
+  return options().execute == Execute::all || !is_device_memory(to) || !is_device_memory(from);
+}
+
 void run_copy(const Copy& copy) {
+  const bool moves = moves_values(copy.to, copy.from);
   for (std::size_t row = 0; row < copy.height; ++row) {
     std::byte* const to = at(copy.to, row * copy.to_pitch);
     const std::byte* const from = at(copy.from, row * copy.from_pitch);
-    std::memmove(to, from, copy.width);
+    if (moves) std::memmove(to, from, copy.width);
     copy_shadow(to, from, copy.width);
   }
 }
@@ -89,6 +97,24 @@ Finding kind_of(const void* outside) {
 
 }  // namespace
 
+namespace {
+
+profile::Fields profile_of(const Copy& copy) {
+  if (!profile::is_on()) return {};
+  const bool from_device = is_device_memory(copy.from), to_device = is_device_memory(copy.to);
+  const bool is_peer = from_device && to_device && slot_of(copy.from) != slot_of(copy.to);
+  return profile::Fields()
+      .add("kind", "copy")
+      .add("direction", is_peer       ? "p2p"
+                        : !to_device  ? (from_device ? "d2h" : "h2h")
+                        : from_device ? "d2d"
+                                      : "h2d")
+      .add("bytes", copy.bytes())
+      .add("pinned", is_tracked(copy.from) && is_tracked(copy.to));
+}
+
+}  // namespace
+
 Operation copy_operation(const char* name, Copy copy, Source source) {
   const CallSite site = CallSite::here();
   std::shared_ptr<std::vector<std::byte>> kept;
@@ -98,6 +124,7 @@ Operation copy_operation(const char* name, Copy copy, Source source) {
     copy.from_pitch = copy.width;
   }
   std::vector<Access> accesses = accesses_of(copy);
+  profile::Fields record = profile_of(copy);
   const bool to_host = !is_device_memory(copy.to) && is_device_memory(copy.from);
   auto run = [=, kept = std::move(kept)] {
     if (check_accesses(name, site, accesses, false)) {
@@ -106,7 +133,11 @@ Operation copy_operation(const char* name, Copy copy, Source source) {
     }
     return true;
   };
-  return {.name = name, .site = site, .accesses = accesses, .run = std::move(run)};
+  return {.name = name,
+          .site = site,
+          .accesses = accesses,
+          .profile = std::move(record),
+          .run = std::move(run)};
 }
 
 Operation fill_operation(const char* name, const Fill& fill) {
@@ -116,11 +147,18 @@ Operation fill_operation(const char* name, const Fill& fill) {
   auto run = [=] {
     if (!check_accesses(name, site, accesses)) return true;
     for (const Access& access : accesses)
-      std::memset(const_cast<void*>(access.data), fill.value, access.bytes);
+      if (options().execute == Execute::all)
+        std::memset(const_cast<void*>(access.data), fill.value, access.bytes);
     mark_written(accesses);
     return true;
   };
-  return {.name = name, .site = site, .accesses = accesses, .run = std::move(run)};
+  profile::Fields record;
+  if (profile::is_on()) record.add("kind", "memset").add("bytes", fill.width * fill.height);
+  return {.name = name,
+          .site = site,
+          .accesses = accesses,
+          .profile = std::move(record),
+          .run = std::move(run)};
 }
 
 cudaError_t check_ranges(const Operation& operation) {

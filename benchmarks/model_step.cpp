@@ -1,0 +1,110 @@
+// Steps of whole models at the sizes that people train, on this machine's devices: milliseconds a
+// step, or, on a simulated GPU, a profile of them (docs/simulated-gpu.md):
+//
+//     LOCKSTEP_SIM_PROFILE=gpt2.jsonl LOCKSTEP_SIM_EXECUTE=sample LOCKSTEP_SIM_MEMORY=80g
+//         benchmark_model_step --model gpt2 --batch 64 --steps 3
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/lockstep.hpp>
+#include <nlohmann/json.hpp>
+
+namespace ls = lockstep;
+
+namespace {
+
+struct Options {
+  std::string model = "gpt2";
+  std::int64_t batch = 8, context = 1024, steps = 3;
+  bool capture = false;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--capture") options.capture = true;
+    if (i + 1 == argc) break;
+    if (name == "--model") options.model = argv[i + 1];
+    if (name == "--batch") options.batch = std::stoll(argv[i + 1]);
+    if (name == "--context") options.context = std::stoll(argv[i + 1]);
+    if (name == "--steps") options.steps = std::stoll(argv[i + 1]);
+  }
+  return options;
+}
+
+ls::Tensor whole_numbers(const ls::Shape& shape, std::int64_t limit, ls::Device device) {
+  return ls::affine(ls::rand(shape), static_cast<double>(limit), 0.0).to(ls::DType::i64).to(device);
+}
+
+void measure(const ls::Session& session, const Options& options,
+             const std::function<ls::Tensor()>& step) {
+  for (std::int64_t i = 0; i < options.steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const double loss = step().item();
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    if (session.is_main())
+      std::cout << nlohmann::ordered_json{{"model", options.model},  {"batch", options.batch},
+                                          {"ranks", session.size()}, {"step", i},
+                                          {"ms", time.count()},      {"loss", loss}}
+                       .dump()
+                << std::endl;
+  }
+}
+
+/// GPT-2 with 124 M parameters, AdamW, clipping, products in bf16.
+void gpt2(ls::Session& session, const Options& options) {
+  const ls::models::Gpt2Options config{.context = options.context};
+  const auto model = ls::models::gpt2(config);
+  model->to(session.device());
+  ls::DistributedDataParallel<ls::models::Gpt2> ddp(model, session.world());
+  ls::optim::AdamW optimizer(ddp.named_parameters(), {.lr = 6e-4, .weight_decay = 0.1});
+  ls::train::Step step(
+      ddp, optimizer,
+      [&](std::span<const ls::Tensor> in) {
+        return ls::cross_entropy(ddp(in[0]).reshape({-1, config.vocabulary}), in[1].reshape({-1}));
+      },
+      {.autocast = ls::DType::bf16, .max_norm = 1.0, .capture = options.capture});
+  const ls::Tensor tokens =
+      whole_numbers({options.batch, options.context + 1}, config.vocabulary, session.device());
+  const ls::Tensor inputs = tokens.slice(1, 0, options.context).contiguous();
+  const ls::Tensor targets = tokens.slice(1, 1, options.context + 1).contiguous();
+  measure(session, options, [&] { return step({inputs, targets}).loss; });
+}
+
+/// ResNet-50 on images of 224 x 224, channels-last, SGD with momentum, in bf16.
+void resnet50(ls::Session& session, const Options& options) {
+  const auto model = ls::models::resnet50();
+  model->to(session.device());
+  ls::DistributedDataParallel<ls::models::ResNet> ddp(model, session.world());
+  ls::optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  ls::train::Step step(
+      ddp, optimizer,
+      [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
+      {.autocast = ls::DType::bf16, .capture = options.capture});
+  const ls::Tensor images =
+      ls::zeros({options.batch, 3, 224, 224}, {.device = session.device()}).channels_last();
+  const ls::Tensor labels = whole_numbers({options.batch}, 1000, session.device());
+  measure(session, options, [&] { return step({images, labels}).loss; });
+}
+
+int run(ls::Session& session, const Options& options) {
+  ls::manual_seed(1);
+  if (options.model == "gpt2") return gpt2(session, options), 0;
+  if (options.model == "resnet50") return resnet50(session, options), 0;
+  std::cerr << "no model '" << options.model << "'; there are gpt2 and resnet50\n";
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); });
+}

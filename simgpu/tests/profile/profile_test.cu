@@ -1,0 +1,186 @@
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "kernel_run.hpp"
+
+// What LOCKSTEP_SIM_PROFILE tells, in a process that has it. CMake runs this with all of the work
+// done, and with some of it.
+
+namespace simgpu::test {
+namespace {
+
+using nlohmann::json;
+
+bool is_sampled() { return std::string(std::getenv("LOCKSTEP_SIM_EXECUTE")) == "sample"; }
+
+/// The records so far.
+std::vector<json> records() {
+  cudaDeviceSynchronize();
+  std::ifstream file(std::getenv("LOCKSTEP_SIM_PROFILE"));
+  std::vector<json> all;
+  for (std::string line; std::getline(file, line);) all.push_back(json::parse(line));
+  return all;
+}
+
+/// The newest of a kind.
+json newest(const std::string& kind) {
+  json found;
+  for (const json& record : records())
+    if (record.value("kind", "") == kind && (found.is_null() || found["id"] < record["id"]))
+      found = record;
+  return found;
+}
+
+// Half of the threads read two elements each, and write one.
+__global__ void add_halves(const float* from, float* to, int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count && i % 8 < 4) to[i] = from[i] + from[count - 1 - i];
+}
+
+TEST(Profile, BeginsWithTheProcess) {
+  const std::vector<json> all = records();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all[0]["profile"], 1);
+  EXPECT_EQ(all[0]["ranks"], 1);
+}
+
+TEST(Profile, TellsWhatAKernelReadAndWrote) {
+  constexpr int count = 64 * 256;
+  const DeviceArray<float> from(std::vector<float>(count, 1.0F));
+  const DeviceArray<float> to(count);
+  ASSERT_EQ(run(64, 256, 0, add_halves, from.data(), to.data(), count), cudaSuccess);
+  const json record = newest("kernel");
+  EXPECT_NE(record["name"].get<std::string>().find("add_halves"), std::string::npos);
+  EXPECT_NE(record["symbol"].get<std::string>().find("add_halves"), std::string::npos);
+  EXPECT_NE(record["site"].get<std::string>().find("kernel_run.hpp"), std::string::npos);
+  EXPECT_EQ(record["grid"], json({64, 1, 1}));
+  EXPECT_EQ(record["block"], json({256, 1, 1}));
+  EXPECT_EQ(record["blocks_run"], is_sampled() ? 8 : 64);
+  EXPECT_EQ(record["read_bytes"], 4 * count);
+  EXPECT_EQ(record["write_bytes"], 4 * count / 2);
+  EXPECT_EQ(record["write_distinct"], 4 * count / 2);
+  if (!is_sampled()) {
+    EXPECT_EQ(record["read_distinct"], 4 * count);
+  }
+}
+
+TEST(Profile, TellsOfCopiesAndFills) {
+  const DeviceArray<float> a(std::vector<float>(1024, 1.0F)), b(1024);
+  EXPECT_EQ(newest("copy")["direction"], "h2d");
+  EXPECT_EQ(newest("copy")["bytes"], 4096);
+  EXPECT_EQ(newest("copy")["pinned"], false);
+  ASSERT_EQ(cudaMemcpyAsync(b.data(), a.data(), 512, cudaMemcpyDeviceToDevice), cudaSuccess);
+  EXPECT_EQ(newest("copy")["direction"], "d2d");
+  ASSERT_EQ(cudaMemsetAsync(b.data(), 0, 4096, nullptr), cudaSuccess);
+  EXPECT_EQ(newest("memset")["bytes"], 4096);
+  b.download();
+  EXPECT_EQ(newest("copy")["direction"], "d2h");
+}
+
+TEST(Profile, TellsWhatStreamsAndTheHostWaitFor) {
+  cudaStream_t first = nullptr, second = nullptr;
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(cudaEventRecord(event, first), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(second, event, 0), cudaSuccess);
+  }
+  const json recorded = newest("event_record"), waits = newest("stream_wait");
+  EXPECT_EQ(recorded["version"], 2);
+  EXPECT_EQ(waits["version"], 2);
+  EXPECT_EQ(waits["event"], recorded["event"]);
+  EXPECT_NE(waits["stream"], recorded["stream"]);
+  EXPECT_GT(waits["host_us"], recorded["host_us"]);
+  ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
+  json wait;
+  for (const json& record : records())
+    if (record.value("name", "") == "cudaEventSynchronize") wait = record;
+  EXPECT_EQ(wait["kind"], "host_wait");
+  EXPECT_EQ(wait["event"], recorded["event"]);
+  ASSERT_EQ(cudaEventQuery(event), cudaSuccess);
+  EXPECT_EQ(newest("query")["event"], recorded["event"]);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(first);
+  cudaStreamDestroy(second);
+}
+
+TEST(Profile, AskingUntilAnEventIsDoneIsOneWait) {
+  const DeviceArray<float> memory(1024);
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  const auto ask = [&] {
+    for (int i = 0; i < 64; ++i)  // durations are drawn: some of these take more than a call
+      EXPECT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, stream), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+    int asked = 1;
+    for (; cudaEventQuery(event) == cudaErrorNotReady; ++asked)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return asked;
+  };
+  const int asked = ask();
+  ASSERT_GT(asked, 1);
+  const json recorded = newest("event_record");
+  json wait;
+  for (const json& record : records())
+    if (record.value("name", "") == "cudaEventQuery") wait = record;
+  EXPECT_EQ(wait["kind"], "host_wait");
+  EXPECT_EQ(wait["id"].get<int>(), recorded["id"].get<int>() + 1);
+  EXPECT_LT(wait["host_us"].get<double>() - recorded["host_us"].get<double>(), 2000 * asked);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
+}
+
+TEST(Profile, TellsTheNodesOfAGraphAndTheirOrder) {
+  const DeviceArray<float> memory(1024), other_memory(1024);
+  cudaStream_t stream = nullptr, other = nullptr;
+  cudaEvent_t event = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(other, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(other_memory.data(), 1, 1024, other), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 1, 2048, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, other), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(stream, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 1, 512, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+  const json launch = newest("graph_launch");
+  EXPECT_EQ(launch["nodes"], 4);
+  std::map<int, json> nodes;  // by their bytes
+  for (const json& record : records())
+    if (record.value("graph_launch", json()) == launch["id"]) nodes[record["bytes"]] = record;
+  ASSERT_EQ(nodes.size(), 4U);
+  EXPECT_EQ(nodes[4096]["after"], json::array());
+  EXPECT_EQ(nodes[1024]["after"], json({nodes[4096]["id"]}));
+  EXPECT_EQ(nodes[2048]["after"], json({nodes[4096]["id"]}));
+  EXPECT_EQ(nodes[512]["after"].size(), 2U);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(other);
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+}  // namespace
+}  // namespace simgpu::test
