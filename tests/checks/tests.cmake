@@ -32,6 +32,8 @@ lockstep_add_check(TracePlotDrawsAStep
                    "${Python3_EXECUTABLE}" "${scripts}/trace_plot.py" --self-test)
 lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
                    "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
+lockstep_add_check(PredictedTimesAreAsPublished
+                   "${Python3_EXECUTABLE}" -m unittest discover -t simgpu/profile -s simgpu/profile/tests)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
 lockstep_add_check(WordCheckCatchesPlantedWords
                    "${Python3_EXECUTABLE}" "${scripts}/check_words.py" --self-test)
