@@ -1,0 +1,137 @@
+"""One step of llm.c's train_gpt2.cu: its kernels in order, by the shapes of GPT-2.
+
+bf16 weights and activations, f32 masters and moments, cuDNN's attention, a classifier fused with the loss, GELU
+computed again in backward, ZeRO stage 1 over several GPUs with gradients reduced beside backward.
+"""
+
+import dataclasses
+
+from records import Recorder
+
+BF16, F32 = 2, 4
+NETWORK_STREAM = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A GPT-2: `batch` sequences of `length` tokens on each rank, `accumulation` times a step."""
+    layers: int
+    width: int
+    heads: int
+    batch: int
+    length: int = 1024
+    vocabulary: int = 50304
+    accumulation: int = 1
+    ranks: int = 1
+    gelu_in_epilogue: bool = True  # llm.c: from compute capability 9.0 on
+
+    @property
+    def tokens(self):
+        return self.batch * self.length
+
+    @property
+    def layer_parameters(self):
+        return 12 * self.width ** 2 + 13 * self.width
+
+    @property
+    def parameters(self):
+        return self.layers * self.layer_parameters + (self.vocabulary + self.length + 2) * self.width
+
+
+SMALL = dict(layers=12, width=768, heads=12)
+XL = dict(layers=48, width=1600, heads=25)
+
+
+class Step:
+    """Writes the records of a step."""
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.recorder = Recorder("llm.c", ranks=shape.ranks, host_us=2.0)
+        self.activation = shape.tokens * shape.width * BF16
+
+    def kernel(self, name, read, write):
+        self.recorder.elementwise(name, int(read), int(write))
+
+    def linear(self, inputs, outputs, extra=0, name="forward"):
+        self.recorder.product(self.shape.tokens, outputs, inputs, name=name, extra=extra)
+
+    def linear_backward(self, inputs, outputs, extra=0):
+        tokens, gradient = self.shape.tokens, self.shape.tokens * outputs * BF16
+        if outputs != self.shape.vocabulary:
+            self.kernel("matmul_backward_bias", gradient, outputs * F32)
+        self.recorder.product(tokens, inputs, outputs, name="input gradient", extra=extra)
+        self.recorder.product(outputs, inputs, tokens, name="weight gradient", extra=inputs * outputs * BF16)
+
+    def forward(self):
+        shape, part, width = self.shape, self.activation, self.shape.width
+        self.kernel("encoder_forward", 2 * part, part)
+        self.kernel("layernorm_forward", part, part)
+        for _ in range(shape.layers):
+            self.linear(width, 3 * width)
+            self.recorder.attention(shape.batch, shape.heads, shape.length, width // shape.heads)
+            self.linear(width, width)
+            self.kernel("fused_residual_forward", 2 * part, 2 * part)
+            self.linear(width, 4 * width, extra=4 * part if shape.gelu_in_epilogue else 0)
+            if not shape.gelu_in_epilogue:
+                self.kernel("gelu_forward", 4 * part, 4 * part)
+            self.linear(4 * width, width)
+            self.kernel("fused_residual_forward", 2 * part, 2 * part)
+        self.linear(width, shape.vocabulary)
+        logits = shape.tokens * shape.vocabulary * BF16
+        self.kernel("fused_classifier", logits, logits)
+
+    def backward(self):
+        shape, part, width = self.shape, self.activation, self.shape.width
+        self.linear_backward(width, shape.vocabulary)
+        self.kernel("layernorm_backward", 3 * part, part)
+        for _ in range(shape.layers):
+            self.kernel("gelu_forward", 4 * part, 4 * part)
+            self.linear_backward(4 * width, width, extra=4 * part if shape.gelu_in_epilogue else 0)
+            if not shape.gelu_in_epilogue:
+                self.kernel("gelu_backward", 8 * part, 4 * part)
+            self.linear_backward(width, 4 * width)
+            self.kernel("layernorm_backward", 3 * part, part)
+            self.linear_backward(width, width)
+            self.recorder.attention(shape.batch, shape.heads, shape.length, width // shape.heads, backward=True)
+            self.linear_backward(width, 3 * width)
+            self.kernel("layernorm_backward", 3 * part, part)
+            self.reduce(shape.layer_parameters)
+        self.kernel("encoder_backward", part, part)
+        self.reduce(shape.parameters - shape.layers * shape.layer_parameters)
+
+    def reduce(self, count):
+        """The gradients of a layer, scattered beside what comes next."""
+        if self.shape.ranks == 1 or not self.last:
+            return
+        record, event = self.recorder.add, len(self.recorder.records)
+        record("event_record", "cudaEventRecord", stream=0, event=event, version=1)
+        record("stream_wait", "cudaStreamWaitEvent", stream=NETWORK_STREAM, event=event, version=1)
+        self.recorder.collective("ReduceScatter", count // self.shape.ranks, self.shape.ranks, stream=NETWORK_STREAM)
+
+    def update(self):
+        """AdamW: gradient, both moments and master read; moments, master and weight written. ZeRO-1 shares it out."""
+        shape = self.shape
+        own = shape.parameters // shape.ranks
+        if shape.ranks > 1:
+            event = len(self.recorder.records)
+            self.recorder.add("event_record", stream=NETWORK_STREAM, event=event, version=1)
+            self.recorder.add("stream_wait", stream=0, event=event, version=1)
+        self.kernel("global_norm_squared", own * BF16, 1024)
+        self.recorder.add("copy", "cudaMemcpy", direction="d2h", bytes=4, pinned=False)
+        self.kernel("adamw", own * (BF16 + 3 * F32), own * (BF16 + 3 * F32))
+        if shape.ranks > 1:
+            self.recorder.collective("AllGather", own, shape.ranks)
+
+    def make(self):
+        for number in range(self.shape.accumulation):
+            self.last = number == self.shape.accumulation - 1
+            self.forward()
+            self.backward()
+        self.update()
+        return self.recorder
+
+
+def step(**shape):
+    """The Recorder of one step."""
+    return Step(Shape(**shape)).make()

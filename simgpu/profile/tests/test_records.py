@@ -1,0 +1,78 @@
+"""Reading profiles, cutting out steps, and the host's own time."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+import host_clock
+import records
+import window
+
+
+class Reading(unittest.TestCase):
+    def test_records_are_sorted_by_id(self):
+        recorder = records.Recorder(ranks=2)
+        recorder.elementwise("a", 64, 64)
+        recorder.elementwise("b", 64, 64)
+        lines = recorder.lines()
+        profile = records.parse([lines[0], lines[2], lines[1]])
+        self.assertEqual([record["name"] for record in profile.records], ["a", "b"])
+        self.assertEqual(profile.ranks, 2)
+
+    def test_what_is_no_profile_is_refused_with_its_line(self):
+        header = json.dumps({"profile": 1, "rank": 0, "ranks": 1})
+        for lines, words in (([], "empty"), (['{"profile": 2}'], "version 2"), ([header, "{"], ":2: no JSON"),
+                             ([header, '{"id": 0, "kind": "dream"}'], "'dream'")):
+            with self.assertRaisesRegex(ValueError, words):
+                records.parse(lines)
+
+    def test_files_of_other_ranks_are_found_beside_the_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first = pathlib.Path(folder) / "profile.jsonl"
+            for name in ("profile.jsonl", "profile.1.jsonl", "profile.2.jsonl", "profile.4.jsonl"):
+                (first.parent / name).write_text("")
+            self.assertEqual([path.name for path in records.rank_files(first)],
+                             ["profile.jsonl", "profile.1.jsonl", "profile.2.jsonl"])
+
+
+class Windows(unittest.TestCase):
+    def profile(self):
+        recorder = records.Recorder()
+        for number in range(4):
+            recorder.add("mark", f"step {number}", stream=-1)
+            recorder.elementwise("work", 1024, 1024)
+        return recorder.profile()
+
+    def test_the_last_step_with_an_end_counts(self):
+        found = window.last_step(self.profile())
+        self.assertEqual((found.name, found.begin, found.end), ("step 2", 4, 6))
+
+    def test_marks_may_be_named(self):
+        found = window.between(self.profile(), "step 1", "step 3")
+        held = [record["id"] for record in self.profile().records if found.holds(record)]
+        self.assertEqual(held, [2, 3, 4, 5])
+
+    def test_a_mark_that_is_not_there_is_told_with_those_that_are(self):
+        with self.assertRaisesRegex(ValueError, "no mark 'epoch': it has 'step 0'"):
+            window.between(self.profile(), "epoch")
+
+
+def call(number, thread, begin, length, kind="kernel"):
+    return {"id": number, "kind": kind, "thread": thread, "host_us": begin, "call_us": length}
+
+
+class HostClock(unittest.TestCase):
+    def test_simulated_calls_are_left_out(self):
+        found = host_clock.gaps([call(0, 0, 0, 500), call(1, 0, 503, 900), call(2, 0, 1407, 1)], scale=2.0)
+        self.assertEqual(found, {0: 0.0, 1: 6.0, 2: 8.0})
+
+    def test_a_gap_in_which_another_thread_was_simulating_is_waiting(self):
+        found = host_clock.gaps([call(0, 0, 0, 10), call(1, 1, 12, 1000), call(2, 0, 1020, 10)])
+        self.assertEqual(found[2], 10.0)
+
+    def test_threads_that_only_poll_have_no_work_of_their_own(self):
+        found = host_clock.gaps([call(0, 0, 0, 1), call(1, 0, 100000, 1)] +
+                                [call(2 + number, 1, 1000 * number, 1, "query") for number in range(3)])
+        self.assertEqual([found[number] for number in (2, 3, 4)], [0.0, 0.0, 0.0])
+        self.assertEqual(host_clock.gaps([call(0, 0, 0, 1), call(1, 0, 50, 1)], fixed=3.0)[1], 3.0)

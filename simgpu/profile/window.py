@@ -1,0 +1,41 @@
+"""Which part of a profile counts as the step: between two marks, by number or by name."""
+
+import dataclasses
+import re
+import typing
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Records from one id to before another; None where the profile begins or ends."""
+    name: str
+    begin: typing.Optional[int] = None
+    end: typing.Optional[int] = None
+
+    def holds(self, record):
+        return ((self.begin is None or record["id"] >= self.begin)
+                and (self.end is None or record["id"] < self.end))
+
+
+def mark_named(profile, name, after=-1):
+    """The first mark of a name that comes after an id."""
+    for mark in profile.marks:
+        if mark["name"] == name and mark["id"] > after:
+            return mark
+    raise ValueError(f"rank {profile.rank} has no mark '{name}': it has "
+                     f"{', '.join(repr(mark['name']) for mark in profile.marks) or 'none'}")
+
+
+def between(profile, first=None, last=None):
+    """From one mark to another; either may be left out."""
+    begin = mark_named(profile, first)["id"] if first else None
+    end = mark_named(profile, last, -1 if begin is None else begin)["id"] if last else None
+    return Window(f"{first or 'begin'} to {last or 'end'}", begin, end)
+
+
+def last_step(profile):
+    """The last step that has an end: from a mark "step N" to the next. The whole profile where there is none."""
+    marks = [mark for mark in profile.marks if re.match(r"step\b", mark["name"])]
+    if len(marks) < 2:
+        return Window("all", marks[0]["id"] if marks else None, None)
+    return Window(marks[-2]["name"], marks[-2]["id"], marks[-1]["id"])
