@@ -1,0 +1,83 @@
+"""Fits the constants that no source gives, on the half of the published points that is for it.
+
+The mean of |log(predicted / published)| is least over a grid: few constants, no step of a method to be tuned.
+"""
+
+import itertools
+import math
+
+import device as devices
+import network
+import published
+
+PRODUCT_GRID = ([round(0.60 + 0.01 * step, 2) for step in range(36)], [step * 1e-6 for step in range(13)])
+FILL_GRID = (range(0, 41, 2), [0.5 * step for step in range(13)], range(40, 151, 5))
+SUSTAINED_GRID = [round(1 + 0.01 * step, 2) for step in range(31)]
+CONVOLUTION_GRID = [round(0.20 + 0.01 * step, 2) for step in range(61)]
+
+
+def of_half(group, *keys):
+    """Points of a group on devices that are for fitting, without those whose miss has a known reason."""
+    return [point for point in published.points() if point.series["group"] == group and point.fitted_on
+            and point.series["device"] in keys and not point.why]
+
+
+def error(points, device):
+    return sum(abs(math.log(published.microseconds(point, device) / published.published_microseconds(point, device)))
+               for point in points) / len(points)
+
+
+def products(key, *others):
+    """(product_efficiency, product_floor_s) of a device."""
+    points = of_half("products", key, *others)
+    return min(itertools.product(*PRODUCT_GRID), key=lambda choice: error(points, devices.load(key, {
+        "product_efficiency": choice[0], "product_floor_s": choice[1]})))
+
+
+def of_steps(key, programs):
+    """Whole steps of a device that are for fitting."""
+    return [point for group in ("steps of one GPU", "steps of a node") for point in of_half(group, key)
+            if point.series["record"]["program"] in programs]
+
+
+def sustained(key):
+    """sustained_products of a device, by its steps of transformers."""
+    points = of_steps(key, ("gpt2", "qwen2"))
+    return min(SUSTAINED_GRID, key=lambda value: error(points, devices.load(key, {"sustained_products": value})))
+
+
+def convolution(key):
+    """convolution_efficiency of a device, by its steps of ResNet-50."""
+    points = of_steps(key, ("resnet50",))
+    return min(CONVOLUTION_GRID, key=lambda value: error(points, devices.load(key, {"convolution_efficiency": value})))
+
+
+def fill(key):
+    """(at_zero, per_mib, most) of a device's collectives, by its all-reduces on one node."""
+    device = devices.load(key)
+    sizes = [(point.at, published.published_microseconds(point),
+              published.microseconds(point, device) - network.fill(device, point.at))
+             for point in of_half("all-reduce", key) if point.series["record"]["op"] == "AllReduce"]
+
+    def missed(choice):
+        at_zero, per_mib, most = choice
+        return sum(abs(math.log((bare + min(most, at_zero + per_mib * size / network.MIB)) / time))
+                   for size, time, bare in sizes)
+    return min(itertools.product(*FILL_GRID), key=missed)
+
+
+def report():
+    """Lines that say what the fits give, beside what devices/*.json have."""
+    yield "products (product_efficiency, product_floor_s):"
+    for key in ("a100", "h100"):
+        device = devices.load(key)
+        yield f"  {key}: {products(key)}, in use ({device.product_efficiency}, {device.product_floor_s})"
+    yield "products within steps (sustained_products):"
+    for key in ("a100", "h100"):
+        yield f"  {key}: {sustained(key)}, in use {devices.load(key).sustained_products}"
+    yield "convolutions (convolution_efficiency):"
+    for key in ("a100", "h100"):
+        yield f"  {key}: {convolution(key)}, in use {devices.load(key).convolution_efficiency}"
+    yield "collectives (fill_us: at_zero, per_mib, most):"
+    for key in ("a100", "h100", "h200", "b200"):
+        yield f"  {key}: {fill(key)}, in use {tuple(devices.read('nccl')['fill_us'][key].values())}"

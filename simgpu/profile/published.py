@@ -1,0 +1,115 @@
+"""Published measurements (trust.json), and what the model predicts for each."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import pathlib
+
+import device as devices
+import job
+import network
+from model import Model
+from programs import gpt2, qwen2, resnet50
+from records import DTYPE_BYTES, Recorder
+
+FILE = pathlib.Path(__file__).resolve().parent / "trust.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One published figure. `why` says what it has that the model leaves out, where it is known."""
+    series: dict
+    at: float
+    published: float
+    fitted_on: bool
+    why: str
+
+    @property
+    def name(self):
+        return f"{self.series['id']}, {self.series['vary']} {self.at:g}" if self.at else self.series["id"]
+
+
+def points():
+    """All points, with the half that they belong to: the rule stands in trust.json."""
+    found, singles = [], {}
+    for series in read()["series"]:
+        alone = len(series["points"]) == 1
+        counter = singles.setdefault((series["group"], series["device"]), itertools.count()) if alone \
+            else itertools.count()
+        for at, published in series["points"]:
+            found.append(Point(series, at, published, next(counter) % 2 == 0,
+                               series.get("why", {}).get(str(at), "")))
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def read():
+    return json.loads(FILE.read_text())
+
+
+def record_of(point):
+    """The record that a point of products, attention, norms or elementwise kernels is about."""
+    given, at, recorder = point.series["record"], point.at, Recorder()
+    kind = given["kind"]
+    if kind == "product":
+        sides = {"m": {"m": at}, "n and k": {"n": at, "k": at}}[point.series["vary"]]
+        shape = {**{side: given.get(side) for side in "mnk"}, **sides}
+        recorder.product(**shape, dtype=given["dtype"])
+    elif kind == "attention":
+        batch = max(1, given["tokens"] // at)
+        recorder.attention(batch, given["heads"], at, given["width"], given["backward"], given["kv_heads"],
+                           given["causal"])
+    elif kind == "cudnn":
+        size = at * DTYPE_BYTES["bf16"]
+        recorder.add("cudnn", read_distinct=given["reads"] * size, write_distinct=given["writes"] * size, flops=0)
+    else:
+        parts = given["reads"] + given["writes"]
+        size = int(at) // (parts if point.series["vary"] == "bytes in all" else 1)
+        known = {"resident": given["resident"]} if "resident" in given else {}
+        recorder.elementwise("kernel", given["reads"] * size, given["writes"] * size, **known)
+    return recorder.records[0]
+
+
+def step_microseconds(point, device):
+    """Whole steps: a program's kernel list through model and timeline."""
+    given = dict(point.series["record"])
+    program = given.pop("program")
+    if program == "qwen2":
+        parts = qwen2.parts(**given)
+    elif program == "gpt2":
+        shape = gpt2.SMALL if given.pop("size") == "small" else gpt2.XL
+        parts = [(gpt2.step(**shape, **given), 1)]
+    else:
+        parts = [(resnet50.step(**given), 1)]
+    return sum(times * job.time_of(recorder, device) for recorder, times in parts)
+
+
+def microseconds(point, device=None):
+    """The predicted time of a point."""
+    device = device or devices.load(point.series["device"], point.series.get("changes"))
+    given = point.series["record"]
+    if "program" in given:
+        return step_microseconds(point, device)
+    if given["kind"] == "collective":
+        group = network.Group(given["ranks"], given["nodes"], given["efa"])
+        return network.choose(device, given["op"], point.at, group).microseconds
+    return Model(device, alone=True).predict(record_of(point)).expected
+
+
+def published_microseconds(point, device=None):
+    """The published time, from whatever unit it is in."""
+    device = device or devices.load(point.series["device"], point.series.get("changes"))
+    value, unit = point.published, point.series["unit"]
+    if unit == "us":
+        return value
+    if unit == "ms":
+        return value * 1e3
+    if unit == "bus GB/s":
+        given = point.series["record"]
+        factor = (2 if given["op"] == "AllReduce" else 1) * (given["ranks"] - 1) / given["ranks"]
+        return point.at * factor / value / 1e3
+    record = record_of(point)
+    if unit == "TF":
+        return record["flops"] / value / 1e6
+    return (record["read_distinct"] + record["write_distinct"]) / (value * device.dram_bandwidth) * 1e6

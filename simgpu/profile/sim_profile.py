@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Predicts from a profile of the simulated GPU how fast the program would be on a real one.
+
+    sim_profile.py report PROFILE... --device h100 [--from MARK --to MARK] [--trace OUT.json] [--svg OUT.svg]
+    sim_profile.py scale PROFILE --device h100 --ranks 8,64,1024 [--per-node 8]
+    sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
+    sim_profile.py trust [--points | --fit]     published measurements beside what is predicted for them
+    sim_profile.py devices [NAME]               what is known of a device, with sources
+
+PROFILE is what LOCKSTEP_SIM_PROFILE wrote; the files of other ranks beside it are found. Needs Python alone.
+docs/performance-gpu.md says what is predicted, and how far to trust it.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import chrome_trace
+import device as devices
+import drawing
+import fit
+import job
+import report
+import scale
+import timeline
+import trust
+import window
+from programs import catalogue
+
+
+def window_of(arguments):
+    """Which part of each rank's profile counts."""
+    if arguments.first or arguments.last:
+        return lambda profile: window.between(profile, arguments.first, arguments.last)
+    return (lambda profile: window.Window("all")) if arguments.all else window.last_step
+
+
+def options_of(arguments):
+    return timeline.Options(arguments.host_scale, arguments.host_gap)
+
+
+def make_report(arguments):
+    result = job.predict(job.load(arguments.profile), devices.load(arguments.device), window_of(arguments),
+                         options_of(arguments), arguments.nodes, arguments.efa)
+    print(report.text(result, arguments.rows, arguments.model_flops), end="")
+    if arguments.trace:
+        arguments.trace.write_text(json.dumps(chrome_trace.trace(result)))
+    if arguments.svg:
+        arguments.svg.write_text(drawing.page(result))
+
+
+def make_scale(arguments):
+    profile = job.load(arguments.profile)[0]
+    device = devices.load(arguments.device)
+    rows = []
+    for ranks in arguments.ranks:
+        nodes = -(-ranks // arguments.per_node)
+        rows.append(scale.replay(profile, device, ranks, nodes, window_of(arguments), options_of(arguments),
+                                 arguments.efa))
+    print("\n".join(scale.table(rows)))
+
+
+def make_trust(arguments):
+    if arguments.fit:
+        print("\n".join(fit.report()))
+        return
+    table = trust.rows()
+    lines = trust.points_markdown(table) if arguments.points else [*trust.summary_markdown(table), "",
+                                                                   *trust.steps_markdown(table)]
+    print("\n".join(lines))
+
+
+def write_program(arguments):
+    recorder = catalogue.make(arguments.name, arguments.ranks)
+    arguments.out.write_text("\n".join(recorder.lines()) + "\n")
+
+
+def list_devices(arguments):
+    for key in [arguments.name] if arguments.name else devices.names():
+        device = devices.load(key)
+        print(f"{key}: {device.name}; not known: {', '.join(device.not_known)}")
+        if arguments.name:
+            for name, (value, source, confidence) in device.numbers.items():
+                print(f"  {name:28} {value!s:>12}  {confidence}  {source}")
+
+
+def numbers(words):
+    return [int(word) for word in words.split(",")]
+
+
+def parser():
+    whole = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = whole.add_subparsers(dest="command", required=True)
+    for name, act, help_of in (("report", make_report, "the step, where its time goes and what costs most"),
+                               ("scale", make_scale, "the same step in jobs of more ranks")):
+        command = commands.add_parser(name, help=help_of)
+        command.set_defaults(act=act)
+        command.add_argument("profile", nargs="+", type=pathlib.Path)
+        command.add_argument("--device", default="h100", choices=devices.names())
+        command.add_argument("--from", dest="first", help="the mark with which the step begins")
+        command.add_argument("--to", dest="last", help="the mark with which it ends")
+        command.add_argument("--all", action="store_true", help="the whole profile; default: its last whole step")
+        command.add_argument("--host-scale", type=float, default=1.0,
+                             help="how many times slower the real host is than the one that ran the simulation")
+        command.add_argument("--host-gap", type=float, help="microseconds of the host's own work before each call, "
+                                                            "instead of what was measured")
+        command.add_argument("--efa", action="store_true", help="nodes are connected by EFA")
+    commands.choices["report"].add_argument("--nodes", type=int, default=1, help="over which the ranks are spread")
+    commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
+    commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU")
+    commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
+    commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
+    commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096])
+    commands.choices["scale"].add_argument("--per-node", type=int, default=8)
+    command = commands.add_parser("trust", help="published measurements beside predictions")
+    command.set_defaults(act=make_trust)
+    command.add_argument("--points", action="store_true", help="each point, not groups and steps")
+    command.add_argument("--fit", action="store_true", help="fit the constants that no source gives")
+    command = commands.add_parser("program", help="write the profile of a published program")
+    command.set_defaults(act=write_program)
+    command.add_argument("name", choices=sorted(catalogue.PROGRAMS))
+    command.add_argument("-o", "--out", type=pathlib.Path, required=True)
+    command.add_argument("--ranks", type=int, default=1)
+    command = commands.add_parser("devices", help="what is known of devices")
+    command.set_defaults(act=list_devices)
+    command.add_argument("name", nargs="?")
+    return whole
+
+
+def main():
+    arguments = parser().parse_args()
+    try:
+        arguments.act(arguments)
+    except (OSError, ValueError) as error:
+        sys.exit(f"sim_profile.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

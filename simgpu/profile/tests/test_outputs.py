@@ -1,0 +1,121 @@
+"""The report, the trace, the drawing, many ranks, and the command itself."""
+
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from unittest import mock
+
+import chrome_trace
+import device as devices
+import drawing
+import job
+import report
+import scale
+import sim_profile
+import window
+from programs import gpt2, resnet50
+
+H100 = devices.load("h100")
+SHAPE = dict(layers=2, width=256, heads=4, batch=2, length=256, vocabulary=1024)
+
+
+def everything(profile):
+    del profile
+    return window.Window("all")
+
+
+def result(ranks=1):
+    return job.predict([gpt2.step(**SHAPE, ranks=ranks).profile()], H100, everything)
+
+
+class Outputs(unittest.TestCase):
+    def test_the_report_says_what_the_step_costs_and_why(self):
+        words = report.text(result(8))
+        for part in ("llm.c, predicted for H100 SXM", "MFU", "exposed", "launches", "Host waits: 1", "ReduceScatter",
+                     "Not modelled"):
+            self.assertIn(part, words)
+        self.assertNotIn("spills", words)
+
+    def test_kernels_that_waste_are_told(self):
+        recorder = gpt2.step(**SHAPE)
+        next(record for record in recorder.records if record["name"] == "adamw").update(sectors=10 ** 9, spills=8)
+        self.assertRegex(report.text(job.predict([recorder.profile()], H100, everything)), r"with spills\n.* 8  adamw")
+
+    def test_the_trace_has_streams_and_the_host(self):
+        events = chrome_trace.trace(result(8))["traceEvents"]
+        names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+        self.assertEqual(names, {"rank 0", "stream 0", "stream 1", "host thread 0"})
+        self.assertTrue(all(event["dur"] >= 0 for event in events if event["ph"] == "X"))
+
+    def test_the_drawing_is_a_page_that_is_not_too_large(self):
+        page = drawing.page(result(8))
+        xml.etree.ElementTree.fromstring(page)
+        self.assertIn("What costs most", page)
+        self.assertIn("collectives", page)
+        self.assertLess(len(page), 300_000)
+
+    def test_sizes_and_times_are_written_as_people_do(self):
+        self.assertEqual([report.size(count) for count in (12, 3.2e6, 41e9)], ["12 B", "3.2 MB", "41 GB"])
+        self.assertEqual([report.duration(time) for time in (2.0, 2500, 3e6)], ["2.0 us", "2.50 ms", "3.00 s"])
+
+
+class ManyRanks(unittest.TestCase):
+    def test_efficiency_falls_with_ranks_and_shares_keep_their_sum(self):
+        profile = gpt2.step(**SHAPE, ranks=8).profile()
+        rows = [scale.replay(profile, H100, ranks, ranks // 8, everything) for ranks in (8, 64, 8192)]
+        self.assertTrue(1 > rows[0].efficiency > rows[1].efficiency > rows[2].efficiency)
+        self.assertLess(rows[2].time["low"], rows[2].time["high"])
+        count = sum(record["calls"][0]["count"] * 8 for record in profile.records if record["kind"] == "collective")
+        more = scale.of_many(profile, 64)
+        self.assertAlmostEqual(sum(record["calls"][0]["count"] * 64 for record in more.records
+                                   if record["kind"] == "collective"), count, delta=64 * 10)
+
+    def test_stragglers_come_with_nodes(self):
+        self.assertEqual(scale.straggling(8, "expected"), 0)
+        self.assertEqual(scale.straggling(4096, "high"), 0.05)
+        self.assertTrue(0 < scale.straggling(32, "low") < 0.02)
+        with self.assertRaisesRegex(ValueError, "1 to 16384"):
+            scale.replay(None, H100, 100000, 1)
+
+
+class Programs(unittest.TestCase):
+    def test_flops_are_those_of_the_models(self):
+        images = sum(record["flops"] for record in resnet50.step(4).records if record["kind"] == "convolution") / 4
+        self.assertAlmostEqual(images / 1e9, 24.3, delta=0.5)
+        self.assertAlmostEqual(gpt2.Shape(**gpt2.SMALL, batch=1).parameters / 1e6, 124.5, delta=0.5)
+
+
+class Command(unittest.TestCase):
+    def run_command(self, *arguments):
+        out = io.StringIO()
+        with mock.patch("sys.argv", ["sim_profile.py", *map(str, arguments)]), contextlib.redirect_stdout(out):
+            sim_profile.main()
+        return out.getvalue()
+
+    def test_a_profile_is_reported_drawn_and_scaled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "a.jsonl").write_text("\n".join(gpt2.step(**SHAPE, ranks=8).lines()))
+            words = self.run_command("report", folder / "a.jsonl", "--device", "b200", "--trace", folder / "t.json",
+                                     "--svg", folder / "s.svg")
+            self.assertIn("B200", words)
+            self.assertTrue(json.loads((folder / "t.json").read_text())["traceEvents"])
+            self.assertTrue((folder / "s.svg").read_text().startswith("<svg"))
+            self.assertEqual(self.run_command("scale", folder / "a.jsonl", "--ranks", "8,64").count("%"), 2)
+
+    def test_devices_are_listed_with_sources(self):
+        self.assertIn("stas00", self.run_command("devices", "a100"))
+
+    def test_a_known_program_can_be_reported_as_a_profile(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "known.jsonl"
+            self.run_command("program", "llm.c-124m", "--ranks", "8", "-o", path)
+            self.assertIn("attention backward 1024 x 1024 x 64", self.run_command("report", path, "--all"))
+
+    def test_errors_say_what_is_wrong(self):
+        with self.assertRaisesRegex(SystemExit, "sim_profile.py: .*nowhere"):
+            self.run_command("report", "nowhere.jsonl")

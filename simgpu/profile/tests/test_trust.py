@@ -1,0 +1,53 @@
+"""Predictions are held to published measurements, and the table in the documentation to the predictions."""
+
+import pathlib
+import statistics
+import unittest
+
+import published
+import trust
+
+DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "performance-gpu.md"
+
+
+class Trust(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.table = trust.rows()
+
+    def test_points_that_were_held_out_are_met(self):
+        for group, limit in trust.LIMITS.items():
+            errors = [abs(row.error) for row in self.table
+                      if row.point.series["group"] == group and not row.point.fitted_on]
+            self.assertGreaterEqual(len(errors), 3)
+            self.assertLessEqual(statistics.median(errors), limit, group)
+
+    def test_what_is_far_off_has_a_reason(self):
+        for row in trust.far(self.table):
+            self.assertTrue(row.point.why, f"{row.point.name}: {row.factor:.2f} times off")
+
+    def test_halves_are_chosen_by_the_rule(self):
+        of_series = {}
+        for point in published.points():
+            of_series.setdefault(id(point.series), []).append(point.fitted_on)
+        for halves in of_series.values():
+            if len(halves) > 1:
+                self.assertEqual(halves, [number % 2 == 0 for number in range(len(halves))])
+        self.assertGreater(sum(not point.fitted_on for point in published.points()), 100)
+
+    def test_tables_of_attention_hold_only_points_for_fitting(self):
+        for point in published.points():
+            given = point.series["record"]
+            if given.get("kind") != "attention" or point.fitted_on:
+                continue
+            device = published.devices.load(point.series["device"])
+            for table in device.attention:
+                if (table["width"], table["causal"], table["backward"]) == (given["width"], given["causal"],
+                                                                            given["backward"]):
+                    self.assertNotIn([point.at, point.published], table["teraflops_by_keys"])
+
+    def test_the_document_shows_the_table(self):
+        document = DOCUMENT.read_text()
+        for line in trust.summary_markdown(self.table) + trust.steps_markdown(self.table):
+            self.assertIn(line, document, "run simgpu/profile/sim_profile.py trust, and put its lines into "
+                                          "docs/performance-gpu.md")
