@@ -67,7 +67,7 @@ def predict(device, record):
     """The Prediction of a call of attention."""
     flops, (rate, confidence) = flops_of(record), rate_of(device, record)
     seconds = flops / rate * few_blocks(device, record)
-    if record["backward"] and record["deterministic"]:
+    if record["backward"] and record.get("deterministic"):
         seconds *= DETERMINISTIC_BACKWARD
     if record["dtype"] == "f32":
         seconds *= device.peak_bf16 / device.peak_tf32

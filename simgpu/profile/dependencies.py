@@ -85,7 +85,7 @@ class RankBuilder:
 
     def meeting(self, node):
         """The node whose end is that of `node`: for a collective the one in which the ranks meet."""
-        if node.record["kind"] != "collective" or node.record["ranks"] < 2:
+        if not meets(node.record):
             return node
         communicator, ranks = node.record["communicator"], node.record["ranks"]
         number = self.met[communicator] = self.met.get(communicator, -1) + 1
@@ -140,6 +140,12 @@ class RankBuilder:
                 ended.pop(other, None)
         if ended:
             self.tails[record["stream"]] = [(node, PREDECESSOR) for node in ended.values()]
+
+
+def meets(record):
+    """True for collectives in which all ranks of a communicator take part, unlike sends and receives."""
+    return (record["kind"] == "collective" and record["ranks"] > 1
+            and any(call["op"] not in ("Send", "Recv") for call in record["calls"]))
 
 
 class Graph:

@@ -12,8 +12,8 @@ COLOURS = {"product": "#4e79a7", "attention": "#59a14f", "convolution": "#76b7b2
 NAMES = {"product": "products", "attention": "attention", "convolution": "convolutions", "cudnn": "norms of cuDNN",
          "kernel": "own kernels", "copy": "copies", "memset": "memsets", "collective": "collectives",
          "host": "calls of the host", "waits": "the host waits, or a rank for others"}
-# Work shorter than so many pixels is drawn together with its like beside it.
-LEAST_PIXELS = 0.6
+# Work shorter than so many pixels is drawn together with what is beside it.
+LEAST_PIXELS = 1.0
 MOST_COSTLY = 14
 MOST_RANKS = 8
 
@@ -41,16 +41,24 @@ class Axis:
 
 
 def merged(bars):
-    """Bars [(left, right, kind, title)], of which small ones of a kind that touch are one."""
-    out = []
-    for left, right, kind, title in sorted(bars):
-        small = right - left < LEAST_PIXELS
-        if out and small and out[-1][2] == kind and left - out[-1][1] < LEAST_PIXELS:
-            number = out[-1][4] + 1
-            out[-1] = (out[-1][0], max(out[-1][1], right), kind, f"{number} x {NAMES[kind]}", number)
-        else:
-            out.append((left, max(right, left + 0.3), kind, title, 1))
-    return out
+    """Bars [(left, right, kind, title, number)]: of small ones within a pixel one, of the kind that takes most of it."""
+    large = [(left, right, kind, title, 1) for left, right, kind, title in bars if right - left >= LEAST_PIXELS]
+    pixels = {}
+    for bar in bars:
+        if bar[1] - bar[0] < LEAST_PIXELS:
+            pixels.setdefault(int(bar[0]), []).append(bar)
+    return sorted(large + [one_bar(small) for small in pixels.values()])
+
+
+def one_bar(bars):
+    """Several small bars as one."""
+    lengths = {}
+    for left, right, kind, _ in bars:
+        lengths[kind] = lengths.get(kind, 0.0) + right - left
+    kind = max(lengths, key=lengths.get)
+    left, right = min(bar[0] for bar in bars), max(bar[1] for bar in bars)
+    title = bars[0][3] if len(bars) == 1 else f"{len(bars)} calls, most time in {NAMES[kind]}"
+    return left, max(right, left + 0.3), kind, title, len(bars)
 
 
 def lanes_of(step, axis):
@@ -106,7 +114,7 @@ def draw_legend(kinds, y):
     out, x = [], LEFT
     for kind in (kind for kind in COLOURS if kind in kinds):
         out += [rectangle(x, y, 12, 12, COLOURS[kind]), text(x + 17, y + 10, NAMES[kind])]
-        x += 30 + 6.6 * len(NAMES[kind])
+        x += 34 + 7 * len(NAMES[kind])
     return out
 
 

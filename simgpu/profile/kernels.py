@@ -58,13 +58,18 @@ def dram_share(device, in_flight):
 
 def bytes_a_thread(record):
     """Bytes that a thread asks for at a time: 16 where loads are vectors."""
-    requests = record.get("requests", 0)
-    return min(16.0, record.get("ideal_sectors", 0) * SECTOR / (32 * requests)) if requests else 4.0
+    requests = record.get("requests")
+    if not requests:
+        return MEASURED_BYTES_A_THREAD
+    return min(16.0, record.get("ideal_sectors", 0) * SECTOR / (32 * requests))
 
 
 def loads_a_thread(record):
+    """Loads that a thread makes: one of two requests is taken to be one. Many where nothing was counted."""
+    if not record.get("requests"):
+        return max(LOADS_IN_FLIGHT.values())
     threads = max(1, math.prod(record["grid"]) * math.prod(record["block"]))
-    return max(1.0, record.get("requests", 0) * 32 / threads / 2)
+    return max(1.0, record["requests"] * 32 / threads / 2)
 
 
 def dram_bytes(record):

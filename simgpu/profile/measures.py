@@ -2,13 +2,17 @@
 
 import collections
 import dataclasses
+import re
 
 import spans
 from contention import COMPUTES
+from dependencies import meets
 from records import DEVICE_KINDS
 
 # Beginnings that a call on the host held up are bound by the host where the device was idle for this long.
 LEAST_IDLE_US = 0.5
+# Of a name in tables.
+MOST_LETTERS = 72
 
 
 @dataclasses.dataclass
@@ -41,7 +45,7 @@ def work_of(timeline, rank):
                     held = arrived.bound_by is not None and not arrived.bound_by.on_device
                     found.append(Work(arrival.record, arrived.begin, entry.end, node.prediction, held,
                                       entry.begin - arrived.begin))
-        elif node.rank == rank and not (node.record["kind"] == "collective" and node.record["ranks"] > 1):
+        elif node.rank == rank and not meets(node.record):
             found.append(Work(node.record, entry.begin, entry.end, node.prediction, by_host))
     return sorted(found, key=lambda work: work.record["id"])
 
@@ -77,6 +81,8 @@ class Step:
     flops: float = 0.0
     bytes: float = 0.0
     launches: int = 0
+    in_calls: float = 0.0  # the host, without waiting
+    own_work: float = 0.0  # of the host thread that makes most calls, between them
     waits: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -108,6 +114,7 @@ def step_of(timeline, rank, window):
     idle = spans.without([(begin, end)], spans.union([span for part in here for span in part]))
     step.idle = spans.length(idle)
     step.launch_bound = launch_bound(idle, work)
+    step.in_calls, step.own_work = host_time(step)
     count(step)
     return step
 
@@ -116,6 +123,18 @@ def launch_bound(idle, work):
     """Idle time that ends with work which the device had been waiting for the host to launch."""
     held = {round(piece.begin, 6) for piece in work if piece.held_by_host}
     return sum(end - begin for begin, end in idle if end - begin > LEAST_IDLE_US and round(end, 6) in held)
+
+
+def host_time(step):
+    """(microseconds in calls without waiting, own work between calls of the thread that makes most of them)."""
+    threads = collections.defaultdict(list)
+    for entry in step.calls:
+        threads[entry.node.record["thread"]].append(entry)
+    if not threads:
+        return 0.0, 0.0
+    busiest = max(threads.values(), key=len)
+    between = busiest[-1].end - busiest[0].begin - sum(entry.end - entry.begin for entry in busiest)
+    return sum(entry.end - entry.begin - entry.waited for entry in step.calls), max(0.0, between)
 
 
 def count(step):
@@ -160,4 +179,10 @@ def label(record):
         return f"convolution {record['pass']}"
     if record["kind"] == "collective":
         return ", ".join(f"{call['op']} {call['count']} {call['dtype']}" for call in record["calls"][:2])
-    return record["name"]
+    return short_name(record["name"]) + (f", {record['op']}" if record.get("op") else "")
+
+
+def short_name(name):
+    """A function's name without its file and the namespaces in it."""
+    name = re.sub(r"(?:[A-Za-z_]\w*::)+", "", re.sub(r" \([^()]*:\d+\)$", "", name))
+    return name if len(name) <= MOST_LETTERS else name[:MOST_LETTERS - 3] + "..."

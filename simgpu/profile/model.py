@@ -14,10 +14,14 @@ COLLECTIVE_ERRORS = ((1, 0.15), (32, 0.30), (1 << 30, 0.45))
 NVLS_CHANNELS = ("nvls", "nvls_tree")
 
 
+# Collectives that NCCL makes of sends and receives.
+OF_SENDS = ("Send", "Recv", "AlltoAll", "Gather", "Scatter")
+
+
 def collective_bytes(call, ranks):
     """Bytes by which NCCL goes: those of the larger of the two buffers."""
     size = call["count"] * DTYPE_BYTES[call["dtype"]]
-    return size * ranks if call["op"] in ("AllGather", "ReduceScatter") else size
+    return size * ranks if call["op"] in ("AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter") else size
 
 
 class Model:
@@ -60,10 +64,12 @@ class Model:
         """One launch of one or several calls: the bytes of each kind together, and one latency."""
         group, sizes = self.group_of(record["ranks"]), {}
         for call in record["calls"]:
+            if call["op"] == "management":
+                continue
             sizes[call["op"]] = sizes.get(call["op"], 0) + collective_bytes(call, group.ranks)
         total, moved, fill = 0.0, 0.0, 0.0
         for op, size in sizes.items():
-            if op in ("Send", "Recv"):
+            if op in OF_SENDS:
                 total += self.point_to_point(size, group)
             else:
                 choice = network.choose(self.device, op, size, group)

@@ -8,7 +8,10 @@ import json
 import pathlib
 
 VERSION = 1
-DTYPE_BYTES = {"f64": 8, "f32": 4, "i32": 4, "bf16": 2, "f16": 2, "fp8": 1, "u8": 1, "i8": 1, "i64": 8}
+DTYPE_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "bf16": 2, "f16": 2, "u8": 1, "i8": 1,
+               "bool": 1, "fp8": 1, "f8e4m3": 1, "f8e5m2": 1}
+# What a record has where the profile says nothing else.
+USUAL = {"name": "", "site": "", "device": 0, "stream": -1, "thread": 0, "host_us": 0.0, "call_us": 0.0}
 # Kinds of records that put work on a stream. Graph launches do so by their nodes.
 DEVICE_KINDS = {"kernel", "product", "attention", "convolution", "cudnn", "copy", "memset", "collective"}
 HOST_KINDS = {"event_record", "stream_wait", "host_wait", "query", "graph_launch", "allocation", "mark"}
@@ -47,7 +50,7 @@ def parse(lines, name="profile"):
             raise ValueError(f"{name}:{number}: a record of kind '{entry.get('kind')}', which is none of "
                              f"{', '.join(sorted(DEVICE_KINDS | HOST_KINDS))}")
         else:
-            records.append(entry)
+            records.append({**USUAL, **entry})
     if header is None:
         raise ValueError(f"{name}: empty; a profile begins with a line {{\"profile\":{VERSION},...}}")
     return Profile(header, records)

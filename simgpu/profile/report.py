@@ -30,7 +30,6 @@ def heading(result, model_flops=None):
     low, high = result.slowest("low").time, result.slowest("high").time
     peak = result.device.peak_bf16
     used = model_flops / (peak * step.time * 1e-6) if model_flops else step.utilisation(peak)
-    host = sum(entry.end - entry.begin - entry.waited for entry in step.calls)
     ranks = len(result.steps["expected"])
     yield f"{result.title}, predicted for {result.device.name}" + (f", slowest of {ranks} ranks" if ranks > 1 else "")
     yield f"  step                   {duration(step.time)}   ({duration(low)} to {duration(high)})"
@@ -41,7 +40,9 @@ def heading(result, model_flops=None):
           f"{share(step.exposed, step.time)}; of that {duration(step.exposed_to_ranks)} waiting for later ranks"
     yield f"  idle                   {duration(step.idle)}, of it waiting for a launch " \
           f"{duration(step.launch_bound)}, {share(step.launch_bound, step.time)}"
-    yield f"  launches               {step.launches}, calls of the host {len(step.calls)}, in {duration(host)}"
+    yield f"  launches               {step.launches}"
+    yield f"  host                   {len(step.calls)} calls in {duration(step.in_calls)}, {duration(step.own_work)} of " \
+          "its own work between them"
     yield f"  bytes                  {size(step.bytes)} through memory and links, FLOPs {step.flops:.3g}"
 
 
@@ -76,6 +77,11 @@ def by_bound(step):
         yield f"  {bound:22} {duration(time)}, {share(time, whole)}"
 
 
+def ratio(record, part, whole):
+    """Of two counts; 1 where they were not counted."""
+    return record.get(part, 0) / record[whole] if record.get(whole) else 1.0
+
+
 def wasteful(step):
     """Kernels that need more sectors than their bytes, conflict in shared memory, or spill registers."""
     found = {}
@@ -83,8 +89,8 @@ def wasteful(step):
         record = work.record
         if record["kind"] != "kernel":
             continue
-        sectors = record["sectors"] / record["ideal_sectors"] if record["ideal_sectors"] else 1.0
-        conflicts = record["shared_wavefronts"] / record["shared_requests"] if record["shared_requests"] else 1.0
+        sectors = ratio(record, "sectors", "ideal_sectors")
+        conflicts = ratio(record, "shared_wavefronts", "shared_requests")
         spills = record.get("spills") or 0
         if max(sectors, conflicts) > MOST_WASTE or spills:
             kept = found.get(record["name"], (1.0, 1.0, 0))

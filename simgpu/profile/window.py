@@ -34,8 +34,12 @@ def between(profile, first=None, last=None):
 
 
 def last_step(profile):
-    """The last step that has an end: from a mark "step N" to the next. The whole profile where there is none."""
+    """The last step that has an end: from a mark "step" or "step N" to the next of them, or of the only one to its
+    "end of step". The whole profile where there is none."""
     marks = [mark for mark in profile.marks if re.match(r"step\b", mark["name"])]
-    if len(marks) < 2:
-        return Window("all", marks[0]["id"] if marks else None, None)
-    return Window(marks[-2]["name"], marks[-2]["id"], marks[-1]["id"])
+    if len(marks) > 1:
+        return Window(marks[-2]["name"], marks[-2]["id"], marks[-1]["id"])
+    if not marks:
+        return Window("all")
+    ends = [mark["id"] for mark in profile.marks if mark["name"] == "end of step" and mark["id"] > marks[0]["id"]]
+    return Window(marks[0]["name"], marks[0]["id"], ends[0] if ends else None)

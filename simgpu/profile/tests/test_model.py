@@ -69,6 +69,12 @@ class Kernels(unittest.TestCase):
                       shared_wavefronts=32 << 20)
         self.assertEqual(predict(record).bound, SHARED_MEMORY)
 
+    def test_a_kernel_that_was_not_run_is_judged_by_its_bytes(self):
+        counted = made("elementwise", "copy", 1 << 28, 1 << 28)
+        known = ("kind", "name", "grid", "block", "shared", "read_distinct", "write_distinct")
+        bare = {name: counted[name] for name in known}
+        self.assertAlmostEqual(predict(bare).expected / predict(counted).expected, 1, delta=0.05)
+
     def test_data_in_the_l2_come_faster(self):
         record = made("elementwise", "add", 8 << 20, 4 << 20)
         self.assertLess(predict(dict(record, resident=1.0)).expected, 0.6 * predict(dict(record, resident=0.0)).expected)

@@ -13,6 +13,7 @@ import chrome_trace
 import device as devices
 import drawing
 import job
+import measures
 import report
 import scale
 import sim_profile
@@ -56,7 +57,18 @@ class Outputs(unittest.TestCase):
         xml.etree.ElementTree.fromstring(page)
         self.assertIn("What costs most", page)
         self.assertIn("collectives", page)
-        self.assertLess(len(page), 300_000)
+
+    def test_what_is_smaller_than_a_pixel_is_drawn_together(self):
+        bars = [(10 + number / 1000, 10 + number / 1000 + 0.001, ("kernel", "copy", "kernel")[number % 3], "one")
+                for number in range(900)]
+        drawn = drawing.merged([*bars, (20, 30, "product", "large")])
+        self.assertEqual([bar[2:] for bar in drawn], [("kernel", "900 calls, most time in own kernels", 900),
+                                                      ("product", "large", 1)])
+
+    def test_names_are_short(self):
+        name = "kernel<4, float, lockstep::functional::generic::Add<float> > (kernels/cuda/pointwise.hpp:85)"
+        self.assertEqual(measures.label({"kind": "kernel", "name": name, "op": "add"}),
+                         "kernel<4, float, Add<float> >, add")
 
     def test_sizes_and_times_are_written_as_people_do(self):
         self.assertEqual([report.size(count) for count in (12, 3.2e6, 41e9)], ["12 B", "3.2 MB", "41 GB"])

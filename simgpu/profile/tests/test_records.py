@@ -20,6 +20,10 @@ class Reading(unittest.TestCase):
         self.assertEqual([record["name"] for record in profile.records], ["a", "b"])
         self.assertEqual(profile.ranks, 2)
 
+    def test_what_a_record_leaves_out_is_as_usual(self):
+        profile = records.parse(['{"profile": 1}', '{"id": 1, "kind": "host_wait", "waits_for": "device"}'])
+        self.assertEqual((profile.records[0]["stream"], profile.records[0]["call_us"], profile.rank), (-1, 0.0, 0))
+
     def test_what_is_no_profile_is_refused_with_its_line(self):
         header = json.dumps({"profile": 1, "rank": 0, "ranks": 1})
         for lines, words in (([], "empty"), (['{"profile": 2}'], "version 2"), ([header, "{"], ":2: no JSON"),
@@ -47,6 +51,13 @@ class Windows(unittest.TestCase):
     def test_the_last_step_with_an_end_counts(self):
         found = window.last_step(self.profile())
         self.assertEqual((found.name, found.begin, found.end), ("step 2", 4, 6))
+
+    def test_a_single_step_ends_with_its_own_mark(self):
+        recorder = records.Recorder()
+        for name in ("start", "step", "end of step"):
+            recorder.add("mark", name, stream=-1)
+        found = window.last_step(recorder.profile())
+        self.assertEqual((found.begin, found.end), (1, 2))
 
     def test_marks_may_be_named(self):
         found = window.between(self.profile(), "step 1", "step 3")

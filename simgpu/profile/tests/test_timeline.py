@@ -143,6 +143,15 @@ class Ranks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "waits for itself"):
             placed(crossed(0), crossed(1))
 
+    def test_sends_meet_nobody(self):
+        sends = []
+        for rank in range(2):
+            sends.append(rank_of_two(rank, BIG))
+            for record in sends[rank].records:
+                for call in record.get("calls", ()):
+                    call["op"] = "Send"
+        self.assertEqual([piece.waited for piece in work(*sends)], [0, 0, 0])
+
     def test_an_exchange_beside_computation_is_not_exposed_and_slows_it(self):
         recorder = records.Recorder(ranks=8)
         recorder.collective("AllReduce", 1 << 24, 8, stream=1)
