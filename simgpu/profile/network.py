@@ -137,7 +137,10 @@ def candidates(device, op, size, group):
 
 def fill(device, size):
     """Microseconds in which the pipeline fills, which NCCL's model leaves out."""
-    constants = devices.read("nccl")["fill_us"].get(device.key)
+    known = devices.read("nccl")["fill_us"]
+    if device.key not in known:
+        raise ValueError(f"devices/nccl.json has no fill_us for '{device.key}': it has {', '.join(known)}")
+    constants = known[device.key]
     return min(constants["most"], constants["at_zero"] + constants["per_mib"] * size / MIB)
 
 

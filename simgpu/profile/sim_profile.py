@@ -3,6 +3,7 @@
 
     sim_profile.py report PROFILE... --device h100 [--from MARK --to MARK] [--trace OUT.json] [--svg OUT.svg]
     sim_profile.py scale PROFILE --device h100 --ranks 8,64,1024 [--per-node 8]
+    sim_profile.py compare PROFILE OTHER --device h100           OTHER: a profile, or a program's name
     sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
     sim_profile.py trust [--points | --fit]     published measurements beside what is predicted for them
     sim_profile.py devices [NAME]               what is known of a device, with sources
@@ -17,6 +18,7 @@ import pathlib
 import sys
 
 import chrome_trace
+import compare
 import device as devices
 import drawing
 import fit
@@ -40,14 +42,34 @@ def options_of(arguments):
     return timeline.Options(arguments.host_scale, arguments.host_gap)
 
 
+def predict(arguments, profiles, window_wanted):
+    ranks = max(profile.ranks for profile in profiles)
+    nodes = arguments.nodes or -(-ranks // arguments.per_node)
+    return job.predict(profiles, devices.load(arguments.device), window_wanted, options_of(arguments), nodes,
+                       arguments.efa)
+
+
 def make_report(arguments):
-    result = job.predict(job.load(arguments.profile), devices.load(arguments.device), window_of(arguments),
-                         options_of(arguments), arguments.nodes, arguments.efa)
+    result = predict(arguments, job.load(arguments.profile), window_of(arguments))
     print(report.text(result, arguments.rows, arguments.model_flops), end="")
     if arguments.trace:
         arguments.trace.write_text(json.dumps(chrome_trace.trace(result)))
     if arguments.svg:
         arguments.svg.write_text(drawing.page(result))
+
+
+def make_comparison(arguments):
+    if len(arguments.profile) != 2:
+        raise ValueError("compare takes two profiles, or a profile and a program's name")
+    first = job.load(arguments.profile[:1])
+    one = predict(arguments, first, window_of(arguments))
+    other = str(arguments.profile[1])
+    if other in catalogue.PROGRAMS:
+        made = catalogue.make(other, max(profile.ranks for profile in first)).profile()
+        two = predict(arguments, [made], window.last_step)
+    else:
+        two = predict(arguments, job.load(arguments.profile[1:]), window_of(arguments))
+    print(compare.text(one, two), end="")
 
 
 def make_scale(arguments):
@@ -93,6 +115,7 @@ def parser():
     whole = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = whole.add_subparsers(dest="command", required=True)
     for name, act, help_of in (("report", make_report, "the step, where its time goes and what costs most"),
+                               ("compare", make_comparison, "two profiles side by side"),
                                ("scale", make_scale, "the same step in jobs of more ranks")):
         command = commands.add_parser(name, help=help_of)
         command.set_defaults(act=act)
@@ -106,13 +129,13 @@ def parser():
         command.add_argument("--host-gap", type=float, help="microseconds of the host's own work before each call, "
                                                             "instead of what was measured")
         command.add_argument("--efa", action="store_true", help="nodes are connected by EFA")
-    commands.choices["report"].add_argument("--nodes", type=int, default=1, help="over which the ranks are spread")
+        command.add_argument("--per-node", type=int, default=8, help="GPUs of a node")
+        command.add_argument("--nodes", type=int, help="over which the ranks are spread; default: as few as hold them")
     commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
     commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU")
     commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
     commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
     commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096])
-    commands.choices["scale"].add_argument("--per-node", type=int, default=8)
     command = commands.add_parser("trust", help="published measurements beside predictions")
     command.set_defaults(act=make_trust)
     command.add_argument("--points", action="store_true", help="each point, not groups and steps")

@@ -38,6 +38,32 @@ class Devices(unittest.TestCase):
             devices.load("abacus")
 
 
+    def test_every_device_predicts_every_kind_of_record(self):
+        recorder = Recorder(ranks=8)
+        recorder.elementwise("kernel", 1 << 20, 1 << 20)
+        for dtype in ("f64", "f32", "bf16", "f16"):
+            recorder.product(512, 512, 512, dtype=dtype)
+        for backward in (False, True):
+            for width in (32, 80, 128, 256):
+                recorder.attention(1, 4, 300, width, backward, causal=width < 100)
+        for direction in ("h2d", "d2h", "d2d", "p2p", "h2h"):
+            recorder.add("copy", direction=direction, bytes=1000)
+        recorder.add("memset", bytes=1000)
+        for op in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Send"):
+            recorder.collective(op, 1000, 8)
+        for key in devices.names():
+            for record in recorder.records:
+                found = predict(record, devices.load(key), ranks=8)
+                self.assertTrue(0 < found.low < found.expected < found.high < 1e4, (key, record))
+
+    def test_what_is_not_known_of_a_device_is_told(self):
+        unknown = devices.Device("mine", devices.read("h100"))
+        with self.assertRaisesRegex(ValueError, "no fill_us for 'mine'"):
+            network.choose(unknown, "AllReduce", 1000, network.Group(8))
+        with self.assertRaisesRegex(ValueError, "no rate for products of 'i8'"):
+            H100.peak("i8")
+
+
 class Kernels(unittest.TestCase):
     def test_a_large_copy_is_bound_by_bandwidth_and_a_small_one_by_its_launch(self):
         large = predict(made("elementwise", "copy", 1 << 30, 1 << 30))

@@ -119,6 +119,16 @@ class Command(unittest.TestCase):
             self.assertTrue((folder / "s.svg").read_text().startswith("<svg"))
             self.assertEqual(self.run_command("scale", folder / "a.jsonl", "--ranks", "8,64").count("%"), 2)
 
+    def test_two_profiles_are_compared(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "mine.jsonl"
+            path.write_text("\n".join(gpt2.step(**SHAPE).lines()))
+            words = self.run_command("compare", path, "llm.c-124m", "--all")
+            self.assertRegex(words, r"launches +55 +287 +0\.19")
+            self.assertRegex(words, r"host waits +1 +1 +1\.00")
+            with self.assertRaisesRegex(SystemExit, "takes two profiles"):
+                self.run_command("compare", path)
+
     def test_devices_are_listed_with_sources(self):
         self.assertIn("stas00", self.run_command("devices", "a100"))
 
