@@ -34,6 +34,10 @@ if(LOCKSTEP_WITH_SIMGPU)
           LIBRARY DESTINATION "${lockstep_library_dir}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/simgpu/include/"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep-simgpu")
+  # What predicts a real device's time from a profile.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simgpu/profile/"
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep/profile" USE_SOURCE_PERMISSIONS
+          PATTERN "tests" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
                   "${LOCKSTEP_GENERATED_DIR}/lockstep"

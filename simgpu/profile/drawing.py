@@ -41,7 +41,7 @@ class Axis:
 
 
 def merged(bars):
-    """Bars [(left, right, kind, title, number)]: of small ones within a pixel one, of the kind that takes most of it."""
+    """Bars [(left, right, kind, title, number)]: of small ones in a pixel one, of the kind that takes most of it."""
     large = [(left, right, kind, title, 1) for left, right, kind, title in bars if right - left >= LEAST_PIXELS]
     pixels = {}
     for bar in bars:
@@ -77,8 +77,9 @@ def lanes_of(step, axis):
         if entry.end > entry.begin:
             left, right = axis.clipped(entry.begin, entry.end)
             kind = "waits" if entry.waited > 0 else "host"
-            title = f"{entry.node.record['name']}: {duration(entry.end - entry.begin)} {entry.node.record.get('site', '')}"
-            lanes.setdefault((1, f"host {entry.node.record['thread']}"), []).append((left, right, kind, title))
+            record = entry.node.record
+            title = f"{record['name']}: {duration(entry.end - entry.begin)} {record.get('site', '')}"
+            lanes.setdefault((1, f"host {record['thread']}"), []).append((left, right, kind, title))
     return {name: merged(bars) for (_, name), bars in sorted(lanes.items())}
 
 
@@ -106,7 +107,8 @@ def draw_axis(axis, begin, end, y):
         moment = begin + (end - begin) * tick / 6
         anchor = ("start", "middle", "end")[(tick > 0) + (tick == 6)]
         out.append(f'<line x1="{axis.x(moment):.1f}" x2="{axis.x(moment):.1f}" y1="{y}" y2="{y + 5}" stroke="#888"/>')
-        out.append(text(axis.x(moment), y + 18, duration(moment - begin) if tick else "0", f' text-anchor="{anchor}" fill="#555"'))
+        words = duration(moment - begin) if tick else "0"
+        out.append(text(axis.x(moment), y + 18, words, f' text-anchor="{anchor}" fill="#555"'))
     return out
 
 

@@ -9,6 +9,7 @@ import math
 import device as devices
 import network
 import published
+from products import predict_product
 
 PRODUCT_GRID = ([round(0.60 + 0.01 * step, 2) for step in range(36)], [step * 1e-6 for step in range(13)])
 FILL_GRID = (range(0, 41, 2), [0.5 * step for step in range(13)], range(40, 151, 5))
@@ -16,10 +17,10 @@ SUSTAINED_GRID = [round(1 + 0.01 * step, 2) for step in range(31)]
 CONVOLUTION_GRID = [round(0.20 + 0.01 * step, 2) for step in range(61)]
 
 
-def of_half(group, *keys):
-    """Points of a group on devices that are for fitting, without those whose miss has a known reason."""
+def of_half(group, key):
+    """Points of a group on a device that are for fitting, without those whose miss has a known reason."""
     return [point for point in published.points() if point.series["group"] == group and point.fitted_on
-            and point.series["device"] in keys and not point.why]
+            and point.series["device"] == key and not point.why]
 
 
 def error(points, device):
@@ -27,11 +28,15 @@ def error(points, device):
                for point in points) / len(points)
 
 
-def products(key, *others):
+def products(key):
     """(product_efficiency, product_floor_s) of a device."""
-    points = of_half("products", key, *others)
-    return min(itertools.product(*PRODUCT_GRID), key=lambda choice: error(points, devices.load(key, {
-        "product_efficiency": choice[0], "product_floor_s": choice[1]})))
+    measured = [(published.record_of(point), published.published_microseconds(point))
+                for point in of_half("products", key)]
+
+    def missed(choice):
+        device = devices.load(key, {"product_efficiency": choice[0], "product_floor_s": choice[1]})
+        return sum(abs(math.log(predict_product(device, record).expected / time)) for record, time in measured)
+    return min(itertools.product(*PRODUCT_GRID), key=missed)
 
 
 def of_steps(key, programs):

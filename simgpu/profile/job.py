@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import device as devices
 import measures
 import records
 import timeline as timelines

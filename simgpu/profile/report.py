@@ -41,8 +41,8 @@ def heading(result, model_flops=None):
     yield f"  idle                   {duration(step.idle)}, of it waiting for a launch " \
           f"{duration(step.launch_bound)}, {share(step.launch_bound, step.time)}"
     yield f"  launches               {step.launches}"
-    yield f"  host                   {len(step.calls)} calls in {duration(step.in_calls)}, {duration(step.own_work)} of " \
-          "its own work between them"
+    yield f"  host                   {len(step.calls)} calls in {duration(step.in_calls)}, " \
+          f"{duration(step.own_work)} of its own work between them"
     yield f"  bytes                  {size(step.bytes)} through memory and links, FLOPs {step.flops:.3g}"
 
 
@@ -59,12 +59,11 @@ def most_costly(step, count):
     yield f"{'time':>10} {'share':>7} {'times':>6} {'bytes':>9}  {'bound by':14} what"
     rows = measures.costs(step)
     busy = sum(row[4] for row in rows)
-    for name, _, bound, times, microseconds, moved in rows[:count]:
-        yield f"{duration(microseconds):>10} {share(microseconds, busy):>7} {times:>6} {size(moved):>9}  {bound:14} {name}"
+    for name, _, bound, times, time, moved in rows[:count]:
+        yield f"{duration(time):>10} {share(time, busy):>7} {times:>6} {size(moved):>9}  {bound:14} {name}"
     if len(rows) > count:
-        rest = sum(row[4] for row in rows[count:])
-        yield f"{duration(rest):>10} {share(rest, busy):>7} {sum(row[3] for row in rows[count:]):>6} {'':>9}  {'':14} " \
-              f"{len(rows) - count} others"
+        rest, times = sum(row[4] for row in rows[count:]), sum(row[3] for row in rows[count:])
+        yield f"{duration(rest):>10} {share(rest, busy):>7} {times:>6} {'':>9}  {'':14} {len(rows) - count} others"
 
 
 def by_bound(step):

@@ -4,6 +4,7 @@ import pathlib
 import statistics
 import unittest
 
+import fit
 import published
 import trust
 
@@ -45,6 +46,13 @@ class Trust(unittest.TestCase):
                 if (table["width"], table["causal"], table["backward"]) == (given["width"], given["causal"],
                                                                             given["backward"]):
                     self.assertNotIn([point.at, point.published], table["teraflops_by_keys"])
+
+    def test_constants_are_those_that_the_fit_gives(self):
+        for key in ("a100", "h100"):
+            device = published.devices.load(key)
+            self.assertEqual(fit.products(key), (device.product_efficiency, device.product_floor_s), key)
+        for key, constants in published.devices.read("nccl")["fill_us"].items():
+            self.assertEqual(fit.fill(key), tuple(constants.values()), key)
 
     def test_the_document_shows_the_table(self):
         document = DOCUMENT.read_text()
