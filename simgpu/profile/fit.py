@@ -14,6 +14,7 @@ from products import predict_product
 PRODUCT_GRID = ([round(0.60 + 0.01 * step, 2) for step in range(36)], [step * 1e-6 for step in range(13)])
 FILL_GRID = (range(0, 41, 2), [0.5 * step for step in range(13)], range(40, 151, 5))
 SUSTAINED_GRID = [round(1 + 0.01 * step, 2) for step in range(31)]
+STRAGGLER_GRID = [round(0.001 * step, 3) for step in range(41)]
 CONVOLUTION_GRID = [round(0.20 + 0.01 * step, 2) for step in range(61)]
 
 
@@ -71,6 +72,15 @@ def fill(key):
     return min(itertools.product(*FILL_GRID), key=missed)
 
 
+def stragglers():
+    """Share of a step for each doubling of nodes, by how steps grow with them."""
+    points = [point for point in published.points() if "reference" in point.series and point.fitted_on]
+    grown = [(point, published.published_microseconds(point)
+              / published.step_of_tokens(point.series["reference"][1], point)) for point in points]
+    return min(STRAGGLER_GRID, key=lambda share: sum(
+        abs(math.log(published.growth(point, (share,) * 3) / factor)) for point, factor in grown))
+
+
 def report():
     """Lines that say what the fits give, beside what devices/*.json have."""
     yield "products (product_efficiency, product_floor_s):"
@@ -83,6 +93,8 @@ def report():
     yield "convolutions (convolution_efficiency):"
     for key in ("a100", "h100"):
         yield f"  {key}: {convolution(key)}, in use {devices.load(key).convolution_efficiency}"
+    late = devices.read("nccl")["stragglers"]["share_of_a_doubling"][1]
+    yield f"ranks that come late (share of a doubling of nodes): {stragglers()}, in use {late}"
     yield "collectives (fill_us: at_zero, per_mib, most):"
     for key in ("a100", "h100", "h200", "b200"):
         yield f"  {key}: {fill(key)}, in use {tuple(devices.read('nccl')['fill_us'][key].values())}"

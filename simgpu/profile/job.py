@@ -44,8 +44,8 @@ def predict(profiles, device, window_of=windows.last_step, options=timelines.Opt
     return Result(device, profiles[0].header.get("program", "program"), window_of(profiles[0]), steps, made)
 
 
-def time_of(recorder, device):
+def time_of(recorder, device, nodes=1):
     """The expected time in microseconds of records that were made here, from the first call to the last end."""
     profile = recorder.profile()
-    timeline = timelines.of([profile], Model(device, profile.ranks))
+    timeline = timelines.of([profile], Model(device, profile.ranks, nodes))
     return max(placed.end for placed in timeline.placed)

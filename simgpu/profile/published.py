@@ -9,8 +9,9 @@ import pathlib
 import device as devices
 import job
 import network
+import scale
 from model import Model
-from programs import gpt2, qwen2, resnet50
+from programs import gpt2, mpt, qwen2, resnet50
 from records import DTYPE_BYTES, Recorder
 
 FILE = pathlib.Path(__file__).resolve().parent / "trust.json"
@@ -85,8 +86,32 @@ def step_microseconds(point, device):
     return sum(times * job.time_of(recorder, device) for recorder, times in parts)
 
 
+@functools.lru_cache(maxsize=None)
+def time_of_ranks(key, changes, size, batch, kept, ranks):
+    """Microseconds of a step of MPT on so many ranks, without those that come late."""
+    device = devices.load(key, dict(changes))
+    return job.time_of(mpt.step(size=size, batch=batch, ranks=ranks, kept=kept), device, nodes_of(ranks))
+
+
+def nodes_of(ranks):
+    return max(1, ranks // 8)
+
+
+def growth(point, shares=None):
+    """How many times longer the step of a point is predicted to take than the first of its series."""
+    given = point.series["record"]
+    key = (point.series["device"], tuple(point.series.get("changes", {}).items()), given["size"], given["batch"],
+           given["kept"])
+    first, ranks = point.series["reference"][0], point.at
+    late = (1 + scale.straggling(nodes_of(ranks), "expected", shares)) / (
+        1 + scale.straggling(nodes_of(first), "expected", shares))
+    return time_of_ranks(*key, ranks) / time_of_ranks(*key, first) * late
+
+
 def microseconds(point, device=None):
-    """The predicted time of a point."""
+    """The predicted time of a point; of one that is about growth with ranks, from the first of its series."""
+    if "reference" in point.series:
+        return step_of_tokens(point.series["reference"][1], point) * growth(point)
     device = device or devices.load(point.series["device"], point.series.get("changes"))
     given = point.series["record"]
     if "program" in given:
@@ -97,6 +122,11 @@ def microseconds(point, device=None):
     return Model(device, alone=True).predict(record_of(point)).expected
 
 
+def step_of_tokens(rate, point):
+    """Microseconds of a step at a rate of tokens a second and rank."""
+    return point.series["record"]["batch"] * mpt.LENGTH / rate * 1e6
+
+
 def published_microseconds(point, device=None):
     """The published time, from whatever unit it is in."""
     device = device or devices.load(point.series["device"], point.series.get("changes"))
@@ -105,6 +135,8 @@ def published_microseconds(point, device=None):
         return value
     if unit == "ms":
         return value * 1e3
+    if unit == "tokens/s a GPU":
+        return step_of_tokens(value, point)
     if unit == "bus GB/s":
         given = point.series["record"]
         factor = (2 if given["op"] == "AllReduce" else 1) * (given["ranks"] - 1) / given["ranks"]

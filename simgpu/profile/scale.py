@@ -1,12 +1,13 @@
 """One rank's profile replayed as one of many: what the network takes when ranks and nodes are more.
 
-Each rank is taken to compute what the profiled one computed. Beyond a few nodes ranks differ, and all wait for the
-slowest: a share of the step, no published table of which is known (docs/performance-gpu.md).
+Each rank is taken to compute what the profiled one computed. Ranks of several nodes differ, and all wait for the
+slowest: a share of the step for each doubling of nodes, fitted on steps of up to 64 nodes (devices/nccl.json).
 """
 
 import dataclasses
 import math
 
+import device as devices
 import job
 import timeline as timelines
 import window as windows
@@ -14,9 +15,6 @@ from records import Profile
 
 # Calls whose count is a rank's share of the whole.
 SHARED_OUT = {"AllGather", "ReduceScatter"}
-# Share of the step that waiting for the slowest takes, at 100 ranks and more; less below, none within a node.
-STRAGGLERS = {"low": 0.02, "expected": 0.035, "high": 0.05}
-NODE_RANKS, MANY_RANKS = 8, 100
 MOST_RANKS = 16384
 
 
@@ -32,12 +30,10 @@ def of_many(profile, ranks):
     return Profile(dict(profile.header, ranks=ranks), records)
 
 
-def straggling(ranks, case):
-    """Share of the step that ranks wait for the slowest."""
-    if ranks <= NODE_RANKS:
-        return 0.0
-    grown = math.log(ranks / NODE_RANKS) / math.log(MANY_RANKS / NODE_RANKS)
-    return STRAGGLERS[case] * min(1.0, grown)
+def straggling(nodes, case, shares=None):
+    """Share of the step for which ranks of so many nodes wait for the slowest."""
+    shares = shares or devices.read("nccl")["stragglers"]["share_of_a_doubling"]
+    return (1 + shares[timelines.CASES.index(case)]) ** math.log2(nodes) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +52,7 @@ def replay(profile, device, ranks, nodes, window_of=windows.last_step, options=t
         raise ValueError(f"{ranks} ranks: the model of the network is for 1 to {MOST_RANKS}")
     alone = job.predict([of_many(profile, 1)], device, window_of, options).slowest().time
     result = job.predict([of_many(profile, ranks)], device, window_of, options, nodes, efa)
-    time = {case: result.slowest(case).time * (1 + straggling(ranks, case)) for case in timelines.CASES}
+    time = {case: result.slowest(case).time * (1 + straggling(nodes, case)) for case in timelines.CASES}
     return Scaled(ranks, nodes, time, result.slowest().exposed, alone / time["expected"])
 
 

@@ -7,10 +7,10 @@ import statistics
 import published
 
 # What the table is held to (tests/test_trust.py): the median error of a group's held-out points.
-LIMITS = {"products": 0.10, "steps of one GPU": 0.10, "steps of a node": 0.15}
+LIMITS = {"products": 0.10, "steps of one GPU": 0.10, "steps of a node": 0.15, "growth with nodes": 0.05}
 FURTHEST = 1.5
 GROUPS = ("products", "attention", "norms", "elementwise", "all-reduce", "between nodes", "steps of one GPU",
-          "steps of a node")
+          "steps of a node", "growth with nodes")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,9 +87,9 @@ class ManyRanks(unittest.TestCase):
                                    if record["kind"] == "collective"), count, delta=64 * 10)
 
     def test_stragglers_come_with_nodes(self):
-        self.assertEqual(scale.straggling(8, "expected"), 0)
-        self.assertEqual(scale.straggling(4096, "high"), 0.05)
-        self.assertTrue(0 < scale.straggling(32, "low") < 0.02)
+        self.assertEqual(scale.straggling(1, "high"), 0)
+        self.assertAlmostEqual(scale.straggling(4, "expected", (0, 0.01, 0)), 0.0201)
+        self.assertTrue(0 <= scale.straggling(64, "low") < scale.straggling(64, "high") < 0.2)
         with self.assertRaisesRegex(ValueError, "1 to 16384"):
             scale.replay(None, H100, 100000, 1)
 

@@ -51,6 +51,7 @@ class Trust(unittest.TestCase):
         for key in ("a100", "h100"):
             device = published.devices.load(key)
             self.assertEqual(fit.products(key), (device.product_efficiency, device.product_floor_s), key)
+        self.assertEqual(fit.stragglers(), published.devices.read("nccl")["stragglers"]["share_of_a_doubling"][1])
         for key, constants in published.devices.read("nccl")["fill_us"].items():
             self.assertEqual(fit.fill(key), tuple(constants.values()), key)
 
