@@ -5,7 +5,7 @@ an edge says by name which gap lies between an end and a beginning (devices/host
 """
 
 import model as models
-from host_clock import gaps
+from host_clock import gaps, launching
 from records import DEVICE_KINDS
 
 ISSUE, PREDECESSOR, GRAPH_NODE = "issue_to_start", "after_predecessor", "after_graph_node"
@@ -28,6 +28,7 @@ class RankBuilder:
     def __init__(self, graph, rank, profile, model, options):
         self.graph, self.rank, self.model, self.options = graph, rank, model, options
         self.gaps = gaps(profile.records, options.host_scale, options.host_gap)
+        self.launching, self.last_launching = launching(profile.records), None
         self.last_call, self.tails, self.events, self.recorded_by = {}, {}, {}, {}
         self.met = {}
         self.nodes_of = {}
@@ -51,6 +52,10 @@ class RankBuilder:
         if before is not None:
             node.after.append((before, self.gaps[record["id"]]))
         self.last_call[record["thread"]] = node
+        if record["thread"] in self.launching:
+            self.last_launching = node
+        elif self.last_launching is not None:
+            node.after.append((self.last_launching, NOTHING))
         return node
 
     def add(self, record):
@@ -123,7 +128,7 @@ class RankBuilder:
         to_pageable = record["direction"] == "d2h" and not record.get("pinned", True)
         if to_pageable or not record["name"].endswith("Async"):
             wait = self.call(dict(record, kind="host_wait", waits_for="stream"), "none")
-            wait.after[-1] = (wait.after[-1][0], 0.0)
+            wait.after[0] = (wait.after[0][0], 0.0)
             wait.waits_for = [(node, WAKES) for node, _ in self.tail(record["stream"])]
 
     def launch_graph(self, record, call):

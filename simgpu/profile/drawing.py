@@ -139,7 +139,7 @@ def draw_costs(step, y):
 
 def title_lines(result):
     """Two lines at the top."""
-    step, low, high = result.slowest(), result.slowest("low").time, result.slowest("high").time
+    step, (low, high) = result.slowest(), result.limits()
     mfu = 100 * step.utilisation(result.device.peak_bf16)
     return (f"{result.title} on {result.device.name}, predicted: {duration(step.time)} "
             f"({duration(low)} to {duration(high)}), MFU {mfu:.0f} %",

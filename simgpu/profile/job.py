@@ -23,6 +23,11 @@ class Result:
         """What was predicted: "train_gpt, step 7"."""
         return self.program + (f", {self.window.name}" if self.window.name != "all" else "")
 
+    def limits(self):
+        """(least, most) time of the step of the three cases. What is queued at its beginning differs, too."""
+        times = [self.slowest(case).time for case in timelines.CASES]
+        return min(times), max(times)
+
     def slowest(self, case="expected"):
         return max(self.steps[case], key=lambda step: step.time)
 

@@ -7,6 +7,7 @@ import re
 import spans
 from contention import COMPUTES
 from dependencies import meets
+from host_clock import launching
 from records import DEVICE_KINDS
 
 # Beginnings that a call on the host held up are bound by the host where the device was idle for this long.
@@ -51,8 +52,10 @@ def work_of(timeline, rank):
 
 
 def calls_of(timeline, rank):
-    """The placed calls of a rank's host threads, in order of ids."""
-    return [entry for entry in timeline.placed if entry.node.rank == rank and not entry.node.on_device]
+    """The placed calls of a rank's threads that launch work, in order of ids."""
+    calls = [entry for entry in timeline.placed if entry.node.rank == rank and not entry.node.on_device]
+    threads = launching([entry.node.record for entry in calls])
+    return [entry for entry in calls if entry.node.record["thread"] in threads]
 
 
 def done_by(timeline, work, rank, limit):
@@ -135,6 +138,13 @@ def host_time(step):
     busiest = max(threads.values(), key=len)
     between = busiest[-1].end - busiest[0].begin - sum(entry.end - entry.begin for entry in busiest)
     return sum(entry.end - entry.begin - entry.waited for entry in step.calls), max(0.0, between)
+
+
+def longest_work(step):
+    """[(microseconds, what is called after it)]: the host's own work between two calls, the longest first."""
+    found = [(edge, label(entry.node.record)) for entry in step.calls for _, edge in entry.node.after
+             if not isinstance(edge, str)]
+    return sorted(found, key=lambda work: -work[0])
 
 
 def count(step):

@@ -26,9 +26,9 @@ PRODUCT_ERROR, CONVOLUTION_ERROR, NORM_ERROR = 0.12, 0.5, 0.25
 
 
 def misaligned(record):
-    """True where a row of an operand does not begin at a multiple of 16 bytes."""
+    """True where rows of an operand may begin at no multiple of 16 bytes: which side they follow is not recorded."""
     size = DTYPE_BYTES[record["a"]]
-    return any(record[side] * size % ALIGNMENT for side in ("n", "k") if record[side] > 1)
+    return any(record[side] * size % ALIGNMENT for side in "mnk" if record[side] > 1)
 
 
 def padded_work(sms, m, n, batch, tile):
@@ -59,14 +59,14 @@ def predict_product(device, record):
     peak = device.peak(dtype, compute)
     efficiency = device.product_efficiency_f32 if vector_units else device.product_efficiency
     work = min(padded_work(device.sms, m, n, batch, tile) for tile in TILES)
-    alignment = MISALIGNED if misaligned(record) and not vector_units else 1.0
-    arithmetic = flops * work * (1 + PROLOGUE / k) / (efficiency * peak * alignment)
+    aligned = flops * work * (1 + PROLOGUE / k) / (efficiency * peak)
+    arithmetic = aligned / MISALIGNED if misaligned(record) and not vector_units else aligned
     size = operand_bytes(record)
     memory = size / (device.dram_efficiency * device.dram_bandwidth)
-    seconds = max(arithmetic, memory)
+    seconds, least = max(arithmetic, memory), max(aligned, memory)
     found = within((device.product_floor_s + seconds) * 1e6, PRODUCT_ERROR, bound_of(device, arithmetic, memory),
                    bytes=size, flops=flops)
-    return dataclasses.replace(found, low=(LEAST_FLOOR * device.product_floor_s + seconds) * 1e6 / (1 + PRODUCT_ERROR))
+    return dataclasses.replace(found, low=(LEAST_FLOOR * device.product_floor_s + least) * 1e6 / (1 + PRODUCT_ERROR))
 
 
 def bound_of(device, arithmetic, memory):

@@ -3,6 +3,7 @@
 import measures
 
 MOST_WASTE = 1.1
+LONGEST_WORK, LARGE_PART = 5, 0.02
 
 
 def duration(microseconds):
@@ -27,7 +28,7 @@ def share(part, whole):
 def heading(result, model_flops=None):
     """Lines about the step as a whole."""
     step = result.slowest()
-    low, high = result.slowest("low").time, result.slowest("high").time
+    low, high = result.limits()
     peak = result.device.peak_bf16
     used = model_flops / (peak * step.time * 1e-6) if model_flops else step.utilisation(peak)
     ranks = len(result.steps["expected"])
@@ -52,6 +53,15 @@ def waits(step):
     yield f"Host waits: {total}"
     for site, (times, waited) in sorted(step.waits.items(), key=lambda item: -item[1][1]):
         yield f"  {times:5} x {duration(waited):>10}  {site}"
+
+
+def host_work(step):
+    """What of the host's own work takes a large part of the step by itself."""
+    long = [work for work in measures.longest_work(step)[:LONGEST_WORK] if work[0] > LARGE_PART * step.time]
+    if long:
+        yield "The host's own work, longest (as measured where the simulation ran; --host-gap puts another in its place)"
+    for time, name in long:
+        yield f"  {duration(time):>10} before {name}"
 
 
 def most_costly(step, count):
@@ -101,7 +111,7 @@ def wasteful(step):
 def text(result, rows=20, model_flops=None):
     """The whole report."""
     step = result.slowest()
-    out = [*heading(result, model_flops), "", "Bound by", *by_bound(step), "", *waits(step), "",
+    out = [*heading(result, model_flops), "", "Bound by", *by_bound(step), "", *waits(step), *host_work(step), "",
            *most_costly(step, rows)]
     waste = list(wasteful(step))
     if waste:

@@ -69,8 +69,9 @@ class Windows(unittest.TestCase):
             window.between(self.profile(), "epoch")
 
 
-def call(number, thread, begin, length, kind="kernel"):
-    return {"id": number, "kind": kind, "thread": thread, "host_us": begin, "call_us": length}
+def call(number, thread, begin, length, kind="kernel", site=None):
+    return {"id": number, "kind": kind, "name": kind, "site": site or f"line {number}", "thread": thread,
+            "host_us": begin, "call_us": length}
 
 
 class HostClock(unittest.TestCase):
@@ -81,6 +82,17 @@ class HostClock(unittest.TestCase):
     def test_a_gap_in_which_another_thread_was_simulating_is_waiting(self):
         found = host_clock.gaps([call(0, 0, 0, 10), call(1, 1, 12, 1000), call(2, 0, 1020, 10)])
         self.assertEqual(found[2], 10.0)
+
+    def test_threads_that_launch_little_have_no_work_of_their_own(self):
+        launches = [call(number, 0, 10 * number, 1, site="loop") for number in range(20)]
+        loader = [call(100 + number, 1, 1e6 * number, 1, "copy") for number in range(3)]
+        found = host_clock.gaps(launches + loader)
+        self.assertEqual((found[101], found[102], found[19]), (0.0, 0.0, 9.0))
+
+    def test_a_gap_counts_as_the_usual_one_between_two_calls(self):
+        begins = (0, 10, 20, 5020, 5030)
+        found = host_clock.gaps([call(number, 0, begin, 1, site="loop") for number, begin in enumerate(begins)])
+        self.assertEqual([found[number] for number in range(5)], [0, 9, 9, 9, 9])
 
     def test_threads_that_only_poll_have_no_work_of_their_own(self):
         found = host_clock.gaps([call(0, 0, 0, 1), call(1, 0, 100000, 1)] +

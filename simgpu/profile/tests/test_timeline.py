@@ -109,6 +109,24 @@ class Host(unittest.TestCase):
         self.assertGreater(waited, 0.9 * found.work[0].duration)
         self.assertGreater(found.work[1].begin, found.work[0].end + GAPS["host_wakes"][1])
 
+    def test_other_threads_follow_the_one_that_launches(self):
+        recorder = records.Recorder(host_us=4.0)
+        for _ in range(10):
+            recorder.elementwise("small", 64, 64)
+        recorder.add("copy", "cudaMemcpyAsync", stream=1, direction="h2d", bytes=64, pinned=True, thread=1)
+        recorder.add("host_wait", "cudaEventQuery", stream=-1, waits_for="device", thread=2)
+        found = step(recorder)
+        self.assertGreater(found.work[-1].begin, found.work[8].begin)
+        self.assertEqual({entry.node.record["thread"] for entry in found.calls}, {0})
+        self.assertEqual(found.waits, {})
+
+    def test_long_work_of_the_host_is_told(self):
+        recorder = records.Recorder(host_us=4.0)
+        recorder.elementwise("small", 64, 64)
+        recorder.clock += 5000
+        recorder.elementwise("late", 64, 64)
+        self.assertEqual(measures.longest_work(step(recorder))[0], (5004.0, "late"))
+
     def test_a_plain_copy_to_the_host_waits(self):
         for name, pinned, waits in (("cudaMemcpy", True, 1), ("cudaMemcpyAsync", False, 1),
                                     ("cudaMemcpyAsync", True, 0)):
