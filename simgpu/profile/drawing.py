@@ -15,6 +15,7 @@ NAMES = {"product": "products", "attention": "attention", "convolution": "convol
 # Work shorter than so many pixels is drawn together with what is beside it.
 LEAST_PIXELS = 1.0
 MOST_COSTLY = 14
+MOST_LETTERS = 54
 MOST_RANKS = 8
 
 
@@ -129,7 +130,7 @@ def draw_costs(step, y):
     widest, room = (rows[0][4] if rows else 1.0), 300
     for name, kind, bound, times, microseconds, moved in rows[:MOST_COSTLY]:
         length = max(1.0, room * microseconds / widest)
-        out += [text(8, y + 13, name if len(name) < 58 else name[:55] + "..."),
+        out += [text(8, y + 13, name if len(name) <= MOST_LETTERS else name[:MOST_LETTERS - 3] + "..."),
                 rectangle(390, y, length, 16, COLOURS[kind]),
                 text(390 + length + 6, y + 13, f"{duration(microseconds)}, {share(microseconds, whole)}"),
                 text(830, y + 13, f"{times} x"), text(890, y + 13, size(moved)), text(980, y + 13, f"by {bound}")]

@@ -189,7 +189,7 @@ def label(record):
         return f"convolution {record['pass']}"
     if record["kind"] == "collective":
         return ", ".join(f"{call['op']} {call['count']} {call['dtype']}" for call in record["calls"][:2])
-    return short_name(record["name"]) + (f", {record['op']}" if record.get("op") else "")
+    return (f"{record['op']}: " if record.get("op") else "") + short_name(record["name"])
 
 
 def short_name(name):

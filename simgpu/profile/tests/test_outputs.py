@@ -68,7 +68,7 @@ class Outputs(unittest.TestCase):
     def test_names_are_short(self):
         name = "kernel<4, float, lockstep::functional::generic::Add<float> > (kernels/cuda/pointwise.hpp:85)"
         self.assertEqual(measures.label({"kind": "kernel", "name": name, "op": "add"}),
-                         "kernel<4, float, Add<float> >, add")
+                         "add: kernel<4, float, Add<float> >")
 
     def test_sizes_and_times_are_written_as_people_do(self):
         self.assertEqual([report.size(count) for count in (12, 3.2e6, 41e9)], ["12 B", "3.2 MB", "41 GB"])
