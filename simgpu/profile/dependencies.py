@@ -132,16 +132,19 @@ class RankBuilder:
             wait.waits_for = [(node, WAKES) for node, _ in self.tail(record["stream"])]
 
     def launch_graph(self, record, call):
-        """A graph's nodes, after one another as captured; the stream goes on after those that end it."""
-        made, ended = {}, {}
+        """A graph's nodes, after one another as captured: those of one stream in order, and after what they name.
+        The stream goes on after those that end it."""
+        made, ended, last_of = {}, {}, {}
         for entry in self.nodes_of.get(record["id"], []):
             node = self.on_device(entry)
-            before = [made[other] for other in entry.get("after", []) if other in made]
+            names = set(entry.get("after", [])) | {last_of.get(entry["stream"])}
+            before = [made[other] for other in names if other in made]
             node.after += [(other, GRAPH_NODE) for other in before]
             if not before:
                 node.after += [(call, ISSUE)] + self.tail(record["stream"])
             made[entry["id"]] = ended[entry["id"]] = self.meeting(node)
-            for other in entry.get("after", []):
+            last_of[entry["stream"]] = entry["id"]
+            for other in names:
                 ended.pop(other, None)
         if ended:
             self.tails[record["stream"]] = [(node, PREDECESSOR) for node in ended.values()]

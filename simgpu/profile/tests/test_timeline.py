@@ -88,8 +88,8 @@ class Host(unittest.TestCase):
     def test_branches_of_a_graph_run_beside_each_other(self):
         recorder = records.Recorder()
         launch = recorder.add("graph_launch", graph=1, nodes=3)
-        ids = [recorder.elementwise("node", BIG, BIG) for _ in range(3)]
-        for number, after in zip(ids, ([], [], ids[:2])):
+        ids = [recorder.elementwise("node", BIG, BIG, stream) for stream in (0, 1, 0)]
+        for number, after in zip(ids, ([], [], ids[1:2])):
             recorder.records[number].update(graph_launch=launch, after=after)
         last = recorder.elementwise("behind", BIG, BIG)
         one, two, three, behind = work(recorder)
