@@ -104,10 +104,11 @@ void Agent::handle(const Message& message) {
 
 void Agent::listen(const std::string& address) {
   try {
-    listener_ = listen_on(address);
-    send({MessageType::listening, {port_of(listener_)}});
+    Listener listener = listen_on(address);
+    listener_ = std::move(listener.socket);
+    send({MessageType::listening, {port_of(listener_), listener.is_own_address}});
   } catch (const lockstep::Error& error) {
-    send({MessageType::listening, {0}, error.what()});
+    send({MessageType::listening, {0, 0}, error.what()});
   }
 }
 

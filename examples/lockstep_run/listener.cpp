@@ -24,6 +24,7 @@ bool is_loopback(const std::string& name) {
   return name == "localhost" || name == "::1" || name.starts_with("127.");
 }
 
+/// An empty descriptor, and errno, if it fails.
 Descriptor try_listen(const addrinfo& info, bool on_all) {
   Descriptor listener(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_storage any{};
@@ -31,12 +32,16 @@ Descriptor try_listen(const addrinfo& info, bool on_all) {
   const auto* address = on_all ? reinterpret_cast<const sockaddr*>(&any) : info.ai_addr;
   const bool listens = listener && bind(listener.get(), address, info.ai_addrlen) == 0 &&
                        ::listen(listener.get(), SOMAXCONN) == 0;
-  return listens ? std::move(listener) : Descriptor();
+  if (listens) return listener;
+  const int error = errno;
+  listener.close();
+  errno = error;
+  return {};
 }
 
 }  // namespace
 
-Descriptor listen_on(const std::string& address) {
+Listener listen_on(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -46,8 +51,10 @@ Descriptor listen_on(const std::string& address) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   for (const addrinfo* each = list; each; each = each->ai_next) {
     const bool on_all = is_loopback(*each->ai_addr) && !is_loopback(address);
-    if (Descriptor listener = try_listen(*each, on_all)) return listener;
+    if (Descriptor socket = try_listen(*each, on_all)) return {std::move(socket)};
   }
+  if (errno == EADDRNOTAVAIL)
+    if (Descriptor socket = try_listen(*list, true)) return {std::move(socket), false};
   LOCKSTEP_THROW(Error, "cannot listen at ", address, ": ", std::strerror(errno));
 }
 

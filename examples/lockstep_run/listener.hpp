@@ -6,11 +6,18 @@
 
 namespace run {
 
-/// Listens at a free port of an address, for rank 0 to inherit: no other process can take the port
-/// meanwhile. At an address that is loopback here and another host's name for this one elsewhere,
-/// as in many an /etc/hosts, it listens on all interfaces.
+/// A listening socket for rank 0 to inherit.
+struct Listener {
+  Descriptor socket;
+  bool is_own_address = true;  ///< false: the address only leads here
+};
+
+/// Listens at a free port of an address: no other process can take the port meanwhile. An address
+/// that is none of this host's interfaces, as that of a service or of a router that translates
+/// addresses, leads to all of them; and so does a name that is loopback here, as hosts often call
+/// themselves in /etc/hosts.
 /// @throws Error naming the address.
-Descriptor listen_on(const std::string& address);
+Listener listen_on(const std::string& address);
 
 /// At which port.
 int port_of(const Descriptor& listener);

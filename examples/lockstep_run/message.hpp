@@ -19,7 +19,7 @@ enum class MessageType : int {
   kill = 4,    ///< all ranks
   // From an agent, with `alive` in both directions.
   alive = 5,      ///< numbers: the last step of each rank; every second
-  listening = 6,  ///< numbers: port; text: why there is none
+  listening = 6,  ///< numbers: port, whether at an address of the host; text: why not
   output = 7,     ///< numbers: rank, stream (1 or 2); text: whole lines
   ended = 8,      ///< numbers: rank, status as of waitpid, last step
   refused = 9,    ///< text: why the program cannot be started; no rank runs here then

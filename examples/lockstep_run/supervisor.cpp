@@ -233,6 +233,9 @@ void Supervisor::take(const Message& message, std::size_t host) {
     case MessageType::listening:
       port_ = rank(0);
       if (port_ == 0) refusal_ = message.text;
+      if (port_ != 0 && number(1) == 0)
+        say(hosts_.link(host).host().address, " is no address of ", hosts_.link(host).host().name,
+            ", so rank 0 listens on all of its interfaces, port ", *port_);
       return;
     case MessageType::output:
       return write_all(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text,

@@ -1,9 +1,12 @@
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "lockstep_run/generation.hpp"
 #include "lockstep_run/hosts.hpp"
 #include "lockstep_run/launch_plan.hpp"
+#include "lockstep_run/listener.hpp"
 #include "lockstep_run/message.hpp"
 #include "lockstep_run/output.hpp"
 #include "lockstep_run/rank_process.hpp"
@@ -163,6 +166,23 @@ TEST(Messages, ThatAreNoneAreRefused) {
     reader.add(noise);
     EXPECT_THROW(reader.next(), lockstep::CorruptData) << noise;
   }
+}
+
+/// Where a socket listens.
+std::string address_of(const Listener& listener) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  return inet_ntoa(address.sin_addr);
+}
+
+TEST(Listener, IsAtAnAddressOfItsOwnAloneAndElseOnAllInterfaces) {
+  EXPECT_EQ(address_of(listen_on("127.0.0.1")), "127.0.0.1");
+  const Listener elsewhere = listen_on("192.0.2.1");  // of documents (RFC 5737), and no host's
+  EXPECT_EQ(address_of(elsewhere), "0.0.0.0");
+  EXPECT_FALSE(elsewhere.is_own_address);
+  EXPECT_GT(port_of(elsewhere.socket), 0);
+  EXPECT_THROW(listen_on("no such name"), lockstep::Error);
 }
 
 TEST(LaunchPlan, SurvivesItsTextWithSpacesAndEmptyWords) {

@@ -1,0 +1,164 @@
+// Whole runs of lockstep_run on several hosts.
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+
+#include "examples/supervised_runs.hpp"
+
+namespace examples::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// Three hosts that are this one: "down-b" makes b unreachable, "agent-b" has its agent's number.
+class ElasticRun : public Run {
+ protected:
+  std::string hosts(const std::string& more) const {
+    const auto launcher =
+        folder.write("launcher.sh", "[ -e " + path("down-$1") + " ] && exit 255\necho $$ >" +
+                                        path("agent-$1") + "\nshift\nexec \"$@\"\n");
+    const auto file =
+        folder.write("hosts", "a address=127.0.0.1\nb address=127.0.0.1\nc address=127.0.0.1\n");
+    return "--hosts " + file.string() + " --launcher \"sh " + launcher.string() + "\" --probe 1 " +
+           more;
+  }
+  std::string lose_b() const {
+    return "touch " + path("down-b") + "; kill -KILL $(cat " + path("agent-b") + ")";
+  }
+};
+
+TEST_F(ElasticRun, GoesOnWithTheHostsThatAreLeftAndTakesThemBack) {
+  const auto result =
+      result_with(hosts(""),
+                  "echo start $LOCKSTEP_RUN_GENERATION of $WORLD_SIZE\n" + ready() +
+                      "[ $LOCKSTEP_RUN_GENERATION = 3 ] && exit 0\n" + "trap 'exit 75' USR1\n" +
+                      step_34 + "[ $LOCKSTEP_RUN_GENERATION = 2 ] && rm -f " + path("down-b") +
+                      "\nwhile :; do sleep 0.05; done\n",
+                  3, lose_b());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "start 1 of 3"), 3u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "start 2 of 2"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "start 3 of 3"), 3u) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("host b was lost: its agent has ended"),
+                                   HasSubstr("starts 2 of 3 ranks"),
+                                   HasSubstr("hosts have returned: the ranks stop")));
+}
+
+TEST_F(ElasticRun, HostsThatAreNotNeededTakeThePlaceOfLostOnes) {
+  const auto result =
+      result_with(hosts("-n 2"),
+                  "echo start $LOCKSTEP_RUN_GENERATION of $WORLD_SIZE\n" + ready() +
+                      "[ $LOCKSTEP_RUN_GENERATION = 2 ] && exit 0\n" + "exec sleep 60\n",
+                  2, lose_b());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "start 2 of 2"), 2u) << result.output;
+}
+
+// What is left of c's ranks then says nothing of the third start, which needs none of c.
+TEST_F(ElasticRun, HostsThatAreNamedFirstAreUsedAgainWhenTheyAreBack) {
+  const auto result = result_with(hosts("-n 2"),
+                                  "echo start $LOCKSTEP_RUN_GENERATION of $WORLD_SIZE\n" + ready() +
+                                      "[ $LOCKSTEP_RUN_GENERATION = 3 ] && sleep 1.5 && exit 0\n"
+                                      "[ $LOCKSTEP_RUN_GENERATION$RANK = 21 ] && rm -f " +
+                                      path("down-b") + " && sleep 2 && exit 3\nexec sleep 60\n",
+                                  2, lose_b());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("rank 1 on c ended with code 3"));
+  EXPECT_EQ(occurrences(result.output, "start 3 of 2"), 2u) << result.output;
+}
+
+// As a shell of ssh does, and as sshd has its commands read and write where it uses sockets.
+TEST_F(ElasticRun, BannerWithoutAnEndOfLineAndAFullSocketLoseNothing) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no Python here";
+  const auto launcher = folder.write("ssh.sh", R"sh(shift
+printf Welcome
+exec python3 -c '
+import os, socket, subprocess, sys, threading, time
+here, there = socket.socketpair()
+subprocess.Popen(sys.argv[1:], stdin=there, stdout=there)
+there.close()
+def pass_on():
+  while data := os.read(0, 65536):
+    here.sendall(data)
+  here.shutdown(socket.SHUT_WR)
+threading.Thread(target=pass_on, daemon=True).start()
+while data := here.recv(65536):
+  os.write(1, data)
+  time.sleep(0.001)
+' "$@"
+)sh");
+  const auto file = folder.write("hosts", "me@127.0.0.1\n");
+  const auto result = run_command(
+      command("lockstep_run", "--hosts " + file.string() + " --launcher \"sh " + launcher.string() +
+                                  "\" --host-wait 20 -- head -c 4000000 /dev/zero | wc -c"));
+  EXPECT_EQ(result.output, "4000001\n");
+}
+
+// A floating address, or one that a router translates.
+TEST_F(ElasticRun, RanksAreToldAnAddressThatOnlyLeadsToTheirHost) {
+  const auto file = folder.write("hosts", "a address=192.0.2.1\n");
+  const auto result = result_of("--hosts " + file.string() + " --launcher \"env -u\"",
+                                "echo at $MASTER_ADDR, $LOCKSTEP_LISTENER\n");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(ContainsRegex("at 192.0.2.1, [0-9]+\n"),
+                                   HasSubstr("192.0.2.1 is no address of a")));
+}
+
+TEST_F(ElasticRun, WithTooFewHostsItWaitsAndThenEnds) {
+  const auto result =
+      result_with(hosts("--min-hosts 3 --host-wait 2"), ready() + "exec sleep 60\n", 3, lose_b());
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("2 host(s) can be reached, fewer than 3, for 2 s; b: "));
+}
+
+TEST_F(ElasticRun, RanksOfSeveralHostsMeetOverTheirNetwork) {
+  const std::string on_hosts = std::string(LOCKSTEP_HOSTS) + " 2 ";
+  if (run_command(on_hosts + "true").exit_code == 77)
+    GTEST_SKIP() << "no namespaces for hosts here";
+  const auto file = folder.write("hosts", "0 address=10.98.0.1\n1 slots=2 address=10.98.0.2\n");
+  const fs::path script = folder.write(
+      "run.sh", command("lockstep_run", "--hosts " + file.string() + " --launcher \"$HOSTS on\" " +
+                                            "-- " + tiny_gpt("--steps 2")));
+  const auto result = run_command(on_hosts + "sh " + script.string(), 100);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("3 rank(s) on cpu"));
+}
+
+/// Trainings on 3, 2 and 3 ranks again see the same samples: what differs is how sums are rounded.
+TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
+  const std::string program =
+      command("train_gpt",
+              "--layers 1 --heads 2 --channels 32 --context 32 --warmup 5 --threads 1 --dtype f64 "
+              "--global-batch 12 --steps 1500 --save-every 50 --data " LOCKSTEP_TEXT);
+  const auto whole = run_command(
+      command("lockstep_run", "-n 3 -- " + program + " --checkpoint-dir " + path("whole")), 200);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const std::string log = path("log.jsonl");
+  const auto result =
+      result_with(hosts(""),
+                  "touch " + path("ready-$RANK") + "\nexec " + program + " --checkpoint-dir " +
+                      path("run") + " --log " + log,
+                  3,
+                  "until [ $(cat " + log + " | wc -l) -gt 100 ]; do sleep 0.05; done; " + lose_b() +
+                      "; until [ $(cat " + log + " | wc -l) -gt 300 ]; do sleep 0.05; done; rm " +
+                      path("down-b"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "3 rank(s) on cpu"), 2u) << result.output;
+  EXPECT_EQ(occurrences(result.output, "2 rank(s) on cpu"), 1u) << result.output;
+  const auto diff =
+      run_command(command("lockstep_checkpoint", "diff " + path("whole") + " " + path("run")));
+  // "... differs by at most 4.5e-11": more than that of a weight is none.
+  std::istringstream words(diff.output);
+  for (std::string word; words >> word;)
+    if (word == "most" && words >> word) {
+      EXPECT_LT(std::stod(word), 1e-6) << diff.output;
+    }
+  EXPECT_EQ(occurrences(diff.output, "only in"), 0u) << diff.output;
+}
+
+}  // namespace
+}  // namespace examples::testing
