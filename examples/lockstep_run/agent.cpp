@@ -75,7 +75,11 @@ void Agent::wait() {
 
 void Agent::receive() {
   hear();
-  while (const auto message = reader_.next()) handle(*message);
+  while (!messages_.empty()) {
+    const Message message = std::move(messages_.front());
+    messages_.pop_front();
+    handle(message);
+  }
 }
 
 void Agent::hear() {
@@ -86,6 +90,16 @@ void Agent::hear() {
     unheard_ = {};
   }
   if (count == 0) is_alone_ = true;
+  while (auto message = reader_.next()) messages_.push_back(std::move(*message));
+}
+
+/// Handles what comes next as far as it is for the ranks that run, and needs no message sent.
+void Agent::obey_signals() {
+  for (; !messages_.empty(); messages_.pop_front()) {
+    const MessageType type = messages_.front().type;
+    if (type == MessageType::listen || type == MessageType::start) return;
+    handle(messages_.front());
+  }
 }
 
 void Agent::handle(const Message& message) {
@@ -212,11 +226,12 @@ void Agent::send(const Message& message) {
   }
 }
 
-/// For a supervisor that is slow to read, unless it is gone.
+/// For a supervisor that is slow to read, unless it is gone. What it asks of the ranks goes before.
 void Agent::wait_for_room() {
-  pollfd room{out_, POLLOUT, 0};
-  poll(&room, 1, static_cast<int>(alive_interval.count()));
+  pollfd entries[] = {{out_, POLLOUT, 0}, {in_, POLLIN, 0}};
+  poll(entries, 2, static_cast<int>(alive_interval.count()));
   hear();
+  obey_signals();
   note_silence();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <vector>
 
 #include "lockstep_run/descriptor.hpp"
@@ -29,6 +30,7 @@ class Agent {
   void wait();
   void receive();
   void hear();
+  void obey_signals();
   void handle(const Message& message);
   void listen(const std::string& address);
   void start(const Message& message);
@@ -44,8 +46,9 @@ class Agent {
   int in_, out_;
   std::chrono::milliseconds silence_limit_;
   MessageReader reader_;
-  Descriptor children_;  // says that one has ended
-  Descriptor listener_;  // for rank 0
+  std::deque<Message> messages_;  // still to be handled
+  Descriptor children_;           // says that one has ended
+  Descriptor listener_;           // for rank 0
   std::vector<RankProcess> ranks_;
   int longest_stop_ = 0;  // in seconds; 0: none is too long
   bool is_alone_ = false;

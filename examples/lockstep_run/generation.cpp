@@ -13,22 +13,22 @@ namespace {
 
 using lockstep::detail::concat;
 
-std::string name_of_signal(int number) {
-  constexpr std::pair<int, const char*> names[] = {
-      {SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"},
-      {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
-      {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGINT, "SIGINT"}};
-  for (const auto& [known, name] : names)
-    if (known == number) return name;
-  return concat("signal ", number);
-}
-
 std::string describe(int status) {
   if (!WIFSIGNALED(status)) return concat("ended with code ", WEXITSTATUS(status));
   return "was killed by " + name_of_signal(WTERMSIG(status));
 }
 
 }  // namespace
+
+std::string name_of_signal(int number) {
+  constexpr std::pair<int, const char*> names[] = {
+      {SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},
+      {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},   {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"},
+      {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"}};
+  for (const auto& [known, name] : names)
+    if (known == number) return name;
+  return concat("signal ", number);
+}
 
 Generation::Generation(int number, std::vector<std::string> names, std::vector<int> ranks)
     : number_(number), names_(std::move(names)), counts_(std::move(ranks)) {

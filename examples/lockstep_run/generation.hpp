@@ -10,6 +10,9 @@ namespace run {
 /// Exit code of a program that has stopped, saved, and wants to be started again.
 inline constexpr int stopped_code = 75;
 
+/// "SIGTERM"
+std::string name_of_signal(int number);
+
 /// Why a generation ends before its time.
 struct Death {
   std::string what;             ///< "rank 1 on a was killed by SIGKILL behind step 34"

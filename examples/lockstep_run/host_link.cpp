@@ -36,7 +36,8 @@ pid_t start(const std::vector<std::string>& command, int in, int out) {
   const pid_t child = checked(fork(), "fork");
   if (child > 0) return child;
   setpgid(0, 0);  // Ctrl-C is for the supervisor alone
-  for (const int number : {SIGTERM, SIGUSR1}) signal(number, SIG_IGN);  // and so is a scheduler's
+  // And so is what a scheduler sends to all, or a terminal that is closed.
+  for (const int number : {SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -54,7 +55,7 @@ HostLink::HostLink(Host host, std::vector<std::string> launcher)
   (void)own_path();
 }
 
-void HostLink::connect() {
+bool HostLink::connect() try {
   Pipe in = Pipe::make(), out = Pipe::make();
   reader_ = MessageReader(agent_handshake);
   unheard_ = {};
@@ -63,6 +64,10 @@ void HostLink::connect() {
   in_ = std::move(in.write);
   out_ = std::move(out.read);
   for (const Descriptor* end : {&in_, &out_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  return true;
+} catch (const lockstep::Error& error) {
+  failure_ = "cannot start an agent on " + host_.name + ": " + error.what();
+  return false;
 }
 
 std::vector<Message> HostLink::receive() {

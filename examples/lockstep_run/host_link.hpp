@@ -24,8 +24,8 @@ class HostLink {
   HostLink& operator=(HostLink&&) = delete;
 
   const Host& host() const { return host_; }
-  /// Starts an agent.
-  void connect();
+  /// Starts an agent. @return false, with a failure, where there is no process or pipe for it.
+  bool connect();
   /// An agent was started, and has not been given up.
   bool is_open() const { return process_ > 0; }
   /// It has answered.

@@ -60,17 +60,19 @@ std::vector<Host> HostPool::reachable() const {
   return hosts;
 }
 
-void HostPool::try_lost() {
+std::vector<std::string> HostPool::try_lost() {
+  std::vector<std::string> failures;
   const auto now = Clock::now();
   for (Place& place : places_) {
     if (place.link.is_up()) place.attempts = 0;
     if (place.link.is_open()) continue;
     const bool is_due = place.attempts == 0 || (probe_.count() > 0 && now >= place.next_attempt);
     if (!is_due) continue;
-    place.link.connect();
+    if (!place.link.connect()) failures.push_back(place.link.failure());
     const auto pause = probe_ * (1 << std::min(place.attempts++, 10));
     place.next_attempt = now + std::min(pause, longest_probe);
   }
+  return failures;
 }
 
 void HostPool::wait(int other, std::chrono::milliseconds limit) const {

@@ -39,8 +39,8 @@ class HostPool {
   /// The hosts, without slots where they cannot be reached.
   std::vector<Host> reachable() const;
 
-  /// Starts agents where it is time to.
-  void try_lost();
+  /// Starts agents where it is time to. @return why one could not be: it is tried again.
+  std::vector<std::string> try_lost();
   /// Waits until one has said something, or another descriptor has.
   void wait(int other, std::chrono::milliseconds limit) const;
   /// To be called at least every second.

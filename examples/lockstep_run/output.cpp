@@ -8,18 +8,23 @@
 
 namespace run {
 
-void write_all(int stream, std::string_view text, const std::function<void()>& meanwhile) {
+void write_all(int stream, std::string_view text, const std::function<bool()>& goes_on) {
   constexpr std::size_t piece = 4096;  // what a pipe with room takes at once
   while (!text.empty()) {
     pollfd room{stream, POLLOUT, 0};
-    if (poll(&room, 1, 500) <= 0) {
-      if (meanwhile) meanwhile();
+    if (poll(&room, 1, 100) <= 0) {
+      if (!goes_on()) return;
       continue;
     }
     const ssize_t count = ::write(stream, text.data(), std::min(text.size(), piece));
     if (count < 0 && errno != EINTR && errno != EAGAIN) return;
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
   }
+}
+
+bool has_room(int stream) {
+  pollfd room{stream, POLLOUT, 0};
+  return poll(&room, 1, 0) > 0;
 }
 
 std::string tagged(int rank, std::string_view lines) {

@@ -39,7 +39,8 @@ struct Program {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_DFL);
+    // SIGHUP stays ignored: of a closed terminal they hear from the supervisor.
+    for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_DFL);
     const int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) return;
     if (listener >= 0) fcntl(listener, F_SETFD, 0);

@@ -5,11 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <sys/signalfd.h>
-
 #include "lockstep_run/launch_plan.hpp"
 #include "lockstep_run/listener.hpp"
-#include "lockstep_run/output.hpp"
 
 namespace run {
 
@@ -21,12 +18,10 @@ namespace {
 // Between the first death and the end of the others, which say what they were at. One that exits
 // has had the time to hear of it from the others, or to tell them.
 constexpr milliseconds last_words(100);
-constexpr seconds after_interrupt(5), after_kill(10);
 // How long a host that is being reached is waited for where others would do.
 constexpr seconds first_timeout(30), later_timeout(2);
 // At first all are waited for a moment, so that those named first are used.
 constexpr seconds in_order_timeout(1);
-constexpr milliseconds longest_turn(500);
 constexpr int cannot_run_code = 127;
 // All ranks start at the same time: one that is not there so soon is stopped, or cannot be reached.
 constexpr const char* join_timeout = "LOCKSTEP_JOIN_TIMEOUT";
@@ -40,15 +35,6 @@ int longest_stop() {
   return heartbeat_timeout + heartbeat_timeout / 2;
 }
 
-Descriptor ending_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&set, number);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return Descriptor(checked(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
-}
-
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options)
@@ -58,12 +44,11 @@ Supervisor::Supervisor(SupervisorOptions options)
       policy_(options_.restarts) {}
 
 int Supervisor::run() {
-  while (gather_hosts()) {
-    launch();
+  while (gather_hosts() && launch()) {
     watch();
     if (const auto code = after_generation()) return *code;
   }
-  return ending_signal_ == SIGINT ? 128 + SIGINT : stopped_code;
+  return code_of_asked_end();
 }
 
 /// @return false if the run is to end.
@@ -77,7 +62,7 @@ bool Supervisor::gather_hosts() {
     const bool is_worth_waiting = hosts_.is_one_coming() && Clock::now() < first_try;
     return hosts_.hosts_up() >= options_.min_hosts && !is_worth_waiting;
   };
-  for (hosts_.try_lost(); !is_ending() && !are_enough(); turn(milliseconds(50)))
+  for (try_lost_hosts(); !is_ending() && !are_enough(); turn(milliseconds(50)))
     LOCKSTEP_CHECK(Clock::now() < limit, lockstep::Error, hosts_.hosts_up(),
                    " host(s) can be reached, fewer than ", options_.min_hosts, ", for ",
                    options_.host_wait.count(), " s", hosts_.failures());
@@ -86,7 +71,8 @@ bool Supervisor::gather_hosts() {
 
 // --- a generation
 
-void Supervisor::launch() {
+/// @return false if the run is to end.
+bool Supervisor::launch() {
   std::vector<std::string> names;
   for (const Host& host : hosts_.reachable()) names.push_back(host.name);
   const std::vector<int> ranks = deal_ranks(hosts_.reachable(), options_.ranks);
@@ -100,6 +86,7 @@ void Supervisor::launch() {
   const auto first = static_cast<std::size_t>(
       std::ranges::find_if(ranks, [](int count) { return count > 0; }) - ranks.begin());
   const int port = listen(first);
+  if (is_ending()) return false;  // the ranks would not hear of it
   if (port == 0)
     for (std::size_t host = 0; host < hosts_.size(); ++host)
       generation_->note_lost_host(host, "no rank was started");
@@ -110,13 +97,15 @@ void Supervisor::launch() {
       hosts_.link(host).send({MessageType::start,
                               {generation_->first_rank_of(host), ranks[host], longest_stop()},
                               plan.to_text()});
+  return true;
 }
 
 /// Has the agent of rank 0 listen where the ranks will meet. @return the port; 0 if it is lost.
 int Supervisor::listen(std::size_t host) {
   port_.reset();
   hosts_.link(host).send({MessageType::listen, {}, hosts_.link(host).host().address});
-  while (!port_ && !refusal_ && generation_->is_running_on(host)) turn(longest_turn);
+  while (!port_ && !refusal_ && !is_ending() && generation_->is_running_on(host))
+    turn(longest_turn);
   return port_.value_or(0);
 }
 
@@ -178,12 +167,24 @@ std::optional<int> Supervisor::after_generation() {
     say(*refusal_);
     if (!has_made_steps_) return cannot_run_code;  // else it is one host's, and may pass
   }
+  if (is_ending()) return code_of_asked_end();
   const std::optional<Death>& death = generation_->death();
   const int code = death ? death->exit_code : generation_->exit_code();
-  if (is_ending()) return ending_signal_ == SIGINT ? 128 + SIGINT : code;
   const bool has_made_room = code == stopped_code || code == 128 + SIGUSR1;
   if (is_making_room_ && has_made_room) return std::nullopt;
   return death ? after_death(*death) : code;
+}
+
+/// The exit code of a run that was asked to end: that of its ranks only if they all left in good
+/// order, for then they have saved what they had.
+int Supervisor::code_of_asked_end() {
+  if (ending_signal_ == SIGINT) return 128 + SIGINT;
+  const std::optional<Death> death = generation_ ? generation_->death() : std::nullopt;
+  if (generation_ && generation_->is_over() && !death) return generation_->exit_code();
+  if (death)
+    say("asked to stop by ", name_of_signal(ending_signal_),
+        ", but not all ranks did so in good order: ", death->what);
+  return 128 + ending_signal_;
 }
 
 std::optional<int> Supervisor::after_death(const Death& death) {
@@ -201,78 +202,6 @@ std::optional<int> Supervisor::after_death(const Death& death) {
   const Deadline end = Clock::now() + decision.delay;
   while (Clock::now() < end && !is_ending()) turn(milliseconds(50));
   return std::nullopt;
-}
-
-// --- events
-
-void Supervisor::turn(milliseconds limit) {
-  if (kill_at_) {
-    const auto left = std::chrono::ceil<milliseconds>(*kill_at_ - Clock::now());
-    limit = std::clamp(left, milliseconds(0), limit);
-  }
-  hosts_.wait(signals_.get(), limit);
-  for (std::size_t host = 0; host < hosts_.size(); ++host)
-    for (const Message& message : hosts_.link(host).receive()) take(message, host);
-  take_signals();
-  hosts_.keep_alive();
-  for (std::size_t host = 0; generation_ && host < hosts_.size(); ++host)
-    if (!hosts_.link(host).is_up()) generation_->note_lost_host(host, hosts_.link(host).failure());
-  hosts_.try_lost();
-}
-
-void Supervisor::take(const Message& message, std::size_t host) {
-  const auto number = [&](std::size_t i) { return message.numbers.at(i); };
-  const auto rank = [&](std::size_t i) { return static_cast<int>(number(i)); };
-  switch (message.type) {
-    case MessageType::alive:
-      if (std::ssize(message.numbers) != (generation_ ? generation_->ranks_of(host) : 0))
-        return;  // of a former one
-      for (std::size_t i = 0; i < message.numbers.size(); ++i)
-        generation_->note_step(generation_->first_rank_of(host) + static_cast<int>(i), number(i));
-      return;
-    case MessageType::listening:
-      port_ = rank(0);
-      if (port_ == 0) refusal_ = message.text;
-      if (port_ != 0 && number(1) == 0)
-        say(hosts_.link(host).host().address, " is no address of ", hosts_.link(host).host().name,
-            ", so rank 0 listens on all of its interfaces, port ", *port_);
-      return;
-    case MessageType::output:
-      return write_all(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text,
-                       [&] {
-                         take_signals();
-                         hosts_.say_alive();
-                       });
-    case MessageType::ended: return generation_->note_end(rank(0), rank(1), number(2));
-    case MessageType::refused:
-      refusal_ = message.text;
-      return generation_->note_lost_host(host, message.text);
-    default: return;
-  }
-}
-
-void Supervisor::take_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info)
-    end_by(static_cast<int>(info.ssi_signo));
-}
-
-void Supervisor::end_by(int signal) {
-  const bool is_first = !is_ending();
-  ending_signal_ = signal;
-  // Ranks that make room stop already: one more signal would end them at once.
-  if (!(is_first && is_making_room_ && signal != SIGINT))
-    tell_ranks({MessageType::signal, {signal}});
-  const auto now = Clock::now();
-  if (signal == SIGINT)
-    kill_at_ = is_first ? now + after_interrupt : now;
-  else if (options_.grace && is_first)
-    kill_at_ = now + *options_.grace;
-}
-
-void Supervisor::tell_ranks(const Message& message) {
-  for (std::size_t host = 0; generation_ && host < hosts_.size(); ++host)
-    if (generation_->is_running_on(host)) hosts_.link(host).send(message);
 }
 
 }  // namespace run

@@ -1,5 +1,6 @@
 // Whole runs of lockstep_run on several hosts.
 
+#include <csignal>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -96,6 +97,29 @@ while data := here.recv(65536):
       command("lockstep_run", "--hosts " + file.string() + " --launcher \"sh " + launcher.string() +
                                   "\" --host-wait 20 -- head -c 4000000 /dev/zero | wc -c"));
   EXPECT_EQ(result.output, "4000001\n");
+}
+
+// The supervisor hears from its agent at once, and the agent after 2 s: by then it has been asked
+// to stop.
+TEST_F(ElasticRun, StartsNoRanksThatWouldNotHearOfTheSignal) {
+  const auto launcher = folder.write(
+      "late.sh", "shift\ntouch " + path("ready-0") + "\n(sleep 2; exec cat) | \"$@\"\n");
+  const auto file = folder.write("hosts", "a address=127.0.0.1\n");
+  const auto result =
+      result_with("--hosts " + file.string() + " --launcher \"sh " + launcher.string() + "\"",
+                  "exec sleep 60\n", 1, "sleep 0.7; kill -TERM $supervisor");
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
+}
+
+// Processes, memory or descriptors may be short for a while.
+TEST_F(ElasticRun, TryThatFailsForWantOfDescriptorsIsTold) {
+  const auto result = result_with(hosts(""),
+                                  "echo start $LOCKSTEP_RUN_GENERATION of $WORLD_SIZE\n" + ready() +
+                                      "[ $LOCKSTEP_RUN_GENERATION = 2 ] && exit 0\nexec sleep 60\n",
+                                  3, "prlimit --pid $supervisor --nofile=4; " + lose_b());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(occurrences(result.output, "start 2 of 2"), 2u) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("cannot start an agent on b: pipe failed: Too many open"));
 }
 
 // A floating address, or one that a router translates.

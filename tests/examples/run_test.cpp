@@ -133,13 +133,57 @@ TEST_F(Run, SignalReachesRanksWhileNobodyReadsTheOutput) {
   EXPECT_EQ(read_file(path("code")), "75\n");
 }
 
+// Ranks that write for ever, to a reader that waits for the end of the run.
+TEST_F(Run, GraceTimeAndInterruptHoldWhileNobodyReadsTheOutput) {
+  const std::string script = "trap '' TERM INT\n" + ready() + "exec yes\n";
+  const auto code_behind = [&](const std::string& signals) {
+    for (const std::string file : {"code", "ready-0"}) fs::remove(path(file));
+    run_command("(" + run("-n 1 --grace 1", script) + " & supervisor=$!; until [ -e " +
+                    path("ready-0") + " ]; do sleep 0.02; done; sleep 0.5; " + signals +
+                    "; wait $supervisor; echo $? >" + path("code") + ") | until [ -e " +
+                    path("code") + " ]; do sleep 0.05; done",
+                30);
+    return read_file(path("code"));
+  };
+  EXPECT_EQ(code_behind("kill -TERM $supervisor"), "143\n");
+  EXPECT_EQ(code_behind("kill -INT $supervisor; sleep 0.6; kill -INT $supervisor"), "130\n");
+}
+
+TEST_F(Run, ClosedTerminalStopsRanksUnlessThatIsIgnored) {
+  const std::string loop = ready() + "while :; do sleep 0.05; done\n";
+  const auto closed =
+      result_with("-n 2", "trap 'exit 75' TERM\n" + loop, 2, "kill -HUP $supervisor");
+  EXPECT_EQ(closed.exit_code, 75) << closed.output;
+  const auto ignored =
+      result_with("-n 2", "kill -HUP $$\ntrap 'exit 4' TERM\ntrap 'exit 75' USR1\n" + loop, 2,
+                  "kill -HUP $supervisor; sleep 0.5; kill -USR1 $supervisor", "nohup ");
+  EXPECT_EQ(ignored.exit_code, 75) << ignored.output;
+}
+
+// The scheduler may start it again, but must not take its last steps for saved.
+TEST_F(Run, AskedToStopWhileRanksDieItEndsByTheSignal) {
+  const auto one_dies = result_with(
+      "-n 2", "trap 'exit $((75 - 72 * RANK))' TERM\n" + ready() + "while :; do sleep 0.05; done\n",
+      2, "kill -TERM $supervisor");
+  EXPECT_EQ(one_dies.exit_code, 128 + SIGTERM) << one_dies.output;
+  EXPECT_THAT(one_dies.output, HasSubstr("asked to stop by SIGTERM, but not all ranks did so in "
+                                         "good order: rank 1 ended with code 3"));
+  const std::string log = path("log");
+  const auto in_a_delay = run_command(
+      run("-n 1", "kill -SEGV $$") + " 2>" + log + " & supervisor=$!; until grep -qs " + "in.1.s " +
+          log + "; do sleep 0.02; done; kill -USR1 $supervisor; " + "wait $supervisor",
+      30);
+  EXPECT_EQ(in_a_delay.exit_code, 128 + SIGUSR1) << read_file(log);
+}
+
 TEST_F(Run, KillsRanksThatTakeLongerThanTheGraceTime) {
   const auto result = result_with(
       "-n 2 --grace 1",
       "trap '' TERM\necho $LOCKSTEP_GRACE_TIME s\n" + ready() + "while :; do sleep 0.05; done\n", 2,
       "kill -TERM $supervisor");
-  EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("1 s\n"), Not(HasSubstr("restart"))));
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("1 s\n"), HasSubstr("was killed by SIGKILL"),
+                                   Not(HasSubstr("restart"))));
 }
 
 TEST_F(Run, InterruptEndsAllRanks) {

@@ -23,12 +23,16 @@ class Run : public ::testing::Test {
   }
   /// Starts a run, does something once all ranks have made the file "ready-RANK", and waits.
   CommandResult result_with(const std::string& options, const std::string& script, int ranks,
-                            const std::string& then) const {
+                            const std::string& then, const std::string& launcher = "") const {
     std::string wait;
-    for (int rank = 0; rank < ranks; ++rank)
-      wait += "until [ -e " + path("ready-" + std::to_string(rank)) + " ]; do sleep 0.02; done; ";
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string file = path("ready-" + std::to_string(rank));
+      std::filesystem::remove(file);
+      wait += "until [ -e " + file + " ]; do sleep 0.02; done; ";
+    }
     return run_command(
-        run(options, script) + " & supervisor=$!; " + wait + then + "; wait $supervisor", 30);
+        launcher + run(options, script) + " & supervisor=$!; " + wait + then + "; wait $supervisor",
+        30);
   }
   std::string path(const std::string& name) const { return (folder / name).string(); }
   std::string ready() const { return "touch " + path("ready-$RANK") + "\n"; }
