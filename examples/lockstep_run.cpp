@@ -6,6 +6,7 @@
 // docs/long-runs.md has the rest. Exit code: the program's own, 128 + signal for one that was
 // killed; 2 for options that make no sense; 127 for a program that cannot be started.
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <numeric>
@@ -30,13 +31,15 @@ struct Options {
 
 void add_options(CLI::App& app, Options& o) {
   run::SupervisorOptions& s = o.supervisor;
-  app.add_option("-n,--ranks", s.ranks, "Ranks; by default as many as the hosts have slots")
+  app.add_option("-n,--ranks,--np", s.ranks,
+                 "Ranks; by default as many as the hosts have slots; also -np N, as of mpirun")
       ->check(examples::whole_number(1, 1 << 20));
   app.add_option("--max-restarts", s.restarts.max_restarts, "Restarts in all")
       ->check(examples::whole_number(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--deaths-per-step", s.restarts.deaths_per_step,
-                 "So many deaths of the same step end the run; 0: any number goes on")
+                 "So many deaths of the same step, or exits with the same code before the first "
+                 "one, end the run; 0: any number goes on")
       ->check(examples::whole_number(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--grace", o.grace,
@@ -102,6 +105,19 @@ run::SupervisorOptions checked_options(CLI::App& app, Options& o) {
   return s;
 }
 
+/// The command line, back to front as the parser takes it, with --np for mpirun's -np: among the
+/// options, and not behind the program.
+std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
+    if (words[i] == "-np") words[i] = "--np";
+    const CLI::Option* option = app.get_option_no_throw(words[i]);
+    if (option && option->get_items_expected_max() > 0) ++i;  // its value
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
 /// Opens what is closed of the standard streams, whose numbers pipes would get.
 void open_standard_streams() {
   int number = 0;
@@ -121,7 +137,7 @@ int main(int argc, char** argv) try {
                "lockstep_run");
   add_options(app, options);
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(app, argc, argv));
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return 0;

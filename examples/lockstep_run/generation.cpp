@@ -65,6 +65,7 @@ void Generation::note_end(int rank, int status, std::int64_t step) {
   constexpr int refusal_code = 2;
   death_ = {.what = what,
             .exit_code = code,
+            .is_exit = has_exited,
             .is_refusal = has_exited && code == refusal_code,
             .step = step < 0 ? std::nullopt : std::optional(step)};
 }

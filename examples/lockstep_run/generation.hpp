@@ -17,6 +17,7 @@ std::string name_of_signal(int number);
 struct Death {
   std::string what;             ///< "rank 1 on a was killed by SIGKILL behind step 34"
   int exit_code = 1;            ///< of the run, if it is not started again
+  bool is_exit = false;         ///< the program ended by itself
   bool is_refusal = false;      ///< the program refuses its command line
   bool is_of_the_host = false;  ///< and says nothing of the step
   std::optional<std::int64_t> step = std::nullopt;  ///< the last that the dead rank completed

@@ -41,4 +41,14 @@ RestartPolicy::Decision RestartPolicy::after_death(std::optional<std::int64_t> s
   return {{}, delay_of(deaths_in_a_row_)};
 }
 
+RestartPolicy::Decision RestartPolicy::after_early_exit(int code) {
+  early_exits_ = early_code_ == code ? early_exits_ + 1 : 1;
+  early_code_ = code;
+  if (options_.deaths_per_step > 0 && early_exits_ >= options_.deaths_per_step)
+    return {lockstep::detail::concat("it ended with code ", code, " before its first step, ",
+                                     early_exits_, " times: another start would do the same"),
+            {}};
+  return after_death(std::nullopt);
+}
+
 }  // namespace run

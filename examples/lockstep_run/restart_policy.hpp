@@ -9,8 +9,9 @@ namespace run {
 
 /// Options of a RestartPolicy.
 struct RestartOptions {
-  int max_restarts = 10;    ///< in all
-  int deaths_per_step = 2;  ///< so often one step may die, the last of which ends the run; 0: any
+  int max_restarts = 10;  ///< in all
+  /// So often one step, or a start, may die, the last of which ends the run; 0: any.
+  int deaths_per_step = 2;
 };
 
 /// Whether, and when, a run whose ranks died is started again.
@@ -29,6 +30,9 @@ class RestartPolicy {
   /// @param step the last one that the dead rank completed; none if it had told of no step.
   /// @param is_of_the_host a host was lost, whatever the step was.
   Decision after_death(std::optional<std::int64_t> step, bool is_of_the_host = false);
+  /// Takes the exit of a program, with a code, soon after a start of a run that has made no step.
+  /// It counts as a death without a step; so many with the same code as of one step end the run.
+  Decision after_early_exit(int code);
   /// How many restarts it has granted.
   int restarts() const { return restarts_; }
 
@@ -38,6 +42,8 @@ class RestartPolicy {
   int deaths_in_a_row_ = 0;               // without new ground between
   std::optional<std::int64_t> furthest_;  // step behind which one died
   int deaths_there_ = 0;
+  std::optional<int> early_code_;
+  int early_exits_ = 0;  // with that code
 };
 
 }  // namespace run

@@ -22,6 +22,8 @@ constexpr milliseconds last_words(100);
 constexpr seconds first_timeout(30), later_timeout(2);
 // At first all are waited for a moment, so that those named first are used.
 constexpr seconds in_order_timeout(1);
+// What ends later without a step has made some that it does not tell of, or waited for other hosts.
+constexpr seconds start_time(30);
 constexpr int cannot_run_code = 127;
 // All ranks start at the same time: one that is not there so soon is stopped, or cannot be reached.
 constexpr const char* join_timeout = "LOCKSTEP_JOIN_TIMEOUT";
@@ -97,6 +99,7 @@ bool Supervisor::launch() {
       hosts_.link(host).send({MessageType::start,
                               {generation_->first_rank_of(host), ranks[host], longest_stop()},
                               plan.to_text()});
+  launched_at_ = Clock::now();
   return true;
 }
 
@@ -191,7 +194,11 @@ std::optional<int> Supervisor::after_death(const Death& death) {
   say(death.what);
   // Where steps were made, the command line was one that made sense.
   if (death.is_refusal && !has_made_steps_) return death.exit_code;
-  const RestartPolicy::Decision decision = policy_.after_death(death.step, death.is_of_the_host);
+  const bool is_early =
+      death.is_exit && !has_made_steps_ && Clock::now() < launched_at_ + start_time;
+  const RestartPolicy::Decision decision =
+      is_early ? policy_.after_early_exit(death.exit_code)
+               : policy_.after_death(death.step, death.is_of_the_host);
   if (!decision.refusal.empty()) {
     say("ends: ", decision.refusal);
     return death.exit_code;

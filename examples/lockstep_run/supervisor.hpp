@@ -78,6 +78,7 @@ class Supervisor {
   std::optional<Generation> generation_;
   std::optional<int> port_;             // of rank 0
   std::optional<std::string> refusal_;  // of an agent
+  Deadline launched_at_;
   std::optional<Deadline> kill_at_, give_up_at_;
   std::optional<Deadline> limit_;  // of a run that was asked to end
   bool is_dying_ = false, is_making_room_ = false, has_made_steps_ = false;

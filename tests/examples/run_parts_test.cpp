@@ -65,6 +65,17 @@ TEST(RestartPolicy, KnowsNoStepOfProgramsThatTellNone) {
   EXPECT_EQ(policy.restarts(), 3);
 }
 
+TEST(RestartPolicy, EndsWhenAProgramThatMadeNoStepExitsTwiceAlike) {
+  RestartPolicy policy({});
+  EXPECT_EQ(policy.after_early_exit(1).refusal, "");
+  EXPECT_EQ(policy.after_death(std::nullopt).refusal, "");  // of a signal: says nothing of it
+  EXPECT_EQ(policy.after_early_exit(3).refusal, "");
+  EXPECT_THAT(policy.after_early_exit(3).refusal,
+              HasSubstr("code 3 before its first step, 2 times"));
+  RestartPolicy any({.deaths_per_step = 0});
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(any.after_early_exit(1).refusal, "");
+}
+
 constexpr int exited(int code) { return code << 8; }
 
 TEST(Generation, NamesTheRankThatDiedFirst) {
@@ -82,6 +93,7 @@ TEST(Generation, NamesTheRankThatDiedFirst) {
   ASSERT_TRUE(generation.death());
   EXPECT_EQ(generation.death()->what, "rank 2 on b was killed by SIGKILL behind step 8");
   EXPECT_EQ(generation.death()->exit_code, 137);
+  EXPECT_FALSE(generation.death()->is_exit);
   EXPECT_EQ(generation.death()->step, 8);
 }
 
@@ -94,6 +106,7 @@ TEST(Generation, TellsStopsRefusalsAndLostHosts) {
   Generation refused(1, {"localhost"}, {1});
   refused.note_end(0, exited(2), -1);
   EXPECT_TRUE(refused.death()->is_refusal);
+  EXPECT_TRUE(refused.death()->is_exit);
   EXPECT_EQ(refused.death()->step, std::nullopt);
   Generation lost(1, {"a", "b"}, {1, 1});
   lost.note_end(0, exited(0), 5);

@@ -52,8 +52,9 @@ TEST_F(Run, DoesNotStartAgainWhatRefusesItsCommandLineOrCannotRun) {
   const auto missing = run_command(command("lockstep_run", "-n 2 -- /no/such/program"));
   EXPECT_EQ(missing.exit_code, 127);
   EXPECT_THAT(missing.output, HasSubstr("cannot run /no/such/program"));
-  for (const std::string options : {"", "-n 0 true", "-n 2", "-n 2 --colour true",
-                                    "--hosts /no/file true", "-n 1 --min-hosts 2 true"}) {
+  for (const std::string options :
+       {"", "-n 0 true", "-np 0 true", "-np", "-n 2", "-n 2 --colour true", "--hosts /no/file true",
+        "-n 1 --min-hosts 2 true"}) {
     const auto wrong = run_command(command("lockstep_run", options));
     EXPECT_EQ(wrong.exit_code, 2) << options;
     EXPECT_EQ(occurrences(wrong.output, "\n"), 1u) << wrong.output;
@@ -87,6 +88,23 @@ TEST_F(Run, EndsWhenTheSameStepDiesTwice) {
   EXPECT_EQ(occurrences(result.output, "rank 1 ended with code 3 behind step 34"), 2u)
       << result.output;
   EXPECT_THAT(result.output, HasSubstr("ends: the step behind step 34 died 2 times"));
+}
+
+// A file of data that is not there, say.
+TEST_F(Run, EndsWhenItExitsTwiceAlikeBeforeItsFirstStep) {
+  const auto result = result_of("-n 2", "[ $RANK = 0 ] && sleep 60\nexit 1");
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_EQ(occurrences(result.output, "rank 1 ended with code 1"), 2u) << result.output;
+  EXPECT_THAT(result.output,
+              HasSubstr("ends: it ended with code 1 before its first step, 2 times"));
+}
+
+TEST_F(Run, TakesTheOptionsOfMpirunForTheNumberOfRanks) {
+  for (const std::string options : {"-np 2", "--tag-output --np 2", "-n 2"}) {
+    const auto result = run_command(command("lockstep_run", options + " echo -np 3"));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(occurrences(result.output, "-np 3\n"), 2u) << result.output;
+  }
 }
 
 TEST_F(Run, PassesSignalsOnOnceEachAndDoesNotStartAgain) {
