@@ -25,7 +25,7 @@ namespace {
 
 struct Options {
   run::SupervisorOptions supervisor;
-  std::string hosts, launcher = "ssh";
+  std::string hosts, launcher = "ssh -o BatchMode=yes -o ConnectTimeout=10";
   std::int64_t host_wait = 600, probe = 10, grace = 0;
 };
 
@@ -50,7 +50,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--hosts", o.hosts, "File of hosts, one a line: NAME [slots=N] [address=ADDRESS]")
       ->check(CLI::ExistingFile);
   app.add_option("--launcher", o.launcher,
-                 "Command that runs another, behind a host's name, on that host")
+                 "Command that runs the words behind a host's name on that host")
       ->capture_default_str();
   app.add_option("--min-hosts", s.min_hosts, "With fewer the run waits")
       ->check(examples::whole_number(1, 1 << 20))

@@ -1,8 +1,11 @@
 #include "lockstep_run/host_link.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <string_view>
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -19,14 +22,16 @@ const std::string& own_path() {
   return path;
 }
 
-/// "launcher words host lockstep_run --agent SECONDS"
-std::vector<std::string> command_of(std::vector<std::string> launcher, const std::string& host) {
-  const bool is_here = launcher.empty();
-  if (!is_here) launcher.push_back(host);
-  launcher.push_back(own_path());
-  launcher.emplace_back("--agent");
-  launcher.push_back(std::to_string(is_here ? 0 : silence_limit.count()));
-  return launcher;
+/// A word as a shell takes it for one.
+std::string quoted(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("/._-+,:@%=").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (std::ranges::all_of(word, is_plain)) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
 }
 
 pid_t start(const std::vector<std::string>& command, int in, int out) {
@@ -50,6 +55,17 @@ pid_t start(const std::vector<std::string>& command, int in, int out) {
 
 }  // namespace
 
+std::vector<std::string> agent_command(std::vector<std::string> launcher, const std::string& host,
+                                       const std::string& program) {
+  const bool is_here = launcher.empty();
+  const bool is_ssh = !is_here && std::filesystem::path(launcher[0]).filename() == "ssh";
+  if (!is_here) launcher.push_back(host);
+  launcher.push_back(is_ssh ? quoted(program) : program);
+  launcher.emplace_back("--agent");
+  launcher.push_back(std::to_string(is_here ? 0 : silence_limit.count()));
+  return launcher;
+}
+
 HostLink::HostLink(Host host, std::vector<std::string> launcher)
     : host_(std::move(host)), launcher_(std::move(launcher)) {
   (void)own_path();
@@ -60,7 +76,8 @@ bool HostLink::connect() try {
   reader_ = MessageReader(agent_handshake);
   unheard_ = {};
   failure_.clear();
-  process_ = start(command_of(launcher_, host_.name), in.read.get(), out.write.get());
+  process_ =
+      start(agent_command(launcher_, host_.name, own_path()), in.read.get(), out.write.get());
   in_ = std::move(in.write);
   out_ = std::move(out.read);
   for (const Descriptor* end : {&in_, &out_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);

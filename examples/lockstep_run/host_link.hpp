@@ -12,6 +12,12 @@
 
 namespace run {
 
+/// The command that runs an agent: "launcher words host program --agent SECONDS". Where ssh hands
+/// it to a shell, the program's path is quoted if it has to be.
+/// @param launcher empty: this host, without a launcher.
+std::vector<std::string> agent_command(std::vector<std::string> launcher, const std::string& host,
+                                       const std::string& program);
+
 /// The supervisor's connection to the agent of one host: a process of the launcher (ssh), and the
 /// pipes to it.
 class HostLink {

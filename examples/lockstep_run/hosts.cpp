@@ -17,6 +17,8 @@ Host parse_host(const std::string& line, const std::string& place) {
   std::istringstream words(line);
   Host host;
   words >> host.name;
+  LOCKSTEP_CHECK(!host.name.starts_with('-'), lockstep::InvalidArgument, place, ": '", host.name,
+                 "' is no name of a host: ssh would take it for an option");
   host.address = host.name.substr(host.name.rfind('@') + 1);  // of USER@NAME, as ssh has it
   constexpr std::string_view slots = "slots=", address = "address=";
   for (std::string word; words >> word;) {

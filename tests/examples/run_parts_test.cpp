@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "lockstep_run/generation.hpp"
+#include "lockstep_run/host_link.hpp"
 #include "lockstep_run/hosts.hpp"
 #include "lockstep_run/launch_plan.hpp"
 #include "lockstep_run/listener.hpp"
@@ -146,6 +147,7 @@ TEST(Hosts, ThatMakeNoSenseAreNamedByLine) {
            {"a\nb slots=0", ":2: 'slots=0' is neither"},
            {"a 4", ":1: '4' is neither"},
            {"a\na", ":2: a is there twice"},
+           {"-oProxyCommand=x", ":1: '-oProxyCommand=x' is no name of a host"},
            {"# none", "names no host"}})
     try {
       read_hosts(folder.write("hosts", text));
@@ -153,6 +155,16 @@ TEST(Hosts, ThatMakeNoSenseAreNamedByLine) {
     } catch (const lockstep::InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr(what));
     }
+}
+
+// ssh gives its words, put together with spaces, to a shell.
+TEST(HostLink, QuotesThePathOfTheAgentForSsh) {
+  const std::vector<std::string> ssh{"/usr/bin/ssh", "-q"}, other{"sh", "run.sh"};
+  EXPECT_THAT(agent_command(ssh, "a", "/bin/run"),
+              ElementsAre("/usr/bin/ssh", "-q", "a", "/bin/run", "--agent", "30"));
+  EXPECT_EQ(agent_command(ssh, "a", "/x y'z/$run").at(3), "'/x y'\\''z/$run'");
+  EXPECT_EQ(agent_command(other, "a", "/x y'z/$run").at(3), "/x y'z/$run");
+  EXPECT_THAT(agent_command({}, "localhost", "/x y/run"), ElementsAre("/x y/run", "--agent", "0"));
 }
 
 TEST(Messages, ComeInPiecesBehindWhateverALoginShellPrints) {
