@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds alive_interval(1000);
 // A longer turn was this process' own absence, and not the supervisor's.
 constexpr milliseconds longest_turn(2000);
+constexpr milliseconds longest_end(5000);
 
 /// SIGCHLD as something to poll.
 Descriptor ended_children() {
@@ -37,6 +38,14 @@ bool kill_children() {
   bool has_any = false;
   for (pid_t child = 0; file >> child; has_any = true) ::kill(child, SIGKILL);
   return has_any;
+}
+
+/// Ends all children, and whatever becomes one when its parent has ended, unless the system holds
+/// them for long.
+void end_children() {
+  const auto deadline = std::chrono::steady_clock::now() + longest_end;
+  while (kill_children() && std::chrono::steady_clock::now() < deadline)
+    if (waitpid(-1, nullptr, WNOHANG) <= 0) poll(nullptr, 0, 2);
 }
 
 }  // namespace
@@ -132,6 +141,7 @@ void Agent::start(const Message& message) try {
   const auto count = static_cast<int>(message.numbers.at(1));
   longest_stop_ = static_cast<int>(message.numbers.at(2));
   ranks_.clear();
+  end_children();  // what the former ranks have left
   for (int local = 0; local < count; ++local) {
     LaunchPlan own = plan;
     own.environment.push_back("RANK=" + std::to_string(first + local));
@@ -209,8 +219,7 @@ void Agent::end_stopped_ranks() {
 void Agent::end_ranks() {
   for (RankProcess& rank : ranks_)
     if (rank.is_running()) rank.finish([](int, const std::string&) {});
-  while (kill_children() && waitpid(-1, nullptr, 0) > 0) {
-  }
+  end_children();
 }
 
 void Agent::send(const Message& message) {

@@ -64,7 +64,8 @@ std::vector<std::string> HostPool::try_lost() {
   std::vector<std::string> failures;
   const auto now = Clock::now();
   for (Place& place : places_) {
-    if (place.link.is_up()) place.attempts = 0;
+    // One that comes and goes is tried more and more seldom.
+    if (place.link.is_up() && now >= place.next_attempt) place.attempts = 0;
     if (place.link.is_open()) continue;
     const bool is_due = place.attempts == 0 || (probe_.count() > 0 && now >= place.next_attempt);
     if (!is_due) continue;

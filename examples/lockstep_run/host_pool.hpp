@@ -52,7 +52,7 @@ class HostPool {
   using Clock = HostLink::Clock;
   struct Place {
     HostLink link;
-    int attempts = 0;  // since it was reached
+    int attempts = 0;  // since it was reached for as long as it was waited for
     Clock::time_point next_attempt = {};
   };
 

@@ -17,8 +17,11 @@ constexpr char mark[] = "lockstep";
 
 }  // namespace
 
-ProgressPage::ProgressPage() : file_(checked(memfd_create("step", MFD_CLOEXEC), "memfd_create")) {
+ProgressPage::ProgressPage()
+    : file_(checked(memfd_create("step", MFD_CLOEXEC | MFD_ALLOW_SEALING), "memfd_create")) {
   checked(ftruncate(file_.get(), sizeof(Page)), "ftruncate");
+  // A rank that cut it short would end this process.
+  checked(fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), "fcntl");
   page_ = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   checked(page_ == MAP_FAILED ? -1 : 0, "mmap");
   Page& page = *static_cast<Page*>(page_);

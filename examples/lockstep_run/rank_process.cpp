@@ -44,7 +44,8 @@ struct Program {
     const int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) return;
     if (listener >= 0) fcntl(listener, F_SETFD, 0);
-    if (chdir(folder) == 0) execvpe(command[0], command, environment);
+    environ = const_cast<char**>(environment);  // whose PATH counts
+    if (chdir(folder) == 0) execvp(command[0], command);
   }
 };
 
@@ -129,11 +130,13 @@ int RankProcess::look_if_stopped() {
 }
 
 void RankProcess::signal(int number) const {
-  if (pid_ > 0) ::kill(number == SIGKILL ? -pid_ : pid_, number);
+  if (pid_ <= 0) return;
+  if (number == SIGKILL) ::kill(-pid_, number);
+  ::kill(pid_, number);  // which may have left its group
 }
 
 int RankProcess::finish(const Output& output) {
-  ::kill(-pid_, SIGKILL);  // before its number is free for another process
+  signal(SIGKILL);  // before its number is free for another process
   int status = 0;
   waitpid(pid_, &status, 0);
   read(output);

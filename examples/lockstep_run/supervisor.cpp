@@ -41,6 +41,7 @@ int longest_stop() {
 
 Supervisor::Supervisor(SupervisorOptions options)
     : options_(std::move(options)),
+      folder_(std::filesystem::current_path().string()),
       signals_(ending_signals()),
       hosts_(options_.hosts),
       policy_(options_.restarts) {}
@@ -92,8 +93,7 @@ bool Supervisor::launch() {
   if (port == 0)
     for (std::size_t host = 0; host < hosts_.size(); ++host)
       generation_->note_lost_host(host, "no rank was started");
-  const LaunchPlan plan{std::filesystem::current_path().string(), options_.command,
-                        environment_of_ranks(first, port)};
+  const LaunchPlan plan{folder_, options_.command, environment_of_ranks(first, port)};
   for (std::size_t host = 0; host < ranks.size(); ++host)
     if (generation_->is_running_on(host))
       hosts_.link(host).send({MessageType::start,

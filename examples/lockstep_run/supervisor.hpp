@@ -72,6 +72,7 @@ class Supervisor {
   bool is_out_of_time() const { return limit_ && Clock::now() >= *limit_; }
 
   SupervisorOptions options_;
+  std::string folder_;  // of the ranks
   Descriptor signals_;
   HostPool hosts_;
   RestartPolicy policy_;

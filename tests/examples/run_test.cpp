@@ -210,6 +210,37 @@ TEST_F(Run, InterruptEndsAllRanks) {
   EXPECT_LT(result.seconds, 20);
 }
 
+TEST_F(Run, InterruptEndsARankThatHasLeftItsGroup) {
+  const auto result =
+      result_with("-n 1",
+                  "exec perl -e \"setpgrp(0, getpgrp(getppid())); \\$SIG{INT} = IGNORE; "
+                  "open F, q(>" +
+                      path("ready-0") + "); sleep 60\"\n",
+                  1, "kill -INT $supervisor; sleep 0.2; kill -INT $supervisor");
+  EXPECT_EQ(result.exit_code, 128 + SIGINT) << result.output;
+  EXPECT_LT(result.seconds, 9);
+}
+
+// As a careless script does.
+TEST_F(Run, FileOfStepsThatIsCutShortEndsNoAgent) {
+  const auto result = result_of("-n 1", "true >$LOCKSTEP_RUN_PROGRESS\nsleep 1.2\nexit 0\n");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("lost")));
+}
+
+TEST_F(Run, FolderThatIsGoneCostsRestartsAlone) {
+  const fs::path here = folder / "here";
+  fs::create_directory(here);
+  const auto result =
+      run_command("cd " + here.string() + "; " +
+                      run("-n 1 --max-restarts 1", "echo start $LOCKSTEP_RUN_GENERATION\n" +
+                                                       std::string(step_34) + "rmdir " +
+                                                       here.string() + "\nkill -9 $$\n"),
+                  30);
+  EXPECT_THAT(result.output, HasSubstr("in " + here.string() + ": No such file"));
+  EXPECT_THAT(result.output, HasSubstr("ends: it was started again 1 times"));
+}
+
 TEST_F(Run, RankThatIsStoppedIsEndedThoughItIsAlone) {
   const auto result =
       result_of("-n 1", "[ $LOCKSTEP_RUN_GENERATION = 2 ] && exit 0\nkill -STOP $$\n",
@@ -230,9 +261,13 @@ TEST_F(Run, LeavesNothingBehindWhenItIsKilled) {
                            " = 0 ] && echo all gone && break; sleep 0.05; done";
   const auto killed = result_with("-n 2", kept, 2, "kill -KILL $supervisor; " + gone);
   EXPECT_THAT(killed.output, HasSubstr("all gone"));
-  const auto restarted = result_of("-n 2", "if [ $LOCKSTEP_RUN_GENERATION = 1 ]; then\n" + sleep +
-                                               " & [ $RANK = 0 ] && exit 3\n" + sleep +
-                                               "\nfi\necho left " + count("^" + sleep));
+  // Each starts one that leaves its group: when it ends, that one is the agent's.
+  const fs::path chain =
+      folder.write("chain.sh", "[ $1 = 0 ] || setsid sh $0 $(($1 - 1)) &\nexec " + sleep + "\n");
+  const auto restarted = result_of(
+      "-n 2", "if [ $LOCKSTEP_RUN_GENERATION = 1 ]; then\nsetsid sh " + chain.string() + " 5 &\n" +
+                  "until [ " + count("^" + sleep) + " -ge 6 ]; do sleep 0.05; done\n" +
+                  "[ $RANK = 0 ] && exit 3\n" + sleep + "\nfi\necho left " + count("^" + sleep));
   EXPECT_EQ(restarted.exit_code, 0);
   EXPECT_EQ(occurrences(restarted.output, "left 0\n"), 2u) << restarted.output;
 }
