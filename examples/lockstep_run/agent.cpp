@@ -177,7 +177,9 @@ void Agent::reap() {
     const int status = rank->finish([&](int stream, const std::string& lines) {
       send({MessageType::output, {rank->rank(), stream}, lines});
     });
-    send({MessageType::ended, {rank->rank(), status, rank->step()}});
+    const Progress progress = rank->progress();
+    send({MessageType::ended,
+          {rank->rank(), status, progress.step, progress.first, progress.saved}});
   }
   if (std::ranges::any_of(ranks_, &RankProcess::is_running)) return;
   ranks_.clear();
@@ -197,7 +199,11 @@ void Agent::keep_alive() {
   if (now < next_alive_) return;
   next_alive_ = now + alive_interval;
   Message alive{MessageType::alive};
-  for (const RankProcess& rank : ranks_) alive.numbers.push_back(rank.step());
+  for (const RankProcess& rank : ranks_) {
+    const Progress progress = rank.progress();
+    for (const std::int64_t step : {progress.step, progress.first, progress.saved})
+      alive.numbers.push_back(step);
+  }
   send(alive);
   end_stopped_ranks();
 }

@@ -45,14 +45,14 @@ std::string Generation::place_of(int rank) const {
   return concat("rank ", rank, names_.size() > 1 ? " on " + names_[one.host] : "");
 }
 
-void Generation::note_step(int rank, std::int64_t step) {
-  ranks_.at(static_cast<std::size_t>(rank)).step = step;
+void Generation::note_progress(int rank, const Progress& progress) {
+  ranks_.at(static_cast<std::size_t>(rank)).progress = progress;
 }
 
-void Generation::note_end(int rank, int status, std::int64_t step) {
+void Generation::note_end(int rank, int status, const Progress& progress) {
   Rank& one = ranks_.at(static_cast<std::size_t>(rank));
   one.is_running = false;
-  one.step = step;
+  one.progress = progress;
   const bool has_exited = WIFEXITED(status);
   const int code = has_exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (has_exited && (code == 0 || code == stopped_code)) {
@@ -60,6 +60,7 @@ void Generation::note_end(int rank, int status, std::int64_t step) {
     return;
   }
   if (death_) return;  // of what was killed behind it, or ended because of it
+  const std::int64_t step = progress.step;
   std::string what = place_of(rank) + " " + describe(status);
   what += step < 0 ? ", having told of no step" : concat(" behind step ", step);
   constexpr int refusal_code = 2;
@@ -76,7 +77,7 @@ void Generation::note_lost_host(std::size_t host, const std::string& reason) {
   for (Rank& rank : ranks_)
     if (rank.host == host) {
       rank.is_running = false;
-      furthest = std::max(furthest, rank.step);
+      furthest = std::max(furthest, rank.progress.step);
     }
   if (death_) return;
   death_ = {.what = concat("host ", names_[host], " was lost: ", reason),
@@ -92,7 +93,19 @@ bool Generation::is_running_on(std::size_t host) const {
 bool Generation::is_over() const { return std::ranges::none_of(ranks_, &Rank::is_running); }
 
 bool Generation::has_made_steps() const {
-  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.step >= 0; });
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.progress.step >= 0; });
+}
+
+std::int64_t Generation::first_step() const {
+  std::int64_t first = -1;
+  for (const Rank& rank : ranks_) first = std::max(first, rank.progress.first);
+  return first;
+}
+
+std::int64_t Generation::saved_step() const {
+  std::int64_t saved = -1;
+  for (const Rank& rank : ranks_) saved = std::max(saved, rank.progress.saved);
+  return saved;
 }
 
 }  // namespace run

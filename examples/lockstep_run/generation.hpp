@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep_run/progress_page.hpp"
+
 namespace run {
 
 /// Exit code of a program that has stopped, saved, and wants to be started again.
@@ -34,9 +36,9 @@ class Generation {
   int ranks_of(std::size_t host) const { return counts_[host]; }
   int first_rank_of(std::size_t host) const;
 
-  void note_step(int rank, std::int64_t step);
+  void note_progress(int rank, const Progress& progress);
   /// @param status as of waitpid.
-  void note_end(int rank, int status, std::int64_t step);
+  void note_end(int rank, int status, const Progress& progress);
   /// A host that can no longer be reached, for that reason: what runs there is lost.
   void note_lost_host(std::size_t host, const std::string& reason);
 
@@ -50,12 +52,16 @@ class Generation {
   int exit_code() const { return exit_code_; }
   /// Whether a rank has told of a step.
   bool has_made_steps() const;
+  /// Behind which step it began, and that of the newest checkpoint that it has saved; -1: none
+  /// told.
+  std::int64_t first_step() const;
+  std::int64_t saved_step() const;
 
  private:
   struct Rank {
     std::size_t host = 0;
     bool is_running = true;
-    std::int64_t step = -1;
+    Progress progress = {};
   };
   std::string place_of(int rank) const;
 

@@ -18,10 +18,10 @@ enum class MessageType : int {
   signal = 3,  ///< numbers: the signal for all ranks
   kill = 4,    ///< all ranks
   // From an agent, with `alive` in both directions.
-  alive = 5,      ///< numbers: the last step of each rank; every second
+  alive = 5,      ///< numbers: the Progress of each rank, three; every second
   listening = 6,  ///< numbers: port, whether at an address of the host; text: why not
   output = 7,     ///< numbers: rank, stream (1 or 2); text: whole lines
-  ended = 8,      ///< numbers: rank, status as of waitpid, last step
+  ended = 8,      ///< numbers: rank, status as of waitpid, Progress
   refused = 9,    ///< text: why the program cannot be started; no rank runs here then
 };
 
@@ -54,6 +54,6 @@ class MessageReader {
 };
 
 /// What an agent says first.
-inline constexpr const char* agent_handshake = "lockstep_run agent 1";
+inline constexpr const char* agent_handshake = "lockstep_run agent 2";
 
 }  // namespace run

@@ -11,7 +11,7 @@ namespace {
 /// The same as in src/checkpoint/run_progress.cpp.
 struct Page {
   char mark[8];
-  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> step, first, saved;
 };
 constexpr char mark[] = "lockstep";
 
@@ -25,7 +25,7 @@ ProgressPage::ProgressPage()
   page_ = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   checked(page_ == MAP_FAILED ? -1 : 0, "mmap");
   Page& page = *static_cast<Page*>(page_);
-  page.step = -1;
+  for (auto* step : {&page.step, &page.first, &page.saved}) *step = -1;
   std::memcpy(page.mark, mark, sizeof page.mark);
 }
 
@@ -37,6 +37,9 @@ std::string ProgressPage::path() const {
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_.get());
 }
 
-std::int64_t ProgressPage::step() const { return static_cast<const Page*>(page_)->step; }
+Progress ProgressPage::progress() const {
+  const Page& page = *static_cast<const Page*>(page_);
+  return {page.step, page.first, page.saved};
+}
 
 }  // namespace run

@@ -7,7 +7,14 @@
 
 namespace run {
 
-/// Memory in which a rank notes the last step that it has completed
+/// Steps that a rank has told of; -1: none.
+struct Progress {
+  std::int64_t step = -1;   ///< the last that it has completed
+  std::int64_t first = -1;  ///< the first that it told of, behind which it began
+  std::int64_t saved = -1;  ///< that of its newest checkpoint
+};
+
+/// Memory in which a rank notes its progress
 /// (src/checkpoint/run_progress.hpp): what it holds is still there when the rank has been killed.
 class ProgressPage {
  public:
@@ -19,8 +26,7 @@ class ProgressPage {
 
   /// Where processes of this host find it as long as this one lives.
   std::string path() const;
-  /// -1: none yet.
-  std::int64_t step() const;
+  Progress progress() const;
 
  private:
   Descriptor file_;

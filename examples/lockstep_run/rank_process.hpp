@@ -41,7 +41,7 @@ class RankProcess {
 
   int rank() const { return rank_; }
   pid_t pid() const { return pid_; }
-  std::int64_t step() const { return progress_.step(); }
+  Progress progress() const { return progress_.progress(); }
   bool is_running() const { return pid_ > 0; }
   /// The descriptors to poll for its output; -1 for one that has ended.
   std::array<int, 2> outputs() const { return {streams_[0].read.get(), streams_[1].read.get()}; }

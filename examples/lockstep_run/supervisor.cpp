@@ -166,6 +166,7 @@ void Supervisor::take_hosts_back() {
 /// @return the run's exit code; none if it goes on.
 std::optional<int> Supervisor::after_generation() {
   has_made_steps_ |= generation_->has_made_steps();
+  if (generation_->saved_step() >= 0) saved_step_ = generation_->saved_step();
   if (refusal_) {
     say(*refusal_);
     if (!has_made_steps_) return cannot_run_code;  // else it is one host's, and may pass

@@ -58,6 +58,7 @@ class Supervisor {
   void turn(std::chrono::milliseconds limit);
   void try_lost_hosts();
   void take(const Message& message, std::size_t host);
+  void compare_with_checkpoints();
   void take_signals();
   void end_by(int signal);
   void write(int stream, std::string_view text);
@@ -84,6 +85,7 @@ class Supervisor {
   std::optional<Deadline> limit_;  // of a run that was asked to end
   bool is_dying_ = false, is_making_room_ = false, has_made_steps_ = false;
   int ending_signal_ = 0;
+  std::int64_t saved_step_ = -1;  // of former generations, until this one is compared with it
 };
 
 }  // namespace run

@@ -54,11 +54,12 @@ void Supervisor::take(const Message& message, std::size_t host) {
   const auto rank = [&](std::size_t i) { return static_cast<int>(number(i)); };
   switch (message.type) {
     case MessageType::alive:
-      if (std::ssize(message.numbers) != (generation_ ? generation_->ranks_of(host) : 0))
+      if (std::ssize(message.numbers) != (generation_ ? 3 * generation_->ranks_of(host) : 0))
         return;  // of a former one
-      for (std::size_t i = 0; i < message.numbers.size(); ++i)
-        generation_->note_step(generation_->first_rank_of(host) + static_cast<int>(i), number(i));
-      return;
+      for (std::size_t i = 0; i < message.numbers.size(); i += 3)
+        generation_->note_progress(generation_->first_rank_of(host) + static_cast<int>(i / 3),
+                                   {number(i), number(i + 1), number(i + 2)});
+      return compare_with_checkpoints();
     case MessageType::listening:
       port_ = rank(0);
       if (port_ == 0) refusal_ = message.text;
@@ -68,12 +69,23 @@ void Supervisor::take(const Message& message, std::size_t host) {
       return;
     case MessageType::output:
       return write(rank(1), options_.tag_output ? tagged(rank(0), message.text) : message.text);
-    case MessageType::ended: return generation_->note_end(rank(0), rank(1), number(2));
+    case MessageType::ended:
+      generation_->note_end(rank(0), rank(1), {number(2), number(3), number(4)});
+      return compare_with_checkpoints();
     case MessageType::refused:
       refusal_ = message.text;
       return generation_->note_lost_host(host, message.text);
     default: return;
   }
+}
+
+/// Says that the ranks began before a checkpoint that the run has saved: nobody else can know.
+void Supervisor::compare_with_checkpoints() {
+  const std::int64_t first = generation_ ? generation_->first_step() : -1;
+  if (first >= 0 && first < saved_step_)
+    say("the ranks go on behind step ", first, ", though the checkpoint of step ", saved_step_,
+        " was saved: it is gone or damaged, or they do not look for it");
+  if (first >= 0) saved_step_ = -1;  // compared
 }
 
 void Supervisor::take_signals() {

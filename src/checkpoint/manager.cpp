@@ -202,6 +202,7 @@ void Manager::State::write() {
   resting = throttle.rested();
   writing = seconds_since(start);
   if (writer_error.empty()) {
+    note_saved(snapshot.step);
     if (folder) prune();
   } else if (group->rank() == 0) {
     LOCKSTEP_LOG(warning, "the checkpoint of step ", snapshot.step,

@@ -15,7 +15,7 @@ namespace {
 /// The same as in examples/lockstep_run/progress_page.cpp.
 struct Page {
   char mark[8];
-  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> step, first, saved;  // -1: none
 };
 constexpr char mark[] = "lockstep";
 
@@ -39,7 +39,15 @@ Page* page() noexcept {
 }  // namespace
 
 void note_progress(std::int64_t step) noexcept {
-  if (Page* const place = page()) place->step.store(step, std::memory_order_relaxed);
+  Page* const place = page();
+  if (!place) return;
+  if (place->first.load(std::memory_order_relaxed) < 0)
+    place->first.store(step, std::memory_order_relaxed);
+  place->step.store(step, std::memory_order_relaxed);
+}
+
+void note_saved(std::int64_t step) noexcept {
+  if (Page* const place = page()) place->saved.store(step, std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::checkpoint

@@ -9,4 +9,7 @@ namespace lockstep::checkpoint {
 /// nothing. Costs a nanosecond.
 void note_progress(std::int64_t step) noexcept;
 
+/// Notes there that the checkpoint of a step is in its place. From any thread.
+void note_saved(std::int64_t step) noexcept;
+
 }  // namespace lockstep::checkpoint

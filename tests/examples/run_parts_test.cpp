@@ -83,13 +83,15 @@ TEST(Generation, NamesTheRankThatDiedFirst) {
   Generation generation(1, {"a", "b"}, {1, 2});
   EXPECT_EQ(generation.first_rank_of(1), 1);
   EXPECT_FALSE(generation.has_made_steps());
-  generation.note_step(2, 7);
+  generation.note_progress(2, {.step = 7, .first = 3, .saved = 5});
+  EXPECT_EQ(generation.first_step(), 3);
+  EXPECT_EQ(generation.saved_step(), 5);
   EXPECT_TRUE(generation.has_made_steps());
-  generation.note_end(2, 9, 8);
-  generation.note_end(0, exited(1), 8);
+  generation.note_end(2, 9, {.step = 8});
+  generation.note_end(0, exited(1), {.step = 8});
   EXPECT_FALSE(generation.is_over());
   EXPECT_FALSE(generation.is_running_on(0));
-  generation.note_end(1, 9, 8);
+  generation.note_end(1, 9, {.step = 8});
   EXPECT_TRUE(generation.is_over());
   ASSERT_TRUE(generation.death());
   EXPECT_EQ(generation.death()->what, "rank 2 on b was killed by SIGKILL behind step 8");
@@ -100,20 +102,20 @@ TEST(Generation, NamesTheRankThatDiedFirst) {
 
 TEST(Generation, TellsStopsRefusalsAndLostHosts) {
   Generation stopped(1, {"localhost"}, {2});
-  stopped.note_end(0, exited(75), 3);
-  stopped.note_end(1, exited(75), 3);
+  stopped.note_end(0, exited(75), {.step = 3});
+  stopped.note_end(1, exited(75), {.step = 3});
   EXPECT_FALSE(stopped.death());
   EXPECT_EQ(stopped.exit_code(), 75);
   Generation refused(1, {"localhost"}, {1});
-  refused.note_end(0, exited(2), -1);
+  refused.note_end(0, exited(2), {});
   EXPECT_TRUE(refused.death()->is_refusal);
   EXPECT_TRUE(refused.death()->is_exit);
   EXPECT_EQ(refused.death()->step, std::nullopt);
   Generation lost(1, {"a", "b"}, {1, 1});
-  lost.note_end(0, exited(0), 5);
+  lost.note_end(0, exited(0), {.step = 5});
   lost.note_lost_host(0, "its agent has ended");  // nothing ran there any more
   EXPECT_FALSE(lost.death());
-  lost.note_step(1, 4);
+  lost.note_progress(1, {.step = 4});
   lost.note_lost_host(1, "its agent has ended");
   EXPECT_TRUE(lost.death()->is_of_the_host);
   EXPECT_EQ(lost.death()->step, 4);
