@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/prctl.h>
@@ -138,14 +139,13 @@ void RankProcess::signal(int number) const {
 int RankProcess::finish(const Output& output) {
   signal(SIGKILL);  // before its number is free for another process
   int status = 0;
-  waitpid(pid_, &status, 0);
+  waitpid(std::exchange(pid_, -1), &status, 0);  // signals that come meanwhile are not for it
   read(output);
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const std::string rest = streams_[i].lines.rest();
     if (!rest.empty()) output(static_cast<int>(i) + 1, rest);
     streams_[i].read.close();
   }
-  pid_ = -1;
   return status;
 }
 

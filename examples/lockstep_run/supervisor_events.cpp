@@ -124,7 +124,7 @@ bool Supervisor::wait_for_reader() {
   take_signals();
   hosts_.say_alive();
   if (give_up_at_) give_up_at_ = Clock::now() + after_kill;
-  end_ranks_in_time();
+  if (generation_) end_ranks_in_time();
   return !is_out_of_time();
 }
 
