@@ -4,7 +4,8 @@
 //     lockstep_run --hosts hosts.txt -- train_gpt --checkpoint-dir /shared/runs/a
 //
 // docs/long-runs.md has the rest. Exit code: the program's own, 128 + signal for one that was
-// killed; 2 for options that make no sense; 127 for a program that cannot be started.
+// killed, and for a run that was asked to stop and whose ranks did not all do so; 2 for options
+// that make no sense; 127 for a program that cannot be started.
 
 #include <algorithm>
 #include <cstdlib>

@@ -100,7 +100,7 @@ TEST_F(Run, EndsWhenItExitsTwiceAlikeBeforeItsFirstStep) {
               HasSubstr("ends: it ended with code 1 before its first step, 2 times"));
 }
 
-TEST_F(Run, TakesTheOptionsOfMpirunForTheNumberOfRanks) {
+TEST_F(Run, TakesNpForTheNumberOfRanksAsOthersDo) {
   for (const std::string options : {"-np 2", "--tag-output --np 2", "-n 2"}) {
     const auto result = run_command(command("lockstep_run", options + " echo -np 3"));
     EXPECT_EQ(result.exit_code, 0) << result.output;
