@@ -50,13 +50,15 @@ Tensor mean_of_ranks(const Tensor& row) {
 
 class EachRank {
  public:
-  EachRank(TensorState state, int rank, int size, std::function<bool()> differs)
+  using Differs = std::function<bool(const std::string& name)>;
+
+  EachRank(TensorState state, int rank, int size, Differs differs)
       : state_(std::move(state)), rank_(rank), size_(size), differs_(std::move(differs)) {}
 
   std::vector<Piece> pieces() const {
     std::vector<Piece> pieces = state_.pieces();
-    if (!differs_()) return pieces;
     for (Piece& piece : pieces) {
+      if (!differs_(piece.name)) continue;
       const std::int64_t count = piece.tensor.numel();
       piece.name = std::string(prefix) + piece.name;
       piece.range = ShardRange{
@@ -70,7 +72,7 @@ class EachRank {
     LOCKSTEP_CHECK(!shape.empty() && shape[0] > 0, CorruptData, io::in_quotes(name), " of shape ",
                    shape, " has no first dimension of ranks");
     saved_[name] = shape;
-    if (!takes_own(shape)) return std::nullopt;
+    if (!takes_own(name, shape)) return std::nullopt;
     const std::int64_t count = numel(shape) / size_;
     return ShardRange{.whole = shape, .begin = rank_ * count, .count = count};
   }
@@ -85,7 +87,7 @@ class EachRank {
         continue;
       }
       const Shape& shape = saved_.at(name);
-      own.emplace_back(name.substr(prefix.size()), takes_own(shape)
+      own.emplace_back(name.substr(prefix.size()), takes_own(name, shape)
                                                        ? tensor.reshape(without_first(shape))
                                                        : joined(name, tensor, averaged));
     }
@@ -94,7 +96,10 @@ class EachRank {
   }
 
  private:
-  bool takes_own(const Shape& saved) const { return differs_() && saved[0] == size_; }
+  /// @param name with the prefix.
+  bool takes_own(const std::string& name, const Shape& saved) const {
+    return differs_(name.substr(prefix.size())) && saved[0] == size_;
+  }
 
   std::optional<ShardRange> wanted_of_state(const std::string& name, const Shape& shape) const {
     return state_.wanted ? state_.wanted(name, shape) : std::nullopt;
@@ -106,7 +111,8 @@ class EachRank {
     if (!is_alike && averaged.empty())
       averaged = detail::concat("the checkpoint has tensors of each of ", row.size(0),
                                 " ranks, such as ", io::in_quotes(name), "; the ", size_,
-                                differs_() ? "" : " equal", " replicas go on from the averages");
+                                differs_(name.substr(prefix.size())) ? "" : " equal",
+                                " replicas go on from the averages");
     const Tensor whole = !is_alike && is_floating(row.dtype())
                              ? mean_of_ranks(row)
                              : row.select(0, is_alike ? 0 : rank_ % row.size(0));
@@ -117,13 +123,14 @@ class EachRank {
 
   TensorState state_;
   int rank_, size_;
-  std::function<bool()> differs_;
+  Differs differs_;
   std::map<std::string, Shape> saved_;  // by the names in the checkpoint
 };
 
 }  // namespace
 
-TensorState of_each_rank(TensorState state, int rank, int size, std::function<bool()> differs) {
+TensorState of_each_rank(TensorState state, int rank, int size,
+                         std::function<bool(const std::string& name)> differs) {
   const auto each = std::make_shared<EachRank>(std::move(state), rank, size, std::move(differs));
   return {.pieces = [each] { return each->pieces(); },
           .wanted = [each](const std::string& name,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "lockstep/checkpoint/state.hpp"
 
@@ -15,7 +16,8 @@ namespace lockstep::checkpoint {
 /// others that of rank `rank % saved ranks`; rank 0 warns. Tensors that were saved as alike come
 /// back so.
 /// @param state gives tensors of the same names and shapes on all ranks.
-/// @param differs whether each rank has its own, when it is saved or loaded.
-TensorState of_each_rank(TensorState state, int rank, int size, std::function<bool()> differs);
+/// @param differs whether each rank has its own of a tensor, when it is saved or loaded.
+TensorState of_each_rank(TensorState state, int rank, int size,
+                         std::function<bool(const std::string& name)> differs);
 
 }  // namespace lockstep::checkpoint

@@ -68,12 +68,13 @@ bool has_only_shards(const nn::ReplicatedModule& replica) {
 std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
   std::vector<Piece> pieces = pieces_of(module, module.named_state());
   if (replica.keeps_gradients()) return pieces;
+  const bool buffers_are_alike = replica.broadcasts_buffers();
   const auto piece_of = [&](const std::string& name) {
     return std::ranges::find(pieces, name, &Piece::name);
   };
   // Running statistics are each rank's own until the next forward begins with those of rank 0.
   for (const auto& [name, buffer] : module.named_buffers())
-    if (const auto piece = piece_of(name); piece != pieces.end())
+    if (const auto piece = piece_of(name); buffers_are_alike && piece != pieces.end())
       *piece = of_rank_0(name, buffer, replica.group()->rank() == 0);
   if (!has_only_shards(replica)) return pieces;
   for (const auto& [name, shard] : replica.named_parameters()) {
@@ -135,7 +136,20 @@ std::optional<ShardRange> wanted_of(Ranges shards, const std::string& name, cons
 /// Of each rank its own where ranks train alone.
 TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica) {
   return of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
-                      [&replica] { return replica.keeps_gradients(); });
+                      [&replica](const std::string&) { return replica.keeps_gradients(); });
+}
+
+/// The same of a module, whose buffers are each rank's own where no forward makes them alike, too.
+TensorState unless_alike(TensorState state, const nn::Module& module,
+                         const nn::ReplicatedModule& replica) {
+  return of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
+                      [&](const std::string& name) {
+                        if (replica.keeps_gradients()) return true;
+                        if (replica.broadcasts_buffers()) return false;
+                        const NamedTensors buffers = module.named_buffers();
+                        return std::ranges::find(buffers, name, &NamedTensors::value_type::first) !=
+                               buffers.end();
+                      });
 }
 
 /// Scalars as values, and back in the dtypes that they have.
@@ -176,12 +190,12 @@ TensorState state_of(nn::Module& module) {
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {
   TensorState state = state_of(module);
   state.pieces = [&] { return pieces_of(module, replica); };
-  if (!has_only_shards(replica)) return unless_alike(std::move(state), replica);
+  if (!has_only_shards(replica)) return unless_alike(std::move(state), module, replica);
   state.wanted = [&replica](const std::string& name, const Shape& shape) {
     return wanted_of(replica.reducer().shards(), name, shape);
   };
   state.load = [&](const NamedTensors& tensors) { load_shards(module, replica, tensors); };
-  return unless_alike(std::move(state), replica);
+  return unless_alike(std::move(state), module, replica);
 }
 
 TensorState state_of(optim::Optimizer& optimizer) {
@@ -237,7 +251,7 @@ TensorState state_of(parallel::PowerSgd& hook, nn::ReplicatedModule& replica) {
   return of_each_rank(
       {.pieces = [&hook] { return pieces_between_steps(hook.state_dict()); },
        .load = [&hook](const NamedTensors& tensors) { hook.load_state_dict(tensors); }},
-      replica.group()->rank(), replica.group()->size(), [] { return true; });
+      replica.group()->rank(), replica.group()->size(), [](const std::string&) { return true; });
 }
 
 TensorState state_of(parallel::DelayedReduction& hook) {

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/recomputation.hpp"
@@ -216,17 +217,24 @@ ForwardScope ReplicatedModule::record_forward() {
   reducer_->check_usable();
   if (reducer_->gathered()) reducer_->gathered()->check_kept();
   check_same_tensors();
-  if (averaging_.empty() && options_.broadcast_buffers && !only_accumulates() &&
-      module_->is_training()) {
-    const auto buffers = module_->named_buffers();
-    if (group_->size() > 1 && !buffers.empty()) {
-      const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
-      parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
-                                  {.label = "buffers", .id = reducer_->next_forward()});
-    }
-  }
+  if (begins_step() && averaging_.empty() && options_.broadcast_buffers) send_buffers();
   return {*reducer_, only_accumulates() ? parallel::Reducer::Mode::accumulate
                                         : parallel::Reducer::Mode::reduce};
+}
+
+/// Whether a training forward is the first of a step. As in PyTorch, one that accumulates may be:
+/// between steps ranks then differ in nothing but buffers that the next step replaces.
+bool ReplicatedModule::begins_step() {
+  if (!module_->is_training()) return false;
+  return grad_enabled() ? std::exchange(begins_step_, !only_accumulates()) : !only_accumulates();
+}
+
+void ReplicatedModule::send_buffers() {
+  const auto buffers = module_->named_buffers();
+  if (group_->size() == 1 || buffers.empty()) return;
+  const parallel::StepTimes::Scope times(times_of_forward(*reducer_));
+  parallel::broadcast_tensors(*group_, tensors_of(buffers), 0,
+                              {.label = "buffers", .id = reducer_->next_forward()});
 }
 
 NamedTensors ReplicatedModule::named_parameters() const {

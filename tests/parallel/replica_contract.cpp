@@ -127,25 +127,32 @@ TEST_P(ReplicaContract, AccumulatesInNoSyncLikeOneBatch) {
   });
 }
 
-TEST_P(ReplicaContract, StartsEachForwardWithTheBuffersOfRankZero) {
+TEST_P(ReplicaContract, StartsEachStepWithTheBuffersOfRankZeroAndKeepsThemInAccumulation) {
   run([](Communicator& group) {
     for (const bool broadcast : {true, false}) {
       auto net = nn::make<NormNet>();
       net->to(device_of_rank);
       DistributedDataParallel<NormNet> replica(net, share(group), {.broadcast_buffers = broadcast});
-      const auto step = [&](int rank, int number, auto&& model) {
+      const auto step = [&](int rank, int number, auto&& model, auto&& accumulates) {
         const Batch batch = Batch::of_step(number).part(rank, group.size());
-        loss_of(model(batch.x), batch).backward();
+        for (const bool is_last : {false, true}) {
+          [[maybe_unused]] const auto local = accumulates(!is_last);
+          loss_of(model(batch.x), batch).backward();
+        }
       };
       // What a rank would have alone: the first step with another rank's data, or its own.
       const auto alone = nn::make<NormNet>();
       alone->to(device_of_rank);
-      step(broadcast ? 0 : group.rank(), 0, alone);
-      step(group.rank(), 1, alone);
-      for (int number = 0; number < 2; ++number) step(group.rank(), number, replica);
+      const auto never = [](bool) { return 0; };
+      step(broadcast ? 0 : group.rank(), 0, alone, never);
+      step(group.rank(), 1, alone, never);
+      for (int number = 0; number < 2; ++number)
+        step(group.rank(), number, replica, [&](bool is_local) {
+          return is_local ? std::optional(replica.no_sync()) : std::nullopt;
+        });
       expect_close(net->norm->running_mean.to_vector<double>(),
                    alone->norm->running_mean.to_vector<double>(), 1e-12, 1e-13);
-      EXPECT_EQ(net->norm->num_batches_tracked.item(), 2);
+      EXPECT_EQ(net->norm->num_batches_tracked.item(), 4);
     }
   });
 }

@@ -45,10 +45,11 @@ template <class M>
 TensorState state_of(nn::ModulePtr<M>& module) {
   return state_of(static_cast<nn::Module&>(*module));
 }
-/// The same of a replica: buffers are saved as rank 0 has them, and with zero_stage 3 each rank
-/// saves and loads its shards. Where replicas train alone (LocalSGD, DiLoCo), each rank saves and
-/// loads its own, as "each_rank/NAME" with a first dimension of ranks; on another number of ranks,
-/// or without these, all go on from the average, which is told as a warning.
+/// The same of a replica: buffers are saved as rank 0 has them, with which each step starts
+/// (without `broadcast_buffers` each rank saves and loads its own, as below), and with zero_stage 3
+/// each rank its shards. Where replicas train alone (LocalSGD, DiLoCo), each rank saves and loads
+/// its own, as "each_rank/NAME" with a first dimension of ranks; on another number of ranks, or
+/// without these, all go on from the average, which is told as a warning.
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica);
 template <class M>
 TensorState state_of(DistributedDataParallel<M>& replica) {

@@ -40,7 +40,7 @@ struct DistributedDataParallelOptions {
   /// gradients too, 3, parameters too, which are whole only while modules use them. Then
   /// `parameters` are this rank's shards; see there.
   int zero_stage = 0;
-  /// Every training forward starts with rank 0's buffers (running statistics).
+  /// Every step's first training forward starts with rank 0's buffers (running statistics).
   bool broadcast_buffers = true;
   /// Whether averages have the same bits for any number of ranks and any buckets; see
   /// parallel::ReducerOptions for what that asks of the program. Refused by name where it cannot be
@@ -123,6 +123,8 @@ class ReplicatedModule {
   void check_may_keep_gradients(const std::string& averaging) const;
   /// Whether it does: replicas differ between averages.
   bool keeps_gradients() const noexcept { return !averaging_.empty(); }
+  /// Whether steps start with rank 0's buffers: else each rank has its own.
+  bool broadcasts_buffers() const noexcept { return options_.broadcast_buffers; }
   /// The ranks that train replicas of it.
   const CommunicatorPtr& group() const noexcept { return group_; }
   /// The module.
@@ -148,6 +150,8 @@ class ReplicatedModule {
 
  private:
   bool only_accumulates() const noexcept { return stop_.use_count() > 1; }
+  bool begins_step();
+  void send_buffers();
   void check_same_tensors() const;
   void tell_of_modules();
   void check_reproducible();
@@ -164,6 +168,7 @@ class ReplicatedModule {
   std::vector<std::pair<IntrusivePtr<nn::Module>, std::uint64_t>> hooks_;  // by which modules tell
   std::shared_ptr<const int> stop_ = std::make_shared<int>();  // held by who stops synchronizing
   bool has_hook_ = false;
+  bool begins_step_ = true;         // the next forward
   std::string averaging_;           // what averages parameters in the place of gradients
   std::weak_ptr<const void> life_;  // its
 };

@@ -1,0 +1,278 @@
+// Runs that go on from a checkpoint: with other ranks, workers, batches ahead and micro-batches,
+// and with all that a step may have.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/resume_run.hpp"
+#include "checkpoint/thread_job.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::ResumeOptions, testing::ResumeRun, testing::run_job, testing::TaskKind,
+    testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+/// What came of a run.
+struct Outcome {
+  std::vector<std::int64_t> samples = {};  ///< in the order of the run, of all ranks
+  std::vector<std::string> bytes = {};     ///< of each rank
+  std::vector<double> losses = {}, weights = {};
+};
+
+constexpr std::int64_t saved_step = 3, last_step = 8;  // epochs have 5
+
+/// How it is run, and from where.
+struct Start {
+  int ranks = 2;
+  fs::path folder = {};
+  fs::path checkpoint = {};  ///< empty: from the beginning
+  std::int64_t from = 0, to = last_step;
+  bool saves = false;  ///< behind each step
+};
+
+Outcome run(const Start& start, const ResumeOptions& given) {
+  const auto ranks = static_cast<std::size_t>(start.ranks);
+  std::vector<std::vector<std::vector<std::int64_t>>> seen(ranks);
+  Outcome outcome{.bytes = std::vector<std::string>(ranks)};
+  std::vector<CommunicatorPtr> gpus;
+  if (given.device.is_cuda()) gpus = comm::make_thread_group(start.ranks, {}, given.device);
+  run_job(start.ranks, [&](const CommunicatorPtr& group) {
+    const auto rank = static_cast<std::size_t>(group->rank());
+    ResumeOptions options = given;
+    if (!gpus.empty()) options.host = group;
+    ResumeRun run(gpus.empty() ? group : gpus[rank], start.folder, options);
+    if (!start.checkpoint.empty()) run.resume(start.checkpoint);
+    run.train(start.to, [&](std::int64_t) { return start.saves; });
+    if (given.device.is_cpu()) {  // on a GPU NCCL alone is captured
+      EXPECT_EQ(run.fallback_reason(), "");
+    }
+    seen[rank] = run.seen();
+    outcome.bytes[rank] = run.bytes();
+    const std::vector<double> weights = run.weights();
+    if (rank > 0) return;
+    outcome.losses = run.losses();
+    outcome.weights = weights;
+  });
+  for (std::size_t step = 0; step < seen[0].size(); ++step)
+    for (const auto& own : seen)
+      outcome.samples.insert(outcome.samples.end(), own[step].begin(), own[step].end());
+  return outcome;
+}
+
+/// What a run must have seen that goes on behind a step.
+std::vector<std::int64_t> rest(const Outcome& whole, std::int64_t step) {
+  return {whole.samples.begin() + step * ResumeRun::global_batch, whole.samples.end()};
+}
+
+void expect_close(const Outcome& found, const Outcome& expected) {
+  ASSERT_EQ(found.weights.size(), expected.weights.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < found.weights.size(); ++i)
+    worst = std::max(worst, std::abs(found.weights[i] - expected.weights[i]) -
+                                1.3e-6 * std::abs(expected.weights[i]));
+  EXPECT_LE(worst, 5e-5);
+}
+
+// --- Other ranks, workers, batches ahead and micro-batches ---
+
+struct Case {
+  int ranks, workers, prefetch;
+  std::int64_t micro_batch;
+};
+
+/// A run saved on 2 ranks, 3 workers and micro-batches of 8, and all on which it goes on.
+class Resume {
+ public:
+  Resume(TaskKind kind, int zero, Device device = cpu) {
+    options_.kind = kind;
+    options_.device = device;
+    options_.replica.zero_stage = zero;
+    // The statistics of norms are those of the batches of all ranks, so that their number is one
+    // of the things that change nothing.
+    options_.synchronizes_norms = true;
+    options_.step.micro_batch = 8;
+    whole_ = run({.folder = folder_ / "whole", .saves = true}, options_);
+  }
+  void goes_on(const Case& each) const {
+    SCOPED_TRACE(detail::concat(each.ranks, " ranks, ", each.workers, " workers, ", each.prefetch,
+                                " batches ahead, micro-batches of ", each.micro_batch));
+    ResumeOptions options = options_;
+    options.workers = each.workers;
+    options.prefetch = each.prefetch;
+    options.step.micro_batch = each.micro_batch;
+    // Parts of a batch have statistics of their own.
+    if (options.kind == TaskKind::resnet && each.ranks != 2) options.step.micro_batch = 0;
+    const Outcome found = run({.ranks = each.ranks,
+                               .folder = folder_ / "again",
+                               .checkpoint = folder_ / detail::concat("whole/step-", saved_step)},
+                              options);
+    EXPECT_EQ(found.samples, rest(whole_, saved_step));
+    if (each.ranks == 2 && each.micro_batch == 8) {
+      EXPECT_TRUE(found.bytes == whole_.bytes);
+    } else if (options.kind != TaskKind::resnet || each.ranks != 2) {
+      expect_close(found, whole_);
+    }
+  }
+
+ private:
+  TemporaryFolder folder_;
+  ResumeOptions options_;
+  Outcome whole_;
+};
+
+// The others of the matrix are slow: ctest -R ResumeMatrix
+TEST(Resume, GoesOnWithOtherRanksWorkersBatchesAheadAndMicroBatches) {
+  for (const TaskKind kind : {TaskKind::gpt, TaskKind::resnet})
+    for (const int zero : {0, 3}) {
+      SCOPED_TRACE(detail::concat(name_of(kind), ", zero_stage ", zero));
+      const Resume resume(kind, zero);
+      for (const Case& each : {Case{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 1, 8}, {4, 3, 8, 4}})
+        resume.goes_on(each);
+    }
+}
+
+TEST(Resume, GpuGoesOnWithOtherRanksAndWorkers) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Resume resume(TaskKind::gpt, 2, cuda(0));
+  for (const Case& each : {Case{1, 2, 8, 4}, {2, 0, 1, 8}, {3, 1, 8, 8}}) resume.goes_on(each);
+}
+
+using MatrixCase = std::tuple<TaskKind, int, DeviceType>;
+class ResumeMatrix : public ::testing::TestWithParam<MatrixCase> {};
+
+TEST_P(ResumeMatrix, SlowGoesOnWithEveryNumber) {
+  const auto& [kind, zero, device] = GetParam();
+  if (device == DeviceType::cuda && cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const Resume resume(kind, zero, device == DeviceType::cuda ? cuda(0) : cpu);
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int workers : {0, 1, 2, 3})
+      for (const int prefetch : {1, 8})
+        for (const std::int64_t micro_batch : {4, 8})
+          resume.goes_on({ranks, workers, prefetch, micro_batch});
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, ResumeMatrix,
+                         ::testing::Combine(::testing::Values(TaskKind::perceptron, TaskKind::gpt,
+                                                              TaskKind::resnet),
+                                            ::testing::Values(0, 1, 2, 3),
+                                            ::testing::Values(DeviceType::cpu, DeviceType::cuda)),
+                         [](const auto& each) {
+                           const bool is_gpu = std::get<2>(each.param) == DeviceType::cuda;
+                           return detail::concat(name_of(std::get<0>(each.param)), "Zero",
+                                                 std::get<1>(each.param),
+                                                 is_gpu ? "OnAGpu" : "OnTheCpu");
+                         });
+
+// --- The same bits on other numbers of ranks ---
+
+TEST(Resume, GoesOnBitwiseFromFourToTwoToFourRanksWhereAveragesAreReproducible) {
+  for (const TaskKind kind : {TaskKind::perceptron, TaskKind::gpt}) {
+    const TemporaryFolder folder;
+    ResumeOptions options{.kind = kind, .dropout = true};
+    options.replica.reduction = GradientReduction::reproducible;
+    options.replica.micro_batches = 4;
+    options.step.micro_batch = 4;
+    const Outcome whole = run({.ranks = 4, .folder = folder / "whole"}, options);
+    std::vector<std::int64_t> samples;
+    Outcome part;
+    fs::path from;
+    std::int64_t step = 0;
+    for (const auto& [ranks, to] : {std::pair{4, 3}, {2, 6}, {4, 8}}) {
+      options.workers = ranks - 2;
+      part = run(
+          {.ranks = ranks, .folder = folder / "parts", .checkpoint = from, .to = to, .saves = true},
+          options);
+      samples.insert(samples.end(), part.samples.begin(), part.samples.end());
+      step = to;
+      from = folder / detail::concat("parts/step-", step);
+    }
+    EXPECT_EQ(samples, whole.samples);
+    EXPECT_EQ(part.bytes == whole.bytes, true) << name_of(kind);
+  }
+}
+
+// --- All that a step may have ---
+
+struct Condition {
+  std::string name;
+  ResumeOptions options;
+};
+
+std::vector<Condition> conditions() {
+  using enum TaskKind;
+  return {
+      {"accumulation", {.kind = gpt, .step = {.micro_batch = 3}}},
+      {"scaler, average and clipping in f16",
+       {.kind = gpt,
+        .step = {.autocast = DType::f16, .max_norm = 0.1},
+        .scales = true,
+        .averages = true}},
+      {"capture, autocast, average and accumulation",
+       {.kind = gpt,
+        .step = {.autocast = DType::bf16, .micro_batch = 3, .capture = true},
+        .averages = true}},
+      {"small buckets", {.kind = gpt, .replica = {.bucket_bytes = 100, .first_bucket_bytes = 100}}},
+      {"unused parameters, each rank its own buffers",
+       {.uses_mean = true,
+        .replica = {.find_unused_parameters = true, .broadcast_buffers = false}}},
+      {"static graph, rank 0's buffers", {.uses_mean = true, .replica = {.static_graph = true}}},
+      {"accumulation, rank 0's buffers", {.uses_mean = true, .step = {.micro_batch = 3}}},
+      {"batch norm and accumulation", {.kind = resnet, .step = {.micro_batch = 3}}},
+      {"ZeRO 2, scaler, average and accumulation",
+       {.kind = gpt,
+        .step = {.micro_batch = 3},
+        .replica = {.zero_stage = 2},
+        .scales = true,
+        .averages = true}},
+      {"ZeRO 3 and batch norm", {.kind = resnet, .replica = {.zero_stage = 3}}},
+  };
+}
+
+void expect_goes_on(const Condition& condition, int ranks, Device device,
+                    const std::vector<std::int64_t>& steps) {
+  SCOPED_TRACE(detail::concat(condition.name, " on ", ranks, " ranks"));
+  const TemporaryFolder folder;
+  ResumeOptions options = condition.options;
+  options.dropout = true;
+  options.device = device;
+  const Outcome whole = run({.ranks = ranks, .folder = folder / "whole", .saves = true}, options);
+  options.workers = 0;
+  for (const std::int64_t step : steps) {
+    const Outcome found = run({.ranks = ranks,
+                               .folder = folder / "again",
+                               .checkpoint = folder / detail::concat("whole/step-", step)},
+                              options);
+    EXPECT_EQ(found.samples, rest(whole, step)) << "behind step " << step;
+    EXPECT_TRUE(found.bytes == whole.bytes) << "behind step " << step;
+    EXPECT_EQ(found.losses, std::vector(whole.losses.begin() + step, whole.losses.end()))
+        << "behind step " << step;
+  }
+}
+
+TEST(Resume, GoesOnBitwiseOnAsManyRanksWhateverAStepHas) {
+  for (const Condition& condition : conditions()) expect_goes_on(condition, 3, cpu, {2, 4});
+}
+
+TEST(Resume, GpuGoesOnBitwiseWhateverAStepHas) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  for (const Condition& condition : conditions())
+    if (condition.options.averages && !condition.options.step.capture)
+      expect_goes_on(condition, 2, cuda(0), {3});
+}
+
+TEST(Resume, SlowGpuGoesOnBitwiseWhateverAStepHas) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  for (const Condition& condition : conditions()) expect_goes_on(condition, 2, cuda(0), {1, 3, 5});
+}
+
+}  // namespace
+}  // namespace lockstep
