@@ -36,6 +36,7 @@
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/core/shape.hpp"
+#include "lockstep/data/any_dataset.hpp"
 #include "lockstep/data/batch_sampler.hpp"
 #include "lockstep/data/batch_tensors.hpp"
 #include "lockstep/data/concat_dataset.hpp"

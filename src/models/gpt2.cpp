@@ -37,13 +37,14 @@ Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
       c_attn(this, "c_attn", options.channels, 3 * options.channels, options.tensor),
       c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
 
-Tensor Gpt2Attention::forward(const Tensor& x) const {
+Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask) const {
   const std::int64_t batch = x.size(0), time = x.size(1), channels = x.size(2);
   // Views all the way: attention takes any strides, and split's backward fills one gradient.
   auto parts = split(c_attn(x), {channels, channels, channels}, -1);
   for (Tensor& part : parts)
     part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
-  const Tensor y = scaled_dot_product_attention(parts[0], parts[1], parts[2], {.is_causal = true});
+  const Tensor y =
+      scaled_dot_product_attention(parts[0], parts[1], parts[2], {.mask = mask, .is_causal = true});
   return c_proj(y.transpose(1, 2).reshape({batch, time, channels}));
 }
 
@@ -62,8 +63,8 @@ Gpt2Block::Gpt2Block(const Gpt2Options& options)
       mlp(this, "mlp", options),
       drop(this, "drop", options.dropout) {}
 
-Tensor Gpt2Block::forward(const Tensor& x) const {
-  const Tensor attended = x + drop(attn(ln_1(x)));
+Tensor Gpt2Block::forward(const Tensor& x, const Tensor& mask) const {
+  const Tensor attended = x + drop(attn(ln_1(x), mask));
   return attended + drop(mlp(ln_2(attended)));
 }
 
@@ -74,15 +75,20 @@ Gpt2Transformer::Gpt2Transformer(const Gpt2Options& options)
       h(this, "h", options.layers, options),
       ln_f(this, "ln_f", norm_options(options)) {}
 
-Tensor Gpt2Transformer::forward(const Tensor& tokens) const {
+Tensor Gpt2Transformer::forward(const Tensor& tokens, const Gpt2ForwardOptions& options) const {
   LOCKSTEP_CHECK(tokens.dim() == 2 && tokens.size(1) <= wpe->weight.size(0), InvalidArgument,
                  "GPT-2: tokens of shape ", tokens.shape(),
                  "; expected [batch, time] with time at "
                  "most the context of ",
                  wpe->weight.size(0));
-  const Tensor positions = arange(tokens.size(1), {DType::i64, tokens.device()});
+  const Tensor positions = options.positions.defined()
+                               ? options.positions
+                               : arange(tokens.size(1), {DType::i64, tokens.device()});
+  LOCKSTEP_CHECK(positions.size(-1) == tokens.size(1), InvalidArgument,
+                 "GPT-2: positions of shape ", positions.shape(), " for tokens of shape ",
+                 tokens.shape(), "; give [batch, time] or [1, time]");
   Tensor x = drop(wte(tokens) + wpe(positions));
-  for (const auto& block : h) x = block(x);
+  for (const auto& block : h) x = block(x, options.mask);
   return ln_f(x);
 }
 
@@ -97,8 +103,8 @@ Gpt2::Gpt2(const Gpt2Options& options)
   }
 }
 
-Tensor Gpt2::forward(const Tensor& tokens) const {
-  return linear(transformer(tokens), transformer->wte->weight);
+Tensor Gpt2::forward(const Tensor& tokens, const Gpt2ForwardOptions& options) const {
+  return linear(transformer(tokens, options), transformer->wte->weight);
 }
 
 std::string Gpt2::describe() const {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/data/any_dataset.hpp"
 #include "lockstep/data/concat_dataset.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/mixture_sampler.hpp"
@@ -186,6 +187,50 @@ TEST(ConcatDataset, JoinsBatchesOfSeveralDataSetsInTheOrderOfTheIndices) {
   EXPECT_NE(later.second.flat<float>()[0], later.second.flat<float>()[1]);
   EXPECT_THROW(sets.fetch(Indices{-1}, {}), InvalidArgument);
   EXPECT_THROW(ConcatDataset(std::vector<Numbered>{}), InvalidArgument);
+}
+
+// As Numbered, of another type, without a signature and random numbers.
+struct Plain {
+  std::int64_t count = 0;
+
+  std::int64_t size() const { return count; }
+  std::pair<Tensor, Tensor> fetch(std::span<const std::int64_t> indices) const {
+    const auto rows = std::ssize(indices);
+    Tensor names = full({rows, 2}, -1, {.dtype = DType::i64});
+    for (std::int64_t row = 0; row < rows; ++row)
+      names.data<std::int64_t>()[2 * row + 1] = indices[static_cast<std::size_t>(row)];
+    return {names, zeros({rows})};
+  }
+};
+
+TEST(AnyDataset, LetsDataSetsOfDifferentTypesBeMixed) {
+  using Any = AnyDataset<std::pair<Tensor, Tensor>>;
+  static_assert(!std::is_constructible_v<Any, TensorDataset>, "its batches are of another type");
+  const ConcatDataset sets(std::vector<Any>{Numbered{0, 11}, Plain{23}});
+  EXPECT_THAT(sets.sizes(), ElementsAre(11, 23));
+  const auto [names, drawn] = sets.fetch(Indices{33, 4, 11}, {3, 0});
+  EXPECT_THAT(names.flat<std::int64_t>(), ElementsAre(-1, 22, 0, 4, -1, 0));
+  const ConcatDataset alike(std::vector<Numbered>{{0, 11}, {1, 23}});
+  EXPECT_EQ(drawn.flat<float>()[1], alike.fetch(Indices{4}, {3, 0}).second.item<float>());
+  EXPECT_EQ(drawn.flat<float>()[0], 0);
+
+  const auto loader_of = [](const auto& all) {
+    return DataLoader(all, MixtureSampler(all.sizes(), {.weights = {2, 1}, .seed = 1}),
+                      {.batch_size = 5, .num_workers = 2});
+  };
+  auto loader = loader_of(sets);
+  std::vector<int> counts(2);
+  for (const auto& batch : loader)
+    for (std::int64_t row = 0; row < batch.first.size(0); ++row)
+      ++counts[batch.first.data<std::int64_t>()[2 * row] < 0];
+  EXPECT_THAT(counts, ElementsAre(23, 11));
+}
+
+TEST(AnyDataset, IsKnownByTheDataSetThatItHas) {
+  const AnyDataset<std::pair<Tensor, Tensor>> numbered = Numbered{4, 11}, plain = Plain{11};
+  EXPECT_EQ(order_signature(numbered, 7), order_signature(Numbered{4, 11}, 7));
+  EXPECT_EQ(order_signature(plain, 7), order_signature(Plain{11}, 7));
+  EXPECT_NE(order_signature(plain, 7), order_signature(numbered, 7));
 }
 
 TEST(ConcatDataset, NamesDataSetsWhoseBatchesCannotBeJoined) {

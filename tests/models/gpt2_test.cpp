@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/data/packed_dataset.hpp"
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/tensor/compare.hpp"
@@ -118,6 +119,73 @@ TEST_P(GoldenGpt2, SavesWhatItLoaded) {
   EXPECT_EQ(saved.metadata(), original.metadata());
 }
 
+/// A model in training, and documents of bytes: one row of several, one with padding.
+class PackedGpt2 : public GoldenGpt2 {
+ protected:
+  PackedGpt2() {
+    for (Tensor* each : {&batch.tokens, &batch.targets, &batch.positions, &batch.documents})
+      *each = each->to(device);
+  }
+  static Tensor loss_of(const Tensor& logits, const Tensor& targets) {
+    return cross_entropy(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}),
+                         {.reduction = Reduction::sum});
+  }
+  nn::ModulePtr<models::Gpt2> make_model() const {
+    manual_seed(3);
+    return models::gpt2({.layers = 2,
+                         .heads = 2,
+                         .channels = 8,
+                         .context = 9,
+                         .vocabulary = 128,
+                         .tensor = {DType::f64, device}});
+  }
+
+  data::PackedDataset documents =
+      data::PackedDataset::from_text("abcd.ef.ghi.xyz.r.", {.context = 9, .end_of_text = '.'});
+  data::PackedBatch batch = documents.fetch(std::vector<std::int64_t>{0, 1});
+};
+
+TEST_P(PackedGpt2, GivesEachDocumentWhatItWouldAlone) {
+  const auto model = make_model(), alone = make_model();
+  const Tensor logits =
+      model(batch.tokens, models::Gpt2ForwardOptions{batch.positions, batch.mask()});
+  loss_of(logits, batch.targets).backward();
+  const Tensor numbers = batch.documents.to(cpu);
+  int count = 0;
+  for (std::int64_t row = 0; row < 2; ++row)
+    for (std::int64_t begin = 0, end = 0; begin < 9; begin = end) {
+      const auto number = [&](std::int64_t at) { return numbers[row][at].item<std::int64_t>(); };
+      while (end < 9 && number(end) == number(begin)) ++end;
+      if (number(begin) < 0) continue;
+      const auto part = [&](const Tensor& x) {
+        return x.slice(0, row, row + 1).slice(1, begin, end);
+      };
+      const Tensor own = alone(part(batch.tokens));
+      expect_close(part(logits), own.detach().to(cpu), 1e-12, "logits");
+      loss_of(own, part(batch.targets)).backward();
+      ++count;
+    }
+  EXPECT_EQ(count, 5);
+  const auto wanted = alone->named_parameters();
+  for (const auto& [name, parameter] : model->named_parameters())
+    expect_close(parameter.grad(),
+                 std::ranges::find(wanted, name, &NamedTensors::value_type::first)->second.grad(),
+                 1e-11, name);
+  EXPECT_FALSE(allclose(logits, model(batch.tokens)));
+}
+
+TEST_P(PackedGpt2, TakesPositionsForAllRowsAtOnceAndRefusesOthers) {
+  const auto model = make_model();
+  const auto with = [&](const Tensor& positions) {
+    return model(batch.tokens, models::Gpt2ForwardOptions{.positions = positions});
+  };
+  const Tensor own = arange(9).to(device);
+  EXPECT_TRUE(equal(with(own.unsqueeze(0)), model(batch.tokens)));
+  EXPECT_THROW(with(own.slice(0, 0, 8)), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PackedGpt2, ::testing::ValuesIn(testing::places()),
+                         testing::place_name);
 INSTANTIATE_TEST_SUITE_P(Backends, GoldenGpt2, ::testing::ValuesIn(testing::places()),
                          testing::place_name);
 

@@ -33,9 +33,10 @@ Tensor join_rows(std::span<const ConcatPart> parts, std::span<const Tensor> tens
 
 }  // namespace detail
 
-/// Data sets of one type, one behind the other: after the samples of the first come those of the
-/// second. Their batches must have tensors of the same dtypes and shapes, whose first dimension
-/// counts samples; anything else in a batch of samples of several is that of one of them.
+/// Data sets of one type (of several as AnyDataset), one behind the other: after the samples of the
+/// first come those of the second. Their batches must have tensors of the same dtypes and shapes,
+/// whose first dimension counts samples; anything else in a batch of samples of several is that of
+/// one of them.
 ///
 /// A MixtureSampler mixes them. An index of `size()` or more is a sample in a later pass:
 /// `pass * size() + sample` draws other random numbers in each. Data sets without random numbers of

@@ -26,12 +26,22 @@ struct Gpt2Options {
   TensorOptions tensor = {};  ///< dtype and device of the parameters
 };
 
+/// Where tokens stand and what they see, if a sequence is not one text.
+struct Gpt2ForwardOptions {
+  /// i64 [batch, time] or [1, time]: the place of each token, the `position_ids` of Hugging Face;
+  /// undefined: 0, 1, 2, ...
+  Tensor positions = {};
+  /// Bool, broadcast to [batch, heads, time, time]: true where a token sees another one, if that is
+  /// not behind it anyway; undefined: everywhere.
+  Tensor mask = {};
+};
+
 /// Causal self-attention; queries, keys and values from one product.
 struct Gpt2Attention : nn::Module {
   /// @throws InvalidArgument for heads that do not divide the channels.
   explicit Gpt2Attention(const Gpt2Options& options);
-  /// @param x [batch, time, channels]. @return x's shape.
-  Tensor forward(const Tensor& x) const;
+  /// @param x [batch, time, channels]. @param mask as in Gpt2ForwardOptions. @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& mask = {}) const;
 
   std::int64_t heads;
   nn::Child<nn::Linear> c_attn;
@@ -53,8 +63,8 @@ struct Gpt2Mlp : nn::Module {
 struct Gpt2Block : nn::Module {
   /// The layer of the given sizes.
   explicit Gpt2Block(const Gpt2Options& options);
-  /// @param x [batch, time, channels]. @return x's shape.
-  Tensor forward(const Tensor& x) const;
+  /// @param x [batch, time, channels]. @param mask as in Gpt2ForwardOptions. @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& mask = {}) const;
 
   nn::Child<nn::LayerNorm> ln_1;
   nn::Child<Gpt2Attention> attn;
@@ -68,7 +78,7 @@ struct Gpt2Transformer : nn::Module {
   /// The stack of the given sizes.
   explicit Gpt2Transformer(const Gpt2Options& options);
   /// @param tokens i64 [batch, time]. @return [batch, time, channels].
-  Tensor forward(const Tensor& tokens) const;
+  Tensor forward(const Tensor& tokens, const Gpt2ForwardOptions& options = {}) const;
 
   nn::Child<nn::Embedding> wte;
   nn::Child<nn::Embedding> wpe;
@@ -89,8 +99,10 @@ class Gpt2 : public nn::Module {
 
   /// @param tokens i64 [batch, time], time at most the context. @return logits [batch, time,
   /// vocabulary].
-  /// @throws InvalidArgument for another shape, or a token out of range (CPU).
-  Tensor forward(const Tensor& tokens) const;
+  /// @param options for packed documents (data::PackedDataset), each of which gets what it would
+  /// alone: `{.positions = batch.positions, .mask = batch.mask()}`.
+  /// @throws InvalidArgument for another shape, or a token or position out of range (CPU).
+  Tensor forward(const Tensor& tokens, const Gpt2ForwardOptions& options = {}) const;
   /// What it was made from.
   const Gpt2Options& options() const noexcept { return options_; }
   std::string describe() const override;
