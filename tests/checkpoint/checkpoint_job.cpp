@@ -1,10 +1,12 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
-//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE]
+//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE] [--mark
+//     STEP]
 //
 // --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
 // rank R does. --full FILE: the disk is full while there is such a file, and the run goes on with
-// saves that fail; a signal stops it behind a step, with code 75.
+// saves that fail; a signal stops it behind a step, with code 75. --mark STEP: it sends SIGSTOP to
+// itself before and behind the save of that step, for who traces it.
 // Prints "resumed STEP HASH", and for each step "step STEP HASH" and, once durable, "saved STEP".
 // A run that ends prints "end HASH".
 
@@ -111,13 +113,14 @@ std::string hash_of(ls::testing::TrainingRun& run) {
 
 int main(int argc, char** argv) {
   bool same = false;
-  int call = 0, rank = 0;
+  int call = 0, rank = 0, marked = 0;
   std::string_view full;
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
     if (option == "--same") same = true;
     if (option == "--kill-at" && i + 1 < argc) call = std::atoi(argv[i + 1]);
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
+    if (option == "--mark" && i + 1 < argc) marked = std::atoi(argv[i + 1]);
     if (option == "--full" && i + 1 < argc) full = argv[i + 1];
   }
   if (!full.empty()) fill_disk_by(full);
@@ -133,8 +136,10 @@ int main(int argc, char** argv) {
     tell("resumed " + std::to_string(run.steps()) + " " + hash_of(run));
     run.on_step = [&](std::int64_t step) {
       tell("step " + std::to_string(step) + " " + hash_of(run));
+      if (step == marked) std::raise(SIGSTOP);
       run.checkpoints().save(same ? 1 : step);
       const bool is_saved = run.checkpoints().wait();
+      if (step == marked) std::raise(SIGSTOP);
       if (!is_saved && !stop) throw ls::Error(run.checkpoints().error());
       if (is_saved) tell("saved " + std::to_string(step));
       if (stop) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // faults take longer

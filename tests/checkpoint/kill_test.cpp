@@ -1,10 +1,20 @@
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <iostream>
 #include <map>
+#include <optional>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
 
+#include "checkpoint/traced_job.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "support/mpi_environment.hpp"
 #include "support/process.hpp"
@@ -125,6 +135,122 @@ TEST_P(CheckpointKills, SlowThousandAtAnyMoment) {
   KilledJob job(GetParam());
   kill_at_random(job, 500, 0.3);
 }
+
+/// A job whose third save is traced, on the first two.
+class TracedSave {
+ public:
+  using Hear = std::function<void(pid_t program, const testing::SystemCall& call)>;
+
+  explicit TracedSave(bool same) : same_(same) {
+    reference_ = parse(run_command(command("reference", 3), 60).output);
+    run_command(command("first", 2), 60);
+  }
+  /// Runs it, and sees what is there to go on from. @return nothing where that cannot be traced.
+  std::optional<testing::TracedEnd> run(const Hear& hear) {
+    namespace fs = std::filesystem;
+    fs::remove_all(folder_ / "run");
+    fs::copy(folder_ / "first", folder_ / "run", fs::copy_options::recursive);
+    std::vector<std::string> arguments{LOCKSTEP_CHECKPOINT_JOB, (folder_ / "run").string(), "3",
+                                       "--mark", "3"};
+    if (same_) arguments.push_back("--same");
+    const std::string output = (folder_ / "output").string();
+    const testing::TracedEnd end = testing::trace(arguments, output, hear);
+    if (end.is_forbidden) return std::nullopt;
+    const Told told = parse(testing::read_file(output));
+    EXPECT_EQ(told.resumed, 2);
+    Told again = parse(run_command(command("run", 3), 60).output);
+    EXPECT_GE(again.resumed, std::max<std::int64_t>(2, told.saved)) << "a checkpoint is lost";
+    EXPECT_EQ(again.resumed_hash, reference_.hashes[again.resumed]);
+    EXPECT_EQ(again.hashes[3], again.resumed == 3 ? "" : reference_.hashes[3]);
+    return end;
+  }
+
+ private:
+  std::string command(const std::string& name, int steps) const {
+    return LOCKSTEP_CHECKPOINT_JOB " " + (folder_ / name).string() + " " + std::to_string(steps) +
+           (same_ ? " --same" : "");
+  }
+
+  TemporaryFolder folder_;
+  bool same_;
+  Told reference_;
+};
+
+constexpr const char* forbidden = "ptrace is forbidden here";
+
+// A kill of all threads before a system call, of whichever of them, is also one behind the call
+// before it.
+TEST_P(CheckpointKills, SlowAtEverySystemCallLeaveTheNewestOrTheOneBefore) {
+  TracedSave save(GetParam());
+  int number = 1;
+  for (bool is_killed = true; is_killed; ++number) {
+    SCOPED_TRACE("system call " + std::to_string(number));
+    const auto end = save.run([&](pid_t program, const testing::SystemCall& call) {
+      if (call.is_entry && call.number == number) ::kill(program, SIGKILL);
+    });
+    if (!end) GTEST_SKIP() << forbidden;
+    is_killed = WIFSIGNALED(end->status);
+    ASSERT_TRUE(is_killed || (WIFEXITED(end->status) && WEXITSTATUS(end->status) == 0));
+  }
+  EXPECT_GT(number, 50);
+  std::cout << number - 1 << " system calls\n";
+}
+
+#ifdef __x86_64__
+const std::set<std::uint64_t> writes{SYS_write, SYS_pwrite64};
+const std::set<std::uint64_t> file_calls{
+    SYS_write,      SYS_pwrite64, SYS_fsync,     SYS_fdatasync, SYS_open,      SYS_openat,
+    SYS_close,      SYS_rename,   SYS_renameat,  SYS_renameat2, SYS_mkdir,     SYS_mkdirat,
+    SYS_unlink,     SYS_unlinkat, SYS_rmdir,     SYS_flock,     SYS_fallocate, SYS_ftruncate,
+    SYS_getdents64, SYS_fstat,    SYS_newfstatat};
+
+/// Changes a thread's registers.
+void change(pid_t thread, const std::function<void(user_regs_struct&)>& how) {
+  user_regs_struct registers{};
+  ASSERT_EQ(::ptrace(PTRACE_GETREGS, thread, nullptr, &registers), 0);
+  how(registers);
+  ASSERT_EQ(::ptrace(PTRACE_SETREGS, thread, nullptr, &registers), 0);
+}
+
+// What the calls of the library are made to do by its own tests, done to those of the system.
+TEST_P(CheckpointKills, SlowNoFailingOrShortCallLosesWhatWasSaved) {
+  TracedSave save(GetParam());
+  constexpr int is_short = 0;
+  for (const int error : {is_short, ENOSPC, EIO}) {
+    const auto& calls = error == is_short ? writes : file_calls;
+    int number = 1, failures = 0;
+    for (bool has_failed = true; has_failed; ++number) {
+      SCOPED_TRACE("error " + std::to_string(error) + " of call " + std::to_string(number));
+      int seen = 0;
+      pid_t failing = 0;
+      has_failed = false;
+      const auto end = save.run([&](pid_t, const testing::SystemCall& call) {
+        if (call.is_entry && calls.contains(call.call) && ++seen == number) {
+          has_failed = true;
+          if (error != is_short) failing = call.thread;
+          change(call.thread, [&](user_regs_struct& registers) {
+            if (error == is_short)
+              registers.rdx = std::max<std::uint64_t>(1, registers.rdx / 2);
+            else
+              registers.orig_rax = ~0ULL;  // no call at all
+          });
+        } else if (!call.is_entry && call.thread == failing) {
+          failing = 0;
+          change(call.thread, [&](user_regs_struct& registers) {
+            registers.rax = static_cast<std::uint64_t>(-error);
+          });
+        }
+      });
+      if (!end) GTEST_SKIP() << forbidden;
+      ASSERT_TRUE(WIFEXITED(end->status));
+      if (WEXITSTATUS(end->status) != 0) ++failures;
+    }
+    std::cout << "error " << error << ": " << number - 2 << " calls, " << failures << " failures\n";
+    EXPECT_GT(number, error == is_short ? 5 : 30);
+    EXPECT_EQ(failures > 0, error != is_short);
+  }
+}
+#endif
 
 #ifdef LOCKSTEP_MPIEXEC
 TEST(CheckpointKillsMpi, OfOneRankLeaveTheNewestOrTheOneBefore) {
