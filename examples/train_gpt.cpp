@@ -44,7 +44,7 @@ struct Options {
   std::int64_t warmup = 20, sample = 256, check_divergence = 0;
   std::uint64_t seed = 1;
   int threads = 0, zero = 0;
-  bool deterministic = false, capture = false;
+  bool pack = false, deterministic = false, capture = false;
   fs::path init_from, tokens, save, log;
   examples::MemoryOptions memory;
   examples::CommunicationOptions communication;
@@ -61,6 +61,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--heads", o.heads, "Attention heads")->check(positive);
   app.add_option("--channels", o.channels, "Width; a multiple of the heads")->check(positive);
   app.add_option("--context", o.context, "Tokens in a sequence")->check(positive);
+  app.add_flag(
+      "--pack", o.pack,
+      "Each line of text is a document; several share a sequence, and see only themselves");
   app.add_option("--global-batch", o.global_batch, "Sequences a step, over all ranks")
       ->check(positive);
   app.add_option(
@@ -119,9 +122,24 @@ void add_options(CLI::App& app, Options& o) {
 using Model = ls::models::Gpt2;
 using Replica = ls::DistributedDataParallel<Model>;
 
+/// Where packed documents begin, and that they do not see each other.
+ls::models::Gpt2ForwardOptions places_of(std::span<const Tensor> in) {
+  if (in.size() == 2) return {};
+  const ls::data::PackedBatch batch{in[0], in[1], in[2], in[3]};
+  return {.positions = batch.positions, .mask = batch.mask()};
+}
+
 Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction reduction) {
   return ls::cross_entropy(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}),
                            {.reduction = reduction});
+}
+
+/// The mean over positions. Padding counts as one of loss 0: so all rows weigh the same, in
+/// whatever micro-batch of whatever rank.
+Tensor training_loss(Replica& replica, std::span<const Tensor> in) {
+  const Tensor logits = replica(in[0], places_of(in));
+  if (in.size() == 2) return token_loss(logits, in[1], ls::Reduction::mean);
+  return token_loss(logits, in[1], ls::Reduction::sum) / static_cast<double>(in[1].numel());
 }
 
 /// What the command line says, with what training of a GPT adds to it.
@@ -142,15 +160,16 @@ ls::optim::Schedule schedule_of(const Options& o, std::int64_t steps) {
 }
 
 /// Mean loss over at most 64 sequences of the held-out text, spread over the ranks.
-double evaluate(Model& model, const ls::data::TokenDataset& text, const ls::Session& session) {
+double evaluate(Model& model, const examples::TextDataset& text, const ls::Session& session) {
   const std::int64_t count = std::min<std::int64_t>(text.size(), 64);
   ls::parallel::MeanMetric loss(session.device());
   for (std::int64_t i = session.rank(); i < count; i += session.size()) {
     const std::int64_t index = i * text.size() / count;
-    const auto batch = text.fetch({&index, 1});
-    loss.add(token_loss(model.forward(batch.tokens.to(session.device())),
-                        batch.targets.to(session.device()), ls::Reduction::sum),
-             static_cast<double>(batch.targets.numel()));
+    examples::Sequences batch = text.fetch({&index, 1}, {});
+    const double targets = ls::ge(batch[1], 0).to(ls::DType::f64).sum().item();
+    for (Tensor& each : batch) each = each.to(session.device());
+    loss.add(token_loss(model.forward(batch[0], places_of(batch)), batch[1], ls::Reduction::sum),
+             targets);
   }
   return loss.value(*session.world());
 }
@@ -216,6 +235,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   examples::TokenBatches batches({.text = o.data,
                                   .replay = o.tokens,
                                   .context = o.context,
+                                  .packs = o.pack,
                                   .global_batch = o.global_batch,
                                   .seed = o.seed,
                                   .device = session.device()},
@@ -258,9 +278,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
 
   constexpr double no_limit = std::numeric_limits<double>::infinity();
   ls::train::Step step(replica, *optimizer,
-                       [&](std::span<const Tensor> in) {
-                         return token_loss(replica(in[0]), in[1], ls::Reduction::mean);
-                       },
+                       [&](std::span<const Tensor> in) { return training_loss(replica, in); },
                        {.scheduler = &scheduler,
                         .scaler = &scaler,
                         .average = average ? &*average : nullptr,
@@ -293,7 +311,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
   examples::StepMemory memory(o.memory, session, loop);
   examples::StepTraces traces(o.communication, *session.world());
   const int code = loop.run([&] {
-    ls::data::TokenBatch batch = batches.next();
+    examples::Sequences batch = batches.next();
     const ls::train::StepResult result = memory([&] { return step(batch); });
     traces.add(replica.reducer());
     if (divergence) {
@@ -356,6 +374,8 @@ int main(int argc, char** argv) try {
                               " goes with neither --zero nor --compress; give one of them");
   if (options.loop.patience > 0 && options.loop.eval_every == 0)
     examples::refuse(app, "--patience counts evaluations; give --eval-every, too");
+  if (options.pack && !options.tokens.empty())
+    examples::refuse(app, "--pack is about text, --tokens has sequences of its own; give one");
   if (options.loop.eval_every > 0 && !options.tokens.empty())
     examples::refuse(app, "--tokens has no text to evaluate with; leave --eval-every out");
   if (options.loop.eval_every > 0 && options.async.lets_ranks_drift())

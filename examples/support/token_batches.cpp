@@ -5,7 +5,10 @@
 #include <utility>
 
 #include <lockstep/autograd/ops.hpp>
+#include <lockstep/data/packed_dataset.hpp>
 #include <lockstep/data/sampler.hpp>
+#include <lockstep/data/token_dataset.hpp>
+#include <lockstep/io/mapped_file.hpp>
 #include <lockstep/io/safetensors.hpp>
 #include <lockstep/parallel/agreement.hpp>
 
@@ -27,9 +30,57 @@ ls::Tensor read_replay(const std::filesystem::path& path) {
   return tokens;
 }
 
-void check_same_text(ls::Communicator& group, const ls::data::TokenDataset& text) {
+/// A data set's batches as their tensors.
+template <class D>
+struct AsTensors {
+  D dataset;
+
+  std::int64_t size() const { return dataset.size(); }
+  std::uint64_t signature() const { return dataset.signature(); }
+  Sequences fetch(std::span<const std::int64_t> indices) const {
+    auto batch = dataset.fetch(indices);
+    Sequences tensors;
+    batch.visit_tensors([&](ls::Tensor& each) { tensors.push_back(each); });
+    return tensors;
+  }
+};
+
+template <class D>
+TextDataset as_tensors(D dataset) {
+  return AsTensors<D>{std::move(dataset)};
+}
+
+/// Text to train with and to judge by.
+struct Text {
+  std::int64_t bytes;
+  TextDataset train, held_out;
+};
+
+Text cut(std::span<const std::filesystem::path> files, std::int64_t context) {
+  const auto text = ls::data::TokenDataset::from_text_files(
+      files, {.context = context, .stride = std::max<std::int64_t>(1, context / 4)});
+  auto [train, held_out] = text.split(training_part);
+  return {text.token_count(), as_tensors(std::move(train)), as_tensors(std::move(held_out))};
+}
+
+Text pack(std::span<const std::filesystem::path> files, std::int64_t context) {
+  std::string text;
+  for (const auto& path : files) {
+    const ls::io::MappedFile file(path);
+    text.append(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  }
+  const auto part = static_cast<std::size_t>(training_part * static_cast<double>(text.size()));
+  const std::size_t middle = std::min(text.find('\n', part), text.size() - 1) + 1;
+  const auto packed = [&](std::size_t begin, std::size_t end) {
+    return as_tensors(ls::data::PackedDataset::from_text(
+        text.substr(begin, end - begin), {.context = context, .end_of_text = '\n'}));
+  };
+  return {std::ssize(text), packed(0, middle), packed(middle, text.size())};
+}
+
+void check_same_text(ls::Communicator& group, const Text& text) {
   const std::vector<std::pair<std::string, std::string>> length{
-      {"the text's number of bytes", std::to_string(text.token_count())}};
+      {"the text's number of bytes", std::to_string(text.bytes)}};
   ls::parallel::check_same_settings(group, length);
 }
 
@@ -52,14 +103,11 @@ TokenBatches::TokenBatches(const TokenBatchesOptions& options, ls::Communicator&
 }
 
 void TokenBatches::open_text(const TokenBatchesOptions& options, ls::Communicator& group) {
-  const auto text = ls::data::TokenDataset::from_text_files(
-      options.text.empty() ? project_text() : options.text,
-      {.context = options.context, .stride = std::max<std::int64_t>(1, options.context / 4)});
+  const auto files = options.text.empty() ? project_text() : options.text;
+  const Text text = options.packs ? pack(files, options.context) : cut(files, options.context);
   check_same_text(group, text);
-  auto [train, held_out] = text.split(training_part);
-  held_out_ = std::move(held_out);
-  const ls::data::RandomSampler sampler(train.size(), options.seed);
-  text_.emplace(std::move(train), sampler,
+  held_out_ = text.held_out;
+  text_.emplace(text.train, ls::data::RandomSampler(text.train.size(), options.seed),
                 ls::data::DataLoaderOptions{.batch_size = global_batch_,
                                             .drop_last = true,
                                             .rank = rank_,
@@ -83,7 +131,7 @@ void TokenBatches::load_state(const ls::data::LoaderState& state) {
     text_->load_state(state);
 }
 
-ls::data::TokenBatch TokenBatches::next() {
+Sequences TokenBatches::next() {
   if (!replays()) {
     if (position_) ++*position_;
     if (!position_ || *position_ == text_->end()) position_ = text_->begin();

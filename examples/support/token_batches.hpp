@@ -6,13 +6,19 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/data/any_dataset.hpp>
 #include <lockstep/data/data_loader.hpp>
-#include <lockstep/data/token_dataset.hpp>
 
 /// @file
 /// Batches of a language model, shared out over the ranks.
 
 namespace examples {
+
+/// Tokens and their targets; where documents are packed, positions and documents, too: the tensors
+/// of a data::TokenBatch or a data::PackedBatch.
+using Sequences = std::vector<lockstep::Tensor>;
+/// Sequences of text.
+using TextDataset = lockstep::data::AnyDataset<Sequences>;
 
 /// Where batches come from.
 struct TokenBatchesOptions {
@@ -22,6 +28,8 @@ struct TokenBatchesOptions {
   std::filesystem::path replay = {};
   /// Tokens in a sequence of text.
   std::int64_t context = 128;
+  /// Each line of the text is a document, of which a sequence has several.
+  bool packs = false;
   /// Sequences a step, over all ranks; a replayed file has its own.
   std::int64_t global_batch = 16;
   /// Order of the sequences of text.
@@ -45,15 +53,15 @@ class TokenBatches {
   /// Steps that there are batches for, `wanted` at the most.
   std::int64_t steps(std::int64_t wanted) const;
   /// The next batch's part of this rank. A replayed file has no more than its steps.
-  lockstep::data::TokenBatch next();
+  Sequences next();
   /// Where to go on after the batch of `next`, and going there before the first; see DataLoader.
   lockstep::data::LoaderState state() const;
   void load_state(const lockstep::data::LoaderState& state);
   /// Text to judge the model by; none where batches are replayed.
-  const std::optional<lockstep::data::TokenDataset>& held_out() const { return held_out_; }
+  const std::optional<TextDataset>& held_out() const { return held_out_; }
 
  private:
-  using Loader = lockstep::data::DataLoader<lockstep::data::TokenDataset>;
+  using Loader = lockstep::data::DataLoader<TextDataset>;
 
   void open_text(const TokenBatchesOptions& options, lockstep::Communicator& group);
   bool replays() const { return replay_.defined(); }
@@ -63,7 +71,7 @@ class TokenBatches {
   lockstep::Device device_;
   lockstep::Tensor replay_;
   std::int64_t step_ = 0;
-  std::optional<lockstep::data::TokenDataset> held_out_;
+  std::optional<TextDataset> held_out_;
   std::optional<Loader> text_;
   std::optional<Loader::Iterator> position_;  // none before the first batch
 };

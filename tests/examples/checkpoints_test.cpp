@@ -13,6 +13,15 @@ using lockstep::testing::read_file;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
+/// As if a run had ended behind a step.
+void forget_behind(const fs::path& run, std::int64_t step) {
+  for (const auto& entry : fs::directory_iterator(run)) {
+    const std::string name = entry.path().filename();
+    if (name == "latest" || (name.starts_with("step-") && std::stoll(name.substr(5)) > step))
+      fs::remove_all(entry.path());
+  }
+}
+
 /// Trains with checkpoints in a folder, loses all behind the step-th, and goes on: the weights are
 /// those of the run that nothing happened to. Gives the outputs of both.
 std::pair<std::string, std::string> go_on(const std::string& program, std::int64_t step,
@@ -24,11 +33,7 @@ std::pair<std::string, std::string> go_on(const std::string& program, std::int64
       100);
   EXPECT_EQ(whole.exit_code, 0) << whole.output;
   const std::string expected = read_file(saved);
-  for (const auto& entry : fs::directory_iterator(run)) {
-    const std::string name = entry.path().filename();
-    if (name == "latest" || (name.starts_with("step-") && std::stoll(name.substr(5)) > step))
-      fs::remove_all(entry.path());
-  }
+  forget_behind(run, step);
   const auto again = run_command(
       program + " --checkpoint-dir " + run.string() + " --save-every 5 --save " + saved, 100);
   EXPECT_EQ(again.exit_code, 0) << again.output;
@@ -50,6 +55,32 @@ TEST(Checkpoints, TrainGptGoesOnBitwise) {
 
 TEST(Checkpoints, TrainGptGoesOnBitwiseInCapturedStepsMpi) {
   expect_goes_on(mpirun(2) + tiny_gpt("--steps 12 --capture --amp bf16 --eval-every 4"), 5);
+}
+
+TEST(Checkpoints, TrainGptGoesOnBitwiseWithPackedDocumentsMpi) {
+  expect_goes_on(mpirun(2) + tiny_gpt("--steps 12 --pack --micro-batch 1 --capture --eval-every 4"),
+                 5);
+}
+
+TEST(Checkpoints, TrainGptGoesOnBitwiseFromFourToTwoToFourRanksMpi) {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  const std::string saved = (folder / "weights.safetensors").string();
+  std::string expected;
+  for (const auto& [ranks, from] : {std::pair{4, 0}, {2, 4}, {4, 8}}) {
+    if (from > 0) forget_behind(run, from);
+    const auto result =
+        run_command(mpirun(ranks) + tiny_gpt("--reduction reproducible --steps 12 --save-every 4 "
+                                             "--keep 9 --save " +
+                                             saved + " --checkpoint-dir " + run.string()),
+                    100);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    if (from > 0) {
+      EXPECT_THAT(result.output, HasSubstr("goes on after step " + std::to_string(from)));
+      EXPECT_EQ(read_file(saved) == expected, true) << result.output;
+    }
+    expected = read_file(saved);
+  }
 }
 
 TEST(Checkpoints, TrainGptGoesOnBitwiseWithSharedOutParametersMpi) {

@@ -117,15 +117,16 @@ TEST(TrainGpt, RepeatsBitForBitFromTheSameSeed) {
 }
 
 TEST(TrainGpt, ComputesTheSameOnAnyNumberOfRanksAndMicroBatchesMpi) {
-  const auto expected = losses_of("", "--dtype f64");
+  const auto expect_same = [](const std::string& options, int ranks, const std::string& more) {
+    const auto expected = losses_of("", options), losses = losses_of(mpirun(ranks), options + more);
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << ranks << " ranks, step " << i;
+  };
   for (const int ranks : {2, 3})
-    for (const char* micro : {"0", "1"}) {
-      const auto losses =
-          losses_of(mpirun(ranks), "--dtype f64 --micro-batch " + std::string(micro));
-      ASSERT_EQ(losses.size(), expected.size());
-      for (std::size_t i = 0; i < losses.size(); ++i)
-        EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]) << ranks << " ranks, step " << i;
-    }
+    for (const char* micro : {" --micro-batch 0", " --micro-batch 1"})
+      expect_same("--dtype f64", ranks, micro);
+  expect_same("--dtype f64 --pack", 3, " --micro-batch 1");
 }
 
 TEST(TrainGpt, SavesTheSameBitsOnAnyNumberOfRanksWhereReductionsAreReproducibleMpi) {
