@@ -32,7 +32,7 @@ WORDS = {
 # Where a word is the field's: PyTorch's and Keras' option of that name.
 FIELDS_OWN = {"patien": ("include/lockstep/optim/plateau.hpp", "src/optim/plateau.cpp",
                          "tests/optim/schedules_test.cpp", "include/lockstep/train/early_stopping.hpp",
-                         "include/lockstep/train/loop.hpp", "src/train/early_stopping.cpp", "src/train/loop.cpp",
+                         "include/lockstep/train/loop.hpp", "src/train/early_stopping.cpp", "src/train/loop_checks.cpp",
                          "tests/parallel/training_loop_test.cpp", "tests/examples/checkpoints_test.cpp",
                          "tests/examples/command_line_test.cpp", "examples/train_gpt.cpp",
                          "examples/support/loop_options.hpp", "examples/support/loop_options.cpp")}

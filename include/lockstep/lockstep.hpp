@@ -120,6 +120,8 @@
 #include "lockstep/tensor/tensor.hpp"
 #include "lockstep/train/early_stopping.hpp"
 #include "lockstep/train/loop.hpp"
+#include "lockstep/train/loop_options.hpp"
+#include "lockstep/train/loop_reports.hpp"
 #include "lockstep/train/periodic_averaging.hpp"
 #include "lockstep/train/step.hpp"
 #include "lockstep/train/step_graph.hpp"

@@ -16,6 +16,15 @@ T all_reduce_value(Communicator& group, T value, ReduceOp reduction, std::string
   return value;
 }
 
+template <class T>
+T broadcast_value(Communicator& group, T value, int root, std::string_view label) {
+  ValueStaging staging(group.device(), sizeof value);
+  staging.upload(&value, sizeof value);
+  group.broadcast({staging.data(), 1, dtype_of<T>}, root, {.label = label}).synchronize();
+  staging.download(&value, sizeof value);
+  return value;
+}
+
 }  // namespace
 
 double all_reduce_scalar(Communicator& group, double value, ReduceOp reduction,
@@ -26,6 +35,15 @@ double all_reduce_scalar(Communicator& group, double value, ReduceOp reduction,
 std::int64_t all_reduce_scalar(Communicator& group, std::int64_t value, ReduceOp reduction,
                                std::string_view label) {
   return all_reduce_value(group, value, reduction, label);
+}
+
+double broadcast_scalar(Communicator& group, double value, int root, std::string_view label) {
+  return broadcast_value(group, value, root, label);
+}
+
+std::int64_t broadcast_scalar(Communicator& group, std::int64_t value, int root,
+                              std::string_view label) {
+  return broadcast_value(group, value, root, label);
 }
 
 std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root,

@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "lockstep/tensor/host_copy.hpp"
-#include "lockstep/train/loop.hpp"
+#include "lockstep/train/loop_reports.hpp"
+#include "lockstep/train/step.hpp"
 
 /// @file
 /// Reading the results of a step while the next one is under way.

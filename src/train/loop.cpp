@@ -1,72 +1,17 @@
 #include "lockstep/train/loop.hpp"
 
-#include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <limits>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/core/random.hpp"
-#include "lockstep/observe/log.hpp"
-#include "lockstep/parallel/agreement.hpp"
 #include "train/late_report.hpp"
+#include "train/loop_checks.hpp"
+#include "train/loop_progress.hpp"
 
 namespace lockstep::train {
-namespace {
-
-void check(const LoopOptions& options) {
-  LOCKSTEP_CHECK(options.steps >= 0 && options.epochs >= 0 && options.eval_every >= 0,
-                 InvalidArgument, "a loop of ", options.steps, " steps and ", options.epochs,
-                 " epochs with evaluations every ", options.eval_every,
-                 " steps; give numbers from 0 on");
-  LOCKSTEP_CHECK(options.resume_from.empty() || !options.checkpoint_dir.empty(), InvalidArgument,
-                 "a loop that goes on from ", options.resume_from.string(),
-                 " without a checkpoint_dir; give one, or load by a checkpoint::Manager");
-}
-
-void check_run(const LoopOptions& options, bool evaluates,
-               std::optional<std::int64_t> epoch_steps) {
-  LOCKSTEP_CHECK(!epoch_steps || *epoch_steps > 0, InvalidArgument,
-                 "a loop over no batches; give more samples, or smaller batches");
-  LOCKSTEP_CHECK(options.steps > 0 || options.epochs > 0, InvalidArgument,
-                 "a loop without end; give steps or epochs");
-  LOCKSTEP_CHECK(options.epochs == 0 || epoch_steps, InvalidArgument, "a loop of ", options.epochs,
-                 " epochs of a step that finds its own batches; give steps");
-  const std::int64_t evaluations = options.early_stopping.patience;
-  LOCKSTEP_CHECK(evaluates || (evaluations == 0 && options.eval_every == 0), InvalidArgument,
-                 "a loop that evaluates every ", options.eval_every,
-                 " steps and stops for lack of improvement after ", evaluations,
-                 " evaluations; set its `evaluate`");
-}
-
-/// Ranks that evaluate, or end, after other steps would wait for each other.
-void check_same(comm::Communicator& group, const LoopOptions& options, bool evaluates,
-                std::optional<std::int64_t> epoch_steps) {
-  const auto text = [](const auto& value) { return detail::concat(value); };
-  const std::vector<std::pair<std::string, std::string>> settings{
-      {"steps", text(options.steps)},
-      {"epochs", text(options.epochs)},
-      {"the number of batches of an epoch", text(epoch_steps.value_or(0))},
-      {"eval_every", text(options.eval_every)},
-      {"whether there are evaluations", evaluates ? "true" : "false"},
-      {"patience", text(options.early_stopping.patience)},
-      {"min_delta", text(options.early_stopping.min_delta)}};
-  parallel::check_same_settings(group, settings);
-}
-
-double of_rank_0(comm::Communicator& group, double value) {
-  const std::string_view bytes(reinterpret_cast<const char*>(&value), sizeof value);
-  const std::string first = comm::broadcast_bytes(group, bytes, 0, "metric of an evaluation");
-  std::memcpy(&value, first.data(), sizeof value);
-  return value;
-}
-
-}  // namespace
 
 struct Loop::State {
   State(Session* session, CommunicatorPtr ranks, const LoopOptions& given)
@@ -79,98 +24,53 @@ struct Loop::State {
 
   CommunicatorPtr group;
   LoopOptions options;
+  LoopProgress progress;
   EarlyStopping early_stopping;
   std::optional<StopRequest> stop;  // none without checkpoints
   std::optional<checkpoint::Manager> checkpoints;
   LateReport report;
-  std::optional<Evaluation> evaluation;  // the last
-  bool is_due = false;                   // an evaluation after this step
-  bool ends_epoch = false;               // this step
   bool is_stopped = false;
-  std::int64_t step = 0, length = 0;
-  std::int64_t epochs = 0, epoch_begin = 0;  // ended, and the step after which this one began
-  std::int64_t epoch_steps = 0;              // of this one; 0: there are no epochs
-  std::int64_t saved = -1;                   // the last step that was
+  std::int64_t saved = -1;  // the last step that was
 
-  void resume(const Loop& loop, std::int64_t steps_of_epoch);
+  void resume(const Loop& loop, std::int64_t epoch_steps);
   void evaluate_and_save(const Loop& loop);
   bool evaluate(const Loop& loop);
   void save(std::optional<double> metric = std::nullopt);
-  bool has_time();
-  void set_length(std::int64_t steps_of_epoch);
-  checkpoint::ValueState state();
 };
 
-checkpoint::ValueState Loop::State::state() {
-  return {.values =
-              [this] {
-                checkpoint::Values values{{"is_due", is_due},
-                                          {"ends_epoch", ends_epoch},
-                                          {"epochs", epochs},
-                                          {"epoch_begin", epoch_begin},
-                                          {"epoch_steps", epoch_steps}};
-                if (!evaluation) return values;
-                values.set("evaluated_step", evaluation->step);
-                values.set("metric", evaluation->metric);
-                return values;
-              },
-          .load =
-              [this](const checkpoint::Values& values) {
-                is_due = values.get<bool>("is_due");
-                ends_epoch = values.get<bool>("ends_epoch");
-                epochs = values.get<std::int64_t>("epochs");
-                epoch_begin = values.get<std::int64_t>("epoch_begin");
-                epoch_steps = values.get<std::int64_t>("epoch_steps");
-                evaluation.reset();
-                if (!values.contains("metric")) return;
-                evaluation = {.step = values.get<std::int64_t>("evaluated_step"),
-                              .metric = values.get<double>("metric")};
-              }};
-}
-
-void Loop::State::resume(const Loop& loop, std::int64_t steps_of_epoch) {
-  set_length(steps_of_epoch);
+void Loop::State::resume(const Loop& loop, std::int64_t epoch_steps) {
+  progress.set_length(options, epoch_steps);
   if (!checkpoints) return;
   checkpoints->add("random", default_generator());
   checkpoints->add("early_stopping", early_stopping);
-  checkpoints->add("loop", state());
+  checkpoints->add("loop", progress);
   std::optional<std::int64_t> loaded;
   if (!options.resume_from.empty())
     loaded = checkpoints->load(options.resume_from);
   else if (options.resume)
     loaded = checkpoints->load_newest();
   if (!loaded) return;
-  step = saved = *loaded;
-  set_length(steps_of_epoch);
+  progress.step = saved = *loaded;
+  progress.set_length(options, epoch_steps);
   if (options.checkpoints.keep_best) checkpoints->keep(early_stopping.state().best_step);
-  if (loop.on_resume) loop.on_resume(step);
-}
-
-/// Where batches have another size than before, nobody knows how many are left of the epoch: its
-/// end counts, as `end_step` hears of it.
-void Loop::State::set_length(std::int64_t steps_of_epoch) {
-  length = options.steps > 0 ? options.steps : std::numeric_limits<std::int64_t>::max();
-  if (std::exchange(epoch_steps, steps_of_epoch) != steps_of_epoch) epoch_begin = step;
-  if (options.epochs > 0)
-    length = std::min(
-        length, epoch_begin + std::max<std::int64_t>(0, options.epochs - epochs) * epoch_steps);
+  if (loop.on_resume) loop.on_resume(*loaded);
 }
 
 /// What is due after a step.
 void Loop::State::evaluate_and_save(const Loop& loop) {
-  const bool is_best = is_due && evaluate(loop);
+  const bool is_best = progress.is_due && evaluate(loop);
   if (!checkpoints) return;
   if (is_best && options.checkpoints.keep_best) {
-    checkpoints->keep(step);
-    save(evaluation->metric);
-  } else if (checkpoints->save_if_due(step)) {
-    saved = step;
+    checkpoints->keep(progress.step);
+    save(progress.evaluation->metric);
+  } else if (checkpoints->save_if_due(progress.step)) {
+    saved = progress.step;
   }
 }
 
 /// @return whether it was never better.
 bool Loop::State::evaluate(const Loop& loop) {
-  is_due = false;
+  progress.is_due = false;
   saved = -1;  // a checkpoint of this step does not know of it
   report.flush(loop.on_step);
   const PhiloxState place = default_generator().state();
@@ -179,32 +79,20 @@ bool Loop::State::evaluate(const Loop& loop) {
     return loop.evaluate();
   }();
   default_generator().set_state(place);
-  const double metric = of_rank_0(*group, own);
-  evaluation = {.step = step,
-                .metric = metric,
-                .is_best = early_stopping.update(step, metric),
-                .ends_epoch = ends_epoch};
-  if (loop.on_evaluation) loop.on_evaluation(*evaluation);
+  const double metric = comm::broadcast_scalar(*group, own, 0, "metric of an evaluation");
+  const Evaluation made{.step = progress.step,
+                        .metric = metric,
+                        .is_best = early_stopping.update(progress.step, metric),
+                        .ends_epoch = progress.ends_epoch};
+  progress.evaluation = made;
+  if (loop.on_evaluation) loop.on_evaluation(made);
   report.restart();
-  return evaluation->is_best;
+  return made.is_best;
 }
 
 void Loop::State::save(std::optional<double> metric) {
-  checkpoints->save(step, metric);
-  saved = step;
-}
-
-// The rank with the least time decides for all.
-bool Loop::State::has_time() {
-  if (!is_stopped) return true;
-  const std::chrono::duration<double> left =
-      stop->time_left().value_or(std::chrono::milliseconds::max());
-  const double least = comm::all_reduce_scalar(*group, (left - checkpoints->save_time()).count(),
-                                               comm::ReduceOp::min(), "time that is left");
-  if (least < 0 && group->rank() == 0)
-    LOCKSTEP_LOG(warning, "a checkpoint takes ", checkpoints->save_time().count(), " s, ", -least,
-                 " s more than is left: the one of step ", saved, " is the last");
-  return least >= 0;
+  checkpoints->save(progress.step, metric);
+  saved = progress.step;
 }
 
 Loop::Loop(Session& session, const LoopOptions& options)
@@ -221,34 +109,22 @@ checkpoint::Manager* Loop::checkpoints() noexcept {
 
 void Loop::start(std::optional<std::int64_t> epoch_steps) {
   State& state = *state_;
-  const bool evaluates = evaluate != nullptr;
-  check_same(*state.group, state.options, evaluates, epoch_steps);
-  check_run(state.options, evaluates, epoch_steps);
+  check_run(*state.group, state.options, evaluate != nullptr, epoch_steps);
   state.resume(*this, epoch_steps.value_or(0));
-  if (state.is_due && evaluate) state.evaluate_and_save(*this);
+  if (evaluate && state.progress.is_due) state.evaluate_and_save(*this);
   state.report.restart();
 }
 
 bool Loop::goes_on() const noexcept {
-  const State& state = *state_;
-  const std::int64_t epochs = state.options.epochs;
-  return state.step < state.length && (epochs == 0 || state.epochs < epochs) && !state.is_stopped &&
-         !state.early_stopping.should_stop();
+  return state_->progress.goes_on(state_->options) && !state_->is_stopped &&
+         !state_->early_stopping.should_stop();
 }
 
 void Loop::end_step(const StepResult& result, bool ends_epoch) {
   State& state = *state_;
-  ++state.step;
-  if (on_step && result.loss.defined()) state.report.add(state.step, result, on_step);
-  const std::int64_t every = state.options.eval_every;
-  state.is_due = evaluate && (ends_epoch || state.step == state.length ||
-                              (every > 0 && state.step % every == 0));
-  state.ends_epoch = ends_epoch;
-  if (ends_epoch) {
-    ++state.epochs;
-    state.epoch_begin = state.step;
-  }
-  state.is_stopped = state.stop && state.stop->after(state.step);
+  state.progress.add_step(state.options, ends_epoch, evaluate != nullptr);
+  if (on_step && result.loss.defined()) state.report.add(steps(), result, on_step);
+  state.is_stopped = state.stop && state.stop->after(steps());
   if (!state.is_stopped) state.evaluate_and_save(*this);
 }
 
@@ -256,18 +132,21 @@ int Loop::finish() {
   State& state = *state_;
   state.report.flush(on_step);
   if (state.checkpoints) {
-    const bool is_saved = state.saved == state.step && state.checkpoints->wait();
-    if (!is_saved && state.has_time()) state.save();
+    const bool is_saved = state.saved == steps() && state.checkpoints->wait();
+    const std::chrono::duration<double> save_time = state.checkpoints->save_time();
+    if (!is_saved &&
+        (!state.is_stopped || has_time(*state.group, *state.stop, save_time, state.saved)))
+      state.save();
     LOCKSTEP_CHECK(state.checkpoints->wait(), Error,
                    "the last checkpoint was not saved: ", state.checkpoints->error());
   }
   return state.is_stopped ? StopRequest::exit_code : 0;
 }
 
-std::int64_t Loop::steps() const noexcept { return state_->step; }
-std::int64_t Loop::all_steps() const noexcept { return state_->length; }
+std::int64_t Loop::steps() const noexcept { return state_->progress.step; }
+std::int64_t Loop::all_steps() const noexcept { return state_->progress.length; }
 const std::optional<Evaluation>& Loop::last_evaluation() const noexcept {
-  return state_->evaluation;
+  return state_->progress.evaluation;
 }
 const EarlyStopping& Loop::early_stopping() const noexcept { return state_->early_stopping; }
 

@@ -242,6 +242,9 @@ TEST_P(CommunicatorContract, ManyOperationsInFlightCompleteInOrder) {
 TEST_P(CommunicatorContract, HostValuesReachAllRanks) {
   run([](Communicator& group) {
     EXPECT_EQ(all_reduce_scalar(group, 1.5), 1.5 * group.size());
+    const int last = group.size() - 1;
+    EXPECT_EQ(broadcast_scalar(group, group.rank() - 0.5, last), last - 0.5);
+    EXPECT_EQ(broadcast_scalar(group, std::int64_t{group.rank() + 7}), 7);
     EXPECT_EQ(all_reduce_scalar(group, std::int64_t{group.rank()}, ReduceOp::max()),
               group.size() - 1);
     EXPECT_EQ(broadcast_bytes(group, "from " + std::to_string(group.rank()), group.size() - 1),

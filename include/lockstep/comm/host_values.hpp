@@ -19,6 +19,13 @@ double all_reduce_scalar(Communicator& group, double value, ReduceOp reduction =
 std::int64_t all_reduce_scalar(Communicator& group, std::int64_t value,
                                ReduceOp reduction = ReduceOp::sum(), std::string_view label = {});
 
+/// Gives every rank root's number; what the others pass is ignored. Blocks.
+double broadcast_scalar(Communicator& group, double value, int root = 0,
+                        std::string_view label = {});
+/// Gives every rank root's integer; what the others pass is ignored. Blocks.
+std::int64_t broadcast_scalar(Communicator& group, std::int64_t value, int root = 0,
+                              std::string_view label = {});
+
 /// Gives every rank root's bytes; what the others pass is ignored.
 std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root = 0,
                             std::string_view label = {});

@@ -1,55 +1,22 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "lockstep/checkpoint/manager.hpp"
-#include "lockstep/checkpoint/states.hpp"
-#include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/session.hpp"
-#include "lockstep/core/error.hpp"
 #include "lockstep/train/early_stopping.hpp"
+#include "lockstep/train/loop_options.hpp"
+#include "lockstep/train/loop_reports.hpp"
 #include "lockstep/train/step.hpp"
 
 /// @file
 /// The loop of a training program, with what all of them repeat.
 
 namespace lockstep::train {
-
-/// Options of a Loop. At least one of `steps` and `epochs` is given.
-struct LoopOptions {
-  std::int64_t steps = 0;       ///< of the whole run, over all starts; 0: as `epochs` says
-  std::int64_t epochs = 0;      ///< passes over the batches; 0: as `steps` says
-  std::int64_t eval_every = 0;  ///< steps from one evaluation to the next; 0: not by steps
-  EarlyStoppingOptions early_stopping = {};
-  std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
-  /// With `keep_best` an evaluation that was never better is saved, and stays.
-  checkpoint::ManagerOptions checkpoints = {.keep_best = true};
-  bool resume = true;                      ///< from the newest checkpoint, if there is one
-  std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
-};
-
-/// What is known of a step when the next one is under way.
-struct StepReport {
-  std::int64_t step = 0;  ///< its number, from 1
-  double loss = 0;
-  std::optional<double> grad_norm = {};
-  double lr = 0;
-  double seconds = 0;  ///< from the end of the step before to its end
-};
-
-/// What an evaluation gave.
-struct Evaluation {
-  std::int64_t step = 0;  ///< after so many steps
-  double metric = 0;      ///< of rank 0
-  bool is_best = false;   ///< of all so far
-  bool ends_epoch = false;
-};
 
 /// Runs a training to its end, or until it is told to stop: steps over epochs, evaluations, early
 /// stopping, checkpoints, resumption, signals. What it trains is the caller's:

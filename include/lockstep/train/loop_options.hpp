@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/train/early_stopping.hpp"
+
+/// @file
+/// What a training loop is told.
+
+namespace lockstep::train {
+
+/// Options of a Loop. At least one of `steps` and `epochs` is given.
+struct LoopOptions {
+  std::int64_t steps = 0;       ///< of the whole run, over all starts; 0: as `epochs` says
+  std::int64_t epochs = 0;      ///< passes over the batches; 0: as `steps` says
+  std::int64_t eval_every = 0;  ///< steps from one evaluation to the next; 0: not by steps
+  EarlyStoppingOptions early_stopping = {};
+  std::filesystem::path checkpoint_dir = {};  ///< empty: no checkpoints, and signals end the run
+  /// With `keep_best` an evaluation that was never better is saved, and stays.
+  checkpoint::ManagerOptions checkpoints = {.keep_best = true};
+  bool resume = true;                      ///< from the newest checkpoint, if there is one
+  std::filesystem::path resume_from = {};  ///< a checkpoint, in the place of the newest
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/stop_request.hpp"
+#include "lockstep/train/loop_options.hpp"
+
+/// @file
+/// What a training loop refuses, and what its ranks find out together.
+
+namespace lockstep::train {
+
+/// @throws InvalidArgument for options out of range.
+void check(const LoopOptions& options);
+/// Before the first step; blocks. @param epoch_steps none where there are no epochs.
+/// @throws InvalidArgument on every rank for a run without end, epochs without batches, early
+/// stopping without evaluations, and ranks that differ in when they evaluate and end.
+void check_run(comm::Communicator& group, const LoopOptions& options, bool evaluates,
+               std::optional<std::int64_t> epoch_steps);
+
+/// Whether a save that takes so long fits into the time that a stop has left on the rank with the
+/// least of it; else rank 0 warns. Blocks. @param saved the last step that was.
+bool has_time(comm::Communicator& group, const StopRequest& stop,
+              std::chrono::duration<double> save_time, std::int64_t saved);
+
+}  // namespace lockstep::train

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/checkpoint/state.hpp"
+#include "lockstep/train/loop_options.hpp"
+#include "lockstep/train/loop_reports.hpp"
+
+/// @file
+/// Where a training loop stands.
+
+namespace lockstep::train {
+
+/// Steps and epochs that were made, and are to be.
+struct LoopProgress {
+  std::int64_t step = 0;                      ///< made, over all starts
+  std::int64_t length = 0;                    ///< how many there are to be
+  std::int64_t epochs = 0, epoch_begin = 0;   ///< ended, and the step after which this one began
+  std::int64_t epoch_steps = 0;               ///< of this one; 0: there are no epochs
+  bool ends_epoch = false;                    ///< the last step did
+  bool is_due = false;                        ///< an evaluation after the last step
+  std::optional<Evaluation> evaluation = {};  ///< the last
+
+  /// Says how long the run is. Where batches have another size than before, nobody knows how many
+  /// are left of the epoch: its end counts, as `add_step` hears of it.
+  void set_length(const LoopOptions& options, std::int64_t steps_of_epoch);
+  /// Counts a step.
+  void add_step(const LoopOptions& options, bool is_last_of_epoch, bool evaluates);
+  /// Whether there are steps left.
+  bool goes_on(const LoopOptions& options) const noexcept {
+    return step < length && (options.epochs == 0 || epochs < options.epochs);
+  }
+};
+
+/// All but the step, which checkpoints have anyway, and the length.
+checkpoint::ValueState state_of(LoopProgress& progress);
+
+}  // namespace lockstep::train
