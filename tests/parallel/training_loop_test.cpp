@@ -1,8 +1,5 @@
-// Steps of training, and the loop around them.
-
 #include <cmath>
 #include <csignal>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +9,11 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/thread_job.hpp"
-#include "lockstep/lockstep.hpp"
+#include "lockstep/checkpoint/folder.hpp"
+#include "lockstep/comm/stop_request.hpp"
+#include "lockstep/train/early_stopping.hpp"
+#include "lockstep/train/loop.hpp"
+#include "parallel/small_training.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -24,10 +25,6 @@ using testing::run_job;
 using testing::TemporaryFolder;
 using ::testing::ThrowsMessage;
 namespace fs = std::filesystem;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// --- EarlyStopping ---
 
 TEST(EarlyStopping, StopsAfterSoManyEvaluationsInARowWithoutImprovement) {
   EarlyStopping stopping({.patience = 2});
@@ -65,204 +62,6 @@ TEST(EarlyStopping, RefusesOptionsOutOfRange) {
   EXPECT_THAT([] { EarlyStopping({.patience = 1, .min_delta = std::nan("")}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("a min_delta of nan")));
 }
-
-// --- A training ---
-
-struct Net : nn::Module {
-  nn::Child<nn::Linear> hidden{this, "hidden", 6, 9};
-  nn::Child<nn::Dropout> drop{this, "drop", 0.3};
-  nn::Child<nn::Dropout> frozen{this, "frozen", 0.9};
-  nn::Child<nn::Linear> output{this, "output", 9, 1};
-  Tensor forward(const Tensor& x) { return output(frozen(drop(relu(hidden(x))))); }
-};
-using Ddp = DistributedDataParallel<Net>;
-using Inputs = std::span<const Tensor>;
-
-data::TensorDataset samples() {
-  Generator generator(5);
-  const NoGradGuard no_recording;
-  const Tensor x = randn({22, 6}, {}, generator);
-  return data::TensorDataset({x, x.slice(1, 0, 1) * 2 + 1});
-}
-
-nn::ModulePtr<Net> make_net(DType dtype = DType::f32) {
-  manual_seed(7);
-  auto net = nn::make<Net>();
-  net->to(dtype);
-  net->frozen->eval();
-  return net;
-}
-
-/// One rank of a training of 5 steps an epoch, and what is known of it.
-struct Training {
-  explicit Training(const CommunicatorPtr& group, const StepOptions& more = {},
-                    DType dtype = DType::f32, int zero = 0)
-      : net(make_net(dtype)),
-        ddp(net, group, {.zero_stage = zero}),
-        optimizer(ddp.named_parameters(), {.lr = 0.05}),
-        scheduler(optimizer, optim::CosineAnnealingLR{.iterations = 40}),
-        scaler({.init_scale = 8, .growth_interval = 3, .group = ddp.shard_group()}),
-        average(net->named_parameters(), {.decay = 0.9}),
-        step(
-            ddp, optimizer,
-            [this, dtype](Inputs in) {
-              return nn::functional::mse_loss(ddp(in[0].to(dtype)).to(DType::f32), in[1]);
-            },
-            options_of(more)),
-        loader(samples(), data::RandomSampler(22, 3),
-               {.batch_size = 4,
-                .drop_last = true,
-                .rank = group->rank(),
-                .world_size = group->size(),
-                .seed = 3}) {
-    manual_seed(100 + static_cast<std::uint64_t>(group->rank()));
-  }
-
-  StepOptions options_of(StepOptions options) {
-    options.scheduler = &scheduler;
-    options.scaler = &scaler;
-    options.average = &average;
-    return options;
-  }
-  std::string weights() const {
-    std::string bytes;
-    for (const auto& [name, tensor] : net->state_dict())
-      bytes.append(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes());
-    return bytes;
-  }
-  /// A mean over draws, so that evaluations would disturb a training whose draws they took.
-  double loss() {
-    const auto scope = step.evaluation();
-    EXPECT_FALSE(net->is_training() || net->drop->is_training());
-    const auto all = samples().fetch(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5});
-    const Tensor noise = randn({6, 6}) * 0.5;
-    const Tensor inputs = (all[0] + noise).to(net->hidden->weight.dtype());
-    return nn::functional::mse_loss(net(inputs).to(DType::f32), all[1]).item();
-  }
-
-  nn::ModulePtr<Net> net;
-  Ddp ddp;
-  optim::AdamW optimizer;
-  optim::LRScheduler scheduler;
-  amp::GradScaler scaler;
-  optim::WeightAverage average;
-  Step step;
-  data::DataLoader<data::TensorDataset> loader;
-};
-
-// --- Step ---
-
-/// The steps of a training, written out.
-std::vector<double> train_by_hand(Training& training, int micro_batch, bool clips) {
-  std::vector<double> losses;
-  Training& t = training;
-  for (const auto& batch : t.loader) {
-    const std::int64_t rows = batch[0].size(0);
-    const std::int64_t at_once = micro_batch > 0 ? micro_batch : rows;
-    double loss = 0;
-    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
-      const std::int64_t end = std::min(begin + at_once, rows);
-      std::optional<Ddp::NoSync> local;
-      if (end < rows) local.emplace(t.ddp.no_sync());
-      const Tensor mean = nn::functional::mse_loss(t.ddp(batch[0].slice(0, begin, end)),
-                                                   batch[1].slice(0, begin, end));
-      t.ddp.backward(t.scaler.scale(mean), static_cast<double>(end - begin));
-      loss += mean.item() * static_cast<double>(end - begin);
-    }
-    t.scaler.unscale_(t.optimizer);
-    if (clips) optim::clip_grad_norm_(t.ddp.parameters(), 0.5);
-    t.scaler.step(t.optimizer);
-    t.scaler.update();
-    t.average.update();
-    t.optimizer.zero_grad();
-    t.scheduler.step();
-    losses.push_back(loss);
-  }
-  return losses;
-}
-
-TEST(TrainStep, IsTheLoopThatOneWouldWrite) {
-  for (const int ranks : {1, 2, 3})
-    for (const int micro_batch : {0, 1, 3})
-      for (const bool clips : {false, true}) {
-        std::vector<std::vector<double>> losses(3);
-        std::vector<double> told;
-        run_job(ranks, [&](const CommunicatorPtr& group) {
-          Training by_hand(group);
-          losses[static_cast<std::size_t>(group->rank())] =
-              train_by_hand(by_hand, micro_batch, clips);
-          std::optional<double> max_norm;
-          if (clips) max_norm = 0.5;
-          Training other(group, {.max_norm = max_norm, .micro_batch = micro_batch});
-          for (auto& batch : other.loader) {
-            const StepResult result = other.step(batch);
-            EXPECT_EQ(result.grad_norm.defined(), clips);
-            if (group->rank() == 0) told.push_back(result.loss.item());
-          }
-          EXPECT_TRUE(other.weights() == by_hand.weights())
-              << ranks << " ranks, micro-batches of " << micro_batch << ", clips " << clips;
-          EXPECT_EQ(other.scheduler.steps(), 5);
-        });
-        for (std::size_t i = 0; i < told.size(); ++i)
-          EXPECT_NEAR(
-              told[i],
-              (losses[0][i] + (ranks > 1 ? losses[1][i] : 0) + (ranks > 2 ? losses[2][i] : 0)) / 4,
-              1e-12);
-        EXPECT_EQ(told.size(), 5u);
-      }
-}
-
-TEST(TrainStep, TakesTheSameStepsCaptured) {
-  std::vector<std::string> weights;
-  for (const bool capture : {false, true})
-    run_job(1, [&](const CommunicatorPtr& group) {
-      Training training(
-          group,
-          {.autocast = DType::bf16, .max_norm = infinity, .micro_batch = 2, .capture = capture});
-      for (int epoch = 0; epoch < 3; ++epoch)
-        for (auto& batch : training.loader) training.step(batch);
-      EXPECT_EQ(training.step.fallback_reason(), "");
-      weights.push_back(training.weights());
-    });
-  EXPECT_TRUE(weights[0] == weights[1]);
-}
-
-TEST(TrainStep, RefusesWhatItCannotMake) {
-  run_job(1, [&](const CommunicatorPtr& group) {
-    EXPECT_THAT([&] { Training(group, {.micro_batch = -1}); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("a micro_batch of -1")));
-    EXPECT_THAT([&] { Training(group, {.max_norm = -1.0}); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("a max_norm of -1")));
-    Training training(group);
-    EXPECT_THAT([&] { training.step(Inputs{}); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("a step needs a batch")));
-  });
-}
-
-TEST(TrainStep, EvaluationsLeaveTrainingAsItWas) {
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const int zero : {0, 1, 2}) {
-      std::map<bool, std::string> weights;
-      for (const bool evaluates : {false, true})
-        run_job(2, [&](const CommunicatorPtr& group) {
-          Training training(group, {.max_norm = 1.0}, dtype, zero);
-          for (int epoch = 0; epoch < 2; ++epoch)
-            for (auto& batch : training.loader) {
-              training.step(batch);
-              const PhiloxState place = default_generator().state();
-              if (evaluates) training.loss();
-              default_generator().set_state(place);  // as the loop does
-              EXPECT_TRUE(training.net->is_training() && training.net->drop->is_training());
-              EXPECT_FALSE(training.net->frozen->is_training());
-            }
-          const auto whole = training.ddp.whole_parameters();
-          if (group->rank() == 0) weights[evaluates] = training.weights();
-        });
-      EXPECT_TRUE(weights[true] == weights[false]) << dtype << ", zero_stage " << zero;
-    }
-}
-
-// --- Loop ---
 
 using Steps = std::vector<std::int64_t>;
 

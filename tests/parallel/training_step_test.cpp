@@ -1,0 +1,132 @@
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/thread_job.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/optim/clip.hpp"
+#include "parallel/small_training.hpp"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_job;
+using ::testing::ThrowsMessage;
+
+/// The steps of a training, written out.
+std::vector<double> train_by_hand(Training& training, int micro_batch, bool clips) {
+  std::vector<double> losses;
+  Training& t = training;
+  for (const auto& batch : t.loader) {
+    const std::int64_t rows = batch[0].size(0);
+    const std::int64_t at_once = micro_batch > 0 ? micro_batch : rows;
+    double loss = 0;
+    for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+      const std::int64_t end = std::min(begin + at_once, rows);
+      std::optional<Ddp::NoSync> local;
+      if (end < rows) local.emplace(t.ddp.no_sync());
+      const Tensor mean = nn::functional::mse_loss(t.ddp(batch[0].slice(0, begin, end)),
+                                                   batch[1].slice(0, begin, end));
+      t.ddp.backward(t.scaler.scale(mean), static_cast<double>(end - begin));
+      loss += mean.item() * static_cast<double>(end - begin);
+    }
+    t.scaler.unscale_(t.optimizer);
+    if (clips) optim::clip_grad_norm_(t.ddp.parameters(), 0.5);
+    t.scaler.step(t.optimizer);
+    t.scaler.update();
+    t.average.update();
+    t.optimizer.zero_grad();
+    t.scheduler.step();
+    losses.push_back(loss);
+  }
+  return losses;
+}
+
+TEST(TrainStep, IsTheLoopThatOneWouldWrite) {
+  for (const int ranks : {1, 2, 3})
+    for (const int micro_batch : {0, 1, 3})
+      for (const bool clips : {false, true}) {
+        std::vector<std::vector<double>> losses(3);
+        std::vector<double> told;
+        run_job(ranks, [&](const CommunicatorPtr& group) {
+          Training by_hand(group);
+          losses[static_cast<std::size_t>(group->rank())] =
+              train_by_hand(by_hand, micro_batch, clips);
+          std::optional<double> max_norm;
+          if (clips) max_norm = 0.5;
+          Training other(group, {.max_norm = max_norm, .micro_batch = micro_batch});
+          for (auto& batch : other.loader) {
+            const StepResult result = other.step(batch);
+            EXPECT_EQ(result.grad_norm.defined(), clips);
+            if (group->rank() == 0) told.push_back(result.loss.item());
+          }
+          EXPECT_TRUE(other.weights() == by_hand.weights())
+              << ranks << " ranks, micro-batches of " << micro_batch << ", clips " << clips;
+          EXPECT_EQ(other.scheduler.steps(), 5);
+        });
+        for (std::size_t i = 0; i < told.size(); ++i)
+          EXPECT_NEAR(
+              told[i],
+              (losses[0][i] + (ranks > 1 ? losses[1][i] : 0) + (ranks > 2 ? losses[2][i] : 0)) / 4,
+              1e-12);
+        EXPECT_EQ(told.size(), 5u);
+      }
+}
+
+TEST(TrainStep, TakesTheSameStepsCaptured) {
+  std::vector<std::string> weights;
+  for (const bool capture : {false, true})
+    run_job(1, [&](const CommunicatorPtr& group) {
+      Training training(
+          group,
+          {.autocast = DType::bf16, .max_norm = infinity, .micro_batch = 2, .capture = capture});
+      for (int epoch = 0; epoch < 3; ++epoch)
+        for (auto& batch : training.loader) training.step(batch);
+      EXPECT_EQ(training.step.fallback_reason(), "");
+      weights.push_back(training.weights());
+    });
+  EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+TEST(TrainStep, RefusesWhatItCannotMake) {
+  run_job(1, [&](const CommunicatorPtr& group) {
+    EXPECT_THAT([&] { Training(group, {.micro_batch = -1}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("a micro_batch of -1")));
+    EXPECT_THAT([&] { Training(group, {.max_norm = -1.0}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("a max_norm of -1")));
+    Training training(group);
+    EXPECT_THAT([&] { training.step(Inputs{}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("a step needs a batch")));
+  });
+}
+
+TEST(TrainStep, EvaluationsLeaveTrainingAsItWas) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int zero : {0, 1, 2}) {
+      std::map<bool, std::string> weights;
+      for (const bool evaluates : {false, true})
+        run_job(2, [&](const CommunicatorPtr& group) {
+          Training training(group, {.max_norm = 1.0}, dtype, zero);
+          for (int epoch = 0; epoch < 2; ++epoch)
+            for (auto& batch : training.loader) {
+              training.step(batch);
+              const PhiloxState place = default_generator().state();
+              if (evaluates) training.loss();
+              default_generator().set_state(place);  // as the loop does
+              EXPECT_TRUE(training.net->is_training() && training.net->drop->is_training());
+              EXPECT_FALSE(training.net->frozen->is_training());
+            }
+          const auto whole = training.ddp.whole_parameters();
+          if (group->rank() == 0) weights[evaluates] = training.weights();
+        });
+      EXPECT_TRUE(weights[true] == weights[false]) << dtype << ", zero_stage " << zero;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::train
