@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -227,6 +228,12 @@ ForwardScope ReplicatedModule::record_forward() {
 bool ReplicatedModule::begins_step() {
   if (!module_->is_training()) return false;
   return grad_enabled() ? std::exchange(begins_step_, !only_accumulates()) : !only_accumulates();
+}
+
+bool ReplicatedModule::has_accumulated() const {
+  if (begins_step_ || keeps_gradients()) return false;
+  const std::vector<Tensor> all = module_->parameters();
+  return std::ranges::any_of(all, [](const Tensor& each) { return each.grad().defined(); });
 }
 
 void ReplicatedModule::send_buffers() {

@@ -278,7 +278,7 @@ TEST(TrainLoop, GoesOnBitwiseAfterASignalInAnyStep) {
     Outcome outcome;
     const int code = Session::run(1, arguments,
                                   [&](Session& session) {
-                                    Training training(session.world());
+                                    Training training(session.world(), {.micro_batch = 3});
                                     Loop loop(session, options_in(folder, 50));
                                     outcome = run_of(loop, training, signal);
                                     return outcome.code;

@@ -49,7 +49,8 @@ TensorState state_of(nn::ModulePtr<M>& module) {
 /// (without `broadcast_buffers` each rank saves and loads its own, as below), and with zero_stage 3
 /// each rank its shards. Where replicas train alone (LocalSGD, DiLoCo), each rank saves and loads
 /// its own, as "each_rank/NAME" with a first dimension of ranks; on another number of ranks, or
-/// without these, all go on from the average, which is told as a warning.
+/// without these, all go on from the average, which is told as a warning. No checkpoint has
+/// gradients: while backwards under no_sync() have added up some, a save throws InvalidArgument.
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica);
 template <class M>
 TensorState state_of(DistributedDataParallel<M>& replica) {

@@ -123,6 +123,8 @@ class ReplicatedModule {
   void check_may_keep_gradients(const std::string& averaging) const;
   /// Whether it does: replicas differ between averages.
   bool keeps_gradients() const noexcept { return !averaging_.empty(); }
+  /// Whether there are gradients of backwards under no_sync() that no reduction has taken in yet.
+  bool has_accumulated() const;
   /// Whether steps start with rank 0's buffers: else each rank has its own.
   bool broadcasts_buffers() const noexcept { return options_.broadcast_buffers; }
   /// The ranks that train replicas of it.
