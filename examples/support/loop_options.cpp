@@ -17,6 +17,13 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
   app.add_option("--resume", choice.resume,
                  "auto: go on from the newest checkpoint if there is one; none; or a checkpoint")
       ->check(CLI::IsMember({"auto", "none"}) | CLI::ExistingDirectory);
+  app.add_option("--snapshot-every", choice.snapshot_every,
+                 "Steps from one snapshot in memory to the next, for runs that lockstep_run starts "
+                 "again; 0: none")
+      ->check(whole_number(0));
+  app.add_option("--snapshot-dir", choice.snapshot_folder,
+                 "Of a file system in memory, on each host, for snapshots")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--eval-every", choice.eval_every,
                  "Steps from one evaluation to the next, beside those at the ends of epochs and of "
                  "the run; 0: only there")
@@ -28,7 +35,8 @@ void add_loop_options(CLI::App& app, LoopChoice& choice) {
 
 void check_loop_options(const CLI::App& app, const LoopChoice& choice) {
   if (!choice.folder.empty()) return;
-  for (const char* name : {"--save-every", "--keep", "--resume"})
+  for (const char* name :
+       {"--save-every", "--keep", "--resume", "--snapshot-every", "--snapshot-dir"})
     if (app.count(name) > 0)
       refuse(app, std::string(name) + " is about checkpoints; give --checkpoint-dir, too");
 }
@@ -38,7 +46,10 @@ ls::train::LoopOptions LoopChoice::options(std::int64_t steps) const {
                                  .eval_every = eval_every,
                                  .early_stopping = {.patience = patience},
                                  .checkpoint_dir = folder,
-                                 .checkpoints = {.keep_last = keep, .keep_best = true}};
+                                 .checkpoints = {.keep_last = keep,
+                                                 .keep_best = true,
+                                                 .snapshot_every = snapshot_every,
+                                                 .snapshot_folder = snapshot_folder}};
   if (save_every != "auto")
     options.checkpoints.interval =
         ls::checkpoint::SaveInterval::every_steps(std::stoll(save_every));

@@ -1,10 +1,12 @@
 #include "checkpoint/exchange.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <span>
+#include <system_error>
 
 #include "core/current_message.hpp"
 #include "lockstep/comm/host_values.hpp"
@@ -54,6 +56,19 @@ std::string_view take_text(std::string_view& message) {
   const std::string_view part = message.substr(0, size);
   message.remove_prefix(size);
   return part;
+}
+
+void append_number(std::string& message, std::uint64_t number) {
+  append_text(message, std::to_string(number));
+}
+
+std::uint64_t take_number(std::string_view& message) {
+  const std::string_view text = take_text(message);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  LOCKSTEP_CHECK(error == std::errc() && end == text.data() + text.size(), CorruptData,
+                 "no number in a rank's message");
+  return number;
 }
 
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <string>
@@ -17,6 +18,9 @@ namespace lockstep::checkpoint {
 /// @throws CorruptData for a message that is cut short.
 void append_text(std::string& message, std::string_view text);
 std::string_view take_text(std::string_view& message);
+/// The same for numbers.
+void append_number(std::string& message, std::uint64_t number);
+std::uint64_t take_number(std::string_view& message);
 
 /// Every rank's message on rank 0; nothing on the others. Every rank must call it.
 std::vector<std::string> gather_on_first(comm::Communicator& group, const std::string& message,

@@ -51,7 +51,7 @@ std::string pack(const Texts& texts) {
   append_text(message, texts.manifest);
   append_text(message, texts.state);
   for (const std::vector<std::string>& headers : texts.headers) {
-    append_text(message, std::to_string(headers.size()));
+    append_number(message, headers.size());
     for (const std::string& header : headers) append_text(message, header);
   }
   return message;
@@ -62,7 +62,7 @@ Texts unpack(std::string_view message) {
   texts.manifest = take_text(message);
   texts.state = take_text(message);
   while (!message.empty()) {
-    const std::uint64_t count = std::stoull(std::string(take_text(message)));
+    const std::uint64_t count = take_number(message);
     std::vector<std::string>& headers = texts.headers.emplace_back();
     while (headers.size() < count) headers.emplace_back(take_text(message));
   }

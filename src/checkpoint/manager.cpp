@@ -18,6 +18,7 @@
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/later_copies.hpp"
 #include "checkpoint/load.hpp"
+#include "checkpoint/memory_snapshots.hpp"
 #include "checkpoint/pace.hpp"
 #include "checkpoint/registry.hpp"
 #include "checkpoint/run_folder.hpp"
@@ -49,17 +50,19 @@ void check(const ManagerOptions& options) {
                  InvalidArgument, "an interval of ", interval.steps, " steps, ", interval.seconds,
                  " seconds and an overhead of ", interval.max_overhead,
                  "; give one of them, above 0, and an overhead below 1");
-  LOCKSTEP_CHECK(options.keep_every >= 0 && options.lock_seconds >= 0 && options.file_bytes > 0,
+  LOCKSTEP_CHECK(options.keep_every >= 0 && options.lock_seconds >= 0 &&
+                     options.snapshot_every >= 0 && options.file_bytes > 0,
                  InvalidArgument, "keep_every is ", options.keep_every, ", lock_seconds ",
-                 options.lock_seconds, ", file_bytes ", options.file_bytes,
-                 "; give numbers that are not negative, and files a size");
+                 options.lock_seconds, ", snapshot_every ", options.snapshot_every, ", file_bytes ",
+                 options.file_bytes, "; give numbers that are not negative, and files a size");
 }
 
 /// What ranks have to have alike, or one would save and another not.
 std::string text_of(const ManagerOptions& options) {
   return detail::concat("an interval of ", options.interval.steps, " steps, ",
                         options.interval.seconds, " seconds and an overhead of ",
-                        options.interval.max_overhead, ", and file_bytes ", options.file_bytes);
+                        options.interval.max_overhead, ", snapshot_every ", options.snapshot_every,
+                        ", and file_bytes ", options.file_bytes);
 }
 
 /// The checkpoint with the smallest metric, and that.
@@ -124,10 +127,11 @@ struct Manager::State {
   LaterCopies later;
   Throttle throttle;
   Snapshot snapshot;
+  std::optional<MemorySnapshots> memory;
   std::thread writer;
-  std::optional<std::int64_t> kept;
-  std::string refusal;       // of this rank, to the writer
-  std::string writer_error;  // of the writer while it writes
+  std::optional<std::int64_t> kept, saved;  // by `keep`; the last step that was
+  std::string refusal;                      // of this rank, to the writer
+  std::string writer_error;                 // of the writer while it writes
   std::string error;
   std::int64_t failed = 0;
   std::optional<Pace> pace;  // from the first question on
@@ -135,6 +139,8 @@ struct Manager::State {
   std::int64_t last_question_step = 0;
   double stall = 0;                 // of the last save, in its call
   double waited = 0;                // before it, by what writes to tensors
+  double waits = 0;                 // behind it, by the same
+  bool has_waited = true;           // as `waits` says
   std::atomic<double> writing = 0;  // its; negative while it is being written
   std::atomic<double> resting = 0;  // of that, because nobody waited
 
@@ -143,6 +149,8 @@ struct Manager::State {
   std::atomic<bool> is_wanted = false;  // what it prepares
 
   bool is_due(std::int64_t step);
+  void remember(std::int64_t step);
+  void make_memory();
   void prepare();
   void end_preparing();
   void write();
@@ -151,6 +159,8 @@ struct Manager::State {
 };
 
 bool Manager::State::is_due(std::int64_t step) {
+  // What changed tensors since the last save has waited for its copies.
+  if (!std::exchange(has_waited, true)) waits = waited_for_reads() - waited;
   if (options.interval.steps > 0) return step % options.interval.steps == 0;
   if (!pace) {
     pace.emplace(options.interval);
@@ -164,10 +174,28 @@ bool Manager::State::is_due(std::int64_t step) {
                .a_step = seconds_since(last_question) / steps};
   last_question = Clock::now();
   last_question_step = step;
-  own.stall = stall > 0 ? stall + waited_for_reads() - waited : 0;
+  own.stall = stall > 0 ? stall + waits : 0;
   const double last_writing = writing;
   own.writing = last_writing < 0 ? own.since_save : last_writing;
   return pace->decide(step, largest(*decisions, own));
+}
+
+/// In memory, if that is due. A step counts when the snapshot of the step before is there.
+void Manager::State::remember(std::int64_t step) {
+  if (memory && step % options.snapshot_every == 0 && memory->last() != step)
+    memory->take(registry, step, options.file_bytes);
+}
+
+void Manager::State::make_memory() {
+  const std::string told = comm::broadcast_bytes(
+      *group, folder ? detail::concat(folder->generation(), " ", folder->token()) : "", 0,
+      "which run it is");
+  std::istringstream words(told);
+  std::uint64_t generation = 0;
+  std::string token;
+  words >> generation >> token;
+  memory.emplace(group->split(0, group->rank()),
+                 options.snapshot_folder / ("lockstep-" + token.substr(0, 32)), generation);
 }
 
 /// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
@@ -263,12 +291,15 @@ Manager::Manager(fs::path folder, const CommunicatorPtr& group, ManagerOptions o
   }),
                                   "the folder of checkpoints");
   LOCKSTEP_CHECK(error.empty(), InvalidArgument, error);
+  if (options.snapshot_every > 0) state_->make_memory();
 }
 
+// Snapshots go where they are not needed any more, also when an exception ends the run.
 Manager::~Manager() {
   state_->end_preparing();
-  state_->throttle.hurry();
-  if (state_->writer.joinable()) state_->writer.join();
+  wait();
+  if (state_->memory && state_->saved && state_->saved >= state_->memory->last())
+    state_->memory->remove();
 }
 
 void Manager::add(std::string name, TensorState state) {
@@ -283,6 +314,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                  "; steps are counted from 0");
   State& state = *state_;
+  state.remember(step);
   note_progress(step);
   state.last_save = Clock::now();
   wait();
@@ -311,9 +343,11 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   if (!state.options.asynchronous) wait();
   state.stall = seconds_since(state.last_save);
   state.waited = waited_for_reads();
+  state.has_waited = false;
 }
 
 bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
+  state_->remember(step);
   note_progress(step);
   const bool is_due = state_->is_due(step);
   if (is_due)
@@ -330,7 +364,10 @@ bool Manager::wait() {
     state_->throttle.hurry();
     state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
-    if (!state_->error.empty()) ++state_->failed;
+    if (state_->error.empty())
+      state_->saved = state_->snapshot.step;
+    else
+      ++state_->failed;
   }
   return state_->error.empty();
 }
@@ -355,6 +392,8 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
 std::optional<std::int64_t> Manager::load_newest() {
   wait();
   comm::Communicator& group = *state_->group;
+  if (state_->memory)
+    state_->memory->recover(state_->folder ? &*state_->folder : nullptr, state_->path);
   std::string told;
   run_on_all(group, "checkpoints are looked for", [&] {
     if (group.rank() != 0) return;

@@ -29,12 +29,16 @@ constexpr std::uint64_t large_part = 2 * chunk_bytes;          // is worth a sec
 std::string pack(const Written& written) {
   std::string message;
   append_text(message, written.sums);
-  append_text(message, written.values);
+  append_number(message, written.values.size());
+  for (const auto& [rank, values] : written.values) {
+    append_number(message, static_cast<std::uint64_t>(rank));
+    append_text(message, values);
+  }
   append_text(message, {reinterpret_cast<const char*>(written.parts.data()),
                         written.parts.size() * sizeof(Part)});
   for (const Edge& edge : written.edges) {
-    append_text(message, std::to_string(edge.file));
-    append_text(message, std::to_string(edge.offset));
+    append_number(message, edge.file);
+    append_number(message, edge.offset);
     append_text(message, edge.bytes);
   }
   return message;
@@ -43,13 +47,15 @@ std::string pack(const Written& written) {
 Written unpack(std::string_view message) {
   Written written;
   written.sums = take_text(message);
-  written.values = take_text(message);
+  for (std::uint64_t count = take_number(message); count > 0; --count) {
+    const auto rank = static_cast<int>(take_number(message));
+    written.values.emplace_back(rank, take_text(message));
+  }
   const std::string_view parts = take_text(message);
   written.parts.resize(parts.size() / sizeof(Part));
   std::memcpy(written.parts.data(), parts.data(), written.parts.size() * sizeof(Part));
   while (!message.empty()) {
-    const std::uint64_t file = std::stoull(std::string(take_text(message)));
-    const std::uint64_t offset = std::stoull(std::string(take_text(message)));
+    const std::uint64_t file = take_number(message), offset = take_number(message);
     written.edges.push_back({file, offset, std::string(take_text(message))});
   }
   return written;

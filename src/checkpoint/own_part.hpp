@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/later_copies.hpp"
@@ -32,7 +33,7 @@ struct Part {
 struct Written {
   std::string sums;  ///< as Contributions packs them
   std::vector<Edge> edges;
-  std::string values;  ///< of its own
+  std::vector<std::pair<int, std::string>> values;  ///< Snapshot::own_values
   std::vector<Part> parts;
 };
 

@@ -15,6 +15,7 @@
 
 #include "checkpoint/file_reader.hpp"
 #include "checkpoint/names.hpp"
+#include "comm/token.hpp"
 #include "io/file_calls.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/core/error.hpp"
@@ -48,13 +49,24 @@ std::string read_small(const fs::path& path) {
   }
 }
 
-/// What the lock says: "generation 3 process 17 host a".
+/// What the lock says: "generation 3 process 17 host a run TOKEN".
 std::uint64_t generation_in(const std::string& text) {
   std::istringstream in(text);
   std::string word;
   std::uint64_t generation = 0;
   in >> word >> generation;
   return word == "generation" ? generation : 0;
+}
+
+/// What of it is for people.
+std::string owner_in(const std::string& text) { return text.substr(0, text.find(" run ")); }
+
+/// Empty if there is none.
+std::string token_in(const std::string& text) {
+  std::istringstream in(text.substr(0, text.find('\n')));
+  for (std::string word, token; in >> word;)
+    if (word == "run" && in >> token) return token;
+  return {};
 }
 
 std::string host_name() {
@@ -131,17 +143,20 @@ void RunFolder::lock(int seconds) {
     }
     if (errno != EWOULDBLOCK && errno != EINTR) throw FileError("flock", path, errno);
     LOCKSTEP_CHECK(std::chrono::steady_clock::now() < end, InvalidArgument, folder_.string(),
-                   " belongs to a job that still runs (", io::in_quotes(read_small(path)),
+                   " belongs to a job that still runs (", io::in_quotes(owner_in(read_small(path))),
                    "); end it, or give this one a folder of its own. Of a host that died, network "
                    "file systems keep locks for some minutes");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  generation_ = generation_in(read_small(path)) + 1;
+  const std::string before = read_small(path);
+  generation_ = generation_in(before) + 1;
+  token_ = token_in(before);
+  if (token_.empty()) token_ = comm::make_token();
   const std::string text = detail::concat("generation ", generation_, " process ", ::getpid(),
-                                          " host ", host_name(), "\n");
-  if (file_calls.resize(lock_.get(), 0) != 0 ||
-      file_calls.pwrite(lock_.get(), text.data(), text.size(), 0) != std::ssize(text) ||
-      file_calls.fsync(lock_.get()) != 0)
+                                          " host ", host_name(), " run ", token_, "\n");
+  // In this order: who is killed between them leaves a first line that is whole.
+  if (file_calls.pwrite(lock_.get(), text.data(), text.size(), 0) != std::ssize(text) ||
+      file_calls.resize(lock_.get(), std::ssize(text)) != 0 || file_calls.fsync(lock_.get()) != 0)
     throw FileError("write", path, errno);
 }
 

@@ -34,6 +34,8 @@ class RunFolder {
   /// Which taking of the folder this is: 1 for the first.
   std::uint64_t generation() const noexcept { return generation_; }
   const std::filesystem::path& path() const noexcept { return folder_; }
+  /// A random name that the folder has had since it was made, as nothing else has.
+  const std::string& token() const noexcept { return token_; }
   /// Makes an empty folder in which a checkpoint is written until it is committed.
   /// @return its name, which no folder had before: a host may still take the name of a former save
   /// for the checkpoint that this has become (NFS keeps names for half a minute).
@@ -57,6 +59,7 @@ class RunFolder {
 
   std::filesystem::path folder_, saving_;
   io::FileDescriptor lock_;
+  std::string token_;
   std::uint64_t generation_ = 0, saves_ = 0;
 };
 

@@ -72,13 +72,15 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
   write_edges(saving, snapshot, all);
 
   Contributions sums(sizes_of(snapshot));
-  std::vector<std::string> values;
+  std::map<int, std::string> by_rank;
   for (const Written& rank : all) {
     sums.add_packed(rank.sums);
-    values.push_back(rank.values);
+    by_rank.insert(rank.values.begin(), rank.values.end());
   }
+  std::vector<std::string> values;
+  for (auto& [rank, own] : by_rank) values.push_back(std::move(own));
   Manifest manifest{.step = snapshot.step,
-                    .world_size = static_cast<int>(all.size()),
+                    .world_size = static_cast<int>(values.size()),
                     .generation = folder.generation(),
                     .version = version,
                     .metric = snapshot.metric,

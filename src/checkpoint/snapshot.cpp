@@ -186,7 +186,7 @@ Snapshot take_snapshot(const Registry& registry, std::int64_t step, int rank, in
     (state.load_on_new_rank ? own : snapshot.shared).emplace(name, state.values());
     snapshot.value_names += name + (state.load_on_new_rank ? " of each rank; " : "; ");
   }
-  snapshot.own_values = write_values(own);
+  snapshot.own_values = {{rank, write_values(own)}};
   raise_background_failure();  // what was copied may be garbage
   return snapshot;
 }

@@ -39,7 +39,8 @@ struct Snapshot {
   /// Small files, whole: names and contents; those of rank 0 count.
   std::vector<std::pair<std::string, std::string>> texts;
   NamedValues shared;
-  std::string own_values;   ///< JSON
+  /// This rank's values, as JSON. Of a snapshot that was found in memory: those of several ranks.
+  std::vector<std::pair<int, std::string>> own_values;
   std::string value_names;  ///< of the states that both are of
 
   /// What tells the plan from another: compared between the ranks.

@@ -1,10 +1,14 @@
 #include "checkpoint/staging.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 
 #include <sys/mman.h>
 
+#include "io/file_calls.hpp"
+#include "io/file_descriptor.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/io/file_error.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -13,20 +17,42 @@ constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 
 }  // namespace
 
-void Staging::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
+void Staging::Free::operator()(std::byte* memory) const noexcept {
+  if (mapped > 0)
+    ::munmap(memory, mapped);
+  else
+    std::free(memory);
+}
+
+Staging::Memory Staging::allocate(std::uint64_t bytes) {
+  Memory memory(static_cast<std::byte*>(std::aligned_alloc(huge_page_bytes, bytes)));
+  LOCKSTEP_CHECK(memory, OutOfMemory, "no ", bytes,
+                 " bytes for a copy of this rank's part of a checkpoint");
+  ::madvise(memory.get(), bytes, MADV_HUGEPAGE);  // or the first copy takes a fault for each page
+  return memory;
+}
+
+// Without the space taken ahead, a full file system would end the process by a signal.
+Staging::Memory Staging::map(const std::filesystem::path& path, std::uint64_t bytes) {
+  const io::FileDescriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) throw io::FileError("open", path, errno);
+  if (io::file_calls.allocate(file.get(), static_cast<off_t>(bytes)) != 0)
+    throw io::FileError("fallocate", path, errno);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory == MAP_FAILED) throw io::FileError("mmap", path, errno);
+  return {static_cast<std::byte*>(memory), Free{bytes}};
+}
 
 void Staging::reserve(std::uint64_t bytes, std::size_t runs) {
   used_ = 0;
   const std::uint64_t needed = bytes + 2 * runs * page_bytes;  // two pages to fit a run's place
-  if (needed <= size_) return;
-  const std::uint64_t size = (needed + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  if (memory_ && needed <= size_) return;
+  const std::uint64_t size = (needed / huge_page_bytes + 1) * huge_page_bytes;
   memory_.reset();
   size_ = 0;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge_page_bytes, size)));
-  LOCKSTEP_CHECK(memory_, OutOfMemory, "no ", size,
-                 " bytes for a copy of this rank's part of a checkpoint");
+  memory_ = file_.empty() ? allocate(size) : map(file_, size);
   size_ = size;
-  ::madvise(memory_.get(), size, MADV_HUGEPAGE);  // or the first copy takes a fault for each page
 }
 
 void Staging::touch(const std::atomic<bool>& stops) noexcept {

@@ -1,12 +1,13 @@
 // A training run that goes on from its newest checkpoint and saves after each step:
 //
-//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE] [--mark
-//     STEP]
+//     checkpoint_job FOLDER STEPS [--same] [--kill-at N] [--kill-rank R] [--full FILE]
+//                    [--mark STEP] [--snapshots MEMORY]
 //
 // --same: always under the same name. --kill-at N: it dies at the N-th call that changes files, or
 // rank R does. --full FILE: the disk is full while there is such a file, and the run goes on with
 // saves that fail; a signal stops it behind a step, with code 75. --mark STEP: it sends SIGSTOP to
 // itself before and behind the save of that step, for who traces it.
+// --snapshots MEMORY: in the place of checkpoints it takes snapshots in memory.
 // Prints "resumed STEP HASH", and for each step "step STEP HASH" and, once durable, "saved STEP".
 // A run that ends prints "end HASH".
 
@@ -114,7 +115,7 @@ std::string hash_of(ls::testing::TrainingRun& run) {
 int main(int argc, char** argv) {
   bool same = false;
   int call = 0, rank = 0, marked = 0;
-  std::string_view full;
+  std::string_view full, snapshots;
   for (int i = 3; i < argc; ++i) {
     const std::string_view option = argv[i];
     if (option == "--same") same = true;
@@ -122,19 +123,30 @@ int main(int argc, char** argv) {
     if (option == "--kill-rank" && i + 1 < argc) rank = std::atoi(argv[i + 1]);
     if (option == "--mark" && i + 1 < argc) marked = std::atoi(argv[i + 1]);
     if (option == "--full" && i + 1 < argc) full = argv[i + 1];
+    if (option == "--snapshots" && i + 1 < argc) snapshots = argv[i + 1];
   }
   if (!full.empty()) fill_disk_by(full);
   if (call > 0 && rank == ls::comm::launch_rank()) die_at(call);
   return ls::Session::run(argc, argv, [&](ls::Session& session) {
     std::optional<ls::StopRequest> stop;
     if (!full.empty()) stop.emplace(session);
-    ls::testing::TrainingRun run(session.host_world(), argv[1], {});
+    ls::checkpoint::ManagerOptions options;
+    if (!snapshots.empty())
+      options = {.interval = ls::checkpoint::SaveInterval::every_steps(1 << 20),
+                 .snapshot_every = 1,
+                 .snapshot_folder = snapshots};
+    ls::testing::TrainingRun run(session.host_world(), argv[1], {.manager = options});
     const auto tell = [&](const std::string& line) {
       if (session.is_main()) std::cout << line << std::endl;
     };
     run.resume();
     tell("resumed " + std::to_string(run.steps()) + " " + hash_of(run));
     run.on_step = [&](std::int64_t step) {
+      if (!snapshots.empty()) {
+        run.checkpoints().save_if_due(step);
+        tell("step " + std::to_string(step) + " " + hash_of(run));
+        return std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
       tell("step " + std::to_string(step) + " " + hash_of(run));
       if (step == marked) std::raise(SIGSTOP);
       run.checkpoints().save(same ? 1 : step);
@@ -146,6 +158,7 @@ int main(int argc, char** argv) {
       if (stop && stop->after(step)) std::exit(ls::StopRequest::exit_code);
     };
     run.train(std::atoll(argv[2]));
+    if (!snapshots.empty()) run.checkpoints().save(run.steps());
     tell("end " + hash_of(run));
     return 0;
   });

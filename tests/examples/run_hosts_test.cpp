@@ -22,7 +22,7 @@ class ElasticRun : public Run {
   std::string hosts(const std::string& more) const {
     const auto launcher =
         folder.write("launcher.sh", "[ -e " + path("down-$1") + " ] && exit 255\necho $$ >" +
-                                        path("agent-$1") + "\nshift\nexec \"$@\"\n");
+                                        path("agent-$1") + "\nexport TEST_HOST=$1\nshift\nexec \"$@\"\n");
     const auto file =
         folder.write("hosts", "a address=127.0.0.1\nb address=127.0.0.1\nc address=127.0.0.1\n");
     return "--hosts " + file.string() + " --launcher \"sh " + launcher.string() + "\" --probe 1 " +
@@ -211,6 +211,45 @@ TEST_F(ElasticRun, SlowTrainingOnThreeTwoAndThreeRanksEqualsThatOnThree) {
       EXPECT_LT(std::stod(word), 1e-6) << diff.output;
     }
   EXPECT_EQ(occurrences(diff.output, "only in"), 0u) << diff.output;
+}
+
+// One rank is killed, and later the host of one is lost, with what it had in memory.
+TEST_F(ElasticRun, SnapshotsInMemoryLoseAtMostAStep) {
+  const std::string job =
+      LOCKSTEP_CHECKPOINT_JOB " " + path("run") + " 100 --device cpu --snapshots ";
+  const std::string memory = path("memory-$TEST_HOST"), told = path("told-$RANK");
+  const auto result =
+      result_with(hosts("-n 2"),
+                  "mkdir -p " + memory + "\necho $$ >" + path("pid-$RANK") + "\n" + ready() +
+                      "exec " + job + memory + " >>" + told + "\n",
+                  2,
+                  "after() { until grep -qs \"^step $1 \" " + path("told-0") +
+                      "; do sleep 0.02; done; }\n" + "after 20; kill -KILL $(cat " + path("pid-1") +
+                      "); after 60; " + lose_b() + "; rm -rf " + path("memory-b"),
+                  "", 100);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 on b was killed by SIGKILL behind step "),
+                                   HasSubstr("host b was lost")));
+  const auto whole = run_command(
+      command("lockstep_run", "-n 2 -- " LOCKSTEP_CHECKPOINT_JOB " " + path("whole") +
+                                  " 100 --device cpu --snapshots " + folder.path().string()),
+      100);
+  std::istringstream lines(read_file(path("told-0")));
+  std::string end;
+  int starts = 0, last = 0, step = 0;
+  for (std::string line, what; std::getline(lines, line);) {
+    std::istringstream words(line);
+    words >> what >> step;
+    if (what == "resumed" && ++starts > 1) {
+      EXPECT_GE(step, last - 1) << line;
+    }
+    if (what == "step") last = step;
+    if (what == "end") end = line;
+  }
+  EXPECT_EQ(starts, 3);
+  EXPECT_THAT(whole.output, HasSubstr(end));
+  EXPECT_NE(end, "");
+  for (const std::string host : {"a", "c"}) EXPECT_TRUE(fs::is_empty(path("memory-" + host)));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ class Run : public ::testing::Test {
   }
   /// Starts a run, does something once all ranks have made the file "ready-RANK", and waits.
   CommandResult result_with(const std::string& options, const std::string& script, int ranks,
-                            const std::string& then, const std::string& launcher = "") const {
+                            const std::string& then, const std::string& launcher = "",
+                            int limit = 30) const {
     std::string wait;
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string file = path("ready-" + std::to_string(rank));
@@ -32,7 +33,7 @@ class Run : public ::testing::Test {
     }
     return run_command(
         launcher + run(options, script) + " & supervisor=$!; " + wait + then + "; wait $supervisor",
-        30);
+        limit);
   }
   std::string path(const std::string& name) const { return (folder / name).string(); }
   std::string ready() const { return "touch " + path("ready-$RANK") + "\n"; }

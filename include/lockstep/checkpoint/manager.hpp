@@ -35,6 +35,12 @@ struct ManagerOptions {
   /// How long to wait for another job that has the folder to leave it: a killed one whose processes
   /// still end.
   int lock_seconds = 10;
+  /// Steps from one snapshot in memory to the next, which takes as much memory four times over as
+  /// the rank's part (twice on a single host); 0: none. Those who have died go on from the newest,
+  /// as from a checkpoint, if the memory of a rank's host, or of the next one, is still there.
+  std::int64_t snapshot_every = 0;
+  /// Of a file system in memory of each host, for snapshots.
+  std::filesystem::path snapshot_folder = "/dev/shm";
 };
 
 /// Saves checkpoints of one run into a folder, and loads the newest. What belongs to the run is
@@ -117,7 +123,8 @@ class Manager {
   std::int64_t failed_saves() const noexcept;
 
   /// Loads the newest checkpoint; one with damage is told as a warning, and the one before is
-  /// loaded. Blocks; every rank must call it.
+  /// loaded. A snapshot in memory that is newer becomes a checkpoint before. Blocks; every rank
+  /// must call it.
   /// @return its step; nothing in a folder without checkpoints.
   /// @throws CorruptData if all have damage; what `load` throws for other reasons.
   std::optional<std::int64_t> load_newest();
