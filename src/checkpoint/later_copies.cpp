@@ -45,6 +45,11 @@ void LaterCopies::start(Throttle& throttle) {
   });
 }
 
+void LaterCopies::discard() noexcept {
+  copies_.clear();
+  copied_ = nullptr;
+}
+
 void LaterCopies::run() noexcept {
   try {
     // A copy goes with its tensor and its read: from there on others may write.

@@ -40,9 +40,10 @@ class LaterCopies {
   /// Begins to copy, at the priority of the calling thread, which will wait for it before long.
   /// Nothing is added before `finish`.
   /// @param throttle hears how long that took the processor.
+  /// @throws std::system_error if there is no thread to be had.
   void start(Throttle& throttle);
   /// Forgets what was added and not started.
-  void discard() noexcept { copies_.clear(); }
+  void discard() noexcept;
   /// Returns once all that belongs before `end` is copied. @throws what copying failed with.
   void wait_until(const std::byte* end);
   /// Waits until the thread has ended.

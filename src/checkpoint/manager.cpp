@@ -129,6 +129,7 @@ struct Manager::State {
   Snapshot snapshot;
   std::optional<MemorySnapshots> memory;
   std::thread writer;
+  bool is_under_way = false;                // a save that nobody has waited for
   std::optional<std::int64_t> kept, saved;  // by `keep`; the last step that was
   std::string refusal;                      // of this rank, to the writer
   std::string writer_error;                 // of the writer while it writes
@@ -153,6 +154,7 @@ struct Manager::State {
   void make_memory();
   void prepare();
   void end_preparing();
+  void start_writer();
   void write();
   void prune();
   void take_over(const Loaded& loaded, const fs::path& checkpoint);
@@ -216,6 +218,16 @@ void Manager::State::prepare() {
 void Manager::State::end_preparing() {
   is_wanted = true;
   if (preparer.joinable()) preparer.join();
+}
+
+// Without a thread nothing is saved; the other ranks' writers hear of it.
+void Manager::State::start_writer() {
+  is_under_way = true;
+  const std::string problem = error_of([&] { writer = std::thread([this] { write(); }); });
+  if (problem.empty()) return;
+  later.finish();
+  if (refusal.empty()) refusal = detail::concat("no thread could be started: ", problem);
+  write();
 }
 
 // Runs beside training: whatever happens is kept for `wait`.
@@ -325,20 +337,22 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
     state.throttle.begin();
-    state.later.start(state.throttle);
   } catch (...) {
     failure = std::current_exception();
+    state.refusal = current_message();
+    if (state.refusal.empty()) state.refusal = "its state cannot be copied";
+  }
+  if (state.refusal.empty()) state.refusal = error_of([&] { state.later.start(state.throttle); });
+  if (!state.refusal.empty()) {
     state.later.discard();
     state.snapshot = {};
     state.snapshot.step = step;
-    state.refusal = current_message();
-    if (state.refusal.empty()) state.refusal = "its state cannot be copied";
   }
   if (metric && std::isfinite(*metric)) state.snapshot.metric = metric;
   state.snapshot.kept = state.kept;
   state.writing = -1;
   state.is_prepared = true;
-  state.writer = std::thread([&state] { state.write(); });
+  state.start_writer();
   if (failure) std::rethrow_exception(failure);  // the other ranks hear it from the writer
   if (!state.options.asynchronous) wait();
   state.stall = seconds_since(state.last_save);
@@ -360,9 +374,9 @@ bool Manager::save_if_due(std::int64_t step, std::optional<double> metric) {
 void Manager::keep(std::int64_t step) noexcept { state_->kept = step; }
 
 bool Manager::wait() {
-  if (state_->writer.joinable()) {
+  if (std::exchange(state_->is_under_way, false)) {
     state_->throttle.hurry();
-    state_->writer.join();
+    if (state_->writer.joinable()) state_->writer.join();
     state_->error = std::exchange(state_->writer_error, {});
     if (state_->error.empty())
       state_->saved = state_->snapshot.step;

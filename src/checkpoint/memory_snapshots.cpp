@@ -162,7 +162,7 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
   }
   const std::string no_thread =
       error_of([&] { thread_ = std::thread([this, error] { keep(error); }); });
-  if (!no_thread.empty()) keep(no_thread);  // the others hear of it
+  if (!no_thread.empty()) keep(detail::concat("no thread could be started: ", no_thread));
 }
 
 // Beside training, at its priority, since it waits for this before long. Whatever happens is kept

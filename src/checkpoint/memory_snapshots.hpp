@@ -90,8 +90,8 @@ class MemorySnapshots {
   int slot_ = 1;  // of the last
   std::optional<std::int64_t> last_;
   Snapshot snapshot_;
-  LaterCopies later_;
   Throttle throttle_;  // never begun: there is no time to rest
+  LaterCopies later_;
   std::thread thread_;
   std::string error_;
 };

@@ -74,7 +74,7 @@ std::span<std::byte> place_of(std::span<const Reading> readings, const Item& ite
   return {static_cast<std::byte*>(tensor.data_ptr()) + item.extent.from, item.extent.bytes};
 }
 
-/// Reads a rank's part on a thread of its own.
+/// Reads a rank's part on a thread of its own, if one is to be had.
 class PartReader {
  public:
   PartReader(const fs::path& checkpoint, std::span<const Reading> readings, int rank, int size)
@@ -85,7 +85,8 @@ class PartReader {
       for (const Extent& extent : extents_of(readings[i], false, rank, size))
         ranges_.push_back({i, extent});
     }
-    thread_ = std::thread([this] { run(); });
+    const std::string no_thread = error_of([this] { thread_ = std::thread([this] { run(); }); });
+    if (!no_thread.empty()) run();  // what it has read is exchanged later
   }
   PartReader(const PartReader&) = delete;
   PartReader& operator=(const PartReader&) = delete;
@@ -101,7 +102,7 @@ class PartReader {
   }
   /// Waits for all. @throws what reading failed with.
   std::vector<std::string> sums() {
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     if (failure_) std::rethrow_exception(failure_);
     std::vector<std::string> packed;
     for (const Contributions& each : sums_) packed.push_back(each.pack());

@@ -1,7 +1,10 @@
+#include <cstddef>
 #include <functional>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/lockstep.hpp"
@@ -93,6 +96,69 @@ TEST_F(RanksDiffer, AStateMayThrowWhatIsNoException) {
     fails = group->rank() == 1;
     EXPECT_THAT(error_of([&] { manager.load_newest(); }),
                 HasSubstr("rank 1: an unknown exception"));
+  });
+}
+
+/// As long as it lives, no thread starts in this process: none has the room for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&huge);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_F(RanksDiffer, AThreadThatDoesNotStartOnOneRankFailsTheSaveOnAllAndNotTheNext) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{1 << 16});
+    for (const bool has_copies : {false, true}) {  // the writer's thread; and the one that copies
+      std::int64_t value = 1;
+      Manager manager(folder / detail::concat("run-", has_copies), group);
+      manager.add("value", value);
+      if (has_copies) manager.add("model", net);
+      if (group->rank() == 0) manager.save(1);
+      group->barrier().synchronize();
+      if (group->rank() == 1) {
+        const NoThreads none;
+        manager.save(1);
+      }
+      EXPECT_FALSE(manager.wait());
+      EXPECT_THAT(manager.error(), HasSubstr("rank 1: "));
+      EXPECT_THAT(manager.error(), HasSubstr("Resource temporarily unavailable"));
+      EXPECT_EQ(manager.failed_saves(), 1);
+      const NoGradGuard no_recording;
+      Tensor(net->weight).fill_(2.0);  // waits for no copy that never began
+      manager.save(2);
+      ASSERT_TRUE(manager.wait()) << manager.error();
+    }
+  });
+}
+
+TEST_F(RanksDiffer, ThreadsThatDoNotStartKeepNobodyFromLoading) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{3 << 20});
+    Manager manager(folder / "run", group);
+    manager.add("model", net);
+    manager.save(1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    std::optional<NoThreads> none;
+    if (group->rank() == 0) none.emplace();
+    group->barrier().synchronize();
+    EXPECT_EQ(manager.load_newest(), 1);
+    group->barrier().synchronize();
   });
 }
 

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 class ElasticRun : public Run {
  protected:
   std::string hosts(const std::string& more) const {
-    const auto launcher =
-        folder.write("launcher.sh", "[ -e " + path("down-$1") + " ] && exit 255\necho $$ >" +
-                                        path("agent-$1") + "\nexport TEST_HOST=$1\nshift\nexec \"$@\"\n");
+    const auto launcher = folder.write(
+        "launcher.sh", "[ -e " + path("down-$1") + " ] && exit 255\necho $$ >" + path("agent-$1") +
+                           "\nexport TEST_HOST=$1\nshift\nexec \"$@\"\n");
     const auto file =
         folder.write("hosts", "a address=127.0.0.1\nb address=127.0.0.1\nc address=127.0.0.1\n");
     return "--hosts " + file.string() + " --launcher \"sh " + launcher.string() + "\" --probe 1 " +
