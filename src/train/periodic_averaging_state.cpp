@@ -52,17 +52,21 @@ NamedTensors PeriodicAveraging::state_dict() {
 }
 
 void PeriodicAveraging::load_state_dict(const NamedTensors& state) {
+  std::uint64_t hash = 0;
+  for (const auto& [key, value] : state) hash = hash_of(hash, key, value);
+  parallel::check_same_value(*group_, "the state that " + name_ + " loads", hash);
+  take_over(state);
+}
+
+// Asks no other rank, which may have refused another state.
+void PeriodicAveraging::take_over(const NamedTensors& state) {
   const NoGradGuard no_recording;
   NamedTensors own, of_optimizer;
-  std::uint64_t hash = 0;
-  for (const auto& [key, value] : state) {
-    hash = hash_of(hash, key, value);
+  for (const auto& [key, value] : state)
     if (outer_ && key.starts_with(of_outer))
       of_optimizer.emplace_back(key.substr(of_outer.size()), value);
     else
       own.emplace_back(key, value);
-  }
-  parallel::check_same_value(*group_, "the state that " + name_ + " loads", hash);
   optim::StateReader reader(own);
   const auto number = [&](const std::string& key) {
     return static_cast<std::int64_t>(reader.number(key, DType::i64, 0));
@@ -108,7 +112,7 @@ checkpoint::TensorState state_of(PeriodicAveraging& averaging) {
                   pieces.push_back({.name = name, .tensor = tensor, .copied_later = true});
                 return pieces;
               },
-          .load = [&averaging](const NamedTensors& state) { averaging.load_state_dict(state); }};
+          .load = [&averaging](const NamedTensors& state) { averaging.take_over(state); }};
 }
 
 }  // namespace lockstep

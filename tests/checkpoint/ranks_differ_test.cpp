@@ -213,6 +213,31 @@ TEST_F(RanksDiffer, AStateThatOneRankRefusesIsRefusedOnAll) {
   });
 }
 
+TEST_F(RanksDiffer, AStateThatOneRankRefusesKeepsNoRankInThoseBehindIt) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto net = nn::make<OneWeight>(Shape{4});
+    DistributedDataParallel ddp(net, group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    DiLoCo averaging(ddp, optimizer);
+    bool refuses = false;
+    Tensor weight = zeros({3});
+    Manager manager(folder / "run", group);
+    manager.add(
+        "weight",
+        TensorState{.pieces = [&] { return std::vector<Piece>{{.name = "w", .tensor = weight}}; },
+                    .load =
+                        [&](const NamedTensors&) {
+                          if (refuses) throw CorruptData("rank 1 wants none of it");
+                        }});
+    manager.add("averaging", averaging);
+    manager.save(1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    EXPECT_EQ(manager.load_newest(), 1);
+    refuses = group->rank() == 1;
+    EXPECT_THAT(error_of([&] { manager.load_newest(); }), HasSubstr("rank 1 wants none of it"));
+  });
+}
+
 TEST_F(RanksDiffer, LoadsOfDifferentCheckpointsAreRefused) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t value = 0;

@@ -107,6 +107,9 @@ class PeriodicAveraging {
     std::vector<parallel::TensorWork> works;
   };
 
+  friend checkpoint::TensorState state_of(PeriodicAveraging& averaging);
+
+  void take_over(const NamedTensors& state);
   void add(Fragment& fragment, Entry entry) const;
   void make_fragments(const NamedTensors& parameters, const NamedTensors& buffers);
   Tensor master_of(const Entry& entry) const;
