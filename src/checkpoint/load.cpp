@@ -132,9 +132,8 @@ void check_values(const fs::path& checkpoint, const Registry& registry, const St
     return [&name](const NamedValues& values) { return values.contains(name); };
   };
   for (const auto& [name, value] : registry.values)
-    LOCKSTEP_CHECK(value.load_on_new_rank
-                       ? !file.ranks.empty() && std::ranges::all_of(file.ranks, has(name))
-                       : file.shared.contains(name),
+    LOCKSTEP_CHECK(file.shared.contains(name) ||
+                       (!file.ranks.empty() && std::ranges::all_of(file.ranks, has(name))),
                    InvalidArgument, checkpoint.string(), " has no ", io::in_quotes(name),
                    ": it was saved without");
 }

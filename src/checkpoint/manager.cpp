@@ -274,8 +274,11 @@ void Manager::State::take_over(const Loaded& loaded, const fs::path& checkpoint)
   const std::vector<NamedValues>& ranks = loaded.values.ranks;
   for (const auto& [name, state] : registry.values)
     take(checkpoint, name, [&, &name = name, &state = state] {
-      if (!state.load_on_new_rank)
-        state.load(loaded.values.shared.at(name));
+      const auto alike = loaded.values.shared.find(name);
+      if (alike != loaded.values.shared.end())
+        state.load(alike->second);
+      else if (!state.load_on_new_rank)
+        state.load(ranks[0].at(name));  // then each rank had its own
       else if (rank < ranks.size())
         state.load(ranks[rank].at(name));
       else

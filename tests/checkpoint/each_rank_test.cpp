@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -200,6 +201,41 @@ TEST(EachRank, ReplicasBeginWhereASynchronousRunWas) {
         Tensor(model->output->named_parameters()[0].second).to(DType::f64).to_vector<double>(),
         saved[0]);
   });
+}
+
+/// The loss scales of two ranks that go on from a checkpoint of replicas that were, or are, trained
+/// alone; their own are 2 and 4 when they are.
+std::vector<double> scales_gone_on_with(bool saved_alone, bool alone) {
+  const TemporaryFolder folder;
+  std::vector<double> scales(2);
+  run_job(2, [&](const CommunicatorPtr& group) {
+    const auto run = [&](bool has_own, const auto& body) {
+      auto model = nn::make<Net>();
+      DistributedDataParallel ddp(model, group);
+      optim::AdamW optimizer(ddp.named_parameters(), {});
+      std::optional<LocalSGD> averaging;
+      if (has_own) averaging.emplace(ddp, optimizer);
+      amp::GradScaler scaler({.init_scale = has_own ? 2.0 * (1 + group->rank()) : 8.0});
+      checkpoint::Manager checkpoints(folder / "run", group);
+      checkpoints.add("scaler", scaler, ddp);
+      body(checkpoints, scaler);
+    };
+    run(saved_alone, [](checkpoint::Manager& checkpoints, auto&) {
+      checkpoints.save(1);
+      ASSERT_TRUE(checkpoints.wait()) << checkpoints.error();
+    });
+    run(alone, [&](checkpoint::Manager& checkpoints, amp::GradScaler& scaler) {
+      EXPECT_EQ(checkpoints.load_newest(), 1);
+      scales[static_cast<std::size_t>(group->rank())] = scaler.get_scale();
+    });
+  });
+  return scales;
+}
+
+TEST(EachRank, ALossScaleGoesFromReplicasThatTrainAloneToOthersAndBack) {
+  EXPECT_THAT(scales_gone_on_with(true, true), ::testing::ElementsAre(2, 4));
+  EXPECT_THAT(scales_gone_on_with(true, false), ::testing::ElementsAre(2, 2));
+  EXPECT_THAT(scales_gone_on_with(false, true), ::testing::ElementsAre(8, 8));
 }
 
 TEST(EachRank, TheAverageOfPowerSgdsErrorsIsTheSameOnAnyNumberOfRanks) {

@@ -48,7 +48,8 @@ struct ValueState {
   /// Takes it back. @throws CorruptData, InvalidArgument.
   std::function<void(const Values& values)> load;
   /// For what ranks have of their own. A rank that the saved job did not have calls this in the
-  /// place of `load`, with the values of rank 0.
+  /// place of `load`, with the values of rank 0. Where ranks had it alike when it was saved, or
+  /// have it alike now and had not, `load` gets those of rank 0.
   std::function<void(const Values& of_rank_0)> load_on_new_rank = {};
 };
 
