@@ -4,7 +4,7 @@
 //     lockstep_checkpoint show runs/a/step-1000    what one holds
 //     lockstep_checkpoint verify runs/a            all bytes against their checksums
 //     lockstep_checkpoint diff runs/a/step-1000 runs/b/step-1000
-//     lockstep_checkpoint prune runs/a --keep 2    deletes older ones
+//     lockstep_checkpoint prune runs/a --keep 2    deletes older ones, but for the best
 //
 // Where a command takes a checkpoint, a folder of checkpoints stands for its newest, but for
 // verify, which reads them all. Exit code 0: all is well; 1: damage, or a difference; 2: it cannot
@@ -156,6 +156,7 @@ int main(int argc, char** argv) try {
   app.require_subcommand(1);
   fs::path path, other;
   int keep = 2;
+  bool drop_best = false;
   const auto add = [&](const char* name, const char* what) {
     CLI::App* command = app.add_subcommand(name, what);
     command->add_option("path", path, "A checkpoint, or a folder of them")
@@ -168,14 +169,16 @@ int main(int argc, char** argv) try {
   const auto* verifying = add("verify", "Compare all bytes with their checksums");
   auto* comparing = add("diff", "Compare the tensors of two");
   comparing->add_option("other", other, "The second")->required()->check(CLI::ExistingDirectory);
-  auto* pruning = add("prune", "Delete all but the newest");
-  pruning->add_option("--keep", keep, "How many stay")->check(examples::whole_number(1));
+  auto* pruning = add("prune", "Delete all but the newest and the best");
+  pruning->add_option("--keep", keep, "How many of the newest stay")
+      ->check(examples::whole_number(1));
+  pruning->add_flag("--drop-best", drop_best, "Delete the one with the smallest metric, too");
   examples::parse(app, argc, argv);
   if (*listing) return list(path);
   if (*showing) return show(one_of(path));
   if (*verifying) return verify(path);
   if (*comparing) return diff(one_of(path), one_of(other));
-  if (*pruning) ls::checkpoint::prune(path, keep);
+  if (*pruning) ls::checkpoint::prune(path, keep, !drop_best);
   return 0;
 } catch (const examples::Exit& exit) {
   return exit.code;

@@ -121,7 +121,7 @@ std::vector<Damage> verify(const fs::path& checkpoint) {
   return damage;
 }
 
-void prune(const fs::path& folder, int keep) {
+void prune(const fs::path& folder, int keep, bool keep_best) {
   LOCKSTEP_CHECK(keep >= 1, InvalidArgument, "keep ", keep, " checkpoints; give 1 or more");
   const RunFolder own(folder, 0);
   const auto last = newest(folder);
@@ -139,7 +139,9 @@ void prune(const fs::path& folder, int keep) {
     whole = each.step;
     break;
   }
-  own.prune({.keep_last = keep, .best = whole}, last->step);
+  std::optional<std::int64_t> best_step;
+  if (const auto found = keep_best ? best(folder) : std::nullopt) best_step = found->step;
+  own.prune({.keep_last = keep, .best = best_step, .kept = whole}, last->step);
 }
 
 }  // namespace lockstep::checkpoint

@@ -484,5 +484,20 @@ TEST(CheckpointManager, SaysWhatDoesNotFit) {
   });
 }
 
+TEST(CheckpointManager, PruneLeavesTheBestUnlessItIsTold) {
+  const TemporaryFolder folder;
+  run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    checkpoint::Manager manager(folder / "run", group, {.keep_last = 9});
+    manager.add("value", value);
+    for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step, step == 2 ? 0.5 : 1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+  });
+  checkpoint::prune(folder / "run", 1);
+  EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(2, 4));
+  checkpoint::prune(folder / "run", 1, /*keep_best=*/false);
+  EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(4));
+}
+
 }  // namespace
 }  // namespace lockstep

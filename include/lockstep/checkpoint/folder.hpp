@@ -52,7 +52,8 @@ std::vector<Damage> verify(const std::filesystem::path& checkpoint);
 
 /// Deletes all but the newest checkpoints of a folder, and what dead saves left in it. The one that
 /// was saved last stays if it is whole; if not, the newest that is, too.
-/// @param keep at least 1. @throws InvalidArgument if a job has the folder; io::FileError.
-void prune(const std::filesystem::path& folder, int keep);
+/// @param keep at least 1. @param keep_best the one with the smallest metric stays, too.
+/// @throws InvalidArgument if a job has the folder; io::FileError.
+void prune(const std::filesystem::path& folder, int keep, bool keep_best = true);
 
 }  // namespace lockstep::checkpoint
