@@ -51,6 +51,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   void group_failed(const std::string& reason) noexcept override;
   void job_failed(const std::string& reason) noexcept override;
   void leave() noexcept override;
+  NcclGroup::Clock::duration running_for() const noexcept override;
 
   /// The operations of this backend in a captured step.
   struct Captured;
@@ -93,6 +94,8 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   std::atomic<bool> has_left_{false};
   std::atomic<bool> others_know_{false};  // of the group's failure
   std::deque<WorkPtr> in_flight_;
+  // The first of them, by the last look; the clock's zero: none.
+  std::atomic<NcclGroup::Clock::time_point> running_since_{NcclGroup::Clock::time_point()};
   std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();  // at them
   EndedOperations<NcclWork> ended_;
   Departures departures_;

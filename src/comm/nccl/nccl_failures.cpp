@@ -135,7 +135,9 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   const std::lock_guard lock(mutex_);
   if (group_->has_failed()) return std::nullopt;  // what was under way stays so, for messages
   retire_completed();
+  running_since_ = NcclGroup::Clock::time_point();
   if (in_flight_.empty()) return std::nullopt;
+  if (const auto since = in_flight_.front()->running_since()) running_since_ = *since;
   NcclWork& work = *in_flight_.front();
   const auto context = [&] {
     return "rank " + std::to_string(rank()) + " of " + name() + ", in " + work.description() + ": ";
@@ -147,6 +149,13 @@ std::optional<Failure> NcclBackend::failure_in_flight() {
   if (const Departure* gone = departures_.among(work.partners()))
     return Failure::from_peer(context() + comm::describe(*gone, name()));
   return Failure::timeout(context() + *overdue);
+}
+
+// As of the monitor's last look: the device is not asked.
+NcclGroup::Clock::duration NcclBackend::running_for() const noexcept {
+  const auto since = running_since_.load(std::memory_order_relaxed);
+  if (since == NcclGroup::Clock::time_point() || group_->has_failed()) return {};
+  return NcclGroup::Clock::now() - since;
 }
 
 // The monitor acts on it, once what the others did join has ended.

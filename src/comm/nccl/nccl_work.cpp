@@ -57,6 +57,11 @@ void NcclWork::limit_run(std::chrono::milliseconds limit) {
   run_end_.reset();
 }
 
+std::optional<NcclGroup::Clock::time_point> NcclWork::running_since() {
+  if (!running_since_ && started_.query()) running_since_ = NcclGroup::Clock::now();
+  return running_since_;
+}
+
 std::optional<std::string> NcclWork::overdue() {
   const auto now = NcclGroup::Clock::now();
   if (run_limit_ && !run_end_ && started_.query()) run_end_ = now + *run_limit_;

@@ -42,6 +42,8 @@ class NcclWork final : public WorkState {
   /// Gives it so much time from now on, or from when the device comes to it if that is later; of
   /// several limits the least.
   void limit_run(std::chrono::milliseconds limit);
+  /// Since when the device is known to have come to it; nothing before. @throws CudaError
+  std::optional<NcclGroup::Clock::time_point> running_since();
   /// In what it failed if it should have ended by now: "timed out ...".
   std::optional<std::string> overdue();
   /// Its group is about to fail: unless it has ended, its result is lost, and whoever reads results
@@ -64,6 +66,7 @@ class NcclWork final : public WorkState {
   std::vector<int> partners_;
   WorkTimes::Clock::time_point submitted_;
   NcclGroup::Clock::time_point deadline_;
+  std::optional<NcclGroup::Clock::time_point> running_since_;
   std::optional<std::chrono::milliseconds> run_limit_;
   std::optional<NcclGroup::Clock::time_point> run_end_;  // once the device has come to it
   mutable std::atomic<bool> is_lost_{false};             // and its caller does not know

@@ -100,6 +100,19 @@ TEST(TcpJob, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
             HasSubstr("[rank 2] rank 2 of world: in all_reduce #0")));
 }
 
+TEST(MpiJobOnGpus, RankThatOthersWaitForIsNamedWhileItIsWaitedFor) {
+  const std::string reason = missing("cuda", 3);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const auto result = mpi_job(3, "slow --device cuda", "LOCKSTEP_STALL_REPORT=1 JOB_SLOW=4000");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(
+      result.output,
+      AllOf(HasSubstr("ranks have been in one operation for 1 s, waiting for rank 1 (host "),
+            HasSubstr("[rank 0] rank 0 of world: in all_reduce #0"),
+            HasSubstr("[rank 1] rank 1 of world: idle"),
+            HasSubstr("[rank 2] rank 2 of world: in all_reduce #0")));
+}
+
 // Neither progress threads nor heartbeats.
 TEST(MpiJob, IdleRanksTakeHardlyAnyProcessorTime) {
   for (const std::string backend : {"shm", "mpi", "tcp"}) {

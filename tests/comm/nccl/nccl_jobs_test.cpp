@@ -109,11 +109,12 @@ TEST_F(NcclJob, GoesOnThoughAPartIsDroppedWhileItsGpusAreBehind) {
 
 TEST_F(NcclJob, LastCollectiveThatNeverEndsIsAFailureOnceItsGpuHasComeToIt) {
   const auto result =
-      job("end-behind-long-work", "JOB_LEAVE_TIMEOUT=2 LOCKSTEP_SIM_FAULT=hang-collective:2");
+      job("end-behind-long-work",
+          "JOB_LEAVE_TIMEOUT=4 LOCKSTEP_SIM_FAULT=hang-collective:2 LOCKSTEP_STALL_REPORT=1");
   EXPECT_NE(result.exit_code, 0) << result.output;
   EXPECT_GT(result.seconds, 6) << result.output;
-  EXPECT_THAT(result.output,
-              AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within 2000 ms")));
+  EXPECT_THAT(result.output, AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within 4000 ms"),
+                                   HasSubstr("ranks have been in one operation for 1 s")));
 }
 
 TEST_F(NcclJob, RankThatAloneGetsNoCommunicatorEndsAll) {
