@@ -8,7 +8,6 @@
 #include <span>
 #include <system_error>
 
-#include "core/current_message.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/io/file_error.hpp"

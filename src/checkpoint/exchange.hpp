@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/current_message.hpp"
 #include "lockstep/comm/communicator.hpp"
 
 /// @file
@@ -34,14 +34,15 @@ std::string agree(comm::Communicator& group, const std::string& error, std::stri
 void run_on_all(comm::Communicator& group, std::string_view label,
                 const std::function<void()>& body);
 
-/// What `body` throws, as text.
+/// What `body` throws, as text that is not empty, whatever it is.
 template <class Body>
 std::string error_of(const Body& body) {
   try {
     body();
     return {};
-  } catch (const std::exception& error) {
-    return error.what();
+  } catch (...) {
+    const std::string message = current_message();
+    return message.empty() ? "an error that says nothing" : message;
   }
 }
 

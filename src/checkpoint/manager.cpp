@@ -184,7 +184,7 @@ bool Manager::State::is_due(std::int64_t step) {
 
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
-  if (memory && step % options.snapshot_every == 0 && memory->last() != step)
+  if (memory && step >= 0 && step % options.snapshot_every == 0 && memory->last() != step)
     memory->take(registry, step, options.file_bytes);
 }
 
@@ -326,8 +326,6 @@ void Manager::add(std::string name, ValueState state) {
 }
 
 void Manager::save(std::int64_t step, std::optional<double> metric) {
-  LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
-                 "; steps are counted from 0");
   State& state = *state_;
   state.remember(step);
   note_progress(step);
@@ -337,6 +335,8 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   std::exception_ptr failure;
   state.refusal.clear();
   try {
+    LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
+                   "; steps are counted from 0");
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
     state.throttle.begin();

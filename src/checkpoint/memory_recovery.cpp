@@ -2,7 +2,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "checkpoint/contents.hpp"
@@ -97,17 +96,16 @@ int MemorySnapshots::holder_of(const Place& place, int rank) const {
 /// A line for each part that this rank's host has.
 std::string MemorySnapshots::parts_here() const {
   std::string lines;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    std::string name = entry.path().filename().string();
-    if (!name.starts_with("g") || !name.ends_with(description_suffix)) continue;
-    error_of([&] {  // one that is damaged is none
-      const PartId id = id_of_part(read_text(entry.path()));
-      name.resize(name.size() - description_suffix.size());
-      lines +=
-          detail::concat(id.generation, " ", id.step, " ", id.size, " ", id.rank, " ", name, "\n");
-    });
-  }
+  const auto add = [&](const fs::path& path) {
+    const PartId id = id_of_part(read_text(path));
+    lines += detail::concat(id.generation, " ", id.step, " ", id.size, " ", id.rank, " ",
+                            path.stem().string(), "\n");
+  };
+  error_of([&] {
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().extension() == description_suffix)
+        error_of([&] { add(entry.path()); });  // one that is damaged is none
+  });
   return lines;
 }
 
@@ -166,6 +164,9 @@ void MemorySnapshots::write(RunFolder* run, const fs::path& path, const Opened& 
   std::string error = error_of([&] { snapshot = snapshot_of_part(description, nullptr); });
   snapshot.own_values.clear();
   for (const auto& [rank, part] : found.parts) {
+    if (part.files != snapshot.files || part.headers != snapshot.headers ||
+        part.value_names != snapshot.value_names)
+      error = detail::concat("of rank ", rank, " it has other states than of rank 0");
     snapshot.segments.insert(snapshot.segments.end(), part.segments.begin(), part.segments.end());
     snapshot.own_values.push_back(part.own_values.at(0));
   }

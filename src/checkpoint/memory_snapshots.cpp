@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include <sys/stat.h>
 
 #include "checkpoint/exchange.hpp"
-#include "core/current_message.hpp"
 #include "io/file_calls.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
@@ -126,13 +126,14 @@ fs::path MemorySnapshots::description_of(int rank) const {
   return file_of(rank, slot_).concat(description_suffix);
 }
 
-// Of other generations; another rank of this host may write files of this one.
-void MemorySnapshots::clean_up() const {
-  const std::string own = detail::concat("g", generation_, "-");
+// Of starts up to one: a later one may have begun on this host.
+void MemorySnapshots::remove_files(std::uint64_t last_generation) const {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder_, error))
-    if (entry.path().filename().string().find(own) == std::string::npos)
-      fs::remove(entry.path(), error);
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    std::istringstream name(entry.path().filename().string().substr(1));
+    std::uint64_t generation = 0;
+    if (name >> generation && generation <= last_generation) fs::remove(entry.path(), error);
+  }
 }
 
 void MemorySnapshots::wait() {
@@ -147,19 +148,17 @@ void MemorySnapshots::wait() {
 void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uint64_t file_bytes) {
   wait();
   if (!is_on_) return;
-  if (!last_) clean_up();
+  const bool is_first = !last_;
   last_ = step;
   slot_ = 1 - slot_;
-  std::string error;
-  try {
+  const std::string error = error_of([&] {
+    if (is_first) remove_files(generation_ - 1);
     fs::remove(description_of(group_->rank()));
     snapshot_ = take_snapshot(registry, step, group_->rank(), group_->size(), file_bytes,
                               memory_[slot_], later_);
     later_.start(throttle_);
-  } catch (...) {
-    error = current_message();
-    later_.discard();
-  }
+  });
+  if (!error.empty()) later_.discard();
   const std::string no_thread =
       error_of([&] { thread_ = std::thread([this, error] { keep(error); }); });
   if (!no_thread.empty()) keep(detail::concat("no thread could be started: ", no_thread));
@@ -168,9 +167,9 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
 // Beside training, at its priority, since it waits for this before long. Whatever happens is kept
 // for `wait`.
 void MemorySnapshots::keep(std::string error) noexcept {
-  try {
+  later_.finish();
+  const std::string failure = error_of([&] {  // of the group
     std::string own;
-    later_.finish();
     if (error.empty())
       error = error_of([&] {
         later_.wait_until(nullptr);
@@ -179,9 +178,8 @@ void MemorySnapshots::keep(std::string error) noexcept {
         write_description(description_of(group_->rank()), own);
       });
     error_ = agree(*group_, keep_copies(own, error), "a snapshot in memory");
-  } catch (...) {  // of the group
-    error_ = current_message();
-  }
+  });
+  if (!failure.empty()) error_ = failure;
 }
 
 /// @return what is wrong.
@@ -237,8 +235,10 @@ std::string MemorySnapshots::keep_copies(const std::string& own, std::string err
 
 void MemorySnapshots::remove() noexcept {
   if (thread_.joinable()) thread_.join();
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+  error_of([this] {
+    remove_files(generation_);
+    fs::remove(folder_);
+  });
 }
 
 }  // namespace lockstep::checkpoint

@@ -48,7 +48,7 @@ class MemorySnapshots {
   /// newer than those there. Blocks.
   /// @param run of rank 0; else null. @param path of the run's folder.
   void recover(RunFolder* run, const std::filesystem::path& path);
-  /// Waits, and removes all, of all starts and ranks of this host.
+  /// Waits, and removes what this start and those before it have left on this host.
   void remove() noexcept;
 
   /// Where a part is.
@@ -70,7 +70,7 @@ class MemorySnapshots {
   void find_neighbours(const std::vector<std::string>& identities);
   std::filesystem::path file_of(int rank, int slot) const;
   std::filesystem::path description_of(int rank) const;
-  void clean_up() const;
+  void remove_files(std::uint64_t last_generation) const;
   void wait();
   void keep(std::string error) noexcept;
   std::string keep_copies(const std::string& own, std::string error);

@@ -162,6 +162,36 @@ TEST_F(RanksDiffer, ThreadsThatDoNotStartKeepNobodyFromLoading) {
   });
 }
 
+TEST_F(RanksDiffer, AStateThatThrowsBeforeASaveIsDueIsToldByTheSave) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group, {.interval = checkpoint::SaveInterval::every_steps(2)});
+    const auto pieces = [&]() -> std::vector<Piece> {
+      if (group->rank() == 1) throw 7;
+      return {};
+    };
+    manager.add("state", TensorState{.pieces = pieces, .load = [](const NamedTensors&) {}});
+    EXPECT_FALSE(manager.save_if_due(1));
+    if (group->rank() == 1)
+      EXPECT_THROW(manager.save_if_due(2), int);
+    else
+      manager.save_if_due(2);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: an unknown exception"));
+  });
+}
+
+TEST_F(RanksDiffer, AStepThatIsNoneOnOneRankFailsTheSaveOnAll) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    Manager manager(folder / "run", group);
+    if (group->rank() == 1)
+      EXPECT_THAT(error_of([&] { manager.save(-1); }), HasSubstr("a checkpoint of step -1"));
+    else
+      manager.save(1);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), HasSubstr("rank 1: a checkpoint of step -1"));
+  });
+}
+
 TEST_F(RanksDiffer, ASaveThatOneRankLeavesOutFailsOnceThatHasLeft) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::int64_t value = 1;
