@@ -27,9 +27,10 @@ void optimizer_ignores_save() {
   const Tensor weight = Tensor(net->weight).detach();
   std::vector<std::byte> to(weight.nbytes());
   net(ones({4, 64}, options)).sum().backward();
+  checkpoint::Throttle throttle;
   checkpoint::LaterCopies copies;
   copies.add(weight, 0, to);
-  copies.start();
+  copies.start(throttle);
   optimizer.step();
   copies.finish();
   synchronize(current_stream(options.device));
