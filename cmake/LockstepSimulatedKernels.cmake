@@ -6,6 +6,6 @@
 # not linked.
 function(lockstep_simulate_kernels target)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
-    "-x;c++;-O2;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;-fsanitize=bounds,object-size;-Wno-attributes")
+    "-x;c++;-O2;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;-fsanitize=bounds,object-size;-Wno-attributes")
   target_sources(${target} PRIVATE ${ARGN})
 endfunction()

@@ -148,6 +148,7 @@ struct CompactArray {
       scale = scale > own ? scale : own;
     }
     scale = reduce_warp(scale, [](float a, float b) { return a > b ? a : b; });
+    __syncwarp();  // all have read the former scale: shuffles order no memory
     if (at >= last) return;
     if (at % state_block == 0) scales[at / state_block] = scale;
     const PhiloxBlock bits = draw.block(static_cast<std::uint64_t>(at / lanes));

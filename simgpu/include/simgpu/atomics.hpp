@@ -9,12 +9,16 @@
 
 namespace simgpu {
 
+/// For whom an operation is one step: the threads of the block, or all.
+enum class AtomicScope : unsigned char { block, all };
+
 /// The running CUDA thread reads and writes this memory in one step.
-void atomic_access(void* address, std::size_t bytes);
+void atomic_access(void* address, std::size_t bytes, AtomicScope scope);
 
 template <class T, class Change>
-__attribute__((no_sanitize("thread"))) T atomic_change(T* address, const Change& change) {
-  atomic_access(address, sizeof(T));
+__attribute__((no_sanitize("thread"))) T atomic_change(T* address, AtomicScope scope,
+                                                       const Change& change) {
+  atomic_access(address, sizeof(T), scope);
   const T old = *address;
   *address = change(old);
   return old;
@@ -23,20 +27,19 @@ __attribute__((no_sanitize("thread"))) T atomic_change(T* address, const Change&
 }  // namespace simgpu
 
 // The value's type follows the address alone, as with the overloads of the original.
-#define SIMGPU_ATOMIC(name, result)                                                         \
-  template <class T>                                                                        \
-  T name(T* address, std::type_identity_t<T> value) {                                       \
-    return ::simgpu::atomic_change(                                                         \
-        address, [value](T old) __attribute__((no_sanitize("thread"))) { return result; }); \
-  }                                                                                         \
-  template <class T>                                                                        \
-  T name##_block(T* address, std::type_identity_t<T> value) {                               \
-    return name(address, value);                                                            \
-  }                                                                                         \
-  template <class T>                                                                        \
-  T name##_system(T* address, std::type_identity_t<T> value) {                              \
-    return name(address, value);                                                            \
+#define SIMGPU_SCOPED_ATOMIC(name, scope, result)                                             \
+  template <class T>                                                                          \
+  T name(T* address, std::type_identity_t<T> value) {                                         \
+    return ::simgpu::atomic_change(                                                           \
+        address,                                                                              \
+        ::simgpu::AtomicScope::scope, [value](T old) __attribute__((no_sanitize("thread"))) { \
+          return result;                                                                      \
+        });                                                                                   \
   }
+#define SIMGPU_ATOMIC(name, result)                \
+  SIMGPU_SCOPED_ATOMIC(name, all, result)          \
+  SIMGPU_SCOPED_ATOMIC(name##_system, all, result) \
+  SIMGPU_SCOPED_ATOMIC(name##_block, block, result)
 
 SIMGPU_ATOMIC(atomicAdd, static_cast<T>(old + value))
 SIMGPU_ATOMIC(atomicSub, static_cast<T>(old - value))
@@ -50,11 +53,29 @@ SIMGPU_ATOMIC(atomicInc, old >= value ? T(0) : static_cast<T>(old + 1))
 SIMGPU_ATOMIC(atomicDec, old == 0 || old > value ? value : static_cast<T>(old - 1))
 
 #undef SIMGPU_ATOMIC
+#undef SIMGPU_SCOPED_ATOMIC
+
+namespace simgpu {
+
+template <class T>
+T compare_and_swap(T* address, AtomicScope scope, T expected, T desired) {
+  return atomic_change(
+      address, scope, [=](T old) __attribute__((no_sanitize("thread"))) {
+        return old == expected ? desired : old;
+      });
+}
+
+}  // namespace simgpu
 
 template <class T>
 T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
-  return ::simgpu::atomic_change(
-      address, [=](T old) __attribute__((no_sanitize("thread"))) {
-        return old == expected ? desired : old;
-      });
+  return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::all, expected, desired);
+}
+template <class T>
+T atomicCAS_system(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+  return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::all, expected, desired);
+}
+template <class T>
+T atomicCAS_block(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+  return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::block, expected, desired);
 }

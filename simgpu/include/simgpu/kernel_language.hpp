@@ -47,6 +47,8 @@ struct Ballot {
 };
 /// Waits until every thread of the block has come here. A finding if some never do.
 Ballot block_barrier(bool predicate);
+/// Other blocks see what came before it, if they see what comes after it.
+void device_fence();
 
 }  // namespace simgpu
 
@@ -59,7 +61,8 @@ inline int __syncthreads_or(int predicate) {
   return ::simgpu::block_barrier(predicate != 0).count != 0;
 }
 
-/// One OS thread runs all CUDA threads, in program order.
-inline void __threadfence() {}
+/// One OS thread runs all CUDA threads, in program order: fences matter to the checks alone. That
+/// of a block orders nothing that they look at.
+inline void __threadfence() { ::simgpu::device_fence(); }
 inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+inline void __threadfence_system() { ::simgpu::device_fence(); }

@@ -83,6 +83,7 @@ Options Options::from_environment() {
   read.report_leaks = number("LOCKSTEP_SIM_LEAKS", 0, 1) != 0;
   read.keepers = variable("LOCKSTEP_SIM_KEEP");
   read.watch_kernels = number("LOCKSTEP_SIM_WATCH", 1, 1) != 0;
+  read.notes = number("LOCKSTEP_SIM_NOTES", 0, 1) != 0;
   read.host_waits = number("LOCKSTEP_SIM_HOST_WAITS", 0, 1) != 0;
   read.coverage = variable("LOCKSTEP_SIM_COVERAGE");
   read.profile = variable("LOCKSTEP_SIM_PROFILE");

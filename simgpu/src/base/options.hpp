@@ -44,6 +44,7 @@ struct Options {
   /// LOCKSTEP_SIM_HOST_WATCH=keys|pages|off. Keys where the machine has them, else pages.
   HostWatch host_watch = HostWatch::keys;
   bool watch_kernels = true;  ///< LOCKSTEP_SIM_WATCH=0: accesses go unchecked
+  bool notes = false;         ///< LOCKSTEP_SIM_NOTES=1: what is no fault is told as well
   /// LOCKSTEP_SIM_KEEP: parts of functions' names, separated by semicolons. What they make, they
   /// keep for the life of the process: no leak.
   std::string keepers;

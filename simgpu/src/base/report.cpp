@@ -61,6 +61,7 @@ const char* name(Finding finding) {
     case Finding::invalid_free: return "invalid free";
     case Finding::uninitialized_read: return "read of uninitialized memory";
     case Finding::shared_memory_race: return "race in shared memory";
+    case Finding::global_memory_race: return "race in global memory";
     case Finding::shared_memory_bounds: return "shared memory out of bounds";
     case Finding::barrier_divergence: return "barrier divergence";
     case Finding::invalid_launch: return "invalid launch";
@@ -98,6 +99,11 @@ void report(Finding finding, std::string text) {
   const Report found{finding, std::move(text)};
   if (all.sink) return all.sink(found);
   if (all.printed.insert(found.text).second) print(found);
+}
+
+void note(const std::string& text) {
+  if (!options().notes) return;
+  std::fprintf(stderr, "---- simulated GPU: note\n%s\n----\n", text.c_str());
 }
 
 std::size_t findings() { return reports().count; }

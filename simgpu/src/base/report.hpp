@@ -20,6 +20,7 @@ enum class Finding : unsigned char {
   invalid_free,
   uninitialized_read,
   shared_memory_race,  ///< threads of a block, no barrier between them
+  global_memory_race,  ///< threads of a launch, of one block or of two
   shared_memory_bounds,
   barrier_divergence,  ///< a barrier or shuffle that some threads never reach
   invalid_launch,
@@ -42,6 +43,9 @@ struct Report {
 /// the process. A process with findings exits with code 66 unless it failed otherwise. The same
 /// text is printed once. Any thread may call it.
 void report(Finding finding, std::string text);
+
+/// Prints what is no fault, but worth knowing, for those who asked (LOCKSTEP_SIM_NOTES).
+void note(const std::string& text);
 
 /// Findings so far, repetitions included.
 std::size_t findings();

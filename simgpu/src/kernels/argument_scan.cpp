@@ -19,13 +19,18 @@ void add_access(std::vector<Access>& accesses, const Access& access) {
 
 void add_pointer(ArgumentScan& scan, const void* pointer, Kind kind) {
   if (!is_tracked(pointer)) return;
-  if (std::find(scan.pointers.begin(), scan.pointers.end(), pointer) == scan.pointers.end())
-    scan.pointers.push_back(pointer);
+  const bool may_write = kind != Kind::read_pointer;
+  const auto known = std::find_if(scan.pointers.begin(), scan.pointers.end(),
+                                  [&](const auto& other) { return other.data == pointer; });
+  if (known == scan.pointers.end())
+    scan.pointers.push_back({pointer, may_write});
+  else
+    known->may_write |= may_write;
   const auto block = block_of(pointer);
   if (!block) return;
   // What is written may be read as well: `x += y` takes one pointer.
   add_access(scan.accesses, {block->data, block->bytes, false});
-  if (kind != Kind::read_pointer) add_access(scan.accesses, {block->data, block->bytes, true});
+  if (may_write) add_access(scan.accesses, {block->data, block->bytes, true});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/operation.hpp"
+#include "kernels/kernel_launch.hpp"
 #include "simgpu/launch.hpp"
 
 /// @file
@@ -15,7 +16,7 @@ namespace simgpu {
 /// reads through a pointer to const, writes through other pointers, both for addresses found in
 /// structures.
 struct ArgumentScan {
-  std::vector<const void*> pointers;
+  std::vector<KernelLaunch::Pointer> pointers;
   std::vector<Access> accesses;
 };
 

@@ -40,7 +40,11 @@ unsigned warp_ballot(unsigned mask, bool predicate) {
       kernel_runner().collectives().join(mask, {WarpOperation::ballot, predicate ? 1u : 0u, 0}));
 }
 
-void warp_barrier(unsigned mask) { kernel_runner().collectives().join(mask, {}); }
+void warp_barrier(unsigned mask) { kernel_runner().warp_barrier(mask); }
+
+void device_fence() {
+  if (KernelRunner* const by = watching) by->fence();
+}
 
 unsigned active_lanes() {
   const ThreadScheduler& scheduler = kernel_runner().scheduler();
@@ -53,10 +57,13 @@ unsigned active_lanes() {
 
 unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
 
-void atomic_access(void* address, std::size_t bytes) {
+void atomic_access(void* address, std::size_t bytes, AtomicScope scope) {
   if (KernelRunner* const by = watching)
-    by->access(reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes),
-               SharedAccess::atomic);
+    by->access({.address = reinterpret_cast<std::uintptr_t>(address),
+                .bytes = static_cast<unsigned>(bytes),
+                .kind = AccessKind::atomic,
+                .is_of_block = scope == AtomicScope::block,
+                .place = __builtin_return_address(0)});
 }
 
 }  // namespace simgpu

@@ -10,16 +10,22 @@
 
 namespace simgpu {
 
-void DeviceWatch::begin(const std::vector<const void*>& pointers) {
+void DeviceWatch::begin(const KernelLaunch& launch) {
   blocks_.clear();
   last_ = 0;
   traffic_ = {};
-  for (const void* pointer : pointers) {
-    const LiveRange range = find_live_range(pointer);
-    const bool known = std::any_of(blocks_.begin(), blocks_.end(), [&](const Watched& watched) {
+  races_.begin_launch(launch);
+  for (const KernelLaunch::Pointer& pointer : launch.pointers) {
+    const LiveRange range = find_live_range(pointer.data);
+    if (range.begin == range.end) continue;
+    const auto known = std::find_if(blocks_.begin(), blocks_.end(), [&](const Watched& watched) {
       return watched.block.begin == range.begin;
     });
-    if (range.begin != range.end && !known) blocks_.push_back({range, {}, {}});
+    if (known != blocks_.end())
+      known->touched.may_be_written |= pointer.may_write;
+    else
+      blocks_.push_back(
+          {range, {}, {}, races_.begin_memory(blocks_.size(), range, pointer.may_write)});
   }
 }
 
@@ -47,6 +53,8 @@ void DeviceWatch::refuse(std::uintptr_t address, unsigned bytes, bool writes) {
 }
 
 std::vector<Access> DeviceWatch::finish() {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) races_.end_memory(i, blocks_[i].touched);
+  races_.end_launch();
   std::vector<Access> accesses;
   const auto add = [&](const Hull& hull, TouchMap& map, bool writes) {
     std::uint64_t& bytes = writes ? traffic_.distinct_written : traffic_.distinct_read;

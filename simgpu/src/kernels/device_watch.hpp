@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "engine/operation.hpp"
+#include "kernels/global_watch.hpp"
+#include "kernels/kernel_launch.hpp"
+#include "kernels/memory_access.hpp"
 #include "kernels/touch_map.hpp"
 #include "memory/fast_path.hpp"
 
@@ -21,31 +24,48 @@ struct DeviceTraffic {
 /// The accesses of the launch that runs to tracked memory. KernelRunner thread.
 class DeviceWatch {
  public:
-  /// @param pointers what the launch was given: it may touch the blocks that they point into.
-  void begin(const std::vector<const void*>& pointers);
+  DeviceWatch(const LaunchTime& time, const ThreadScheduler& scheduler) : races_(time, scheduler) {}
+
+  /// The launch may touch the blocks that its pointers point into.
+  void begin(const KernelLaunch& launch);
   /// The ranges that were touched.
   std::vector<Access> finish();
   /// How much the threads have asked for, and what `finish` has found.
   const DeviceTraffic& traffic() const { return traffic_; }
 
-  void read(std::uintptr_t address, unsigned bytes) {
-    traffic_.read += bytes;
-    if (Watched* block = find(address, bytes); block && readable(address, bytes)) [[likely]]
-      block->read.note(address, bytes, read_);
-    else
-      refuse(address, bytes, false);
+  /// One access of the running thread. All that is to be known of accesses to device memory passes
+  /// here, once each.
+  SIMGPU_ALWAYS_INLINE void access(const MemoryAccess& access) {
+    if (access.reads()) read(access);
+    if (access.writes()) write(access);
   }
-  void write(std::uintptr_t address, unsigned bytes) {
-    traffic_.written += bytes;
-    if (Watched* block = find(address, bytes); block && writable(address, bytes)) [[likely]] {
-      set_initialized(reinterpret_cast<const void*>(address), bytes);
-      block->written.note(address, bytes, written_);
+
+  /// What orders the threads of a launch.
+  GlobalWatch& races() { return races_; }
+
+ private:
+  SIMGPU_ALWAYS_INLINE void read(const MemoryAccess& access) {
+    traffic_.read += access.bytes;
+    Watched* const block = find(access.address, access.bytes);
+    if (block && readable(access.address, access.bytes)) [[likely]] {
+      block->read.note(access.address, access.bytes, read_);
+      if (!access.writes()) races_.read(block->touched, access);
     } else {
-      refuse(address, bytes, true);
+      refuse(access.address, access.bytes, false);
+    }
+  }
+  SIMGPU_ALWAYS_INLINE void write(const MemoryAccess& access) {
+    traffic_.written += access.bytes;
+    Watched* const block = find(access.address, access.bytes);
+    if (block && writable(access.address, access.bytes)) [[likely]] {
+      set_initialized(reinterpret_cast<const void*>(access.address), access.bytes);
+      block->written.note(access.address, access.bytes, written_);
+      races_.write(block->touched, access);
+    } else {
+      refuse(access.address, access.bytes, true);
     }
   }
 
- private:
   /// The hull of one kind of access to a block.
   struct Hull {
     AddressRange range{~std::uintptr_t{0}, 0};
@@ -58,6 +78,7 @@ class DeviceWatch {
   struct Watched {
     LiveRange block;
     Hull read, written;
+    TouchedBlock touched;
   };
 
   static bool readable(std::uintptr_t address, unsigned bytes) {
@@ -78,6 +99,7 @@ class DeviceWatch {
   std::size_t last_ = 0;
   TouchMap read_, written_;
   DeviceTraffic traffic_;
+  GlobalWatch races_;
 };
 
 }  // namespace simgpu

@@ -5,6 +5,7 @@
 #include "kernels/kernel_findings.hpp"
 #include "kernels/kernel_runner.hpp"
 #include "kernels/watching.hpp"
+#include "simgpu/kernel_language.hpp"
 
 /// @file
 /// What the compiler calls in .cu files: they are compiled for the thread sanitizer and for checks
@@ -12,75 +13,99 @@
 
 namespace {
 
-using simgpu::SharedAccess;
+using simgpu::AccessKind;
 
-inline void on_access(const void* data, unsigned bytes, SharedAccess kind) {
+/// The place in the kernel that calls a hook. A macro: in a function, it would be that one's
+/// caller.
+#define SIMGPU_PLACE __builtin_return_address(0)
+
+SIMGPU_ALWAYS_INLINE void on_access(const void* data, unsigned bytes, AccessKind kind, const void* place,
+                      bool is_volatile = false) {
   simgpu::KernelRunner* const by = simgpu::watching;
   if (!by) return;
-  by->access(reinterpret_cast<std::uintptr_t>(data), bytes, kind);
+  by->access({.address = reinterpret_cast<std::uintptr_t>(data),
+              .bytes = bytes,
+              .kind = kind,
+              .is_volatile = is_volatile,
+              .place = place});
 }
 
 /// An access that the GPU makes as a whole.
-inline void on_whole_access(const void* data, unsigned bytes, SharedAccess kind) {
+SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, AccessKind kind, const void* place,
+                            bool is_volatile = false) {
   if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0 && simgpu::watching) [[unlikely]] {
     const simgpu::WatchScope off(nullptr);
-    simgpu::found_misaligned(data, bytes, kind == SharedAccess::read ? "reads" : "writes");
+    simgpu::found_misaligned(data, bytes, kind == AccessKind::read ? "reads" : "writes");
   }
-  on_access(data, bytes, kind);
+  on_access(data, bytes, kind, place, is_volatile);
 }
 
-void on_range(const void* data, std::size_t bytes, SharedAccess kind) {
+void on_range(const void* data, std::size_t bytes, AccessKind kind, const void* place) {
   if (!simgpu::watching) return;
   const auto* at = static_cast<const char*>(data);
-  for (; bytes > 16; bytes -= 16, at += 16) on_access(at, 16, kind);
-  if (bytes > 0) on_access(at, static_cast<unsigned>(bytes), kind);
+  for (; bytes > 16; bytes -= 16, at += 16) on_access(at, 16, kind, place);
+  if (bytes > 0) on_access(at, static_cast<unsigned>(bytes), kind, place);
 }
 
 /// A thread sanitizer's function for one size, of which the compiler asks several kinds.
-#define SIMGPU_ACCESS(bytes)                                                                      \
-  void __tsan_read##bytes(void* data) { on_whole_access(data, bytes, SharedAccess::read); }       \
-  void __tsan_write##bytes(void* data) { on_whole_access(data, bytes, SharedAccess::write); }     \
-  void __tsan_unaligned_read##bytes(void* data) { on_access(data, bytes, SharedAccess::read); }   \
-  void __tsan_unaligned_write##bytes(void* data) { on_access(data, bytes, SharedAccess::write); } \
-  void __tsan_volatile_read##bytes(void* data) {                                                  \
-    on_whole_access(data, bytes, SharedAccess::read);                                             \
-  }                                                                                               \
-  void __tsan_volatile_write##bytes(void* data) {                                                 \
-    on_whole_access(data, bytes, SharedAccess::write);                                            \
+#define SIMGPU_ACCESS(bytes)                                             \
+  void __tsan_read##bytes(void* data) {                                  \
+    on_whole_access(data, bytes, AccessKind::read, SIMGPU_PLACE);        \
+  }                                                                      \
+  void __tsan_write##bytes(void* data) {                                 \
+    on_whole_access(data, bytes, AccessKind::write, SIMGPU_PLACE);       \
+  }                                                                      \
+  void __tsan_unaligned_read##bytes(void* data) {                        \
+    on_access(data, bytes, AccessKind::read, SIMGPU_PLACE);              \
+  }                                                                      \
+  void __tsan_unaligned_write##bytes(void* data) {                       \
+    on_access(data, bytes, AccessKind::write, SIMGPU_PLACE);             \
+  }                                                                      \
+  void __tsan_volatile_read##bytes(void* data) {                         \
+    on_whole_access(data, bytes, AccessKind::read, SIMGPU_PLACE, true);  \
+  }                                                                      \
+  void __tsan_volatile_write##bytes(void* data) {                        \
+    on_whole_access(data, bytes, AccessKind::write, SIMGPU_PLACE, true); \
+  }                                                                      \
+  void __tsan_unaligned_volatile_read##bytes(void* data) {               \
+    on_access(data, bytes, AccessKind::read, SIMGPU_PLACE, true);        \
+  }                                                                      \
+  void __tsan_unaligned_volatile_write##bytes(void* data) {              \
+    on_access(data, bytes, AccessKind::write, SIMGPU_PLACE, true);       \
   }
 
 /// Atomics of the host's code in these files, and of kernels that use the compiler's own.
-#define SIMGPU_FETCH(bits, type, operation)                                            \
-  type __tsan_atomic##bits##_fetch_##operation(volatile type* data, type value, int) { \
-    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic);      \
-    return __atomic_fetch_##operation(data, value, __ATOMIC_SEQ_CST);                  \
+#define SIMGPU_FETCH(bits, type, operation)                                                   \
+  type __tsan_atomic##bits##_fetch_##operation(volatile type* data, type value, int) {        \
+    on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE); \
+    return __atomic_fetch_##operation(data, value, __ATOMIC_SEQ_CST);                         \
   }
 #define SIMGPU_EXCHANGE_IF(bits, type, strength)                                              \
   bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type* data, type* expected, \
                                                          type value, int, int) {              \
-    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic);             \
+    on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE); \
     return __atomic_compare_exchange_n(data, expected, value, false, __ATOMIC_SEQ_CST,        \
                                        __ATOMIC_SEQ_CST);                                     \
   }
-#define SIMGPU_ATOMICS(bits, type)                                                \
-  type __tsan_atomic##bits##_load(const volatile type* data, int) {               \
-    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::read);   \
-    return __atomic_load_n(data, __ATOMIC_SEQ_CST);                               \
-  }                                                                               \
-  void __tsan_atomic##bits##_store(volatile type* data, type value, int) {        \
-    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::write);  \
-    __atomic_store_n(data, value, __ATOMIC_SEQ_CST);                              \
-  }                                                                               \
-  type __tsan_atomic##bits##_exchange(volatile type* data, type value, int) {     \
-    on_access(const_cast<const type*>(data), sizeof(type), SharedAccess::atomic); \
-    return __atomic_exchange_n(data, value, __ATOMIC_SEQ_CST);                    \
-  }                                                                               \
-  SIMGPU_FETCH(bits, type, add)                                                   \
-  SIMGPU_FETCH(bits, type, sub)                                                   \
-  SIMGPU_FETCH(bits, type, and)                                                   \
-  SIMGPU_FETCH(bits, type, or)                                                    \
-  SIMGPU_FETCH(bits, type, xor)                                                   \
-  SIMGPU_EXCHANGE_IF(bits, type, strong)                                          \
+#define SIMGPU_ATOMICS(bits, type)                                                                 \
+  type __tsan_atomic##bits##_load(const volatile type* data, int) {                                \
+    on_access(const_cast<const type*>(data), sizeof(type), AccessKind::read, SIMGPU_PLACE, true);  \
+    return __atomic_load_n(data, __ATOMIC_SEQ_CST);                                                \
+  }                                                                                                \
+  void __tsan_atomic##bits##_store(volatile type* data, type value, int) {                         \
+    on_access(const_cast<const type*>(data), sizeof(type), AccessKind::write, SIMGPU_PLACE, true); \
+    __atomic_store_n(data, value, __ATOMIC_SEQ_CST);                                               \
+  }                                                                                                \
+  type __tsan_atomic##bits##_exchange(volatile type* data, type value, int) {                      \
+    on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE);      \
+    return __atomic_exchange_n(data, value, __ATOMIC_SEQ_CST);                                     \
+  }                                                                                                \
+  SIMGPU_FETCH(bits, type, add)                                                                    \
+  SIMGPU_FETCH(bits, type, sub)                                                                    \
+  SIMGPU_FETCH(bits, type, and)                                                                    \
+  SIMGPU_FETCH(bits, type, or)                                                                     \
+  SIMGPU_FETCH(bits, type, xor)                                                                    \
+  SIMGPU_EXCHANGE_IF(bits, type, strong)                                                           \
   SIMGPU_EXCHANGE_IF(bits, type, weak)
 
 /// What the compiler tells about an array that is indexed past its end.
@@ -141,16 +166,21 @@ SIMGPU_ACCESS(4)
 SIMGPU_ACCESS(8)
 SIMGPU_ACCESS(16)
 
-void __tsan_read_range(void* data, std::size_t bytes) { on_range(data, bytes, SharedAccess::read); }
+void __tsan_read_range(void* data, std::size_t bytes) {
+  on_range(data, bytes, AccessKind::read, SIMGPU_PLACE);
+}
 void __tsan_write_range(void* data, std::size_t bytes) {
-  on_range(data, bytes, SharedAccess::write);
+  on_range(data, bytes, AccessKind::write, SIMGPU_PLACE);
 }
 
 SIMGPU_ATOMICS(8, std::uint8_t)
 SIMGPU_ATOMICS(16, std::uint16_t)
 SIMGPU_ATOMICS(32, std::uint32_t)
 SIMGPU_ATOMICS(64, std::uint64_t)
-void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_thread_fence(int) {
+  simgpu::device_fence();
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {

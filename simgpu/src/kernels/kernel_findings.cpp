@@ -34,11 +34,14 @@ void end_findings() { running = nullptr; }
 bool is_first(Finding finding) { return !(kinds_seen >> static_cast<unsigned>(finding) & 1); }
 
 void found(Finding finding, unsigned thread, const std::string& what) {
+  found_at(finding, block_index, thread, what);
+}
+
+void found_at(Finding finding, uint3 block, unsigned thread, const std::string& what) {
   if (!is_first(finding)) return;
   kinds_seen |= 1u << static_cast<unsigned>(finding);
-  report(finding, "kernel " + running->name + ", block " + text_of(block_index) + ", thread " +
-                      text_of(threads->index_of(thread)) + ": " + what + "\nlaunched by " +
-                      describe(running->site));
+  report(finding, running_kernel() + ", block " + text_of(block) + ", thread " +
+                      text_of_thread(thread) + ": " + what + "\n" + running_site());
 }
 
 void found_lane_outside_mask(unsigned lane, unsigned mask) {
@@ -109,6 +112,12 @@ void found_stall() {
             at_warp_collective.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
             left.text("have left the kernel"));
 }
+
+std::string text_of_thread(unsigned thread) { return text_of(threads->index_of(thread)); }
+
+std::string running_kernel() { return "kernel " + running->name; }
+
+std::string running_site() { return "launched by " + describe(running->site); }
 
 std::string text_of(uint3 index) {
   return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +

@@ -21,6 +21,8 @@ bool is_first(Finding finding);
 /// Reports, unless the launch has a finding of this kind already.
 /// @param what goes on after "kernel softmax, block (0,0,0), thread (3,0,0): ".
 void found(Finding finding, unsigned thread, const std::string& what);
+/// The same of a block that may have run before.
+void found_at(Finding finding, uint3 block, unsigned thread, const std::string& what);
 
 /// A lane called a warp function with a mask that leaves itself out.
 void found_lane_outside_mask(unsigned lane, unsigned mask);
@@ -35,5 +37,10 @@ void found_stall();
 
 /// "(3,0,0)".
 std::string text_of(uint3 index);
+/// The index of a thread of the launch that runs, by its number in its block.
+std::string text_of_thread(unsigned thread);
+/// "kernel softmax" and by whom it was launched.
+std::string running_kernel();
+std::string running_site();
 
 }  // namespace simgpu

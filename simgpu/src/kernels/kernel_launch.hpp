@@ -25,14 +25,20 @@ struct LaunchShape {
 
 /// One launch.
 struct KernelLaunch {
+  /// A tracked address among the arguments.
+  struct Pointer {
+    const void* data;
+    bool may_write;
+  };
+
   std::string name;
   CallSite site;
   const void* kernel = nullptr;
   LaunchShape shape;
-  KernelCall thread;                  ///< runs one CUDA thread
-  std::size_t argument_bytes = 0;     ///< of the copies that it passes on, at most
-  std::vector<const void*> pointers;  ///< tracked addresses among the arguments
-  std::uint64_t seed = 0;             ///< of the order of the blocks
+  KernelCall thread;               ///< runs one CUDA thread
+  std::size_t argument_bytes = 0;  ///< of the copies that it passes on, at most
+  std::vector<Pointer> pointers;
+  std::uint64_t seed = 0;  ///< of the order of the blocks
 };
 
 }  // namespace simgpu

@@ -61,17 +61,30 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
     const WatchScope scope(watched ? this : nullptr);
     scheduler_.run(launch.thread, launch.shape.block, *this);
   }
+  std::vector<Access> touched = watched ? device_watch_.finish() : std::vector<Access>{};
   // What was reported as an access is not to be found as damage again.
   if (!is_first(Finding::out_of_bounds)) mend_guards();
   end_findings();
-  return watched ? device_watch_.finish() : std::vector<Access>{};
+  return touched;
 }
 
 void KernelRunner::prepare_watch(const KernelLaunch& launch) {
-  device_watch_.begin(launch.pointers);
+  begin_epochs();
+  device_watch_.begin(launch);
   module_ = module_of(launch.kernel);
   static_watch_.watch(module_.own_begin, module_.own_bytes);
   dynamic_watch_.watch(dynamic_.begin(), launch.shape.shared_bytes);
+}
+
+/// Those of all launches are told apart, until there are too many.
+void KernelRunner::begin_epochs() {
+  if (time_.epoch > AccessStamp::last_epoch / 2) {
+    time_.epoch = 1;
+    device_watch_.races().forget();
+    static_watch_.forget();
+    dynamic_watch_.forget();
+  }
+  time_.launch_start = time_.epoch + 1;
 }
 
 bool KernelRunner::next_block() {
@@ -83,15 +96,18 @@ bool KernelRunner::next_block() {
                  static_cast<unsigned>(block / grid.x / grid.y)};
   dynamic_.start_block(launch_->shape.shared_bytes);
   collectives_.start_block();
-  start_epoch();
-  block_start_ = epoch_;
+  time_.block_start = ++time_.epoch;
+  if (watching) device_watch_.races().begin_block(block_index);
   return true;
 }
 
-void KernelRunner::start_epoch() { ++epoch_; }
-
 Ballot KernelRunner::block_barrier(bool predicate) {
-  return barrier_.arrive(predicate, [this] { start_epoch(); });
+  return barrier_.arrive(predicate, [this] { ++time_.epoch; });
+}
+
+void KernelRunner::warp_barrier(unsigned mask) {
+  collectives_.join(mask, {});
+  if (watching) device_watch_.races().warp_barrier();
 }
 
 void KernelRunner::resolve_stall() {
@@ -101,30 +117,30 @@ void KernelRunner::resolve_stall() {
 
 SharedTime KernelRunner::now() {
   const unsigned thread = scheduler_.current();
-  return {epoch_, static_cast<std::uint16_t>(thread), collectives_.completed(thread)};
+  return {time_.epoch, static_cast<std::uint16_t>(thread), collectives_.completed(thread)};
 }
 
 /// Arguments that a kernel takes by reference lie where the launch has copied them.
-bool KernelRunner::is_argument(std::uintptr_t address, SharedAccess kind) const {
+bool KernelRunner::is_argument(std::uintptr_t address, AccessKind kind) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(launch_->thread.arguments.get());
-  return kind == SharedAccess::read && address - begin < launch_->argument_bytes;
+  return kind == AccessKind::read && address - begin < launch_->argument_bytes;
 }
 
-void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
+void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind) {
   if (scheduler_.fibers().is_stack(address) || is_argument(address, kind)) return;
   const WatchScope off(nullptr);
   if (static_watch_.holds(address)) {
-    static_watch_.access(address, bytes, kind, now(), block_start_);
+    static_watch_.access(address, bytes, kind, now(), time_.block_start);
   } else if (dynamic_watch_.holds(address) && dynamic_watch_.holds(address + bytes - 1)) {
-    dynamic_watch_.access(address, bytes, kind, now(), block_start_);
+    dynamic_watch_.access(address, bytes, kind, now(), time_.block_start);
   } else {
     access_elsewhere(address, bytes, kind);
   }
 }
 
 /// Constants of the program are fine; the host's memory is not.
-void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
-  const char* const does = kind == SharedAccess::read ? "reads " : "writes ";
+void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind) {
+  const char* const does = kind == AccessKind::read ? "reads " : "writes ";
   const unsigned thread = scheduler_.current();
   if (dynamic_.is_outside(address)) {
     found(Finding::shared_memory_bounds, thread,

@@ -36,11 +36,15 @@ class KernelRunner final : private BlockSource {
   Ballot block_barrier(bool predicate);
 
   /// An access of the running thread to memory of any kind, from a compiler hook.
-  void access(std::uintptr_t address, unsigned bytes, SharedAccess kind) {
-    if (address - Layout::begin >= Layout::bytes) return access_host_side(address, bytes, kind);
-    if (kind != SharedAccess::write) device_watch_.read(address, bytes);
-    if (kind != SharedAccess::read) device_watch_.write(address, bytes);
+  SIMGPU_ALWAYS_INLINE void access(const MemoryAccess& access) {
+    if (access.address - Layout::begin < Layout::bytes)
+      device_watch_.access(access);
+    else
+      access_host_side(access.address, access.bytes, access.kind);
   }
+  /// The running thread makes a fence that the whole device sees.
+  void fence() { device_watch_.races().fence(); }
+  void warp_barrier(unsigned mask);
   /// "byte 12 of the block's dynamic shared memory".
   std::string describe_shared(std::uintptr_t address) const;
 
@@ -48,25 +52,24 @@ class KernelRunner final : private BlockSource {
   bool next_block() override;
   void resolve_stall() override;
   void prepare_watch(const KernelLaunch& launch);
-  void start_epoch();
+  void begin_epochs();
   SharedTime now();
-  bool is_argument(std::uintptr_t address, SharedAccess kind) const;
-  void access_host_side(std::uintptr_t address, unsigned bytes, SharedAccess kind);
-  void access_elsewhere(std::uintptr_t address, unsigned bytes, SharedAccess kind);
+  bool is_argument(std::uintptr_t address, AccessKind kind) const;
+  void access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind);
+  void access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind);
 
   ThreadScheduler scheduler_;
   BlockBarrier barrier_{scheduler_};
   WarpCollectives collectives_{scheduler_};
   DynamicMemory dynamic_;
-  DeviceWatch device_watch_;
+  LaunchTime time_;
+  DeviceWatch device_watch_{time_, scheduler_};
   SharedWatch static_watch_;
   SharedWatch dynamic_watch_;
   Module module_;
   const KernelLaunch* launch_ = nullptr;
   std::optional<BlockOrder> order_;
   std::uint64_t blocks_run_ = 0;
-  std::uint32_t epoch_ = 1;
-  std::uint32_t block_start_ = 1;
 };
 
 /// The one of the process; made on first use, by the thread that runs all launches.

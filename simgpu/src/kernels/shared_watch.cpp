@@ -23,12 +23,12 @@ void SharedWatch::watch(std::uintptr_t begin, std::size_t bytes) {
   cells_size_ = bytes;
 }
 
-void SharedWatch::access(std::uintptr_t address, unsigned bytes, SharedAccess kind,
+void SharedWatch::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                          const SharedTime& now, std::uint32_t block_start) {
   Cell* const cells = cells_.get() + (address - begin_);
   const std::size_t left = bytes_ - (address - begin_);
   const unsigned covered = bytes < left ? bytes : static_cast<unsigned>(left);
-  if (kind != SharedAccess::write) {
+  if (kind != AccessKind::write) {
     bool written = false;
     for (unsigned i = 0; i < covered; ++i) written |= cells[i].write.epoch >= block_start;
     if (!written)
@@ -37,7 +37,7 @@ void SharedWatch::access(std::uintptr_t address, unsigned bytes, SharedAccess ki
                 " bytes of shared memory that no thread of the block has written");
   }
   for (unsigned i = 0; i < covered; ++i)
-    if (kind == SharedAccess::read)
+    if (kind == AccessKind::read)
       check_read(cells[i], address + i, now);
     else
       check_write(cells[i], address + i, kind, now);
@@ -52,9 +52,9 @@ void SharedWatch::check_read(Cell& cell, std::uintptr_t address, const SharedTim
     cell.read = now;
 }
 
-void SharedWatch::check_write(Cell& cell, std::uintptr_t address, SharedAccess kind,
+void SharedWatch::check_write(Cell& cell, std::uintptr_t address, AccessKind kind,
                               const SharedTime& now) {
-  const bool atomic = kind == SharedAccess::atomic;
+  const bool atomic = kind == AccessKind::atomic;
   if (unordered(cell.write, now) && !(atomic && cell.atomic_write))
     found_race(address, atomic ? "changes" : "writes", cell.write, "wrote", now);
   if (unordered(cell.read, now)) found_race(address, "writes", cell.read, "read", now);

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/memory_access.hpp"
+
 /// @file
 /// Finds threads of a block that touch the same shared memory with nothing between them.
 
 namespace simgpu {
-
-enum class SharedAccess : unsigned char { read, write, atomic };
 
 /// When a thread did something, in the order that barriers and warps give.
 struct SharedTime {
@@ -23,11 +23,13 @@ class SharedWatch {
  public:
   /// Watches `bytes` bytes from an address on; forgets what it watched.
   void watch(std::uintptr_t begin, std::size_t bytes);
+  /// Forgets all accesses: epochs begin anew.
+  void forget() { cells_size_ = 0; }
   bool holds(std::uintptr_t address) const { return address - begin_ < bytes_; }
   std::uintptr_t begin() const { return begin_; }
 
   /// An access by the running thread. @param block_start the epoch with which the block began.
-  void access(std::uintptr_t address, unsigned bytes, SharedAccess kind, const SharedTime& now,
+  void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const SharedTime& now,
               std::uint32_t block_start);
 
  private:
@@ -38,7 +40,7 @@ class SharedWatch {
     bool atomic_write = false;
   };
   void check_read(Cell& cell, std::uintptr_t address, const SharedTime& now);
-  void check_write(Cell& cell, std::uintptr_t address, SharedAccess kind, const SharedTime& now);
+  void check_write(Cell& cell, std::uintptr_t address, AccessKind kind, const SharedTime& now);
   void found_race(std::uintptr_t address, const char* does, const SharedTime& other,
                   const char* did, const SharedTime& now) const;
 

@@ -1,3 +1,4 @@
+#include "cuda/group.hpp"
 #include "cuda/launch.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "planted/programs.hpp"
@@ -49,6 +50,34 @@ __global__ void scale_by_fours_kernel(const float* values, float* scaled, int co
   if (thread < tail) scaled[count - tail + thread] = 2.0f * values[count - tail + thread];
 }
 
+/// Counts values above a limit, over all blocks.
+__global__ void count_above_kernel(const float* values, float limit, int* count, bool atomically) {
+  if (values[cuda_kernels::global_thread()] <= limit) return;
+  if (atomically)
+    atomicAdd(count, 1);
+  else
+    ++*count;
+}
+
+/// The mean of all values: each block leaves its sum, the last one adds them.
+__global__ void mean_kernel(const float* values, float* partials, unsigned* arrivals, float* mean,
+                            bool fenced) {
+  __shared__ bool is_last;
+  const float sum =
+      cuda_kernels::BlockGroup{}.reduce(values[cuda_kernels::global_thread()], cuda_kernels::Sum{});
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = sum;
+    if (fenced) __threadfence();
+    is_last = atomicAdd(arrivals, 1u) + 1 == gridDim.x;
+  }
+  __syncthreads();
+  if (!is_last || threadIdx.x != 0) return;
+  __threadfence();
+  float total = 0;
+  for (unsigned block = 0; block < gridDim.x; ++block) total += partials[block];
+  *mean = total / static_cast<float>(gridDim.x * blockDim.x);
+}
+
 }  // namespace
 
 void missing_syncthreads() {
@@ -72,6 +101,26 @@ void kernel_misses_tail() {
          values.data<float>(), scaled.data<float>(), count,
          is_planted("kernel-misses-tail") ? 0 : count % 4);
   scaled.to_vector<float>();
+}
+
+void plain_add_of_blocks() {
+  constexpr unsigned blocks = 4;
+  const Tensor values = ones({blocks * threads}, f32);
+  const Tensor count = zeros({1}, {.dtype = DType::i32, .device = cuda(0)});
+  launch(stream(), blocks, threads, 0, count_above_kernel, values.data<float>(), 0.5f,
+         count.data<std::int32_t>(), !is_planted("plain-add-of-blocks"));
+  synchronize(stream());
+}
+
+void missing_threadfence() {
+  constexpr unsigned blocks = 4;
+  const Tensor values = ones({blocks * threads}, f32);
+  const Tensor partials = empty({blocks}, f32), mean = empty({1}, f32);
+  const Tensor arrivals = zeros({1}, {.dtype = DType::i32, .device = cuda(0)});
+  launch(stream(), blocks, threads, 0, mean_kernel, values.data<float>(), partials.data<float>(),
+         reinterpret_cast<unsigned*>(arrivals.data<std::int32_t>()), mean.data<float>(),
+         !is_planted("missing-threadfence"));
+  synchronize(stream());
 }
 
 }  // namespace planted

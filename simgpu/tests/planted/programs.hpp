@@ -44,6 +44,8 @@ void block_freed_while_graph_lives();
 void missing_syncthreads();
 void shared_index_out_of_range();
 void kernel_misses_tail();
+void plain_add_of_blocks();
+void missing_threadfence();
 
 // Products.
 void wrong_leading_dimension();
