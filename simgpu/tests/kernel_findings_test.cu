@@ -154,7 +154,9 @@ TEST(KernelFindings, NameAnAddressThatIsNotAligned) {
   const testing::Findings findings;
   run(1, 8, 0, read_shifted, out.data(), static_cast<const char*>(in.data()));
   EXPECT_EQ(findings.text(), "");
-  run(1, 8, 0, read_shifted, out.data(), static_cast<const char*>(in.data() + 1));
+  const StickyError error;
+  EXPECT_EQ(run(1, 8, 0, read_shifted, out.data(), static_cast<const char*>(in.data() + 1)),
+            cudaErrorMisalignedAddress);
   expect_finding(findings, Finding::misaligned,
                  {"read_shifted", "thread (0,0,0)", "reads 4 bytes", "no multiple of 4"});
 }
@@ -196,9 +198,59 @@ TEST(KernelFindings, NameAPointerToTheHostsMemory) {
   const testing::Findings findings;
   const DeviceArray<int> in(std::vector<int>(100));
   std::vector<int> out(100);
-  run(1, 128, 0, copy, out.data(), in.data(), 100);
+  const StickyError error;
+  EXPECT_EQ(run(1, 128, 0, copy, out.data(), in.data(), 100), cudaErrorIllegalAddress);
   expect_finding(findings, Finding::out_of_bounds,
                  {"copy", "thread (0,0,0)", "neither device nor pinned memory"});
+}
+
+__global__ void write_after_barrier(int* out, int* elsewhere) {
+  out[threadIdx.x] = 1;
+  __syncthreads();
+  if (threadIdx.x == 40) *elsewhere = 1;
+  __syncthreads();
+  out[threadIdx.x] = 2;
+}
+
+// cudaErrorIllegalAddress: "any further CUDA work will return the same error".
+TEST(KernelFindings, EndTheKernelAndAllThatFollowsWhereNoMemoryIs) {
+  const DeviceArray<int> out(64);
+  for (const std::uintptr_t nowhere : {std::uintptr_t{64}, std::uintptr_t{0x203F'F000'0000}}) {
+    const testing::Findings findings;
+    std::vector<int> content(64);
+    {
+      const StickyError error;
+      EXPECT_EQ(run(2, 64, 0, write_after_barrier, out.data(), reinterpret_cast<int*>(nowhere)),
+                cudaErrorIllegalAddress);
+      EXPECT_EQ(cudaMemset(out.data(), 0, 4), cudaErrorIllegalAddress);
+      EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
+    }
+    expect_finding(findings, Finding::out_of_bounds,
+                   {"write_after_barrier", "thread (40,0,0)", "writes 4 bytes",
+                    "all later calls with cudaErrorIllegalAddress"});
+    EXPECT_EQ(out.download()[63], 1);
+    // The threads that waited are gone; others run as ever.
+    EXPECT_EQ(run(2, 64, 0, write_after_barrier, out.data(), out.data() + 40), cudaSuccess);
+    EXPECT_EQ(out.download()[63], 2);
+  }
+}
+
+TEST(KernelFindings, NameMemoryOfAnotherDeviceWithoutPeerAccess) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  const DeviceArray<int> in(std::vector<int>(100));
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const DeviceArray<int> out(100);
+  const testing::Findings findings;
+  {
+    const StickyError error;
+    EXPECT_EQ(run(1, 128, 0, copy, out.data(), in.data(), 100), cudaErrorIllegalAddress);
+  }
+  expect_finding(findings, Finding::peer_access,
+                 {"copy", "reads 4 bytes", "device 0 has no access to", "of device 1"});
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+  EXPECT_EQ(run(1, 128, 0, copy, out.data(), in.data(), 100), cudaSuccess);
+  EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaSuccess);
+  EXPECT_EQ(findings.all().size(), 1u) << findings.text();
 }
 
 TEST(KernelFindings, RefuseLaunchesPastTheDevicesLimits) {

@@ -5,6 +5,8 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include "engine/entry.hpp"
+
 /// @file
 /// Kernels of tests, run to their end.
 
@@ -27,6 +29,18 @@ cudaError_t run(dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(
   }
   return cudaDeviceSynchronize();
 }
+
+/// A scope in which the device may meet an error that stays; forgotten at its end.
+class StickyError {
+ public:
+  StickyError() = default;
+  StickyError(const StickyError&) = delete;
+  StickyError& operator=(const StickyError&) = delete;
+  ~StickyError() {
+    forget_sticky_error();
+    static_cast<void>(cudaGetLastError());
+  }
+};
 
 /// Elements on the device.
 template <class T>

@@ -22,11 +22,22 @@ class SimulatedMatmulMemory : public ::testing::Test {
     run(a, descriptors_.found[0].algo, alpha, beta);
   }
   void run(const void* a, const cublasLtMatmulAlgo_t& algorithm, float alpha, float beta) {
-    EXPECT_EQ(cublasLtMatmul(descriptors_.handle, descriptors_.operation, &alpha, a, descriptors_.a,
-                             b_.data(), descriptors_.b, &beta, d_.data(), descriptors_.c, d_.data(),
-                             descriptors_.d, &algorithm, nullptr, 0, nullptr),
-              CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(multiply(d_.data(), a, algorithm, alpha, beta), CUBLAS_STATUS_SUCCESS);
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  }
+
+  /// With an output of the test's own.
+  void run_into(void* d, const void* a) {
+    ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+    const float alpha = 1, beta = 0;
+    EXPECT_EQ(multiply(d, a, descriptors_.found[0].algo, alpha, beta), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  }
+  cublasStatus_t multiply(void* d, const void* a, const cublasLtMatmulAlgo_t& algorithm,
+                          float alpha, float beta) {
+    return cublasLtMatmul(descriptors_.handle, descriptors_.operation, &alpha, a, descriptors_.a,
+                          b_.data(), descriptors_.b, &beta, d, descriptors_.c, d, descriptors_.d,
+                          &algorithm, nullptr, 0, nullptr);
   }
 
   Descriptors descriptors_{product};
@@ -74,6 +85,40 @@ TEST_F(SimulatedMatmulMemory, GapsBetweenColumnsNeedNotBeWritten) {
   Descriptors::set(descriptors_.a, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{40});
   run(a.data());
   EXPECT_EQ(findings.text(), "");
+}
+
+TEST_F(SimulatedMatmulMemory, AnOutputThatLiesOverAnInputIsReported) {
+  const Findings findings;
+  run_into(a_.at(32 * 8 * sizeof(float)), a_.data());
+  EXPECT_TRUE(findings.only(Finding::race, "D and A overlap")) << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, AnOutputBesideAnInputInOneBufferIsNone) {
+  const DeviceBuffer both = zeros(32 * 40);
+  const Findings findings;
+  run_into(both.at(32 * 24 * sizeof(float)), both.data());
+  EXPECT_EQ(findings.text(), "");
+}
+
+TEST_F(SimulatedMatmulMemory, AnOperandOfAnotherDeviceIsReported) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  const DeviceBuffer a = zeros(32 * 24);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const Findings findings;
+  run(a.data());
+  EXPECT_TRUE(findings.only(Finding::peer_access, "A is memory that device 0 has no access to"))
+      << findings.text();
+}
+
+TEST_F(SimulatedMatmulMemory, AHandleOfAnotherDeviceThanTheStreamsIsReported) {
+  const Findings findings;
+  ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(multiply(d_.data(), a_.data(), descriptors_.found[0].algo, 1, 0),
+            CUBLAS_STATUS_EXECUTION_FAILED);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_TRUE(findings.only(Finding::invalid_launch, "the handle was made for device 0"))
+      << findings.text();
 }
 
 // A kernel chosen for an aligned bias faults on another (PyTorch pull request 194497).

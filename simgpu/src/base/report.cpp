@@ -57,6 +57,7 @@ const char* name(Finding finding) {
     case Finding::host_access: return "host access to device memory";
     case Finding::out_of_bounds: return "out of bounds";
     case Finding::misaligned: return "misaligned address";
+    case Finding::peer_access: return "no peer access";
     case Finding::use_after_free: return "use after free";
     case Finding::invalid_free: return "invalid free";
     case Finding::uninitialized_read: return "read of uninitialized memory";

@@ -16,6 +16,7 @@ enum class Finding : unsigned char {
   host_access,    ///< the host touched device memory
   out_of_bounds,  ///< outside an allocation or pool block, or a guard overwritten
   misaligned,     ///< an address that is no multiple of the size of what lies there
+  peer_access,    ///< memory of another device
   use_after_free,
   invalid_free,
   uninitialized_read,

@@ -92,4 +92,7 @@ struct GetInto {
   }
 };
 
+/// The device of a handle.
+int device_of(cublasLtHandle_t handle);
+
 }  // namespace simgpu::cublaslt

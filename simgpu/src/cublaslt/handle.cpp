@@ -2,12 +2,16 @@
 
 #include "cublaslt/descriptors.hpp"
 #include "engine/entry.hpp"
+#include "engine/host.hpp"
 
 using simgpu::Allowed;
 using simgpu::EntryPoint;
 
-/// Nothing to keep: the machine holds all state.
-struct cublasLtContext {};
+struct cublasLtContext {
+  int device;  ///< that was current when it was made
+};
+
+int simgpu::cublaslt::device_of(cublasLtHandle_t handle) { return handle->device; }
 
 namespace {
 
@@ -22,7 +26,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* lightHandle) {
   static EntryPoint entry("cublasLtCreate");
   return entry.call([&] {
     if (!lightHandle) return CUBLAS_STATUS_INVALID_VALUE;
-    *lightHandle = new (std::nothrow) cublasLtContext;
+    *lightHandle = new (std::nothrow) cublasLtContext{simgpu::current_device()};
     return *lightHandle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
   });
 }

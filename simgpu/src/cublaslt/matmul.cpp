@@ -6,7 +6,9 @@
 #include "cublaslt/algorithm.hpp"
 #include "cublaslt/product.hpp"
 #include "engine/entry.hpp"
+#include "engine/host.hpp"
 #include "libraries/strided.hpp"
+#include "memory/address_space.hpp"
 #include "profile/profile.hpp"
 
 using namespace simgpu;
@@ -35,6 +37,7 @@ struct Job {
   FactorSource factors;
   std::vector<StridedArray> inputs, outputs;
   StridedArray c, workspace;  ///< without data where the call has none
+  int device = 0;             ///< the handle's
 
   Factors current_factors() const {
     if (!factors.alpha) return factors.host;
@@ -97,10 +100,38 @@ void list_arrays(Job& job) {
 /// The real kernels would fault or overwrite foreign memory: reported, and not run here.
 bool operands_fit(const Job& job) {
   bool fit = true;
+  const auto check = [&](const StridedArray& array) {
+    fit &= inside_block(job.name, array, job.site) &&
+           is_reachable(job.name, array, job.device, job.site);
+  };
   for (const auto* arrays : {&job.inputs, &job.outputs})
-    for (const StridedArray& array : *arrays) fit &= inside_block(job.name, array, job.site);
-  fit &= inside_block(job.name, job.c, job.site);
-  return inside_block(job.name, job.workspace, job.site) && fit;
+    for (const StridedArray& array : *arrays) check(array);
+  check(job.c);
+  check(job.workspace);
+  return fit;
+}
+
+void report_overlap(const Job& job, const StridedArray& output, const StridedArray& other) {
+  if (!overlap(output, other)) return;
+  std::ostringstream text;
+  text << job.name << ": " << output.name << " and " << other.name
+       << " overlap: the product is read and written in any order; C alone may be D, in the same "
+          "layout\n  memory  "
+       << describe_address(output.data) << "\n  queued by " << describe(job.site);
+  report(Finding::race, text.str());
+}
+
+/// What is written must be apart from all else: tiles are read after others have been written.
+void report_overlaps(const Job& job) {
+  for (std::size_t i = 0; i < job.outputs.size(); ++i) {
+    const StridedArray& output = job.outputs[i];
+    for (const StridedArray& input : job.inputs) report_overlap(job, output, input);
+    for (std::size_t j = i + 1; j < job.outputs.size(); ++j)
+      report_overlap(job, output, job.outputs[j]);
+    report_overlap(job, output, job.workspace);
+    // C in place of D; their layouts were compared.
+    if (i > 0 || job.c.data != output.data) report_overlap(job, output, job.c);
+  }
 }
 
 bool Job::run() const {
@@ -237,6 +268,21 @@ bool bias_is_aligned(const Job& job, const Algorithm& algorithm) {
   return false;
 }
 
+/// A handle works on the device that was current when it was made.
+bool is_on_device(const Job& job, cudaStream_t stream) {
+  int device = job.device;
+  if (stream)
+    static_cast<void>(device_of_stream(stream, &device));
+  else
+    device = current_device();
+  if (device == job.device) return true;
+  report(Finding::invalid_launch, job.name + ": the handle was made for device " +
+                                      std::to_string(job.device) +
+                                      ", the stream is one of device " + std::to_string(device) +
+                                      "\n  queued by " + describe(job.site));
+  return false;
+}
+
 cublasStatus_t queue(const std::shared_ptr<const Job>& job, cudaStream_t stream) {
   Operation operation;
   operation.name = job->name;
@@ -302,10 +348,13 @@ cublasStatus_t matmul(const Call& call) {
   if (const Verdict verdict = prepare(call, *job, algorithm); !verdict) return refuse(verdict);
   job->name = name_of(job->problem);
   job->site = CallSite::here();
+  job->device = device_of(call.handle);
+  if (!is_on_device(*job, call.stream)) return CUBLAS_STATUS_EXECUTION_FAILED;
   job->workspace = bytes_of("the workspace", call.workspace, algorithm.workspace);
   list_arrays(*job);
   // As with a real kernel that faults, the call itself succeeds.
   if (!operands_fit(*job) || !bias_is_aligned(*job, algorithm)) return CUBLAS_STATUS_SUCCESS;
+  report_overlaps(*job);
   return queue(job, call.stream);
 }
 

@@ -57,4 +57,8 @@ void raise_sticky_error(cudaError_t status) {
   Machine::instance().sticky_error.compare_exchange_strong(none, status);
 }
 
+void forget_sticky_error() { Machine::instance().sticky_error = cudaSuccess; }
+
+bool has_sticky_error() { return Machine::instance().sticky_error != cudaSuccess; }
+
 }  // namespace simgpu

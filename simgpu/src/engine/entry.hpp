@@ -93,5 +93,9 @@ void clear_noted_error();
 
 /// A kernel or copy failed on the device: all later calls return `status`, as after a real fault.
 void raise_sticky_error(cudaError_t status);
+/// True after that: what was queued before does not run any more.
+bool has_sticky_error();
+/// Tests: as if the process had begun anew.
+void forget_sticky_error();
 
 }  // namespace simgpu

@@ -30,6 +30,12 @@ class BlockBarrier {
     return result_;
   }
 
+  /// Nobody waits any more.
+  void forget() {
+    arrived_ = 0;
+    holds_ = 0;
+  }
+
   /// Lets those that wait go on without the others. False if none wait.
   bool let_waiting_go() {
     if (arrived_ == 0) return false;

@@ -7,17 +7,29 @@
 #include "kernels/kernel_runner.hpp"
 #include "kernels/watching.hpp"
 #include "memory/address_space.hpp"
+#include "memory/allocations.hpp"
+#include "memory/peer_access.hpp"
 
 namespace simgpu {
+namespace {
+
+bool has_memory(const Access& access) {
+  const Allocations& allocations = Allocations::instance();
+  const auto* const data = static_cast<const std::byte*>(access.data);
+  return allocations.find(data) && allocations.find(data + access.bytes - 1);
+}
+
+}  // namespace
 
 void DeviceWatch::begin(const KernelLaunch& launch) {
   blocks_.clear();
   last_ = 0;
   traffic_ = {};
+  device_ = launch.device;
   races_.begin_launch(launch);
   for (const KernelLaunch::Pointer& pointer : launch.pointers) {
     const LiveRange range = find_live_range(pointer.data);
-    if (range.begin == range.end) continue;
+    if (range.begin == range.end || !can_reach(device_, pointer.data)) continue;
     const auto known = std::find_if(blocks_.begin(), blocks_.end(), [&](const Watched& watched) {
       return watched.block.begin == range.begin;
     });
@@ -39,17 +51,33 @@ DeviceWatch::Watched* DeviceWatch::search(std::uintptr_t address, unsigned bytes
 }
 
 void DeviceWatch::refuse(std::uintptr_t address, unsigned bytes, bool writes) {
+  if (!report_refused({reinterpret_cast<const void*>(address), bytes, writes}))
+    kernel_runner().stop(cudaErrorIllegalAddress);
+}
+
+/// @return false if the device cannot make the access, which ends a kernel. In memory of others,
+/// and in guards, it goes on as on a GPU, whose pages are large.
+bool DeviceWatch::report_refused(const Access& access) const {
   const WatchScope off(nullptr);
-  const Access access{reinterpret_cast<const void*>(address), bytes, writes};
+  const bool can_go_on = has_memory(access) && can_reach(device_, access.data);
+  const std::string end =
+      can_go_on ? "" : "\n  the kernel ends here, and all later calls with cudaErrorIllegalAddress";
   const unsigned thread = kernel_runner().scheduler().current();
+  const std::string does = std::string(access.writes ? "writes " : "reads ") +
+                           std::to_string(access.bytes) + " bytes of memory that ";
   if (const auto problem = problem_of(access))
-    found(problem->finding, thread, problem->text);
+    found(problem->finding, thread, problem->text + end);
+  else if (!can_go_on)
+    found(Finding::peer_access, thread,
+          does + "device " + std::to_string(device_) +
+              " has no access to (cudaDeviceEnablePeerAccess): " + describe_address(access.data) +
+              end);
   else
     found(Finding::out_of_bounds, thread,
-          std::string(writes ? "writes " : "reads ") + std::to_string(bytes) +
-              " bytes of memory that no argument of the launch points to: " +
-              describe_address(access.data));
-  if (writes && is_writable(access.data, bytes)) set_initialized(access.data, bytes);
+          does + "no argument of the launch points to: " + describe_address(access.data));
+  const auto bytes = static_cast<unsigned>(access.bytes);
+  if (access.writes && is_writable(access.data, bytes)) set_initialized(access.data, bytes);
+  return can_go_on;
 }
 
 std::vector<Access> DeviceWatch::finish() {

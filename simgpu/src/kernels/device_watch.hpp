@@ -94,9 +94,11 @@ class DeviceWatch {
   }
   Watched* search(std::uintptr_t address, unsigned bytes);
   void refuse(std::uintptr_t address, unsigned bytes, bool writes);
+  bool report_refused(const Access& access) const;
 
   std::vector<Watched> blocks_;
   std::size_t last_ = 0;
+  int device_ = 0;
   TouchMap read_, written_;
   DeviceTraffic traffic_;
   GlobalWatch races_;

@@ -46,12 +46,24 @@ Fiber& FiberPool::take() {
 Fiber& FiberPool::create() {
   const std::size_t index = fibers_.size();
   if (index % stacks_per_chunk == 0) chunks_.push_back(map_chunk());
-  std::byte* const slot = chunks_.back() + index % stacks_per_chunk * slot_bytes;
-  std::byte* const top = slot + slot_bytes - stagger(index);
   fibers_.push_back(std::make_unique<Fiber>());
-  fibers_.back()->context =
-      context::make_fcontext(top, slot_bytes - guard_bytes - stagger(index), &FiberPool::enter);
+  begin(index);
   return *fibers_.back();
+}
+
+void FiberPool::begin(std::size_t index) {
+  std::byte* const slot = chunks_[index / stacks_per_chunk] + index % stacks_per_chunk * slot_bytes;
+  std::byte* const top = slot + slot_bytes - stagger(index);
+  fibers_[index]->context =
+      context::make_fcontext(top, slot_bytes - guard_bytes - stagger(index), &FiberPool::enter);
+}
+
+void FiberPool::renew() {
+  idle_.clear();
+  for (std::size_t index = 0; index < fibers_.size(); ++index) {
+    begin(index);
+    idle_.push_back(fibers_[index].get());
+  }
 }
 
 void FiberPool::enter(context::transfer_t from) {

@@ -33,6 +33,10 @@ class FiberPool {
   Fiber& take();
   void give_back(Fiber& fiber) { idle_.push_back(&fiber); }
 
+  /// Gives up what all fibers have begun: they wait to be given work, as new ones do. On the OS
+  /// thread's own stack.
+  void renew();
+
   /// Leaves the running fiber for another; returns when something switches back to it.
   void switch_to(Fiber& fiber);
   /// The fiber that runs; the OS thread's own stack counts as one.
@@ -46,6 +50,7 @@ class FiberPool {
  private:
   static void enter(boost::context::detail::transfer_t from);
   Fiber& create();
+  void begin(std::size_t index);
 
   Body body_;
   void* argument_;

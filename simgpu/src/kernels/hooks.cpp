@@ -19,8 +19,8 @@ using simgpu::AccessKind;
 /// caller.
 #define SIMGPU_PLACE __builtin_return_address(0)
 
-SIMGPU_ALWAYS_INLINE void on_access(const void* data, unsigned bytes, AccessKind kind, const void* place,
-                      bool is_volatile = false) {
+SIMGPU_ALWAYS_INLINE void on_access(const void* data, unsigned bytes, AccessKind kind,
+                                    const void* place, bool is_volatile = false) {
   simgpu::KernelRunner* const by = simgpu::watching;
   if (!by) return;
   by->access({.address = reinterpret_cast<std::uintptr_t>(data),
@@ -31,11 +31,11 @@ SIMGPU_ALWAYS_INLINE void on_access(const void* data, unsigned bytes, AccessKind
 }
 
 /// An access that the GPU makes as a whole.
-SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, AccessKind kind, const void* place,
-                            bool is_volatile = false) {
+SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, AccessKind kind,
+                                          const void* place, bool is_volatile = false) {
   if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0 && simgpu::watching) [[unlikely]] {
-    const simgpu::WatchScope off(nullptr);
     simgpu::found_misaligned(data, bytes, kind == AccessKind::read ? "reads" : "writes");
+    simgpu::watching->stop(cudaErrorMisalignedAddress);
   }
   on_access(data, bytes, kind, place, is_volatile);
 }

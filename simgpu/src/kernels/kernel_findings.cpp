@@ -59,12 +59,13 @@ void found_absent_source(unsigned thread, unsigned source, unsigned lanes) {
 }
 
 void found_misaligned(const void* data, unsigned bytes, const char* does) {
-  if (!running || !is_first(Finding::misaligned)) return;
+  const WatchScope off(nullptr);
   char where[24];
   std::snprintf(where, sizeof where, "%p", data);
   found(Finding::misaligned, threads->current(),
         std::string(does) + " " + std::to_string(bytes) + " bytes at " + where +
-            ", which is no multiple of " + std::to_string(bytes));
+            ", which is no multiple of " + std::to_string(bytes) +
+            "\n  the kernel ends here, and all later calls with cudaErrorMisalignedAddress");
 }
 
 void found_index(const std::string& what) {

@@ -34,6 +34,7 @@ struct KernelLaunch {
   std::string name;
   CallSite site;
   const void* kernel = nullptr;
+  int device = 0;
   LaunchShape shape;
   KernelCall thread;               ///< runs one CUDA thread
   std::size_t argument_bytes = 0;  ///< of the copies that it passes on, at most

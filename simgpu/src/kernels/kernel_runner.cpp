@@ -49,6 +49,7 @@ profile::Fields KernelRunner::measured() const {
 
 std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   launch_ = &launch;
+  error_ = cudaSuccess;
   block_extent = launch.shape.block;
   grid_extent = launch.shape.grid;
   order_.emplace(launch.shape.blocks(), launch.seed);
@@ -66,6 +67,12 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   if (!is_first(Finding::out_of_bounds)) mend_guards();
   end_findings();
   return touched;
+}
+
+void KernelRunner::stop(cudaError_t error) {
+  error_ = error;
+  barrier_.forget();
+  scheduler_.abandon();
 }
 
 void KernelRunner::prepare_watch(const KernelLaunch& launch) {
@@ -128,18 +135,23 @@ bool KernelRunner::is_argument(std::uintptr_t address, AccessKind kind) const {
 
 void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind) {
   if (scheduler_.fibers().is_stack(address) || is_argument(address, kind)) return;
+  if (!watch_host_side(address, bytes, kind)) stop(cudaErrorIllegalAddress);
+}
+
+bool KernelRunner::watch_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind) {
   const WatchScope off(nullptr);
   if (static_watch_.holds(address)) {
     static_watch_.access(address, bytes, kind, now(), time_.block_start);
   } else if (dynamic_watch_.holds(address) && dynamic_watch_.holds(address + bytes - 1)) {
     dynamic_watch_.access(address, bytes, kind, now(), time_.block_start);
   } else {
-    access_elsewhere(address, bytes, kind);
+    return access_elsewhere(address, bytes, kind);
   }
+  return true;
 }
 
-/// Constants of the program are fine; the host's memory is not.
-void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind) {
+/// Constants of the program are fine; the host's memory is not, and a device cannot reach it.
+bool KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind) {
   const char* const does = kind == AccessKind::read ? "reads " : "writes ";
   const unsigned thread = scheduler_.current();
   if (dynamic_.is_outside(address)) {
@@ -147,17 +159,20 @@ void KernelRunner::access_elsewhere(std::uintptr_t address, unsigned bytes, Acce
           does + std::to_string(bytes) + " bytes at offset " +
               std::to_string(static_cast<std::ptrdiff_t>(address - dynamic_.begin())) + " of the " +
               std::to_string(dynamic_.bytes()) + " bytes of dynamic shared memory");
-  } else if (!module_.holds(address) && is_first(Finding::out_of_bounds)) {
+  } else if (!module_.holds(address)) {
     // A library's own thread variables come into being when they are first used.
     module_ = module_of(launch_->kernel);
     static_watch_.watch(module_.own_begin, module_.own_bytes);
-    if (static_watch_.holds(address)) return;
+    if (static_watch_.holds(address)) return true;
     char where[24];
     std::snprintf(where, sizeof where, "0x%zx", static_cast<std::size_t>(address));
     found(Finding::out_of_bounds, thread,
           does + std::to_string(bytes) + " bytes at " + where +
-              ", which is neither device nor pinned memory");
+              ", which is neither device nor pinned memory\n  the kernel ends here, and all later "
+              "calls with cudaErrorIllegalAddress");
+    return false;
   }
+  return true;
 }
 
 std::string KernelRunner::describe_shared(std::uintptr_t address) const {

@@ -24,11 +24,17 @@ namespace simgpu {
 /// Runs launches, one at a time, on the thread that used it first.
 class KernelRunner final : private BlockSource {
  public:
-  /// Runs a launch to its end, or what LOCKSTEP_SIM_EXECUTE leaves of it. @return what it touched;
-  /// nothing with LOCKSTEP_SIM_WATCH=0.
+  /// Runs a launch to its end, until it is stopped, or what LOCKSTEP_SIM_EXECUTE leaves of it.
+  /// @return what it touched; nothing with LOCKSTEP_SIM_WATCH=0.
   std::vector<Access> run(const KernelLaunch& launch);
   /// Of the launch that ran last, for the profile.
   profile::Fields measured() const;
+
+  /// Ends the launch that runs, as an access that the device cannot make does. On one of its
+  /// threads, which is left as it stands: its stack must own nothing.
+  [[noreturn]] void stop(cudaError_t error);
+  /// Why the last launch was stopped; cudaSuccess if it was not.
+  cudaError_t error() const { return error_; }
 
   ThreadScheduler& scheduler() { return scheduler_; }
   WarpCollectives& collectives() { return collectives_; }
@@ -56,7 +62,9 @@ class KernelRunner final : private BlockSource {
   SharedTime now();
   bool is_argument(std::uintptr_t address, AccessKind kind) const;
   void access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind);
-  void access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind);
+  /// @return false if the device cannot make the access.
+  bool watch_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind);
+  bool access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind);
 
   ThreadScheduler scheduler_;
   BlockBarrier barrier_{scheduler_};
@@ -70,6 +78,7 @@ class KernelRunner final : private BlockSource {
   const KernelLaunch* launch_ = nullptr;
   std::optional<BlockOrder> order_;
   std::uint64_t blocks_run_ = 0;
+  cudaError_t error_ = cudaSuccess;
 };
 
 /// The one of the process; made on first use, by the thread that runs all launches.

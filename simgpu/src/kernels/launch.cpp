@@ -93,6 +93,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   launch->name = launch_name(kernel);
   launch->site = CallSite::here();
   launch->kernel = kernel;
+  launch->device = current_device();
   launch->shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};
   if (const auto refusal = refusal_of(launch->shape, kernel)) {
     report(Finding::invalid_launch, "kernel " + launch->name + " is launched with " + refusal->why +
@@ -118,9 +119,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   operation.accesses = scan.accesses;
   operation.accesses_are_bounds = true;
   operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses)] {
+    if (has_sticky_error()) return true;
     touched(kernel_runner().run(*launch));
+    // Garbage leads a kernel anywhere.
+    const bool works = options().execute == Execute::all;
+    if (works && kernel_runner().error() != cudaSuccess)
+      raise_sticky_error(kernel_runner().error());
     // Unwatched, or run in part, a kernel may have written all that it could.
-    if (!options().watch_kernels || options().execute != Execute::all) mark_written(bounds);
+    if (!options().watch_kernels || !works) mark_written(bounds);
     if (profile::is_on()) measured(kernel_runner().measured());
     return true;
   };

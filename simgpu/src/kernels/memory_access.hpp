@@ -5,8 +5,8 @@
 /// @file
 /// What a CUDA thread does to memory: what the compiler's hooks tell those who watch.
 
-/// What is the same at each place of a hook is left out there: the way of a plain access is compiled
-/// for each size and kind of access.
+/// What is the same at each place of a hook is left out there: the way of a plain access is
+/// compiled for each size and kind of access.
 #define SIMGPU_ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace simgpu {

@@ -1,6 +1,7 @@
 #include "kernels/thread_scheduler.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "kernels/builtins.hpp"
 
@@ -18,6 +19,16 @@ void ThreadScheduler::run(const KernelCall& thread, dim3 block, BlockSource& sou
   threads_ = block.x * block.y * block.z;
   started_ = finished_ = threads_;
   fibers_.switch_to(fibers_.take());
+  if (!is_abandoned_) return;
+  is_abandoned_ = false;
+  fibers_.renew();
+  ready_ = {};
+}
+
+void ThreadScheduler::abandon() {
+  is_abandoned_ = true;
+  fibers_.switch_to(fibers_.own_stack());
+  std::abort();  // nothing comes back to a fiber that was given up
 }
 
 void ThreadScheduler::wait(ThreadState why) {

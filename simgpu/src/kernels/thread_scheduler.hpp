@@ -35,6 +35,9 @@ class ThreadScheduler {
   /// Runs `thread` for every CUDA thread of every block that `source` gives.
   void run(const KernelCall& thread, dim3 block, BlockSource& source);
 
+  /// Ends the launch that runs, wherever its threads stand. On one of these.
+  [[noreturn]] void abandon();
+
   /// The running thread waits until `make_ready` names it.
   void wait(ThreadState why);
   void make_ready(unsigned thread);
@@ -63,6 +66,7 @@ class ThreadScheduler {
   ReadyQueue ready_;
   std::array<Fiber*, max_block_threads> fiber_of_{};
   std::array<ThreadState, max_block_threads> states_{};
+  bool is_abandoned_ = false;
 };
 
 }  // namespace simgpu

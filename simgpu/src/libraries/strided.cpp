@@ -5,6 +5,7 @@
 
 #include "base/report.hpp"
 #include "memory/address_space.hpp"
+#include "memory/peer_access.hpp"
 
 namespace simgpu {
 namespace {
@@ -98,6 +99,23 @@ std::vector<ByteRange> byte_ranges(const StridedArray& array, std::size_t limit)
   return runs;
 }
 
+bool overlap(const StridedArray& one, const StridedArray& other) {
+  const auto are_disjoint = [](const ByteRange& a, const ByteRange& b) {
+    return a.data + a.bytes <= b.data || b.data + b.bytes <= a.data;
+  };
+  if (!one.data || !other.data || is_empty(one) || is_empty(other)) return false;
+  if (are_disjoint(hull(one), hull(other))) return false;
+  const std::vector<ByteRange> left = byte_ranges(one), right = byte_ranges(other);
+  for (auto a = left.begin(), b = right.begin(); a != left.end() && b != right.end();)
+    if (!are_disjoint(*a, *b))
+      return true;
+    else if (a->data < b->data)
+      ++a;
+    else
+      ++b;
+  return false;
+}
+
 void add_accesses(std::vector<Access>& accesses, const StridedArray& array, bool writes) {
   for (const ByteRange& range : byte_ranges(array, declared_runs))
     accesses.push_back({range.data, range.bytes, writes});
@@ -131,6 +149,17 @@ bool inside_block(std::string_view operation, const StridedArray& array, const C
   text << ": " << describe_address(array.data) << "\n  queued by " << describe(site);
   const bool freed = is_tracked(array.data) && !block;
   report(freed ? Finding::use_after_free : Finding::out_of_bounds, text.str());
+  return false;
+}
+
+bool is_reachable(std::string_view operation, const StridedArray& array, int device,
+                  const CallSite& site) {
+  if (!is_tracked(array.data) || can_reach(device, array.data)) return true;
+  std::ostringstream text;
+  text << operation << ": " << array.name << " is memory that device " << device
+       << " has no access to (cudaDeviceEnablePeerAccess): " << describe_address(array.data)
+       << "\n  queued by " << describe(site);
+  report(Finding::peer_access, text.str());
   return false;
 }
 

@@ -38,6 +38,9 @@ struct ByteRange {
 /// runs, the one range that holds them all.
 std::vector<ByteRange> byte_ranges(const StridedArray& array, std::size_t limit = SIZE_MAX);
 
+/// True if two arrays have bytes in common.
+bool overlap(const StridedArray& one, const StridedArray& other);
+
 /// Adds what an operation does to an array: its runs, or one range where there are very many.
 void add_accesses(std::vector<Access>& accesses, const StridedArray& array, bool writes);
 
@@ -47,6 +50,11 @@ std::size_t bytes_of(const StridedArray& array);
 /// True if the array lies within one block of a device's memory; reports it as out-of-bounds (or
 /// use-after-free) if not. To be asked when the operation is queued, while its blocks are held.
 bool inside_block(std::string_view operation, const StridedArray& array, const CallSite& site);
+
+/// True if the device may use the memory of the array; reports it if it is another one's and there
+/// is no access to peers.
+bool is_reachable(std::string_view operation, const StridedArray& array, int device,
+                  const CallSite& site);
 
 /// Reports the first element that nothing has written. To be asked when the operation runs.
 void expect_initialized(std::string_view operation, const StridedArray& array,

@@ -179,6 +179,9 @@ void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Argum
   if (const std::string found = overlap_of(calls, communicator->rank(), communicator->size());
       !found.empty())
     report(Finding::race, found + "\n      at " + describe(site));
+  if (const std::string found = misaligned_of(calls, communicator->rank(), communicator->size());
+      !found.empty())
+    report(Finding::misaligned, found + "\n      at " + describe(site));
   for (std::size_t i = 1; i < streams.size(); ++i) order(streams[i], streams[0]);
   const bool is_captured = is_capturing(streams[0]);
   const auto state = std::make_shared<Launch>(communicator, std::move(calls), site, is_captured);

@@ -54,4 +54,15 @@ std::string overlap_of(const std::vector<Arguments>& calls, int rank, int size) 
   return {};
 }
 
+std::string misaligned_of(const std::vector<Arguments>& calls, int rank, int size) {
+  for (const Arguments& call : calls) {
+    const std::size_t element = size_of(static_cast<ncclDataType_t>(call.signature.type));
+    for (const Access& access : accesses_of(call, rank, size))
+      if (reinterpret_cast<std::uintptr_t>(access.data) % element != 0)
+        return "  " + describe(call, access) + "\n  the address is no multiple of the " +
+               std::to_string(element) + " bytes of an element";
+  }
+  return {};
+}
+
 }  // namespace simgpu::nccl

@@ -15,4 +15,8 @@ namespace simgpu::nccl {
 /// is computed as if they were apart, and comes out wrong without an error.
 std::string overlap_of(const std::vector<Arguments>& calls, int rank, int size);
 
+/// The first buffer at an address that is no multiple of its elements' size, as text; empty if
+/// there is none. NCCL's kernels read whole elements.
+std::string misaligned_of(const std::vector<Arguments>& calls, int rank, int size);
+
 }  // namespace simgpu::nccl

@@ -1,7 +1,6 @@
 #include "runtime/device.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
 #include "engine/machine.hpp"
+#include "memory/peer_access.hpp"
 
 namespace simgpu {
 namespace {
@@ -92,15 +92,6 @@ void fill_identity(cudaDeviceProp& to, int device) {
   to.streamPrioritiesSupported = of(cudaDevAttrStreamPrioritiesSupported);
   to.hostRegisterSupported = of(cudaDevAttrHostRegisterSupported);
   to.memoryPoolsSupported = of(cudaDevAttrMemoryPoolsSupported);
-}
-
-// Whether a device may use a peer's memory. @return what it was.
-bool set_peer_access(int device, int peer, bool enabled) {
-  static std::array<std::atomic<unsigned>, 16> peers;  // a bit for each peer
-  const unsigned bit = 1U << peer;
-  auto& of_device = peers[static_cast<std::size_t>(device)];
-  const unsigned before = enabled ? of_device.fetch_or(bit) : of_device.fetch_and(~bit);
-  return (before & bit) != 0;
 }
 
 }  // namespace

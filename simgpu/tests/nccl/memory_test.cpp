@@ -55,5 +55,22 @@ TEST(NcclMemory, AContributionThatNothingWroteIsReported) {
       << findings.text();
 }
 
+TEST(NcclMemory, ABufferAtAnOddAddressIsReported) {
+  testing::Findings findings;
+  testing::with_threads(1, [](Rank& self) {
+    const DeviceArray<float> data(std::vector<float>(count, 1.0f));
+    char* const odd = reinterpret_cast<char*>(data.data()) + 2;
+    ASSERT_EQ(
+        ncclAllReduce(odd, odd, count - 1, ncclFloat32, ncclSum, self.communicator, self.stream),
+        ncclSuccess);
+    ASSERT_EQ(
+        ncclAllReduce(odd, odd, count - 1, ncclFloat16, ncclSum, self.communicator, self.stream),
+        ncclSuccess);
+    self.synchronize();
+  });
+  EXPECT_TRUE(findings.only(Finding::misaligned, "no multiple of the 4 bytes of an element"))
+      << findings.text();
+}
+
 }  // namespace
 }  // namespace simgpu
