@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "findings.hpp"
 #include "kernel_run.hpp"
 
@@ -49,6 +51,45 @@ TEST(KernelFindings, NameAShuffleThatReadsALaneOutsideItsMask) {
   const DeviceArray<int> out(32);
   run(1, 32, 0, shuffle_outside_mask, out.data());
   expect_finding(findings, Finding::barrier_divergence, {"lane 20", "0x0000ffff"});
+}
+
+__global__ void sum_of_half_a_warp(float* sum) {
+  float value = 1.0f;
+  if (threadIdx.x >= 16) return;
+  for (unsigned distance = 8; distance > 0; distance /= 2)
+    value += __shfl_down_sync(0xFFFFu, value, distance);
+  sum[threadIdx.x] = value;
+}
+
+// Lanes 8 to 15 read beyond the mask and pass on what nobody uses.
+TEST(KernelFindings, AreNoneOfAShuffleDownPastTheLanesThatTakePart) {
+  const testing::Findings findings;
+  const DeviceArray<float> sum(16);
+  run(1, 32, 0, sum_of_half_a_warp, sum.data());
+  EXPECT_EQ(findings.text(), "");
+  EXPECT_EQ(sum.download()[0], 16.0f);
+  EXPECT_TRUE(std::isnan(sum.download()[15]));
+}
+
+__global__ void barriers_in_branches(int* out, unsigned first) {
+  if (threadIdx.x < first) {
+    __syncthreads();
+    out[threadIdx.x] = 1;
+  } else {
+    out[threadIdx.x] = 2;
+    __syncthreads();
+  }
+}
+
+TEST(KernelFindings, NameBothBarriersOfThreadsThatMeetAtTwo) {
+  const DeviceArray<int> out(64);
+  const testing::Findings findings;
+  run(1, 64, 0, barriers_in_branches, out.data(), 64u);
+  run(1, 64, 0, barriers_in_branches, out.data(), 0u);
+  EXPECT_EQ(findings.text(), "");
+  run(1, 64, 0, barriers_in_branches, out.data(), 32u);
+  expect_finding(findings, Finding::barrier_divergence,
+                 {"thread (32,0,0)", "while thread (0,0,0) waits", "to the same one"});
 }
 
 __global__ void do_nothing() {}
@@ -122,7 +163,7 @@ TEST(KernelFindings, NameAnIndexPastAStaticSharedArray) {
   const DeviceArray<int> out(16);
   run(1, 16, 0, static_index, out.data(), 3);
   expect_finding(
-      findings, Finding::shared_memory_bounds,
+      findings, Finding::index_bounds,
       {"static_index", "thread (13,0,0)", "index 16 of 'int [16]'", "kernel_findings_test.cu"});
 }
 
@@ -138,7 +179,7 @@ TEST(KernelFindings, NameAnIndexPastASharedArrayOfAnotherType) {
   const testing::Findings findings;
   const DeviceArray<int> out(16);
   run(1, 16, 0, cast_index, out.data(), 3);
-  expect_finding(findings, Finding::shared_memory_bounds,
+  expect_finding(findings, Finding::index_bounds,
                  {"cast_index", "thread (13,0,0)", "past the end"});
 }
 

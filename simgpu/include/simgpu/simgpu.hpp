@@ -16,8 +16,8 @@
 /// (a file to which what was reached is appended), LOCKSTEP_SIM_PROFILE (a file for a profile),
 /// LOCKSTEP_SIM_EXECUTE=all|sample|none (how much of the work is done), LOCKSTEP_SIM_HOST_WAITS=1
 /// (HostWaits of the whole process are printed at its end), LOCKSTEP_SIM_WATCH=0 (what kernels read
-/// and write goes unchecked and takes less time), LOCKSTEP_SIM_NOTES=1 (tells what is no fault, such as a
-/// value that many threads store), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
+/// and write goes unchecked and takes less time), LOCKSTEP_SIM_NOTES=1 (tells what is no fault,
+/// such as a value that many threads store), LOCKSTEP_SIM_HOST_THREADS=together|apart (see
 /// `hand_over`).
 
 namespace simgpu {

@@ -64,6 +64,7 @@ const char* name(Finding finding) {
     case Finding::shared_memory_race: return "race in shared memory";
     case Finding::global_memory_race: return "race in global memory";
     case Finding::shared_memory_bounds: return "shared memory out of bounds";
+    case Finding::index_bounds: return "index out of bounds";
     case Finding::barrier_divergence: return "barrier divergence";
     case Finding::invalid_launch: return "invalid launch";
     case Finding::capture: return "illegal capture";

@@ -23,6 +23,7 @@ enum class Finding : unsigned char {
   shared_memory_race,  ///< threads of a block, no barrier between them
   global_memory_race,  ///< threads of a launch, of one block or of two
   shared_memory_bounds,
+  index_bounds,        ///< an array of a kernel indexed past its end, shared or of a thread
   barrier_divergence,  ///< a barrier or shuffle that some threads never reach
   invalid_launch,
   capture,

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/kernel_findings.hpp"
 #include "kernels/thread_scheduler.hpp"
 #include "simgpu/kernel_language.hpp"
 
@@ -16,9 +17,14 @@ class BlockBarrier {
   explicit BlockBarrier(ThreadScheduler& scheduler) : scheduler_(scheduler) {}
 
   /// The running thread waits for all threads of the block.
+  /// @param place where in the kernel.
   /// @param on_passed is called once each time that all are there.
   template <class OnPassed>
-  Ballot arrive(bool predicate, const OnPassed& on_passed) {
+  Ballot arrive(bool predicate, const void* place, const OnPassed& on_passed) {
+    if (arrived_ == 0)
+      place_ = place;
+    else if (place != place_) [[unlikely]]
+      found_barriers(waiting_[0], place_, place);
     holds_ += predicate;
     if (arrived_ + 1 == scheduler_.threads()) {
       on_passed();
@@ -55,7 +61,8 @@ class BlockBarrier {
   std::array<unsigned, max_block_threads> waiting_{};
   unsigned arrived_ = 0;
   int holds_ = 0;
-  Ballot result_{};  ///< of the last barrier; the next one waits for all that read it
+  const void* place_ = nullptr;  ///< of the first that arrived
+  Ballot result_{};              ///< of the last barrier; the next one waits for all that read it
 };
 
 }  // namespace simgpu

@@ -27,12 +27,15 @@ unsigned source_lane(Shuffle mode, int operand, int width) {
 
 void* dynamic_shared_memory() { return kernel_runner().dynamic_memory().data(); }
 
-Ballot block_barrier(bool predicate) { return kernel_runner().block_barrier(predicate); }
+Ballot block_barrier(bool predicate) {
+  return kernel_runner().block_barrier(predicate, __builtin_return_address(0));
+}
 
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t word, Shuffle mode, int operand,
                            int width) {
+  const bool may_lack_source = mode == Shuffle::up || mode == Shuffle::down;
   return kernel_runner().collectives().join(
-      mask, {WarpOperation::shuffle, word, source_lane(mode, operand, width)});
+      mask, {WarpOperation::shuffle, word, source_lane(mode, operand, width), may_lack_source});
 }
 
 unsigned warp_ballot(unsigned mask, bool predicate) {

@@ -11,20 +11,13 @@
 namespace simgpu {
 namespace {
 
-std::string place_in_code(const void* place) {
-  CallSite site;
-  site.frames[1] = const_cast<void*>(place);
-  site.count = 2;
-  return describe(site);
-}
-
 std::string who(const GlobalRace::Side& side) {
   return "block " + text_of(side.block) + ", thread " + text_of_thread(side.thread);
 }
 
 std::string line_of(const char* order, const GlobalRace::Side& side) {
   return std::string("\n  ") + order + who(side) + " " + side.does + " it\n      at " +
-         place_in_code(side.place);
+         text_of_place(side.place);
 }
 
 std::string missing_in(const GlobalRace& race) {

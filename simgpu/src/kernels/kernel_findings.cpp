@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <set>
+#include <utility>
 
 #include "kernels/builtins.hpp"
 #include "kernels/warp_collectives.hpp"
@@ -68,9 +70,25 @@ void found_misaligned(const void* data, unsigned bytes, const char* does) {
             "\n  the kernel ends here, and all later calls with cudaErrorMisalignedAddress");
 }
 
+void found_barriers(unsigned waiting, const void* place, const void* other_place) {
+  if (!is_first(Finding::barrier_divergence)) return;
+  const WatchScope off(nullptr);
+  // The compiler makes copies of a barrier.
+  static std::set<std::pair<const void*, const void*>> alike;
+  if (alike.count({place, other_place}) != 0) return;
+  const std::string one = text_of_place(place), other = text_of_place(other_place);
+  if (one == other) {
+    alike.insert({place, other_place});
+    return;
+  }
+  found(Finding::barrier_divergence, threads->current(),
+        "comes to the barrier at " + other + "\n  while thread " + text_of_thread(waiting) +
+            " waits at the one at " + one + "\n  all threads of a block must come to the same one");
+}
+
 void found_index(const std::string& what) {
   if (running)
-    found(Finding::shared_memory_bounds, threads->current(), what);
+    found(Finding::index_bounds, threads->current(), what);
   else
     report(Finding::out_of_bounds, what);
 }
@@ -112,6 +130,13 @@ void found_stall() {
             at_barrier.text("wait at __syncthreads").substr(at_barrier.count ? 1 : 0) +
             at_warp_collective.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
             left.text("have left the kernel"));
+}
+
+std::string text_of_place(const void* place) {
+  CallSite site;
+  site.frames[1] = const_cast<void*>(place);
+  site.count = 2;
+  return describe(site);
 }
 
 std::string text_of_thread(unsigned thread) { return text_of(threads->index_of(thread)); }

@@ -32,6 +32,8 @@ void found_absent_source(unsigned thread, unsigned source, unsigned lanes);
 void found_index(const std::string& what);
 /// An access to `bytes` bytes at an address that is no multiple of that.
 void found_misaligned(const void* data, unsigned bytes, const char* does);
+/// A thread waits at one barrier, the running one comes to another; none if they are one line.
+void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.
 void found_stall();
 
@@ -39,6 +41,8 @@ void found_stall();
 std::string text_of(uint3 index);
 /// The index of a thread of the launch that runs, by its number in its block.
 std::string text_of_thread(unsigned thread);
+/// "sum_kernel (kernels/sum.cu:12)" of a place in a kernel's code.
+std::string text_of_place(const void* place);
 /// "kernel softmax" and by whom it was launched.
 std::string running_kernel();
 std::string running_site();

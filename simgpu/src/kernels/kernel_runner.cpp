@@ -108,8 +108,8 @@ bool KernelRunner::next_block() {
   return true;
 }
 
-Ballot KernelRunner::block_barrier(bool predicate) {
-  return barrier_.arrive(predicate, [this] { ++time_.epoch; });
+Ballot KernelRunner::block_barrier(bool predicate, const void* place) {
+  return barrier_.arrive(predicate, place, [this] { ++time_.epoch; });
 }
 
 void KernelRunner::warp_barrier(unsigned mask) {

@@ -39,7 +39,7 @@ class KernelRunner final : private BlockSource {
   ThreadScheduler& scheduler() { return scheduler_; }
   WarpCollectives& collectives() { return collectives_; }
   DynamicMemory& dynamic_memory() { return dynamic_; }
-  Ballot block_barrier(bool predicate);
+  Ballot block_barrier(bool predicate, const void* place);
 
   /// An access of the running thread to memory of any kind, from a compiler hook.
   SIMGPU_ALWAYS_INLINE void access(const MemoryAccess& access) {

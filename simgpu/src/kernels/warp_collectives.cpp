@@ -59,11 +59,11 @@ void WarpCollectives::complete(unsigned warp, Collective& collective, unsigned l
     if (!(arrived >> lane & 1)) continue;
     const Contribution& own = collective.of[lane];
     const bool present = arrived >> own.source & 1;
-    if (own.operation == WarpOperation::shuffle && !present && all_came)
+    if (own.operation == WarpOperation::shuffle && !present && all_came && !own.may_lack_source)
       found_absent_source(first + lane, own.source, arrived);
     result_[first + lane] = own.operation == WarpOperation::ballot ? ballot
                             : present                              ? collective.of[own.source].word
-                                                                   : own.word;
+                                                                   : undefined_word;
     if (lane != last_lane) scheduler_.make_ready(first + lane);
   }
   collective.mask = 0;

@@ -22,7 +22,12 @@ struct Contribution {
   WarpOperation operation = WarpOperation::barrier;
   std::uint64_t word = 0;
   unsigned source = 0;  ///< shuffles: the lane whose word is wanted
+  /// Shuffles up and down read past the lanes that take part, where sums do not use what they get.
+  bool may_lack_source = false;
 };
+
+/// What a shuffle gives whose source is not there: as undefined as on a GPU, as f32 and f64 NaN.
+inline constexpr std::uint64_t undefined_word = ~std::uint64_t{0};
 
 /// The collectives of all warps of a block. Lanes meet those that named the same mask.
 class WarpCollectives {

@@ -110,7 +110,7 @@ std::span<const Fault> faults() {
        .run = missing_syncthreads},
       {.name = "shared-index-out-of-range",
        .what = "an index of shared memory is out of range",
-       .kind = "shared memory out of bounds",
+       .kind = "index out of bounds",
        .places = {"kernel difference_kernel", "kernels.cu:39", "shared_index_out_of_range"},
        .run = shared_index_out_of_range},
       {.name = "kernel-misses-tail",
