@@ -8,6 +8,7 @@
 #include <exception>
 #include <span>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/host_values.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/io/crc32c.hpp"
 #include "lockstep/observe/log.hpp"
 #include "tensor/background_reads.hpp"
 
@@ -90,6 +92,15 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The same whenever it starts, and that of no other run, nor of a copy of its folder.
+std::string name_of_run(const fs::path& path, const RunFolder& folder) {
+  std::error_code error;  // then the path counts as it was given
+  const fs::path resolved = fs::canonical(path, error);
+  const std::string place = error ? path.string() : resolved.string();
+  return detail::concat(folder.token().substr(0, 32), "-",
+                        io::crc32c(std::as_bytes(std::span(place))));
 }
 
 /// Of each number the largest of all ranks.
@@ -190,14 +201,14 @@ void Manager::State::remember(std::int64_t step) {
 
 void Manager::State::make_memory() {
   const std::string told = comm::broadcast_bytes(
-      *group, folder ? detail::concat(folder->generation(), " ", folder->token()) : "", 0,
-      "which run it is");
+      *group, folder ? detail::concat(folder->generation(), " ", name_of_run(path, *folder)) : "",
+      0, "which run it is");
   std::istringstream words(told);
   std::uint64_t generation = 0;
-  std::string token;
-  words >> generation >> token;
-  memory.emplace(group->split(0, group->rank()),
-                 options.snapshot_folder / ("lockstep-" + token.substr(0, 32)), generation);
+  std::string name;
+  words >> generation >> name;
+  memory.emplace(group->split(0, group->rank()), options.snapshot_folder / ("lockstep-" + name),
+                 generation);
 }
 
 /// Gets the memory of a snapshot beside training, so that the first save takes no longer than the
@@ -401,6 +412,7 @@ std::int64_t Manager::load(const fs::path& checkpoint) {
   const Loaded loaded = read_checkpoint(*state_->group, checkpoint, state_->registry);
   run_on_all(*state_->group, "a checkpoint is taken over",
              [&] { state_->take_over(loaded, checkpoint); });
+  if (state_->memory) state_->memory->forget();
   if (!state_->is_prepared) state_->prepare();
   note_progress(loaded.values.step);
   return loaded.values.step;

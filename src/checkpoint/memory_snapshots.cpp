@@ -233,6 +233,19 @@ std::string MemorySnapshots::keep_copies(const std::string& own, std::string err
   });
 }
 
+void MemorySnapshots::forget() {
+  wait();
+  last_.reset();
+  if (!is_on_) return;
+  remove_descriptions(group_->rank());
+  for (const Copy& copy : copies_) remove_descriptions(copy.rank);
+}
+
+void MemorySnapshots::remove_descriptions(int rank) const {
+  std::error_code error;
+  for (const int slot : {0, 1}) fs::remove(file_of(rank, slot).concat(description_suffix), error);
+}
+
 void MemorySnapshots::remove() noexcept {
   if (thread_.joinable()) thread_.join();
   error_of([this] {

@@ -48,6 +48,8 @@ class MemorySnapshots {
   /// newer than those there. Blocks.
   /// @param run of rank 0; else null. @param path of the run's folder.
   void recover(RunFolder* run, const std::filesystem::path& path);
+  /// Those of this start are gone on from no more: the run goes back. Waits.
+  void forget();
   /// Waits, and removes what this start and those before it have left on this host.
   void remove() noexcept;
 
@@ -70,6 +72,7 @@ class MemorySnapshots {
   void find_neighbours(const std::vector<std::string>& identities);
   std::filesystem::path file_of(int rank, int slot) const;
   std::filesystem::path description_of(int rank) const;
+  void remove_descriptions(int rank) const;
   void remove_files(std::uint64_t last_generation) const;
   void wait();
   void keep(std::string error) noexcept;

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -59,7 +60,7 @@ class MemorySnapshots : public ::testing::Test {
   /// Makes so many steps, and dies. @param hosts of the ranks.
   void train(const std::vector<int>& hosts, std::int64_t steps, int zero = 0) {
     run_job(static_cast<int>(hosts.size()), [&](const CommunicatorPtr& group) {
-      TrainingRun run(group, folder / "run",
+      TrainingRun run(group, folder / name,
                       options(hosts[static_cast<std::size_t>(group->rank())], zero));
       run.resume();
       run.on_step = [&](std::int64_t step) { run.checkpoints().save_if_due(step); };
@@ -70,7 +71,7 @@ class MemorySnapshots : public ::testing::Test {
   std::pair<std::int64_t, std::uint32_t> go_on(const std::vector<int>& hosts, int zero = 0) {
     std::pair<std::int64_t, std::uint32_t> found;
     run_job(static_cast<int>(hosts.size()), [&](const CommunicatorPtr& group) {
-      TrainingRun run(group, folder / "run",
+      TrainingRun run(group, folder / name,
                       options(hosts[static_cast<std::size_t>(group->rank())], zero));
       const std::int64_t from = run.resume().value_or(0);
       run.train(30);
@@ -103,6 +104,7 @@ class MemorySnapshots : public ::testing::Test {
   }
 
   TemporaryFolder folder;
+  std::string name = "run";  // of the run's folder
   std::vector<std::string> warnings;
 
  private:
@@ -171,6 +173,36 @@ TEST_F(MemorySnapshots, OnesThatWereLeftBehindAreNotGoneOnFrom) {
   train({0, 0}, 12);
   fs::remove_all(folder / "run");  // and another run begins there
   EXPECT_EQ(go_on({0, 0}).first, 0);
+}
+
+TEST_F(MemorySnapshots, OnesOfThisStartFromBeforeALoadAreNotGoneOnFrom) {
+  const auto run = [&](const std::function<void(checkpoint::Manager&, std::int64_t&)>& body) {
+    run_job(2, [&](const CommunicatorPtr& group) {
+      checkpoint::ManagerOptions manager_options = options(group->rank()).manager;
+      manager_options.snapshot_every = 4;
+      checkpoint::Manager manager(folder / "run", group, manager_options);
+      std::int64_t place = 0;
+      manager.add("place", place);
+      body(manager, place);
+    });
+  };
+  run([&](checkpoint::Manager& manager, std::int64_t& place) {
+    while (place < 12) manager.save_if_due(++place);
+    manager.load(folder / "run/step-5");  // and on from there
+    while (place < 7) manager.save_if_due(++place);
+    manager.save(place);
+  });
+  run([&](checkpoint::Manager& manager, std::int64_t&) { EXPECT_EQ(manager.load_newest(), 7); });
+}
+
+TEST_F(MemorySnapshots, ACopyOfARunsFolderIsAnotherRun) {
+  train({0, 0}, 7);
+  fs::copy(folder / "run", folder / "copy", fs::copy_options::recursive);
+  name = "copy";
+  EXPECT_EQ(go_on({0, 0}).first, 5);
+  train({0, 0}, 12);
+  name = "run";
+  EXPECT_EQ(go_on({0, 0}).first, 7);
 }
 
 TEST_F(MemorySnapshots, AreGoneOnceACheckpointIsAsNew) {
