@@ -28,6 +28,7 @@
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/staging.hpp"
 #include "checkpoint/throttle.hpp"
+#include "comm/communicator_backend.hpp"
 #include "core/current_message.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/checkpoint/folder.hpp"
@@ -101,6 +102,13 @@ std::string name_of_run(const fs::path& path, const RunFolder& folder) {
   const std::string place = error ? path.string() : resolved.string();
   return detail::concat(folder.token().substr(0, 32), "-",
                         io::crc32c(std::as_bytes(std::span(place))));
+}
+
+/// In seconds, with rests. Ranks wait for each other at the end, where one may be in a hurry alone
+/// or have but a small part: not until their time-out.
+double longest_save(const comm::Communicator& group) {
+  const std::chrono::duration<double> timeout = *group.implementation().options().timeout;
+  return std::min(20.0, timeout.count() / 4);
 }
 
 /// Of each number the largest of all ranks.
@@ -350,7 +358,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
                    "; steps are counted from 0");
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
                                    state.options.file_bytes, state.staging, state.later);
-    state.throttle.begin();
+    state.throttle.begin(longest_save(*state.group));
   } catch (...) {
     failure = std::current_exception();
     state.refusal = current_message();

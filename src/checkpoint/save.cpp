@@ -123,15 +123,16 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
   error = agree(group, error, "files of a checkpoint are made");
 
   Written written;
-  if (error.empty())
-    error =
-        agree(group, error_of([&] {
-                LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
-                               " is not there, though rank 0 has made it; give all ranks the same "
-                               "folder, in a file system that all of them see");
-                written = write_own(saving, snapshot, folder != nullptr, later, throttle);
-              }),
-              "parts of a checkpoint are written");
+  if (error.empty()) {
+    error = error_of([&] {
+      LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
+                     " is not there, though rank 0 has made it; give all ranks the same "
+                     "folder, in a file system that all of them see");
+      written = write_own(saving, snapshot, folder != nullptr, later, throttle);
+    });
+    error = throttle.rest_with_others(
+        [&] { return agree(group, error, "parts of a checkpoint are written"); });
+  }
   if (error.empty()) {
     const std::vector<std::string> messages =
         gather_on_first(group, pack(written), "what ranks wrote of a checkpoint");

@@ -7,8 +7,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr double share = 0.03;  // of a processor
-// Ranks wait for each other at the end, and one may be in a hurry alone.
-constexpr double longest_save = 20;
 
 }  // namespace
 
@@ -18,10 +16,11 @@ double processor_seconds() noexcept {
   return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
-void Throttle::begin() {
+void Throttle::begin(double longest) {
   const std::lock_guard lock(mutex_);
   hurries_ = false;
   start_ = rested_until_ = Clock::now();
+  longest_ = longest;
   spent_ = rested_ = 0;
 }
 
@@ -41,9 +40,14 @@ void Throttle::spend(double seconds) {
 void Throttle::rest() {
   std::unique_lock lock(mutex_);
   const auto entered = Clock::now();
-  const std::chrono::duration<double> until(std::min(spent_ / share, longest_save));
+  const std::chrono::duration<double> until(std::min(spent_ / share, longest_));
   hurried_.wait_until(lock, start_ + std::chrono::duration_cast<Clock::duration>(until),
                       [this] { return hurries_; });
+  add_rest(entered);
+}
+
+/// What another thread has rested, too, counts once.
+void Throttle::add_rest(Clock::time_point entered) {
   const auto now = Clock::now();
   const auto from = std::max(entered, rested_until_);
   rested_ += std::chrono::duration<double>(now - from).count();

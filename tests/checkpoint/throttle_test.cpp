@@ -17,7 +17,7 @@ double seconds_of_rest(Throttle& throttle) {
 
 TEST(Throttle, WorkOfASaveTakesAFewPercentOfTheTime) {
   Throttle throttle;
-  throttle.begin();
+  throttle.begin(20);
   throttle.spend(0.002);
   EXPECT_GE(seconds_of_rest(throttle), 0.02);
   throttle.spend(0.002);
@@ -27,7 +27,7 @@ TEST(Throttle, WorkOfASaveTakesAFewPercentOfTheTime) {
 
 TEST(Throttle, NothingRestsWhileSomebodyWaitsForTheSave) {
   Throttle throttle;
-  throttle.begin();
+  throttle.begin(20);
   throttle.spend(1000);
   std::thread waiting([&] { throttle.hurry(); });
   EXPECT_LT(seconds_of_rest(throttle), 15);
@@ -38,7 +38,7 @@ TEST(Throttle, NothingRestsWhileSomebodyWaitsForTheSave) {
 
 TEST(Throttle, RestsOfTwoThreadsAtATimeCountOnce) {
   Throttle throttle;
-  throttle.begin();
+  throttle.begin(20);
   throttle.spend(0.003);
   const auto start = steady_clock::now();
   {
@@ -46,6 +46,24 @@ TEST(Throttle, RestsOfTwoThreadsAtATimeCountOnce) {
   }
   EXPECT_GT(throttle.rested(), 0);
   EXPECT_LE(throttle.rested(), duration<double>(steady_clock::now() - start).count());
+}
+
+TEST(Throttle, RestsMakeASaveNoLongerThanItMayBe) {
+  Throttle throttle;
+  throttle.begin(0.05);
+  throttle.spend(1000);
+  EXPECT_LT(seconds_of_rest(throttle), 15);
+}
+
+TEST(Throttle, WhileOthersRestThisRankDoes) {
+  Throttle throttle;
+  throttle.begin(20);
+  EXPECT_EQ(throttle.rest_with_others([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return 5;
+  }),
+            5);
+  EXPECT_GE(throttle.rested(), 0.02);
 }
 
 }  // namespace
