@@ -132,7 +132,8 @@ int Loop::finish() {
   State& state = *state_;
   state.report.flush(on_step);
   if (state.checkpoints) {
-    const bool is_saved = state.saved == steps() && state.checkpoints->wait();
+    const bool is_whole = state.checkpoints->wait();  // which takes of the time that is left
+    const bool is_saved = is_whole && state.saved == steps();
     const std::chrono::duration<double> save_time = state.checkpoints->save_time();
     if (!is_saved &&
         (!state.is_stopped || has_time(*state.group, *state.stop, save_time, state.saved)))

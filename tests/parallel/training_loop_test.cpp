@@ -1,14 +1,19 @@
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "checkpoint/thread_job.hpp"
+#include "io/file_calls.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/train/early_stopping.hpp"
@@ -347,6 +352,35 @@ TEST(TrainLoop, MayFollowAnotherOneInASession) {
   };
   EXPECT_EQ(Session::run(1, arguments, body, {.device = "cpu", .threads = 1}),
             StopRequest::exit_code);
+}
+
+// Of the time that is left a save that is under way takes some, and it tells what the next takes.
+TEST(TrainLoop, ASaveThatIsUnderWayWhenTheRunIsStoppedCounts) {
+  const TemporaryFolder folder;
+  const char* const arguments[]{"program"};
+  io::file_calls.fsync = [](int descriptor) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    return ::fsync(descriptor);
+  };
+  ::setenv("LOCKSTEP_GRACE_TIME", "1", 1);
+  const auto body = [&](Session& session) {
+    Training training(session.world());
+    Loop loop(session, {.steps = 5,
+                        .checkpoint_dir = folder / "run",
+                        .checkpoints = {.interval = checkpoint::SaveInterval::every_steps(1)}});
+    loop.add(training.step);
+    return loop.run(training.loader, [&](auto& batch) {
+      if (loop.steps() == 1) std::raise(SIGUSR1);
+      return training.step(batch);
+    });
+  };
+  EXPECT_EQ(Session::run(1, arguments, body, {.device = "cpu", .threads = 1}),
+            StopRequest::exit_code);
+  ::unsetenv("LOCKSTEP_GRACE_TIME");
+  io::file_calls = {};
+  const auto newest = checkpoint::newest(folder / "run");
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, 1);
 }
 
 }  // namespace
