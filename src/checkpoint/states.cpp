@@ -68,7 +68,7 @@ bool has_only_shards(const nn::ReplicatedModule& replica) {
 std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
   LOCKSTEP_CHECK(!replica.has_accumulated(), InvalidArgument,
                  "backwards under no_sync() have added up gradients, which are in no checkpoint; "
-                 "save behind the optimizer's step");
+                 "save behind the optimizer's step and zero_grad()");
   std::vector<Piece> pieces = pieces_of(module, module.named_state());
   if (replica.keeps_gradients()) return pieces;
   const bool buffers_are_alike = replica.broadcasts_buffers();
