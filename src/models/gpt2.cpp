@@ -84,9 +84,11 @@ Tensor Gpt2Transformer::forward(const Tensor& tokens, const Gpt2ForwardOptions& 
   const Tensor positions = options.positions.defined()
                                ? options.positions
                                : arange(tokens.size(1), {DType::i64, tokens.device()});
-  LOCKSTEP_CHECK(positions.size(-1) == tokens.size(1), InvalidArgument,
-                 "GPT-2: positions of shape ", positions.shape(), " for tokens of shape ",
-                 tokens.shape(), "; give [batch, time] or [1, time]");
+  const Shape& places = positions.shape();
+  LOCKSTEP_CHECK(places == tokens.shape() || places == Shape({1, tokens.size(1)}) ||
+                     places == Shape({tokens.size(1)}),
+                 InvalidArgument, "GPT-2: positions of shape ", positions.shape(),
+                 " for tokens of shape ", tokens.shape(), "; give [batch, time] or [1, time]");
   Tensor x = drop(wte(tokens) + wpe(positions));
   for (const auto& block : h) x = block(x, options.mask);
   return ln_f(x);

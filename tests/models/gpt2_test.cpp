@@ -182,6 +182,12 @@ TEST_P(PackedGpt2, TakesPositionsForAllRowsAtOnceAndRefusesOthers) {
   const Tensor own = arange(9).to(device);
   EXPECT_TRUE(equal(with(own.unsqueeze(0)), model(batch.tokens)));
   EXPECT_THROW(with(own.slice(0, 0, 8)), InvalidArgument);
+  const Tensor rows = own.unsqueeze(0).expand({batch.tokens.size(0) + 1, 9});
+  EXPECT_THROW(with(rows), InvalidArgument);
+  const auto one_row = [&] {  // whose logits would have as many as the positions
+    return model(batch.tokens.slice(0, 0, 1), models::Gpt2ForwardOptions{.positions = rows});
+  };
+  EXPECT_THROW(one_row(), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, PackedGpt2, ::testing::ValuesIn(testing::places()),
