@@ -4,10 +4,13 @@
 //     LOCKSTEP_SIM_PROFILE=gpt2.jsonl LOCKSTEP_SIM_EXECUTE=sample LOCKSTEP_SIM_MEMORY=80g
 //         benchmark_model_step --model gpt2 --batch 64 --steps 3
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,18 +28,33 @@ struct Options {
   bool capture = false;
 };
 
-Options parse(int argc, char** argv) {
+constexpr const char* usage =
+    "benchmark_model_step [--model gpt2|resnet50] [--batch N] [--context N] [--steps N] "
+    "[--capture]\n";
+
+/// Nothing where the words mean nothing.
+std::optional<Options> parse(std::span<char*> words) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    if (name == "--capture") options.capture = true;
-    if (i + 1 == argc) break;
-    if (name == "--model") options.model = argv[i + 1];
-    if (name == "--batch") options.batch = std::stoll(argv[i + 1]);
-    if (name == "--context") options.context = std::stoll(argv[i + 1]);
-    if (name == "--steps") options.steps = std::stoll(argv[i + 1]);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view name = words[i];
+    if (name == "--capture") {
+      options.capture = true;
+      continue;
+    }
+    if (++i == words.size()) return std::nullopt;
+    if (name == "--model")
+      options.model = words[i];
+    else if (name == "--batch")
+      options.batch = std::atoll(words[i]);
+    else if (name == "--context")
+      options.context = std::atoll(words[i]);
+    else if (name == "--steps")
+      options.steps = std::atoll(words[i]);
+    else
+      return std::nullopt;
   }
-  return options;
+  const bool is_whole = std::min({options.batch, options.context, options.steps}) > 0;
+  return is_whole ? std::optional(options) : std::nullopt;
 }
 
 ls::Tensor whole_numbers(const ls::Shape& shape, std::int64_t limit, ls::Device device) {
@@ -105,6 +123,10 @@ int run(ls::Session& session, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); });
+  const std::optional<Options> options = parse(std::span(argv + 1, argv + argc));
+  if (!options) {
+    std::cerr << usage;
+    return 2;
+  }
+  return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, *options); });
 }

@@ -41,6 +41,10 @@ def parse(lines, name="profile"):
             entry = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{name}:{number}: no JSON ({error}); was the program ended early?") from error
+        if not isinstance(entry, dict):
+            raise ValueError(f"{name}:{number}: {line.strip()[:40]} is no record, which is an object")
+        if header is None and "profile" not in entry:
+            raise ValueError(f"{name}:{number}: no profile: its first line is {{\"profile\":{VERSION},...}}")
         if header is None:
             if entry.get("profile") != VERSION:
                 raise ValueError(f"{name}:{number}: version {entry.get('profile')} of the profile: "
@@ -59,8 +63,13 @@ def parse(lines, name="profile"):
 def read(path):
     """The profile in a file."""
     path = pathlib.Path(path)
-    with path.open() as lines:
-        return parse(lines, path.name)
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return parse(lines, path.name)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: no profile: it is no text ({error})") from error
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
 
 
 def rank_files(path):

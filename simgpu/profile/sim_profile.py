@@ -50,7 +50,11 @@ def predict(arguments, profiles, window_wanted):
 
 
 def make_report(arguments):
-    result = predict(arguments, job.load(arguments.profile), window_of(arguments))
+    profiles = job.load(arguments.profile)
+    result = predict(arguments, profiles, window_of(arguments))
+    warning = window.warning(profiles[0])
+    if warning and not (arguments.all or arguments.first or arguments.last):
+        print(f"sim_profile.py: {warning}", file=sys.stderr)
     print(report.text(result, arguments.rows, arguments.model_flops), end="")
     if arguments.trace:
         arguments.trace.write_text(json.dumps(chrome_trace.trace(result)))
@@ -120,7 +124,7 @@ def parser():
         command = commands.add_parser(name, help=help_of)
         command.set_defaults(act=act)
         command.add_argument("profile", nargs="+", type=pathlib.Path)
-        command.add_argument("--device", default="h100", choices=devices.names())
+        command.add_argument("--device", default="h100", choices=devices.names(), help="default: h100")
         command.add_argument("--from", dest="first", help="the mark with which the step begins")
         command.add_argument("--to", dest="last", help="the mark with which it ends")
         command.add_argument("--all", action="store_true", help="the whole profile; default: its last whole step")
@@ -129,13 +133,14 @@ def parser():
         command.add_argument("--host-gap", type=float, help="microseconds of the host's own work before each call, "
                                                             "instead of what was measured")
         command.add_argument("--efa", action="store_true", help="nodes are connected by EFA")
-        command.add_argument("--per-node", type=int, default=8, help="GPUs of a node")
+        command.add_argument("--per-node", type=int, default=8, help="GPUs of a node; default: 8")
         command.add_argument("--nodes", type=int, help="over which the ranks are spread; default: as few as hold them")
     commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
-    commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU")
+    commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU; default: of all library calls")
     commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
     commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
-    commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096])
+    commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096],
+                                           help="jobs of how many; default: 8,64,512,4096")
     command = commands.add_parser("trust", help="published measurements beside predictions")
     command.set_defaults(act=make_trust)
     command.add_argument("--points", action="store_true", help="each point, not groups and steps")

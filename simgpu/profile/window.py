@@ -33,6 +33,17 @@ def between(profile, first=None, last=None):
     return Window(f"{first or 'begin'} to {last or 'end'}", begin, end)
 
 
+def warning(profile):
+    """Why the last step of a profile may not be like those of a long run; empty if it may."""
+    steps = len([mark for mark in profile.marks if re.match(r"step\b", mark["name"])])
+    if steps == 0:
+        return "no step is marked: all of the profile counts"
+    if steps < 3:
+        return (f"only {steps} step{'s'[:steps - 1]} marked: the first ones get memory and choose plans; "
+                "profile three or more")
+    return ""
+
+
 def last_step(profile):
     """The last step that has an end: from a mark "step" or "step N" to the next of them, or of the only one to its
     "end of step". The whole profile where there is none."""

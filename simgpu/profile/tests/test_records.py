@@ -27,9 +27,19 @@ class Reading(unittest.TestCase):
     def test_what_is_no_profile_is_refused_with_its_line(self):
         header = json.dumps({"profile": 1, "rank": 0, "ranks": 1})
         for lines, words in (([], "empty"), (['{"profile": 2}'], "version 2"), ([header, "{"], ":2: no JSON"),
-                             ([header, '{"id": 0, "kind": "dream"}'], "'dream'")):
+                             ([header, '{"id": 0, "kind": "dream"}'], "'dream'"),
+                             ([header, "[1, 2]"], ":2: .*no record"), (['{"a": 1}'], "no profile")):
             with self.assertRaisesRegex(ValueError, words):
                 records.parse(lines)
+
+    def test_files_that_are_none_are_refused_with_their_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.jsonl"
+            path.write_bytes(bytes([0xFC, 0xFF]))
+            for wrong, words in ((path, "a.jsonl: no profile"), (path.parent, "directory"),
+                                 (path.parent / "b.jsonl", "b.jsonl: No such file")):
+                with self.assertRaisesRegex(ValueError, words):
+                    records.read(wrong)
 
     def test_files_of_other_ranks_are_found_beside_the_first(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -41,6 +51,11 @@ class Reading(unittest.TestCase):
 
 
 class Windows(unittest.TestCase):
+    def test_a_profile_of_few_steps_is_warned_of(self):
+        for steps, words in ((0, "no step"), (1, "only 1 step marked"), (2, "only 2 steps"), (3, "^$")):
+            marks = [json.dumps({"id": i, "kind": "mark", "name": "step"}) for i in range(steps)]
+            self.assertRegex(window.warning(records.parse(['{"profile": 1}', *marks])), words)
+
     def profile(self):
         recorder = records.Recorder()
         for number in range(4):

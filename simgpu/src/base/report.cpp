@@ -77,15 +77,18 @@ const char* name(Finding finding) {
 
 namespace {
 
-// Kernels that get garbage do what they would not: nothing is found by that.
+// Kernels that get garbage, or run in part, do what they would not: nothing is found by that.
 bool may_come_of_garbage(Finding finding) {
   switch (finding) {
     case Finding::out_of_bounds:
     case Finding::misaligned:
     case Finding::use_after_free:
     case Finding::uninitialized_read:
+    case Finding::global_memory_race:
     case Finding::shared_memory_race:
     case Finding::shared_memory_bounds:
+    case Finding::index_bounds:
+    case Finding::peer_access:
     case Finding::barrier_divergence: return options().execute != Execute::all;
     default: return false;
   }
