@@ -9,6 +9,7 @@
 
 #include "engine/host_threads.hpp"
 #include "memory/device_side.hpp"
+#include "profile/profile.hpp"
 
 /// @file
 /// In the way of the C library: what a thread knew when it let go of a lock is known to the one
@@ -56,6 +57,7 @@ int taking(Real<Function>& real, void* object, Arguments... arguments) {
 // A condition variable lets go of the mutex and takes it again.
 template <class Function, class... Arguments>
 int waiting(Real<Function>& real, pthread_mutex_t* mutex, Arguments... arguments) {
+  const profile::SimulatedCall is_no_work;
   leave_clock_at(mutex);
   const int status = real(arguments...);
   take_clock_from(mutex);

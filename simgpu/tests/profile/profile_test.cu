@@ -1,7 +1,9 @@
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -141,6 +143,24 @@ TEST(Profile, AskingUntilAnEventIsDoneIsOneWait) {
   EXPECT_LT(wait["host_us"].get<double>() - recorded["host_us"].get<double>(), 2000 * asked);
   cudaEventDestroy(event);
   cudaStreamDestroy(stream);
+}
+
+TEST(Profile, WaitingForAnotherThreadIsNoWork) {
+  const DeviceArray<float> memory(1024);
+  std::mutex mutex;
+  std::condition_variable never;
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, nullptr), cudaSuccess);
+  {
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, std::chrono::milliseconds(500));
+  }
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 1, 4096, nullptr), cudaSuccess);
+  std::vector<json> fills;
+  for (const json& record : records())
+    if (record.value("kind", "") == "memset") fills.push_back(record);
+  const double between =
+      fills.back()["host_us"].get<double>() - fills[fills.size() - 2]["host_us"].get<double>();
+  EXPECT_LT(between, 4e5);
 }
 
 TEST(Profile, TellsTheNodesOfAGraphAndTheirOrder) {
