@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr, ::testing::UnorderedElementsAre;
 using testing::read_file, testing::TrainingRun, testing::TrainingRunOptions,
     testing::TemporaryFolder;
-using testing::run_job, testing::tensor_files;
+using testing::run_job, testing::steps_in, testing::tensor_files;
 namespace fs = std::filesystem;
 
 TEST(CheckpointManager, GoesOnBitwiseInTheMidstOfAnEpoch) {
@@ -245,12 +245,6 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
   set_log_sink(nullptr);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr("the checkpoint before is tried"));
-}
-
-std::vector<std::int64_t> steps_in(const fs::path& folder) {
-  std::vector<std::int64_t> steps;
-  for (const checkpoint::Found& each : checkpoint::list(folder)) steps.push_back(each.step);
-  return steps;
 }
 
 TEST(CheckpointManager, KeepsTheLastTheBestAndMultiples) {
@@ -482,21 +476,6 @@ TEST(CheckpointManager, SaysWhatDoesNotFit) {
     EXPECT_THROW(third.add("../escape", missing), InvalidArgument);
     EXPECT_FALSE(third.load_newest());
   });
-}
-
-TEST(CheckpointManager, PruneLeavesTheBestUnlessItIsTold) {
-  const TemporaryFolder folder;
-  run_job(1, [&](const CommunicatorPtr& group) {
-    std::int64_t value = 0;
-    checkpoint::Manager manager(folder / "run", group, {.keep_last = 9});
-    manager.add("value", value);
-    for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step, step == 2 ? 0.5 : 1);
-    ASSERT_TRUE(manager.wait()) << manager.error();
-  });
-  checkpoint::prune(folder / "run", 1);
-  EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(2, 4));
-  checkpoint::prune(folder / "run", 1, /*keep_best=*/false);
-  EXPECT_THAT(steps_in(folder / "run"), UnorderedElementsAre(4));
 }
 
 }  // namespace

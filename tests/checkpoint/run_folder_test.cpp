@@ -3,8 +3,12 @@
 #include <set>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/thread_job.hpp"
+#include "lockstep/checkpoint/folder.hpp"
+#include "lockstep/checkpoint/manager.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::checkpoint {
@@ -19,6 +23,21 @@ TEST(RunFolder, GivesEverySaveANameThatNoFolderHad) {
     run.discard();
     EXPECT_FALSE(std::filesystem::exists(run.saving()));
   }
+}
+
+TEST(RunFolder, PruneLeavesTheBestUnlessItIsTold) {
+  const testing::TemporaryFolder folder;
+  testing::run_job(1, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    Manager manager(folder / "run", group, {.keep_last = 9});
+    manager.add("value", value);
+    for (const std::int64_t step : {1, 2, 3, 4}) manager.save(step, step == 2 ? 0.5 : 1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+  });
+  prune(folder / "run", 1);
+  EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(2, 4));
+  prune(folder / "run", 1, /*keep_best=*/false);
+  EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(4));
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/timeout_multiplier.hpp"
@@ -28,6 +31,13 @@ inline std::map<std::string, std::string> tensor_files(const std::filesystem::pa
     if (entry.path().filename().string().find(".safetensors") != std::string::npos)
       files[entry.path().filename()] = read_file(entry.path());
   return files;
+}
+
+/// The steps whose checkpoints a run's folder has.
+inline std::vector<std::int64_t> steps_in(const std::filesystem::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const checkpoint::Found& each : checkpoint::list(folder)) steps.push_back(each.step);
+  return steps;
 }
 
 }  // namespace lockstep::testing

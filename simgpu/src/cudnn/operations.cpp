@@ -27,6 +27,7 @@ double flops_of(const ConvArrays& arrays) {
 }
 
 Fields profile_of(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry) {
+  if (!simgpu::profile::is_on()) return {};
   constexpr const char* passes[] = {"forward", "input", "weight"};
   return Fields()
       .add("kind", "convolution")
@@ -46,6 +47,7 @@ Fields profile_of(ConvDirection direction, const ConvArrays& arrays, const ConvG
 /// Of a causal product only the half that is needed counts.
 Fields profile_of(const AttentionArrays& arrays, const AttentionOptions& options,
                   bool is_backward) {
+  if (!simgpu::profile::is_on()) return {};
   const std::int64_t batch = arrays.q.shape[0], heads = arrays.q.shape[1],
                      queries = arrays.q.shape[2], keys = arrays.k.shape[2],
                      width = arrays.q.shape[3];

@@ -46,7 +46,7 @@ struct Job {
 void queue(std::string name, const std::vector<Operand>& operands, lockstep::StreamRef stream,
            std::function<void()> compute, const profile::Fields& record) {
   const OwnLocks own;
-  const profile::SimulatedCall simulated;
+  const profile::HostClockPause simulated;
   auto job = std::make_shared<Job>();
   job->name = std::move(name);
   job->site = CallSite::here();

@@ -57,7 +57,7 @@ class EntryPoint {
     using Status = std::invoke_result_t<Body>;
     const OwnLocks own;
     const RunningCall running(name_);
-    const profile::SimulatedCall simulated;
+    const profile::HostClockPause simulated;
     if (const std::optional<int> refused = enter(std::is_same_v<Status, cudaError_t>))
       return finish(static_cast<Status>(*refused));
     return finish(body());

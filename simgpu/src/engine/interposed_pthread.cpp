@@ -57,7 +57,7 @@ int taking(Real<Function>& real, void* object, Arguments... arguments) {
 // A condition variable lets go of the mutex and takes it again.
 template <class Function, class... Arguments>
 int waiting(Real<Function>& real, pthread_mutex_t* mutex, Arguments... arguments) {
-  const profile::SimulatedCall is_no_work;
+  const profile::HostClockPause is_no_work;
   leave_clock_at(mutex);
   const int status = real(arguments...);
   take_clock_from(mutex);

@@ -121,14 +121,14 @@ void begin() {
   lockstep::set_trace_sink(new RangeSink);  // for the life of the process
 }
 
-void SimulatedCall::enter() noexcept {
+void HostClockPause::enter() noexcept {
   start();
   if (depth++ > 0) return;
   entered = Clock::now();
   if (std::exchange(polls, false)) simulated += entered - left;
 }
 
-void SimulatedCall::leave() noexcept {
+void HostClockPause::leave() noexcept {
   if (--depth > 0) return;
   left = Clock::now();
   simulated += left - entered;
@@ -161,7 +161,7 @@ void write(const Origin& origin, const CallSite& site, const Fields& fields) {
 }
 
 void write_now(const Fields& fields) {
-  const SimulatedCall call;
+  const HostClockPause call;
   write(ask(), CallSite::here(), fields);
 }
 

@@ -42,15 +42,16 @@ void answered_not_ready() noexcept;
 /// How often in a row that was answered before; starts anew.
 int take_polls() noexcept;
 
-/// Around each function of the simulated libraries: their time is none of the program's.
-class SimulatedCall {
+/// The clock of the calling thread (Origin::host_us) stands still while one lives: in functions of
+/// the simulated libraries, and in waits for other threads. They nest.
+class HostClockPause {
  public:
-  SimulatedCall() noexcept : counts_(is_on()) {
+  HostClockPause() noexcept : counts_(is_on()) {
     if (counts_) enter();
   }
-  SimulatedCall(const SimulatedCall&) = delete;
-  SimulatedCall& operator=(const SimulatedCall&) = delete;
-  ~SimulatedCall() {
+  HostClockPause(const HostClockPause&) = delete;
+  HostClockPause& operator=(const HostClockPause&) = delete;
+  ~HostClockPause() {
     if (counts_) leave();
   }
 
