@@ -20,17 +20,21 @@
 
 namespace ls = lockstep;
 
+using namespace std::string_view_literals;
+
 namespace {
 
 struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 8, context = 1024, steps = 3;
   bool capture = false;
+  bool is_bf16 =
+      false;  ///< parameters in bf16, f32 masters of them in the optimizer; else autocast
 };
 
 constexpr const char* usage =
     "benchmark_model_step [--model gpt2|resnet50] [--batch N] [--context N] [--steps N] "
-    "[--capture]\n";
+    "[--dtype autocast|bf16] [--capture]\n";
 
 /// Nothing where the words mean nothing.
 std::optional<Options> parse(std::span<char*> words) {
@@ -50,6 +54,8 @@ std::optional<Options> parse(std::span<char*> words) {
       options.context = std::atoll(words[i]);
     else if (name == "--steps")
       options.steps = std::atoll(words[i]);
+    else if (name == "--dtype" && (words[i] == "autocast"sv || words[i] == "bf16"sv))
+      options.is_bf16 = words[i] == "bf16"sv;
     else
       return std::nullopt;
   }
@@ -61,6 +67,15 @@ ls::Tensor whole_numbers(const ls::Shape& shape, std::int64_t limit, ls::Device 
   return ls::affine(ls::rand(shape), static_cast<double>(limit), 0.0).to(ls::DType::i64).to(device);
 }
 
+/// Parameters and gradients in bf16 need no autocast.
+ls::TensorOptions parameters(const Options& options) {
+  return {.dtype = options.is_bf16 ? ls::DType::bf16 : ls::DType::f32};
+}
+
+std::optional<ls::DType> autocast(const Options& options) {
+  return options.is_bf16 ? std::nullopt : std::optional(ls::DType::bf16);
+}
+
 void measure(const ls::Session& session, const Options& options,
              const std::function<ls::Tensor()>& step) {
   for (std::int64_t i = 0; i < options.steps; ++i) {
@@ -68,9 +83,13 @@ void measure(const ls::Session& session, const Options& options,
     const double loss = step().item();
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (session.is_main())
-      std::cout << nlohmann::ordered_json{{"model", options.model},  {"batch", options.batch},
-                                          {"ranks", session.size()}, {"step", i},
-                                          {"ms", time.count()},      {"loss", loss}}
+      std::cout << nlohmann::ordered_json{{"model", options.model},
+                                          {"batch", options.batch},
+                                          {"dtype", options.is_bf16 ? "bf16" : "autocast"},
+                                          {"ranks", session.size()},
+                                          {"step", i},
+                                          {"ms", time.count()},
+                                          {"loss", loss}}
                        .dump()
                 << std::endl;
   }
@@ -78,7 +97,7 @@ void measure(const ls::Session& session, const Options& options,
 
 /// GPT-2 with 124 M parameters, AdamW, clipping, products in bf16.
 void gpt2(ls::Session& session, const Options& options) {
-  const ls::models::Gpt2Options config{.context = options.context};
+  const ls::models::Gpt2Options config{.context = options.context, .tensor = parameters(options)};
   const auto model = ls::models::gpt2(config);
   model->to(session.device());
   ls::DistributedDataParallel<ls::models::Gpt2> ddp(model, session.world());
@@ -88,7 +107,7 @@ void gpt2(ls::Session& session, const Options& options) {
       [&](std::span<const ls::Tensor> in) {
         return ls::cross_entropy(ddp(in[0]).reshape({-1, config.vocabulary}), in[1].reshape({-1}));
       },
-      {.autocast = ls::DType::bf16, .max_norm = 1.0, .capture = options.capture});
+      {.autocast = autocast(options), .max_norm = 1.0, .capture = options.capture});
   const ls::Tensor tokens =
       whole_numbers({options.batch, options.context + 1}, config.vocabulary, session.device());
   const ls::Tensor inputs = tokens.slice(1, 0, options.context).contiguous();
@@ -98,16 +117,18 @@ void gpt2(ls::Session& session, const Options& options) {
 
 /// ResNet-50 on images of 224 x 224, channels-last, SGD with momentum, in bf16.
 void resnet50(ls::Session& session, const Options& options) {
-  const auto model = ls::models::resnet50();
+  const auto model = ls::models::resnet50({.tensor = parameters(options)});
   model->to(session.device());
   ls::DistributedDataParallel<ls::models::ResNet> ddp(model, session.world());
   ls::optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
   ls::train::Step step(
       ddp, optimizer,
       [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
-      {.autocast = ls::DType::bf16, .capture = options.capture});
+      {.autocast = autocast(options), .capture = options.capture});
   const ls::Tensor images =
-      ls::zeros({options.batch, 3, 224, 224}, {.device = session.device()}).channels_last();
+      ls::zeros({options.batch, 3, 224, 224},
+                {.dtype = parameters(options).dtype, .device = session.device()})
+          .channels_last();
   const ls::Tensor labels = whole_numbers({options.batch}, 1000, session.device());
   measure(session, options, [&] { return step({images, labels}).loss; });
 }
