@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/accumulation.hpp"
 #include "checkpoint/each_rank.hpp"
 #include "io/in_quotes.hpp"
 #include "lockstep/amp/grad_scaler.hpp"
@@ -66,9 +67,6 @@ bool has_only_shards(const nn::ReplicatedModule& replica) {
 }
 
 std::vector<Piece> pieces_of(const nn::Module& module, const nn::ReplicatedModule& replica) {
-  LOCKSTEP_CHECK(!replica.has_accumulated(), InvalidArgument,
-                 "backwards under no_sync() have added up gradients, which are in no checkpoint; "
-                 "save behind the optimizer's step and zero_grad()");
   std::vector<Piece> pieces = pieces_of(module, module.named_state());
   if (replica.keeps_gradients()) return pieces;
   const bool buffers_are_alike = replica.broadcasts_buffers();
@@ -142,12 +140,13 @@ TensorState unless_alike(TensorState state, const nn::ReplicatedModule& replica)
                       [&replica](const std::string&) { return replica.keeps_gradients(); });
 }
 
-/// The same of a module, whose buffers are each rank's own where no forward makes them alike, too.
+/// The same of a module. Its gradients between micro-batches are each rank's own, too, and its
+/// buffers where no forward makes them alike.
 TensorState unless_alike(TensorState state, const nn::Module& module,
-                         const nn::ReplicatedModule& replica) {
-  return of_each_rank(std::move(state), replica.group()->rank(), replica.group()->size(),
-                      [&](const std::string& name) {
-                        if (replica.keeps_gradients()) return true;
+                         nn::ReplicatedModule& replica) {
+  return of_each_rank(with_accumulation(std::move(state), replica), replica.group()->rank(),
+                      replica.group()->size(), [&](const std::string& name) {
+                        if (replica.keeps_gradients() || is_accumulation(name)) return true;
                         if (replica.broadcasts_buffers()) return false;
                         const NamedTensors buffers = module.named_buffers();
                         return std::ranges::find(buffers, name, &NamedTensors::value_type::first) !=
@@ -187,7 +186,10 @@ PhiloxState philox_of(const Values& values) {
 
 TensorState state_of(nn::Module& module) {
   return {.pieces = [&module] { return pieces_of(module, module.state_dict()); },
-          .load = [&module](const NamedTensors& tensors) { module.load_state_dict(tensors); }};
+          .load =
+              [&module](const NamedTensors& tensors) {
+                module.load_state_dict(without_accumulation(tensors));
+              }};
 }
 
 TensorState state_of(nn::Module& module, nn::ReplicatedModule& replica) {

@@ -231,9 +231,12 @@ bool ReplicatedModule::begins_step() {
 }
 
 bool ReplicatedModule::has_accumulated() const {
-  if (begins_step_ || keeps_gradients()) return false;
-  const std::vector<Tensor> all = module_->parameters();
-  return std::ranges::any_of(all, [](const Tensor& each) { return each.grad().defined(); });
+  return !begins_step_ && reducer_->has_accumulated();
+}
+
+void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated) {
+  reducer_->set_accumulated(accumulated);
+  begins_step_ = false;
 }
 
 void ReplicatedModule::send_buffers() {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -71,6 +72,34 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     });
   }
   return autograd::TagGuard(reduce_tag_);
+}
+
+bool Reducer::has_accumulated() const {
+  if (tree_ && tree_->count() > 0) return true;
+  return std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->gradient().defined(); });
+}
+
+Accumulated Reducer::accumulated() const {
+  LOCKSTEP_CHECK(!tree_ || tree_->count() == 0, InvalidArgument,
+                 "reduction = reproducible has partial sums of ", tree_ ? tree_->count() : 0,
+                 " micro-batches, which belong to this number of ranks; save behind the step's "
+                 "last backward");
+  Accumulated all{.gradients = {}, .weight = accumulated_weight_, .unit = unit_};
+  for (const auto& leaf : leaves_) all.gradients.push_back(leaf->gradient());
+  return all;
+}
+
+void Reducer::set_accumulated(const Accumulated& accumulated) {
+  LOCKSTEP_CHECK(!running_ && !tree_ && accumulated.gradients.size() == leaves_.size(),
+                 InvalidArgument, "gradients of ", accumulated.gradients.size(),
+                 " parameters cannot be put between the micro-batches of a reducer of ",
+                 leaves_.size(), running_ ? " inside its backward" : "",
+                 tree_ ? " whose reduction is reproducible" : "");
+  const NoGradGuard no_recording;
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    leaves_[i]->set_gradient(accumulated.gradients[i]);
+  accumulated_weight_ = accumulated.weight;
+  unit_ = accumulated.unit;
 }
 
 /// Before a backward through a forward that accumulates.

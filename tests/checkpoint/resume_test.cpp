@@ -265,37 +265,6 @@ TEST(Resume, GoesOnBitwiseOnAsManyRanksWhateverAStepHas) {
   for (const Condition& condition : conditions()) expect_goes_on(condition, 3, cpu, {2, 4});
 }
 
-TEST(Resume, NoCheckpointLosesGradientsThatAreAddedUp) {
-  set_log_sink([](std::string_view) {});
-  for (const int zero : {0, 1, 2, 3}) {
-    const TemporaryFolder folder;
-    run_job(2, [&](const CommunicatorPtr& group) {
-      auto model = nn::make<nn::Linear>(5, 4);
-      DistributedDataParallel ddp(model, group, {.zero_stage = zero});
-      optim::AdamW optimizer(ddp.named_parameters());
-      checkpoint::Manager checkpoints(folder / "run", group);
-      checkpoints.add("model", ddp);
-      const auto backward = [&] { ddp(ones({2, 5})).sum().backward(); };
-      for (const std::int64_t step : {1, 2}) {
-        {
-          const auto local = ddp.no_sync();
-          backward();
-        }
-        EXPECT_THAT([&] { checkpoints.save(step); },
-                    ::testing::ThrowsMessage<InvalidArgument>(
-                        ::testing::HasSubstr("save behind the optimizer's step")))
-            << "stage " << zero;
-        backward();
-        optimizer.step();
-        optimizer.zero_grad();
-        checkpoints.save(step);
-        EXPECT_TRUE(checkpoints.wait()) << checkpoints.error();
-      }
-    });
-  }
-  set_log_sink(nullptr);
-}
-
 TEST(Resume, GpuGoesOnBitwiseWhateverAStepHas) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
   for (const Condition& condition : conditions())

@@ -125,6 +125,9 @@ class ReplicatedModule {
   bool keeps_gradients() const noexcept { return !averaging_.empty(); }
   /// Whether there are gradients of backwards under no_sync() that no reduction has taken in yet.
   bool has_accumulated() const;
+  /// Puts the replica between the micro-batches that left this; the next forward goes on with the
+  /// step. @throws as Reducer::set_accumulated.
+  void set_accumulated(const parallel::Accumulated& accumulated);
   /// Whether steps start with rank 0's buffers: else each rank has its own.
   bool broadcasts_buffers() const noexcept { return options_.broadcast_buffers; }
   /// The ranks that train replicas of it.

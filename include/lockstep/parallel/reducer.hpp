@@ -85,6 +85,14 @@ struct ReducerOptions {
   std::string averaging = {};
 };
 
+/// What backwards through forwards marked `accumulate` have added up on a rank.
+struct Accumulated {
+  std::vector<Tensor> gradients;  ///< of each parameter; undefined where there is none
+  /// Of backwards with weights, else undefined: their sum, and what gradients are to be multiplied
+  /// by to be those of the weighted losses; f64 scalars.
+  Tensor weight, unit;
+};
+
 /// Gives each parameter's gradient its place in a bucket (it is the *sink* of the leaves: backward
 /// writes straight into it) and starts a bucket's reduction as soon as all its gradients are
 /// final, hooks of the user included, in the same order on every rank. At the end of the first
@@ -163,6 +171,14 @@ class Reducer final : private autograd::GradientSink {
   /// the sum of these.
   /// @return false if the weights of all ranks are 0; there are no gradients then.
   bool reduce_without_backward();
+
+  /// Whether a parameter has a gradient, or a reproducible reduction micro-batches.
+  bool has_accumulated() const;
+  /// What a step has so far. @throws InvalidArgument between the micro-batches of a reproducible
+  /// reduction, whose partial sums belong to this number of ranks.
+  Accumulated accumulated() const;
+  /// Replaces it. @throws InvalidArgument for tensors that do not fit, and inside a backward.
+  void set_accumulated(const Accumulated& accumulated);
 
   /// Exchanges what is done with a bucket. Blocks; every rank must call it, outside of a backward.
   /// @param reduction the same on every rank, and no other reducer's if it keeps something.

@@ -1,0 +1,120 @@
+#include "checkpoint/accumulation.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/nn/distributed_data_parallel.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::string_view prefix = "accumulation/";
+constexpr std::string_view gradient_prefix = "accumulation/gradient/";
+constexpr std::string_view present_name = "accumulation/present";
+constexpr std::string_view weights_name = "accumulation/weights";
+
+double number_of(const Tensor& scalar) { return scalar.defined() ? scalar.item() : 0; }
+
+/// The gradients, with zeros for those that this rank lacks, so that all ranks have the same; which
+/// those are; and of weighted ones weight and unit, and of how many ranks they are.
+std::vector<Piece> accumulation_of(const nn::ReplicatedModule& replica) {
+  const parallel::Accumulated all = replica.reducer().accumulated();
+  const NamedTensors parameters = replica.trained_parameters();
+  std::vector<Piece> pieces;
+  std::vector<double> present;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
+    const Tensor& gradient = all.gradients[i];
+    present.push_back(gradient.defined() ? 1 : 0);
+    pieces.push_back(
+        {.name = std::string(gradient_prefix) + name,
+         .tensor = gradient.defined() ? gradient : zeros(parameter.shape(), parameter.options())});
+  }
+  pieces.push_back({.name = std::string(present_name), .tensor = tensor(present)});
+  pieces.push_back({.name = std::string(weights_name),
+                    .tensor = tensor({number_of(all.weight), number_of(all.unit),
+                                      static_cast<double>(replica.group()->size())})});
+  return pieces;
+}
+
+/// @throws InvalidArgument where it is missing, or of another form.
+const Tensor& find(const NamedTensors& tensors, std::string_view name, const Shape& shape,
+                   DType dtype = DType::f64) {
+  const auto found = std::ranges::find(tensors, name, &NamedTensors::value_type::first);
+  LOCKSTEP_CHECK(found != tensors.end(), InvalidArgument,
+                 "the state has gradients of backwards "
+                 "under no_sync(), but not ",
+                 name);
+  LOCKSTEP_CHECK(found->second.shape() == shape && found->second.dtype() == dtype, InvalidArgument,
+                 name, " is ", found->second.shape(), " in ", found->second.dtype(), " there and ",
+                 shape, " in ", dtype, " here");
+  return found->second;
+}
+
+/// What `accumulation_of` gave, on this rank or averaged over all that there were.
+parallel::Accumulated accumulation_from(const NamedTensors& tensors,
+                                        const nn::ReplicatedModule& replica) {
+  const NamedTensors parameters = replica.trained_parameters();
+  const auto count = static_cast<std::int64_t>(parameters.size());
+  const Tensor& present = find(tensors, present_name, {count});
+  const Tensor& weights = find(tensors, weights_name, {3});
+  const Device device = replica.group()->device();
+  parallel::Accumulated all;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto& [name, parameter] = parameters[static_cast<std::size_t>(i)];
+    const Tensor& gradient =
+        find(tensors, std::string(gradient_prefix) + name, parameter.shape(), parameter.dtype());
+    all.gradients.push_back(present.select(0, i).item() > 0 ? gradient.to(device) : Tensor());
+  }
+  if (weights.select(0, 1).item() == 0) return all;
+  LOCKSTEP_CHECK(weights.select(0, 2).item() == replica.group()->size(), InvalidArgument,
+                 "the state is of a step between micro-batches that have weights, of ",
+                 weights.select(0, 2).item(), " ranks: it goes on on as many, not on ",
+                 replica.group()->size(), "; take a checkpoint between two steps");
+  all.weight = weights.select(0, 0).to(device).clone();
+  all.unit = weights.select(0, 1).to(device).clone();
+  return all;
+}
+
+std::pair<NamedTensors, NamedTensors> taken_apart(const NamedTensors& tensors) {
+  std::pair<NamedTensors, NamedTensors> parts;
+  for (const auto& [name, tensor] : tensors)
+    (is_accumulation(name) ? parts.first : parts.second).emplace_back(name, tensor);
+  return parts;
+}
+
+}  // namespace
+
+bool is_accumulation(std::string_view name) { return name.starts_with(prefix); }
+
+NamedTensors without_accumulation(NamedTensors tensors) {
+  std::erase_if(tensors, [](const auto& each) {
+    return each.first.starts_with(std::string("each_rank/").append(prefix));
+  });
+  return tensors;
+}
+
+TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) {
+  const auto pieces = state.pieces;
+  const auto load = state.load;
+  state.pieces = [pieces, &replica] {
+    std::vector<Piece> all = pieces();
+    if (replica.has_accumulated())
+      std::ranges::move(accumulation_of(replica), std::back_inserter(all));
+    return all;
+  };
+  state.load = [load, &replica](const NamedTensors& tensors) {
+    const auto [accumulation, rest] = taken_apart(tensors);
+    if (accumulation.empty()) return load(rest);
+    const parallel::Accumulated all = accumulation_from(accumulation, replica);
+    load(rest);
+    replica.set_accumulated(all);
+  };
+  return state;
+}
+
+}  // namespace lockstep::checkpoint
