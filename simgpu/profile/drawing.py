@@ -141,9 +141,9 @@ def draw_costs(step, y):
 def title_lines(result):
     """Two lines at the top."""
     step, (low, high) = result.slowest(), result.limits()
-    mfu = 100 * step.utilisation(result.device.peak_bf16)
+    mfu = 100 * step.utilisation(result.device.peak(step.rate))
     return (f"{result.title} on {result.device.name}, predicted: {duration(step.time)} "
-            f"({duration(low)} to {duration(high)}), MFU {mfu:.0f} %",
+            f"({duration(low)} to {duration(high)}), MFU {mfu:.0f} % in {step.rate}",
             f"{step.launches} launches, {size(step.bytes)} moved, exposed exchange {share(step.exposed, step.time)}, "
             f"waiting for launches {share(step.launch_bound, step.time)}, "
             f"{sum(times for times, _ in step.waits.values())} waits of the host")

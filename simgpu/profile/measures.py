@@ -82,6 +82,7 @@ class Step:
     idle: float = 0.0
     launch_bound: float = 0.0
     flops: float = 0.0
+    flops_at: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # by what rate they have
     bytes: float = 0.0
     launches: int = 0
     in_calls: float = 0.0  # the host, without waiting
@@ -91,6 +92,11 @@ class Step:
     @property
     def time(self):
         return self.end - self.begin
+
+    @property
+    def rate(self):
+        """The kind of product that most FLOPs are of: "bf16", "tf32", "f32"."""
+        return self.flops_at.most_common(1)[0][0] if self.flops_at else "bf16"
 
     def utilisation(self, peak):
         """FLOPs of all products over the peak of the time (MFU where nothing is computed twice)."""
@@ -147,11 +153,19 @@ def longest_work(step):
     return sorted(found, key=lambda work: -work[0])
 
 
+def rate_of(record):
+    """By which peak rate a product, convolution or attention is held: f32 is TF32 but in products that ask for more."""
+    dtype = record.get("a") or record.get("dtype", "bf16")
+    return "tf32" if dtype == "f32" and record.get("compute", "tf32") == "tf32" else dtype
+
+
 def count(step):
     """Launches, FLOPs, bytes and waits of the host."""
     waits = collections.defaultdict(lambda: [0, 0.0])
     for piece in step.work:
         step.flops += piece.prediction.flops
+        if piece.prediction.flops:
+            step.flops_at[rate_of(piece.record)] += piece.prediction.flops
         if piece.record["kind"] != "collective":
             step.bytes += piece.prediction.bytes
     for entry in step.calls:

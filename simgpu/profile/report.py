@@ -29,12 +29,12 @@ def heading(result, model_flops=None):
     """Lines about the step as a whole."""
     step = result.slowest()
     low, high = result.limits()
-    peak = result.device.peak_bf16
+    peak = result.device.peak(step.rate)
     used = model_flops / (peak * step.time * 1e-6) if model_flops else step.utilisation(peak)
     ranks = len(result.steps["expected"])
     yield f"{result.title}, predicted for {result.device.name}" + (f", slowest of {ranks} ranks" if ranks > 1 else "")
     yield f"  step                   {duration(step.time)}   ({duration(low)} to {duration(high)})"
-    yield f"  MFU                    {100 * used:.1f} % of {peak / 1e12:.0f} TFLOP/s in bf16" + (
+    yield f"  MFU                    {100 * used:.1f} % of {peak / 1e12:.0f} TFLOP/s in {step.rate}" + (
         "" if model_flops else ", of all FLOPs that library calls make")
     yield f"  computation            {duration(step.compute)}, {share(step.compute, step.time)}"
     yield f"  exchange               {duration(step.exchange)}, exposed {duration(step.exposed)}, " \

@@ -192,6 +192,14 @@ class Measures(unittest.TestCase):
         self.assertTrue(result.slowest("low").time < found.time < result.slowest("high").time)
         self.assertAlmostEqual(found.utilisation(H100.peak_bf16), 0.6, delta=0.1)
 
+    def test_the_peak_is_of_the_products_that_most_flops_are_of(self):
+        for dtype, compute, rate in (("bf16", "f32", "bf16"), ("f32", "tf32", "tf32"), ("f32", "f32", "f32")):
+            recorder = records.Recorder()
+            recorder.product(4096, 4096, 4096, dtype=dtype, compute=compute)
+            found = job.predict([recorder.profile()], H100).slowest()
+            self.assertEqual(found.rate, rate)
+            self.assertTrue(0.3 < found.utilisation(H100.peak(rate)) < 1)
+
     def test_spans(self):
         self.assertEqual(spans.union([(3, 4), (0, 1), (1, 2), (5, 5)]), [(0, 2), (3, 4)])
         self.assertEqual(spans.without([(0, 10)], [(1, 2), (4, 6), (9, 12)]), [(0, 1), (2, 4), (6, 9)])

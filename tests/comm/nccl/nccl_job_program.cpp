@@ -232,6 +232,15 @@ int stay_on_own_device(ls::Session& session) {
   return 0;
 }
 
+// Gives the GPU something to do, for so many seconds, before what comes next on the stream.
+void keep_busy(ls::StreamRef stream, int seconds) {
+  const auto rest = [](void* time) {
+    sleep(static_cast<double>(reinterpret_cast<std::intptr_t>(time)));
+  };
+  cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle), rest,
+                     reinterpret_cast<void*>(static_cast<std::intptr_t>(seconds)));
+}
+
 // Rank 0 sends and leaves; rank 1 takes the message behind work that takes its GPU a second.
 int send_and_leave(ls::Session& session) {
   nccl().sends_are_buffered = true;
@@ -241,11 +250,8 @@ int send_and_leave(ls::Session& session) {
     part->send(buffer_of(x), 1);
     part = nullptr;
   } else {
-    const ls::Tensor w =
-        ls::ones({512, 512}, {.dtype = ls::DType::f32, .device = session.device()});
-    ls::Tensor v = w;
     const auto start = Clock::now();
-    for (int i = 0; i < 200; ++i) v = ls::matmul(v, w);
+    keep_busy(ls::current_stream(session.device()), 1);
     const auto work = part->receive(buffer_of(x), 0);
     ls::synchronize(ls::current_stream(session.device()));
     const std::chrono::duration<double> took = Clock::now() - start;
@@ -254,15 +260,6 @@ int send_and_leave(ls::Session& session) {
   }
   session.world()->barrier().synchronize();
   return 0;
-}
-
-// Gives the GPU something to do, for so many seconds, before what comes next on the stream.
-void keep_busy(ls::StreamRef stream, int seconds) {
-  const auto rest = [](void* time) {
-    sleep(static_cast<double>(reinterpret_cast<std::intptr_t>(time)));
-  };
-  cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle), rest,
-                     reinterpret_cast<void*>(static_cast<std::intptr_t>(seconds)));
 }
 
 // A collective that nobody waits for, of which each rank's GPU is seconds away.
