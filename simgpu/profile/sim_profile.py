@@ -7,6 +7,7 @@
     sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
     sim_profile.py trust [--points | --fit]     published measurements beside what is predicted for them
     sim_profile.py devices [NAME]               what is known of a device, with sources
+    sim_profile.py resources BUILD -o OUT       registers and spills of a build by nvcc, for report --resources OUT
 
 PROFILE is what LOCKSTEP_SIM_PROFILE wrote; the files of other ranks beside it are found. Needs Python alone.
 docs/performance-gpu.md says what is predicted, and how far to trust it.
@@ -24,6 +25,7 @@ import drawing
 import fit
 import job
 import report
+import resources
 import scale
 import timeline
 import trust
@@ -49,8 +51,18 @@ def predict(arguments, profiles, window_wanted):
                        arguments.efa)
 
 
-def make_report(arguments):
+def load_with_resources(arguments):
     profiles = job.load(arguments.profile)
+    if arguments.resources:
+        kernels = json.loads(arguments.resources.read_text())
+        for profile in profiles:
+            known, all_kernels = resources.join(profile, kernels)
+        print(f"sim_profile.py: registers of {known} of {all_kernels} kernels are known", file=sys.stderr)
+    return profiles
+
+
+def make_report(arguments):
+    profiles = load_with_resources(arguments)
     result = predict(arguments, profiles, window_of(arguments))
     warning = window.warning(profiles[0])
     if warning and not (arguments.all or arguments.first or arguments.last):
@@ -102,6 +114,13 @@ def write_program(arguments):
     arguments.out.write_text("\n".join(recorder.lines()) + "\n")
 
 
+def write_resources(arguments):
+    kernels = resources.compile(arguments.build, arguments.architecture)
+    arguments.out.write_text(json.dumps(kernels, indent=0, sort_keys=True) + "\n")
+    spilling = sum(1 for kernel in kernels.values() if kernel["spills"])
+    print(f"{len(kernels)} kernels, {spilling} of them spill registers")
+
+
 def list_devices(arguments):
     for key in [arguments.name] if arguments.name else devices.names():
         device = devices.load(key)
@@ -137,6 +156,7 @@ def parser():
         command.add_argument("--nodes", type=int, help="over which the ranks are spread; default: as few as hold them")
     commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
     commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU; default: of all library calls")
+    commands.choices["report"].add_argument("--resources", type=pathlib.Path, help="what `resources` wrote")
     commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
     commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
     commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096],
@@ -150,6 +170,11 @@ def parser():
     command.add_argument("name", choices=sorted(catalogue.PROGRAMS))
     command.add_argument("-o", "--out", type=pathlib.Path, required=True)
     command.add_argument("--ranks", type=int, default=1)
+    command = commands.add_parser("resources", help="registers and spills of kernels, by nvcc")
+    command.set_defaults(act=write_resources)
+    command.add_argument("build", type=pathlib.Path, help="the folder of a build with LOCKSTEP_CUDA=ON")
+    command.add_argument("-o", "--out", type=pathlib.Path, required=True)
+    command.add_argument("--architecture", default="sm_90")
     command = commands.add_parser("devices", help="what is known of devices")
     command.set_defaults(act=list_devices)
     command.add_argument("name", nargs="?")

@@ -9,6 +9,7 @@
 #include "kernels/shared_variables.hpp"
 #include "kernels/watching.hpp"
 #include "memory/address_space.hpp"
+#include "profile/profile.hpp"
 
 namespace simgpu {
 
@@ -35,15 +36,22 @@ profile::Fields KernelRunner::measured() const {
   profile::Fields fields;
   fields.add("blocks_run", blocks_run_);
   if (blocks_run_ == 0 || !options().watch_kernels) return fields;
-  const auto add = [&, scale = double(launch_->shape.blocks()) / double(blocks_run_)](
-                       const char* name, std::uint64_t bytes) {
-    fields.add(name, std::llround(double(bytes) * scale));
+  const auto add = [&](const char* name, std::uint64_t count, std::uint64_t of_blocks) {
+    const double scale = double(launch_->shape.blocks()) / double(of_blocks);
+    fields.add(name, std::llround(double(count) * scale));
   };
   const DeviceTraffic& traffic = device_watch_.traffic();
-  add("read_bytes", traffic.read);
-  add("write_bytes", traffic.written);
-  add("read_distinct", traffic.distinct_read);
-  add("write_distinct", traffic.distinct_written);
+  add("read_bytes", traffic.read, blocks_run_);
+  add("write_bytes", traffic.written, blocks_run_);
+  add("read_distinct", traffic.distinct_read, blocks_run_);
+  add("write_distinct", traffic.distinct_written, blocks_run_);
+  if (requests_.blocks() == 0) return fields;
+  const RequestCounts& requests = requests_.counts();
+  add("requests", requests.requests, requests_.blocks());
+  add("sectors", requests.sectors, requests_.blocks());
+  add("ideal_sectors", requests.ideal_sectors, requests_.blocks());
+  add("shared_requests", requests.ideal_shared_wavefronts, requests_.blocks());
+  add("shared_wavefronts", requests.shared_wavefronts, requests_.blocks());
   return fields;
 }
 
@@ -57,11 +65,13 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   order_->limit(blocks_run_);
   const bool watched = options().watch_kernels;
   if (watched) prepare_watch(launch);
+  requests_.begin_launch(watched && profile::is_on());
   begin_findings(launch, scheduler_);
   {
     const WatchScope scope(watched ? this : nullptr);
     scheduler_.run(launch.thread, launch.shape.block, *this);
   }
+  requests_.end_launch();
   std::vector<Access> touched = watched ? device_watch_.finish() : std::vector<Access>{};
   // What was reported as an access is not to be found as damage again.
   if (!is_first(Finding::out_of_bounds)) mend_guards();
@@ -105,6 +115,7 @@ bool KernelRunner::next_block() {
   collectives_.start_block();
   time_.block_start = ++time_.epoch;
   if (watching) device_watch_.races().begin_block(block_index);
+  requests_.begin_block();
   return true;
 }
 
@@ -133,21 +144,29 @@ bool KernelRunner::is_argument(std::uintptr_t address, AccessKind kind) const {
   return kind == AccessKind::read && address - begin < launch_->argument_bytes;
 }
 
-void KernelRunner::access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind) {
-  if (scheduler_.fibers().is_stack(address) || is_argument(address, kind)) return;
-  if (!watch_host_side(address, bytes, kind)) stop(cudaErrorIllegalAddress);
+void KernelRunner::access_host_side(const MemoryAccess& access) {
+  if (scheduler_.fibers().is_stack(access.address) || is_argument(access.address, access.kind))
+    return;
+  if (!watch_host_side(access)) stop(cudaErrorIllegalAddress);
 }
 
-bool KernelRunner::watch_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind) {
+bool KernelRunner::watch_host_side(const MemoryAccess& access) {
   const WatchScope off(nullptr);
-  if (static_watch_.holds(address)) {
-    static_watch_.access(address, bytes, kind, now(), time_.block_start);
-  } else if (dynamic_watch_.holds(address) && dynamic_watch_.holds(address + bytes - 1)) {
-    dynamic_watch_.access(address, bytes, kind, now(), time_.block_start);
+  if (static_watch_.holds(access.address)) {
+    access_shared(static_watch_, access);
+  } else if (dynamic_watch_.holds(access.address) &&
+             dynamic_watch_.holds(access.address + access.bytes - 1)) {
+    access_shared(dynamic_watch_, access);
   } else {
-    return access_elsewhere(address, bytes, kind);
+    return access_elsewhere(access.address, access.bytes, access.kind);
   }
   return true;
+}
+
+void KernelRunner::access_shared(SharedWatch& watch, const MemoryAccess& access) {
+  if (requests_.are_noted() && access.kind != AccessKind::atomic)
+    requests_.note_shared(scheduler_.current(), access);
+  watch.access(access.address, access.bytes, access.kind, now(), time_.block_start);
 }
 
 /// Constants of the program are fine; the host's memory is not, and a device cannot reach it.

@@ -15,6 +15,7 @@
 #include "kernels/modules.hpp"
 #include "kernels/shared_watch.hpp"
 #include "kernels/warp_collectives.hpp"
+#include "kernels/warp_requests.hpp"
 
 /// @file
 /// The one place where kernels run.
@@ -43,10 +44,13 @@ class KernelRunner final : private BlockSource {
 
   /// An access of the running thread to memory of any kind, from a compiler hook.
   SIMGPU_ALWAYS_INLINE void access(const MemoryAccess& access) {
-    if (access.address - Layout::begin < Layout::bytes)
+    if (access.address - Layout::begin < Layout::bytes) {
+      if (requests_.are_noted() && access.kind != AccessKind::atomic) [[unlikely]]
+        requests_.note_global(scheduler_.current(), access);
       device_watch_.access(access);
-    else
-      access_host_side(access.address, access.bytes, access.kind);
+    } else {
+      access_host_side(access);
+    }
   }
   /// The running thread makes a fence that the whole device sees.
   void fence() { device_watch_.races().fence(); }
@@ -61,9 +65,10 @@ class KernelRunner final : private BlockSource {
   void begin_epochs();
   SharedTime now();
   bool is_argument(std::uintptr_t address, AccessKind kind) const;
-  void access_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind);
+  void access_host_side(const MemoryAccess& access);
   /// @return false if the device cannot make the access.
-  bool watch_host_side(std::uintptr_t address, unsigned bytes, AccessKind kind);
+  bool watch_host_side(const MemoryAccess& access);
+  void access_shared(SharedWatch& watch, const MemoryAccess& access);
   bool access_elsewhere(std::uintptr_t address, unsigned bytes, AccessKind kind);
 
   ThreadScheduler scheduler_;
@@ -74,6 +79,7 @@ class KernelRunner final : private BlockSource {
   DeviceWatch device_watch_{time_, scheduler_};
   SharedWatch static_watch_;
   SharedWatch dynamic_watch_;
+  WarpRequests requests_;
   Module module_;
   const KernelLaunch* launch_ = nullptr;
   std::optional<BlockOrder> order_;

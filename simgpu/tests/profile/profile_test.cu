@@ -75,6 +75,52 @@ TEST(Profile, TellsWhatAKernelReadAndWrote) {
   }
 }
 
+// Elements `stride` apart, a vector each, and shared memory with threads two words apart.
+__global__ void copy_with_stride(const float* from, float* to, int stride) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  to[i * stride] = from[i * stride];
+}
+__global__ void copy_vectors(const float4* from, float4* to) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  float4 x = from[i];
+  x.y += 1;
+  to[i] = x;
+}
+__global__ void take_every_second(const float* from, float* to) {
+  __shared__ float all[256];
+  const unsigned i = threadIdx.x;
+  all[i] = from[i];
+  __syncthreads();
+  if (i < 128) to[i] = all[2 * i];
+}
+
+TEST(Profile, TellsHowManySectorsRequestsNeed) {
+  constexpr int count = 64 * 256;
+  const DeviceArray<float> from(std::vector<float>(8 * count, 1.0F)), to(8 * count);
+  for (const int stride : {1, 2, 8}) {
+    ASSERT_EQ(run(64, 256, 0, copy_with_stride, from.data(), to.data(), stride), cudaSuccess);
+    const json record = newest("kernel");
+    EXPECT_EQ(record["requests"], 2 * count / 32);
+    EXPECT_EQ(record["ideal_sectors"], 2 * count / 8);
+    EXPECT_EQ(record["sectors"], 2 * count / 8 * stride);
+  }
+  ASSERT_EQ(run(64, 256, 0, copy_vectors, reinterpret_cast<const float4*>(from.data()),
+                reinterpret_cast<float4*>(to.data())),
+            cudaSuccess);
+  const json record = newest("kernel");
+  EXPECT_EQ(record["requests"], 2 * count / 32);
+  EXPECT_EQ(record["sectors"], 2 * count / 2);
+  EXPECT_EQ(record["sectors"], record["ideal_sectors"]);
+}
+
+TEST(Profile, TellsOfBankConflicts) {
+  const DeviceArray<float> from(std::vector<float>(256, 1.0F)), to(256);
+  ASSERT_EQ(run(1, 256, 0, take_every_second, from.data(), to.data()), cudaSuccess);
+  const json record = newest("kernel");
+  EXPECT_EQ(record["shared_requests"], 8 + 4);  // of as many warps
+  EXPECT_EQ(record["shared_wavefronts"], 8 + 2 * 4);
+}
+
 TEST(Profile, TellsOfCopiesAndFills) {
   const DeviceArray<float> a(std::vector<float>(1024, 1.0F)), b(1024);
   EXPECT_EQ(newest("copy")["direction"], "h2d");
