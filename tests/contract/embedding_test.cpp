@@ -31,6 +31,28 @@ TEST_P(EmbeddingContract, LooksUpAndSumsBack) {
   EXPECT_THROW(family().forward(arguments, stream()), InvalidArgument);
 }
 
+// Few rows, long and short runs of each, one that nobody looks up.
+TEST_P(EmbeddingContract, SumsManyOfTheSameRow) {
+  const std::int64_t count = 1200, rows = 6, columns = 5;
+  const auto row_of = [](std::int64_t i) {
+    return i % 3 == 0 ? 4 : i % 50 == 1 ? 1 : i % 400 == 2 ? 3 : 5;
+  };
+  Values index, gradient;
+  Values expected(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t i = 0; i < count; ++i) {
+    index.push_back(row_of(i));
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const double value = static_cast<double>((i + c) % 2) - 0.5 + static_cast<double>(c % 2) / 4;
+      gradient.push_back(value);
+      expected[static_cast<std::size_t>(row_of(i) * columns + c)] += value;
+    }
+  }
+  const auto dy = array({count, columns}).set(gradient), dtable = array({rows, columns});
+  family().backward({.dtable = dtable, .dy = dy, .index = array(DType::i64, {count}).set(index)},
+                    stream());
+  EXPECT_TRUE(close(dtable.get(), expected, tolerance(4)));
+}
+
 // In groups of 32 they are more than a grid's second dimension counts.
 TEST_P(EmbeddingContract, SumsBackIntoMillionsOfColumns) {
   const std::int64_t columns = 65'535 * 32 + 1;

@@ -73,6 +73,7 @@ TEST_P(GemmContract, MultipliesSmallSizesInEveryLayout) {
   for (const Sizes& s : {Sizes{1, 32, 64, 64},
                          {1, 10, 64, 32},
                          {1, 32, 10, 64},
+                         {1, 24, 24, 24},  // squares, which fit the other way round, too
                          {1, 17, 36, 50},
                          {1, 4, 32, 4},
                          {1, 3, 5, 7},

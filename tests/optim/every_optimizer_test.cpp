@@ -70,6 +70,27 @@ TEST_P(EveryOptimizer, LowersALossInEveryDtype) {
   }
 }
 
+// What is alike stays alike, wherever a kernel's blocks begin: at multiples of 32,768 elements.
+TEST_P(EveryOptimizer, UpdatesParametersOfSeveralBlocksAlike) {
+  Generator generator(5);
+  const std::int64_t period = 64, times = 1100;
+  const Tensor first = randn({1, period}, {}, generator),
+               gradient = randn({1, period}, {}, generator);
+  const auto repeated = [&](const Tensor& row) {
+    return row.expand({times, period}).reshape({times * period}).to(place.device);
+  };
+  Tensor parameter = repeated(first).clone().set_requires_grad();
+  const auto optimizer = made.make(NamedTensors{{"weight", parameter}});
+  for (int i = 0; i < 3; ++i) {
+    parameter.set_grad(repeated(gradient));
+    optimizer->step();
+  }
+  const Tensor updated = parameter.detach().to(cpu).reshape({times, period});
+  const Tensor row = updated.slice(0, 0, 1);
+  EXPECT_FALSE(equal(row, first));
+  EXPECT_TRUE(equal(updated, row.expand({times, period}).contiguous()));
+}
+
 TEST_P(EveryOptimizer, GoesOnFromItsSavedState) {
   for (const DType dtype : {DType::f64, DType::bf16}) {
     const NamedTensors a = model(dtype), b = model(dtype);
