@@ -43,6 +43,26 @@ TEST_F(ExamplesOnGpus, TrainGptLearnsAndSavesWhatTheCpuCanUse) {
   EXPECT_NEAR(held_out_loss(continued.output), held_out_loss(trained.output), 2e-3);
 }
 
+TEST_F(ExamplesOnGpus, CapturedTrainingGoesOnBitwiseFromACheckpoint) {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string(),
+                    saved = (folder / "model.safetensors").string();
+  const std::string program =
+      mpirun(ranks) + tiny_gpt(
+                          "--device cuda --micro-batch 1 --steps 9 --lr 1e-2 --capture --amp bf16 "
+                          "--save-every 5 --keep 9 --checkpoint-dir " +
+                          run + " --save " + saved);
+  const auto whole = run_command(program, 200);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const std::string expected = lockstep::testing::read_file(saved);
+  std::filesystem::remove_all(run + "/step-9");
+  std::filesystem::remove(run + "/latest");
+  const auto again = run_command(program, 200);
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("goes on after step 5"));
+  EXPECT_EQ(lockstep::testing::read_file(saved) == expected, true) << again.output;
+}
+
 /// What the simulated GPUs of a training tell at its end, summed over the ranks.
 struct Told {
   std::map<std::string, int> waits;  // by place
