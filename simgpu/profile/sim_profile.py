@@ -2,6 +2,7 @@
 """Predicts from a profile of the simulated GPU how fast the program would be on a real one.
 
     sim_profile.py report PROFILE... --device h100 [--from MARK --to MARK] [--trace OUT.json] [--svg OUT.svg]
+    sim_profile.py check PROFILE 'launches<=260' 'mfu>=0.5' 'time/llm.c-124m<=0.95'     ends with 1 where a bar does not hold
     sim_profile.py scale PROFILE --device h100 --ranks 8,64,1024 [--per-node 8]
     sim_profile.py compare PROFILE OTHER --device h100           OTHER: a profile, or a program's name
     sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
@@ -18,6 +19,7 @@ import json
 import pathlib
 import sys
 
+import bars
 import chrome_trace
 import compare
 import device as devices
@@ -81,11 +83,31 @@ def make_comparison(arguments):
     one = predict(arguments, first, window_of(arguments))
     other = str(arguments.profile[1])
     if other in catalogue.PROGRAMS:
-        made = catalogue.make(other, max(profile.ranks for profile in first)).profile()
-        two = predict(arguments, [made], window.last_step)
+        two = predict_program(arguments, other, first)
     else:
         two = predict(arguments, job.load(arguments.profile[1:]), window_of(arguments))
     print(compare.text(one, two), end="")
+
+
+def predict_program(arguments, name, beside):
+    """A published program on as many ranks as the profiles beside it."""
+    made = catalogue.make(name, max(profile.ranks for profile in beside)).profile()
+    return predict(arguments, [made], window.last_step)
+
+
+def check_bars(arguments):
+    profiles = load_with_resources(arguments)
+    result = predict(arguments, profiles, window_of(arguments))
+
+    def result_of(name):
+        if name not in catalogue.PROGRAMS:
+            raise ValueError(f"no program '{name}': there are {', '.join(sorted(catalogue.PROGRAMS))}")
+        return predict_program(arguments, name, profiles)
+
+    lines, all_hold = bars.check(result, arguments.bars, result_of)
+    print("\n".join(lines))
+    if not all_hold:
+        sys.exit(1)
 
 
 def make_scale(arguments):
@@ -139,10 +161,15 @@ def parser():
     commands = whole.add_subparsers(dest="command", required=True)
     for name, act, help_of in (("report", make_report, "the step, where its time goes and what costs most"),
                                ("compare", make_comparison, "two profiles side by side"),
+                               ("check", check_bars, "a step against bars, such as launches<=260"),
                                ("scale", make_scale, "the same step in jobs of more ranks")):
         command = commands.add_parser(name, help=help_of)
         command.set_defaults(act=act)
-        command.add_argument("profile", nargs="+", type=pathlib.Path)
+        if name == "check":
+            command.add_argument("profile", nargs=1, type=pathlib.Path)
+            command.add_argument("bars", nargs="+", help=", ".join(f"{key}: {what}" for key, (what, _) in bars.FIGURES.items()))
+        else:
+            command.add_argument("profile", nargs="+", type=pathlib.Path)
         command.add_argument("--device", default="h100", choices=devices.names(), help="default: h100")
         command.add_argument("--from", dest="first", help="the mark with which the step begins")
         command.add_argument("--to", dest="last", help="the mark with which it ends")
@@ -156,7 +183,8 @@ def parser():
         command.add_argument("--nodes", type=int, help="over which the ranks are spread; default: as few as hold them")
     commands.choices["report"].add_argument("--rows", type=int, default=20, help="of what costs most")
     commands.choices["report"].add_argument("--model-flops", type=float, help="of a step and rank, for the MFU; default: of all library calls")
-    commands.choices["report"].add_argument("--resources", type=pathlib.Path, help="what `resources` wrote")
+    for name in ("report", "check"):
+        commands.choices[name].add_argument("--resources", type=pathlib.Path, help="what `resources` wrote")
     commands.choices["report"].add_argument("--trace", type=pathlib.Path, help="a Chrome trace of the step")
     commands.choices["report"].add_argument("--svg", type=pathlib.Path, help="a drawing of the step")
     commands.choices["scale"].add_argument("--ranks", type=numbers, default=[8, 64, 512, 4096],

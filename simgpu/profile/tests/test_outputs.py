@@ -119,6 +119,18 @@ class Command(unittest.TestCase):
             self.assertTrue((folder / "s.svg").read_text().startswith("<svg"))
             self.assertEqual(self.run_command("scale", folder / "a.jsonl", "--ranks", "8,64").count("%"), 2)
 
+    def test_a_step_is_held_against_bars(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "mine.jsonl"
+            path.write_text("\n".join(gpt2.step(**SHAPE).lines()))
+            words = self.run_command("check", path, "launches<=55", "waits <= 1", "launches/llm.c-124m<=0.2", "sectors<=1",
+                                     "kernel_bytes>=1e6", "--all")
+            self.assertEqual(words.count("holds"), 5)
+            for bars, message in ((["mfu>=0.99"], "^1$"), (["speed>=1"], "is no bar such as"), (["mfu"], "is no bar"),
+                                  (["time/llm.d<=1"], "no program 'llm.d'")):
+                with self.assertRaisesRegex(SystemExit, message):
+                    self.run_command("check", path, "--all", *bars)
+
     def test_two_profiles_are_compared(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "mine.jsonl"
