@@ -22,7 +22,7 @@ struct LayerNormArguments {
 struct LayerNormBackwardArguments {
   ArrayView dx = {}, dweight = {}, dbias = {};  ///< each may be absent
   ArrayView dy = {}, x = {}, weight = {}, mean = {}, rstd = {};
-  bool accumulate = false;  ///< dweight and dbias are added to
+  bool add_dx = false, add_dweight = false, add_dbias = false;  ///< to what is there
 };
 
 /// y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019).
@@ -38,7 +38,7 @@ struct RmsNormArguments {
 struct RmsNormBackwardArguments {
   ArrayView dx = {}, dweight = {};  ///< each may be absent
   ArrayView dy = {}, x = {}, weight = {}, rstd = {};
-  bool accumulate = false;  ///< dweight is added to
+  bool add_dx = false, add_dweight = false;  ///< to what is there
 };
 
 }  // namespace lockstep::kernels

@@ -13,7 +13,7 @@ namespace {
 /// Where the sums over all rows go; each array may be absent.
 struct WeightGradients {
   ArrayView dweight = {}, dbias = {};
-  bool accumulate = false;
+  bool add_dweight = false, add_dbias = false;
 };
 
 /// Sums chunks of partial sums, in their order, into a parameter's gradient.
@@ -47,7 +47,7 @@ void combine_partials(const ArrayView& out, const std::vector<A>& partials, std:
 template <class A>
 void norm_backward_typed(RowLoop<NormRows> loop, const NormRows& arrays, std::int64_t rows,
                          const WeightGradients& gradients) {
-  const auto& [dweight, dbias, accumulate] = gradients;
+  const auto& [dweight, dbias, add_dweight, add_dbias] = gradients;
   const std::int64_t columns = arrays.columns;
   // Chunks depend on the shape alone: the sums are the same at any thread count.
   const std::int64_t chunk =
@@ -64,8 +64,8 @@ void norm_backward_typed(RowLoop<NormRows> loop, const NormRows& arrays, std::in
     }
   };
   parallel_for(chunks, 1, body);
-  combine_partials(dweight, weight_sums, columns, accumulate);
-  combine_partials(dbias, bias_sums, columns, accumulate);
+  combine_partials(dweight, weight_sums, columns, add_dweight);
+  combine_partials(dbias, bias_sums, columns, add_dbias);
 }
 
 /// Layer norm's backward, or RMS norm's without `mean`, in parts whose sums are added in one order.
@@ -106,9 +106,13 @@ void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, Str
                  .weight = weight.data(),
                  .dy = a.dy.data,
                  .dx = a.dx.data,
+                 .add_dx = a.add_dx,
                  .columns = columns_of(a.x)},
                 rows_of(a.x), type,
-                {.dweight = a.dweight, .dbias = a.dbias, .accumulate = a.accumulate});
+                {.dweight = a.dweight,
+                 .dbias = a.dbias,
+                 .add_dweight = a.add_dweight,
+                 .add_dbias = a.add_dbias});
 }
 
 void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef) {
@@ -134,8 +138,9 @@ void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamR
                  .weight = weight.data(),
                  .dy = a.dy.data,
                  .dx = a.dx.data,
+                 .add_dx = a.add_dx,
                  .columns = columns_of(a.x)},
-                rows_of(a.x), type, {.dweight = a.dweight, .accumulate = a.accumulate});
+                rows_of(a.x), type, {.dweight = a.dweight, .add_dweight = a.add_dweight});
 }
 
 }  // namespace lockstep::cpu_kernels

@@ -48,6 +48,7 @@ struct NormRows {
   void* dx = nullptr;       ///< may be null
   void* dweight = nullptr;  ///< sums, may be null
   void* dbias = nullptr;    ///< sums, may be null
+  bool add_dx = false;      ///< to what is there
   std::int64_t columns = 0;
   double eps = 0.0;
 };

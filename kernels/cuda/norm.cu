@@ -42,6 +42,7 @@ struct NormGradientPointers {
   const T* weight;
   const AccumulateType<T>* mean;
   const AccumulateType<T>* rstd;
+  bool add_dx;
 };
 
 template <class Group, bool centred, class T>
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(row_threads)
     const std::int64_t start = row * columns;
     functional::norm_backward_row<centred, A>(
         group, p.dx + start, p.dy + start, p.x + start, p.weight, columns,
-        NormStatistics<A>{centred ? p.mean[row] : A(0), p.rstd[row]});
+        NormStatistics<A>{centred ? p.mean[row] : A(0), p.rstd[row]}, p.add_dx);
   }
 }
 
@@ -77,15 +78,15 @@ template <class T>
 struct StoreWeightGradients {
   T* dweight;
   T* dbias;
-  bool accumulate;
+  bool add_dweight, add_dbias;
   __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<T>>& sums) const {
-    if (dweight) store(dweight + column, sums.product);
-    if (dbias) store(dbias + column, sums.plain);
+    if (dweight) store(dweight + column, sums.product, add_dweight);
+    if (dbias) store(dbias + column, sums.plain, add_dbias);
   }
 
  private:
-  __device__ void store(T* to, AccumulateType<T> value) const {
-    *to = convert<T>(accumulate ? convert<AccumulateType<T>>(*to) + value : value);
+  __device__ static void store(T* to, AccumulateType<T> value, bool add) {
+    *to = convert<T>(add ? convert<AccumulateType<T>>(*to) + value : value);
   }
 };
 
@@ -116,7 +117,8 @@ void norm_backward_rows(const kernels::LayerNormBackwardArguments& a, StreamRef 
                                          .x = a.x.as<T>(),
                                          .weight = a.weight.as<T>(),
                                          .mean = a.mean.as<A>(),
-                                         .rstd = a.rstd.as<A>()};
+                                         .rstd = a.rstd.as<A>(),
+                                         .add_dx = a.add_dx};
   const bool wide = rows_are_wide<T>(columns, a.dx.data, a.dy.data, a.x.data, a.weight.data);
   with_lanes<T>(wide, [&](auto lanes) {
     launch_rows(stream, a.x.shape[0], columns,
@@ -140,7 +142,7 @@ void norm_backward_typed(const kernels::LayerNormBackwardArguments& arguments, S
       WeightTerms<T>{arguments.dy.as<T>(), arguments.x.as<T>(), arguments.mean.as<A>(),
                      arguments.rstd.as<A>(), arguments.x.shape[1]},
       StoreWeightGradients<T>{arguments.dweight.as<T>(), arguments.dbias.as<T>(),
-                              arguments.accumulate});
+                              arguments.add_dweight, arguments.add_dbias});
 }
 
 /// Layer norm where `mean` is given, else RMS norm.
@@ -180,7 +182,8 @@ void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamR
                       .x = a.x,
                       .weight = a.weight,
                       .rstd = a.rstd,
-                      .accumulate = a.accumulate},
+                      .add_dx = a.add_dx,
+                      .add_dweight = a.add_dweight},
                      "rms_norm_backward", stream);
 }
 

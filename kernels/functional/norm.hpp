@@ -69,12 +69,12 @@ struct NormSums {
 };
 
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * weight, xhat = (x - mean) rstd;
-/// RMS norm lacks the middle term.
+/// RMS norm lacks the middle term. Added to what dx holds where `add` says so.
 template <bool centred, class A, class Group, class T, class W>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T* dx, const T* dy,
                                                           const T* x, const W* weight,
                                                           std::int64_t n,
-                                                          NormStatistics<A> statistics) {
+                                                          NormStatistics<A> statistics, bool add) {
   const auto gradient = [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(dy + i);
     if (weight) {
@@ -111,6 +111,10 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T*
     const auto hat = normalised(i, lanes);
     for (int j = 0; j < lanes.value; ++j)
       value[j] = statistics.rstd * (value[j] - mean_g - hat[j] * mean_gx);
+    if (add) {
+      const auto before = load<A, lanes.value>(dx + i);
+      for (int j = 0; j < lanes.value; ++j) value[j] += before[j];
+    }
     store(dx + i, value);
   });
 }

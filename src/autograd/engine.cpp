@@ -297,7 +297,33 @@ GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, Tens
   check_shape(i, shape);
   Node& node = *edges_[i].node;
   if (node.is_leaf()) return static_cast<LeafNode&>(node).target(shape, options);
+  // What waits leaves its slot until it comes back with this contribution in it.
+  Tensor& waiting = node.gradients()[edges_[i].output];
+  if (waiting.defined() && waiting.is_contiguous() && is_exclusive(waiting))
+    return {std::exchange(waiting, Tensor()), true};
   return {empty(shape, options), false};
+}
+
+/// False for a gradient that is converted, and where another one goes to the same node: two targets
+/// in one node would not know of each other.
+bool InputGradients::is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const {
+  const Edge& own = edges_[parts[i].operand];
+  bool is_shared = false;
+  for (std::size_t j = 0; j < parts.size(); ++j)
+    is_shared |= j != i && edge(parts[j].operand).node == own.node;
+  return !is_shared && parts[i].options.dtype == own.dtype;
+}
+
+GradientTarget InputGradients::target_of_part(std::span<const GradientPart> parts, std::size_t i) {
+  const auto& [operand, shape, options] = parts[i];
+  if (is_written_in_place(parts, i)) return target_of(operand, shape, options);
+  return {fresh(shape, options), false};
+}
+
+void InputGradients::commit_part(std::span<const GradientPart> parts, std::size_t i,
+                                 const Tensor& written) {
+  if (is_written_in_place(parts, i)) return commit(parts[i].operand, written);
+  set(parts[i].operand, written);
 }
 
 void InputGradients::commit(std::size_t i, const Tensor& written) {

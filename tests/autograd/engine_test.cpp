@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/fixed_sink.hpp"
+#include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/tensor/factories.hpp"
 
@@ -147,6 +148,65 @@ TEST(GradientSink, ReceivesGradientsInPlace) {
   node.clear_gradient();
   sum(linear(x, weight)).backward();
   EXPECT_EQ(bucket.to_vector<double>()[0], expected.to_vector<double>()[0]);
+}
+
+/// x, whose backward notes whether it was to add to what other ops have contributed.
+Tensor noted(const Tensor& x, bool& adds) {
+  static constexpr OpDescriptor op{.name = "noted"};
+  const autograd::OpCall call(op, x);
+  return call.record(call[0], [&adds](const Tensor& dy, autograd::InputGradients& inputs) {
+    inputs.write(0, dy.shape(), dy.options(), [&](const Tensor& dx, bool accumulate) {
+      adds = accumulate;
+      Tensor out = dx;
+      accumulate ? out.add_(dy) : out.copy_(dy);
+    });
+  });
+}
+
+// Residual connections: nothing but the last contribution's op touches the sum.
+TEST(Engine, LetsOpsAddToWhatOthersHaveContributed) {
+  const Tensor x = leaf({2.0, 3.0});
+  bool adds = false;
+  const Tensor h = square(x);
+  std::vector<double> seen;
+  h.register_hook([&](const Tensor& gradient) {
+    seen = gradient.to_vector<double>();
+    return gradient;
+  });
+  const Tensor early = noted(h, adds);
+  sum(early * 3.0 + h * 5.0).backward();
+  EXPECT_TRUE(adds);
+  EXPECT_EQ(seen, (std::vector<double>{8.0, 8.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{32.0, 48.0}));
+}
+
+TEST(Engine, LetsOpsAddToNothingThatOthersSee) {
+  const Tensor x = leaf({2.0, 3.0});
+  bool adds = true;
+  Tensor h = square(x);
+  // The gradient that waits at h is the very one that `noted` works on.
+  sum(h + noted(h, adds)).backward();
+  EXPECT_FALSE(adds);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{8.0, 12.0}));
+
+  // The one that waits has been kept by a hook.
+  h = square(x);
+  const Tensor early = noted(h, adds = true), late = h + ones_like(h);
+  Tensor kept;
+  late.register_hook([&](const Tensor& gradient) { return kept = gradient; });
+  sum(early + late * 5.0).backward();
+  EXPECT_FALSE(adds);
+  EXPECT_EQ(kept.to_vector<double>(), (std::vector<double>{5.0, 5.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{32.0, 48.0}));
+
+  // It lies in another order than ops write.
+  const Tensor wide = ones({2, 3}, {.dtype = DType::f64}).set_requires_grad();
+  h = square(wide);
+  const Tensor first = noted(h, adds = true);
+  const Tensor second = (h.transpose(0, 1) * 5.0).transpose(0, 1);
+  sum(first + second).backward();
+  EXPECT_FALSE(adds);
+  EXPECT_EQ(wide.grad().to_vector<double>(), std::vector<double>(6, 12.0));
 }
 
 // Otherwise each op behind it would have to convert it, and the next one back.

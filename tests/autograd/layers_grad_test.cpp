@@ -124,6 +124,18 @@ std::vector<GradCase> norms() {
       {"layer_norm_with_one_parameter",
        [](const Tensors& in) { return layer_norm(in[0], {5}, in[1], in[1]); },
        shapes({{3, 5}, {5}})},
+      {"layer_norm_of_its_own_weight",
+       [](const Tensors& in) {
+         const Tensor x = in[0] * 2.0;
+         return layer_norm(x, {5}, x, in[0]) + x * 3.0;
+       },
+       shapes({{5}})},
+      {"layer_norms_beside_residuals",
+       [](const Tensors& in) {
+         const Tensor x = in[0] * 2.0, y = x + square(layer_norm(x, {5}, in[1], in[2]));
+         return y + square(rms_norm(y, {5}, in[1]));
+       },
+       shapes({{3, 4, 5}, {5}, {5}})},
       {"rms_norm", [](const Tensors& in) { return rms_norm(in[0], {5}, in[1]); },
        shapes({{3, 4, 5}, {5}})},
       {"rms_norm_bare", [](const Tensors& in) { return rms_norm(in[0].transpose(0, 1), {3}); },

@@ -86,27 +86,34 @@ TEST_P(NormContract, MatchFormulasAndDifferences) {
     }
     EXPECT_TRUE(close(dx.get(), differences(in, objective), 1e-6 + tolerance(32)));
 
-    const Values before = dweight.get();
+    const Values once = dx.get(), before = dweight.get();
     if (centred)
-      family().layer_norm_backward({.dweight = dweight,
+      family().layer_norm_backward({.dx = dx,
+                                    .dweight = dweight,
                                     .dy = dy,
                                     .x = x,
                                     .weight = weight,
                                     .mean = mean,
                                     .rstd = rstd,
-                                    .accumulate = true},
+                                    .add_dx = true,
+                                    .add_dweight = true},
                                    stream());
     else
-      family().rms_norm_backward({.dweight = dweight,
+      family().rms_norm_backward({.dx = dx,
+                                  .dweight = dweight,
                                   .dy = dy,
                                   .x = x,
                                   .weight = weight,
                                   .rstd = rstd,
-                                  .accumulate = true},
+                                  .add_dx = true,
+                                  .add_dweight = true},
                                  stream());
     Values twice = before;
     for (double& value : twice) value *= 2;
     EXPECT_TRUE(close(dweight.get(), twice, tolerance(8)));
+    Values doubled = once;
+    for (double& value : doubled) value *= 2;
+    EXPECT_TRUE(close(dx.get(), doubled, tolerance(8)));
   }
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/autograd/leaf.hpp"
@@ -15,6 +18,13 @@
 namespace lockstep::autograd {
 
 class Engine;
+
+/// The gradient of one operand, as an op that computes several at once writes it.
+struct GradientPart {
+  std::size_t operand;
+  Shape shape;
+  TensorOptions options;
+};
 
 /// What a node's backward hands its results to. Gradients travel on as soon as they are set, so an
 /// op sets its parameters' gradients first: their all-reduce can then start before the op goes on.
@@ -36,8 +46,10 @@ class InputGradients {
   void set(std::size_t i, Tensor gradient);
 
   /// Lets `write(out, accumulate)` produce the gradient of operand `i` in place: into the leaf's
-  /// sink or present gradient where there is one (then `accumulate` may be true: add to what `out`
-  /// holds), else into fresh memory of the given shape. Not called if the gradient is not wanted.
+  /// sink or present gradient where there is one, or into what other ops have contributed to the
+  /// gradient of the operand's op so far, where nobody else can see that (then `accumulate` is
+  /// true: add to what `out` holds), else into fresh memory. `out` is row-major, of the given
+  /// shape. Not called if the gradient is not wanted.
   /// @param options what `write` computes in; if that is not the operand's dtype, the gradient is
   /// converted afterwards.
   template <class Write>
@@ -53,32 +65,17 @@ class InputGradients {
     commit(i, target.tensor);
   }
 
-  /// The same for two operands of one shape whose gradients one kernel computes, beside others:
-  /// `write(first, second, accumulate)` is always called, with undefined tensors for what is not
-  /// wanted.
-  template <class Write>
-  void write_two(std::size_t i, std::size_t j, const Shape& shape, TensorOptions options,
-                 Write&& write) {
-    const bool converted = (wanted(i) && options.dtype != operand_dtype(i)) ||
-                           (wanted(j) && options.dtype != operand_dtype(j));
-    GradientTarget first, second;
-    if (!converted) {
-      if (wanted(i)) first = target_of(i, shape, options);
-      if (wanted(j)) second = target_of(j, shape, options);
-    }
-    const bool apart = first.accumulate != second.accumulate || edges_[i].node == edges_[j].node;
-    if (converted || (wanted(i) && wanted(j) && apart)) {
-      first = second = {};
-      const Tensor a = wanted(i) ? fresh(shape, options) : Tensor();
-      const Tensor b = wanted(j) ? fresh(shape, options) : Tensor();
-      write(a, b, false);
-      set(i, a);
-      set(j, b);
-      return;
-    }
-    write(first.tensor, second.tensor, first.accumulate || second.accumulate);
-    if (wanted(i)) commit(i, first.tensor);
-    if (wanted(j)) commit(j, second.tensor);
+  /// The same for operands whose gradients one kernel computes: `write(targets)` is always called,
+  /// with a GradientTarget for each part, its tensor undefined where the gradient is not wanted.
+  /// They are handed over in the order of the parts.
+  template <std::size_t N, class Write>
+  void write_together(const std::array<GradientPart, N>& parts, Write&& write) {
+    std::array<GradientTarget, N> targets;
+    for (std::size_t i = 0; i < N; ++i)
+      if (wanted(parts[i].operand)) targets[i] = target_of_part(parts, i);
+    write(std::as_const(targets));
+    for (std::size_t i = 0; i < N; ++i)
+      if (wanted(parts[i].operand)) commit_part(parts, i, targets[i].tensor);
   }
 
  private:
@@ -95,6 +92,9 @@ class InputGradients {
   InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
   void commit(std::size_t i, const Tensor& written);
+  bool is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const;
+  GradientTarget target_of_part(std::span<const GradientPart> parts, std::size_t i);
+  void commit_part(std::span<const GradientPart> parts, std::size_t i, const Tensor& written);
 
   Engine& engine_;
   std::span<Edge> edges_;

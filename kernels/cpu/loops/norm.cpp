@@ -36,7 +36,7 @@ void norm_backward(const NormRows& a, std::int64_t begin, std::int64_t end) {
     if (a.dx)
       functional::norm_backward_row<centred, A>(
           SoloGroup{}, static_cast<T*>(a.dx) + row * a.columns, dy, x,
-          static_cast<const A*>(a.weight), a.columns, statistics);
+          static_cast<const A*>(a.weight), a.columns, statistics, a.add_dx);
   }
 }
 

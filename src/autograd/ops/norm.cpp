@@ -1,5 +1,7 @@
 #include "lockstep/autograd/ops/norm.hpp"
 
+#include <array>
+
 #include "autograd/ops/common.hpp"
 #include "autograd/ops/composed.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
@@ -75,21 +77,24 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor &input = x.get(), &scale = weight.get();
     const Tensor dy = dy_in.contiguous();
-    Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-    inputs.write_two(1, 2, normalized_shape, dy.options(),
-                     [&](const Tensor& dweight, const Tensor& dbias, bool accumulate) {
-                       backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx, columns),
-                                                                .dweight = flat_view(dweight),
-                                                                .dbias = flat_view(dbias),
-                                                                .dy = as_rows(dy, columns).view(),
-                                                                .x = as_rows(input, columns).view(),
-                                                                .weight = flat_view(scale),
-                                                                .mean = mean.get().view(),
-                                                                .rstd = rstd.get().view(),
-                                                                .accumulate = accumulate},
-                                                               stream_of(dy));
-                     });
-    inputs.set(0, std::move(dx));
+    const std::array<GradientPart, 3> parts{{{1, normalized_shape, dy.options()},
+                                             {2, normalized_shape, dy.options()},
+                                             {0, input.shape(), input.options()}}};
+    inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
+      const auto& [dweight, dbias, dx] = targets;
+      backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
+                                               .dweight = flat_view(dweight.tensor),
+                                               .dbias = flat_view(dbias.tensor),
+                                               .dy = as_rows(dy, columns).view(),
+                                               .x = as_rows(input, columns).view(),
+                                               .weight = flat_view(scale),
+                                               .mean = mean.get().view(),
+                                               .rstd = rstd.get().view(),
+                                               .add_dx = dx.accumulate,
+                                               .add_dweight = dweight.accumulate,
+                                               .add_dbias = dbias.accumulate},
+                                              stream_of(dy));
+    });
   });
 }
 
@@ -109,28 +114,26 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
                                .eps = eps},
                               stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y,
-                     [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-                      rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
-                       const Tensor &input = x.get(), &scale = weight.get();
-                       const Tensor dy = dy_in.contiguous();
-                       Tensor dx = inputs.wanted(0) ? empty(dy.shape(), dy.options()) : Tensor();
-                       const auto backward = [&](const Tensor& dweight, bool accumulate) {
-                         backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx, columns),
-                                                                .dweight = flat_view(dweight),
-                                                                .dy = as_rows(dy, columns).view(),
-                                                                .x = as_rows(input, columns).view(),
-                                                                .weight = flat_view(scale),
-                                                                .rstd = rstd.get().view(),
-                                                                .accumulate = accumulate},
-                                                               stream_of(dy));
-                       };
-                       if (inputs.wanted(1))
-                         inputs.write(1, normalized_shape, dy.options(), backward);
-                       else
-                         backward({}, false);
-                       inputs.set(0, std::move(dx));
-                     });
+  return call.record(
+      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
+          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get(), &scale = weight.get();
+        const Tensor dy = dy_in.contiguous();
+        const std::array<GradientPart, 2> parts{
+            {{1, normalized_shape, dy.options()}, {0, input.shape(), input.options()}}};
+        inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
+          const auto& [dweight, dx] = targets;
+          backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
+                                                 .dweight = flat_view(dweight.tensor),
+                                                 .dy = as_rows(dy, columns).view(),
+                                                 .x = as_rows(input, columns).view(),
+                                                 .weight = flat_view(scale),
+                                                 .rstd = rstd.get().view(),
+                                                 .add_dx = dx.accumulate,
+                                                 .add_dweight = dweight.accumulate},
+                                                stream_of(dy));
+        });
+      });
 }
 
 Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_in,
