@@ -103,10 +103,7 @@ void gpt2(ls::Session& session, const Options& options) {
   ls::DistributedDataParallel<ls::models::Gpt2> ddp(model, session.world());
   ls::optim::AdamW optimizer(ddp.named_parameters(), {.lr = 6e-4, .weight_decay = 0.1});
   ls::train::Step step(
-      ddp, optimizer,
-      [&](std::span<const ls::Tensor> in) {
-        return ls::cross_entropy(ddp(in[0]).reshape({-1, config.vocabulary}), in[1].reshape({-1}));
-      },
+      ddp, optimizer, [&](std::span<const ls::Tensor> in) { return ddp(in[0], in[1]); },
       {.autocast = autocast(options), .max_norm = 1.0, .capture = options.capture});
   const ls::Tensor tokens =
       whole_numbers({options.batch, options.context + 1}, config.vocabulary, session.device());

@@ -129,17 +129,13 @@ ls::models::Gpt2ForwardOptions places_of(std::span<const Tensor> in) {
   return {.positions = batch.positions, .mask = batch.mask()};
 }
 
-Tensor token_loss(const Tensor& logits, const Tensor& targets, ls::Reduction reduction) {
-  return ls::cross_entropy(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}),
-                           {.reduction = reduction});
-}
+ls::LinearCrossEntropyOptions sum_of_losses() { return {.reduction = ls::Reduction::sum}; }
 
 /// The mean over positions. Padding counts as one of loss 0: so all rows weigh the same, in
 /// whatever micro-batch of whatever rank.
 Tensor training_loss(Replica& replica, std::span<const Tensor> in) {
-  const Tensor logits = replica(in[0], places_of(in));
-  if (in.size() == 2) return token_loss(logits, in[1], ls::Reduction::mean);
-  return token_loss(logits, in[1], ls::Reduction::sum) / static_cast<double>(in[1].numel());
+  if (in.size() == 2) return replica(in[0], in[1]);
+  return replica(in[0], in[1], places_of(in), sum_of_losses()) / static_cast<double>(in[1].numel());
 }
 
 /// What the command line says, with what training of a GPT adds to it.
@@ -168,8 +164,7 @@ double evaluate(Model& model, const examples::TextDataset& text, const ls::Sessi
     examples::Sequences batch = text.fetch({&index, 1}, {});
     const double targets = ls::ge(batch[1], 0).to(ls::DType::f64).sum().item();
     for (Tensor& each : batch) each = each.to(session.device());
-    loss.add(token_loss(model.forward(batch[0], places_of(batch)), batch[1], ls::Reduction::sum),
-             targets);
+    loss.add(model.forward(batch[0], batch[1], places_of(batch), sum_of_losses()), targets);
   }
   return loss.value(*session.world());
 }

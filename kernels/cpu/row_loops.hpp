@@ -6,8 +6,8 @@
 #include "arguments/recurrent.hpp"
 
 /// @file
-/// Loops over the rows of contiguous arrays. All work on rows or elements [begin, end). Pointers to
-/// statistics and weights are in the accumulation type.
+/// Loops over the rows of arrays, contiguous unless said otherwise. All work on rows or elements
+/// [begin, end). Pointers to statistics and weights are in the accumulation type.
 
 namespace lockstep::cpu_kernels {
 
@@ -21,7 +21,7 @@ struct SoftmaxRows {
   bool log = false;
 };
 
-/// Cross-entropy and its backward.
+/// Cross-entropy, its backward, and both at once, which replaces the logits by their gradient.
 struct CrossEntropyRows {
   const void* logits = nullptr;
   const std::int64_t* targets = nullptr;
@@ -33,6 +33,8 @@ struct CrossEntropyRows {
   const void* dloss = nullptr;
   std::int64_t dloss_stride = 0;
   std::int64_t classes = 0, ignore_index = -100;
+  std::int64_t pitch = 0;    ///< from one row of logits (and of dlogits) to the next
+  std::int64_t padding = 0;  ///< columns behind the classes that get a gradient of 0
   double smoothing = 0.0;
 };
 
@@ -62,6 +64,7 @@ struct RowLoops {
   static constexpr std::size_t dtypes = 4;
   RowLoop<SoftmaxRows> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
   RowLoop<CrossEntropyRows> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
+  RowLoop<CrossEntropyRows> cross_entropy_gradient[dtypes] = {};
   RowLoop<NormRows> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
   RowLoop<NormRows> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
   RowLoop<kernels::LstmCellArguments> lstm_cell[dtypes] = {};

@@ -26,13 +26,19 @@ inline std::int64_t rows_of(const ArrayView& view) {
   return rows;
 }
 
+/// The index of a dtype in tables of row loops. @throws Unsupported unless it is floating.
+inline std::size_t floating_index(std::string_view op, DType dtype) {
+  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, op, ": dtype ", dtype,
+                 " is not offered on device cpu");
+  return static_cast<std::size_t>(dtype);
+}
+
 /// The index of the arrays' dtype in tables of row loops. @throws Unsupported unless it is
 /// floating, InvalidArgument unless all arrays share it and are contiguous.
 inline std::size_t require_rows(std::string_view op,
                                 std::initializer_list<const ArrayView*> arrays) {
   const DType dtype = (*arrays.begin())->dtype;
-  LOCKSTEP_CHECK(is_floating(dtype), Unsupported, op, ": dtype ", dtype,
-                 " is not offered on device cpu");
+  const std::size_t index = floating_index(op, dtype);
   for (const ArrayView* array : arrays) {
     LOCKSTEP_CHECK(array->dtype == dtype, InvalidArgument, op, ": dtypes ", dtype, " and ",
                    array->dtype, " differ");
@@ -40,7 +46,7 @@ inline std::size_t require_rows(std::string_view op,
                    ": needs contiguous arrays, got strides ", array->strides, " for shape ",
                    array->shape);
   }
-  return static_cast<std::size_t>(dtype);
+  return index;
 }
 
 /// Runs the loop over all rows of `like`, on all threads.

@@ -31,6 +31,7 @@ __device__ T reduce_warp(T value, Op op) {
 struct WarpGroup {
   __device__ int rank() const { return static_cast<int>(threadIdx.x) % warp_size; }
   __device__ int size() const { return warp_size; }
+  __device__ void sync() const { __syncwarp(); }
   template <class T, class Op>
   __device__ T reduce(T value, Op op) const {
     return reduce_warp(value, op);
@@ -41,6 +42,7 @@ struct WarpGroup {
 struct BlockGroup {
   __device__ int rank() const { return static_cast<int>(threadIdx.x); }
   __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ void sync() const { __syncthreads(); }
   template <class T, class Op>
   __device__ T reduce(T value, Op op) const {
     alignas(16) __shared__ unsigned char storage[warp_size * sizeof(T)];
@@ -86,6 +88,8 @@ __device__ std::int64_t row_step() {
 }
 
 inline constexpr int row_threads = 256;
+/// Longer rows take a block.
+inline constexpr std::int64_t most_columns_of_warp = 1024;
 
 /// Queues a row kernel: a warp a row for short rows, else a block. `warp` and `block` are the same
 /// kernel for the two groups.
@@ -93,7 +97,7 @@ template <class Kernel, class... Arguments>
 void launch_rows(StreamRef stream, std::int64_t rows, std::int64_t columns, Kernel warp,
                  Kernel block, Arguments&&... arguments) {
   if (rows == 0) return;
-  const bool short_rows = columns <= 1024;
+  const bool short_rows = columns <= most_columns_of_warp;
   const unsigned grid = short_rows ? grid_for(rows * warp_size, row_threads)
                                    : static_cast<unsigned>(rows < 65535 ? rows : 65535);
   launch(stream, grid, row_threads, 0, short_rows ? warp : block, rows, columns,

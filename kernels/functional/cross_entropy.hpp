@@ -111,4 +111,46 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void cross_entropy_backward_row(
                              });
 }
 
+/// Statistics of row x of n elements, each of which is read once: sums move along with the largest
+/// element so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE SoftmaxStatistics<A> online_softmax_statistics(
+    const Group& group, const T* x, std::int64_t n) {
+  const A lowest = -static_cast<A>(math::detail::infinity);
+  A own = lowest, sum = 0;
+  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+    const auto value = load<A, lanes.value>(x + i);
+    A largest = own;
+    for (int j = 0; j < lanes.value; ++j) largest = Larger{}(largest, value[j]);
+    if (largest == lowest) return;  // less itself it would be NaN
+    sum *= math::exp(own - largest);
+    for (int j = 0; j < lanes.value; ++j) sum += math::exp(value[j] - largest);
+    own = largest;
+  });
+  const A maximum = group.reduce(own, Larger{});
+  if (own != maximum) sum *= math::exp(own - maximum);
+  return {maximum, group.reduce(sum, Plus{})};
+}
+
+/// Forward and backward at once, for a loss gradient that is known before: the logits of the row
+/// become their gradient. Behind them `padding` elements become 0.
+template <class A, class Group, class T>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE CrossEntropyResult<A> cross_entropy_gradient_row(
+    const Group& group, T* logits, std::int64_t padding, A dloss,
+    const SoftmaxStatistics<A>& statistics, const CrossEntropyRow<A, T>& row) {
+  const auto result = cross_entropy_row(group, row, statistics);
+  group.sync();  // all have read the target's logit
+  cross_entropy_backward_row(group, logits, dloss, statistics, row);
+  for (std::int64_t i = group.rank(); i < padding; i += group.size())
+    logits[row.classes + i] = static_cast<T>(A(0));
+  return result;
+}
+
+/// What the gradient of a sum is multiplied with to be that of the loss: its own gradient over what
+/// the rows count. Nothing counted: 0, as the rows' own gradients are.
+template <class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A gradient_factor(A dloss, A counted) {
+  return counted == A(0) ? A(0) : dloss / counted;
+}
+
 }  // namespace lockstep::functional::inline LOCKSTEP_ISA

@@ -13,6 +13,8 @@
 ///   static constexpr int width      neighbouring elements that a thread handles at once
 ///   rank(), size()                  the thread's place, and how many threads there are
 ///   reduce(x, op)                   op over the threads' x, the result known to all of them
+///   sync()                          what the threads read and wrote before it comes before what
+///                                   any of them does after it
 /// On the GPU a width above 1 makes accesses of width * sizeof(element) bytes, and needs rows that
 /// begin at multiples of that.
 
@@ -138,6 +140,7 @@ struct SoloGroup {
   static constexpr int width = 32;
   static constexpr std::int64_t rank() { return 0; }
   static constexpr std::int64_t size() { return 1; }
+  static constexpr void sync() {}
   template <class T, class Op>
   LOCKSTEP_ALWAYS_INLINE T reduce(T x, Op) const {
     return x;

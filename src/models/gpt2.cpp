@@ -109,6 +109,12 @@ Tensor Gpt2::forward(const Tensor& tokens, const Gpt2ForwardOptions& options) co
   return linear(transformer(tokens, options), transformer->wte->weight);
 }
 
+Tensor Gpt2::forward(const Tensor& tokens, const Tensor& targets, const Gpt2ForwardOptions& options,
+                     const LinearCrossEntropyOptions& loss) const {
+  return linear_cross_entropy(transformer(tokens, options), transformer->wte->weight, targets,
+                              loss);
+}
+
 std::string Gpt2::describe() const {
   std::ostringstream out;
   out << "layers=" << options_.layers << ", heads=" << options_.heads

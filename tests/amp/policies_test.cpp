@@ -124,6 +124,8 @@ std::map<std::string, Binary> binary_functions() {
       {"matmul", [](auto& a, auto& b) { return matmul(a, b); }},
       {"mm", [](auto& a, auto& b) { return mm(a, b); }},
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},
+      {"linear_cross_entropy",
+       [](auto& a, auto& b) { return linear_cross_entropy(a, b, zero_index(a, {4})); }},
       {"einsum",
        [](auto& a, auto& b) {
          return einsum("ij,jk->ik", {a, b});

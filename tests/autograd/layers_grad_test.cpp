@@ -19,6 +19,41 @@ GradCase cross_entropy_case(std::string name, CrossEntropyOptions options, bool 
           shapes({{5, 6}})};
 }
 
+GradCase linear_cross_entropy_case(std::string name, LinearCrossEntropyOptions options,
+                                   bool biased = false) {
+  return {std::move(name),
+          [=](const Tensors& in) {
+            LinearCrossEntropyOptions chosen = options;
+            if (biased) chosen.bias = in[2];
+            return linear_cross_entropy(in[0], in[1], beside(in, classes()), chosen);
+          },
+          biased ? shapes({{5, 3}, {6, 3}, {6}}) : shapes({{5, 3}, {6, 3}})};
+}
+
+std::vector<GradCase> linear_cross_entropies() {
+  return {
+      linear_cross_entropy_case("linear_cross_entropy", {}),
+      linear_cross_entropy_case("linear_cross_entropy_sum", {.reduction = Reduction::sum}, true),
+      linear_cross_entropy_case("linear_cross_entropy_none", {.reduction = Reduction::none}, true),
+      linear_cross_entropy_case("linear_cross_entropy_smooth", {.label_smoothing = 0.1}, true),
+      linear_cross_entropy_case("linear_cross_entropy_chunks", {.chunk_rows = 2}, true),
+      linear_cross_entropy_case("linear_cross_entropy_none_chunks",
+                                {.reduction = Reduction::none, .chunk_rows = 3}),
+      {"linear_cross_entropy_of_views",
+       [](const Tensors& in) {
+         return linear_cross_entropy(in[0].transpose(0, 1).reshape({5, 1, 3}),
+                                     in[1].transpose(0, 1), beside(in, classes()).unsqueeze(1));
+       },
+       shapes({{3, 5}, {3, 6}})},
+      {"linear_cross_entropy_of_tied_weight",
+       [](const Tensors& in) {
+         const Tensor rows = embedding(beside(in, tensor<std::int64_t>({3, 1, 0, 2, 3})), in[0]);
+         return linear_cross_entropy(tanh(rows), in[0], beside(in, classes()));
+       },
+       shapes({{6, 3}})},
+  };
+}
+
 std::vector<GradCase> softmaxes() {
   return {
       {"softmax", [](const Tensors& in) { return softmax(in[0], -1); }, shapes({{3, 4, 5}})},
@@ -427,6 +462,8 @@ TEST_P(LayerGradients, MatchDifferences) {
 TEST_P(LayerGradients, LeaveNothingAlive) { expect_no_leak(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Softmax, LayerGradients, ::testing::ValuesIn(softmaxes()), case_name);
+INSTANTIATE_TEST_SUITE_P(LinearCrossEntropy, LayerGradients,
+                         ::testing::ValuesIn(linear_cross_entropies()), case_name);
 INSTANTIATE_TEST_SUITE_P(Loss, LayerGradients, ::testing::ValuesIn(losses()), case_name);
 INSTANTIATE_TEST_SUITE_P(Norm, LayerGradients, ::testing::ValuesIn(norms()), case_name);
 INSTANTIATE_TEST_SUITE_P(Attention, LayerGradients, ::testing::ValuesIn(attentions()), case_name);
@@ -442,6 +479,9 @@ INSTANTIATE_TEST_SUITE_P(Pooling, LayerGradients, ::testing::ValuesIn(pools()), 
 class LayerGradientsOnGpu : public GradCasesOnGpu {};
 
 TEST_F(LayerGradientsOnGpu, OfSoftmaxMatchDifferences) { check(softmaxes()); }
+TEST_F(LayerGradientsOnGpu, OfLinearCrossEntropyMatchDifferences) {
+  check(linear_cross_entropies());
+}
 TEST_F(LayerGradientsOnGpu, OfLossesMatchDifferences) { check(losses()); }
 TEST_F(LayerGradientsOnGpu, OfNormsMatchDifferences) { check(norms()); }
 TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) { check(attentions()); }

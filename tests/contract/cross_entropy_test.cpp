@@ -37,6 +37,7 @@ class CrossEntropyContract : public ContractTest {
   const kernels::CrossEntropyKernels& family() { return backend().cross_entropy; }
   DeviceArray statistics(const Shape& shape) const { return array(statistics_dtype(), shape); }
   void check(const Logits& logits);
+  void check_in_one_pass(std::int64_t rows, std::int64_t classes, std::int64_t columns);
 };
 
 void CrossEntropyContract::check(const Logits& logits) {
@@ -101,6 +102,107 @@ TEST_P(CrossEntropyContract, MatchesFormulasAndDifferencesForFewClasses) {
   for (const Logits& logits : {Logits{120, 10}, {20, 31}, {5, 32}, {5, 1}}) {
     SCOPED_TRACE(logits.columns);
     check(logits);
+  }
+}
+
+/// `gradient` against `forward` and `backward`. Columns behind the classes hold NaN before.
+void CrossEntropyContract::check_in_one_pass(std::int64_t rows, std::int64_t classes,
+                                             std::int64_t columns) {
+  const auto n = static_cast<std::size_t>(rows);
+  const auto x = array({rows, classes}).randomize(1, -4, 4), dx = array({rows, classes});
+  Values wide, labels = random_values(rows, 5, 0, static_cast<double>(classes));
+  const Values values = x.get();
+  for (std::size_t r = 0; r < n; ++r) {
+    labels[r] = std::floor(labels[r]);
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(r) * classes;
+    wide.insert(wide.end(), first, first + classes);
+    wide.insert(wide.end(), static_cast<std::size_t>(columns - classes), NAN);
+  }
+  labels[1] = -100;
+  const auto targets = array(DType::i64, {rows}).set(labels);
+  const auto loss = statistics({rows}), kept = statistics({rows, 2}), counted = statistics({rows});
+  const auto both_loss = statistics({rows}), both_counted = statistics({rows});
+  const auto slope = statistics({rows}).randomize(9), ones = statistics({rows}).set(Values(n, 1));
+  for (const bool has_slope : {false, true}) {
+    const auto in_place = array({rows, columns}).set(wide);
+    const kernels::CrossEntropyOptions options{.label_smoothing = has_slope ? 0.1 : 0.0};
+    family().forward({.loss = loss,
+                      .statistics = kept,
+                      .row_weight = counted,
+                      .logits = x,
+                      .targets = targets,
+                      .options = options},
+                     stream());
+    family().backward({.dlogits = dx,
+                       .dloss = has_slope ? slope : ones,
+                       .logits = x,
+                       .targets = targets,
+                       .statistics = kept,
+                       .options = options},
+                      stream());
+    family().gradient({.loss = both_loss,
+                       .row_weight = both_counted,
+                       .logits = in_place,
+                       .classes = classes,
+                       .targets = targets,
+                       .dloss = has_slope ? slope.view() : ArrayView{},
+                       .options = options},
+                      stream());
+    EXPECT_TRUE(close(both_loss.get(), loss.get(), tolerance(8)));
+    EXPECT_EQ(both_counted.get(), counted.get());
+    Values expected, gradient = dx.get();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto first = gradient.begin() + r * classes;
+      expected.insert(expected.end(), first, first + classes);
+      expected.insert(expected.end(), static_cast<std::size_t>(columns - classes), 0.0);
+    }
+    EXPECT_TRUE(close(in_place.get(), expected, tolerance()));
+  }
+}
+
+TEST_P(CrossEntropyContract, LossAndGradientInOnePassAreThoseOfTwo) {
+  check_in_one_pass(9, 101, 101);
+  check_in_one_pass(3, 7, 16);
+  check_in_one_pass(5, 1027, 1088);  // on a GPU a block a row
+}
+
+TEST_P(CrossEntropyContract, LosesInRowsThatLieApart) {
+  const auto x = array({4, 21}).randomize(1);
+  const DeviceArray apart = DeviceArray(dtype(), {4, 21}, {32, 1}, GetParam().device).set(x.get());
+  const auto targets = array(DType::i64, {4}).set({3, 0, -100, 20});
+  Values losses[2];
+  for (const bool is_apart : {false, true}) {
+    const auto loss = statistics({4}), kept = statistics({4, 2}), counted = statistics({4});
+    family().forward({.loss = loss,
+                      .statistics = kept,
+                      .row_weight = counted,
+                      .logits = is_apart ? apart : x,
+                      .targets = targets},
+                     stream());
+    losses[is_apart] = loss.get();
+  }
+  EXPECT_TRUE(close(losses[1], losses[0], tolerance(8)));  // wide loads add in another order
+}
+
+TEST_P(CrossEntropyContract, GradientsAreScaledByOneNumberOverAnother) {
+  const auto dloss = statistics({1}).set({3}), counted = statistics({1}).set({4});
+  const auto none = statistics({1}).set({0});
+  const auto wide = statistics({2, 50}).randomize(1), own = array({2, 50}).randomize(2);
+  for (const auto* unit : {&wide, &own}) {
+    const auto out = array({2, 50}).randomize(3);
+    const Values held = out.get(), given = unit->get();
+    Values scaled(100), added(100);
+    for (std::size_t i = 0; i < 100; ++i)
+      scaled[i] = given[i] * 0.75, added[i] = held[i] + scaled[i];
+    const auto scale = [&](const ArrayView& over, bool accumulate) {
+      family().scale_gradient(
+          {.out = out, .unit = *unit, .dloss = dloss, .counted = over, .accumulate = accumulate},
+          stream());
+      return out.get();
+    };
+    EXPECT_TRUE(close(scale(counted, true), added, tolerance()));
+    EXPECT_TRUE(close(scale(counted, false), scaled, tolerance()));
+    EXPECT_EQ(scale(none, false), Values(100));
   }
 }
 

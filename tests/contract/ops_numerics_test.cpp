@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
 
@@ -51,6 +52,95 @@ TEST_P(OpNumerics, LossesOfLargeLogitsKeepTheirDifferences) {
   EXPECT_NEAR(smoothed.item(), 2.5 + 4.53989e-05, 1e-6);
   const Tensor logarithms = log_softmax(full({2}, 1e6, in(DType::f32)), 0);
   EXPECT_NEAR(logarithms.select(0, 0).item(), -0.693147, 1e-6);
+}
+
+/// Operands of linear_cross_entropy.
+struct Classifier {
+  Tensor input, weight, targets;
+
+  Classifier(const Shape& rows, std::int64_t classes, const TensorOptions& options)
+      : input(randn({rows[0], 12}, {DType::f32}).to(options.device, options.dtype)),
+        weight(randn({classes, 12}, {DType::f32}).to(options.device, options.dtype)),
+        targets(randint(0, classes, {rows[0]}).to(options.device)) {
+    input.set_requires_grad(), weight.set_requires_grad();
+  }
+  Tensor composed() const { return cross_entropy(linear(input, weight), targets); }
+  std::vector<Tensor> take_gradients() {
+    std::vector<Tensor> gradients{input.grad().clone(), weight.grad().clone()};
+    input.set_grad({}), weight.set_grad({});
+    return gradients;
+  }
+};
+
+TEST_P(OpNumerics, LinearCrossEntropyIsLinearThenCrossEntropy) {
+  // 1,027 classes: rows of no multiple of 16 bytes.
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t chunk : {0, 7}) {
+      Classifier c({20}, 1027, in(dtype));
+      const Tensor whole = c.composed();
+      whole.backward();
+      const auto expected = c.take_gradients();
+      const Tensor loss = linear_cross_entropy(c.input, c.weight, c.targets, {.chunk_rows = chunk});
+      loss.backward();
+      const auto gradients = c.take_gradients();
+      const double tolerance = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 2e-3 : 1.6e-2;
+      EXPECT_NEAR(loss.item(), whole.item(), 1e-5) << dtype;
+      for (std::size_t i = 0; i < 2; ++i) {
+        const Tensor apart = norm((gradients[i] - expected[i]).to(DType::f32));
+        EXPECT_LE(apart.item(), tolerance * norm(expected[i].to(DType::f32)).item()) << dtype;
+      }
+    }
+}
+
+TEST_P(OpNumerics, LinearCrossEntropyTakesTheGradientThatComes) {
+  Classifier c({6}, 9, in(DType::f32));
+  const auto gradients_of = [&](const Tensor& loss) {
+    loss.backward();
+    return c.take_gradients();
+  };
+  const auto once = gradients_of(linear_cross_entropy(c.input, c.weight, c.targets));
+  const auto scaled = gradients_of(linear_cross_entropy(c.input, c.weight, c.targets) * 65536.0);
+  const Tensor loss = linear_cross_entropy(c.input, c.weight, c.targets);
+  loss.backward(Tensor(), true);
+  const auto twice = gradients_of(loss);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((once[i] * 65536.0).to_vector<float>(), scaled[i].to_vector<float>());
+    EXPECT_EQ((once[i] * 2.0).to_vector<float>(), twice[i].to_vector<float>());
+  }
+}
+
+TEST_P(OpNumerics, LinearCrossEntropyOfIgnoredRowsHasNoGradient) {
+  Classifier c({4}, 9, in(DType::f32));
+  const Tensor loss = linear_cross_entropy(c.input, c.weight, full({4}, -100, in(DType::i64)));
+  EXPECT_TRUE(std::isnan(loss.item()));
+  loss.backward();
+  for (const Tensor& gradient : c.take_gradients()) EXPECT_EQ(norm(gradient).item(), 0.0);
+}
+
+TEST_P(OpNumerics, LinearCrossEntropyHoldsTheLogitsOfAChunk) {
+  Classifier c({64}, 4096, in(DType::f32));
+  reset_peak_memory_stats(GetParam().device);
+  const std::size_t before = memory_allocated(GetParam().device);
+  linear_cross_entropy(c.input, c.weight, c.targets, {.chunk_rows = 4}).backward();
+  const std::size_t peak = max_memory_allocated(GetParam().device) - before;
+  EXPECT_LT(peak, 64 * 4096 * sizeof(float));
+}
+
+TEST_P(OpNumerics, LinearCrossEntropyRefusesWhatDoesNotFit) {
+  const auto call = [&](const Shape& input, const Shape& weight, const Shape& targets,
+                        const LinearCrossEntropyOptions& options = {}) {
+    return linear_cross_entropy(zeros(input, in(DType::f32)), zeros(weight, in(DType::f32)),
+                                zeros(targets, in(DType::i64)), options);
+  };
+  EXPECT_THROW(call({2, 3}, {5, 4}, {2}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {5, 3}, {3}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {0, 3}, {2}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {5, 3}, {2}, {.bias = zeros({4}, in(DType::f32))}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {5, 3}, {2}, {.label_smoothing = 2}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {5, 3}, {2}, {.reduction = Reduction::batch_mean}), InvalidArgument);
+  EXPECT_THROW(call({2, 3}, {5, 3}, {2}, {.chunk_rows = -1}), InvalidArgument);
+  EXPECT_TRUE(std::isnan(call({0, 3}, {5, 3}, {0}).item()));
+  EXPECT_EQ(call({0, 3}, {5, 3}, {0}, {.reduction = Reduction::sum}).item(), 0.0);
 }
 
 TEST_P(OpNumerics, HalfPrecisionReductionsDoNotOverflowInside) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,19 +52,19 @@ class GoldenGpt2 : public ::testing::TestWithParam<testing::Place> {
   fs::path folder = testing::golden_dir() / "gpt2-tiny";
   io::SafetensorsFile expected = io::SafetensorsFile::open(folder / "expected.safetensors");
 
-  Tensor loss_of(const nn::ModulePtr<models::Gpt2>& model, std::int64_t step,
-                 Tensor* logits) const {
+  /// The tokens of a step, and what follows each.
+  std::pair<Tensor, Tensor> batch_of(std::int64_t step) const {
     const Tensor tokens = expected.tensor("tokens").select(0, step).to(device);
     const std::int64_t time = tokens.size(1) - 1;
-    *logits = model(tokens.slice(1, 0, time));
-    return cross_entropy(logits->reshape({-1, logits->size(2)}),
-                         tokens.slice(1, 1, time + 1).reshape({-1}));
+    return {tokens.slice(1, 0, time), tokens.slice(1, 1, time + 1)};
   }
 
   void check_first_batch(DType dtype, double tolerance) {
     const auto model = models::load_hugging_face(folder, {dtype, device});
-    Tensor logits;
-    const Tensor loss = loss_of(model, 0, &logits);
+    const auto [tokens, targets] = batch_of(0);
+    const Tensor logits = model(tokens);
+    const Tensor loss = cross_entropy(logits.flatten(0, 1), targets.flatten());
+    expect_close(model(tokens, targets), loss, tolerance, "loss without logits");
     expect_close(logits, expected.tensor("logits"), tolerance, "logits");
     expect_close(loss, expected.tensor("loss").reshape({}), tolerance, "loss");
     loss.backward();
@@ -79,8 +80,8 @@ class GoldenGpt2 : public ::testing::TestWithParam<testing::Place> {
     const auto losses = expected.tensor("train_losses").to_vector<double>();
     const auto norms = expected.tensor("grad_norms").to_vector<double>();
     for (std::size_t step = 0; step < losses.size(); ++step) {
-      Tensor logits;
-      const Tensor loss = loss_of(model, static_cast<std::int64_t>(step), &logits);
+      const auto [tokens, targets] = batch_of(static_cast<std::int64_t>(step));
+      const Tensor loss = model(tokens, targets);
       EXPECT_NEAR(loss.item(), losses[step], loss_tolerance * losses[step]) << "step " << step;
       optimizer.zero_grad();
       loss.backward();
@@ -147,9 +148,10 @@ class PackedGpt2 : public GoldenGpt2 {
 
 TEST_P(PackedGpt2, GivesEachDocumentWhatItWouldAlone) {
   const auto model = make_model(), alone = make_model();
-  const Tensor logits =
-      model(batch.tokens, models::Gpt2ForwardOptions{batch.positions, batch.mask()});
-  loss_of(logits, batch.targets).backward();
+  const models::Gpt2ForwardOptions places{batch.positions, batch.mask()};
+  const LinearCrossEntropyOptions summed{.reduction = Reduction::sum};
+  const Tensor logits = model(batch.tokens, places).detach();
+  model(batch.tokens, batch.targets, places, summed).backward();
   const Tensor numbers = batch.documents.to(cpu);
   int count = 0;
   for (std::int64_t row = 0; row < 2; ++row)

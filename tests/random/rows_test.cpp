@@ -161,6 +161,82 @@ class RandomRows : public RandomCases {
     return agrees(input.grad(), shape, dx, allowed(c, shape[1])) << ": the gradient";
   }
 
+  static AssertionResult check_linear_cross_entropy(RandomCase& c) {
+    const std::int64_t classes = c.extent(40, false), in = c.extent(8, false);
+    const Shape lines = c.shape(static_cast<int>(c.integer(0, 2)), 12, 40);
+    Shape shape = lines;
+    shape.push_back(in);
+    const std::int64_t rows = numel(lines);
+    const auto reduction = c.choose({Reduction::mean, Reduction::sum, Reduction::none});
+    const bool biased = c.chance(0.5);
+    LinearCrossEntropyOptions options{.ignore_index = c.chance(0.5) ? 0 : -100,
+                                      .label_smoothing = c.chance(0.5) ? 0 : 0.125,
+                                      .reduction = reduction,
+                                      .chunk_rows = c.integer(0, 5)};
+    c.note("linear_cross_entropy smoothing ", options.label_smoothing, " reduction ",
+           static_cast<int>(reduction), " chunks of ", options.chunk_rows, biased ? " biased" : "");
+    const RandomTensor x = c.tensor(shape), w = c.tensor({classes, in}), b = c.tensor({classes});
+    const RandomTensor targets = c.tensor(lines, DType::i64, {0, static_cast<double>(classes)});
+    const Tensor input = leaf(x), weight = leaf(w), bias = biased ? leaf(b) : Tensor();
+    options.bias = bias;
+    const Tensor output = linear_cross_entropy(input, weight, targets, options);
+    std::vector<RowLoss> each;
+    double loss = 0, counted = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      Values logits(static_cast<std::size_t>(classes));
+      for (std::int64_t k = 0; k < classes; ++k) {
+        double& logit = logits[static_cast<std::size_t>(k)] = biased ? at(b.values, k) : 0;
+        for (std::int64_t i = 0; i < in; ++i)
+          logit += at(x.values, row * in + i) * at(w.values, k * in + i);
+      }
+      const auto target = static_cast<std::int64_t>(at(targets.values, row));
+      each.push_back(target == options.ignore_index
+                         ? RowLoss{0, 0, Values(logits.size())}
+                         : row_loss(lowered(logits), target, Values(logits.size(), 1.0),
+                                    options.label_smoothing));
+      loss += each.back().loss, counted += each.back().weight;
+    }
+    const bool of_rows = reduction == Reduction::none;
+    const double divisor = reduction == Reduction::mean ? counted : 1;
+    // Rounding of a logit, which is below in + 1, is an error of the loss.
+    const double size = 2 * static_cast<double>(in + 1);
+    Expected y(of_rows ? rows : 1);
+    if (of_rows)
+      for (std::size_t i = 0; i < each.size(); ++i)
+        put(y, static_cast<std::int64_t>(i), each[i].loss, size + each[i].loss);
+    else
+      put(y, 0, loss / divisor, (size * counted + loss) / divisor);
+    const double tolerance = allowed(c, std::max(rows, classes));
+    if (counted > 0)
+      if (auto r = agrees(output, of_rows ? lines : Shape{}, y, tolerance); !r) return r;
+    const RandomTensor dy = c.tensor(output.shape(), output.dtype());
+    output.backward(dy);
+    Expected dx(rows * in), dw(classes * in), db(classes);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const double factor = counted > 0 ? at(dy.values, of_rows ? row : 0) / divisor : 0;
+      for (std::int64_t k = 0; k < classes; ++k) {
+        const double slope = factor * at(each[static_cast<std::size_t>(row)].gradient, k);
+        const auto add = [&](Expected& to, std::int64_t i, double other) {
+          to.values[static_cast<std::size_t>(i)] += slope * other;
+          to.magnitudes[static_cast<std::size_t>(i)] +=
+              (std::abs(slope) + std::abs(factor) / static_cast<double>(classes)) * size;
+        };
+        add(db, k, 1);
+        for (std::int64_t i = 0; i < in; ++i) {
+          add(dx, row * in + i, at(w.values, k * in + i));
+          add(dw, k * in + i, at(x.values, row * in + i));
+        }
+      }
+    }
+    if (auto r = agrees(input.grad(), shape, dx, tolerance); !r) return r << ": the gradient";
+    if (auto r = agrees(weight.grad(), {classes, in}, dw, tolerance); !r)
+      return r << ": the weight's gradient";
+    if (biased)
+      if (auto r = agrees(bias.grad(), {classes}, db, tolerance); !r)
+        return r << ": the bias's gradient";
+    return AssertionSuccess();
+  }
+
   /// Gradients of a norm, in terms of x-hat = (x - mean) / deviation.
   static AssertionResult check_norm(RandomCase& c) {
     const Shape shape = c.shape(static_cast<int>(c.integer(1, 3)), 60, 1500);
@@ -222,9 +298,10 @@ class RandomRows : public RandomCases {
   }
 
   static AssertionResult check_case(RandomCase& c) {
-    switch (c.integer(0, 2)) {
+    switch (c.integer(0, 3)) {
       case 0: return check_softmax(c);
       case 1: return check_cross_entropy(c);
+      case 2: return check_linear_cross_entropy(c);
       default: return check_norm(c);
     }
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
@@ -103,6 +104,15 @@ class Gpt2 : public nn::Module {
   /// alone: `{.positions = batch.positions, .mask = batch.mask()}`.
   /// @throws InvalidArgument for another shape, or a token or position out of range (CPU).
   Tensor forward(const Tensor& tokens, const Gpt2ForwardOptions& options = {}) const;
+  /// The loss of predicting the targets, `cross_entropy` of the logits; these are never there as a
+  /// whole, and their products run at full speed whatever the vocabulary's size is
+  /// (`linear_cross_entropy`). To train: model(tokens, targets).
+  /// @param targets i64 of the tokens' shape. @param options as above. @param loss of
+  /// `linear_cross_entropy`; without a bias.
+  /// @throws InvalidArgument as above, and for targets of another shape or out of range (CPU).
+  Tensor forward(const Tensor& tokens, const Tensor& targets,
+                 const Gpt2ForwardOptions& options = {},
+                 const LinearCrossEntropyOptions& loss = {}) const;
   /// What it was made from.
   const Gpt2Options& options() const noexcept { return options_; }
   std::string describe() const override;

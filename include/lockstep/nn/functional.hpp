@@ -30,6 +30,7 @@ using lockstep::l1_loss;
 using lockstep::layer_norm;
 using lockstep::leaky_relu;
 using lockstep::linear;
+using lockstep::linear_cross_entropy;
 using lockstep::log_softmax;
 using lockstep::max_pool2d;
 using lockstep::mish;

@@ -37,7 +37,7 @@ template <class T>
 auto row_of(const CrossEntropyRows& a, std::int64_t row) {
   using A = AccumulateType<T>;
   return functional::CrossEntropyRow<A, T>{
-      .logits = static_cast<const T*>(a.logits) + row * a.classes,
+      .logits = static_cast<const T*>(a.logits) + row * a.pitch,
       .weight = static_cast<const A*>(a.weight),
       .classes = a.classes,
       .target = a.targets[row],
@@ -58,11 +58,11 @@ void for_each_short_row(const CrossEntropyRows& a, std::int64_t begin, std::int6
   const std::int64_t n = a.classes, step = elements / n;
   for (; begin < end; begin += step) {
     const std::int64_t rows = end - begin < step ? end - begin : step;
-    const T* const x = static_cast<const T*>(a.logits) + begin * n;
     for (std::int64_t r = 0; r < rows; ++r) {
+      const T* const x = static_cast<const T*>(a.logits) + (begin + r) * a.pitch;
       largest[r] = maximum(begin + r);
-      for (std::int64_t i = r * n; i < (r + 1) * n; ++i)
-        exponentials[i] = static_cast<A>(x[i]) - largest[r];
+      for (std::int64_t i = 0; i < n; ++i)
+        exponentials[r * n + i] = static_cast<A>(x[i]) - largest[r];
     }
     for (std::int64_t i = 0; i < rows * n; ++i)
       exponentials[i] = functional::math::exp(exponentials[i]);
@@ -85,7 +85,7 @@ template <class T>
 void short_cross_entropy(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
   using A = AccumulateType<T>;
   const auto maximum = [&](std::int64_t row) {
-    const T* const x = static_cast<const T*>(a.logits) + row * a.classes;
+    const T* const x = static_cast<const T*>(a.logits) + row * a.pitch;
     A largest = -static_cast<A>(functional::math::detail::infinity);
     for (std::int64_t i = 0; i < a.classes; ++i)
       largest = functional::Larger{}(largest, static_cast<A>(x[i]));
@@ -115,7 +115,7 @@ void cross_entropy_backward(const CrossEntropyRows& a, std::int64_t begin, std::
   const A* const kept = static_cast<const A*>(a.statistics);
   const auto backward_row = [&](std::int64_t row, const auto&... exponentials) {
     functional::cross_entropy_backward_row<A>(
-        SoloGroup{}, static_cast<T*>(a.dlogits) + row * a.classes,
+        SoloGroup{}, static_cast<T*>(a.dlogits) + row * a.pitch,
         static_cast<const A*>(a.dloss)[row * a.dloss_stride],
         functional::SoftmaxStatistics<A>{kept[2 * row], kept[2 * row + 1]}, row_of<T>(a, row),
         exponentials...);
@@ -134,12 +134,27 @@ void cross_entropy_backward(const CrossEntropyRows& a, std::int64_t begin, std::
 }
 
 template <class T>
+void cross_entropy_gradient(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
+  using A = AccumulateType<T>;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const auto logits = row_of<T>(a, row);
+    const auto result = functional::cross_entropy_gradient_row<A>(
+        SoloGroup{}, static_cast<T*>(a.dlogits) + row * a.pitch, a.padding,
+        a.dloss ? static_cast<const A*>(a.dloss)[row * a.dloss_stride] : A(1),
+        functional::softmax_statistics<A>(SoloGroup{}, logits.logits, a.classes), logits);
+    static_cast<A*>(a.loss)[row] = result.loss;
+    static_cast<A*>(a.row_weight)[row] = result.row_weight;
+  }
+}
+
+template <class T>
 void add_dtype(RowLoops& loops) {
   constexpr auto dtype = static_cast<std::size_t>(dtype_of<T>);
   loops.softmax[dtype] = softmax<T>;
   loops.softmax_backward[dtype] = softmax_backward<T>;
   loops.cross_entropy[dtype] = cross_entropy<T>;
   loops.cross_entropy_backward[dtype] = cross_entropy_backward<T>;
+  loops.cross_entropy_gradient[dtype] = cross_entropy_gradient<T>;
 }
 
 }  // namespace

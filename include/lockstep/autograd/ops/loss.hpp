@@ -42,6 +42,34 @@ struct CrossEntropyOptions {
 /// GPU's targets the host does not read: such a row's loss and gradient are NaN there.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
+
+/// Options of `linear_cross_entropy`.
+struct LinearCrossEntropyOptions {
+  Tensor bias = {};  ///< [classes], added to the logits; undefined: none
+  /// Targets of this value count nothing.
+  std::int64_t ignore_index = -100;
+  /// Share of the target spread evenly over all classes, in [0, 1].
+  double label_smoothing = 0.0;
+  Reduction reduction = Reduction::mean;
+  /// Rows whose logits are held at once. 0: as many as 2 GiB hold on a GPU, 128 MiB on a CPU, in
+  /// chunks of one size.
+  std::int64_t chunk_rows = 0;
+};
+
+/// `cross_entropy(linear(input, weight, bias), targets)`, whose logits are never there as a whole:
+/// chunks of rows one after the other, in the dtype in which products run. Of a mean or a sum,
+/// forward computes the gradients too, in the place of the logits, if recording is on, and backward
+/// multiplies them: so the logits are computed once. With `Reduction::none` backward computes them
+/// again. The weight's gradient is summed in f32 (f64 for f64) over the chunks; rounding elsewhere
+/// is that of the two ops, but for a gradient of the input in bf16 or f16, which is rounded before
+/// it is divided by the number of targets, too. On a GPU rows of logits that are no multiple of 16
+/// bytes get some columns more, which the loss does not read, and the weight is copied to as many
+/// rows. After Liger Kernel (Hsu et al. 2024).
+/// @param input [..., in]. @param weight [classes, in]. @param targets i64 class numbers, [...].
+/// @return f32 for bf16 and f16 operands; a scalar, or of the targets' shape.
+/// @throws as linear and cross_entropy.
+Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
+                            const LinearCrossEntropyOptions& options = {});
 /// -input[target]: cross-entropy over log-probabilities [n, classes, d...], targets [n, d...].
 /// @throws InvalidArgument on the CPU for a target out of range; on a GPU it counts as a loss of 0.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
