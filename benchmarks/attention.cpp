@@ -1,16 +1,20 @@
-// Attention of a GPT layer, forward and forward + backward, on every CPU backend and dtype.
+// Attention of a GPT layer, forward and forward + backward, on every CPU backend and dtype, or with
+// --device cuda on the first GPU, through ops (--small: of a size that the simulated one manages).
 // GFLOP/s count the products of the causal half only.
 
 #include "arguments/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "lockstep/autograd/ops.hpp"
 #include "lockstep/core/parallel.hpp"
-#include "support/measure.hpp"
-#include "support/report.hpp"
+#include "lockstep/tensor/factories.hpp"
+#include "support/device.hpp"
 
 namespace {
 
@@ -81,10 +85,42 @@ void run(const benchmark::Report& report, const kernels::AttentionKernels& atten
               {"backward_gflops", 5 * product / backward.minimum * 1e-9}});
 }
 
+/// Times of the ops, in bf16: backward is what both together take beyond forward.
+void run_on_gpu(const benchmark::Report& report, Device device, const Case& c) {
+  const auto of = [&] { return randn({c.n, c.h, c.t, c.d}).to(DType::bf16).to(device); };
+  const Tensor q = of().set_requires_grad(), k = of().set_requires_grad();
+  const Tensor v = of().set_requires_grad(), dout = of();
+  const auto attend = [&] { return scaled_dot_product_attention(q, k, v, {.is_causal = true}); };
+  const auto forward = benchmark::measure_queued(device, 4, [&] { attend(); });
+  const auto both = benchmark::measure_queued(device, 4, [&] { attend().backward(dout); });
+  const double backward = both.median - forward.median;
+  const double product = static_cast<double>(c.n * c.h * c.t * c.t * c.d);  // 2 x half
+  report.add({{"case", "N" + std::to_string(c.n) + " H" + std::to_string(c.h) + " T" +
+                           std::to_string(c.t) + " D" + std::to_string(c.d)},
+              {"device", "cuda"},
+              {"dtype", "bf16"},
+              {"forward_ms", forward.median * 1e3},
+              {"backward_ms", backward * 1e3},
+              {"forward_gflops", 2 * product / forward.median * 1e-9},
+              {"backward_gflops", 5 * product / backward * 1e-9}});
+}
+
+void run_on_gpu(const benchmark::Report& report, bool small) {
+  const Device device = benchmark::first_gpu();
+  if (small) return run_on_gpu(report, device, {1, 2, 64, 64});
+  for (const Case& c : {Case{8, 12, 1024, 64}, Case{64, 12, 1024, 64}, Case{4, 16, 4096, 128}})
+    run_on_gpu(report, device, c);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const benchmark::Report report("attention", argc, argv);
+  if (benchmark::asks_for_gpu(argc, argv)) {
+    const bool small =
+        std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--small"; });
+    return benchmark::run_benchmark("attention", [&] { run_on_gpu(report, small); });
+  }
   const int threads = num_threads();
   for (const int count : {1, threads}) {
     set_num_threads(count);

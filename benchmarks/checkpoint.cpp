@@ -20,6 +20,8 @@
 #include <lockstep/lockstep.hpp>
 #include <nlohmann/json.hpp>
 
+#include "support/device.hpp"
+
 namespace ls = lockstep;
 
 namespace {
@@ -208,6 +210,9 @@ int run(ls::Session& session, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const ls::benchmark::Report report("checkpoint", argc, argv);
+  if (ls::benchmark::has_no_gpu_case(report, argc, argv, "it trains over the host's group"))
+    return 0;
   const Options options = parse(argc, argv);
   return ls::Session::run(argc, argv, [&](ls::Session& session) { return run(session, options); });
 }

@@ -24,7 +24,7 @@
 #include "lockstep/comm/session.hpp"
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
-#include "support/report.hpp"
+#include "support/device.hpp"
 #include "support/train_cases.hpp"
 
 namespace {
@@ -165,6 +165,9 @@ void run_case(Session& session, const benchmark::Report& report, DType dtype,
 }  // namespace
 
 int main(int argc, char** argv) {
+  const benchmark::Report report("data_parallel", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "use benchmark_scaling --device cuda"))
+    return 0;
   Options options;
   for (int i = 1; i < argc; ++i) options.compares_plans |= std::strcmp(argv[i], "--plans") == 0;
   for (int i = 1; i + 1 < argc; ++i) {
@@ -179,7 +182,6 @@ int main(int argc, char** argv) {
   }
   return Session::run(argc, argv,
                       [&](Session& session) {
-                        const benchmark::Report report("data_parallel", argc, argv);
                         if (options.compares_plans) compare_plans(session, report, options);
                         for (const DType dtype : {DType::f32, DType::bf16})
                           if (!options.compares_plans) run_case(session, report, dtype, options);

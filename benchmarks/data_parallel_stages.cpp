@@ -21,7 +21,7 @@
 #include "lockstep/comm/session.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
-#include "support/report.hpp"
+#include "support/device.hpp"
 #include "support/train_cases.hpp"
 
 namespace {
@@ -158,6 +158,9 @@ int run(Session& session, const benchmark::Report& report, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const benchmark::Report report("data_parallel_stages", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "use benchmark_scaling --device cuda"))
+    return 0;
   int rounds = 12;
   SessionOptions options{.device = "cpu"};
   for (int i = 1; i + 1 < argc; ++i) {
@@ -165,10 +168,5 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--comm") == 0) options.communicator.backend = argv[i + 1];
   }
   return Session::run(
-      argc, argv,
-      [&](Session& session) {
-        const benchmark::Report report("data_parallel_stages", argc, argv);
-        return run(session, report, rounds);
-      },
-      options);
+      argc, argv, [&](Session& session) { return run(session, report, rounds); }, options);
 }

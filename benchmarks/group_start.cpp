@@ -28,7 +28,7 @@
 #include "comm/tcp/socket.hpp"
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/host_values.hpp"
-#include "support/report.hpp"
+#include "support/device.hpp"
 
 namespace {
 
@@ -128,6 +128,8 @@ void run_rank(const benchmark::Report& report, int rank, const Job& job, Clock::
 
 int main(int argc, char** argv) {
   const benchmark::Report report("group_start", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "groups over tcp move the host's memory"))
+    return 0;
   Job job;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];

@@ -18,8 +18,8 @@
 
 #include "lockstep/io/safetensors.hpp"
 #include "support/copy_rate.hpp"
+#include "support/device.hpp"
 #include "support/loader_cases.hpp"
-#include "support/report.hpp"
 #include "support/serve.hpp"
 
 namespace {
@@ -122,6 +122,8 @@ class OwnFolder {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const benchmark::Report report("loader", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "batches are made on the host")) return 0;
   std::vector<std::string> words;
   bool serving = false;
   for (int i = 1; i < argc; ++i) {
@@ -136,7 +138,6 @@ int main(int argc, char** argv) try {
     return 0;
   }
   if (words.empty()) words = {"tokens", "images"};
-  const benchmark::Report report("loader", argc, argv);
   const OwnFolder folder;
   for (const std::string& name : words) {
     const auto item = benchmark::loader_case(name, folder.path());

@@ -34,7 +34,7 @@ struct Options {
 
 constexpr const char* usage =
     "benchmark_model_step [--model gpt2|resnet50] [--batch N] [--context N] [--steps N] "
-    "[--dtype autocast|bf16] [--capture]\n";
+    "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda]\n";
 
 /// Nothing where the words mean nothing.
 std::optional<Options> parse(std::span<char*> words) {
@@ -54,6 +54,8 @@ std::optional<Options> parse(std::span<char*> words) {
       options.context = std::atoll(words[i]);
     else if (name == "--steps")
       options.steps = std::atoll(words[i]);
+    else if (name == "--device")
+      continue;  // the session's
     else if (name == "--dtype" && (words[i] == "autocast"sv || words[i] == "bf16"sv))
       options.is_bf16 = words[i] == "bf16"sv;
     else
@@ -88,6 +90,7 @@ void measure(const ls::Session& session, const Options& options,
                                           {"dtype", options.is_bf16 ? "bf16" : "autocast"},
                                           {"ranks", session.size()},
                                           {"step", i},
+                                          {"device", session.device().is_cpu() ? "cpu" : "cuda"},
                                           {"ms", time.count()},
                                           {"loss", loss}}
                        .dump()
@@ -122,10 +125,10 @@ void resnet50(ls::Session& session, const Options& options) {
       ddp, optimizer,
       [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
       {.autocast = autocast(options), .capture = options.capture});
-  const ls::Tensor images =
-      ls::zeros({options.batch, 3, 224, 224},
-                {.dtype = parameters(options).dtype, .device = session.device()})
-          .channels_last();
+  const ls::Tensor images = ls::rand({options.batch, 3, 224, 224})
+                                .to(parameters(options).dtype)
+                                .to(session.device())
+                                .channels_last();
   const ls::Tensor labels = whole_numbers({options.batch}, 1000, session.device());
   measure(session, options, [&] { return step({images, labels}).loss; });
 }

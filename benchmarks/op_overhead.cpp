@@ -1,5 +1,7 @@
 // What one op costs beside its arithmetic: allocation, checks, dispatch and the tape, with tensors
 // so small that the arithmetic does not count. Nanoseconds an op; run it pinned to a core.
+// With --device cuda: what the host takes to queue an op, or the device to run its kernels where
+// that is longer.
 
 #include <cstdint>
 
@@ -7,8 +9,8 @@
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/memory/allocator.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "support/device.hpp"
 #include "support/measure.hpp"
-#include "support/report.hpp"
 
 namespace {
 
@@ -25,19 +27,24 @@ void run(const benchmark::Report& report, const char* name, Work&& work, int cou
               {"ns_median", timing.median * 1e9 / count}});
 }
 
-void memory(const benchmark::Report& report) {
-  Allocator& pool = device_allocator(cpu);
-  run(report, "pool: allocate + free, 256 B", [&] { pool.deallocate(pool.allocate(256, {})); });
-  run(report, "pool: allocate + free, 64 KiB", [&] { pool.deallocate(pool.allocate(65536, {})); });
-  run(report, "pool: allocate + free, 4 MiB", [&] { pool.deallocate(pool.allocate(4 << 20, {})); });
-  run(report, "empty [4]", [] { empty({4}); });
-  run(report, "empty [2, 3, 4, 5]", [] { empty({2, 3, 4, 5}); });
+void memory(const benchmark::Report& report, Device device) {
+  Allocator& pool = device_allocator(device);
+  const StreamRef stream = device.is_cpu() ? StreamRef{} : current_stream(device);
+  run(report, "pool: allocate + free, 256 B", [&] { pool.deallocate(pool.allocate(256, stream)); });
+  run(report, "pool: allocate + free, 64 KiB",
+      [&] { pool.deallocate(pool.allocate(65536, stream)); });
+  run(report, "pool: allocate + free, 4 MiB",
+      [&] { pool.deallocate(pool.allocate(4 << 20, stream)); });
+  run(report, "empty [4]", [&] { empty({4}, {.device = device}); });
+  run(report, "empty [2, 3, 4, 5]", [&] { empty({2, 3, 4, 5}, {.device = device}); });
 }
 
 /// Ops without and with recording.
-void forward(const benchmark::Report& report, bool recorded) {
-  const Tensor a = ones({4}).set_requires_grad(recorded), b = ones({4});
-  const Tensor x = ones({4, 4}).set_requires_grad(recorded), w = ones({4, 4}), bias = ones({4});
+void forward(const benchmark::Report& report, bool recorded, Device device) {
+  const auto of_ones = [device](const Shape& shape) { return ones(shape, {.device = device}); };
+  const Tensor a = of_ones({4}).set_requires_grad(recorded), b = of_ones({4});
+  const Tensor x = of_ones({4, 4}).set_requires_grad(recorded), w = of_ones({4, 4});
+  const Tensor bias = of_ones({4});
   const auto named = [recorded](const char* with, const char* without) {
     return recorded ? with : without;
   };
@@ -52,8 +59,9 @@ void forward(const benchmark::Report& report, bool recorded) {
 
 /// Forward and backward through a chain of one op, a node each.
 template <class Op>
-void backward(const benchmark::Report& report, const char* name, Op&& op) {
-  const Tensor x = ones({4}).set_requires_grad(), seed = ones({4});
+void backward(const benchmark::Report& report, Device device, const char* name, Op&& op) {
+  const Tensor x = ones({4}, {.device = device}).set_requires_grad();
+  const Tensor seed = ones({4}, {.device = device});
   const auto build = [&] {
     Tensor y = x;
     for (int i = 0; i < chain; ++i) y = op(y);
@@ -71,13 +79,14 @@ void backward(const benchmark::Report& report, const char* name, Op&& op) {
 
 int main(int argc, char** argv) {
   const benchmark::Report report("op_overhead", argc, argv);
+  const Device device = benchmark::chosen_device(argc, argv);
   set_num_threads(1);
-  memory(report);
-  forward(report, false);
-  forward(report, true);
-  const Tensor b = ones({4}), w = ones({4, 4});
-  backward(report, "add, a node", [&](const Tensor& y) { return add(y, b); });
-  backward(report, "mul, a node", [&](const Tensor& y) { return mul(y, b); });
-  backward(report, "tanh, a node", [](const Tensor& y) { return tanh(y); });
-  backward(report, "linear 4x4, a node", [&](const Tensor& y) { return linear(y, w); });
+  memory(report, device);
+  forward(report, false, device);
+  forward(report, true, device);
+  const Tensor b = ones({4}, {.device = device}), w = ones({4, 4}, {.device = device});
+  backward(report, device, "add, a node", [&](const Tensor& y) { return add(y, b); });
+  backward(report, device, "mul, a node", [&](const Tensor& y) { return mul(y, b); });
+  backward(report, device, "tanh, a node", [](const Tensor& y) { return tanh(y); });
+  backward(report, device, "linear 4x4, a node", [&](const Tensor& y) { return linear(y, w); });
 }

@@ -1,5 +1,5 @@
 // What reads and writes every parameter once a step: optimizers, norms, clipping. The ceiling is
-// the bandwidth of a copy of as much memory, in the same run.
+// the bandwidth of a copy of as much memory, in the same run. --device cuda: on the first GPU.
 
 #include <algorithm>
 #include <cstring>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lockstep/lockstep.hpp"
+#include "support/device.hpp"
 #include "support/measure.hpp"
-#include "support/report.hpp"
 
 namespace {
 
@@ -95,11 +95,12 @@ void run(const benchmark::Report& report, Device device) {
 
 int main(int argc, char** argv) {
   const benchmark::Report report("optimizer", argc, argv);
+  if (benchmark::asks_for_gpu(argc, argv))
+    return benchmark::run_benchmark("optimizer", [&] { run(report, benchmark::first_gpu()); });
   const int threads = num_threads();
   for (const int count : {1, threads}) {
     set_num_threads(count);
     run(report, cpu);
     if (threads == 1) break;
   }
-  if (cuda_device_count() > 0) run(report, cuda(0));
 }

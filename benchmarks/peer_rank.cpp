@@ -27,6 +27,7 @@
 #include "lockstep/io/safetensors.hpp"
 #include "lockstep/nn/distributed_data_parallel.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
+#include "support/device.hpp"
 #include "support/serve.hpp"
 #include "support/train_cases.hpp"
 
@@ -210,6 +211,8 @@ class Rank {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const benchmark::Report report("peer_rank", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "its peer trains on the CPU")) return 0;
   SessionOptions options{.device = "cpu"};
   if (argc > 5 && std::string(argv[4]) == "--comm") options.communicator.backend = argv[5];
   if (argc < 4) options.refusal = "benchmark_peer_rank MODE CASE FILE [--comm NAME]";

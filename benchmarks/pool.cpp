@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "memory/caching_pool.hpp"
+#include "support/device.hpp"
 #include "support/measure.hpp"
-#include "support/report.hpp"
 
 namespace {
 
@@ -106,6 +106,8 @@ void hit_by_threads(const benchmark::Report& report, const char* name, Pool& poo
 
 int main(int argc, char** argv) {
   const benchmark::Report report("pool", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "it times the pool over the host's memory"))
+    return 0;
   Pool pool({}, device_runtime(DeviceType::cpu), cpu, {.granularity = 64});
   hit(report, "hit, 256 B", pool, 256);
   hit(report, "hit, 64 KiB", pool, std::size_t{64} << 10);

@@ -11,6 +11,8 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/device.hpp"
+
 namespace ls = lockstep;
 using ls::Tensor;
 
@@ -46,6 +48,8 @@ std::function<void()> resnet50_step() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const ls::benchmark::Report report("record_allocations", argc, argv);
+  if (ls::benchmark::has_no_gpu_case(report, argc, argv, "it records the host's pool")) return 0;
   const bool gpt2 = argc == 3 && std::strcmp(argv[1], "gpt2") == 0;
   if (!gpt2 && (argc != 3 || std::strcmp(argv[1], "resnet50") != 0)) {
     std::fprintf(stderr, "usage: %s gpt2|resnet50 SNAPSHOT\n", argv[0]);

@@ -9,7 +9,7 @@
 
 #include "memory/caching_pool.hpp"
 #include "memory/unbacked_upstream.hpp"
-#include "support/report.hpp"
+#include "support/device.hpp"
 
 namespace {
 
@@ -43,6 +43,8 @@ void replay(const std::vector<std::int64_t>& trace, MemoryPool& pool, const char
 
 int main(int argc, char** argv) {
   const benchmark::Report report("replay_allocations", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "it counts, and needs no memory at all"))
+    return 0;
   std::vector<std::int64_t> trace;
   for (std::int64_t event; std::cin >> event;) trace.push_back(event);
   DeviceRuntime& runtime = device_runtime(DeviceType::cpu);

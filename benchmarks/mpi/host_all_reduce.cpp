@@ -21,7 +21,7 @@
 
 #include "lockstep/comm/bootstrap.hpp"
 #include "lockstep/comm/memory.hpp"
-#include "support/report.hpp"
+#include "support/device.hpp"
 
 namespace {
 
@@ -97,6 +97,8 @@ void run_size(Communicator& world, const benchmark::Report& report, std::int64_t
 
 int main(int argc, char** argv) {
   const benchmark::Report report("host_all_reduce", argc, argv);
+  if (benchmark::has_no_gpu_case(report, argc, argv, "use benchmark_allreduce --device cuda"))
+    return 0;
   std::string backend;
   int rounds = 30;
   long largest = 64L << 20;

@@ -37,7 +37,8 @@ inline Tensor random_integers(const Shape& shape, std::int64_t limit) {
 
 /// A GPT-2 with 4 layers of 256 channels and 4 heads, vocabulary 4096, 8 sequences of 256 tokens.
 /// @param dtype of the parameters. @param autocast forward under autocast to bf16.
-inline TrainCase gpt_case(DType dtype, bool autocast = false) {
+/// @param device of the model and its batch.
+inline TrainCase gpt_case(DType dtype, bool autocast = false, Device device = cpu) {
   constexpr std::int64_t layers = 4, channels = 256, vocabulary = 4096, time = 256, batch = 8;
   const auto model = models::gpt2({.layers = layers,
                                    .heads = 4,
@@ -50,10 +51,11 @@ inline TrainCase gpt_case(DType dtype, bool autocast = false) {
     result.state.emplace_back(name, tensor.clone());
   result.state.emplace_back("tokens", tokens);
   model->to(dtype);
+  model->to(device);
   const auto optimizer =
       std::make_shared<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = 1e-4});
-  const Tensor inputs = tokens.slice(1, 0, time).contiguous();
-  const Tensor targets = tokens.slice(1, 1, time + 1).reshape({-1});
+  const Tensor inputs = tokens.slice(1, 0, time).contiguous().to(device);
+  const Tensor targets = tokens.slice(1, 1, time + 1).reshape({-1}).to(device);
   result.step = [=] {
     const Tensor loss = [&] {
       const amp::Autocast mixed(DType::bf16, {.enabled = autocast});
@@ -73,9 +75,10 @@ inline TrainCase gpt_case(DType dtype, bool autocast = false) {
 
 /// An MLP 64-64-64-10 on 32 rows: what a step costs beside its arithmetic.
 /// @param capture the step is replayed by a StepGraph.
-inline TrainCase tiny_case(bool capture) {
+inline TrainCase tiny_case(bool capture, Device device = cpu) {
   const auto model = models::mlp({.in = 64, .hidden = {64, 64}, .out = 10});
-  const Tensor x = randn({32, 64}), targets = random_integers({32}, 10);
+  model->to(device);
+  const Tensor x = randn({32, 64}).to(device), targets = random_integers({32}, 10).to(device);
   TrainCase result;
   for (const auto& [name, tensor] : model->state_dict())
     result.state.emplace_back(name, tensor.clone());
@@ -101,18 +104,20 @@ inline TrainCase tiny_case(bool capture) {
 /// A residual network on 16 images of 128 x 128, channels-last, with SGD and momentum.
 /// @param forward_gflop multiplications and additions of the forward, for one image.
 inline TrainCase resnet_case(const nn::ModulePtr<models::ResNet>& model, DType dtype,
-                             double forward_gflop) {
+                             double forward_gflop, Device device = cpu) {
   constexpr std::int64_t batch = 16;
-  const Tensor x = randn({batch, 3, 128, 128}), targets = random_integers({batch}, 1000);
+  const Tensor x = randn({batch, 3, 128, 128});
+  const Tensor targets = random_integers({batch}, 1000).to(device);
   TrainCase result;
   for (const auto& [name, tensor] : model->state_dict())
     result.state.emplace_back(name, tensor.clone());
   result.state.emplace_back("x", x);
   result.state.emplace_back("targets", targets);
   model->to(dtype);
+  model->to(device);
   const auto optimizer = std::make_shared<optim::SGD>(
       model->parameters(), optim::SGDOptions{.lr = 1e-3, .momentum = 0.9});
-  const Tensor images = x.to(dtype).channels_last();
+  const Tensor images = x.to(dtype).to(device).channels_last();
   result.step = [=] {
     const Tensor loss = cross_entropy(model(images), targets);
     loss.backward();
@@ -124,19 +129,19 @@ inline TrainCase resnet_case(const nn::ModulePtr<models::ResNet>& model, DType d
   return result;
 }
 
-/// The case of a name. @throws InvalidArgument for one that is not among them.
-inline TrainCase train_case(const std::string& name) {
+/// The case of a name, on a device. @throws InvalidArgument for one that is not among them.
+inline TrainCase train_case(const std::string& name, Device device = cpu) {
   const DType dtype = name.ends_with("_bf16")  ? DType::bf16
                       : name.ends_with("_f16") ? DType::f16
                                                : DType::f32;
   const std::string model = name.substr(0, name.rfind('_'));
   manual_seed(1);
-  if (name == "gpt_amp") return gpt_case(DType::f32, true);
-  if (model == "gpt") return gpt_case(dtype);
-  if (model == "resnet18") return resnet_case(models::resnet18(), dtype, 1.19);
-  if (model == "resnet50") return resnet_case(models::resnet50(), dtype, 2.69);
-  if (name == "tiny_f32") return tiny_case(false);
-  if (name == "tiny_captured_f32") return tiny_case(true);
+  if (name == "gpt_amp") return gpt_case(DType::f32, true, device);
+  if (model == "gpt") return gpt_case(dtype, false, device);
+  if (model == "resnet18") return resnet_case(models::resnet18(), dtype, 1.19, device);
+  if (model == "resnet50") return resnet_case(models::resnet50(), dtype, 2.69, device);
+  if (name == "tiny_f32") return tiny_case(false, device);
+  if (name == "tiny_captured_f32") return tiny_case(true, device);
   LOCKSTEP_THROW(InvalidArgument, "no training case '", name,
                  "'; there are gpt, resnet18 and resnet50 with _f32, _bf16 or _f16, gpt_amp, "
                  "tiny_f32 and tiny_captured_f32");
