@@ -115,12 +115,17 @@ Dims GoldenArgs::dims(std::string_view key, Dims fallback) const {
 }
 std::string GoldenArgs::json() const { return object_->json.dump(); }
 
-std::filesystem::path golden_dir() {
-  const char* chosen = std::getenv("LOCKSTEP_GOLDEN_DIR");
-  return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR "/tests/data/golden";
+std::filesystem::path source_dir() {
+  const char* chosen = std::getenv("LOCKSTEP_SOURCE_DIR");
+  return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR;
 }
 
-std::filesystem::path reference_dir() { return LOCKSTEP_PROJECT_DIR "/tests/data/reference"; }
+std::filesystem::path golden_dir() {
+  const char* chosen = std::getenv("LOCKSTEP_GOLDEN_DIR");
+  return chosen && *chosen ? std::filesystem::path(chosen) : source_dir() / "tests/data/golden";
+}
+
+std::filesystem::path reference_dir() { return source_dir() / "tests/data/reference"; }
 
 std::filesystem::path golden_file(std::string_view file) {
   const std::string name = std::string(file) + ".safetensors";
@@ -131,7 +136,7 @@ std::filesystem::path golden_file(std::string_view file) {
 
 std::filesystem::path data_dir() {
   const char* chosen = std::getenv("LOCKSTEP_DATA_DIR");
-  return chosen && *chosen ? chosen : LOCKSTEP_PROJECT_DIR "/../shared/data";
+  return chosen && *chosen ? std::filesystem::path(chosen) : source_dir() / "../shared/data";
 }
 
 std::vector<GoldenCase> load_golden(std::string_view file) {

@@ -53,6 +53,10 @@ struct GoldenCase {
   std::vector<Tensor> grads;
 };
 
+/// The source tree, of which tests read files: LOCKSTEP_SOURCE_DIR of the environment, else where
+/// it lay when they were compiled.
+std::filesystem::path source_dir();
+
 /// LOCKSTEP_GOLDEN_DIR of the environment, else tests/data/golden of the source tree.
 std::filesystem::path golden_dir();
 /// tests/data/reference of the source tree (see the README there).

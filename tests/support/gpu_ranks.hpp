@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/info.hpp"
 #include "lockstep/runtime/info.hpp"
@@ -12,11 +14,18 @@
 
 namespace lockstep::testing {
 
+/// Whether ranks may share a GPU: LOCKSTEP_TEST_SHARE_GPU=1, for machines that have one alone. NCCL
+/// takes that only of ranks that it believes to be on different hosts (NCCL_HOSTID).
+inline bool shares_gpus() {
+  const char* value = std::getenv("LOCKSTEP_TEST_SHARE_GPU");
+  return value && std::string_view(value) == "1";
+}
+
 /// Why the ranks of this job cannot have a GPU each; empty if they can.
 inline std::string missing_gpus() {
   const int gpus = cuda_device_count(), ranks = test_bootstrap().local_size();
   if (gpus == 0) return "no CUDA device on this machine";
-  if (gpus < ranks)
+  if (gpus < ranks && !shares_gpus())
     return std::to_string(ranks) + " ranks but " + std::to_string(gpus) + " CUDA devices";
   return "";
 }
@@ -31,6 +40,9 @@ inline std::string missing_for_gpu_ranks() {
 }
 
 /// The calling rank's GPU.
-inline Device gpu_of_rank() { return cuda(test_bootstrap().local_rank()); }
+inline Device gpu_of_rank() {
+  const int rank = test_bootstrap().local_rank();
+  return cuda(shares_gpus() ? rank % cuda_device_count() : rank);
+}
 
 }  // namespace lockstep::testing
