@@ -3,6 +3,8 @@
 //
 //     LOCKSTEP_SIM_PROFILE=gpt2.jsonl LOCKSTEP_SIM_EXECUTE=sample LOCKSTEP_SIM_MEMORY=80g
 //         benchmark_model_step --model gpt2 --batch 64 --steps 3
+//
+// --small: smaller models of the same kinds, which the simulated GPU trains.
 
 #include <algorithm>
 #include <chrono>
@@ -27,14 +29,14 @@ namespace {
 struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 8, context = 1024, steps = 3;
-  bool capture = false;
+  bool capture = false, is_small = false;
   bool is_bf16 =
       false;  ///< parameters in bf16, f32 masters of them in the optimizer; else autocast
 };
 
 constexpr const char* usage =
     "benchmark_model_step [--model gpt2|resnet50] [--batch N] [--context N] [--steps N] "
-    "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda]\n";
+    "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small]\n";
 
 /// Nothing where the words mean nothing.
 std::optional<Options> parse(std::span<char*> words) {
@@ -43,6 +45,10 @@ std::optional<Options> parse(std::span<char*> words) {
     const std::string_view name = words[i];
     if (name == "--capture") {
       options.capture = true;
+      continue;
+    }
+    if (name == "--small") {
+      options.is_small = true;
       continue;
     }
     if (++i == words.size()) return std::nullopt;
@@ -98,9 +104,20 @@ void measure(const ls::Session& session, const Options& options,
   }
 }
 
+/// GPT-2 124M, or one of two layers that the simulated GPU trains at once.
+ls::models::Gpt2Options gpt2_options(const Options& options) {
+  if (!options.is_small) return {.context = options.context, .tensor = parameters(options)};
+  return {.layers = 2,
+          .heads = 2,
+          .channels = 64,
+          .context = std::min<std::int64_t>(options.context, 64),
+          .vocabulary = 512,
+          .tensor = parameters(options)};
+}
+
 /// GPT-2 with 124 M parameters, AdamW, clipping, products in bf16.
 void gpt2(ls::Session& session, const Options& options) {
-  const ls::models::Gpt2Options config{.context = options.context, .tensor = parameters(options)};
+  const ls::models::Gpt2Options config = gpt2_options(options);
   const auto model = ls::models::gpt2(config);
   model->to(session.device());
   ls::DistributedDataParallel<ls::models::Gpt2> ddp(model, session.world());
@@ -109,15 +126,17 @@ void gpt2(ls::Session& session, const Options& options) {
       ddp, optimizer, [&](std::span<const ls::Tensor> in) { return ddp(in[0], in[1]); },
       {.autocast = autocast(options), .max_norm = 1.0, .capture = options.capture});
   const ls::Tensor tokens =
-      whole_numbers({options.batch, options.context + 1}, config.vocabulary, session.device());
-  const ls::Tensor inputs = tokens.slice(1, 0, options.context).contiguous();
-  const ls::Tensor targets = tokens.slice(1, 1, options.context + 1).contiguous();
+      whole_numbers({options.batch, config.context + 1}, config.vocabulary, session.device());
+  const ls::Tensor inputs = tokens.slice(1, 0, config.context).contiguous();
+  const ls::Tensor targets = tokens.slice(1, 1, config.context + 1).contiguous();
   measure(session, options, [&] { return step({inputs, targets}).loss; });
 }
 
 /// ResNet-50 on images of 224 x 224, channels-last, SGD with momentum, in bf16.
 void resnet50(ls::Session& session, const Options& options) {
-  const auto model = ls::models::resnet50({.tensor = parameters(options)});
+  const ls::models::ResNetOptions config{.tensor = parameters(options)};
+  const auto model = options.is_small ? ls::models::resnet18(config) : ls::models::resnet50(config);
+  const std::int64_t side = options.is_small ? 32 : 224;
   model->to(session.device());
   ls::DistributedDataParallel<ls::models::ResNet> ddp(model, session.world());
   ls::optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
@@ -125,7 +144,7 @@ void resnet50(ls::Session& session, const Options& options) {
       ddp, optimizer,
       [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
       {.autocast = autocast(options), .capture = options.capture});
-  const ls::Tensor images = ls::rand({options.batch, 3, 224, 224})
+  const ls::Tensor images = ls::rand({options.batch, 3, side, side})
                                 .to(parameters(options).dtype)
                                 .to(session.device())
                                 .channels_last();

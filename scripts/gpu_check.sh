@@ -1,64 +1,53 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one call: build for this machine's GPU, the gpu tests, the same
-# under compute-sanitizer, the GPU benchmarks. Results go to benchmarks/results/.
+# Everything that needs a GPU, in one call of at most 9 minutes, the most valuable first: what the machine can
+# do, the gpu tests, whole steps and each of their kernels beside what is predicted, PyTorch, sanitizers.
+#
+#   scripts/gpu_check.sh [--bundle ARCHIVE] [--build DIR] [--minutes N] [--stages LIST] [--quick]
+#
+# Runs the programs of a bundle that scripts/gpu_bundle.sh made elsewhere (build-gpu/bundle.tar.gz, where it is), and
+# else builds them here, for this machine's GPU, in DIR (build). Results go to the folder that OUT names as
+# they are found, else to benchmarks/results. Needs Python 3.9. Exit code: 0, 1 if something failed, 2 without a GPU.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build="${LOCKSTEP_BUILD_DIR:-build}"
-if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
-  echo "gpu_check: no NVIDIA GPU on this machine; nothing was checked" >&2
-  exit 2
-fi
-
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
-architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
-mkdir -p benchmarks/results
-result="benchmarks/results/gpu-$(date -u +%Y%m%d-%H%M%S).txt"
-exec > >(tee "$result") 2>&1
-echo "gpu_check: $gpu (sm_$architecture), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-nvidia-smi --query-gpu=driver_version,memory.total,clocks.max.sm --format=csv
-
-scripts/get_cudnn_frontend.sh || echo "gpu_check: going on without cuDNN plans"
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON \
-  -DLOCKSTEP_CUDA_ARCHITECTURES="$architecture"
-cmake --build "$build" -j "$(nproc)"
-
-failures=0
-# CI then asks cuDNN for this GPU's plans without having one.
-if [ -x "$build/bin/describe_gpu" ]; then
-  mkdir -p tests/data/gpus
-  description="tests/data/gpus/$(tr -cs 'A-Za-z0-9\n' '-' <<<"$gpu").cudnn"
-  if "$build/bin/describe_gpu" >"$description.new"; then
-    mv "$description.new" "$description"
-    echo "gpu_check: wrote $description; commit it"
-  else
-    rm -f "$description.new"
-    failures=1
-  fi
-fi
-ctest --test-dir "$build" -L gpu --output-on-failure || failures=1
-ctest --test-dir "$build" -R 'Gpu\.Slow' --output-on-failure || failures=1
-
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    for test in runtime contract; do
-      [ -x "$build/bin/test_$test" ] || continue
-      echo "gpu_check: compute-sanitizer --tool $tool test_$test"
-      compute-sanitizer --tool "$tool" --error-exitcode 1 --log-file /dev/stdout \
-        "$build/bin/test_$test" --gtest_filter='*Gpu*:*/cuda*' --gtest_brief=1 || failures=1
-    done
-  done
-else
-  echo "gpu_check: compute-sanitizer is not installed; skipped"
-fi
-
-for benchmark in "$build"/bin/benchmark_*; do
-  case "$benchmark" in
-    *allreduce* | *peer_rank* | *'*'*) continue ;;
+bundle='' build='' rest=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bundle) bundle=$2 && shift ;;
+    --build) build=$2 && shift ;;
+    --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    *) rest+=("$1") ;;
   esac
-  echo "gpu_check: $benchmark"
-  "$benchmark" --json --device cuda || echo "gpu_check: $benchmark has no GPU case or failed"
+  shift
 done
+say() { echo "gpu_check: $*"; }
 
-[ "$failures" -eq 0 ] || { echo "gpu_check: FAILED; see $result"; exit 1; }
-echo "gpu_check: passed; take what it covered out of docs/gpu-unverified.md and commit $result"
+if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+  say "needs python3, 3.9 or later; nothing was checked" >&2
+  exit 3
+fi
+
+# This script of an unpacked bundle runs it.
+if [ -e bundle.json ]; then exec python3 scripts/gpu/check.py --root . "${rest[@]}"; fi
+if [ -z "$bundle$build" ] && [ -e build-gpu/bundle.tar.gz ]; then bundle="build-gpu/bundle.tar.gz"; fi
+if [ -n "$bundle" ]; then
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  tar -xzf "$bundle" -C "$folder"
+  OUT=$(realpath -m "${OUT:-benchmarks/results/gpu-$(date -u +%Y%m%d-%H%M%S)}") \
+    python3 "$folder/lockstep-gpu/scripts/gpu/check.py" --root "$folder/lockstep-gpu" "${rest[@]}"
+  exit
+fi
+
+build=${build:-${LOCKSTEP_BUILD_DIR:-build}}
+if [ ! -x "$build/bin/lockstep_info" ]; then
+  if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+    say "no NVIDIA GPU on this machine; nothing was checked" >&2
+    exit 2
+  fi
+  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
+  scripts/get_cudnn_frontend.sh || say "going on without cuDNN plans"
+  cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_CUDA_ARCHITECTURES="$architecture"
+  cmake --build "$build" -j "$(nproc)"
+fi
+exec python3 scripts/gpu/check.py --root . --programs "$build/bin" "${rest[@]}"

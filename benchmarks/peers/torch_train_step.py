@@ -11,7 +11,6 @@ import json
 import sys
 import time
 
-import safetensors.torch
 import torch
 from torch import nn
 from torch.nn import functional
@@ -51,7 +50,7 @@ class Gpt2(nn.Module):
 
     def forward(self, tokens):
         parts = self.transformer
-        x = parts["wte"](tokens) + parts["wpe"](torch.arange(tokens.shape[1]))
+        x = parts["wte"](tokens) + parts["wpe"](torch.arange(tokens.shape[1], device=tokens.device))
         for block in parts["h"]:
             x = block(x)
         return functional.linear(parts["ln_f"](x), parts["wte"].weight)
@@ -142,6 +141,8 @@ def make_case(name, state):
 
 
 def main():
+    import safetensors.torch  # the models alone do without it
+
     name, path, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(threads)
     model, inputs, targets = make_case(name, safetensors.torch.load_file(path))

@@ -34,6 +34,8 @@ lockstep_add_check(PoolTracesReplayAgainstPyTorchsPolicy
                    "${Python3_EXECUTABLE}" "${scripts}/pool_trace.py" --self-test)
 lockstep_add_check(PredictedTimesAreAsPublished
                    "${Python3_EXECUTABLE}" -m unittest discover -t simgpu/profile -s simgpu/profile/tests)
+lockstep_add_check(GpuCheckReadsWhatProgramsSay
+                   "${Python3_EXECUTABLE}" -m unittest discover -t scripts/gpu -s scripts/gpu/tests)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
 lockstep_add_check(WordCheckCatchesPlantedWords
                    "${Python3_EXECUTABLE}" "${scripts}/check_words.py" --self-test)
@@ -51,6 +53,16 @@ lockstep_add_check(RecipesTouchNoMoreThanDocumented
                    "${Python3_EXECUTABLE}" "${scripts}/recipes.py" --check)
 lockstep_add_check(RecipesCatchPlantedFaults
                    "${Python3_EXECUTABLE}" "${scripts}/recipes.py" --self-test)
+
+# All stages of scripts/gpu_check.sh, the simulated GPU in place of a real one.
+if(LOCKSTEP_WITH_SIMGPU AND LOCKSTEP_WITH_MPI AND LOCKSTEP_BUILD_BENCHMARKS AND LOCKSTEP_BUILD_EXAMPLES)
+  add_test(NAME GpuCheck.RunsAllStages
+           COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/gpu_check_test.py"
+                   "${PROJECT_BINARY_DIR}")
+  set_tests_properties(GpuCheck.RunsAllStages PROPERTIES LABELS sim TIMEOUT ${test_timeout})
+  add_dependencies(lockstep_sim_tests
+    lockstep_info benchmark_ceilings benchmark_model_step benchmark_attention benchmark_pool)
+endif()
 
 # The recipes of docs/extending.md, carried out on a copy of the tree, which is built.
 add_test(NAME Recipes.WorkAsDocumented COMMAND "${Python3_EXECUTABLE}" "${scripts}/recipes.py")

@@ -1,0 +1,172 @@
+"""The tests that need a GPU, the most telling first. A test that breaks the GPU's context, or never ends, costs itself alone:
+the others go on in a new process."""
+
+import concurrent.futures
+import dataclasses
+import os
+import re
+
+ON_GPU = "*Gpu*:*/cuda*"
+SLOW = "*.Slow*"
+# After these nothing works any more in a process: it is useless to go on in it.
+BROKEN = re.compile(r"illegal memory access|misaligned address|unspecified launch failure|illegal instruction|"
+                    r"device-side assert|hardware stack error|invalid program counter|an uncorrectable")
+MOST_STARTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Tests of one program. `ranks` start under mpirun."""
+    program: str
+    filter: str = ON_GPU
+    ranks: int = 1
+    is_quick: bool = False  # also on the simulated GPU, for which it takes a second
+
+
+SUITES = (
+    Suite("test_runtime", is_quick=True), Suite("test_memory"), Suite("test_cudnn", "*Gpu.*"), Suite("test_contract"),
+    Suite("test_tensor"), Suite("test_autograd"), Suite("test_optim"), Suite("test_comm_nccl", "*"),
+    Suite("test_ddp_nccl", "*"), Suite("test_random"), Suite("test_nn"), Suite("test_amp"), Suite("test_models"),
+    Suite("test_parallel_nccl", "*"), Suite("test_comm_staged", "*"), Suite("test_staged_threads", "*"),
+    Suite("test_ddp_staged", "*"), Suite("test_data"), Suite("test_checkpoint"), Suite("test_io"))
+
+
+class Run:
+    """One suite, over as many processes as it takes."""
+
+    def __init__(self, check, suite, limit, environment=None, command=None):
+        self.check, self.suite, self.limit = check, suite, limit
+        self.environment, self.command = environment, command
+        self.passed, self.skipped, self.failed, self.seconds = [], [], [], 0.0
+        self.running, self.is_broken, self.is_refused, self.said, self.reasons = None, False, False, [], set()
+
+    def line(self, line):
+        """Follows the test program; True once it is useless to go on."""
+        begun = re.match(r"\[ RUN      \] (\S+)", line)
+        ended = re.match(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),?(?: |$)", line)
+        if begun:
+            self.running, self.is_broken, self.said = begun[1], False, []
+        elif ended and ended[2] == self.running:
+            kind = {"OK": self.passed, "FAILED": self.failed, "SKIPPED": self.skipped}[ended[1]]
+            kind.append(self.running)
+            if kind is self.skipped:
+                self.reasons.update(word for word in self.said if word and not word.startswith(("/", "[")))
+            self.running = None
+            return self.is_broken
+        elif self.running:
+            self.said.append(line.strip())
+            self.is_broken |= bool(BROKEN.search(line))
+            self.is_refused |= "uplicate GPU" in line
+        return False
+
+    def go(self):
+        """Runs all tests that may be run in the time."""
+        program = self.check.place.program(self.suite.program)
+        ended = "done"
+        for start in range(MOST_STARTS):
+            known = self.passed + self.skipped + self.failed
+            without = ":".join([SLOW, *known])
+            filters = f"--gtest_filter={self.suite.filter}-{without}"
+            command = [program, filters, "--gtest_color=no"]
+            outcome = self.check.run(self.command(command) if self.command else command, self.limit - self.seconds,
+                                     self.environment, self.line)
+            self.seconds += outcome.seconds
+            if self.running:  # a test that did not end
+                self.failed.append(self.running)
+                self.said, self.running = [], None
+                if outcome.is_late:
+                    ended = "cut off"
+                    break
+                continue
+            if outcome.is_stopped:
+                continue
+            if outcome.is_late:
+                ended = "cut off"
+            elif outcome.code != 0 and not self.failed:
+                ended = outcome.words
+            break
+        else:
+            ended = f"gave up after {MOST_STARTS} starts"
+        return self.tell(ended)
+
+    def tell(self, ended):
+        fields = {"program": self.suite.program, "ranks": self.suite.ranks, "passed": len(self.passed),
+                  "failed": self.failed, "skipped": len(self.skipped), "seconds": round(self.seconds, 1), "ended": ended}
+        if self.reasons:
+            fields["skipped_because"] = sorted(self.reasons)[:3]
+        return fields
+
+
+def run_suites(check):
+    """All suites, some at a time: most of a test is the host's work."""
+    suites = [suite for suite in SUITES if suite.is_quick or not check.quick]
+    limit = check.left()
+    workers = 1 if check.quick else max(1, min(4, (os.cpu_count() or 1) // 2))
+
+    def one(suite):
+        if not check.place.program(suite.program):
+            check.skip("tests", f"{suite.program} was not built")
+            return
+        left = min(limit, check.left())
+        if left < 2:
+            check.skip("tests", f"{suite.program}: no time is left")
+            return
+        fields = Run(check, suite, left).go()
+        check.results.add("tests", **fields)
+        if fields["failed"] or fields["ended"] not in ("done", "cut off"):
+            check.note_failure("tests", f"{suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        list(pool.map(one, suites))
+
+
+def two_ranks(check):
+    """Two ranks over NCCL: with a GPU each, or on the only one, if NCCL believes them to be on two hosts."""
+    shared = len(check.gpus) < 2
+    environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "30"}
+    if shared:
+        environment.update(LOCKSTEP_TEST_SHARE_GPU="1", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_DEBUG="WARN")
+    if not check.place.ranks(2, []):
+        check.skip("nccl", "no mpirun")
+        return
+    suites = [Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", 2)]
+    if not check.quick:
+        suites += [Suite("test_comm_nccl", "*", 2), Suite("test_ddp_nccl", "*", 2)]
+    for suite in suites:
+        if not check.place.program(suite.program):
+            check.skip("nccl", f"{suite.program} was not built")
+            continue
+        run = Run(check, suite, check.left(), environment,
+                  lambda command: check.place.ranks(2, command, "NCCL_HOSTID" if shared else None))
+        fields = run.go()
+        if shared and run.is_refused:
+            check.skip("nccl", "NCCL takes no two ranks on one GPU here, also of two hosts (NCCL_HOSTID)")
+            return
+        check.results.add("nccl", filter=suite.filter, shared_gpu=shared, **fields)
+        if fields["failed"] or fields["ended"] not in ("done", "cut off"):
+            check.note_failure("nccl", f"{suite.program} on two ranks: {len(fields['failed'])} failed, {fields['ended']}")
+
+
+def sanitize(check):
+    """compute-sanitizer over a part of the tests that launches every kernel at least once."""
+    tool = check.find_tool("compute-sanitizer")
+    if not tool:
+        check.skip("sanitizer", "compute-sanitizer is not on this machine")
+        return
+    cases = (("memcheck", "test_runtime", ON_GPU), ("memcheck", "test_contract", "*/cuda*"), ("racecheck", "test_optim", ON_GPU),
+             ("initcheck", "test_tensor", ON_GPU), ("racecheck", "test_contract", "*/cuda*"))
+    for number, (kind, name, wanted) in enumerate(cases):
+        program = check.place.program(name)
+        limit = check.left() / (len(cases) - number) * 1.5
+        if not program or check.left() < 5:
+            check.skip("sanitizer", f"{kind} {name}: {'no time is left' if program else 'was not built'}")
+            continue
+        answer = check.run([tool, "--tool", kind, "--error-exitcode", "9", program, f"--gtest_filter={wanted}-{SLOW}",
+                            "--gtest_brief=1"], min(limit, check.left()))
+        found = [line for line in answer.lines if line.startswith("========= ") and
+                 re.search(r"Invalid|Race|Uninitialized|Error:|hazard", line)]
+        summary = next((line for line in reversed(answer.lines) if "SUMMARY" in line), "")
+        check.results.add("sanitizer", tool=kind, program=name, ended=answer.words, summary=summary.strip("= "),
+                          findings=found[:20])
+        if found or (answer.code not in (0, 1) and not answer.is_late):
+            check.note_failure("sanitizer", f"{kind} of {name}: {summary.strip('= ') or answer.words}")

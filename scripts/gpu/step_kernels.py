@@ -1,0 +1,104 @@
+"""Where a step's time goes: its kernels as the GPU timed them, beside what is predicted, and what they move through DRAM."""
+
+import csv
+
+import kernel_comparison
+import steps
+
+LIBRARY = "libkernel_times.so"
+
+
+def profile_of(check, model):
+    """The step as it was recorded on the simulated GPU."""
+    found = sorted((check.place.root / "profiles").glob(f"{model}-{steps.batch_of(check, model)}.jsonl*"))
+    return found[0] if found else None
+
+
+def trace(check, model):
+    """Times of all that three steps run: the file, or None."""
+    program = check.place.program("benchmark_model_step")
+    home = check.place.programs.parent
+    libraries = [path for path in (home / "lib" / LIBRARY, home / "benchmarks" / LIBRARY) if path.exists()]
+    if not program or not libraries:
+        missing = "kernel_times (it needs CUPTI)" if program else "benchmark_model_step"
+        check.skip("kernels", f"{model}: {missing} was not built")
+        return None
+    file = check.results.folder / f"times-{model}.jsonl"
+    environment = {**check.place.environment, "CUDA_INJECTION64_PATH": str(libraries[0]), "KERNEL_TIMES": str(file)}
+    answer = check.run([program, "--device", "cuda", *steps.sizes(check, model, 3)], check.left(), environment)
+    if answer.is_good and file.exists() and file.stat().st_size:
+        return file
+    check.fail("kernels", f"{model}: no kernel was recorded; {answer.words}", answer)
+    return None
+
+
+def compare(check):
+    """Each kernel and product of a step: predicted, and as the GPU itself timed it."""
+    for model in list(steps.BATCHES)[:1] if check.quick else steps.BATCHES:
+        file = trace(check, model)
+        if not file:
+            continue
+        times = kernel_comparison.read_times(file)
+        busy = sum(entry["us"] for entry in times)
+        check.results.add("kernels", model=model, recorded=len(times), busy_us=round(busy, 1))
+        profile, device = profile_of(check, model), kernel_comparison.device_of(check.gpus[0])
+        if not profile:
+            check.skip("kernels", f"{model}: no step was recorded for a batch of {steps.batch_of(check, model)}")
+            continue
+        if not device:
+            check.skip("kernels", f"{model}: no device file like {check.gpus[0]}")
+            continue
+        add_comparison(check, model, kernel_comparison.read_profile(profile), times, device)
+
+
+def add_comparison(check, model, profile, times, device):
+    step = kernel_comparison.predicted_step(profile, kernel_comparison.devices.load(device))
+    rows, words = kernel_comparison.compare(step, times)
+    for line in kernel_comparison.lines_of(rows):
+        check.results.add("kernels", model=model, device=device, **line)
+    for word in sorted(set(words)):
+        check.results.add("kernels", model=model, note=word, times=words.count(word))
+    check.results.add("kernels", model=model, device=device, what="all", predicted_step_us=round(step.time, 1),
+                      predicted_us=round(sum(row.predicted for row in rows.values()), 1),
+                      measured_us=round(sum(row.measured for row in rows.values()), 1))
+
+
+METRICS = ("gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
+
+
+# Microseconds and bytes of ncu's units, in the words of its older and newer versions.
+UNITS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3,
+         "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+
+
+def bytes_of(lines):
+    """{kernel: [launches, microseconds, bytes]} of what ncu wrote as CSV."""
+    found = {}
+    for row in csv.DictReader(line for line in lines if line.startswith('"')):
+        entry = found.setdefault(kernel_comparison.base_name(row["Kernel Name"]), [0, 0.0, 0.0])
+        value = float(row["Metric Value"].replace(",", "")) * UNITS.get(row["Metric Unit"], 1.0)
+        if row["Metric Name"] == METRICS[0]:
+            entry[0] += 1
+            entry[1] += value
+        else:
+            entry[2] += value
+    return found
+
+
+def dram(check):
+    """Bytes through DRAM of the kernels of one step, by ncu's counters."""
+    tool, program = check.find_tool("ncu"), check.place.program("benchmark_model_step")
+    file = check.results.folder / "times-gpt2.jsonl"
+    if not tool or not program or not file.exists():
+        check.skip("dram", "ncu is not on this machine" if not tool else "no kernel of a step was recorded before")
+        return
+    launches = sum(entry["kind"] == "kernel" for entry in kernel_comparison.read_times(file))
+    one_step = launches // 3
+    command = [tool, "--csv", "--print-units", "base", "--metrics", ",".join(METRICS), "--clock-control", "none",
+               "--cache-control", "none", "--launch-skip", launches - one_step, "--launch-count", one_step]
+    answer = check.run([*command, program, "--device", "cuda", *steps.sizes(check, "gpt2", 3)], check.left())
+    found = bytes_of(answer.lines)
+    for name, (times, microseconds, moved) in sorted(found.items(), key=lambda item: -item[1][2]):
+        check.results.add("dram", model="gpt2", kernel=name, times=times, us=round(microseconds, 1), bytes=int(moved))
+    if not found:
+        check.fail("dram", f"ncu read nothing: {answer.words}", answer)

@@ -1,0 +1,96 @@
+"""Whole training steps on the GPU: lockstep's, PyTorch's and llm.c's."""
+
+import os
+import re
+import statistics
+import sys
+
+BATCHES = {"gpt2": 64, "resnet50": 256}
+CONTEXT = 1024
+# Bytes that a step of these batches takes, of the GPU's memory.
+NEEDED = 70 << 30
+
+
+def batch_of(check, model):
+    return 2 if check.quick else BATCHES[model] if check.memory >= NEEDED else BATCHES[model] // 8
+
+
+def sizes(check, model, steps):
+    """Options of a step's program."""
+    words = ["--model", model, "--batch", batch_of(check, model), "--steps", 3 if check.quick else steps]
+    return words + (["--small"] if check.quick else [])
+
+
+def summary_of(lines):
+    """Median of a program's steps; the first ones choose plans and get memory."""
+    times = [line["ms"] for line in lines if "ms" in line]
+    warm = times[len(times) // 3:] or times
+    return {"steps": len(times), "ms_median": statistics.median(warm), "ms_min": min(warm)} if times else None
+
+
+def measure(check, command, environment, limit, **fields):
+    """Runs a program of steps and adds what it took."""
+    answer = check.run(command, limit, environment)
+    found = summary_of(answer.json_lines())
+    if not found:
+        check.fail("steps", f"{' '.join(f'{value}' for value in fields.values())}: {answer.words}", answer)
+        return None
+    losses = [line["loss"] for line in answer.json_lines() if line.get("loss") is not None]
+    check.results.add("steps", **fields, **found, last_loss=losses[-1] if losses else None, ended=answer.words)
+    return found["ms_median"]
+
+
+def ours(check, models=("gpt2", "resnet50")):
+    program = check.place.program("benchmark_model_step")
+    if not program:
+        check.skip("steps", "benchmark_model_step was not built")
+        return
+    for model in models[:1] if check.quick else models:
+        for captured in (False, True):
+            if check.quick and captured:
+                continue
+            command = [program, "--device", "cuda", *sizes(check, model, 15), *(["--capture"] if captured else [])]
+            measure(check, command, None, check.left(), program="lockstep", model=model, batch=batch_of(check, model),
+                    way="captured" if captured else "eager")
+
+
+def has_torch(check):
+    answer = check.run([sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"], 60,
+                       check.place.peer_environment())
+    if answer.is_good and answer.lines[-1:] and answer.lines[-1].endswith("True"):
+        return True
+    check.skip("steps", f"{sys.executable} has no PyTorch that sees a GPU: {' '.join(answer.lines[-1:])[:200]}")
+    return False
+
+
+def torch(check, ways=("eager",)):
+    """The same steps by PyTorch: same sizes, autocast to bf16, fused AdamW."""
+    script = check.place.root / "benchmarks" / "peers" / "torch_gpu_step.py"
+    if not has_torch(check):
+        return
+    for way in ways:
+        for model in BATCHES:
+            command = [sys.executable, script, *sizes(check, model, 15), "--way", way]
+            measure(check, command, check.place.peer_environment(), check.left(), program="PyTorch", model=model,
+                    batch=batch_of(check, model), way=way)
+
+
+def torch_compiled(check):
+    torch(check, ("compiled",))
+
+
+def llmc(check):
+    """llm.c, where LLMC_DIR names a checkout of it that is built and has its data."""
+    folder = os.environ.get("LLMC_DIR")
+    if not folder or not os.access(f"{folder}/train_gpt2cu", os.X_OK):
+        check.skip("steps", "no LLMC_DIR with a train_gpt2cu in it")
+        return
+    batch = batch_of(check, "gpt2")
+    answer = check.run(["sh", "-c", f'cd "{folder}" && exec ./train_gpt2cu -b {batch} -t {CONTEXT} -d {batch * CONTEXT} '
+                        "-x 15 -v 0 -s 0 -h 0 -e d12"], check.left(), check.place.peer_environment())
+    times = [float(word) for word in re.findall(r"\| ([\d.]+) ms \|", "\n".join(answer.lines))]
+    if times:
+        check.results.add("steps", program="llm.c", model="gpt2", batch=batch, way="eager", **summary_of(
+            [{"ms": time} for time in times]))
+    else:
+        check.fail("steps", f"llm.c: {answer.words}", answer)

@@ -1,0 +1,86 @@
+"""What a check found, in words."""
+
+
+def number(value, digits=3):
+    return "-" if value is None else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def head(check):
+    yield f"gpu_check: {', '.join(check.gpus) or 'no CUDA device'}"
+    for entry in check.results.of("machine"):
+        if "driver" in entry:
+            yield f"  driver {entry['driver']['driver_version']}, SM clock at most {entry['driver']['clocks.max.sm']}"
+        if "bundle" in entry:
+            yield f"  bundle of {entry['bundle']['commit']}, {entry['bundle']['compiler']}, {entry['bundle']['architectures']}"
+        if "missing" in entry:
+            yield f"  not on this machine: {entry['missing']} ({entry['library']})"
+        if "starts" in entry:
+            bad = ", ".join(program["program"] for program in entry["programs_that_do_not"])
+            yield "  all programs start" if entry["starts"] else f"  programs that do not start: {bad}"
+
+
+def ceilings(check):
+    for entry in check.results.of("ceilings"):
+        rate = (f"{number(entry['tflops'])} TFLOP/s" if "tflops" in entry else f"{number(entry['gb_per_s'], 4)} GB/s"
+                if "gb_per_s" in entry else f"{number(entry['us_queued'])} us queued, {number(entry['us_with_wait'])} us with a wait"
+                if "us_queued" in entry else None)
+        if rate:
+            yield f"  {entry['case']} {entry.get('dtype', '')}: {rate}"
+
+
+def tests(check):
+    for stage in ("tests", "nccl"):
+        ran = [entry for entry in check.results.of(stage) if "program" in entry]
+        if not ran:
+            continue
+        failed = [f"{entry['program']} {name}" for entry in ran for name in entry["failed"]]
+        late = [entry["program"] for entry in ran if entry["ended"] != "done"]
+        yield (f"  {stage}: {sum(entry['passed'] for entry in ran)} passed, {len(failed)} failed, "
+               f"{sum(entry['skipped'] for entry in ran)} skipped" + (f"; not finished: {', '.join(late)}" if late else ""))
+        yield from (f"    failed: {name}" for name in failed[:20])
+
+
+def steps(check):
+    ran = [entry for entry in check.results.of("steps") if "ms_median" in entry]
+    best = {}
+    for entry in ran:
+        if entry["program"] == "lockstep":
+            key = entry["model"], entry["batch"]
+            best[key] = min(best.get(key, entry["ms_median"]), entry["ms_median"])
+    for entry in ran:
+        ours = best.get((entry["model"], entry["batch"]))
+        beside = f", {entry['ms_median'] / ours:.2f} of lockstep's best" if ours and entry["program"] != "lockstep" else ""
+        yield (f"  {entry['model']}, batch {entry['batch']}, {entry['program']} {entry['way']}: "
+               f"{number(entry['ms_median'], 4)} ms{beside}")
+
+
+def kernels(check):
+    for entry in check.results.of("kernels"):
+        if entry.get("what") == "all":
+            yield (f"  {entry['model']}: kernels and products {number(entry['measured_us'] / 1e3, 4)} ms, predicted "
+                   f"{number(entry['predicted_us'] / 1e3, 4)} ms for {entry['device']}")
+    rows = [entry for entry in check.results.of("kernels") if "measured_of_predicted" in entry]
+    for entry in sorted(rows, key=lambda row: -abs(row["measured_us"] - row["predicted_us"]))[:10]:
+        yield (f"    {entry['measured_of_predicted']} of predicted, {number(entry['measured_us'] / 1e3)} ms in "
+               f"{entry['times']}: {entry['what']}")
+
+
+def left_out(check):
+    for entry in check.results.entries:
+        if "skipped" in entry and "benchmark" not in entry and isinstance(entry["skipped"], str):
+            yield f"  left out, {entry['stage']}: {entry['skipped']}"
+
+
+def text(check):
+    """The lines of the summary."""
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Steps", steps), ("Predicted and measured", kernels),
+             ("Left out", left_out))
+    lines = list(head(check))
+    for title, part in parts:
+        found = list(part(check))
+        if found:
+            lines += [title, *found]
+    lines += [f"FAILED: {what}" for what in check.failures]
+    if check.gpus and not check.failures:
+        lines.append("Passed. Take what this covered out of docs/gpu-unverified.md, and keep this folder in benchmarks/results.")
+    return lines
