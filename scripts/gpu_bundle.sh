@@ -27,6 +27,7 @@ tests='runtime memory tensor contract autograd optim random amp nn models data c
 programs='describe_gpu lockstep_info lockstep_run benchmark_allreduce train_gpt train_mnist train_resnet
   compare_training lockstep_benchmarks'
 
+need_dependencies
 scripts/get_cudnn_frontend.sh
 # One shared library for all programs; paths relative to them, for the libraries' own needs too.
 LOCKSTEP_CUDA=ON configure "$build_dir" -DLOCKSTEP_CUDA_ARCHITECTURES="$architectures" \

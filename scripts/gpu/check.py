@@ -31,6 +31,7 @@ STAGES = (
     ("ceilings", 30, machine.ceilings),
     ("describe", 15, machine.describe),
     ("tests", 90, gpu_tests.run_suites),
+    ("parity", 25, gpu_tests.parity),
     ("steps", 70, steps.ours),
     ("kernels", 50, step_kernels.compare),
     ("torch", 60, steps.torch),
@@ -58,9 +59,10 @@ class Check:
         """Seconds that the stage may still take."""
         return max(0.0, min(self.stage_end, self.end) - time.monotonic())
 
-    def run(self, command, limit, environment=None, on_line=None, logged=True):
+    def run(self, command, limit, environment=None, **options):
+        """The Outcome of a program, by default in the environment of our own ones; options as program.run has them."""
         environment = self.place.environment if environment is None else environment
-        return program.run(command, limit, environment, self.results, on_line, logged)
+        return program.run(command, limit, environment, self.results, **options)
 
     def skip(self, stage, why):
         self.results.add(stage, skipped=why)
@@ -73,7 +75,7 @@ class Check:
     def fail(self, stage, what, outcome=None):
         """Something that should have worked did not. What the clock cut off is no failure."""
         self.results.add(stage, failed=what, said=outcome.lines[-5:] if outcome else [])
-        if not (outcome and outcome.is_late):
+        if not (outcome and (outcome.is_late or outcome.is_silent)):
             self.note_failure(stage, what)
 
     def find_tool(self, name):

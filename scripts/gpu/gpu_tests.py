@@ -12,6 +12,8 @@ SLOW = "*.Slow*"
 BROKEN = re.compile(r"illegal memory access|misaligned address|unspecified launch failure|illegal instruction|"
                     r"device-side assert|hardware stack error|invalid program counter|an uncorrectable")
 MOST_STARTS = 8
+# Seconds after which a test that is not done hangs.
+HANGS = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +36,8 @@ SUITES = (
 class Run:
     """One suite, over as many processes as it takes."""
 
-    def __init__(self, check, suite, limit, environment=None, command=None):
-        self.check, self.suite, self.limit = check, suite, limit
+    def __init__(self, check, suite, limit, environment=None, command=None, hangs=HANGS):
+        self.check, self.suite, self.limit, self.hangs = check, suite, limit, hangs
         self.environment, self.command = environment, command
         self.passed, self.skipped, self.failed, self.seconds = [], [], [], 0.0
         self.running, self.is_broken, self.is_refused, self.said, self.reasons = None, False, False, [], set()
@@ -63,26 +65,24 @@ class Run:
         """Runs all tests that may be run in the time."""
         program = self.check.place.program(self.suite.program)
         ended = "done"
-        for start in range(MOST_STARTS):
+        for _ in range(MOST_STARTS):
             known = self.passed + self.skipped + self.failed
             without = ":".join([SLOW, *known])
             filters = f"--gtest_filter={self.suite.filter}-{without}"
             command = [program, filters, "--gtest_color=no"]
             outcome = self.check.run(self.command(command) if self.command else command, self.limit - self.seconds,
-                                     self.environment, self.line)
+                                     self.environment, on_line=self.line, silence=self.hangs)
             self.seconds += outcome.seconds
-            if self.running:  # a test that did not end
+            if outcome.is_late:
+                ended = f"cut off in {self.running}" if self.running else "cut off"
+                break
+            if self.running:  # a test that did not end: it crashed, or hangs
                 self.failed.append(self.running)
-                self.said, self.running = [], None
-                if outcome.is_late:
-                    ended = "cut off"
-                    break
+                self.running = None
                 continue
             if outcome.is_stopped:
                 continue
-            if outcome.is_late:
-                ended = "cut off"
-            elif outcome.code != 0 and not self.failed:
+            if outcome.code != 0 and not self.failed:
                 ended = outcome.words
             break
         else:
@@ -95,6 +95,11 @@ class Run:
         if self.reasons:
             fields["skipped_because"] = sorted(self.reasons)[:3]
         return fields
+
+
+def is_fine(fields):
+    """Whether nothing failed of what was run in the time."""
+    return not fields["failed"] and (fields["ended"] == "done" or fields["ended"].startswith("cut off"))
 
 
 def run_suites(check):
@@ -113,11 +118,25 @@ def run_suites(check):
             return
         fields = Run(check, suite, left).go()
         check.results.add("tests", **fields)
-        if fields["failed"] or fields["ended"] not in ("done", "cut off"):
+        if not is_fine(fields):
             check.note_failure("tests", f"{suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         list(pool.map(one, suites))
+
+
+def parity(check):
+    """A whole training run of a small GPT-2, held against PyTorch's: losses, gradient norms, weights."""
+    missing = [name for name in ("train_gpt", "compare_training") if not check.place.program(name)]
+    if missing or check.quick or not check.place.ranks(1, []):
+        check.skip("parity", f"{missing[0]} was not built" if missing else "for real GPUs" if check.quick else "no mpirun")
+        return
+    root = check.place.root
+    answer = check.run([root / "tests/parity/parity.sh", check.place.programs, root / "tests/data/golden", 1, 1, "f32", "cuda"],
+                       check.left())
+    check.results.add("parity", ended=answer.words, said=answer.lines[-6:])
+    if not answer.is_good and not answer.is_late:
+        check.note_failure("parity", f"the run differs from PyTorch's, or ended early: {answer.words}")
 
 
 def two_ranks(check):
@@ -143,7 +162,7 @@ def two_ranks(check):
             check.skip("nccl", "NCCL takes no two ranks on one GPU here, also of two hosts (NCCL_HOSTID)")
             return
         check.results.add("nccl", filter=suite.filter, shared_gpu=shared, **fields)
-        if fields["failed"] or fields["ended"] not in ("done", "cut off"):
+        if not is_fine(fields):
             check.note_failure("nccl", f"{suite.program} on two ranks: {len(fields['failed'])} failed, {fields['ended']}")
 
 

@@ -1,5 +1,7 @@
 """First stages: what the machine is, whether the programs start, what the GPU can do at most."""
 
+import concurrent.futures
+import os
 import re
 import shutil
 import subprocess
@@ -34,18 +36,20 @@ def tell_libraries(check):
         check.results.say(f"{name} ({library}) is not on this machine; what needs it is reported as failed or left out")
 
 
+HAVE_HELP = ("lockstep_run", "train_gpt", "train_mnist", "train_resnet", "benchmark_allreduce")
+
+
 def programs_start(check):
     """Each program once, for its list of tests or its usage: are all libraries there?"""
-    bad = []
-    for path in sorted(check.place.programs.glob("*")):
-        if path.name.startswith("test_"):
-            answer = check.run([path, "--gtest_list_tests"], 30, logged=False)
-        elif path.name in ("lockstep_run", "train_gpt", "train_mnist", "train_resnet", "benchmark_allreduce"):
-            answer = check.run([path, "--help"], 30, logged=False)
-        else:
-            continue
-        if answer.code not in (0, 2):
-            bad.append({"program": path.name, "why": answer.words, "said": answer.lines[-1:]})
+    def start(path):
+        option = "--help" if path.name in HAVE_HELP else "--gtest_list_tests"
+        answer = check.run([path, option], 30, logged=False)
+        return None if answer.is_good else {"program": path.name, "why": answer.words, "said": answer.lines[-1:]}
+
+    programs = [path for path in sorted(check.place.programs.glob("*"))
+                if path.name.startswith("test_") or path.name in HAVE_HELP]
+    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        bad = [found for found in pool.map(start, programs) if found]
     check.results.add("machine", starts=not bad, programs_that_do_not=bad)
     for entry in bad:
         check.results.say(f"{entry['program']} does not start: {entry['why']}, {' '.join(entry['said'])}")

@@ -17,17 +17,18 @@ class Outcome:
     seconds: float
     lines: list
     is_late: bool = False
+    is_silent: bool = False
     is_stopped: bool = False
 
     @property
     def is_good(self):
-        return self.code == 0 and not self.is_late
+        return self.code == 0 and not self.is_late and not self.is_silent
 
     @property
     def words(self):
         if self.code is None:
             return "could not be started"
-        if self.is_late:
+        if self.is_late or self.is_silent:
             return f"cut off after {self.seconds:.0f} s"
         return f"killed by signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
 
@@ -52,9 +53,9 @@ def end(process):
     process.wait()
 
 
-def run(command, limit, environment, results, on_line=None, logged=True):
-    """The Outcome of a command, at most `limit` seconds long; its output goes to the log, if it is to be `logged`. `on_line`
-    sees each line, and ends the program by returning True."""
+def run(command, limit, environment, results, on_line=None, logged=True, silence=None):
+    """The Outcome of a command, at most `limit` seconds long, and without a line for at most `silence` of them. Its output goes
+    to the log, if it is to be `logged`. `on_line` sees each line, and ends the program by returning True."""
     began = time.monotonic()
     results.log(f"$ {' '.join(map(str, command))[:600]}")
     try:
@@ -74,12 +75,14 @@ def run(command, limit, environment, results, on_line=None, logged=True):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    lines, late, stopped = [], False, False
+    lines, late, silent, stopped = [], False, False, False
     while True:
+        left = max(0.01, began + limit - time.monotonic())
         try:
-            line = waiting.get(timeout=max(0.01, began + limit - time.monotonic()))
+            line = waiting.get(timeout=min(left, silence or left))
         except queue.Empty:
-            late = True
+            silent = bool(silence) and silence < left
+            late = not silent
             break
         if line is None:
             break
@@ -89,7 +92,7 @@ def run(command, limit, environment, results, on_line=None, logged=True):
         if on_line and on_line(lines[-1]):
             stopped = True
             break
-    if late or stopped:
+    if late or silent or stopped:
         end(process)
     else:
         try:
@@ -97,4 +100,4 @@ def run(command, limit, environment, results, on_line=None, logged=True):
         except subprocess.TimeoutExpired:
             late = True
             end(process)
-    return Outcome(process.returncode, time.monotonic() - began, lines, late, stopped)
+    return Outcome(process.returncode, time.monotonic() - began, lines, late, silent, stopped)

@@ -40,6 +40,12 @@ def tests(check):
         yield from (f"    failed: {name}" for name in failed[:20])
 
 
+def parity(check):
+    for entry in check.results.of("parity"):
+        if "ended" in entry:
+            yield f"  a training run beside PyTorch's: {entry['ended']}"
+
+
 def steps(check):
     ran = [entry for entry in check.results.of("steps") if "ms_median" in entry]
     best = {}
@@ -73,7 +79,7 @@ def left_out(check):
 
 def text(check):
     """The lines of the summary."""
-    parts = (("Ceilings", ceilings), ("Tests", tests), ("Steps", steps), ("Predicted and measured", kernels),
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Predicted and measured", kernels),
              ("Left out", left_out))
     lines = list(head(check))
     for title, part in parts:
@@ -82,5 +88,7 @@ def text(check):
             lines += [title, *found]
     lines += [f"FAILED: {what}" for what in check.failures]
     if check.gpus and not check.failures:
-        lines.append("Passed. Take what this covered out of docs/gpu-unverified.md, and keep this folder in benchmarks/results.")
+        late = any(str(entry.get("ended", "")).startswith("cut off") for entry in check.results.entries)
+        lines.append("Nothing failed" + (", but not all was done in time" if late else "") + ". Take what this covered out of "
+                     "docs/gpu-unverified.md, and keep this folder in benchmarks/results.")
     return lines

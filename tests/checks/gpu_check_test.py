@@ -35,7 +35,7 @@ class GpuCheck(unittest.TestCase):
         code, said, stages = self.run_check(2)
         self.assertEqual(code, 0, said)
         self.assertEqual([line["name"] for line in stages["stage"]],
-                         ["machine", "ceilings", "describe", "tests", "steps", "kernels", "torch", "nccl", "sanitizer", "dram",
+                         ["machine", "ceilings", "describe", "tests", "parity", "steps", "kernels", "torch", "nccl", "sanitizer", "dram",
                           "benchmarks", "llm.c", "torch.compile"])
         self.assertTrue(any("tflops" in line for line in stages["ceilings"]))
         self.assertTrue(any(line.get("us_queued", 0) > 0 for line in stages["ceilings"]))
