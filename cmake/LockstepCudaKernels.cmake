@@ -14,7 +14,7 @@ set_target_properties(lockstep_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE
 target_sources(lockstep PRIVATE $<TARGET_OBJECTS:lockstep_cuda_kernels>)
 
 if(LOCKSTEP_WITH_SIMGPU)
-  lockstep_simulate_kernels(lockstep_cuda_kernels ${lockstep_cuda_kernels})
+  lockstep_simulate_kernels(lockstep_cuda_kernels NO_TRANSLATION ${lockstep_cuda_kernels})
   target_compile_features(lockstep_cuda_kernels PRIVATE cxx_std_20)
   target_link_libraries(lockstep_cuda_kernels PRIVATE lockstep_flags lockstep_simgpu)
   target_sources(lockstep PRIVATE $<TARGET_OBJECTS:lockstep_simgpu_cudnn>)

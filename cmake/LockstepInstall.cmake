@@ -38,6 +38,13 @@ if(LOCKSTEP_WITH_SIMGPU)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/simgpu/profile/"
           DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep/profile" USE_SOURCE_PERMISSIONS
           PATTERN "tests" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simgpu/compiler/"
+          DESTINATION "${lockstep_package_dir}/simgpu_compiler" USE_SOURCE_PERMISSIONS
+          PATTERN "tests" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+  # For projects that take the package from the build tree.
+  file(COPY "${PROJECT_SOURCE_DIR}/simgpu/compiler/"
+       DESTINATION "${PROJECT_BINARY_DIR}/simgpu_compiler"
+       PATTERN "tests" EXCLUDE PATTERN "__pycache__" EXCLUDE)
 endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep"
                   "${LOCKSTEP_GENERATED_DIR}/lockstep"

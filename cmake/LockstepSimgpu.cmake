@@ -26,7 +26,8 @@ endif()
 add_library(lockstep_simgpu ${simgpu_sources})
 add_library(lockstep::simgpu ALIAS lockstep_simgpu)
 set_target_properties(lockstep_simgpu PROPERTIES EXPORT_NAME simgpu POSITION_INDEPENDENT_CODE ON)
-target_compile_features(lockstep_simgpu PUBLIC cxx_std_20)
+# Its headers are for programs in C++17, too.
+target_compile_features(lockstep_simgpu PUBLIC cxx_std_17 PRIVATE cxx_std_20)
 target_include_directories(lockstep_simgpu
   PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/simgpu/include>"
          "$<INSTALL_INTERFACE:include/lockstep-simgpu>"
@@ -43,6 +44,7 @@ endif()
 file(GLOB simgpu_cudnn_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/simgpu/src/cudnn/*.cpp")
 add_library(lockstep_simgpu_cudnn OBJECT ${simgpu_cudnn_sources})
 set_target_properties(lockstep_simgpu_cudnn PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_compile_features(lockstep_simgpu_cudnn PRIVATE cxx_std_20)
 target_include_directories(lockstep_simgpu_cudnn PRIVATE
   "${PROJECT_SOURCE_DIR}/simgpu/src" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include"
   "${PROJECT_SOURCE_DIR}/kernels")

@@ -69,6 +69,7 @@ ALLOWED = {
     "simgpu/kernels": SIMGPU,
     "simgpu/libraries": SIMGPU,
     "simgpu/runtime": SIMGPU | {"memory"},
+    "simgpu/cublas": SIMGPU,
     "simgpu/cublaslt": SIMGPU | {"simgpu/libraries", "core"},
     "simgpu/nccl": SIMGPU | {"core"},
     "simgpu/cudnn": SIMGPU | LOW | {"simgpu/libraries", "backend"},

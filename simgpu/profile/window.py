@@ -26,6 +26,11 @@ def mark_named(profile, name, after=-1):
                      f"{', '.join(repr(mark['name']) for mark in profile.marks) or 'none'}")
 
 
+def _steps(profile):
+    """The marks where steps begin: "step", "step 3", "Train step 3"."""
+    return [mark for mark in profile.marks if re.match(r"(?!end of )(.*\s)?step\b", mark["name"], re.IGNORECASE)]
+
+
 def between(profile, first=None, last=None):
     """From one mark to another; either may be left out."""
     begin = mark_named(profile, first)["id"] if first else None
@@ -35,7 +40,7 @@ def between(profile, first=None, last=None):
 
 def warning(profile):
     """Why the last step of a profile may not be like those of a long run; empty if it may."""
-    steps = len([mark for mark in profile.marks if re.match(r"step\b", mark["name"])])
+    steps = len(_steps(profile))
     if steps == 0:
         return "no step is marked: all of the profile counts"
     if steps < 3:
@@ -47,10 +52,10 @@ def warning(profile):
 def last_step(profile):
     """The last step that has an end: from a mark "step" or "step N" to the next of them, or of the only one to its
     "end of step". The whole profile where there is none."""
-    marks = [mark for mark in profile.marks if re.match(r"step\b", mark["name"])]
+    marks = _steps(profile)
     if len(marks) > 1:
         return Window(marks[-2]["name"], marks[-2]["id"], marks[-1]["id"])
     if not marks:
         return Window("all")
-    ends = [mark["id"] for mark in profile.marks if mark["name"] == "end of step" and mark["id"] > marks[0]["id"]]
+    ends = [mark["id"] for mark in profile.marks if mark["name"] == f"end of {marks[0]['name']}" and mark["id"] > marks[0]["id"]]
     return Window(marks[0]["name"], marks[0]["id"], ends[0] if ends else None)

@@ -16,17 +16,36 @@ void expect_finding(const testing::Findings& findings, Finding finding,
     EXPECT_TRUE(findings.only(finding, part)) << "no '" << part << "' in: " << findings.text();
 }
 
-__global__ void leave_before_barrier() {
+__global__ void leave_before_barrier(int* out) {
+  __shared__ int seen[64];
   if (threadIdx.x < 10) return;
+  seen[threadIdx.x] = static_cast<int>(threadIdx.x);
   __syncthreads();
+  out[threadIdx.x] = seen[73 - threadIdx.x];
+}
+
+// "... will not succeed until reached by all non-exited threads in the block" (CUDA C++ Programming
+// Guide, compute capability 7.x): what comes after sees what came before.
+TEST(KernelFindings, AreNoneOfABarrierBeforeWhichThreadsLeave) {
+  const testing::Findings findings;
+  const DeviceArray<int> out(64);
+  run(2, 64, 0, leave_before_barrier, out.data());
+  EXPECT_EQ(findings.text(), "");
+}
+
+__global__ void wait_for_those_that_shuffle() {
+  if (threadIdx.x < 10)
+    __syncwarp();
+  else
+    __syncthreads();
 }
 
 TEST(KernelFindings, NameThreadsThatNeverReachABarrier) {
   const testing::Findings findings;
-  run(2, 64, 0, leave_before_barrier);
+  run(2, 64, 0, wait_for_those_that_shuffle);
   expect_finding(findings, Finding::barrier_divergence,
-                 {"leave_before_barrier", "54 wait at __syncthreads (such as (10,0,0))",
-                  "10 have left the kernel (such as (0,0,0))"});
+                 {"wait_for_those_that_shuffle", "54 wait at __syncthreads (such as (10,0,0))",
+                  "10 wait for lanes of their warp (such as (0,0,0))"});
 }
 
 __global__ void shuffle_with_lane_that_left(int* out) {

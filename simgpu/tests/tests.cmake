@@ -7,10 +7,11 @@ file(GLOB simgpu_kernel_tests CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*_tes
 add_library(lockstep_simgpu_tests INTERFACE)
 target_include_directories(lockstep_simgpu_tests INTERFACE
   "${CMAKE_CURRENT_LIST_DIR}" "${PROJECT_SOURCE_DIR}/simgpu/src" "${PROJECT_SOURCE_DIR}/include")
+target_compile_features(lockstep_simgpu_tests INTERFACE cxx_std_20)
 target_link_libraries(lockstep_simgpu_tests INTERFACE lockstep_simgpu lockstep_flags)
 
 add_executable(test_simgpu ${simgpu_tests})
-lockstep_simulate_kernels(test_simgpu ${simgpu_kernel_tests})
+lockstep_simulate_kernels(test_simgpu NO_TRANSLATION ${simgpu_kernel_tests})
 target_link_libraries(test_simgpu PRIVATE lockstep_test_support lockstep_simgpu_tests GTest::gtest_main)
 gtest_discover_tests(test_simgpu TEST_FILTER "-SimHostAccess*" DISCOVERY_TIMEOUT 60
   PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
@@ -25,7 +26,7 @@ add_dependencies(lockstep_sim_tests test_simgpu)
 # Where all of a program is instrumented, so are the templates of the standard library that the
 # simulated GPU itself calls to make its reports.
 add_executable(test_simgpu_kernels_alone)
-lockstep_simulate_kernels(test_simgpu_kernels_alone
+lockstep_simulate_kernels(test_simgpu_kernels_alone NO_TRANSLATION
                           "${CMAKE_CURRENT_LIST_DIR}/kernel_findings_test.cu" "${CMAKE_CURRENT_LIST_DIR}/global_race_test.cu")
 target_link_libraries(test_simgpu_kernels_alone PRIVATE lockstep_simgpu_tests GTest::gtest_main)
 gtest_discover_tests(test_simgpu_kernels_alone TEST_SUFFIX /alone DISCOVERY_TIMEOUT 60
@@ -44,7 +45,7 @@ add_dependencies(lockstep_sim_tests test_simgpu_host_threads)
 # So is a profile, whose test reads what it wrote before. Bytes are those of all blocks, also where
 # some of them run.
 add_executable(test_simgpu_profile)
-lockstep_simulate_kernels(test_simgpu_profile
+lockstep_simulate_kernels(test_simgpu_profile NO_TRANSLATION
                           "${CMAKE_CURRENT_LIST_DIR}/profile/profile_test.cu")
 target_link_libraries(test_simgpu_profile PRIVATE
   lockstep_simgpu_tests nlohmann_json::nlohmann_json GTest::gtest_main)
@@ -56,6 +57,15 @@ foreach(execute IN ITEMS all sample)
 endforeach()
 add_dependencies(lockstep_sim_tests test_simgpu_profile)
 include("${CMAKE_CURRENT_LIST_DIR}/nccl/tests.cmake")
+
+# CUDA C++ that is no C++.
+add_executable(test_simgpu_cuda_source)
+lockstep_simulate_kernels(test_simgpu_cuda_source
+                          "${CMAKE_CURRENT_LIST_DIR}/cuda_source/cuda_source_test.cu")
+target_link_libraries(test_simgpu_cuda_source PRIVATE lockstep_simgpu_tests GTest::gtest_main)
+gtest_discover_tests(test_simgpu_cuda_source DISCOVERY_TIMEOUT 60
+                     PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=1)
+add_dependencies(lockstep_sim_tests test_simgpu_cuda_source)
 
 # Kernels compute the same where nothing looks at what they touch.
 add_test(NAME Kernels.ComputeTheSameUnwatched

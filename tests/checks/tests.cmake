@@ -36,6 +36,8 @@ lockstep_add_check(PredictedTimesAreAsPublished
                    "${Python3_EXECUTABLE}" -m unittest discover -t simgpu/profile -s simgpu/profile/tests)
 lockstep_add_check(GpuCheckReadsWhatProgramsSay
                    "${Python3_EXECUTABLE}" -m unittest discover -t scripts/gpu -s scripts/gpu/tests)
+lockstep_add_check(CudaSourceIsTranslated
+                   "${Python3_EXECUTABLE}" -m unittest discover -t simgpu/compiler -s simgpu/compiler/tests)
 lockstep_add_check(WordsAreTheFieldsOwn "${Python3_EXECUTABLE}" "${scripts}/check_words.py")
 lockstep_add_check(WordCheckCatchesPlantedWords
                    "${Python3_EXECUTABLE}" "${scripts}/check_words.py" --self-test)

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
+
+#include "simgpu/language.hpp"
 
 /// @file
 /// Atomic functions. CUDA threads are switched at barriers and shuffles only, so that a plain
@@ -29,7 +30,7 @@ __attribute__((no_sanitize("thread"))) T atomic_change(T* address, AtomicScope s
 // The value's type follows the address alone, as with the overloads of the original.
 #define SIMGPU_SCOPED_ATOMIC(name, scope, result)                                             \
   template <class T>                                                                          \
-  T name(T* address, std::type_identity_t<T> value) {                                         \
+  T name(T* address, ::simgpu::type_identity_t<T> value) {                                    \
     return ::simgpu::atomic_change(                                                           \
         address,                                                                              \
         ::simgpu::AtomicScope::scope, [value](T old) __attribute__((no_sanitize("thread"))) { \
@@ -68,14 +69,17 @@ T compare_and_swap(T* address, AtomicScope scope, T expected, T desired) {
 }  // namespace simgpu
 
 template <class T>
-T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+T atomicCAS(T* address, ::simgpu::type_identity_t<T> expected,
+            ::simgpu::type_identity_t<T> desired) {
   return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::all, expected, desired);
 }
 template <class T>
-T atomicCAS_system(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+T atomicCAS_system(T* address, ::simgpu::type_identity_t<T> expected,
+                   ::simgpu::type_identity_t<T> desired) {
   return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::all, expected, desired);
 }
 template <class T>
-T atomicCAS_block(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+T atomicCAS_block(T* address, ::simgpu::type_identity_t<T> expected,
+                  ::simgpu::type_identity_t<T> desired) {
   return ::simgpu::compare_and_swap(address, ::simgpu::AtomicScope::block, expected, desired);
 }

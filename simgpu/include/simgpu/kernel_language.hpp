@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -14,10 +13,9 @@
 /// @file
 /// CUDA C++ for a plain C++ compiler: its keywords, built-in variables and block barriers. Kernels
 /// are ordinary functions; the engine in simgpu/src/kernels calls them once for each CUDA thread
-/// and sets what the built-in variables hold. Not offered: `extern __shared__` (use
-/// simgpu::dynamic_shared_memory, as lockstep's dynamic_shared does) and launches by <<<>>>.
+/// and sets what the built-in variables hold. simgpu/compiler translates what a C++ compiler cannot
+/// read: launches by <<<>>> and `extern __shared__`.
 
-#define __global__
 #define __device__
 #define __host__
 #define __constant__
@@ -25,9 +23,14 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __managed__
+#ifndef SIMGPU_TRANSLATES
+#define __global__
 /// The blocks of a launch run one after the other on one OS thread, so that one instance serves;
 /// memory of that thread's own is how the engine tells shared variables from others.
 #define __shared__ static thread_local
+#endif
 
 /// Constants for the thread that reads them: the engine changes the memory behind them when another
 /// thread goes on.
@@ -49,6 +52,8 @@ struct Ballot {
 Ballot block_barrier(bool predicate);
 /// Other blocks see what came before it, if they see what comes after it.
 void device_fence();
+/// Ends the kernel with cudaErrorIllegalInstruction.
+[[noreturn]] void trap();
 
 }  // namespace simgpu
 
@@ -66,3 +71,5 @@ inline int __syncthreads_or(int predicate) {
 inline void __threadfence() { ::simgpu::device_fence(); }
 inline void __threadfence_block() {}
 inline void __threadfence_system() { ::simgpu::device_fence(); }
+
+[[noreturn]] inline void __trap() { ::simgpu::trap(); }

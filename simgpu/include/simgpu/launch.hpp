@@ -3,11 +3,15 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
+#if __cplusplus >= 202002L
+#include <source_location>
+#endif
+
 #include "cuda_runtime_api.h"
+#include "simgpu/language.hpp"
 
 /// @file
 /// How a kernel gets onto a stream of the simulated GPU.
@@ -49,8 +53,10 @@ __attribute__((no_sanitize("thread"))) void invoke_kernel(const void* arguments)
 cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
                            std::initializer_list<KernelArgument> arguments, KernelCall thread);
 
+#if __cplusplus >= 202002L
 /// The line that the next launch of this host thread is reported under, instead of its caller.
 void set_launch_location(std::source_location where);
+#endif
 
 }  // namespace simgpu
 
@@ -58,7 +64,7 @@ void set_launch_location(std::source_location where);
 template <class... Expected, class... Actual>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...),
                                Actual&&... arguments) {
-  const auto enqueue = [config, kernel](std::remove_cvref_t<Expected>... copies) {
+  const auto enqueue = [config, kernel](::simgpu::remove_cvref_t<Expected>... copies) {
     const auto call = [ kernel, copies... ]() __attribute__((no_sanitize("thread"))) {
       kernel(copies...);
     };

@@ -40,8 +40,9 @@ bool is_of_simulation(const Symbol& symbol) {
   return is_in_one_of(
       symbol,
       {"simgpu/src/base/", "simgpu/src/memory/", "simgpu/src/engine/", "simgpu/src/kernels/",
-       "simgpu/src/runtime/", "simgpu/src/libraries/", "simgpu/src/cublaslt/", "simgpu/src/cudnn/",
-       "simgpu/src/nccl/", "simgpu/src/profile/", "include/simgpu/", "lockstep-simgpu/simgpu/"});
+       "simgpu/src/runtime/", "simgpu/src/libraries/", "simgpu/src/cublas/", "simgpu/src/cublaslt/",
+       "simgpu/src/cudnn/", "simgpu/src/nccl/", "simgpu/src/profile/", "include/simgpu/",
+       "lockstep-simgpu/simgpu/"});
 }
 
 // The simulated libraries, and lockstep's own layers that only pass a call on to them.
@@ -54,7 +55,7 @@ bool is_plumbing(const Symbol& symbol) {
         {"src/runtime/", "lockstep/runtime/", "src/memory/", "lockstep/memory/",
          "src/tensor/storage.cpp", "lockstep/tensor/storage.hpp", "lockstep/tensor/tensor_impl.hpp",
          "lockstep/core/", "arguments/kernel.hpp", "kernels/cuda/launch.hpp", "include/c++/"});
-  return starts_with_one_of(symbol.function, {"simgpu::", "cuda", "nccl", "cublasLt", "std::"});
+  return starts_with_one_of(symbol.function, {"simgpu::", "cuda", "nccl", "cublas", "std::"});
 }
 
 // A function that only stands between the one around it and the one that it calls.

@@ -42,6 +42,9 @@ class BlockBarrier {
     holds_ = 0;
   }
 
+  /// Threads that wait.
+  unsigned waiting() const { return arrived_; }
+
   /// Lets those that wait go on without the others. False if none wait.
   bool let_waiting_go() {
     if (arrived_ == 0) return false;

@@ -49,6 +49,8 @@ void device_fence() {
   if (KernelRunner* const by = watching) by->fence();
 }
 
+void trap() { kernel_runner().stop(cudaErrorIllegalInstruction); }
+
 unsigned active_lanes() {
   const ThreadScheduler& scheduler = kernel_runner().scheduler();
   const unsigned first = scheduler.current() / lanes_per_warp * lanes_per_warp;

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
+#include "base/options.hpp"
 #include "kernels/builtins.hpp"
 #include "kernels/warp_collectives.hpp"
 #include "kernels/watching.hpp"
@@ -42,8 +45,23 @@ void found(Finding finding, unsigned thread, const std::string& what) {
 void found_at(Finding finding, uint3 block, unsigned thread, const std::string& what) {
   if (!is_first(finding)) return;
   kinds_seen |= 1u << static_cast<unsigned>(finding);
-  report(finding, running_kernel() + ", block " + text_of(block) + ", thread " +
-                      text_of_thread(thread) + ": " + what + "\n" + running_site());
+  // Once for each place of a launch, whichever block and thread it strikes: the same text is
+  // counted, but not printed again.
+  static std::map<std::tuple<Finding, const void*, std::string>, std::string> first_texts;
+  std::string site = running_site();
+  std::string& text = first_texts[{finding, running->kernel, site}];
+  if (text.empty())
+    text = running_kernel() + ", block " + text_of(block) + ", thread " + text_of_thread(thread) +
+           ": " + what + "\n" + site;
+  report(finding, text);
+}
+
+void note_leavers(unsigned left) {
+  if (!options().notes || !is_first(Finding::barrier_divergence)) return;
+  const WatchScope off(nullptr);
+  note(running_kernel() + ", block " + text_of(block_index) + ": a barrier is passed although " +
+       std::to_string(left) + " threads have left, which devices before Volta do not do\n" +
+       running_site());
 }
 
 void found_lane_outside_mask(unsigned lane, unsigned mask) {

@@ -36,6 +36,8 @@ void found_misaligned(const void* data, unsigned bytes, const char* does);
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.
 void found_stall();
+/// All threads that have not left the kernel wait at a barrier: no fault since Volta, but before.
+void note_leavers(unsigned left);
 
 /// "(3,0,0)".
 std::string text_of(uint3 index);

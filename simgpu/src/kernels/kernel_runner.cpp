@@ -128,7 +128,15 @@ void KernelRunner::warp_barrier(unsigned mask) {
   if (watching) device_watch_.races().warp_barrier();
 }
 
+/// Since Volta a barrier waits for those threads of the block that have not left (CUDA C++
+/// Programming Guide, compute capability 7.x, independent thread scheduling).
 void KernelRunner::resolve_stall() {
+  if (barrier_.waiting() > 0 && barrier_.waiting() + scheduler_.left() == scheduler_.threads()) {
+    note_leavers(scheduler_.left());
+    ++time_.epoch;
+    barrier_.let_waiting_go();
+    return;
+  }
   found_stall();
   if (!collectives_.let_waiting_go()) barrier_.let_waiting_go();
 }

@@ -17,6 +17,7 @@
 #include "engine/operation.hpp"
 #include "kernels/argument_scan.hpp"
 #include "kernels/kernel_runner.hpp"
+#include "kernels/launch_syntax.hpp"
 #include "kernels/limits.hpp"
 #include "simgpu/simgpu.hpp"
 
@@ -91,7 +92,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   cover_kernel(kernel);
   auto launch = std::make_shared<KernelLaunch>();
   launch->name = launch_name(kernel);
-  launch->site = CallSite::here();
+  const auto site = take_launch_site();
+  launch->site = site ? *site : CallSite::here();
   launch->kernel = kernel;
   launch->device = current_device();
   launch->shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};

@@ -45,6 +45,8 @@ class ThreadScheduler {
   /// Linear index of the running thread in its block.
   unsigned current() const { return current_; }
   unsigned threads() const { return threads_; }
+  /// Those of the block that have returned.
+  unsigned left() const { return finished_; }
   ThreadState state(unsigned thread) const { return states_[thread]; }
   uint3 index_of(unsigned thread) const;
   const FiberPool& fibers() const { return fibers_; }

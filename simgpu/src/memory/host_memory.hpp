@@ -19,6 +19,7 @@ struct HostRange {
   std::size_t bytes = 0;
   int device = 0;
   unsigned flags = 0;
+  cudaMemoryType kind = cudaMemoryTypeHost;
 };
 
 /// The ranges of cudaHostRegister, and the flags of cudaHostAlloc. Thread-safe.

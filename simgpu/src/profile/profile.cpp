@@ -121,6 +121,19 @@ void begin() {
   lockstep::set_trace_sink(new RangeSink);  // for the life of the process
 }
 
+void begin_range(std::string_view name) {
+  if (!is_on()) return;
+  if (ranges.empty()) write_now(Fields().add("kind", "mark").add("name", name));
+  ranges.emplace_back(name);
+}
+
+void end_range() {
+  if (!is_on() || ranges.empty()) return;
+  const std::string name = std::move(ranges.back());
+  ranges.pop_back();
+  if (ranges.empty()) write_now(Fields().add("kind", "mark").add("name", "end of " + name));
+}
+
 void HostClockPause::enter() noexcept {
   start();
   if (depth++ > 0) return;

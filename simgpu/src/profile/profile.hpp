@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "base/call_site.hpp"
 #include "profile/fields.hpp"
@@ -19,6 +20,11 @@ bool is_on() noexcept;
 /// record from then on, and those called "step" become records of their own. Called once, by the
 /// program's first call. A file that cannot be written ends the process with a message.
 void begin();
+
+/// A range of the program begins, or the innermost one ends: it names the op of each record in it.
+/// The outermost ones are records of their own.
+void begin_range(std::string_view name);
+void end_range();
 
 /// When and where the program asked for something: the beginning of its record.
 struct Origin {

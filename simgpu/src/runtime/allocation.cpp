@@ -1,3 +1,5 @@
+#include "runtime/allocation.hpp"
+
 #include <cstdint>
 #include <string>
 
@@ -35,29 +37,23 @@ cudaError_t allocate_device(void** data, std::size_t bytes) {
   return status;
 }
 
+cudaError_t free_pinned(void* data);
+
+bool is_managed(const void* data) {
+  const auto range = HostMemory::instance().find(data);
+  return range && range->kind == cudaMemoryTypeManaged;
+}
+
 /// Waits for the device first, as the real one does: what is queued may use the memory.
 cudaError_t free_device(void* data) {
   if (!data) return cudaSuccess;
+  if (is_managed(data)) return free_pinned(data);
   if (is_tracked(data) && slot_of(data) != Layout::pinned_slot) {
     const cudaError_t status = synchronize_device(slot_of(data));
     if (status != cudaSuccess) return status;
   }
   object_destroyed("allocation", data);
   return release(data, MemoryKind::device);
-}
-
-cudaError_t allocate_pinned(void** data, std::size_t bytes, unsigned flags) {
-  constexpr unsigned known =
-      cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
-  if (!data || (flags & ~known) != 0) return cudaErrorInvalidValue;
-  *data = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  observe_pools();
-  const cudaError_t status = allocate(data, bytes, current_device(), MemoryKind::pinned);
-  if (status != cudaSuccess) return status;
-  forget_accesses(*data, bytes);
-  object_created("allocation", *data, detail_of(bytes, "pinned host memory"));
-  return HostMemory::instance().add({*data, bytes, current_device(), flags});
 }
 
 cudaError_t free_pinned(void* data) {
@@ -82,6 +78,24 @@ cudaError_t unregister_host(void* data) {
 }
 
 }  // namespace
+
+cudaError_t allocate_host_side(void** data, std::size_t bytes, unsigned flags,
+                               cudaMemoryType kind) {
+  constexpr unsigned known =
+      cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+  if (!data || (flags & ~known) != 0) return cudaErrorInvalidValue;
+  *data = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  observe_pools();
+  const cudaError_t status = allocate(data, bytes, current_device(), MemoryKind::pinned);
+  if (status != cudaSuccess) return status;
+  forget_accesses(*data, bytes);
+  const bool is_managed = kind == cudaMemoryTypeManaged;
+  object_created("allocation", *data,
+                 detail_of(bytes, is_managed ? "managed memory" : "pinned host memory"));
+  return HostMemory::instance().add({*data, bytes, current_device(), flags, kind});
+}
+
 }  // namespace simgpu
 
 using simgpu::Allowed;
@@ -99,12 +113,15 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   static EntryPoint entry("cudaMallocHost", Allowed::not_capturing);
-  return entry.call([&] { return simgpu::allocate_pinned(data, bytes, cudaHostAllocDefault); });
+  return entry.call([&] {
+    return simgpu::allocate_host_side(data, bytes, cudaHostAllocDefault, cudaMemoryTypeHost);
+  });
 }
 
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags) {
   static EntryPoint entry("cudaHostAlloc", Allowed::not_capturing);
-  return entry.call([&] { return simgpu::allocate_pinned(data, bytes, flags); });
+  return entry.call(
+      [&] { return simgpu::allocate_host_side(data, bytes, flags, cudaMemoryTypeHost); });
 }
 
 cudaError_t cudaFreeHost(void* data) {

@@ -13,7 +13,7 @@ namespace {
 cudaPointerAttributes attributes_of(const void* address) {
   void* const data = const_cast<void*>(address);
   if (const auto host = HostMemory::instance().find(address))
-    return {cudaMemoryTypeHost, host->device, data, data, {}};
+    return {host->kind, host->device, data, data, {}};
   const auto found = is_tracked(address) ? Allocations::instance().find(address) : std::nullopt;
   if (found) return {cudaMemoryTypeDevice, found->block.device, data, nullptr, {}};
   constexpr int no_device = -2;

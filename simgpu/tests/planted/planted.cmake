@@ -31,7 +31,7 @@ endfunction()
 file(GLOB planted_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cpp")
 file(GLOB planted_kernels CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/*.cu")
 add_executable(planted_faults ${planted_sources})
-lockstep_simulate_kernels(planted_faults ${planted_kernels})
+lockstep_simulate_kernels(planted_faults NO_TRANSLATION ${planted_kernels})
 target_link_libraries(planted_faults PRIVATE lockstep_test_support lockstep_simgpu_tests)
 
 lockstep_plant(planted_faults src/comm/nccl/nccl_backend.cpp

@@ -1,0 +1,202 @@
+#include <cmath>
+#include <vector>
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_profiler_api.h>
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include "engine/entry.hpp"
+#include "findings.hpp"
+
+/// @file
+/// CUDA C++ as programs have it that were written for nvcc.
+
+namespace cg = cooperative_groups;
+
+namespace {
+
+#define CHECK(call) ASSERT_EQ((call), cudaSuccess)
+
+/// Elements that the host and the device share.
+template <class T>
+class Managed {
+ public:
+  explicit Managed(size_t count) {
+    EXPECT_EQ(cudaMallocManaged(&data, count * sizeof(T)), cudaSuccess);
+    for (size_t i = 0; i < count; ++i) data[i] = T(i);
+  }
+  ~Managed() { EXPECT_EQ(cudaFree(data), cudaSuccess); }
+  T* data = nullptr;
+};
+
+extern __shared__ float outside[];
+
+template <class T, int Scale = 2>
+__global__ void __launch_bounds__(64) scale(T* out, const T* __restrict__ in, int, int n) {
+  extern __shared__ __align__(16) T staged[];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  staged[threadIdx.x] = i < n ? in[i] : T(0);
+  __syncthreads();
+  if (i < n) out[i] = staged[threadIdx.x] * T(Scale);
+}
+
+__global__ void fill(float* out, float value) { out[threadIdx.x] = value; }
+__global__ void fill(int* out, int value) { out[threadIdx.x] = value; }
+
+TEST(CudaSource, DeducesTemplateArgumentsAndConvertsArgumentsOfALaunch) {
+  const Managed<float> in(100), out(100);
+  const size_t n = 100;
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  scale<<<dim3((n + 63) / 64, 1), 64, 64 * sizeof(float), stream>>>(out.data, in.data, 0, n);
+  CHECK(cudaStreamSynchronize(stream));
+  EXPECT_EQ(out.data[99], 198.0f);
+  scale<float, 3><<<2, 64, 64 * sizeof(float)>>>(out.data, in.data, 0, n);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(out.data[99], 297.0f);
+  CHECK(cudaStreamDestroy(stream));
+}
+
+TEST(CudaSource, ChoosesAmongOverloadedKernels) {
+  const Managed<float> floats(4);
+  const Managed<int> ints(4);
+  fill<<<1, 4>>>(floats.data, 7), fill<<<1, 4>>>(ints.data, 8.9);
+  CHECK((fill<<<1, 4>>>(floats.data, 7), cudaDeviceSynchronize()));
+  EXPECT_EQ(floats.data[3], 7.0f);
+  EXPECT_EQ(ints.data[3], 8);
+}
+
+__global__ void sum_tiles(float* out, int* before) {
+  const cg::thread_block block = cg::this_thread_block();
+  const cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
+  const float own = block.thread_rank();
+  const float sum = cg::reduce(warp, own, cg::plus<float>{});
+  const float most = cg::reduce(warp, own, cg::greater<float>{});
+  const auto quad = cg::tiled_partition<4>(warp);
+  before[block.thread_rank()] = cg::exclusive_scan(quad, 1);
+  if (warp.thread_rank() == 0) out[warp.meta_group_rank()] = sum;
+  block.sync();
+  if (block.thread_rank() == 0) out[warp.meta_group_size()] = most;
+}
+
+TEST(CudaSource, HasCooperativeGroups) {
+  const Managed<float> out(3);
+  const Managed<int> before(64);
+  sum_tiles<<<1, 64>>>(out.data, before.data);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(out.data[0], 496.0f);
+  EXPECT_EQ(out.data[1], 1520.0f);
+  EXPECT_EQ(out.data[2], 31.0f);
+  EXPECT_EQ(before.data[6], 2);
+}
+
+template <class T>
+__global__ void halve(T* values, unsigned n, size_t most) {
+  const unsigned i = threadIdx.x;
+  if (i >= min(n, most)) return;
+  __stcs(values + i, (T)((float)__ldcs(values + i) * 0.5f));
+  __stcg(values + i, values[i] + T(1));
+}
+
+TEST(CudaSource, HasNumbersOf16Bits) {
+  const Managed<__nv_bfloat16> brain(64);
+  const Managed<half> halves(64);
+  halve<<<1, 64>>>(brain.data, 64, 100);
+  halve<<<1, 64>>>(halves.data, 64, 100);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ((float)brain.data[63], 32.5f);
+  EXPECT_EQ(__half2float(halves.data[3]), 2.5f);
+  EXPECT_EQ((float)__float2bfloat16_rn(1.0f + 1.0f / 256), 1.0f);  // ties go to even
+  EXPECT_EQ(__bfloat16_as_ushort(__float2bfloat16(NAN)) & 0x7FC0, 0x7FC0);
+  EXPECT_TRUE(std::isinf((float)__float2half(1e6f)));
+}
+
+TEST(CudaSource, MultipliesByCublas) {
+  cublasHandle_t handle;
+  ASSERT_EQ(cublasCreate(&handle), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), CUBLAS_STATUS_SUCCESS);
+  const Managed<float> a(6), b(6), c(18);
+  const float one = 1, zero = 0;
+  // c [2 x 2] = a [2 x 3] b [3 x 2], by columns
+  ASSERT_EQ(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 3, &one, a.data, 2, b.data, 3,
+                        &zero, c.data, 2),
+            CUBLAS_STATUS_SUCCESS);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(c.data[0], 10.0f);  // 0*0 + 2*1 + 4*2
+  EXPECT_EQ(c.data[3], 40.0f);  // 1*3 + 3*4 + 5*5
+  // Two products of a row of the one and a column of the other.
+  ASSERT_EQ(
+      cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, 1, 1, 3, &one, a.data,
+                                 CUDA_R_32F, 3, 3, b.data, CUDA_R_32F, 3, 3, &zero, c.data,
+                                 CUDA_R_32F, 1, 1, 2, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+      CUBLAS_STATUS_SUCCESS);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(c.data[0], 5.0f);
+  EXPECT_EQ(c.data[1], 50.0f);
+  // y = A x
+  ASSERT_EQ(cublasSgemv(handle, CUBLAS_OP_N, 2, 3, &one, a.data, 2, b.data, 1, &zero, c.data, 1),
+            CUBLAS_STATUS_SUCCESS);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(c.data[1], 13.0f);
+  ASSERT_EQ(cublasDestroy(handle), CUBLAS_STATUS_SUCCESS);
+}
+
+__global__ void race(float* sum) { *sum += 1; }
+
+TEST(CudaSource, IsReportedByTheLinesOfLaunches) {
+  const Managed<float> unused(1);
+  float* sum;
+  CHECK(cudaMalloc(&sum, 4));
+  CHECK(cudaMemset(sum, 0, 4));
+  const simgpu::testing::Findings findings;
+  const int line = __LINE__ + 1;
+  race<<<1, 2>>>(sum);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_TRUE(findings.only(simgpu::Finding::global_memory_race, "race"));
+  EXPECT_NE(findings.text().find("cuda_source_test.cu:" + std::to_string(line)), std::string::npos)
+      << findings.text();
+  CHECK(cudaFree(sum));
+}
+
+__global__ void give_up() {
+  if (threadIdx.x == 3) __trap();
+}
+
+TEST(CudaSource, EndsKernelsByATrap) {
+  give_up<<<1, 32>>>();
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalInstruction);
+  simgpu::forget_sticky_error();
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST(CudaSource, AsksTheRuntimeInItsFormsOfCxx) {
+  int blocks = 0, grid = 0, block = 0;
+  CHECK(cudaFuncSetAttribute(scale<float, 2>, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536));
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, scale<float, 2>, 64, 65536));
+  EXPECT_EQ(blocks, 3);
+  CHECK(cudaOccupancyMaxPotentialBlockSize(&grid, &block, race));
+  EXPECT_EQ(grid * block, 132 * 2048);
+  const Managed<int> number(1);
+  cudaPointerAttributes attributes;
+  CHECK(cudaPointerGetAttributes(&attributes, number.data));
+  EXPECT_EQ(attributes.type, cudaMemoryTypeManaged);
+  CHECK(cudaMemAdvise(number.data, 4, cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId));
+  int value = 5;
+  int* to = number.data;
+  void* arguments[] = {&to, &value};
+  CHECK(cudaLaunchKernel(static_cast<void (*)(int*, int)>(fill), 1, 1, arguments));
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(*number.data, 5);
+  EXPECT_EQ(nvtxRangePush("outer"), 0);
+  EXPECT_EQ(nvtxRangePop(), 0);
+  CHECK(cudaProfilerStart());
+}
+
+}  // namespace
