@@ -87,7 +87,8 @@ void run(const benchmark::Report& report, const kernels::AttentionKernels& atten
 
 /// Times of the ops, in bf16: backward is what both together take beyond forward.
 void run_on_gpu(const benchmark::Report& report, Device device, const Case& c) {
-  const auto of = [&] { return randn({c.n, c.h, c.t, c.d}).to(DType::bf16).to(device); };
+  const TensorOptions options{.dtype = DType::bf16, .device = device};
+  const auto of = [&] { return randn({c.n, c.h, c.t, c.d}, options); };
   const Tensor q = of().set_requires_grad(), k = of().set_requires_grad();
   const Tensor v = of().set_requires_grad(), dout = of();
   const auto attend = [&] { return scaled_dot_product_attention(q, k, v, {.is_causal = true}); };

@@ -19,7 +19,7 @@ using namespace lockstep;
 
 /// Bytes a second within the device's memory, read and written ones together.
 void copies(const benchmark::Report& report, Device device, std::int64_t elements) {
-  const Tensor from = rand({elements}).to(device);
+  const Tensor from = rand({elements}, {.device = device});
   Tensor to = zeros({elements}, {.device = device});
   const auto timing = benchmark::measure_queued(device, 10, [&] { to.copy_(from); });
   const double bytes = 8.0 * static_cast<double>(elements);
@@ -47,7 +47,8 @@ void links(const benchmark::Report& report, Device device, std::int64_t elements
 void products(const benchmark::Report& report, Device device, std::int64_t size) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     const std::int64_t n = dtype == DType::f32 ? size / 2 : size;
-    const Tensor a = randn({n, n}).to(dtype).to(device), b = randn({n, n}).to(dtype).to(device);
+    const TensorOptions options{.dtype = dtype, .device = device};
+    const Tensor a = randn({n, n}, options), b = randn({n, n}, options);
     const auto timing = benchmark::measure_queued(device, 10, [&] { matmul(a, b); });
     const double work = 2.0 * static_cast<double>(n) * static_cast<double>(n * n);
     report.add({{"case", "product"},

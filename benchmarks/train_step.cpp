@@ -24,7 +24,8 @@ using namespace lockstep;
 /// GFLOP/s of a large f32 or bf16 product.
 double product_rate(DType dtype, Device device) {
   const std::int64_t n = device.is_cpu() ? 1024 : 8192;
-  const Tensor a = randn({n, n}).to(dtype).to(device), b = randn({n, n}).to(dtype).to(device);
+  const TensorOptions options{.dtype = dtype, .device = device};
+  const Tensor a = randn({n, n}, options), b = randn({n, n}, options);
   const auto timing = benchmark::measure_queued(device, 1, [&] { matmul(a, b); });
   return 2e-9 * static_cast<double>(n * n * n) / timing.minimum;
 }

@@ -22,11 +22,12 @@ class Suite:
     program: str
     filter: str = ON_GPU
     ranks: int = 1
+    is_alone: bool = False  # it takes all of a GPU's memory
     is_quick: bool = False  # also on the simulated GPU, for which it takes a second
 
 
 SUITES = (
-    Suite("test_runtime", is_quick=True), Suite("test_memory"), Suite("test_cudnn", "*Gpu.*"), Suite("test_contract"),
+    Suite("test_runtime", is_alone=True, is_quick=True), Suite("test_memory", is_alone=True), Suite("test_cudnn", "*Gpu.*"), Suite("test_contract"),
     Suite("test_tensor"), Suite("test_autograd"), Suite("test_optim"), Suite("test_comm_nccl", "*"),
     Suite("test_ddp_nccl", "*"), Suite("test_random"), Suite("test_nn"), Suite("test_amp"), Suite("test_models"),
     Suite("test_parallel_nccl", "*"), Suite("test_comm_staged", "*"), Suite("test_staged_threads", "*"),
@@ -121,8 +122,11 @@ def run_suites(check):
         if not is_fine(fields):
             check.note_failure("tests", f"{suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
 
+    for suite in suites:
+        if suite.is_alone:
+            one(suite)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, suites))
+        list(pool.map(one, (suite for suite in suites if not suite.is_alone)))
 
 
 def parity(check):
