@@ -4,22 +4,24 @@
 #
 #   scripts/gpu_check.sh [--bundle ARCHIVE] [--build DIR] [--minutes N] [--stages LIST] [--quick]
 #
-# Runs the programs of a bundle that scripts/gpu_bundle.sh made elsewhere (build-gpu/bundle.tar.gz, where it is), and
-# else builds them here, for this machine's GPU, in DIR (build). Results go to the folder that OUT names as
-# they are found, else to benchmarks/results. Needs Python 3.9. Exit code: 0, 1 if something failed, 2 without a GPU.
+# Runs the programs of a bundle that scripts/gpu_bundle.sh made elsewhere (build-gpu/bundle.tar.gz, where it is),
+# or those of a DIR that is named and built; else it builds them here first, for this machine's GPU (in build).
+# Results go to the folder that OUT names as they are found, else to benchmarks/results. Needs Python 3.9.
+# Exit code: 0, 1 if something failed, 2 without a GPU.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+[ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 bundle='' build='' rest=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --bundle) bundle=$2 && shift ;;
-    --build) build=$2 && shift ;;
+    --bundle) bundle=$(realpath "$2") && shift ;;
+    --build) build=$(realpath -m "$2") && shift ;;
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
     *) rest+=("$1") ;;
   esac
   shift
 done
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { echo "gpu_check: $*"; }
 
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
@@ -34,13 +36,14 @@ if [ -n "$bundle" ]; then
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
   tar -xzf "$bundle" -C "$folder"
-  OUT=$(realpath -m "${OUT:-benchmarks/results/gpu-$(date -u +%Y%m%d-%H%M%S)}") \
+  OUT=${OUT:-$PWD/benchmarks/results/gpu-$(date -u +%Y%m%d-%H%M%S)} \
     python3 "$folder/lockstep-gpu/scripts/gpu/check.py" --root "$folder/lockstep-gpu" "${rest[@]}"
   exit
 fi
 
-build=${build:-${LOCKSTEP_BUILD_DIR:-build}}
+# A build that was named is taken as it is.
 if [ ! -x "$build/bin/lockstep_info" ]; then
+  build=${build:-${LOCKSTEP_BUILD_DIR:-build}}
   if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     say "no NVIDIA GPU on this machine; nothing was checked" >&2
     exit 2

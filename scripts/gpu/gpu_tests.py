@@ -143,31 +143,37 @@ def parity(check):
         check.note_failure("parity", f"the run differs from PyTorch's, or ended early: {answer.words}")
 
 
+# Of two ranks. Those over the host take no NCCL.
+RANKS = (Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", 2, is_quick=True), Suite("test_comm_staged", "*", 2),
+         Suite("test_comm_nccl", "*", 2), Suite("test_ddp_nccl", "*", 2))
+
+
 def two_ranks(check):
-    """Two ranks over NCCL: with a GPU each, or on the only one, if NCCL believes them to be on two hosts."""
-    shared = len(check.gpus) < 2
+    """Two ranks over NCCL and through the host: with a GPU each, or both on the only one. NCCL takes the latter if it believes
+    them to be on two hosts."""
+    shared, is_refused = len(check.gpus) < 2, False
     environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "30"}
     if shared:
         environment.update(LOCKSTEP_TEST_SHARE_GPU="1", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_DEBUG="WARN")
     if not check.place.ranks(2, []):
-        check.skip("nccl", "no mpirun")
+        check.skip("ranks", "no mpirun")
         return
-    suites = [Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", 2)]
-    if not check.quick:
-        suites += [Suite("test_comm_nccl", "*", 2), Suite("test_ddp_nccl", "*", 2)]
-    for suite in suites:
+    for suite in RANKS:
+        if check.quick and not suite.is_quick or is_refused and "nccl" in suite.program:
+            continue
         if not check.place.program(suite.program):
-            check.skip("nccl", f"{suite.program} was not built")
+            check.skip("ranks", f"{suite.program} was not built")
             continue
         run = Run(check, suite, check.left(), environment,
                   lambda command: check.place.ranks(2, command, "NCCL_HOSTID" if shared else None))
         fields = run.go()
         if shared and run.is_refused:
-            check.skip("nccl", "NCCL takes no two ranks on one GPU here, also of two hosts (NCCL_HOSTID)")
-            return
-        check.results.add("nccl", filter=suite.filter, shared_gpu=shared, **fields)
+            is_refused = True
+            check.skip("ranks", "NCCL takes no two ranks on one GPU here, also of two hosts (NCCL_HOSTID)")
+            continue
+        check.results.add("ranks", filter=suite.filter, shared_gpu=shared, **fields)
         if not is_fine(fields):
-            check.note_failure("nccl", f"{suite.program} on two ranks: {len(fields['failed'])} failed, {fields['ended']}")
+            check.note_failure("ranks", f"two of {suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
 
 
 def sanitize(check):

@@ -29,7 +29,7 @@ def ceilings(check):
 
 
 def tests(check):
-    for stage in ("tests", "nccl"):
+    for stage in ("tests", "ranks"):
         ran = [entry for entry in check.results.of(stage) if "program" in entry]
         if not ran:
             continue

@@ -35,13 +35,13 @@ class GpuCheck(unittest.TestCase):
         code, said, stages = self.run_check(2)
         self.assertEqual(code, 0, said)
         self.assertEqual([line["name"] for line in stages["stage"]],
-                         ["machine", "ceilings", "describe", "tests", "parity", "steps", "kernels", "torch", "nccl", "sanitizer", "dram",
+                         ["machine", "ceilings", "describe", "tests", "parity", "steps", "kernels", "torch", "ranks", "sanitizer", "dram",
                           "benchmarks", "llm.c", "torch.compile"])
         self.assertTrue(any("tflops" in line for line in stages["ceilings"]))
         self.assertTrue(any(line.get("us_queued", 0) > 0 for line in stages["ceilings"]))
         self.assertGreaterEqual(sum(line.get("passed", 0) for line in stages["tests"]), 9)
-        self.assertEqual([line["failed"] for line in stages["tests"] + stages["nccl"]], [[], []])
-        self.assertGreater(stages["nccl"][0]["passed"], 0)
+        self.assertEqual([line["failed"] for line in stages["tests"] + stages["ranks"]], [[], []])
+        self.assertGreater(stages["ranks"][0]["passed"], 0)
         self.assertTrue(any(line.get("program") == "lockstep" and line["ms_median"] > 0 for line in stages["steps"]))
         self.assertIn("skipped", stages["describe"][0])
         self.assertIn("skipped", stages["kernels"][0])

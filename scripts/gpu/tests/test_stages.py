@@ -103,7 +103,7 @@ class OnAGpu(Case):
                    "echo '[  FAILED  ] A.B (1 ms)'\nexit 1\n")
         self.write("test_comm_nccl", "#!/bin/sh\n")
         gpu_tests.two_ranks(self.check)
-        self.assertIn("takes no two ranks on one GPU", self.found("nccl")[0]["skipped"])
+        self.assertIn("takes no two ranks on one GPU", self.found("ranks")[0]["skipped"])
         self.assertEqual(self.check.failures, [])
 
 
