@@ -12,6 +12,8 @@ SLOW = "*.Slow*"
 BROKEN = re.compile(r"illegal memory access|misaligned address|unspecified launch failure|illegal instruction|"
                     r"device-side assert|hardware stack error|invalid program counter|an uncorrectable")
 MOST_STARTS = 8
+# Of the stage's time, that one suite may take.
+LARGEST_SHARE = 0.7
 # Seconds after which a test that is not done hangs.
 HANGS = 40
 
@@ -53,7 +55,7 @@ class Run:
             kind = {"OK": self.passed, "FAILED": self.failed, "SKIPPED": self.skipped}[ended[1]]
             kind.append(self.running)
             if kind is self.skipped:
-                self.reasons.update(word for word in self.said if word and not word.startswith(("/", "[")))
+                self.reasons.update(words for words in self.said if words and ": Skipped" not in words)
             self.running = None
             return self.is_broken
         elif self.running:
@@ -113,7 +115,7 @@ def run_suites(check):
         if not check.place.program(suite.program):
             check.skip("tests", f"{suite.program} was not built")
             return
-        left = min(limit, check.left())
+        left = min(limit * LARGEST_SHARE, check.left())
         if left < 2:
             check.skip("tests", f"{suite.program}: no time is left")
             return

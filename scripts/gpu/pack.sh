@@ -104,11 +104,12 @@ copy_profiles() { # BUNDLE
     batch=${model#*:} model=${model%:*}
     local file=$1/profiles/$model-$batch.jsonl
     if [ -n "${LOCKSTEP_GPU_PROFILES:-}" ]; then
-      cp "$LOCKSTEP_GPU_PROFILES/$(basename "$file")"* "$1/profiles" || fail "no record $(basename "$file") in $LOCKSTEP_GPU_PROFILES"
+      cp "$LOCKSTEP_GPU_PROFILES/$(basename "$file")"* "$1/profiles" ||
+        fail "$LOCKSTEP_GPU_PROFILES has no $(basename "$file")"
     elif [ -x "$program" ]; then
       say "Recording a step of $model"
-      LOCKSTEP_SIM_PROFILE=$file LOCKSTEP_SIM_EXECUTE=sample LOCKSTEP_SIM_MEMORY=85899345920 \
-        "$program" --model "$model" --batch "$batch" --steps 3
+      LOCKSTEP_SIM_DEVICES=1 LOCKSTEP_SIM_PROFILE=$file LOCKSTEP_SIM_EXECUTE=sample \
+        LOCKSTEP_SIM_MEMORY=85899345920 "$program" --model "$model" --batch "$batch" --steps 3
     else
       say "No simulated GPU's build: no step is predicted (build benchmark_model_step in build-sim first)"
     fi

@@ -28,7 +28,8 @@ def library_folders():
                  "/opt/cuda"):
         if home:
             found += [f"{home}/lib64", f"{home}/lib", f"{home}/targets/x86_64-linux/lib", f"{home}/extras/CUPTI/lib64"]
-    found += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/nvidia/lib64"]
+    found += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/nvidia/lib64",
+              "/usr/local/nvidia/lib"]
     return list(dict.fromkeys(folder for folder in found if folder and os.path.isdir(folder)))
 
 
@@ -53,6 +54,8 @@ class Place:
         if self.bundle:
             environment["LD_LIBRARY_PATH"] = ":".join([str(self.root / "mpi" / "lib"), *self.found_folders(folders)])
             environment.update(self.mpi_environment())
+            if any(library.startswith("libnccl") for library in self.missing):
+                environment["LOCKSTEP_COMM"] = "self"  # one rank needs no NCCL
         return environment
 
     def found_folders(self, folders):
@@ -69,6 +72,7 @@ class Place:
                 else:
                     self.missing.append(library)
             used.append(holder)
+        used += [folder for folder in folders if os.path.exists(f"{folder}/libcuda.so.1")][:1]
         return list(dict.fromkeys(used))
 
     def mpi_environment(self):
