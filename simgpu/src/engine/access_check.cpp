@@ -118,6 +118,14 @@ bool check_accesses(const Operation& operation, bool needs_values) {
   return check_accesses(operation.name, operation.site, operation.accesses, needs_values);
 }
 
+bool is_reachable(const Access& access) {
+  if (access.bytes == 0 || !is_tracked(access.data)) return true;
+  const auto allocation = Allocations::instance().find(access.data);
+  if (!allocation) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(access.data);
+  return begin + access.bytes <= allocation->pages + allocation->page_bytes;
+}
+
 void mark_written(const std::vector<Access>& accesses) {
   for (const Access& access : accesses)
     if (access.writes) mark_initialized(access.data, access.bytes);

@@ -30,6 +30,10 @@ bool check_accesses(const Operation& operation, bool needs_values = true);
 bool check_accesses(const std::string& name, const CallSite& site,
                     const std::vector<Access>& accesses, bool needs_values = true);
 
+/// Whether a device that does not know the ends of blocks can make the access: all bytes lie on the
+/// pages of one allocation.
+bool is_reachable(const Access& access);
+
 /// Notes that an operation has written what it declared as written.
 void mark_written(const std::vector<Access>& accesses);
 

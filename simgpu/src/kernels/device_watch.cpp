@@ -34,7 +34,7 @@ void DeviceWatch::begin(const KernelLaunch& launch) {
       return watched.block.begin == range.begin;
     });
     if (known != blocks_.end())
-      known->touched.may_be_written |= pointer.may_write;
+      known->touched.may_be_written |= pointer.may_write && known->touched.is_followed;
     else
       blocks_.push_back(
           {range, {}, {}, races_.begin_memory(blocks_.size(), range, pointer.may_write)});

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/options.hpp"
 #include "kernels/kernel_launch.hpp"
 #include "kernels/watching.hpp"
 
@@ -18,7 +19,9 @@ void GlobalWatch::begin_launch(const KernelLaunch& launch) {
 TouchedBlock GlobalWatch::begin_memory(std::size_t at, const LiveRange& range,
                                        bool may_be_written) {
   TouchedBlock memory{.begin = range.begin, .bytes = range.end - range.begin};
-  memory.may_be_written = may_be_written;
+  // Of kernels that run in part no race is told, and their memory may be more than the host's.
+  memory.is_followed = options().execute == Execute::all;
+  memory.may_be_written = may_be_written && memory.is_followed;
   if (at < own_shifts_->size()) memory.shift = (*own_shifts_)[at];
   return memory;
 }

@@ -29,6 +29,7 @@ struct TouchedBlock {
   std::size_t bytes = 0;
   unsigned shift = coarsest;  ///< of a granule's size: none of the accesses ends inside of one
   bool may_be_written = false;
+  bool is_followed = true;  ///< false: nothing is kept of it
   std::uint64_t* writes = nullptr;
   std::uint64_t* reads = nullptr;
   std::uint64_t* other_reads = nullptr;  ///< by a second thread
@@ -73,6 +74,8 @@ class GlobalWatch {
   }
 
   SIMGPU_ALWAYS_INLINE void write(TouchedBlock& memory, const MemoryAccess& access) {
+    if (!memory.is_followed) [[unlikely]]
+      return;
     const bool is_atomic = access.kind == AccessKind::atomic;
     if (is_atomic || access.is_volatile) [[unlikely]]
       if (!access.is_of_block) fences_.synchronize(scheduler_.current(), access.address, true);

@@ -83,7 +83,11 @@ void mend_guards() {
 }
 
 void mark_initialized(const void* data, std::size_t bytes) {
-  if (is_tracked(data)) set_bits(Layout::initialized_bits, data, bytes, true);
+  if (!is_tracked(data)) return;
+  // Programs that keep all their memory in one allocation: its bits are not to be memory of the
+  // host.
+  constexpr std::size_t huge = std::size_t{1} << 30;
+  (bytes < huge ? set_bits : set_bits_of_allocation)(Layout::initialized_bits, data, bytes, true);
 }
 
 void mark_uninitialized(const void* data, std::size_t bytes) {
@@ -91,7 +95,8 @@ void mark_uninitialized(const void* data, std::size_t bytes) {
 }
 
 std::optional<std::size_t> first_uninitialized(const void* data, std::size_t bytes) {
-  if (!is_tracked(data)) return std::nullopt;
+  // Where not all work is done, values mean nothing, and nobody is told of those that are missing.
+  if (!is_tracked(data) || options().execute != Execute::all) return std::nullopt;
   return first_clear_bit(Layout::initialized_bits, data, bytes);
 }
 

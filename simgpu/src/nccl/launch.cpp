@@ -9,6 +9,7 @@
 #include "engine/access_check.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
+#include "memory/address_space.hpp"
 #include "nccl/disagreement.hpp"
 #include "nccl/failure.hpp"
 #include "nccl/overlap.hpp"
@@ -91,12 +92,16 @@ void Launch::begin() {
                         *communicator_->exchange());
 }
 
-// The ranks' values must be there, and the memory for the result.
+// The ranks' values must be there, and the memory for the result. What lies beside a buffer is
+// memory, too, for a GPU.
 void Launch::check_memory() {
-  if (check_accesses(name(), site_, accesses(), false)) {
-    check_accesses(name(), site_, accesses());
+  const std::vector<Access> all = accesses();
+  if (check_accesses(name(), site_, all, false)) {
+    check_accesses(name(), site_, all);
     return;
   }
+  overruns_ = std::ranges::all_of(all, is_reachable);
+  if (overruns_) return;
   raise_sticky_error(cudaErrorIllegalAddress);
   communicator_->fail(ncclUnhandledCudaError,
                       name() + ": an illegal memory access was encountered");
@@ -104,13 +109,14 @@ void Launch::check_memory() {
 
 void Launch::end() {
   mark_written(accesses());
+  if (overruns_) mend_guards();  // as reported
   is_running_ = false;
   asked_.reset();
   communicator_->end_launch(ticket_.has_value());
 }
 
 bool Launch::run() {
-  if (communicator_->is_aborted()) {
+  if (communicator_->is_aborted() || has_sticky_error()) {
     calls_.clear();
     return true;
   }

@@ -53,7 +53,7 @@ class Launch {
   bool hangs_ = false;  // by fault injection
 
   std::list<Call> calls_;  // under way; those that are done are taken out
-  bool is_running_ = false, has_warned_ = false, has_reported_ = false;
+  bool is_running_ = false, overruns_ = false, has_warned_ = false, has_reported_ = false;
   std::optional<Clock::time_point> asked_, mismatched_;
 };
 

@@ -55,6 +55,23 @@ TEST(NcclMemory, AContributionThatNothingWroteIsReported) {
       << findings.text();
 }
 
+// As on a GPU, where memory goes on behind a buffer.
+TEST(NcclMemory, ABufferThatIsTooShortIsReportedAndNoErrorOfTheDevice) {
+  testing::Findings findings;
+  testing::with_threads(2, [](Rank& self) {
+    const DeviceArray<float> data(std::vector<float>(1, 1.0f));
+    ASSERT_EQ(ncclAllReduce(data.data(), data.data(), sizeof(float), ncclFloat32, ncclSum,
+                            self.communicator, self.stream),
+              ncclSuccess);
+    self.synchronize();
+    float sum = 0;
+    ASSERT_EQ(cudaMemcpy(&sum, data.data(), sizeof sum, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(sum, 2.0f);
+  });
+  for (const Finding kind : findings.kinds()) EXPECT_EQ(kind, Finding::out_of_bounds);
+  EXPECT_NE(findings.text().find("ncclAllReduce reads 16 bytes"), std::string::npos);
+}
+
 TEST(NcclMemory, ABufferAtAnOddAddressIsReported) {
   testing::Findings findings;
   testing::with_threads(1, [](Rank& self) {
