@@ -38,10 +38,12 @@ struct BatchNormEvalArguments {
   bool relu = false;
 };
 
-/// The gradient in front of ReLU, where the forward call ended with it; else both are absent.
+/// The gradient in front of ReLU, where the forward call ended with it; else all are absent.
 struct BatchNormRelu {
-  ArrayView y = {};   ///< the forward call's result
-  ArrayView dz = {};  ///< written: dy where y > 0, else 0; may be dx's own memory
+  ArrayView y = {};          ///< the forward call's result
+  ArrayView dz = {};         ///< written: dy where y > 0, else 0; may be dx's own memory
+  bool has_residual = true;  ///< false: y is relu(normalised), which kernels may compute again,
+  ArrayView bias = {};       ///< with the call's bias; may be absent, as it may there
 };
 
 /// Gradients in training.

@@ -1,261 +1,164 @@
 #include "cuda/batch_norm.hpp"
-#include "cuda/columns.hpp"
-#include "cuda/pointwise.hpp"
-#include "functional/batch_norm.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
-using functional::NormSums;
+using functional::Moments;
 
-/// [N, C, ...] as images of `pixels` neighbours with one stride.
-struct Channels {
-  std::int64_t images, channels, pixels;
-  std::int64_t image_stride, channel_stride, pixel_stride;
+/// Mean and variance in one pass (Welford 1962).
+template <class T>
+struct MomentsPass {
+  using A = AccumulateType<T>;
+  using Value = Moments<A>;
+  const T* x;
 
-  explicit Channels(const ArrayView& x) {
-    images = x.shape[0];
-    channels = x.shape[1];
-    pixels = 1;
-    for (int d = 2; d < x.rank(); ++d) pixels *= x.shape[d];
-    image_stride = x.strides[0];
-    channel_stride = x.strides[1];
-    pixel_stride = 1;
-    for (int d = x.rank() - 1; d >= 2; --d)
-      if (x.shape[d] > 1) {
-        pixel_stride = x.strides[d];
-        break;
+  template <int lanes, bool is_planar>
+  class Sums {
+   public:
+    __device__ Sums(const MomentsPass& pass, const ChannelTiles&) : x_(pass.x) {}
+    __device__ void add(std::int64_t at) {
+      const Vector<T, lanes> loaded = load_vector<lanes>(x_ + at);
+      count_ += A(1);
+      const A share = A(1) / count_;
+      LOCKSTEP_UNROLL
+      for (int j = 0; j < lanes; ++j) {
+        const A value = convert<A>(loaded.lane[j]), delta = value - mean_[j];
+        mean_[j] += delta * share;
+        squares_[j] += delta * (value - mean_[j]);
       }
-  }
-  std::int64_t rows() const { return images * pixels; }
-  __device__ std::int64_t offset(std::int64_t row, std::int64_t channel) const {
-    return row / pixels * image_stride + row % pixels * pixel_stride + channel * channel_stride;
-  }
+    }
+    __device__ Value value(int j) const { return {count_, mean_[j], squares_[j]}; }
+
+   private:
+    const T* x_;
+    A count_ = 0;
+    Pack<A, lanes> mean_{}, squares_{};
+  };
 };
 
-/// A block a channel and a share of the batch: neighbouring threads take neighbouring pixels.
-template <class Value, class Term>
-__global__ void __launch_bounds__(row_threads)
-    reduce_planes_kernel(std::int64_t rows, std::int64_t channels, Term term, Value* partial) {
-  const BlockGroup group;
-  const std::int64_t share = (rows + gridDim.y - 1) / gridDim.y;
-  const std::int64_t first = blockIdx.y * share;
-  const std::int64_t last = first + share < rows ? first + share : rows;
-  Value sum{};
-  for (std::int64_t row = first + threadIdx.x; row < last; row += row_threads)
-    sum = sum + term(row, blockIdx.x);
-  sum = group.reduce(sum, Sum{});
-  if (threadIdx.x == 0) partial[blockIdx.y * channels + blockIdx.x] = sum;
-}
-
-/// Calls `store(channel, sum of term(row, channel))`, reading memory in its order.
-template <class Value, class Term, class Store>
-void reduce_channels(StreamRef stream, const Channels& x, void* scratch, const Term& term,
-                     const Store& store) {
-  if (x.channels == 0) return;
-  auto* const partial = static_cast<Value*>(scratch);
-  if (x.channel_stride == 1)
-    return reduce_columns<Value>(stream, x.rows(), x.channels, partial, term, store);
-  const auto splits = static_cast<unsigned>(row_blocks(x.rows()));
-  launch(stream, dim3(static_cast<unsigned>(x.channels), splits), dim3(row_threads), 0,
-         reduce_planes_kernel<Value, Term>, x.rows(), x.channels, term, partial);
-  using Load = LoadPartial<Value>;
-  using Final = StoreFinal<Value, Store>;
-  const auto across = static_cast<unsigned>((x.channels + column_width - 1) / column_width);
-  launch(stream, dim3(across), dim3(column_width, column_height), 0,
-         reduce_columns_kernel<Value, Load, Final>, static_cast<std::int64_t>(splits), x.channels,
-         Load{partial, x.channels}, Final{store});
-}
-
-template <class T>
-struct ValueTerm {
-  const T* x;
-  Channels channels;
-  __device__ AccumulateType<T> operator()(std::int64_t row, std::int64_t channel) const {
-    return convert<AccumulateType<T>>(x[channels.offset(row, channel)]);
-  }
-};
-
-template <class T>
-struct SquareTerm {
-  const T* x;
-  const AccumulateType<T>* mean;
-  Channels channels;
-  __device__ AccumulateType<T> operator()(std::int64_t row, std::int64_t channel) const {
-    const auto centred =
-        convert<AccumulateType<T>>(x[channels.offset(row, channel)]) - mean[channel];
-    return centred * centred;
-  }
-};
-
-template <class T>
-struct GradientTerm {
-  const T* dy;
-  const T* x;
-  const AccumulateType<T>* mean;
-  const AccumulateType<T>* rstd;
-  Channels dy_channels, x_channels;
-  __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
-    return of(dy[dy_channels.offset(row, channel)], row, channel);
-  }
-  __device__ NormSums<AccumulateType<T>> of(T gradient, std::int64_t row,
-                                            std::int64_t channel) const {
-    using A = AccumulateType<T>;
-    return functional::batch_norm_terms<A>(convert<A>(gradient),
-                                           convert<A>(x[x_channels.offset(row, channel)]),
-                                           {mean[channel], rstd[channel]});
-  }
-};
-
-/// Writes each element of dz before it counts.
-template <class T>
-struct ReluGradientTerm {
-  GradientTerm<T> term;
-  const T* y;
-  T* dz;
-  Channels y_channels, dz_channels;
-  __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t channel) const {
-    using A = AccumulateType<T>;
-    const T dy = term.dy[term.dy_channels.offset(row, channel)];
-    const T gradient = convert<T>(functional::batch_norm_relu_gradient(
-        convert<A>(dy), convert<A>(y[y_channels.offset(row, channel)])));
-    dz[dz_channels.offset(row, channel)] = gradient;
-    return term.of(gradient, row, channel);
-  }
-};
-
+/// Where a channel's statistics go; each may be absent.
 template <class A>
-struct StoreMean {
-  A* to;
-  A count;
-  __device__ void operator()(std::int64_t channel, A sum) const { to[channel] = sum / count; }
-};
+struct StoreStatistics {
+  ChannelVector mean, rstd, variance, save_mean, save_rstd, running_mean, running_var;
+  A momentum, eps;
 
-template <class A>
-struct StoreSums {
-  A* to;
-  std::int64_t channels;
-  __device__ void operator()(std::int64_t channel, const NormSums<A>& sums) const {
-    to[channel] = sums.plain;
-    to[channels + channel] = sums.product;
+  __device__ void operator()(std::int64_t channel, const Moments<A>& moments) const {
+    const A biased = moments.squares / moments.count;
+    const A deviation = functional::inverse_deviation(biased, eps);
+    mean.store(channel, moments.mean);
+    rstd.store(channel, deviation);
+    variance.store(channel, biased);
+    save_mean.store(channel, moments.mean);
+    save_rstd.store(channel, deviation);
+    move(running_mean, channel, moments.mean);
+    move(running_var, channel, moments.squares / (moments.count - A(1)));
   }
-};
 
-template <class A>
-struct InverseDeviation {
-  A eps;
-  __device__ A operator()(A variance) const { return functional::inverse_deviation(variance, eps); }
-};
-
-template <class T, class A>
-struct MoveRunning {
-  A momentum, factor;
-  __device__ T operator()(T running, A batch) const {
-    return convert<T>(functional::moved_running(convert<A>(running), factor * batch, momentum));
+ private:
+  __device__ void move(const ChannelVector& running, std::int64_t channel, A batch) const {
+    if (!running) return;
+    const A former = running.load(channel, A(0));
+    running.store(channel, functional::moved_running(former, batch, momentum));
   }
 };
 
 template <class T>
-struct Normalise {
-  using A = AccumulateType<T>;
+struct NormaliseArrays {
+  T* y;
+  const T* x;
+  const T* residual;  ///< may be null
   bool relu;
-  __device__ T operator()(T x, A mean, A rstd, A weight, A bias) const {
-    return finish(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias));
-  }
-  __device__ T operator()(T x, A mean, A rstd, A weight, A bias, T residual) const {
-    return finish(functional::batch_norm<A>(convert<A>(x), mean, rstd * weight, bias) +
-                  convert<A>(residual));
-  }
-  __device__ T finish(A z) const { return convert<T>(relu ? functional::batch_norm_relu(z) : z); }
 };
 
-template <class T>
-struct NormaliseBackward {
+/// y = (x - mean) * rstd * weight + bias, plus the residual, through ReLU where asked for.
+template <class T, int lanes, bool is_planar>
+__global__ void __launch_bounds__(tile_threads)
+    normalise_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
+                     LOCKSTEP_GRID_CONSTANT(ChannelNorm) norm, NormaliseArrays<T> arrays) {
   using A = AccumulateType<T>;
-  A inverse_count;
-  __device__ T operator()(T dy, T x, A mean, A rstd, A weight, A sum, A product_sum) const {
-    return convert<T>(functional::batch_norm_gradient<A>(
-        convert<A>(dy), convert<A>(x), {mean, rstd}, weight, {sum, product_sum}, inverse_count));
-  }
-};
+  constexpr int own = channels_of_thread<lanes, is_planar>;
+  Pack<A, own> coefficients[3];
+  load_coefficients(coefficients, tiles, [&](std::int64_t channel) {
+    const auto [mean, rstd] = norm.template statistics<A>(channel);
+    return Pack<A, 3>{mean, rstd * norm.weight.load(channel, A(1)), norm.bias.load(channel, A(0))};
+  });
+  const auto& [mean, scale, bias] = coefficients;
+  tiles.for_each_row([&](std::int64_t at) {
+    const Vector<T, lanes> x = load_vector<lanes>(arrays.x + at);
+    Vector<T, lanes> residual{}, y;
+    if (arrays.residual) residual = load_vector<lanes>(arrays.residual + at);
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < lanes; ++j) {
+      const int c = j % own;
+      A z = functional::batch_norm<A>(convert<A>(x.lane[j]), mean[c], scale[c], bias[c]);
+      if (arrays.residual) z += convert<A>(residual.lane[j]);
+      y.lane[j] = convert<T>(arrays.relu ? functional::batch_norm_relu(z) : z);
+    }
+    store_vector<lanes>(arrays.y + at, y);
+  });
+}
+
+template <class T, class Arguments>
+void normalise(const Arguments& a, const ChannelNorm& norm, StreamRef stream) {
+  const NormaliseArrays<T> arrays{.y = a.y.template as<T>(),
+                                  .x = a.x.template as<T>(),
+                                  .residual = a.residual ? a.residual.template as<T>() : nullptr,
+                                  .relu = a.relu};
+  with_channel_tiles<T>(
+      a.x,
+      [&]<int lanes, bool is_planar>(const ChannelTiles& tiles) {
+        launch(stream, tiles.grid(), tiles.block(), 0, normalise_kernel<T, lanes, is_planar>, tiles,
+               norm, arrays);
+      },
+      arrays.y, arrays.x, arrays.residual);
+}
+
+template <class T>
+void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
+  using A = AccumulateType<T>;
+  const ChannelScratch<T> statistics(2, a.x.shape[1], stream);
+  const MomentsPass<T> pass{a.x.as<T>()};
+  reduce_channels<T>(stream, a.x, pass,
+                     StoreStatistics<A>{.mean = statistics[0],
+                                        .rstd = statistics[1],
+                                        .variance = {},
+                                        .save_mean = a.save_mean,
+                                        .save_rstd = a.save_rstd,
+                                        .running_mean = a.running_mean,
+                                        .running_var = a.running_var,
+                                        .momentum = static_cast<A>(a.momentum),
+                                        .eps = static_cast<A>(a.eps)},
+                     pass.x);
+  normalise<T>(
+      a, {.mean = statistics[0], .deviation = statistics[1], .weight = a.weight, .bias = a.bias},
+      stream);
+}
 
 }  // namespace
 
-std::size_t channel_scratch_bytes(const ArrayView& x) {
-  const Channels channels(x);
-  return column_scratch<NormSums<double>>(channels.rows(), channels.channels);
+void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
+  dispatch_floating(a.x.dtype, "batch_norm",
+                    [&]<class T>(TypeTag<T>) { cuda_kernels::train<T>(a, stream); });
 }
 
-void channel_mean(const ArrayView& mean, const ArrayView& x, void* scratch, StreamRef stream) {
-  const Channels channels(x);
-  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    reduce_channels<A>(stream, channels, scratch, ValueTerm<T>{x.as<T>(), channels},
-                       StoreMean<A>{mean.as<A>(), static_cast<A>(channels.rows())});
-  });
+void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
+  const ChannelNorm norm{.mean = a.running_mean,
+                         .deviation = a.running_var,
+                         .has_variance = true,
+                         .eps = a.eps,
+                         .weight = a.weight,
+                         .bias = a.bias};
+  dispatch_floating(a.x.dtype, "batch_norm",
+                    [&]<class T>(TypeTag<T>) { normalise<T>(a, norm, stream); });
 }
 
-void channel_variance(const ArrayView& variance, const ArrayView& mean, const ArrayView& x,
-                      void* scratch, StreamRef stream) {
-  const Channels channels(x);
-  dispatch_floating(x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    reduce_channels<A>(stream, channels, scratch, SquareTerm<T>{x.as<T>(), mean.as<A>(), channels},
-                       StoreMean<A>{variance.as<A>(), static_cast<A>(channels.rows())});
-  });
-}
-
-void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const ArrayView& x,
-                           const ArrayView& mean, const ArrayView& rstd,
-                           const kernels::BatchNormRelu& relu, void* scratch, StreamRef stream) {
-  const Channels channels(x);
-  dispatch_floating(x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    const StoreSums<A> store{sums.as<A>(), channels.channels};
-    const GradientTerm<T> term{dy.as<T>(),   x.as<T>(),    mean.as<A>(),
-                               rstd.as<A>(), Channels(dy), channels};
-    if (!relu.y) return reduce_channels<NormSums<A>>(stream, channels, scratch, term, store);
-    const ReluGradientTerm<T> behind{term, relu.y.as<T>(), relu.dz.as<T>(), Channels(relu.y),
-                                     Channels(relu.dz)};
-    reduce_channels<NormSums<A>>(stream, channels, scratch, behind, store);
-  });
-}
-
-void inverse_deviation(const ArrayView& to, const ArrayView& variance, double eps,
-                       StreamRef stream) {
-  if (to.dtype == DType::f64)
-    pointwise<double, double>(stream, InverseDeviation<double>{eps}, to, variance);
-  else
-    pointwise<float, float>(stream, InverseDeviation<float>{static_cast<float>(eps)}, to, variance);
-}
-
-void move_running(const ArrayView& running, const ArrayView& batch, double momentum, double factor,
-                  StreamRef stream) {
-  dispatch_floating(running.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    const MoveRunning<T, A> op{static_cast<A>(momentum), static_cast<A>(factor)};
-    pointwise<T, T, A>(stream, op, running, running, batch);
-  });
-}
-
-void normalise(const Normalisation& a, StreamRef stream) {
+void batch_norm::statistics(const kernels::BatchNormStatisticsArguments& a, StreamRef stream) {
   dispatch_floating(a.x.dtype, "batch_norm", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    const Normalise<T> op{a.relu};
-    if (a.residual)
-      pointwise<T, T, A, A, A, A, T>(stream, op, a.y, a.x, a.mean, a.rstd, a.weight, a.bias,
-                                     a.residual);
-    else
-      pointwise<T, T, A, A, A, A>(stream, op, a.y, a.x, a.mean, a.rstd, a.weight, a.bias);
-  });
-}
-
-void normalise_backward(const NormaliseGradient& arrays, StreamRef stream) {
-  dispatch_floating(arrays.x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
-    using A = AccumulateType<T>;
-    const NormaliseBackward<T> op{static_cast<A>(1.0 / arrays.count)};
-    pointwise<T, T, T, A, A, A, A, A>(stream, op, arrays.dx, arrays.dy, arrays.x, arrays.mean,
-                                      arrays.rstd, arrays.weight, arrays.sum, arrays.product_sum);
+    StoreStatistics<AccumulateType<T>> store{};
+    store.mean = a.mean;
+    store.variance = a.variance;
+    const MomentsPass<T> pass{a.x.as<T>()};
+    reduce_channels<T>(stream, a.x, pass, store, pass.x);
   });
 }
 

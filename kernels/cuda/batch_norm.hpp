@@ -1,50 +1,46 @@
 #pragma once
 
 #include "arguments/batch_norm.hpp"
-#include "lockstep/core/array_view.hpp"
-#include "lockstep/runtime/stream.hpp"
+#include "cuda/channel_tiles.hpp"
+#include "functional/batch_norm.hpp"
 
 /// @file
-/// The pieces of batch normalisation over dimension 1 of [N, C, ...]. Statistics, weights and sums
-/// are arrays [C] of the accumulation type; what is absent or constant has stride 0.
+/// What the kernels of batch normalisation know of a channel.
 
 namespace lockstep::cuda_kernels {
 
-/// Bytes of scratch memory of the functions that sum over the batch.
-std::size_t channel_scratch_bytes(const ArrayView& x);
+/// Statistics and parameters of the channels.
+struct ChannelNorm {
+  ChannelVector mean, deviation;  ///< deviation: 1 / sqrt(variance + eps), or the variance
+  bool has_variance = false;
+  double eps = 0;
+  ChannelVector weight = {}, bias = {};
 
-/// mean = mean of x.
-void channel_mean(const ArrayView& mean, const ArrayView& x, void* scratch, StreamRef stream);
-/// variance = mean of (x - mean)^2.
-void channel_variance(const ArrayView& variance, const ArrayView& mean, const ArrayView& x,
-                      void* scratch, StreamRef stream);
-/// sums = sum of dy and of dy * (x - mean) * rstd: an array [2, C]. With ReLU dy is what came
-/// behind it: dz is written, and summed in its place.
-void channel_gradient_sums(const ArrayView& sums, const ArrayView& dy, const ArrayView& x,
-                           const ArrayView& mean, const ArrayView& rstd,
-                           const kernels::BatchNormRelu& relu, void* scratch, StreamRef stream);
-
-/// to = 1 / sqrt(variance + eps).
-void inverse_deviation(const ArrayView& to, const ArrayView& variance, double eps,
-                       StreamRef stream);
-/// running += momentum * (factor * batch - running); running may have another dtype.
-void move_running(const ArrayView& running, const ArrayView& batch, double momentum, double factor,
-                  StreamRef stream);
-
-struct Normalisation {
-  ArrayView y, x, mean, rstd, weight, bias;  ///< the last four broadcast to x's shape
-  ArrayView residual;                        ///< may be absent
-  bool relu = false;
+  template <class A>
+  __device__ functional::NormStatistics<A> statistics(std::int64_t channel) const {
+    const A value = deviation.load(channel, A(1));
+    return {mean.load(channel, A(0)),
+            has_variance ? functional::inverse_deviation(value, static_cast<A>(eps)) : value};
+  }
 };
-/// y = (x - mean) * rstd * weight + bias, plus the residual, through ReLU where asked for.
-void normalise(const Normalisation& arrays, StreamRef stream);
 
-struct NormaliseGradient {
-  ArrayView dx, dy, x, mean, rstd, weight;  ///< the last three broadcast to x's shape
-  ArrayView sum, product_sum;               ///< of channel_gradient_sums, likewise
-  double count = 1.0;                       ///< elements of a channel; infinite for eval
+/// Vectors [C] of T's accumulation type that live for one call.
+template <class T>
+class ChannelScratch {
+ public:
+  ChannelScratch(std::int64_t vectors, std::int64_t channels, StreamRef stream)
+      : channels_(channels),
+        scratch_(static_cast<std::size_t>(vectors * channels) * sizeof(AccumulateType<T>), stream) {
+  }
+
+  ArrayView operator[](std::int64_t i) const {
+    using A = AccumulateType<T>;
+    return {static_cast<A*>(scratch_.data()) + i * channels_, dtype_of<A>, {channels_}, {1}};
+  }
+
+ private:
+  std::int64_t channels_;
+  Scratch scratch_;
 };
-/// dx = rstd * weight * (dy - sum / count - (x - mean) * rstd * product_sum / count).
-void normalise_backward(const NormaliseGradient& arrays, StreamRef stream);
 
 }  // namespace lockstep::cuda_kernels

@@ -346,6 +346,11 @@ TEST_P(BatchNormContract, AResidualAndReluFollowInOnePass) {
           EXPECT_TRUE(close(apart[k], of_masked[k], k == 0 ? loose() : 10 * tight())) << k;
           EXPECT_EQ(apart[k], shared[k]) << k;
         }
+        if (adds) continue;
+        const auto alone =
+            gradients(dx, dy, {.y = y, .dz = dx, .has_residual = false, .bias = bias});
+        for (std::size_t k = 0; k < alone.size(); ++k)
+          EXPECT_TRUE(close(alone[k], of_masked[k], k == 0 ? loose() : 10 * tight())) << k;
       }
 }
 

@@ -36,7 +36,7 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
   return call.record(
       y, [relu = options.relu, x = SavedTensor(x), weight = SavedTensor(weight),
           mean = SavedTensor(mean), rstd = SavedTensor(rstd),
-          y = result_if(options.relu, y)](const Tensor& dy_in, InputGradients& inputs) {
+          behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, dy, relu);
@@ -48,7 +48,7 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
                                                   .weight = view_or_absent(weight.get()),
                                                   .save_mean = mean.get().view(),
                                                   .save_rstd = rstd.get().view(),
-                                                  .relu = relu_of(y, gradients)},
+                                                  .relu = behind.view(gradients)},
                                                  stream_of(dy));
         gradients.set(inputs, dy);
       });
@@ -63,7 +63,7 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
   return call.record(
       y, [relu = options.relu, eps = options.eps, x = SavedTensor(x), weight = SavedTensor(weight),
           mean = SavedTensor(running_mean), var = SavedTensor(running_var),
-          y = result_if(options.relu, y)](const Tensor& dy_in, InputGradients& inputs) {
+          behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
         const BatchNormGradients gradients(inputs, input, dy, relu);
@@ -76,7 +76,7 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
                                                  .running_mean = mean.get().view(),
                                                  .running_var = var.get().view(),
                                                  .eps = eps,
-                                                 .relu = relu_of(y, gradients)},
+                                                 .relu = behind.view(gradients)},
                                                 stream_of(dy));
         gradients.set(inputs, dy);
       });

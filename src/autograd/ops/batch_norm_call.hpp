@@ -93,15 +93,32 @@ struct BatchNormGradients {
   }
 };
 
+/// The result as backward reads it: absent where it does not.
+inline SavedTensor result_if(bool relu, const Tensor& y) {
+  return relu ? SavedTensor::of_result(y) : SavedTensor(Tensor());
+}
+
 /// ReLU's part of a backward call, absent without it. @param y what the forward call saved.
 inline kernels::BatchNormRelu relu_of(const SavedTensor& y, const BatchNormGradients& gradients) {
   if (!gradients.dz.defined()) return {};
   return {.y = y.get().view(), .dz = gradients.dz.view()};
 }
 
-/// The result as backward reads it: absent where it does not.
-inline SavedTensor result_if(bool relu, const Tensor& y) {
-  return relu ? SavedTensor::of_result(y) : SavedTensor(Tensor());
-}
+/// The same for a forward call that is known whole.
+struct SavedRelu {
+  bool has_residual;
+  SavedTensor y, bias;
+
+  SavedRelu(const BatchNormCall& call, const BatchNormOptions& options, const Tensor& result)
+      : has_residual(call[3].defined()),
+        y(result_if(options.relu, result)),
+        bias(options.relu && !has_residual ? call[2] : Tensor()) {}
+  kernels::BatchNormRelu view(const BatchNormGradients& gradients) const {
+    kernels::BatchNormRelu relu = relu_of(y, gradients);
+    relu.has_residual = has_residual;
+    relu.bias = view_or_absent(bias.get());
+    return relu;
+  }
+};
 
 }  // namespace lockstep::autograd

@@ -1,0 +1,262 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "cuda/launch.hpp"
+#include "cuda/layout.hpp"
+#include "cuda/row_access.hpp"
+#include "cuda/scratch.hpp"
+
+/// @file
+/// How a grid goes over [N, C, ...], row-major or channels-last: a thread stays with one vector's
+/// channels and walks down the batch, so that what belongs to a channel is loaded once.
+
+namespace lockstep::cuda_kernels {
+
+inline constexpr int tile_threads = 256;
+
+/// The vectors of an array, neighbours in memory side by side in channels-last arrays. In row-major
+/// ones a vector's elements are of one channel, and a column holds all vectors of a channel. All
+/// arrays of a call lie in the same order.
+struct ChannelTiles {
+  std::int64_t channels = 0;
+  std::int64_t rows = 0, columns = 0;
+  std::int64_t rows_of_image = 0;
+  std::int64_t image_stride = 0, row_stride = 0, column_stride = 0;
+  Divider images;  ///< divides a row by rows_of_image, where rows are few enough
+  bool is_divided = false, is_wide = false;
+  int width = 1;  ///< threads of a block side by side
+  unsigned splits = 1;
+
+  dim3 grid() const { return {static_cast<unsigned>((columns + width - 1) / width), splits, 1}; }
+  dim3 block() const {
+    return {static_cast<unsigned>(width), static_cast<unsigned>(tile_threads / width), 1};
+  }
+  __device__ std::int64_t column() const {
+    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  }
+  __device__ std::int64_t offset(std::int64_t row) const {
+    const std::int64_t first = column() * column_stride;
+    if (!is_divided) return first + row * row_stride;
+    const std::int64_t image =
+        is_wide ? row / rows_of_image : images.divide(static_cast<std::uint32_t>(row));
+    return first + image * image_stride + (row - image * rows_of_image) * row_stride;
+  }
+  /// Calls `visit(offset)` for the vectors that are the thread's.
+  template <class Visit>
+  __device__ void for_each_row(const Visit& visit) const {
+    if (column() >= columns) return;
+    const std::int64_t share = (rows + gridDim.y - 1) / gridDim.y;
+    const std::int64_t first = blockIdx.y * share;
+    const std::int64_t last = first + share < rows ? first + share : rows;
+    for (std::int64_t row = first + threadIdx.y; row < last; row += blockDim.y) visit(offset(row));
+  }
+};
+
+/// Place of the thread within its block.
+__device__ inline unsigned tile_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
+
+/// The channels of a thread: those of a vector's lanes, or one.
+template <int lanes, bool is_planar>
+inline constexpr int channels_of_thread = is_planar ? 1 : lanes;
+
+namespace detail {
+
+/// Enough blocks to fill a present GPU, with some rows for each thread.
+inline unsigned splits_of(const ChannelTiles& tiles) {
+  constexpr std::int64_t blocks = 132 * 4, least_rows = 4;
+  const std::int64_t across = (tiles.columns + tiles.width - 1) / tiles.width;
+  const std::int64_t rows = std::int64_t{tile_threads / tiles.width} * least_rows;
+  const std::int64_t most = std::min((tiles.rows + rows - 1) / rows, std::int64_t{65535});
+  return static_cast<unsigned>(
+      std::clamp((blocks + across - 1) / across, std::int64_t{1}, std::max(most, std::int64_t{1})));
+}
+
+/// The stride of an array's pixels, which lie in one line.
+inline std::int64_t pixel_stride(const ArrayView& x) {
+  for (int d = x.rank() - 1; d >= 2; --d)
+    if (x.shape[d] > 1) return x.strides[d];
+  return 1;
+}
+
+}  // namespace detail
+
+/// Calls `visit.operator()<lanes, is_planar>(tiles)` for arrays like `x`.
+/// @param arrays all arrays that go through the tiles; absent ones are null.
+template <class T, class Visit, class... Arrays>
+void with_channel_tiles(const ArrayView& x, const Visit& visit, const Arrays*... arrays) {
+  const std::int64_t stride = detail::pixel_stride(x);
+  ChannelTiles tiles;
+  tiles.channels = x.shape[1];
+  if (tiles.channels == 0) return;
+  const std::int64_t images = x.shape[0];
+  const std::int64_t pixels = images == 0 ? 0 : x.numel() / images / tiles.channels;
+  const bool is_planar = stride == 1 && (tiles.channels == 1 || x.strides[1] != 1);
+  const std::int64_t side_by_side = is_planar ? pixels : tiles.channels;
+  const bool wide = side_by_side % lanes_of<T> == 0 && (is_aligned(arrays) && ...);
+  const std::int64_t lanes = wide ? lanes_of<T> : 1;
+  tiles.columns = is_planar ? tiles.channels : tiles.channels / lanes;
+  tiles.column_stride = is_planar ? x.strides[1] : lanes;
+  tiles.rows_of_image = is_planar ? pixels / lanes : pixels;
+  tiles.row_stride = is_planar ? lanes : stride;
+  tiles.image_stride = x.strides[0];
+  tiles.rows = images * tiles.rows_of_image;
+  tiles.is_divided = images > 1 && tiles.image_stride != tiles.rows_of_image * tiles.row_stride;
+  tiles.is_wide = tiles.rows > INT32_MAX;
+  if (tiles.rows > 0 && !tiles.is_wide)
+    tiles.images = Divider(static_cast<std::uint32_t>(tiles.rows_of_image));
+  if (!is_planar)
+    tiles.width = static_cast<int>(std::min(
+        std::bit_ceil(static_cast<std::uint64_t>(tiles.columns)), std::uint64_t{warp_size}));
+  tiles.splits = detail::splits_of(tiles);
+  if (lanes == 1)
+    visit.template operator()<1, false>(tiles);
+  else if (is_planar)
+    visit.template operator()<lanes_of<T>, true>(tiles);
+  else
+    visit.template operator()<lanes_of<T>, false>(tiles);
+}
+
+/// A vector [C] of any floating type, or none.
+struct ChannelVector {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride = 0;
+
+  ChannelVector() = default;
+  ChannelVector(const ArrayView& view) : data(view.data), dtype(view.dtype) {
+    if (!view) return;
+    stride = view.strides[0];
+    LOCKSTEP_CHECK(is_floating(dtype), Unsupported, "batch_norm: a vector of ", dtype,
+                   " on device cuda; it must be of a floating type");
+  }
+  LOCKSTEP_HD explicit operator bool() const { return data != nullptr; }
+  /// @param absent what it is where there is none.
+  template <class A>
+  __device__ A load(std::int64_t channel, A absent) const {
+    if (!data) return absent;
+    switch (dtype) {
+      case DType::f64: return convert<A>(at<double>(channel));
+      case DType::f32: return convert<A>(at<float>(channel));
+      case DType::bf16: return convert<A>(at<BFloat16>(channel));
+      default: return convert<A>(at<Half>(channel));
+    }
+  }
+  /// Does nothing where there is none.
+  template <class A>
+  __device__ void store(std::int64_t channel, A value) const {
+    if (!data) return;
+    switch (dtype) {
+      case DType::f64: at<double>(channel) = convert<double>(value); break;
+      case DType::f32: at<float>(channel) = convert<float>(value); break;
+      case DType::bf16: at<BFloat16>(channel) = convert<BFloat16>(value); break;
+      default: at<Half>(channel) = convert<Half>(value);
+    }
+  }
+
+ private:
+  template <class T>
+  __device__ T& at(std::int64_t channel) const {
+    return static_cast<T*>(data)[channel * stride];
+  }
+};
+
+/// Sets own[k] to the k-th of the values that `find(channel)` returns for each of the thread's
+/// channels: a thread of the block computes those of one. For all threads of a block.
+template <int own_channels, class A, std::size_t count, class Find>
+__device__ void load_coefficients(Pack<A, own_channels> (&own)[count], const ChannelTiles& tiles,
+                                  const Find& find) {
+  alignas(16) __shared__ unsigned char storage[count * tile_threads * sizeof(A)];
+  A* const shared = reinterpret_cast<A*>(storage);
+  const std::int64_t of_block = static_cast<std::int64_t>(blockDim.x) * own_channels;
+  const std::int64_t channel = blockIdx.x * of_block + tile_thread();
+  if (tile_thread() < of_block && channel < tiles.channels) {
+    const Pack<A, static_cast<int>(count)> found = find(channel);
+    for (std::size_t k = 0; k < count; ++k)
+      shared[k * tile_threads + tile_thread()] = found[static_cast<int>(k)];
+  }
+  __syncthreads();
+  if (tiles.column() >= tiles.columns) return;
+  LOCKSTEP_UNROLL
+  for (std::size_t k = 0; k < count; ++k) LOCKSTEP_UNROLL
+  for (int j = 0; j < own_channels; ++j)
+    own[k][j] = shared[k * tile_threads + threadIdx.x * own_channels + static_cast<unsigned>(j)];
+}
+
+/// Adds up what the threads of a column hold, in a fixed order; thread (x, 0) has the sums. For all
+/// threads of a block.
+template <int count, class Value>
+__device__ void reduce_down(Value (&values)[count]) {
+  alignas(16) __shared__ unsigned char storage[count * tile_threads * sizeof(Value)];
+  Value* const shared = reinterpret_cast<Value*>(storage) + tile_thread();
+  LOCKSTEP_UNROLL
+  for (int j = 0; j < count; ++j) shared[j * tile_threads] = values[j];
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y >= half) continue;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < count; ++j) {
+      values[j] = values[j] + shared[static_cast<unsigned>(j) * tile_threads + half * blockDim.x];
+      shared[j * tile_threads] = values[j];
+    }
+  }
+}
+
+/// What each block finds for its channels, [splits, C]. `Pass::Sums` adds up what a thread sees.
+template <class Pass, int lanes, bool is_planar>
+__global__ void __launch_bounds__(tile_threads)
+    channel_partials_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
+                            LOCKSTEP_GRID_CONSTANT(Pass) pass, typename Pass::Value* partials) {
+  constexpr int own = channels_of_thread<lanes, is_planar>;
+  using Value = typename Pass::Value;
+  typename Pass::template Sums<lanes, is_planar> sums(pass, tiles);
+  tiles.for_each_row([&](std::int64_t at) { sums.add(at); });
+  Value values[own] = {};
+  LOCKSTEP_UNROLL
+  for (int j = 0; j < lanes; ++j) values[j % own] = values[j % own] + sums.value(j);
+  reduce_down(values);
+  if (threadIdx.y != 0 || tiles.column() >= tiles.columns) return;
+  Value* const to = partials + blockIdx.y * tiles.channels + tiles.column() * own;
+  LOCKSTEP_UNROLL
+  for (int j = 0; j < own; ++j) to[j] = values[j];
+}
+
+inline constexpr int finish_width = 8, finish_height = tile_threads / finish_width;
+
+/// Calls `store(channel, sum of its partials)`.
+template <class Value, class Store>
+__global__ void __launch_bounds__(tile_threads)
+    finish_channels_kernel(unsigned splits, std::int64_t channels, const Value* partials,
+                           LOCKSTEP_GRID_CONSTANT(Store) store) {
+  const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * finish_width + threadIdx.x;
+  Value values[1] = {};
+  if (channel < channels)
+    for (unsigned split = threadIdx.y; split < splits; split += finish_height)
+      values[0] = values[0] + partials[split * channels + channel];
+  reduce_down(values);
+  if (threadIdx.y == 0 && channel < channels) store(channel, values[0]);
+}
+
+/// Calls `store(channel, sum)` for each channel of arrays like `x` with what `pass` finds there.
+template <class T, class Pass, class Store, class... Arrays>
+void reduce_channels(StreamRef stream, const ArrayView& x, const Pass& pass, const Store& store,
+                     const Arrays*... arrays) {
+  using Value = typename Pass::Value;
+  with_channel_tiles<T>(
+      x,
+      [&]<int lanes, bool is_planar>(const ChannelTiles& tiles) {
+        const auto partials = static_cast<std::size_t>(tiles.splits * tiles.channels);
+        const Scratch scratch(partials * sizeof(Value), stream);
+        auto* const data = static_cast<Value*>(scratch.data());
+        launch(stream, tiles.grid(), tiles.block(), 0,
+               channel_partials_kernel<Pass, lanes, is_planar>, tiles, pass, data);
+        const auto blocks =
+            static_cast<unsigned>((tiles.channels + finish_width - 1) / finish_width);
+        launch(stream, dim3(blocks), dim3(finish_width, finish_height), 0,
+               finish_channels_kernel<Value, Store>, tiles.splits, tiles.channels, data, store);
+      },
+      arrays...);
+}
+
+}  // namespace lockstep::cuda_kernels
