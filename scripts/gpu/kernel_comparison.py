@@ -25,6 +25,8 @@ import timeline  # noqa: E402
 import window  # noqa: E402
 from model import Model  # noqa: E402
 
+# Share of a step's kernels that is to be found by names with template arguments.
+ENOUGH = 0.9
 LIBRARY_CALLS = ("product", "attention", "convolution", "cudnn")
 
 
@@ -49,6 +51,19 @@ def base_name(name):
     return head.split("::")[-1].split(" ")[-1]
 
 
+def full_name(name):
+    """The same with its template arguments, without namespaces."""
+    name = re.sub(r" \([^()]*:\d+\)$", "", name).replace("(anonymous namespace)::", "")
+    name = re.sub(r"(?:[A-Za-z_]\w*::)+", "", re.sub(r"^void ", "", name))
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            name = name[:place]
+            break
+    return name.replace(" ", "")
+
+
 def is_own(entry):
     return entry["kind"] == "kernel" and "lockstep::" in entry["name"]
 
@@ -60,12 +75,35 @@ def predicted_step(profile, device):
     return measures.step_of(made, profile.rank, window.last_step(profile))
 
 
-def last_match(wanted, names):
-    """Where a sequence begins in a longer one for the last time; None where it is not in it."""
-    for begin in range(len(names) - len(wanted), -1, -1):
-        if names[begin:begin + len(wanted)] == wanted:
-            return begin
-    return None
+def pairs_of(wanted, names):
+    """[(place in `wanted`, place in `names`)]: the last run of a sequence within a longer one; of as much of it as is there,
+    where kernels lie between that were not expected."""
+    size = len(wanted)
+    for begin in range(len(names) - size, -1, -1):
+        if names[begin:begin + size] == wanted:
+            return [(number, begin + number) for number in range(size)]
+    begin = max(0, len(names) - size * 5 // 4 - 1)
+    return [(at, begin + place) for at, place in longest_common(wanted, names[begin:])]
+
+
+def longest_common(first, second):
+    """The places of a longest common subsequence, as late as can be."""
+    lengths = [[0] * (len(second) + 1)]
+    for left in first:
+        above, row = lengths[-1], [0]
+        for place, right in enumerate(second):
+            row.append(above[place] + 1 if left == right else max(above[place + 1], row[place]))
+        lengths.append(row)
+    found, at, place = [], len(first), len(second)
+    while at and place:
+        if first[at - 1] == second[place - 1]:
+            at, place = at - 1, place - 1
+            found.append((at, place))
+        elif lengths[at - 1][place] >= lengths[at][place - 1]:
+            at -= 1
+        else:
+            place -= 1
+    return found[::-1]
 
 
 class Row:
@@ -91,20 +129,22 @@ def compare(step, times):
     """(rows by (kind, label), words about what could not be joined)."""
     expected, rest = split(step.work, lambda piece: piece.record["kind"] == "kernel")
     found, rest_found = split(times, is_own)
-    names = [base_name(entry["name"]) for _, entry in found]
-    wanted = [base_name(piece.record["name"]) for _, piece in expected]
-    rows, words = collections.defaultdict(Row), []
-    begin = last_match(wanted, names)
-    if begin is None:
-        words.append(f"the order of {len(wanted)} kernels of a step is not in the {len(names)} that ran: joined by name alone")
-        join_by_name(rows, step, found)
-        return rows, words
-    chosen = found[begin:begin + len(wanted)]
-    for (before, piece), (others, entry) in zip(expected, chosen):
-        put(rows, piece, entry["us"])
-        join_calls(rows, before, others, words)
-    after = found[begin + len(wanted)][0] if begin + len(wanted) < len(found) else rest_found
-    join_calls(rows, rest, after[:len(rest)], words)
+    for name in (full_name, base_name):  # compilers may write template arguments in several ways
+        pairs = pairs_of([name(piece.record["name"]) for _, piece in expected], [name(entry["name"]) for _, entry in found])
+        if len(pairs) >= ENOUGH * len(expected):
+            break
+    rows, words, last = collections.defaultdict(Row), [], None
+    for at, place in pairs:
+        first, begin = (last[0] + 1, last[1] + 1) if last else (0, place)
+        join_calls(rows, [piece for before, _ in expected[first:at + 1] for piece in before],
+                   [entry for others, _ in found[begin:place + 1] for entry in others], words)
+        put(rows, expected[at][1], found[place][1]["us"])
+        last = at, place
+    if last:
+        after = found[last[1] + 1][0] if last[1] + 1 < len(found) else rest_found
+        join_calls(rows, rest, after[:len(rest)], words)
+    if len(pairs) < len(expected):
+        words.append(f"{len(expected) - len(pairs)} of {len(expected)} kernels of a step did not run in that order")
     return rows, words
 
 
@@ -132,17 +172,6 @@ def join_calls(rows, pieces, entries, words):
         for piece in calls:
             put(rows, piece, sum(entry["us"] for entry in ran) * piece.duration / whole)
         words.append(f"{len(ran)} kernels for {len(calls)} calls in a row: shared out as predicted")
-
-
-def join_by_name(rows, step, found):
-    """The mean time of each kernel that ran, for each launch of its name."""
-    ran = collections.defaultdict(list)
-    for _, entry in found:
-        ran[base_name(entry["name"])].append(entry["us"])
-    for piece in step.work:
-        times = ran.get(base_name(piece.record["name"])) if piece.record["kind"] == "kernel" else None
-        if times:
-            put(rows, piece, sum(times) / len(times))
 
 
 def lines_of(rows):

@@ -154,10 +154,17 @@ class Comparison(unittest.TestCase):
                          {"gelu_kernel<4, Float>": 3.0, "768 x 1024 x 768 bf16": 8.0, "norm_kernel": 5.0})
         self.assertEqual(words, [])
 
-    def test_joins_by_name_where_the_order_is_another(self):
-        rows, words = self.rows([(self.own.format("norm_kernel"), 5.0), (self.own.format("gelu_kernel"), 3.0)])
+    def test_joins_around_kernels_that_were_not_expected(self):
+        rows, words = self.rows([(self.own.format("gelu_kernel"), 3.0), (self.own.format("copy_kernel"), 50.0), ("nvjet", 7.0),
+                                 (self.own.format("norm_kernel"), 5.0)])
+        self.assertEqual({what: line["measured_us"] for what, line in rows.items()},
+                         {"gelu_kernel<4, Float>": 3.0, "768 x 1024 x 768 bf16": 7.0, "norm_kernel": 5.0})
+        self.assertEqual(words, [])
+
+    def test_says_how_many_kernels_did_not_run(self):
+        rows, words = self.rows([(self.own.format("norm_kernel"), 5.0)])
         self.assertEqual(rows["norm_kernel"]["measured_us"], 5.0)
-        self.assertIn("joined by name alone", words[0])
+        self.assertEqual(words, ["1 of 2 kernels of a step did not run in that order"])
 
     def test_reads_the_counters_of_ncu(self):
         lines = ['==PROF== Connected', '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"',
