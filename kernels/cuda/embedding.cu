@@ -46,28 +46,194 @@ __global__ void key_kernel(KeyAt* keys, const std::int64_t* index, std::int64_t 
 }
 
 constexpr std::int64_t max_grid_y = 65'535;
+/// Most pairs of an entry and an index for which no sort pays.
+constexpr std::int64_t most_pairs = std::int64_t{1} << 22;
+/// Sorted indices of a warp: longer runs of one entry are cut, for that of a frequent token is
+/// long.
+constexpr std::int64_t chunk = 32;
 
-/// Each run of equal keys belongs to the warp of its first one, which adds its rows in order: each
-/// lane one column, and every gridDim.y-th group of columns from there.
+/// The gradient of the table's rows, and the rows that are added to it.
+template <class T>
+struct RowSums {
+  T* dtable;
+  const T* dy;
+  std::int64_t columns;
+  bool wide;
+
+  static constexpr int lanes = lanes_of<T>;
+  using Sum = Pack<AccumulateType<T>, lanes>;
+
+  /// Calls `visit(column)` for the lane's share of the columns, lanes of them a call; each
+  /// gridDim.y takes others. All lanes of a warp get as many calls, some of them beyond the last
+  /// column.
+  template <class Visit>
+  __device__ void for_each_column(const Visit& visit) const {
+    const std::int64_t own = std::int64_t{threadIdx.x % warp_size} * lanes;
+    const std::int64_t width = std::int64_t{warp_size} * lanes;
+    for (std::int64_t first = blockIdx.y * width; first < columns; first += gridDim.y * width)
+      visit(first + own);
+  }
+  __device__ void add_row(Sum& sum, std::int64_t row, std::int64_t column) const {
+    if (column >= columns) return;
+    const Sum value = load_row<lanes>(dy + row * columns, column, columns, wide);
+    for (int j = 0; j < lanes; ++j) sum[j] += value[j];
+  }
+  __device__ Sum held(std::int64_t entry, std::int64_t column) const {
+    return column < columns ? load_row<lanes>(dtable + entry * columns, column, columns, wide)
+                            : Sum{};
+  }
+  __device__ void store(std::int64_t entry, std::int64_t column, const Sum& sum) const {
+    if (column < columns) store_row<lanes>(dtable + entry * columns, column, columns, wide, sum);
+  }
+  __device__ void add(std::int64_t entry, std::int64_t column, const Sum& sum) const {
+    Sum total = held(entry, column);
+    for (int j = 0; j < lanes; ++j) total[j] += sum[j];
+    store(entry, column, total);
+  }
+  /// Blocks for a number of warps, each of which goes over a row.
+  dim3 grid(std::int64_t warps) const {
+    const std::int64_t width = std::int64_t{warp_size} * lanes;
+    return {grid_for(warps * warp_size, row_threads),
+            static_cast<unsigned>(std::min(max_grid_y, (columns + width - 1) / width))};
+  }
+};
+
+/// Each warp looks for the rows of one entry of the table, and adds them in order.
 template <class T>
 __global__ void __launch_bounds__(row_threads)
-    add_runs_kernel(std::int64_t n, std::int64_t columns, T* dtable, const T* dy,
-                    const KeyAt* sorted, std::uint32_t entries) {
-  using A = AccumulateType<T>;
-  const WarpGroup group;
-  const std::int64_t first_column = std::int64_t{blockIdx.y} * warp_size + group.rank();
-  const std::int64_t column_step = std::int64_t{gridDim.y} * warp_size;
-  for (std::int64_t i = first_row<WarpGroup>(); i < n; i += row_step<WarpGroup>()) {
-    const std::uint32_t key = sorted[i].key;
-    if (key == entries || (i > 0 && sorted[i - 1].key == key)) continue;
-    for (std::int64_t column = first_column; column < columns; column += column_step) {
-      T* const to = dtable + static_cast<std::int64_t>(key) * columns + column;
-      A sum = convert<A>(*to);
-      for (std::int64_t j = i; j < n && sorted[j].key == key; ++j)
-        sum += convert<A>(dy[static_cast<std::int64_t>(sorted[j].position) * columns + column]);
-      *to = convert<T>(sum);
-    }
+    add_matches_kernel(std::int64_t entries, RowSums<T> rows, const std::int64_t* index,
+                       std::int64_t n, std::int64_t padding_index, bool accumulate) {
+  for (std::int64_t entry = first_row<WarpGroup>(); entry < entries; entry += row_step<WarpGroup>())
+    rows.for_each_column([&](std::int64_t column) {
+      typename RowSums<T>::Sum sum{};
+      bool is_held = !accumulate;
+      for (std::int64_t first = 0; first < n; first += warp_size) {
+        const std::int64_t own = first + threadIdx.x % warp_size;
+        const bool matches = own < n && index[own] == entry && entry != padding_index;
+        unsigned found = __ballot_sync(0xFFFFFFFFu, matches);
+        if (found && !is_held) sum = rows.held(entry, column), is_held = true;
+        for (; found; found &= found - 1)
+          rows.add_row(sum, first + std::countr_zero(found), column);
+      }
+      if (is_held) rows.store(entry, column, sum);
+    });
+}
+
+/// Runs of equal keys in a sorted list, as chunks cut them.
+struct SortedKeys {
+  const KeyAt* sorted;
+  std::int64_t n;
+  std::uint32_t entries;  ///< the key of what adds nothing
+
+  __device__ bool begins_run(std::int64_t i) const {
+    return i == 0 || sorted[i - 1].key != sorted[i].key;
   }
+  __device__ bool ends_run(std::int64_t i) const {
+    return i + 1 == n || sorted[i + 1].key != sorted[i].key;
+  }
+  __device__ std::int64_t end_of_chunk(std::int64_t first) const {
+    return first + chunk < n ? first + chunk : n;
+  }
+};
+
+/// Sums of the pieces of runs that chunks cut: of each chunk the one that began before it, and the
+/// one that goes on after it; a piece that does both is the former.
+template <class T>
+struct Pieces {
+  AccumulateType<T>* sums;
+  std::int64_t columns;
+
+  __device__ AccumulateType<T>* at(std::int64_t number, bool begins) const {
+    return sums + (2 * number + begins) * columns;
+  }
+};
+
+/// Each warp adds the rows of a chunk in order, and those of whole runs to the table.
+template <class T>
+__global__ void __launch_bounds__(row_threads)
+    add_chunks_kernel(std::int64_t chunks, RowSums<T> rows, SortedKeys keys, Pieces<T> pieces) {
+  constexpr int N = RowSums<T>::lanes;
+  for (std::int64_t number = first_row<WarpGroup>(); number < chunks;
+       number += row_step<WarpGroup>())
+    rows.for_each_column([&](std::int64_t column) {
+      const std::int64_t first = number * chunk, last = keys.end_of_chunk(first);
+      typename RowSums<T>::Sum sum{};
+      bool begins = keys.begins_run(first);
+      for (std::int64_t i = first; i < last && keys.sorted[i].key != keys.entries; ++i) {
+        rows.add_row(sum, keys.sorted[i].position, column);
+        const bool ends = keys.ends_run(i);
+        if (!ends && i + 1 < last) continue;
+        if (begins && ends)
+          rows.add(keys.sorted[i].key, column, sum);
+        else if (column < rows.columns)
+          store_row<N>(pieces.at(number, begins), column, rows.columns, false, sum);
+        sum = {};
+        begins = true;
+      }
+    });
+}
+
+/// The warp of the chunk in which a run begins that goes on after it adds its pieces in order.
+template <class T>
+__global__ void __launch_bounds__(row_threads)
+    add_pieces_kernel(std::int64_t chunks, RowSums<T> rows, SortedKeys keys, Pieces<T> pieces) {
+  constexpr int N = RowSums<T>::lanes;
+  for (std::int64_t number = first_row<WarpGroup>(); number < chunks;
+       number += row_step<WarpGroup>()) {
+    const std::int64_t last = keys.end_of_chunk(number * chunk) - 1;
+    const std::uint32_t key = keys.sorted[last].key;
+    const std::int64_t before = number * chunk - 1;
+    const bool began_before = before >= 0 && keys.sorted[before].key == key;
+    if (key == keys.entries || keys.ends_run(last) || began_before) continue;
+    rows.for_each_column([&](std::int64_t column) {
+      if (column >= rows.columns) return;
+      auto sum = load_row<N>(pieces.at(number, true), column, rows.columns, false);
+      for (std::int64_t next = number + 1;; ++next) {
+        const auto piece = load_row<N>(pieces.at(next, false), column, rows.columns, false);
+        for (int j = 0; j < N; ++j) sum[j] += piece[j];
+        const std::int64_t end = keys.end_of_chunk(next * chunk) - 1;
+        if (keys.sorted[end].key != key || keys.ends_run(end)) break;
+      }
+      rows.add(key, column, sum);
+    });
+  }
+}
+
+/// Where there are too many pairs: the indices sorted, and the rows of equal ones added.
+void add_sorted(const kernels::EmbeddingBackwardArguments& arguments, StreamRef stream) {
+  const ArrayView &dtable = arguments.dtable, &dy = arguments.dy, &index = arguments.index;
+  const std::int64_t n = index.numel(), entries = dtable.shape[0], columns = dtable.shape[1];
+  LOCKSTEP_CHECK(n < INT32_MAX && entries < INT32_MAX, Unsupported, "embedding_backward: ", n,
+                 " indices into ", entries, " entries; both must be below 2^31 on device cuda");
+  if (!arguments.accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
+  RadixSort<KeyAt> sort(stream, n);
+  launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, sort.entries(),
+         index.as<std::int64_t>(), n, entries, arguments.padding_index);
+  sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));
+  const SortedKeys keys{sort.entries(), n, static_cast<std::uint32_t>(entries)};
+  const std::int64_t chunks = (n + chunk - 1) / chunk;
+  dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {
+    using A = AccumulateType<T>;
+    const Scratch scratch(static_cast<std::size_t>(2 * chunks * columns) * sizeof(A), stream);
+    const Pieces<T> pieces{static_cast<A*>(scratch.data()), columns};
+    const RowSums<T> rows{dtable.as<T>(), dy.as<T>(), columns,
+                          rows_are_wide<T>(columns, dtable.data, dy.data)};
+    launch(stream, rows.grid(chunks), row_threads, 0, add_chunks_kernel<T>, chunks, rows, keys,
+           pieces);
+    launch(stream, rows.grid(chunks), row_threads, 0, add_pieces_kernel<T>, chunks, rows, keys,
+           pieces);
+  });
+}
+
+void add_matches(const kernels::EmbeddingBackwardArguments& arguments, StreamRef stream) {
+  const ArrayView &dtable = arguments.dtable, &dy = arguments.dy, &index = arguments.index;
+  const std::int64_t entries = dtable.shape[0], columns = dtable.shape[1];
+  dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {
+    const RowSums<T> rows{dtable.as<T>(), dy.as<T>(), columns,
+                          rows_are_wide<T>(columns, dtable.data, dy.data)};
+    launch(stream, rows.grid(entries), row_threads, 0, add_matches_kernel<T>, entries, rows,
+           index.as<std::int64_t>(), index.numel(), arguments.padding_index, arguments.accumulate);
+  });
 }
 
 }  // namespace
@@ -84,26 +250,14 @@ void embedding::forward(const kernels::EmbeddingArguments& arguments, StreamRef 
 }
 
 void embedding::backward(const kernels::EmbeddingBackwardArguments& arguments, StreamRef stream) {
-  const ArrayView &dtable = arguments.dtable, &dy = arguments.dy, &index = arguments.index;
-  const std::int64_t n = index.numel();
-  const std::int64_t entries = dtable.shape[0];
-  const std::int64_t columns = dtable.shape[1];
-  if (!arguments.accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
-  if (n == 0 || columns == 0) return;
-  LOCKSTEP_CHECK(n < INT32_MAX && entries < INT32_MAX, Unsupported, "embedding_backward: ", n,
-                 " indices into ", entries, " entries; both must be below 2^31 on device cuda");
-  RadixSort<KeyAt> sort(stream, n);
-  launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, sort.entries(),
-         index.as<std::int64_t>(), n, entries, arguments.padding_index);
-  sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));
-  const KeyAt* const sorted = sort.entries();
-  const dim3 grid(
-      grid_for(n * warp_size, row_threads),
-      static_cast<unsigned>(std::min(max_grid_y, (columns + warp_size - 1) / warp_size)));
-  dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid, row_threads, 0, add_runs_kernel<T>, n, columns, dtable.as<T>(), dy.as<T>(),
-           sorted, static_cast<std::uint32_t>(entries));
-  });
+  const std::int64_t n = arguments.index.numel(), entries = arguments.dtable.shape[0];
+  if (n == 0 || arguments.dtable.numel() == 0) {
+    if (!arguments.accumulate) elementwise::fill({.out = arguments.dtable, .value = 0.0}, stream);
+  } else if (n <= most_pairs / entries) {
+    add_matches(arguments, stream);
+  } else {
+    add_sorted(arguments, stream);
+  }
 }
 
 }  // namespace lockstep::cuda_kernels

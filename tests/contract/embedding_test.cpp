@@ -53,6 +53,40 @@ TEST_P(EmbeddingContract, SumsManyOfTheSameRow) {
   EXPECT_TRUE(close(dtable.get(), expected, tolerance(4)));
 }
 
+// Few pairs of entries and indices, and so many that a GPU sorts them, with long runs, some of
+// which end with a chunk.
+TEST_P(EmbeddingContract, SumsBackManyRowsOfFewEntries) {
+  for (const auto& [n, entries] : {std::pair<std::int64_t, std::int64_t>{300, 40}, {700, 6500}}) {
+    const std::int64_t columns = 9;
+    const auto dy = array({n, columns}).randomize(1, 0, 1);
+    const auto dtable = array({entries, columns}).randomize(2);
+    Values labels = random_values(n, 3, 0, static_cast<double>(entries));
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      labels[i] = std::floor(labels[i]);
+      if (i % 2 == 0) labels[i] = 5;
+      if (i >= 100 && i < 228) labels[i] = i < 164 ? 3 : 0;
+    }
+    const auto index = array(DType::i64, {n}).set(labels);
+    const Values rows = dy.get(), held = dtable.get();
+    Values sums(held.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto entry = static_cast<std::size_t>(labels[i / 9]);
+      if (entry == 3) continue;
+      sums[entry * 9 + i % 9] += rows[i];
+    }
+    const kernels::EmbeddingBackwardArguments arguments{
+        .dtable = dtable, .dy = dy, .index = index, .padding_index = 3};
+    kernels::EmbeddingBackwardArguments adds = arguments;
+    adds.accumulate = true;
+    family().backward(adds, stream());
+    Values added = held;
+    for (std::size_t i = 0; i < added.size(); ++i) added[i] += sums[i];
+    EXPECT_TRUE(close(dtable.get(), added, tolerance(400)));
+    family().backward(arguments, stream());
+    EXPECT_TRUE(close(dtable.get(), sums, tolerance(400)));
+  }
+}
+
 // In groups of 32 they are more than a grid's second dimension counts.
 TEST_P(EmbeddingContract, SumsBackIntoMillionsOfColumns) {
   const std::int64_t columns = 65'535 * 32 + 1;
