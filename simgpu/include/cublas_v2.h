@@ -1,6 +1,8 @@
 #pragma once
 
 #include "cublasLt.h"
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
 
 /// @file
 /// Stands in for cuBLAS's header: products of matrices and of a matrix and a vector. What is

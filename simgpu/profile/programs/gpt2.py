@@ -1,7 +1,8 @@
 """One step of llm.c's train_gpt2.cu: its kernels in order, by the shapes of GPT-2.
 
 bf16 weights and activations, f32 masters and moments, cuDNN's attention, a classifier fused with the loss, GELU
-computed again in backward, ZeRO stage 1 over several GPUs with gradients reduced beside backward.
+computed again in backward, ZeRO stage 1 over several GPUs with gradients reduced beside backward. Held against the
+profile of the program itself (simgpu/llm_c), which has its own attention.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ class Shape:
     vocabulary: int = 50304
     accumulation: int = 1
     ranks: int = 1
-    gelu_in_epilogue: bool = True  # llm.c: from compute capability 9.0 on
+    gelu_in_epilogue: bool = True  # in forward, as by -ge 1 of llm.c's scripts for H100; off by default
 
     @property
     def tokens(self):
@@ -60,11 +61,26 @@ class Step:
         tokens, gradient = self.shape.tokens, self.shape.tokens * outputs * BF16
         if outputs != self.shape.vocabulary:
             self.kernel("matmul_backward_bias", gradient, outputs * F32)
+            self.kernel("reduce_add_sum", outputs * (F32 + BF16), outputs * BF16)
         self.recorder.product(tokens, inputs, outputs, name="input gradient", extra=extra)
         self.recorder.product(outputs, inputs, tokens, name="weight gradient", extra=inputs * outputs * BF16)
 
+    def memset(self, count):
+        self.recorder.add("memset", "cudaMemsetAsync", bytes=int(count))
+
+    def to_device(self, count, pinned=False):
+        """Tokens of the host, which waits for their copy unless they are pinned."""
+        self.recorder.add("copy", "cudaMemcpy", direction="h2d", bytes=int(count), pinned=pinned)
+        if not pinned:
+            self.recorder.add("host_wait", "cudaMemcpy", waits_for="stream")
+
+    def layer_norm_backward(self):
+        self.memset(F32)  # the count of blocks that are done
+        self.kernel("layernorm_backward", 3 * self.activation, self.activation)
+
     def forward(self):
         shape, part, width = self.shape, self.activation, self.shape.width
+        self.to_device(shape.tokens * F32)
         self.kernel("encoder_forward", 2 * part, part)
         self.kernel("layernorm_forward", part, part)
         for _ in range(shape.layers):
@@ -78,27 +94,38 @@ class Step:
             self.linear(4 * width, width)
             self.kernel("fused_residual_forward", 2 * part, 2 * part)
         self.linear(width, shape.vocabulary)
-        logits = shape.tokens * shape.vocabulary * BF16
-        self.kernel("fused_classifier", logits, logits)
+        self.recorder.add("host_wait", "cudaDeviceSynchronize", waits_for="device")
 
     def backward(self):
         shape, part, width = self.shape, self.activation, self.shape.width
+        if self.first:
+            self.memset(shape.tokens * F32)
+            self.memset(shape.parameters * BF16)
+        self.to_device(shape.tokens * F32)
+        logits = shape.tokens * shape.vocabulary * BF16
+        self.kernel("fused_classifier", logits, logits)
+        self.memset(part)
         self.linear_backward(width, shape.vocabulary)
-        self.kernel("layernorm_backward", 3 * part, part)
+        self.layer_norm_backward()
         for _ in range(shape.layers):
             self.kernel("gelu_forward", 4 * part, 4 * part)
-            self.linear_backward(4 * width, width, extra=4 * part if shape.gelu_in_epilogue else 0)
-            if not shape.gelu_in_epilogue:
-                self.kernel("gelu_backward", 8 * part, 4 * part)
+            self.linear_backward(4 * width, width)
+            self.kernel("gelu_backward", 8 * part, 4 * part)
             self.linear_backward(width, 4 * width)
-            self.kernel("layernorm_backward", 3 * part, part)
+            self.layer_norm_backward()
             self.linear_backward(width, width)
             self.recorder.attention(shape.batch, shape.heads, shape.length, width // shape.heads, backward=True)
             self.linear_backward(width, 3 * width)
-            self.kernel("layernorm_backward", 3 * part, part)
+            self.layer_norm_backward()
             self.reduce(shape.layer_parameters)
-        self.kernel("encoder_backward", part, part)
+        self.kernel("wpe_backward", part, shape.length * width * BF16)
+        self.to_device(2 * shape.tokens * F32, pinned=True)
+        rows = min(shape.vocabulary, shape.tokens) * width * BF16
+        self.kernel("wte_backward", part + rows, rows)
+        if self.last:
+            self.kernel("global_sum_single_block", shape.tokens * F32, F32)
         self.reduce(shape.parameters - shape.layers * shape.layer_parameters)
+        self.recorder.add("host_wait", "cudaDeviceSynchronize", waits_for="device")
 
     def reduce(self, count):
         """The gradients of a layer, scattered beside what comes next."""
@@ -118,13 +145,23 @@ class Step:
             self.recorder.add("event_record", stream=NETWORK_STREAM, event=event, version=1)
             self.recorder.add("stream_wait", stream=0, event=event, version=1)
         self.kernel("global_norm_squared", own * BF16, 1024)
+        self.kernel("global_sum_single_block", 1024, F32)
         self.recorder.add("copy", "cudaMemcpy", direction="d2h", bytes=4, pinned=False)
-        self.kernel("adamw", own * (BF16 + 3 * F32), own * (BF16 + 3 * F32))
+        self.recorder.add("host_wait", "cudaMemcpy", waits_for="stream")
+        for count in self.tensors():
+            self.kernel("adamw", count / shape.ranks * (BF16 + 3 * F32), count / shape.ranks * (BF16 + 3 * F32))
         if shape.ranks > 1:
             self.recorder.collective("AllGather", own, shape.ranks)
 
+    def tensors(self):
+        """The elements of the 16 tensors that the optimizer updates by a kernel each."""
+        shape, square, row = self.shape, self.shape.layers * self.shape.width ** 2, self.shape.layers * self.shape.width
+        return [shape.vocabulary * shape.width, shape.length * shape.width, row, row, 3 * square, 3 * row, square, row,
+                row, row, 4 * square, 4 * row, 4 * square, row, shape.width, shape.width]
+
     def make(self):
         for number in range(self.shape.accumulation):
+            self.first = number == 0
             self.last = number == self.shape.accumulation - 1
             self.forward()
             self.backward()
