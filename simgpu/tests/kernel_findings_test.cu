@@ -111,6 +111,37 @@ TEST(KernelFindings, NameBothBarriersOfThreadsThatMeetAtTwo) {
                  {"thread (32,0,0)", "while thread (0,0,0) waits", "to the same one"});
 }
 
+__global__ void store_per_warp(int* out, int difference) {
+  __shared__ int sums[2];
+  const unsigned lane = threadIdx.x % 32;
+  sums[threadIdx.x / 32] = 7 + (lane == 31 ? difference : 0);
+  __syncthreads();
+  out[threadIdx.x] = sums[1 - threadIdx.x / 32];
+}
+
+TEST(KernelFindings, AreNoneOfLanesThatStoreTheSameValueInSharedMemory) {
+  const DeviceArray<int> out(64);
+  const testing::Findings findings;
+  run(2, 64, 0, store_per_warp, out.data(), 0);
+  EXPECT_EQ(findings.text(), "");
+  run(2, 64, 0, store_per_warp, out.data(), 1);
+  expect_finding(
+      findings, Finding::shared_memory_race,
+      {"thread (31,0,0): writes byte 0 of", "store_per_warp", "which thread (30,0,0) wrote"});
+}
+
+__global__ void store_last(int value) {
+  int* const last = static_cast<int*>(dynamic_shared_memory());
+  last[0] = value + static_cast<int>(threadIdx.x);
+}
+
+// Nothing comes after the write that tells what it stored.
+TEST(KernelFindings, NameARaceOfTheLastThingThatABlockDoes) {
+  const testing::Findings findings;
+  run(1, 2, 64, store_last, 1);
+  EXPECT_EQ(findings.kinds(), std::vector<Finding>{Finding::shared_memory_race});
+}
+
 __global__ void do_nothing() {}
 
 // "A kernel launch will fail if it is issued to a stream that is not associated to the current

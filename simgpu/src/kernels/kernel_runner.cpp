@@ -105,6 +105,8 @@ void KernelRunner::begin_epochs() {
 }
 
 bool KernelRunner::next_block() {
+  static_watch_.end_block();
+  dynamic_watch_.end_block();
   std::uint64_t block = 0;
   if (!order_->next(block)) return false;
   const dim3& grid = launch_->shape.grid;

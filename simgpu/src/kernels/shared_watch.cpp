@@ -1,7 +1,11 @@
 #include "kernels/shared_watch.hpp"
 
+#include <cstring>
+
+#include "kernels/builtins.hpp"
 #include "kernels/kernel_findings.hpp"
 #include "kernels/kernel_runner.hpp"
+#include "kernels/watching.hpp"
 
 namespace simgpu {
 namespace {
@@ -25,6 +29,7 @@ void SharedWatch::watch(std::uintptr_t begin, std::size_t bytes) {
 
 void SharedWatch::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                          const SharedTime& now, std::uint32_t block_start) {
+  if (suspect_.is_set) look_at_value();
   Cell* const cells = cells_.get() + (address - begin_);
   const std::size_t left = bytes_ - (address - begin_);
   const unsigned covered = bytes < left ? bytes : static_cast<unsigned>(left);
@@ -55,21 +60,49 @@ void SharedWatch::check_read(Cell& cell, std::uintptr_t address, const SharedTim
 void SharedWatch::check_write(Cell& cell, std::uintptr_t address, AccessKind kind,
                               const SharedTime& now) {
   const bool atomic = kind == AccessKind::atomic;
-  if (unordered(cell.write, now) && !(atomic && cell.atomic_write))
-    found_race(address, atomic ? "changes" : "writes", cell.write, "wrote", now);
+  if (unordered(cell.write, now) && !(atomic && cell.atomic_write)) {
+    if (atomic || cell.atomic_write)
+      found_race(address, atomic ? "changes" : "writes", cell.write, "wrote", now);
+    else
+      suspect(address, cell.write, now);
+  }
   if (unordered(cell.read, now)) found_race(address, "writes", cell.read, "read", now);
   if (unordered(cell.other_read, now)) found_race(address, "writes", cell.other_read, "read", now);
   cell.write = now;
   cell.atomic_write = atomic;
 }
 
+void SharedWatch::suspect(std::uintptr_t address, const SharedTime& other, const SharedTime& now) {
+  const std::size_t offset = suspect_.is_set ? address - suspect_.address : 0;
+  if (offset >= suspect_.value.size()) return;
+  if (!suspect_.is_set) suspect_ = {true, address, 0, {}, block_index, other, now};
+  suspect_.bytes = static_cast<unsigned>(offset) + 1;
+  std::memcpy(suspect_.value.data(), reinterpret_cast<const void*>(suspect_.address),
+              suspect_.bytes);
+}
+
+/// The hooks are called before the memory changes.
+void SharedWatch::look_at_value() {
+  const WatchScope off(nullptr);
+  suspect_.is_set = false;
+  const void* const now = reinterpret_cast<const void*>(suspect_.address);
+  if (std::memcmp(suspect_.value.data(), now, suspect_.bytes) == 0) return;
+  if (!is_first(Finding::shared_memory_race)) return;
+  found_at(Finding::shared_memory_race, suspect_.block, suspect_.now.thread,
+           text_of_race(suspect_.address, "writes", suspect_.other, "wrote"));
+}
+
 void SharedWatch::found_race(std::uintptr_t address, const char* does, const SharedTime& other,
                              const char* did, const SharedTime& now) const {
   if (!is_first(Finding::shared_memory_race)) return;
-  found(Finding::shared_memory_race, now.thread,
-        std::string(does) + " " + kernel_runner().describe_shared(address) + ", which thread " +
-            text_of(kernel_runner().scheduler().index_of(other.thread)) + " " + did +
-            " with no barrier between them");
+  found(Finding::shared_memory_race, now.thread, text_of_race(address, does, other, did));
+}
+
+std::string SharedWatch::text_of_race(std::uintptr_t address, const char* does,
+                                      const SharedTime& other, const char* did) {
+  return std::string(does) + " " + kernel_runner().describe_shared(address) + ", which thread " +
+         text_of(kernel_runner().scheduler().index_of(other.thread)) + " " + did +
+         " with no barrier between them";
 }
 
 }  // namespace simgpu

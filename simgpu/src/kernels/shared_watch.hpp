@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/memory_access.hpp"
+#include "vector_types.h"
 
 /// @file
 /// Finds threads of a block that touch the same shared memory with nothing between them.
@@ -31,6 +34,10 @@ class SharedWatch {
   /// An access by the running thread. @param block_start the epoch with which the block began.
   void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const SharedTime& now,
               std::uint32_t block_start);
+  /// The block ends: what its last access has stored is there now.
+  void end_block() {
+    if (suspect_.is_set) look_at_value();
+  }
 
  private:
   struct Cell {
@@ -39,11 +46,26 @@ class SharedWatch {
     SharedTime other_read;  ///< by a second thread
     bool atomic_write = false;
   };
+  /// A write over another thread's: a race unless it stored what was there, which is seen when the
+  /// next access comes.
+  struct Suspect {
+    bool is_set = false;
+    std::uintptr_t address = 0;
+    unsigned bytes = 0;
+    std::array<std::byte, 16> value{};
+    uint3 block{};
+    SharedTime other, now;
+  };
+  void look_at_value();
+  void suspect(std::uintptr_t address, const SharedTime& other, const SharedTime& now);
   void check_read(Cell& cell, std::uintptr_t address, const SharedTime& now);
   void check_write(Cell& cell, std::uintptr_t address, AccessKind kind, const SharedTime& now);
   void found_race(std::uintptr_t address, const char* does, const SharedTime& other,
                   const char* did, const SharedTime& now) const;
+  static std::string text_of_race(std::uintptr_t address, const char* does, const SharedTime& other,
+                                  const char* did);
 
+  Suspect suspect_;
   std::uintptr_t begin_ = 0;
   std::size_t bytes_ = 0;
   std::unique_ptr<Cell[]> cells_;
