@@ -220,8 +220,7 @@ int run(ls::Session& session, CLI::App& app, Options o) {
       *session.world(), app,
       {.own = {"--device", "--threads", "--save", "--log", "--pool", "--memory-snapshot"},
        .inputs = {"--data", "--tokens", "--init-from"}});
-  LOCKSTEP_CHECK(!o.deterministic || session.device().is_cpu(), Unsupported,
-                 "--deterministic works on the CPU only: some CUDA kernels add in no fixed order");
+  ls::set_deterministic_algorithms(o.deterministic);
   std::optional<ls::nn::ModulePtr<Model>> loaded;
   if (!o.init_from.empty()) {
     loaded = ls::models::load_hugging_face(o.init_from, {.dtype = dtype_of(o)});

@@ -30,6 +30,7 @@
 #include "lockstep/comm/stop_request.hpp"
 #include "lockstep/comm/thread_world.hpp"
 #include "lockstep/comm/work.hpp"
+#include "lockstep/core/deterministic.hpp"
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/core/error.hpp"

@@ -156,7 +156,8 @@ TEST_F(ExamplesOnGpus, TrainGptLaunchesACapturedStepAtOnceAndDoesNotWait) {
 }
 
 TEST_F(ExamplesOnGpus, TrainGptCapturesItsStepsAndTakesTheSame) {
-  const std::string options = "--device cuda --amp bf16 --micro-batch 1 --steps 8 --lr 1e-2";
+  const std::string options =
+      "--device cuda --amp bf16 --deterministic --micro-batch 1 --steps 8 --lr 1e-2";
   EXPECT_EQ(losses_of(options + " --capture"), losses_of(options));
 }
 

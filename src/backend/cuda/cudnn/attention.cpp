@@ -1,5 +1,6 @@
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
+#include "lockstep/core/deterministic.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -50,7 +51,10 @@ ArrayView statistics(const ArrayView& lse) {
 
 Key key_of(const AttentionArrays& arrays, const AttentionOptions& options, StreamRef stream) {
   Key key;
-  key.add(stream.device.index).add(options.causal).add(std::bit_cast<std::int64_t>(options.scale));
+  key.add(stream.device.index)
+      .add(deterministic_algorithms())
+      .add(options.causal)
+      .add(std::bit_cast<std::int64_t>(options.scale));
   for (const ArrayView* view : {&arrays.q, &arrays.k, &arrays.v, &arrays.out, &arrays.mask,
                                 &arrays.dout, &arrays.dq, &arrays.dk, &arrays.dv})
     key.add(*view);
@@ -90,7 +94,8 @@ Plan build_backward(const AttentionArrays& arrays, const AttentionOptions& optio
   using namespace frontend::graph;
   auto graph = new_graph(arrays.q.dtype);
   auto attributes = common_attributes<SDPA_backward_attributes>(*graph, arrays, options);
-  attributes.set_deterministic_algorithm(true);
+  // On Hopper that one stores the gradients of all scores, 2 bytes each.
+  attributes.set_deterministic_algorithm(deterministic_algorithms());
   const auto q = graph->tensor(describe(arrays.q, q_uid));
   const auto k = graph->tensor(describe(arrays.k, k_uid));
   const auto v = graph->tensor(describe(arrays.v, v_uid));
