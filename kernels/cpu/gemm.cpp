@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "arguments/bias_gradient.hpp"
 #include "cpu/gemm_kernels.hpp"
 #include "cpu/gemm_pack.hpp"
 #include "cpu/loops.hpp"
@@ -67,9 +68,10 @@ void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum*
                 const Sum* bias, Sum* spare) {
   const GemmArguments& call = product.call;
   const std::int64_t count = tile.columns;
-  const auto& out_strides = call.out.strides;
-  const std::int64_t out_at =
-      tile.batch * out_strides[0] + row * out_strides[1] + tile.column * out_strides[2];
+  const auto at = [&](const ArrayView& view) {
+    const auto& strides = view.strides;
+    return tile.batch * strides[0] + row * strides[1] + tile.column * strides[2];
+  };
   const std::int64_t aux_at =
       (tile.batch * call.out.shape[1] + row) * call.out.shape[2] + tile.column;
   if (bias && product.bias_per_row)
@@ -77,7 +79,7 @@ void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum*
   else if (bias)
     for (std::int64_t j = 0; j < count; ++j) sums[j] += bias[j];
   if (call.epilogue == Epilogue::gelu_bias) {
-    store_row(call.aux, aux_at, 1, sums, count);
+    if (call.aux) store_row(call.aux, aux_at, 1, sums, count);
     const auto gelu = loops().unary(accumulate_of(dtype_of<Sum>), UnaryOp::gelu_tanh);
     gelu(sums, sums, count, {});
   }
@@ -87,10 +89,11 @@ void finish_row(const Product& product, const Tile& tile, std::int64_t row, Sum*
     slope(sums, sums, spare, count, {});
   }
   if (call.beta != 0) {
-    load_row(spare, call.out, out_at, out_strides[2], count);
+    const ArrayView& before = call.addend ? call.addend : call.out;
+    load_row(spare, before, at(before), before.strides[2], count);
     for (std::int64_t j = 0; j < count; ++j) sums[j] += static_cast<Sum>(call.beta) * spare[j];
   }
-  store_row(call.out, out_at, out_strides[2], sums, count);
+  store_row(call.out, at(call.out), call.out.strides[2], sums, count);
 }
 
 /// The working memory of one tile.
@@ -202,6 +205,7 @@ Product oriented(const GemmArguments& call) {
     return {call};
   Product product{call, call.epilogue == Epilogue::bias};
   product.call.out = transposed(call.out);
+  if (call.addend) product.call.addend = transposed(call.addend);
   product.call.a = transposed(call.b);
   product.call.b = transposed(call.a);
   return product;
@@ -211,8 +215,12 @@ Product oriented(const GemmArguments& call) {
 /// order, so results do not depend on the number of threads.
 }  // namespace
 
-void gemm::multiply(const GemmArguments& call, StreamRef) {
+void gemm::multiply(const GemmArguments& call, StreamRef stream) {
   check(call);
+  if (call.epilogue == Epilogue::bias_gradient) {
+    reduction::reduce(bias_gradient(call), stream);
+    return multiply(without_epilogue(call), stream);
+  }
   if (call.out.numel() == 0) return;
   const Product product = oriented(call);
   if (!product.bias_per_row && multiply_small(product.call)) return;

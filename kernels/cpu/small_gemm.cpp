@@ -131,6 +131,7 @@ void multiply_panel(const GemmArguments& call, std::int64_t batch, const Panel& 
 /// and columns have to fill half a vector.
 bool suits(const GemmArguments& call) {
   if (call.epilogue != Epilogue::none && call.epilogue != Epilogue::bias) return false;
+  if (call.addend) return false;
   // Up to so many multiply-adds a second thread, or a primitive, costs more than it brings; up to
   // the fewer ones every other way takes longer to begin.
   constexpr std::int64_t most = std::int64_t{1} << 18, tiny = 512;

@@ -37,7 +37,7 @@ Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
       c_attn(this, "c_attn", options.channels, 3 * options.channels, options.tensor),
       c_proj(this, "c_proj", options.channels, options.channels, options.tensor) {}
 
-Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask) const {
+Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor& addend) const {
   const std::int64_t batch = x.size(0), time = x.size(1), channels = x.size(2);
   // Views all the way: attention takes any strides, and split's backward fills one gradient.
   auto parts = split(c_attn(x), {channels, channels, channels}, -1);
@@ -45,15 +45,19 @@ Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask) const {
     part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
   const Tensor y =
       scaled_dot_product_attention(parts[0], parts[1], parts[2], {.mask = mask, .is_causal = true});
-  return c_proj(y.transpose(1, 2).reshape({batch, time, channels}));
+  return c_proj(y.transpose(1, 2).reshape({batch, time, channels}), addend);
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
     : c_fc(this, "c_fc", options.channels, 4 * options.channels, options.tensor),
       c_proj(this, "c_proj", 4 * options.channels, options.channels, options.tensor) {}
 
-Tensor Gpt2Mlp::forward(const Tensor& x) const {
-  return c_proj(gelu(c_fc(x), GeluApproximation::tanh));
+Tensor Gpt2Mlp::forward(const Tensor& x, const Tensor& addend) const {
+  if (c_fc->has_call_hooks() ||
+      c_proj->has_call_hooks())  // of users who want to see the layers run
+    return c_proj(gelu(c_fc(x), GeluApproximation::tanh), addend);
+  return lockstep::mlp(x, {c_fc->weight, c_fc->bias, c_proj->weight, c_proj->bias},
+                       {.addend = addend});
 }
 
 Gpt2Block::Gpt2Block(const Gpt2Options& options)
@@ -64,6 +68,11 @@ Gpt2Block::Gpt2Block(const Gpt2Options& options)
       drop(this, "drop", options.dropout) {}
 
 Tensor Gpt2Block::forward(const Tensor& x, const Tensor& mask) const {
+  // Inside the products, unless hooks want to see what a branch gives.
+  if (!drop->is_active() && !attn->has_call_hooks() && !mlp->has_call_hooks()) {
+    const Tensor attended = attn(ln_1(x), mask, x);
+    return mlp(ln_2(attended), attended);
+  }
   const Tensor attended = x + drop(attn(ln_1(x), mask));
   return attended + drop(mlp(ln_2(attended)));
 }

@@ -22,6 +22,10 @@ Linear::Linear(const LinearOptions& options)
 
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
+Tensor Linear::forward(const Tensor& x, const Tensor& addend) const {
+  return addend.defined() ? add_linear(addend, x, weight, bias) : linear(x, weight, bias);
+}
+
 std::string Linear::describe() const {
   return text(weight.size(1), ", ", weight.size(0), bias.defined() ? "" : ", no bias");
 }

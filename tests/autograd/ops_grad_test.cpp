@@ -257,6 +257,34 @@ std::vector<GradCase> products() {
       {"linear", projection, shapes({{2, 3, 5}, {4, 5}, {4}})},
       {"linear_without_bias", projection, shapes({{3, 5}, {4, 5}})},
       {"linear_of_a_vector", projection, shapes({{5}, {4, 5}, {4}})},
+      {"add_linear", [](const Tensors& in) { return add_linear(in[0], in[1], in[2], in[3]); },
+       shapes({{2, 3, 4}, {2, 3, 5}, {4, 5}, {4}})},
+      {"add_linear_to_its_input",
+       [](const Tensors& in) { return add_linear(in[0], in[0].transpose(0, 1), in[1]); },
+       shapes({{4, 4}, {4, 4}})},
+      {"mlp",
+       [](const Tensors& in) {
+         return mlp(in[0], {in[1], in[2], in[3], in[4]});
+       },
+       shapes({{2, 3, 5}, {8, 5}, {8}, {4, 8}, {4}})},
+      {"mlp_beside_a_residual",
+       [](const Tensors& in) {
+         return mlp(in[0], {in[1], in[2], in[3], {}}, {.addend = in[0]});
+       },
+       shapes({{3, 4}, {6, 4}, {6}, {4, 6}})},
+      {"mlp_of_frozen_layers",
+       [](const Tensors& in) {
+         const Tensor x = beside(in, distinct({5, 4}, -1, 1)),
+                      bias = beside(in, distinct({4}, -1, 1));
+         return mlp(x, {beside(in, distinct({4, 4}, -1, 1)), bias, in[0], in[1]}, {});
+       },
+       shapes({{3, 4}, {3}})},
+      {"mlp_by_erf",
+       [](const Tensors& in) {
+         return mlp(in[0], {in[1], in[2], in[3], in[4]},
+                    {.approximation = GeluApproximation::none, .addend = in[5]});
+       },
+       shapes({{3, 5}, {6, 5}, {6}, {4, 6}, {4}, {3, 4}})},
       {"linear_of_views",
        [](const Tensors& in) {
          return linear(in[0].transpose(0, 1), in[1].slice(1, 0, 10, 2), in[2].expand({4}));

@@ -60,6 +60,55 @@ TEST_P(ProductGradients, OfALinearLayerAreNotRoundedToThePrecisionOfTheProduct) 
   }
 }
 
+// The residual stream stays in f32, and nothing is rounded on the way into it.
+TEST_P(ProductGradients, OfALinearLayerThatIsAddedToAnF32Tensor) {
+  const Tensor x = leaf({64, 96}), weight = leaf({48, 96}), bias = leaf({48}),
+               addend = leaf({64, 48});
+  const Tensor dy = randn({64, 48});
+  Tensor y;
+  {
+    const AutocastModeGuard autocast(device().type, lower());
+    y = add_linear(addend, x, weight, bias);
+  }
+  EXPECT_EQ(y.dtype(), DType::f32);
+  const auto wide = [](const Tensor& t) { return t.detach().to(cpu).to(DType::f64); };
+  const Tensor product = matmul(seen(x), seen(weight).transpose(0, 1));
+  EXPECT_TRUE(is_exact(y, wide(addend) + product + wide(bias)));
+  y.backward(dy.to(device()));
+  EXPECT_TRUE(is_exact(addend.grad(), dy.to(DType::f64)));
+  EXPECT_TRUE(is_exact(weight.grad(), matmul(seen(dy).transpose(0, 1), seen(x))));
+  EXPECT_TRUE(is_exact(bias.grad(), sum(seen(dy), {0})));
+  EXPECT_TRUE(is_exact(x.grad(), matmul(seen(dy), seen(weight))));
+}
+
+TEST_P(ProductGradients, OfAPerceptronAreThoseOfItsLayers) {
+  const Tensor x = leaf({64, 40}), up = leaf({80, 40}), up_bias = leaf({80}), down = leaf({48, 80}),
+               down_bias = leaf({48}), addend = leaf({64, 48});
+  const Tensor dy = randn({64, 48}).to(device());
+  const auto near = [](const Tensor& a, const Tensor& b) { return allclose(a, b, 0.05, 0.3); };
+  std::vector<Tensor> results;
+  for (const bool fused : {true, false}) {
+    const AutocastModeGuard autocast(device().type, lower());
+    const Tensor y = fused ? mlp(x, {up, up_bias, down, down_bias}, {.addend = addend})
+                           : addend + linear(gelu(linear(x, up, up_bias), GeluApproximation::tanh),
+                                             down, down_bias);
+    EXPECT_EQ(y.dtype(), DType::f32);
+    y.backward(dy);
+    if (fused) {
+      const NoGradGuard no_recording;
+      EXPECT_TRUE(near(mlp(x, {up, up_bias, down, down_bias}, {.addend = addend}), y));
+    }
+    results.push_back(y.detach());
+    for (Tensor each : {x, up, up_bias, down, down_bias, addend}) {
+      EXPECT_EQ(each.grad().dtype(), DType::f32);
+      results.push_back(each.grad().clone());
+      each.set_grad({});
+    }
+  }
+  for (std::size_t i = 0; i < results.size() / 2; ++i)
+    EXPECT_TRUE(near(results[i], results[i + results.size() / 2])) << "result " << i;
+}
+
 TEST_P(ProductGradients, OfAMatrixProductAreNotRoundedToThePrecisionOfTheProduct) {
   const Tensor a = leaf({3, 20, 70}), b = leaf({3, 70, 24});
   const Tensor dy = randn({3, 20, 24}).to(lower());

@@ -208,6 +208,15 @@ inline std::vector<Op> other_ops() {
        [](const TensorOptions& given) {
          return linear_cross_entropy(x({2, 3}, given), x({4, 3}, given), index_of({2}, given));
        }},
+      {"add_linear",
+       [](const TensorOptions& given) {
+         return add_linear(x({2, 2}, given), x({2, 3}, given), x({2, 3}, given));
+       }},
+      {"mlp",
+       [](const TensorOptions& given) {
+         return mlp(x({2, 3}, given),
+                    {x({4, 3}, given), x({4}, given), x({2, 4}, given), x({2}, given)});
+       }},
       {"log_softmax", of_one([](const Tensor& a) { return log_softmax(a, 1); })},
       {"logical_not", of_one([](const Tensor& a) { return logical_not(a); }), true, true},
       {"logsumexp", of_one([](const Tensor& a) { return logsumexp(a); })},

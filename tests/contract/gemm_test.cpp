@@ -177,6 +177,9 @@ TEST_P(GemmContract, AddsBiasAndAppliesGelu) {
     run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias, .aux = aux});
     EXPECT_TRUE(close(aux.get(), before, tolerance(8)));
     EXPECT_TRUE(close(out.get(), activated, tolerance(16)));
+    out.randomize(5);
+    run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias});
+    EXPECT_TRUE(close(out.get(), activated, tolerance(16))) << "without aux";
   }
 }
 
@@ -188,6 +191,35 @@ TEST_P(GemmContract, AccumulatesAfterTheEpilogue) {
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += shift[i % 11] + before[i];
   run({.out = out, .a = a, .b = b, .beta = 1, .epilogue = Epilogue::bias, .bias = bias});
   EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+}
+
+TEST_P(GemmContract, AddsAnotherArray) {
+  for (const Sizes s : {Sizes{1, 9, 11, 12}, Sizes{2, 16, 64, 24}, Sizes{1, 130, 70, 64}})
+    for (const bool turned : {false, true}) {
+      const Shape shape{s.batch, s.rows, s.columns};
+      auto a = array({s.batch, s.rows, s.depth}).randomize(1);
+      auto b = array({s.batch, s.depth, s.columns}).randomize(2);
+      auto bias = array({s.columns}).randomize(3);
+      auto addend = array(shape, layout(shape, turned, 2)).randomize(4), out = array(shape);
+      Values expected = naive(s, a.get(), b.get());
+      const Values shift = bias.get(), before = addend.get();
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+      run({.out = out, .a = a, .b = b, .beta = 1, .addend = addend});
+      EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += shift[i % shift.size()];
+      run({.out = out,
+           .a = a,
+           .b = b,
+           .beta = 1,
+           .addend = addend,
+           .epilogue = Epilogue::bias,
+           .bias = bias});
+      EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+      EXPECT_EQ(addend.get(), before);
+    }
+  auto out = array({1, 3, 5}), addend = array({1, 3, 5}).randomize(1);
+  run({.out = out, .a = array({1, 3, 0}), .b = array({1, 0, 5}), .beta = 1, .addend = addend});
+  EXPECT_EQ(out.get(), addend.get());
 }
 
 // Fused kernels load the bias as vectors of 16 bytes (PyTorch pull request 194497).
@@ -222,6 +254,50 @@ TEST_P(GemmContract, MultipliesByTheSlopeOfGelu) {
     run({.out = out, .a = a, .b = b, .epilogue = Epilogue::dgelu, .aux = aux});
     EXPECT_TRUE(close(out.get(), expected, tolerance(16) + 1e-9));
   }
+}
+
+// The product of a weight's gradient, dy^T x, reads all that the bias's is the sum of.
+TEST_P(GemmContract, SumsTheGradientOfABiasBesideTheProduct) {
+  const DType wide = statistics_dtype();
+  for (const Sizes s : {Sizes{1, 40, 24, 33}, Sizes{1, 7, 5, 19}, Sizes{1, 96, 64, 130}})
+    for (const DType to : {GetParam().dtype, wide})
+      for (const bool padded : {false, true}) {
+        const Shape turned{1, s.rows, s.depth};
+        auto dy = array(turned, layout(turned, true, padded ? 3 : 0)).randomize(1);
+        auto x = array({1, s.depth, s.columns}).randomize(2);
+        auto weight = array(to, {1, s.rows, s.columns}).randomize(3);
+        auto bias = array(to, {s.rows}).randomize(4);
+        const Values product = naive(s, dy.get(), x.get()), rows = dy.get();
+        Values sums(static_cast<std::size_t>(s.rows));
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          sums[i / static_cast<std::size_t>(s.depth)] += rows[i];
+        const double close_enough = to == GetParam().dtype ? tolerance(16) : 1e-4;
+        GemmArguments call{
+            .out = weight, .a = dy, .b = x, .epilogue = Epilogue::bias_gradient, .bias = bias};
+        run(call);
+        EXPECT_TRUE(close(weight.get(), product, close_enough));
+        EXPECT_TRUE(close(bias.get(), sums, close_enough));
+        bias.randomize(5);
+        Values added = bias.get();
+        for (std::size_t i = 0; i < added.size(); ++i) added[i] += sums[i];
+        call.accumulate_bias = true;
+        run(call);
+        EXPECT_TRUE(close(weight.get(), product, close_enough)) << "only the bias is added to";
+        EXPECT_TRUE(close(bias.get(), added, close_enough));
+      }
+}
+
+TEST_P(GemmContract, TheGradientOfABiasNeedsNoInputs) {
+  auto dy = array({1, 5, 6}, {30, 1, 5}).randomize(1), bias = array({5}).randomize(2);
+  const Values rows = dy.get();
+  run({.out = array({1, 5, 0}),
+       .a = dy,
+       .b = array({1, 6, 0}),
+       .epilogue = Epilogue::bias_gradient,
+       .bias = bias});
+  Values sums(5);
+  for (std::size_t i = 0; i < rows.size(); ++i) sums[i / 6] += rows[i];
+  EXPECT_TRUE(close(bias.get(), sums, tolerance(8)));
 }
 
 // An f32 gradient of bf16 or f16 operands keeps the digits that their dtype would round away.

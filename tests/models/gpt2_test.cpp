@@ -302,6 +302,34 @@ TEST(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_THROW(model(zeros({1, 7}, {DType::i64})), InvalidArgument);
 }
 
+// Residuals and GELU are parts of products, unless somebody looks at what lies between.
+TEST(Gpt2, GivesTheSameWhereHooksSeeItsBranches) {
+  const auto model = models::gpt2(tiny);
+  const Tensor tokens = tokens_of({1, 2, 3, 4});
+  std::vector<Tensor> results;
+  const auto run = [&] {
+    model->zero_grad();
+    const Tensor logits = model(tokens);
+    sum(logits * logits).backward();
+    results.push_back(logits.detach());
+    for (const auto& [name, parameter] : model->named_parameters())
+      results.push_back(parameter.grad().clone());
+  };
+  run();
+  int branches = 0, layers = 0;
+  for (const auto& [name, module] : model->named_modules()) {
+    if (name.ends_with(".attn"))
+      module->add_call_hooks({.before = [&](nn::Module&, auto) { ++branches; }});
+    if (name.ends_with("mlp.c_fc"))
+      module->add_call_hooks({.before = [&](nn::Module&, auto) { ++layers; }});
+  }
+  run();
+  EXPECT_GT(branches, 0);
+  EXPECT_EQ(layers, branches);
+  for (std::size_t i = 0; i < results.size() / 2; ++i)
+    EXPECT_TRUE(allclose(results[i], results[i + results.size() / 2], 1e-4, 1e-6)) << i;
+}
+
 TEST(Gpt2, DoesNotSeeTheFuture) {
   const auto model = models::gpt2(tiny);
   const Tensor a = model(tokens_of({1, 2, 3, 4})), b = model(tokens_of({1, 2, 3, 9}));

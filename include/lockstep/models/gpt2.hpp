@@ -41,8 +41,9 @@ struct Gpt2ForwardOptions {
 struct Gpt2Attention : nn::Module {
   /// @throws InvalidArgument for heads that do not divide the channels.
   explicit Gpt2Attention(const Gpt2Options& options);
-  /// @param x [batch, time, channels]. @param mask as in Gpt2ForwardOptions. @return x's shape.
-  Tensor forward(const Tensor& x, const Tensor& mask = {}) const;
+  /// @param x [batch, time, channels]. @param mask as in Gpt2ForwardOptions. @param addend what the
+  /// result is added to, of x's shape, or undefined. @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& mask = {}, const Tensor& addend = {}) const;
 
   std::int64_t heads;
   nn::Child<nn::Linear> c_attn;
@@ -53,8 +54,8 @@ struct Gpt2Attention : nn::Module {
 struct Gpt2Mlp : nn::Module {
   /// The part of the given sizes.
   explicit Gpt2Mlp(const Gpt2Options& options);
-  /// @param x [batch, time, channels]. @return x's shape.
-  Tensor forward(const Tensor& x) const;
+  /// @param x [batch, time, channels]. @param addend as in Gpt2Attention. @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& addend = {}) const;
 
   nn::Child<nn::Linear> c_fc;
   nn::Child<nn::Linear> c_proj;

@@ -17,6 +17,8 @@ class Dropout : public Module {
   explicit Dropout(double p = 0.5);
   /// @param x any shape.
   Tensor forward(const Tensor& x) const;
+  /// False if a call gives back what it is given, and nothing else happens.
+  bool is_active() const { return has_call_hooks() || (p_ > 0 && is_training()); }
   std::string describe() const override;
 
  private:

@@ -29,6 +29,8 @@ class Linear : public Module {
 
   /// @param x [..., in]. @return [..., out].
   Tensor forward(const Tensor& x) const;
+  /// addend + y in one product (`add_linear`); an undefined addend adds nothing.
+  Tensor forward(const Tensor& x, const Tensor& addend) const;
   std::string describe() const override;
 
   Parameter weight;  ///< [out, in]

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "arguments/bias_gradient.hpp"
 #include "arguments/elementwise.hpp"
+#include "arguments/reduction.hpp"
+#include "backend/cuda/gelu_fusion.hpp"
 #include "backend/cuda/lt_plan.hpp"
 #include "cuda/scratch.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -27,12 +30,14 @@ struct Mapped {
 
 Mapped map(const GemmArguments& call, Epilogue epilogue, int device) {
   const LtMatrix out = lt_matrix(call.out);
+  const ArrayView& addend = call.addend ? call.addend : call.out;
   const bool swap = out.row_major;
   const ArrayView& first = swap ? call.b : call.a;
   const ArrayView& second = swap ? call.a : call.b;
-  Mapped mapped{{.a = lt_matrix(first), .b = lt_matrix(second), .d = out},
+  Mapped mapped{{.a = lt_matrix(first), .b = lt_matrix(second), .c = lt_matrix(addend), .d = out},
                 {.a = first.data,
                  .b = second.data,
+                 .c = addend.data,
                  .d = call.out.data,
                  .bias = nullptr,
                  .aux = nullptr,
@@ -48,10 +53,11 @@ Mapped map(const GemmArguments& call, Epilogue epilogue, int device) {
   problem.batch = call.out.shape[0];
   problem.align_a = alignment(first.data);
   problem.align_b = alignment(second.data);
+  problem.align_c = alignment(addend.data);
   problem.align_d = alignment(call.out.data);
-  if (epilogue == Epilogue::bias || epilogue == Epilogue::gelu_bias)
-    mapped.operands.bias = call.bias.data;
-  if (epilogue == Epilogue::gelu_bias || epilogue == Epilogue::dgelu) {
+  if (uses_bias(epilogue)) mapped.operands.bias = call.bias.data;
+  if ((epilogue == Epilogue::gelu_bias || epilogue == Epilogue::dgelu) && call.aux) {
+    problem.keeps_aux = true;
     mapped.operands.aux = call.aux.data;
     problem.align_aux = alignment(call.aux.data);
     problem.aux_batch_stride = problem.batch > 1 ? call.aux.shape[1] * call.aux.shape[2] : 0;
@@ -60,20 +66,22 @@ Mapped map(const GemmArguments& call, Epilogue epilogue, int device) {
 }
 
 /// True if cuBLASLt's rules let the epilogue run inside the product.
-bool fusible(const GemmArguments& call) {
+bool fusible(const GemmArguments& call, int device) {
   if (call.epilogue == Epilogue::none) return true;
-  if (call.out.dtype == DType::f64 || call.out.dtype != call.a.dtype) return false;
-  if (call.a.shape[2] == 0) return false;
+  const DType out_dtype = call.out.dtype;
+  if (out_dtype == DType::f64 || call.a.shape[2] == 0) return false;
+  const bool gelu = call.epilogue == Epilogue::gelu_bias || call.epilogue == Epilogue::dgelu;
+  if (gelu && (out_dtype != call.a.dtype || !fuses_gelu(device))) return false;
   const LtMatrix out = lt_matrix(call.out);
   if (!out.row_major) return false;  // bias and aux run along the columns
-  // The heuristics take the alignment of the bias from its pointer, which a plan does not have: it
-  // serves all that are aligned as a chosen kernel may want.
-  const bool bias_fits =
-      call.bias.data && call.bias.strides[0] == 1 && alignment(call.bias.data) == 16;
-  if (call.epilogue == Epilogue::bias) return bias_fits;
+  // By the table of types the bias has D's. The heuristics take its alignment from its pointer,
+  // which a plan does not have: it serves all that are aligned as a chosen kernel may want.
+  const bool bias_fits = call.bias && call.bias.dtype == out_dtype && call.bias.strides[0] == 1 &&
+                         alignment(call.bias.data) == 16;
+  if (!gelu) return bias_fits;
   // Its accumulation comes before the function, ours after it; aux has rules of alignment.
-  return call.beta == 0.0 && out.rows % 8 == 0 && alignment(call.aux.data) == 16 &&
-         (call.epilogue == Epilogue::dgelu || bias_fits);
+  const bool aux_fits = !call.aux || (out.rows % 8 == 0 && alignment(call.aux.data) == 16);
+  return call.beta == 0.0 && aux_fits && (call.epilogue == Epilogue::dgelu || bias_fits);
 }
 
 ArrayView broadcast_bias(const GemmArguments& call) {
@@ -134,12 +142,12 @@ void finish(const GemmArguments& call, StreamRef stream, Compute&& compute) {
 }
 
 void gelu_bias(const GemmArguments& call, StreamRef stream) {
-  GemmArguments inner = call;
-  inner.out = call.aux;
-  inner.beta = 0.0;
-  add_bias(inner, stream);
   finish(call, stream, [&](const ArrayView& to) {
-    elementwise::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = call.aux}, stream);
+    GemmArguments inner = call;
+    inner.out = call.aux ? call.aux : to;
+    inner.beta = 0.0;
+    add_bias(inner, stream);
+    elementwise::unary({.op = UnaryOp::gelu_tanh, .y = to, .x = inner.out}, stream);
   });
 }
 
@@ -154,6 +162,27 @@ void dgelu(const GemmArguments& call, StreamRef stream) {
   });
 }
 
+/// The sums of a's rows, which the product reads anyway, come out of it; what they are added to is
+/// read by a kernel of a few elements.
+void bias_gradient(const GemmArguments& call, StreamRef stream) {
+  const Scratch sums(call.accumulate_bias
+                         ? static_cast<std::size_t>(call.bias.numel()) * size_of(call.bias.dtype)
+                         : 0,
+                     stream);
+  GemmArguments fused = call;
+  if (call.accumulate_bias)
+    fused.bias = {sums.data(), call.bias.dtype, call.bias.shape,
+                  contiguous_strides(call.bias.shape)};
+  if (!fusible(fused, stream.device.index) ||
+      !try_product(fused, Epilogue::bias_gradient, stream)) {
+    reduction::reduce(kernels::bias_gradient(call), stream);
+    return product(call, stream);
+  }
+  if (call.accumulate_bias)
+    elementwise::binary({.op = BinaryOp::add, .out = call.bias, .a = call.bias, .b = fused.bias},
+                        stream);
+}
+
 /// Those of cuBLASLt's kernels that number the products by a grid's y or z extent take fewer than
 /// 2^16, and for some problems it has no others.
 constexpr std::int64_t most_products = 1 << 15;
@@ -161,7 +190,7 @@ constexpr std::int64_t most_products = 1 << 15;
 /// The products [first, first + count) of a batch.
 GemmArguments part_of(const GemmArguments& call, std::int64_t first, std::int64_t count) {
   GemmArguments part = call;
-  for (ArrayView* view : {&part.out, &part.a, &part.b, &part.aux}) {
+  for (ArrayView* view : {&part.out, &part.a, &part.b, &part.addend, &part.aux}) {
     if (!*view) continue;
     const std::int64_t bytes =
         first * view->strides[0] * static_cast<std::int64_t>(size_of(view->dtype));
@@ -171,20 +200,40 @@ GemmArguments part_of(const GemmArguments& call, std::int64_t first, std::int64_
   return part;
 }
 
+/// True where cuBLASLt can read the addend as its C: in D's memory order, and as it is for
+/// functions that come before the addition, as it does them after it.
+bool reads_addend(const GemmArguments& call) {
+  const bool linear = call.epilogue == Epilogue::none || call.epilogue == Epilogue::bias;
+  return linear && call.a.shape[2] > 0 &&
+         lt_matrix(call.addend).row_major == lt_matrix(call.out).row_major;
+}
+
 void multiply_part(const GemmArguments& call, StreamRef stream) {
-  if (fusible(call) && try_product(call, call.epilogue, stream)) return;
+  if (call.addend && !reads_addend(call)) {
+    elementwise::copy({.out = call.out, .in = call.addend}, stream);
+    GemmArguments in_place = call;
+    in_place.addend = {};
+    return multiply_part(in_place, stream);
+  }
+  if (call.epilogue == Epilogue::bias_gradient) return bias_gradient(call, stream);
+  if (fusible(call, stream.device.index) && try_product(call, call.epilogue, stream)) return;
   switch (call.epilogue) {
     case Epilogue::none: return product(call, stream);
     case Epilogue::bias: return add_bias(call, stream);
     case Epilogue::gelu_bias: return gelu_bias(call, stream);
     case Epilogue::dgelu: return dgelu(call, stream);
+    case Epilogue::bias_gradient: break;
   }
 }
 
 }  // namespace
 
 void gemm::multiply(const GemmArguments& call, StreamRef stream) {
-  if (call.out.numel() == 0) return;
+  if (call.out.numel() == 0) {
+    if (call.epilogue == Epilogue::bias_gradient)
+      reduction::reduce(kernels::bias_gradient(call), stream);
+    return;
+  }
   LOCKSTEP_CHECK(is_floating(call.a.dtype), Unsupported, "gemm: dtype ", call.a.dtype,
                  " on device ", stream.device);
   const CudaDeviceGuard guard(stream.device.index);

@@ -33,11 +33,17 @@ cudaDataType_t data_type(DType dtype) {
 
 bool is_double(DType dtype) { return dtype == DType::f64; }
 
-cublasLtEpilogue_t native(Epilogue epilogue) {
-  switch (epilogue) {
+cublasLtEpilogue_t gelu_bias(bool keeps_aux) {
+  if (keeps_aux) return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  return CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
+cublasLtEpilogue_t native(const LtProblem& problem) {
+  switch (problem.epilogue) {
     case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_bias: return gelu_bias(problem.keeps_aux);
     case Epilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
     default: return CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
@@ -74,7 +80,8 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 }
 
 std::string describe_problem(const LtProblem& p) {
-  constexpr const char* epilogues[] = {"", " with bias", " with gelu and bias", " with dgelu"};
+  constexpr const char* epilogues[] = {"", " with bias", " with gelu and bias", " with dgelu",
+                                       " with the gradient of a bias"};
   return lockstep::detail::concat(
       "a product of ", p.dtype, " into ", p.out_dtype, ", ", p.d.rows, " x ", p.d.columns,
       ", depth ", p.transpose_a ? p.a.rows : p.a.columns, ", batch ", p.batch,
@@ -89,17 +96,17 @@ struct ProblemHash {
       hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3ull;
       hash ^= hash >> 29;
     };
-    for (const LtMatrix* matrix : {&p.a, &p.b, &p.d}) {
+    for (const LtMatrix* matrix : {&p.a, &p.b, &p.c, &p.d}) {
       mix(matrix->rows);
       mix(matrix->columns);
       mix(matrix->leading);
       mix(matrix->batch_stride);
     }
     mix(p.batch);
-    mix(p.transpose_a | p.transpose_b << 1 | p.accumulate << 2);
+    mix(p.transpose_a | p.transpose_b << 1 | p.accumulate << 2 | p.keeps_aux << 3);
     mix(p.device << 16 | static_cast<int>(p.epilogue) << 8 | static_cast<int>(p.out_dtype) << 4 |
         static_cast<int>(p.dtype));
-    mix(p.align_a | p.align_b << 8 | p.align_d << 16 | p.align_aux << 24);
+    mix(p.align_a | p.align_b << 5 | p.align_c << 10 | p.align_d << 15 | p.align_aux << 20);
     return static_cast<std::size_t>(hash);
   }
 };
@@ -121,6 +128,7 @@ LtPlan::LtPlan(const LtProblem& problem)
     : problem_(problem),
       a_(layout_of(problem.a, problem.dtype, problem.batch)),
       b_(layout_of(problem.b, problem.dtype, problem.batch)),
+      c_(layout_of(problem.c, problem.out_dtype, problem.batch)),
       d_(layout_of(problem.d, problem.out_dtype, problem.batch)) {
   describe();
   choose();
@@ -137,10 +145,9 @@ void LtPlan::describe() {
   const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, transpose(problem_.transpose_a));
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, transpose(problem_.transpose_b));
-  set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, native(problem_.epilogue));
-  if (problem_.epilogue == Epilogue::bias || problem_.epilogue == Epilogue::gelu_bias)
-    set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
-  if (problem_.epilogue == Epilogue::gelu_bias || problem_.epilogue == Epilogue::dgelu) {
+  set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, native(problem_));
+  if (uses_bias(problem_.epilogue)) set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  if (problem_.keeps_aux || problem_.epilogue == Epilogue::dgelu) {
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem_.d.rows);
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, problem_.aux_batch_stride);
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type);
@@ -158,13 +165,13 @@ void LtPlan::choose() {
   set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_limit);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{problem_.align_a});
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{problem_.align_b});
-  set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_d});
+  set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_c});
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{problem_.align_d});
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_of(problem_.device), description_.get(), a_.get(),
-                                     b_.get(), d_.get(), d_.get(), raw, 1, &best, &found);
+                                     b_.get(), c_.get(), d_.get(), raw, 1, &best, &found);
   // Any other status means a description that is wrong: to go another way would hide it.
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
   supported_ = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
@@ -186,7 +193,7 @@ void LtPlan::run(const LtOperands& operands, StreamRef stream) {
   const void* alpha = wide ? static_cast<const void*>(&twice[0]) : &single[0];
   const void* beta = wide ? static_cast<const void*>(&twice[1]) : &single[1];
   check(cublasLtMatmul(handle_of(problem_.device), description_.get(), alpha, operands.a, a_.get(),
-                       operands.b, b_.get(), beta, operands.d, d_.get(), operands.d, d_.get(),
+                       operands.b, b_.get(), beta, operands.c, c_.get(), operands.d, d_.get(),
                        &algorithm_, workspace.data(), workspace_,
                        static_cast<cudaStream_t>(stream.handle)),
         "cublasLtMatmul");

@@ -11,9 +11,9 @@
 namespace lockstep::cuda_kernels {
 
 /// Everything that cuBLASLt's choice of a kernel depends on. In its column-major terms:
-/// d = epilogue(op(a) op(b)) + beta d.
+/// d = epilogue(op(a) op(b) + beta c).
 struct LtProblem {
-  LtMatrix a, b, d;
+  LtMatrix a, b, c, d;  ///< c without beta, or where it is d: d
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
@@ -23,18 +23,25 @@ struct LtProblem {
   int device = 0;
   std::int64_t batch = 1;
   std::int64_t aux_batch_stride = 0;
-  /// Alignments in bytes of a, b, d and aux, up to 16.
-  std::uint8_t align_a = 16, align_b = 16, align_d = 16, align_aux = 16;
+  bool keeps_aux = false;  ///< gelu_bias writes its input
+  /// Alignments in bytes of a, b, c, d and aux, up to 16.
+  std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_d = 16, align_aux = 16;
 
   friend bool operator==(const LtProblem&, const LtProblem&) = default;
 };
+
+/// True for epilogues that read or write a bias.
+inline bool uses_bias(kernels::Epilogue epilogue) {
+  return epilogue != kernels::Epilogue::none && epilogue != kernels::Epilogue::dgelu;
+}
 
 /// What changes from call to call of one problem.
 struct LtOperands {
   const void* a;
   const void* b;
+  const void* c;
   void* d;
-  const void* bias;
+  void* bias;
   void* aux;
   double beta;
 };
@@ -67,7 +74,7 @@ class LtPlan {
 
   LtProblem problem_;
   Description description_;
-  MatrixLayout a_, b_, d_;
+  MatrixLayout a_, b_, c_, d_;
   cublasLtMatmulAlgo_t algorithm_{};
   std::size_t workspace_ = 0;
   bool supported_ = false;

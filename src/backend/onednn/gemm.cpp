@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "arguments/bias_gradient.hpp"
 #include "backend/onednn/families.hpp"
 #include "backend/onednn/library.hpp"
 #include "backend/onednn/primitive_cache.hpp"
@@ -203,9 +204,9 @@ bool plain(GemmArguments call) {
 
 bool gelu_bias(GemmArguments call, StreamRef stream) {
   const ArrayView out = call.out;
-  call.out = call.aux;
+  if (call.aux) call.out = call.aux;
   if (!multiply(call)) return false;
-  cpu().elementwise.unary({.op = UnaryOp::gelu_tanh, .y = out, .x = call.aux}, stream);
+  cpu().elementwise.unary({.op = UnaryOp::gelu_tanh, .y = out, .x = call.out}, stream);
   return true;
 }
 
@@ -220,14 +221,22 @@ bool dgelu(GemmArguments call, StreamRef stream) {
 /// oneDNN's matmul for f32 and bf16, for small f32 products the CPU's tiles or oneDNN's sgemm, and
 /// the elementwise engine for GELU.
 void multiply_arrays(const GemmArguments& call, StreamRef stream) {
+  if (call.epilogue == Epilogue::bias_gradient) {
+    cpu().reduction.reduce(bias_gradient(call), stream);
+    return multiply_arrays(without_epilogue(call), stream);
+  }
   if (!fits(call)) return cpu().gemm.multiply(call, stream);
   if (call.out.numel() == 0) return;
   GemmArguments folded = call;
+  if (call.addend) {
+    cpu().elementwise.copy({.out = call.out, .in = call.addend}, stream);
+    folded.addend = {};
+  }
   fold_batch(folded);
   const bool done = call.epilogue == Epilogue::gelu_bias ? gelu_bias(folded, stream)
                     : call.epilogue == Epilogue::dgelu   ? dgelu(folded, stream)
                                                          : plain(folded);
-  if (!done) cpu().gemm.multiply(call, stream);
+  if (!done) cpu().gemm.multiply(folded, stream);
 }
 
 }  // namespace

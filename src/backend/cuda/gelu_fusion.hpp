@@ -1,0 +1,11 @@
+#pragma once
+
+namespace lockstep::cuda_kernels {
+
+/// Whether products of a device compute GELU and its gradient themselves, where cuBLASLt can: from
+/// compute capability 9.0 on; before, llm.c found a pass of its own to take less time. The variable
+/// LOCKSTEP_FUSED_GELU decides for all devices: 0 no, 1 yes. @throws InvalidArgument for another
+/// value, CudaError.
+bool fuses_gelu(int device);
+
+}  // namespace lockstep::cuda_kernels
