@@ -47,6 +47,36 @@ void expect_the_same_of_a_copy(const Case& run, const Shape& shape = {60, 60}) {
   }
 }
 
+// What comes back to the parts of a tensor may lie side by side already.
+TEST(GradientAliasing, PartsOfOneGradientComeTogetherWithoutACopy) {
+  const Tensor x = ones({2, 3, 18}, f64).set_requires_grad();
+  const Tensor product = x * 2;
+  Tensor whole;
+  product.register_hook([&](const Tensor& gradient) { whole = gradient; });
+  const auto parts = split(product, {8, 4, 6}, 2);
+  const void* memory = nullptr;
+  parts[0].register_hook([&](const Tensor& gradient) { memory = gradient.data_ptr(); });
+  const auto heads = [&](std::size_t i, std::int64_t count) {
+    return parts[i].reshape({2, 3, count, -1}).transpose(1, 2);
+  };
+  scaled_dot_product_attention(heads(0, 4), heads(1, 2), heads(2, 2))
+      .backward(ones({2, 4, 3, 3}, f64));
+  ASSERT_TRUE(whole.defined());
+  EXPECT_EQ(whole.data_ptr(), memory);
+  EXPECT_TRUE(whole.is_contiguous());
+}
+
+TEST(GradientAliasing, PartsThatComeBackAsTheyWereLeaveTheGradientTheyCameFromAlone) {
+  const Tensor x = ones({4, 6}, f64).set_requires_grad();
+  const Tensor dy = full({4, 6}, 3.0, f64);
+  for (const double times : {1.0, 2.0}) {
+    const auto parts = split(x, {2, 4}, 1);
+    cat(parts, 1).backward(dy);
+    EXPECT_TRUE(allclose(x.grad(), full({4, 6}, 3.0 * times, f64)));
+    EXPECT_TRUE(allclose(dy, full({4, 6}, 3.0, f64)));
+  }
+}
+
 TEST(GradientAliasing, ProductsMayStartFromTheGradientTheyAddTo) {
   expect_the_same_of_a_copy([](const Leaves& leaves, const Tensor& gradient) {
     matmul(leaves.w, leaves.v.detach()).backward(gradient);

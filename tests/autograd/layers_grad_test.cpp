@@ -254,6 +254,15 @@ std::vector<GradCase> attentions() {
       {"attention", attention({}), shapes(square)},
       {"attention_causal", attention({.is_causal = true}), shapes(square)},
       {"attention_scaled", attention({.scale = 0.3}), shapes(square)},
+      {"attention_of_one_product",
+       [](const Tensors& in) {
+         auto parts = split(in[0], {8, 4, 6}, 2);
+         const std::int64_t heads[] = {4, 2, 2};
+         for (std::size_t i = 0; i < 3; ++i)
+           parts[i] = parts[i].reshape({2, 3, heads[i], -1}).transpose(1, 2);
+         return scaled_dot_product_attention(parts[0], parts[1], parts[2], {.is_causal = true});
+       },
+       shapes({{2, 3, 18}})},
       {"attention_of_other_lengths", attention({}),
        shapes({{1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 6}})},
       {"attention_grouped", attention({.is_causal = true}),

@@ -1,6 +1,8 @@
 #include "lockstep/autograd/ops/attention.hpp"
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "autograd/ops/common.hpp"
 
@@ -20,6 +22,37 @@ Tensor dense_last(const Tensor& x) {
 Tensor empty_heads(const Shape& shape, TensorOptions options) {
   const Tensor memory = empty({shape[0], shape[2], shape[1], shape[3]}, options);
   return memory.permute({0, 2, 1, 3});
+}
+
+/// True if the rows of q, k and v are those of one product, [N, T, queries | keys | values].
+bool lie_side_by_side(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const std::int64_t queries = q.size(1) * q.size(3), keys = k.size(1) * k.size(3);
+  const std::int64_t row = queries + keys + v.size(1) * v.size(3), time = q.size(2);
+  const auto is_part = [&](const Tensor& x, std::int64_t first) {
+    const auto bytes = first * static_cast<std::int64_t>(size_of(q.dtype()));
+    return x.size(2) == time && x.strides() == Strides{time * row, x.size(3), row, 1} &&
+           x.impl().storage == q.impl().storage &&
+           x.data_ptr() == static_cast<std::byte*>(q.data_ptr()) + bytes;
+  };
+  return is_part(q, 0) && is_part(k, queries) && is_part(v, queries + keys);
+}
+
+/// Arrays for the gradients of q, k and v: where these are parts of one array, parts of one, which
+/// then needs no copies to come together.
+std::array<Tensor, 3> empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!lie_side_by_side(q, k, v))
+    return {empty_heads(q.shape(), q.options()), empty_heads(k.shape(), q.options()),
+            empty_heads(v.shape(), q.options())};
+  const std::int64_t row = q.strides()[2];
+  const Tensor memory = empty({q.size(0), q.size(2), row}, q.options());
+  std::int64_t at = 0;
+  const auto part = [&](const Tensor& x) {
+    const std::int64_t first = at, heads = x.size(1), width = x.size(3);
+    at += heads * width;
+    return memory.slice(2, first, at).reshape({x.size(0), x.size(2), heads, width}).transpose(1, 2);
+  };
+  Tensor dq = part(q), dk = part(k), dv = part(v);
+  return {std::move(dq), std::move(dk), std::move(dv)};
 }
 
 constexpr std::string_view op = ops::scaled_dot_product_attention.name;
@@ -78,9 +111,7 @@ Tensor scaled_dot_product_attention(const Tensor& q_in, const Tensor& k_in, cons
                       mask = SavedTensor(mask)](const Tensor& dy_in, InputGradients& inputs) {
                        const Tensor &query = q.get(), &key = k.get(), &value = v.get();
                        const Tensor dy = dense_last(dy_in);
-                       Tensor dq = empty_heads(query.shape(), dy.options());
-                       Tensor dk = empty_heads(key.shape(), dy.options());
-                       Tensor dv = empty_heads(value.shape(), dy.options());
+                       auto [dq, dk, dv] = empty_gradients(query, key, value);
                        backend_of(dy).attention.backward({.dq = dq.view(),
                                                           .dk = dk.view(),
                                                           .dv = dv.view(),

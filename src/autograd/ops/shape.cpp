@@ -118,6 +118,27 @@ Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
   return cat(rows, d);
 }
 
+namespace {
+
+/// The array that the parts are side by side in, if they are, and fill it: of attention's gradients
+/// of queries, keys and values from one product.
+Tensor joined_in_place(std::span<const Tensor> parts, int dim, const Shape& shape) {
+  const Strides strides = contiguous_strides(shape);
+  std::int64_t at = 0;
+  for (const Tensor& part : parts) {
+    const Tensor& first = parts[0];
+    if (!part.defined() || part.strides() != strides || part.dtype() != first.dtype() ||
+        part.impl().storage != first.impl().storage ||
+        part.data_ptr() != static_cast<std::byte*>(first.data_ptr()) +
+                               at * static_cast<std::int64_t>(size_of(first.dtype())))
+      return {};
+    at += part.size(dim) * strides[dim];
+  }
+  return make_view(parts[0], parts[0].data_ptr(), shape, strides);
+}
+
+}  // namespace
+
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t dim) {
   const OpCall call(ops::split, x);
   const int d = wrap_dim(dim, x.dim());
@@ -137,8 +158,11 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   if (!call.recording()) return parts;
   call.record_outputs(parts, [d, sizes = std::vector(sizes.begin(), sizes.end())](
                                  std::span<const Tensor> dys, InputGradients& inputs) {
+    const Shape shape = inputs.operand_shape(0);
+    if (const Tensor whole = joined_in_place(dys, d, shape); whole.defined())
+      return inputs.set(0, whole);
     const auto defined = std::ranges::find_if(dys, &Tensor::defined);
-    Tensor dx = empty(inputs.operand_shape(0), defined->options());
+    Tensor dx = empty(shape, defined->options());
     std::int64_t start = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       Tensor window = dx.slice(d, start, start + sizes[i]);
