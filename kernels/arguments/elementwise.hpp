@@ -31,7 +31,7 @@ struct UnaryBackwardArguments {
 /// out = op(a, b), floating and integer dtypes (pow, binary_cross_entropy: floating only).
 struct BinaryArguments {
   BinaryOp op = {};
-  ArrayView out = {}, a = {}, b = {};
+  ArrayView out = {}, a = {}, b = {};  ///< add: f32 also of f32 and bf16 or f16
   OpConstants constants = {};
 };
 

@@ -15,16 +15,15 @@ Loop require(Loop loop, std::string_view op, DType dtype) {
   return loop;
 }
 
-/// Runs `loop(pointers, n)` over views of one dtype, the first an output and the others inputs.
+/// Runs `loop(pointers, n)` over views of one accumulation type, the first an output and the others
+/// inputs.
 template <std::size_t count, class Loop>
-void run(const std::array<const ArrayView*, count>& views, std::string_view op, const Loop& loop) {
+void run_any(const std::array<const ArrayView*, count>& views, const Loop& loop) {
   const ArrayView& out = *views[0];
-  bool plain = is_accumulate_type(out.dtype);
+  bool plain = true;
   const std::int64_t n = contiguous_count(out);
-  for (const ArrayView* view : views) {
-    functional::check_same_dtype(op, out, *view);
-    plain = plain && contiguous_count(*view) == n;
-  }
+  for (const ArrayView* view : views)
+    plain = plain && is_accumulate_type(view->dtype) && contiguous_count(*view) == n;
   if (plain && n >= 0 && n <= parallel_grain) {  // the small call: nothing but the loop
     std::array<void*, count> pointers;
     for (std::size_t k = 0; k < count; ++k) pointers[k] = views[k]->data;
@@ -39,6 +38,13 @@ void run(const std::array<const ArrayView*, count>& views, std::string_view op, 
   }
   (std::make_index_sequence<count>{});
   run_tiled(nest, operands, loop);
+}
+
+/// The same over views of one dtype.
+template <std::size_t count, class Loop>
+void run(const std::array<const ArrayView*, count>& views, std::string_view op, const Loop& loop) {
+  for (const ArrayView* view : views) functional::check_same_dtype(op, *views[0], *view);
+  run_any(views, loop);
 }
 
 /// The gradient of one operand into `out`.
@@ -87,8 +93,9 @@ void elementwise::binary(const kernels::BinaryArguments& a, StreamRef) {
       a.out.dtype == DType::boolean ? nullptr : loops().binary(accumulate_of(a.out.dtype), a.op);
   require(loop, name, a.out.dtype);
   functional::check_whole_constants(name, a.out.dtype, a.constants);
-  run(std::array{&a.out, &a.a, &a.b}, name,
-      [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); });
+  const std::array views{&a.out, &a.a, &a.b};
+  const auto body = [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], n, a.constants); };
+  functional::is_mixed_sum(a.op, a.out, a.a, a.b) ? run_any(views, body) : run(views, name, body);
 }
 
 void elementwise::binary_backward(const kernels::BinaryBackwardArguments& a, StreamRef) {

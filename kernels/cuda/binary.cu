@@ -9,7 +9,8 @@ template <class T, class Functor>
 struct Forward {
   Functor functor;
   using A = AccumulateType<T>;
-  __device__ T operator()(T a, T b) const {
+  template <class Left, class Right>
+  __device__ T operator()(Left a, Right b) const {
     return convert<T>(functor.forward(convert<A>(a), convert<A>(b)));
   }
 };
@@ -31,6 +32,19 @@ struct Backward {
       return convert<T>(functor.gradient_a(convert<A>(dout), a, b));
   }
 };
+
+/// f32 beside a lower precision.
+void run_mixed_sum(const kernels::BinaryArguments& a, StreamRef stream) {
+  const Forward<float, functional::Add<float>> sum{functional::Add<float>(a.constants)};
+  const auto with_lower = [&]<class Lower>(TypeTag<Lower>) {
+    if (a.a.dtype == DType::f32)
+      pointwise<float, float, Lower>(stream, sum, a.out, a.a, a.b);
+    else
+      pointwise<float, Lower, float>(stream, sum, a.out, a.a, a.b);
+  };
+  const DType lower = a.a.dtype == DType::f32 ? a.b.dtype : a.a.dtype;
+  lower == DType::bf16 ? with_lower(TypeTag<BFloat16>{}) : with_lower(TypeTag<Half>{});
+}
 
 template <template <class> class Functor>
 void run(std::string_view name, const kernels::BinaryArguments& a, StreamRef stream) {
@@ -61,6 +75,8 @@ void run_backward(std::string_view name, const kernels::BinaryBackwardArguments&
 }  // namespace
 
 void elementwise::binary(const kernels::BinaryArguments& arguments, StreamRef stream) {
+  if (functional::is_mixed_sum(arguments.op, arguments.out, arguments.a, arguments.b))
+    return run_mixed_sum(arguments, stream);
   switch (arguments.op) {
 #define LOCKSTEP_BINARY_OP(name, Functor, ...) \
   case BinaryOp::name:                         \

@@ -26,4 +26,14 @@ inline void check_same_dtype(std::string_view op, const ArrayView& out, const Ar
                  operand.dtype, " differ");
 }
 
+/// True for the sum of an f32 array and one of a lower precision, which is f32: the addition widens
+/// what it reads.
+inline bool is_mixed_sum(BinaryOp op, const ArrayView& out, const ArrayView& a,
+                         const ArrayView& b) {
+  const auto is_lower = [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; };
+  return op == BinaryOp::add && out.dtype == DType::f32 &&
+         ((a.dtype == DType::f32 && is_lower(b.dtype)) ||
+          (b.dtype == DType::f32 && is_lower(a.dtype)));
+}
+
 }  // namespace lockstep::functional

@@ -57,17 +57,19 @@ constexpr OpDescriptor pow_by_number{.name = "pow", .autocast = AutocastPolicy::
 /// Operands of a quotient: integers and bool as f32.
 Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(DType::f32); }
 
-/// The result of a binary op: the operands' shape, or the one they broadcast to.
+/// The result of a binary op: the operands' shape, or the one they broadcast to. Of operands that
+/// differ in dtype it has the one that is f32.
 Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants constants) {
+  const Tensor& like = a.dtype() == b.dtype() || a.dtype() == DType::f32 ? a : b;
   if (a.shape() == b.shape()) {
-    Tensor out = empty_like(a);
+    Tensor out = empty_like(like);
     backend_of(a).elementwise.binary(
         {.op = op, .out = out.view(), .a = a.view(), .b = b.view(), .constants = constants},
         stream_of(a));
     return out;
   }
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
-  Tensor out = shape == a.shape() ? empty_like(a) : empty(shape, a.options());
+  Tensor out = shape == like.shape() ? empty_like(like) : empty(shape, like.options());
   backend_of(a).elementwise.binary({.op = op,
                                     .out = out.view(),
                                     .a = broadcast_view(a, shape),
@@ -77,9 +79,25 @@ Tensor binary_forward(BinaryOp op, const Tensor& a, const Tensor& b, OpConstants
   return out;
 }
 
+/// Under mixed precision an f32 and a lower operand of add stay as they are: its kernel widens what
+/// it reads, where others need a conversion before.
+constexpr OpDescriptor mixed_add{.name = "add", .operands = OperandDTypes::own};
+
+const OpDescriptor& additive_descriptor(BinaryOp op, const Tensor& a, const Tensor& b) {
+  if (!thread_modes.autocast || op != BinaryOp::add || !a.defined() || !b.defined())
+    return traits(op);
+  const auto device = static_cast<std::size_t>(a.device().type);
+  const auto is_lower = [](const Tensor& x) {
+    return x.dtype() == DType::bf16 || x.dtype() == DType::f16;
+  };
+  const bool is_mixed =
+      (a.dtype() == DType::f32 && is_lower(b)) || (b.dtype() == DType::f32 && is_lower(a));
+  return is_mixed && thread_modes.autocast_dtype[device] != DType::f32 ? mixed_add : traits(op);
+}
+
 /// a + sign * b: the gradient passes through.
 Tensor additive(BinaryOp op, const Tensor& a, const Tensor& b, double alpha, double sign) {
-  const OpCall call(traits(op), a, b);
+  const OpCall call(additive_descriptor(op, a, b), a, b);
   Tensor out = binary_forward(op, call[0], call[1], {.alpha = alpha});
   if (!call.recording()) return out;
   return call.record(std::move(out),
