@@ -4,8 +4,9 @@
 #include "lockstep/core/array_view.hpp"
 
 /// @file
-/// Layer norm and RMS norm over the rows of contiguous arrays [n, columns]. Statistics are f32, or
-/// f64 where the data is f64.
+/// Layer norm and RMS norm over the rows of contiguous arrays [n, columns], of one floating dtype,
+/// or with y and dy in bf16 or f16 where all else is f32. Statistics are f32, or f64 where the data
+/// is f64.
 
 namespace lockstep::kernels {
 

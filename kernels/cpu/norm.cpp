@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "cpu/rows.hpp"
 #include "cpu/widened.hpp"
@@ -9,6 +10,14 @@
 
 namespace lockstep::cpu_kernels {
 namespace {
+
+/// The loop for an x and a result of these dtypes. @throws Unsupported for others.
+RowLoop<NormRows> loop_for(const RowLoop<NormRows> (&loops)[RowLoops::dtypes][RowLoops::dtypes],
+                           std::string_view op, const ArrayView& x, const ArrayView& y) {
+  const auto loop = loops[require_rows(op, {&x})][require_rows(op, {&y})];
+  LOCKSTEP_CHECK(loop, Unsupported, op, ": ", y.dtype, " is not offered of ", x.dtype);
+  return loop;
+}
 
 /// Where the sums over all rows go; each array may be absent.
 struct WeightGradients {
@@ -80,10 +89,9 @@ void norm_backward(RowLoop<NormRows> loop, const NormRows& arrays, std::int64_t 
 }  // namespace
 
 void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef) {
-  const auto dtype = require_rows("layer_norm", {&a.x, &a.y});
   const Accumulate type = accumulate_of(a.x.dtype);
   const Widened weight(a.weight, type), bias(a.bias, type);
-  run_rows(loops().rows.layer_norm[dtype],
+  run_rows(loop_for(loops().rows.layer_norm, "layer_norm", a.x, a.y),
            {.y = a.y.data,
             .mean = a.mean.data,
             .rstd = a.rstd.data,
@@ -96,10 +104,9 @@ void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef) {
 }
 
 void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef) {
-  const auto dtype = require_rows("layer_norm_backward", {&a.x, &a.dy});
   const Accumulate type = accumulate_of(a.x.dtype);
   const Widened weight(a.weight, type);
-  norm_backward(loops().rows.layer_norm_backward[dtype],
+  norm_backward(loop_for(loops().rows.layer_norm_backward, "layer_norm_backward", a.x, a.dy),
                 {.mean = a.mean.data,
                  .rstd = a.rstd.data,
                  .x = a.x.data,
@@ -116,9 +123,8 @@ void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, Str
 }
 
 void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef) {
-  const auto dtype = require_rows("rms_norm", {&a.x, &a.y});
   const Widened weight(a.weight, accumulate_of(a.x.dtype));
-  run_rows(loops().rows.rms_norm[dtype],
+  run_rows(loop_for(loops().rows.rms_norm, "rms_norm", a.x, a.y),
            {.y = a.y.data,
             .rstd = a.rstd.data,
             .x = a.x.data,
@@ -129,10 +135,9 @@ void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef) {
 }
 
 void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamRef) {
-  const auto dtype = require_rows("rms_norm_backward", {&a.x, &a.dy});
   const Accumulate type = accumulate_of(a.x.dtype);
   const Widened weight(a.weight, type);
-  norm_backward(loops().rows.rms_norm_backward[dtype],
+  norm_backward(loop_for(loops().rows.rms_norm_backward, "rms_norm_backward", a.x, a.dy),
                 {.rstd = a.rstd.data,
                  .x = a.x.data,
                  .weight = weight.data(),

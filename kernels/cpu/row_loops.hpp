@@ -59,14 +59,15 @@ template <class Arguments>
 using RowLoop = void (*)(const Arguments& arguments, std::int64_t begin, std::int64_t end);
 struct OptimizerTable;  // cpu/optimizer_loops.hpp
 
-/// Row loops by floating dtype (f64, f32, bf16, f16), and those of optimizers.
+/// Row loops by floating dtype (f64, f32, bf16, f16), norms also by that of the result (null where
+/// it is not offered); and those of optimizers.
 struct RowLoops {
   static constexpr std::size_t dtypes = 4;
   RowLoop<SoftmaxRows> softmax[dtypes] = {}, softmax_backward[dtypes] = {};
   RowLoop<CrossEntropyRows> cross_entropy[dtypes] = {}, cross_entropy_backward[dtypes] = {};
   RowLoop<CrossEntropyRows> cross_entropy_gradient[dtypes] = {};
-  RowLoop<NormRows> layer_norm[dtypes] = {}, layer_norm_backward[dtypes] = {};
-  RowLoop<NormRows> rms_norm[dtypes] = {}, rms_norm_backward[dtypes] = {};
+  RowLoop<NormRows> layer_norm[dtypes][dtypes] = {}, layer_norm_backward[dtypes][dtypes] = {};
+  RowLoop<NormRows> rms_norm[dtypes][dtypes] = {}, rms_norm_backward[dtypes][dtypes] = {};
   RowLoop<kernels::LstmCellArguments> lstm_cell[dtypes] = {};
   RowLoop<kernels::LstmCellBackwardArguments> lstm_cell_backward[dtypes] = {};
   RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};

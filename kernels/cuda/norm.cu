@@ -1,32 +1,30 @@
 #include "arguments/norm.hpp"
-#include "cuda/columns.hpp"
-#include "cuda/row_access.hpp"
-#include "cuda/scratch.hpp"
+#include "cuda/kept_rows.hpp"
+#include "cuda/norm_dtypes.hpp"
 #include "functional/norm.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
 
 using functional::NormStatistics;
-using functional::NormSums;
 
-template <class T>
+template <class X, class Y>
 struct NormPointers {
-  T* y;
-  AccumulateType<T>* mean;
-  AccumulateType<T>* rstd;
-  const T* x;
-  const T* weight;
-  const T* bias;
-  AccumulateType<T> eps;
+  Y* y;
+  AccumulateType<X>* mean;
+  AccumulateType<X>* rstd;
+  const X* x;
+  const X* weight;
+  const X* bias;
+  AccumulateType<X> eps;
 };
 
-template <class Group, bool centred, class T>
+template <class Group, bool centred, class X, class Y>
 __global__ void __launch_bounds__(row_threads)
-    norm_kernel(std::int64_t rows, std::int64_t columns, NormPointers<T> p) {
+    norm_kernel(std::int64_t rows, std::int64_t columns, NormPointers<X, Y> p) {
   const Group group;
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    const auto statistics = functional::norm_row<centred, AccumulateType<T>>(
+    const auto statistics = functional::norm_row<centred, AccumulateType<X>>(
         group, p.y + row * columns, p.x + row * columns, p.weight, p.bias, columns, p.eps);
     if (group.rank() != 0) continue;
     if constexpr (centred) p.mean[row] = statistics.mean;
@@ -34,129 +32,86 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
-template <class T>
-struct NormGradientPointers {
-  T* dx;
-  const T* dy;
-  const T* x;
-  const T* weight;
-  const AccumulateType<T>* mean;
-  const AccumulateType<T>* rstd;
-  bool add_dx;
-};
+// So many threads of a multiprocessor have the registers.
+constexpr int resident_threads = 512;
 
-template <class Group, bool centred, class T>
-__global__ void __launch_bounds__(row_threads)
-    norm_backward_kernel(std::int64_t rows, std::int64_t columns, NormGradientPointers<T> p) {
-  using A = AccumulateType<T>;
+/// The same with each element read once.
+template <class Group, bool centred, class X, class Y>
+__global__ void __launch_bounds__(kept_block<Group, resident_threads>,
+                                  resident_threads / kept_block<Group, resident_threads>)
+    norm_one_read_kernel(std::int64_t rows, std::int64_t columns, NormPointers<X, Y> p) {
+  using A = AccumulateType<X>;
+  constexpr int width = Group::width, vectors = kept_elements<X> / width;
   const Group group;
+  const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
+  Vector<X, width> weight[vectors], bias[vectors];
+  for_each([&](int k, std::int64_t at) {
+    if (p.weight) weight[k] = load_vector<width>(p.weight + at);
+    if (p.bias) bias[k] = load_vector<width>(p.bias + at);
+  });
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    const std::int64_t start = row * columns;
-    functional::norm_backward_row<centred, A>(
-        group, p.dx + start, p.dy + start, p.x + start, p.weight, columns,
-        NormStatistics<A>{centred ? p.mean[row] : A(0), p.rstd[row]}, p.add_dx);
+    Vector<X, width> x[vectors];
+    for_each([&](int k, std::int64_t at) { x[k] = load_vector<width>(p.x + row * columns + at); });
+    /// Over the row, of `term(element)`.
+    const auto mean_of = [&](const auto& term) {
+      A sum = 0;
+      for_each([&](int k, std::int64_t) {
+        LOCKSTEP_UNROLL
+        for (int j = 0; j < width; ++j) sum += term(convert<A>(x[k].lane[j]));
+      });
+      return group.reduce(sum, Sum{}) / static_cast<A>(columns);
+    };
+    A mean = 0;
+    if constexpr (centred) mean = mean_of([](A value) { return value; });
+    const A squares = mean_of([&](A value) { return (value - mean) * (value - mean); });
+    const NormStatistics<A> statistics{mean, A(1) / functional::math::sqrt(squares + p.eps)};
+    for_each([&](int k, std::int64_t at) {
+      Vector<Y, width> y;
+      LOCKSTEP_UNROLL
+      for (int j = 0; j < width; ++j) {
+        A value = statistics.normalise(convert<A>(x[k].lane[j]));
+        if (p.weight) value *= convert<A>(weight[k].lane[j]);
+        if (p.bias) value += convert<A>(bias[k].lane[j]);
+        y.lane[j] = convert<Y>(value);
+      }
+      store_vector<width>(p.y + row * columns + at, y);
+    });
+    if (group.rank() != 0) continue;
+    if constexpr (centred) p.mean[row] = mean;
+    p.rstd[row] = statistics.rstd;
   }
 }
 
-/// What a row adds to dweight and dbias of one column.
-template <class T>
-struct WeightTerms {
-  const T* dy;
-  const T* x;
-  const AccumulateType<T>* mean;
-  const AccumulateType<T>* rstd;
-  std::int64_t columns;
-  __device__ NormSums<AccumulateType<T>> operator()(std::int64_t row, std::int64_t column) const {
-    using A = AccumulateType<T>;
-    const A g = convert<A>(dy[row * columns + column]);
-    const NormStatistics<A> statistics{mean ? mean[row] : A(0), rstd[row]};
-    return {g, g * statistics.normalise(convert<A>(x[row * columns + column]))};
-  }
-};
-
-template <class T>
-struct StoreWeightGradients {
-  T* dweight;
-  T* dbias;
-  bool add_dweight, add_dbias;
-  __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<T>>& sums) const {
-    if (dweight) store(dweight + column, sums.product, add_dweight);
-    if (dbias) store(dbias + column, sums.plain, add_dbias);
-  }
-
- private:
-  __device__ static void store(T* to, AccumulateType<T> value, bool add) {
-    *to = convert<T>(add ? convert<AccumulateType<T>>(*to) + value : value);
-  }
-};
-
-template <bool centred, class T>
+template <bool centred, class X, class Y>
 void norm_rows(const kernels::LayerNormArguments& a, StreamRef stream) {
-  using A = AccumulateType<T>;
-  const std::int64_t columns = a.x.shape[1];
-  const NormPointers<T> pointers{.y = a.y.as<T>(),
-                                 .mean = a.mean.as<A>(),
-                                 .rstd = a.rstd.as<A>(),
-                                 .x = a.x.as<T>(),
-                                 .weight = a.weight.as<T>(),
-                                 .bias = a.bias.as<T>(),
-                                 .eps = static_cast<A>(a.eps)};
-  const bool wide = rows_are_wide<T>(columns, a.y.data, a.x.data, a.weight.data, a.bias.data);
-  with_lanes<T>(wide, [&](auto lanes) {
-    launch_rows(stream, a.x.shape[0], columns, norm_kernel<WideGroup<WarpGroup, lanes>, centred, T>,
-                norm_kernel<WideGroup<BlockGroup, lanes>, centred, T>, pointers);
+  using A = AccumulateType<X>;
+  constexpr int lanes = lanes_of<X>;
+  const std::int64_t rows = a.x.shape[0], columns = a.x.shape[1];
+  const NormPointers<X, Y> pointers{.y = a.y.as<Y>(),
+                                    .mean = a.mean.as<A>(),
+                                    .rstd = a.rstd.as<A>(),
+                                    .x = a.x.as<X>(),
+                                    .weight = a.weight.as<X>(),
+                                    .bias = a.bias.as<X>(),
+                                    .eps = static_cast<A>(a.eps)};
+  const bool wide = rows_are_wide<X>(columns, a.y.data, a.x.data, a.weight.data, a.bias.data);
+  if (const auto plan = keep_rows<X, resident_threads>(rows, columns); wide && plan && rows > 0)
+    return launch(stream, plan->blocks, plan->threads, 0,
+                  plan->by_warps
+                      ? norm_one_read_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y>
+                      : norm_one_read_kernel<WideGroup<BlockGroup, lanes>, centred, X, Y>,
+                  rows, columns, pointers);
+  with_lanes<X>(wide, [&](auto width) {
+    launch_rows(stream, rows, columns, norm_kernel<WideGroup<WarpGroup, width>, centred, X, Y>,
+                norm_kernel<WideGroup<BlockGroup, width>, centred, X, Y>, pointers);
   });
-}
-
-template <bool centred, class T>
-void norm_backward_rows(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
-  using A = AccumulateType<T>;
-  const std::int64_t columns = a.x.shape[1];
-  const NormGradientPointers<T> pointers{.dx = a.dx.as<T>(),
-                                         .dy = a.dy.as<T>(),
-                                         .x = a.x.as<T>(),
-                                         .weight = a.weight.as<T>(),
-                                         .mean = a.mean.as<A>(),
-                                         .rstd = a.rstd.as<A>(),
-                                         .add_dx = a.add_dx};
-  const bool wide = rows_are_wide<T>(columns, a.dx.data, a.dy.data, a.x.data, a.weight.data);
-  with_lanes<T>(wide, [&](auto lanes) {
-    launch_rows(stream, a.x.shape[0], columns,
-                norm_backward_kernel<WideGroup<WarpGroup, lanes>, centred, T>,
-                norm_backward_kernel<WideGroup<BlockGroup, lanes>, centred, T>, pointers);
-  });
-}
-
-template <class T>
-void norm_backward_typed(const kernels::LayerNormBackwardArguments& arguments, StreamRef stream) {
-  using A = AccumulateType<T>;
-  if (arguments.dx && arguments.mean)
-    norm_backward_rows<true, T>(arguments, stream);
-  else if (arguments.dx)
-    norm_backward_rows<false, T>(arguments, stream);
-  if (!arguments.dweight && !arguments.dbias) return;
-  const std::int64_t rows = arguments.x.shape[0], columns = arguments.x.shape[1];
-  const Scratch scratch(column_scratch<NormSums<A>>(rows, columns), stream);
-  reduce_columns<NormSums<A>>(
-      stream, rows, columns, static_cast<NormSums<A>*>(scratch.data()),
-      WeightTerms<T>{arguments.dy.as<T>(), arguments.x.as<T>(), arguments.mean.as<A>(),
-                     arguments.rstd.as<A>(), arguments.x.shape[1]},
-      StoreWeightGradients<T>{arguments.dweight.as<T>(), arguments.dbias.as<T>(),
-                              arguments.add_dweight, arguments.add_dbias});
 }
 
 /// Layer norm where `mean` is given, else RMS norm.
-void normalise(const kernels::LayerNormArguments& arguments, const char* op, StreamRef stream) {
-  dispatch_floating(arguments.x.dtype, op, [&]<class T>(TypeTag<T>) {
-    arguments.mean ? norm_rows<true, T>(arguments, stream) : norm_rows<false, T>(arguments, stream);
+void normalise(const kernels::LayerNormArguments& a, const char* op, StreamRef stream) {
+  dispatch_norm(a.x.dtype, a.y.dtype, op, [&]<class X, class Y>(TypeTag<X>, TypeTag<Y>) {
+    a.mean ? norm_rows<true, X, Y>(a, stream) : norm_rows<false, X, Y>(a, stream);
   });
-}
-
-/// Gradients of layer norm where `mean` is given, else of RMS norm.
-void normalise_backward(const kernels::LayerNormBackwardArguments& arguments, const char* op,
-                        StreamRef stream) {
-  dispatch_floating(arguments.x.dtype, op,
-                    [&]<class T>(TypeTag<T>) { norm_backward_typed<T>(arguments, stream); });
 }
 
 }  // namespace
@@ -165,26 +120,10 @@ void norm::layer_norm(const kernels::LayerNormArguments& a, StreamRef stream) {
   normalise(a, "layer_norm", stream);
 }
 
-void norm::layer_norm_backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
-  normalise_backward(a, "layer_norm_backward", stream);
-}
-
 // RMS norm is layer norm without mean and bias, and so are its kernels.
 void norm::rms_norm(const kernels::RmsNormArguments& a, StreamRef stream) {
   normalise({.y = a.y, .rstd = a.rstd, .x = a.x, .weight = a.weight, .eps = a.eps}, "rms_norm",
             stream);
-}
-
-void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamRef stream) {
-  normalise_backward({.dx = a.dx,
-                      .dweight = a.dweight,
-                      .dy = a.dy,
-                      .x = a.x,
-                      .weight = a.weight,
-                      .rstd = a.rstd,
-                      .add_dx = a.add_dx,
-                      .add_dweight = a.add_dweight},
-                     "rms_norm_backward", stream);
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -6,7 +6,8 @@
 /// @file
 /// Layer norm (Ba, Kiros and Hinton 2016) and RMS norm (Zhang and Sennrich 2019) of one row. The
 /// centred flag tells them apart: RMS norm has mean 0 and no bias. Weights may be null; they are in
-/// the accumulation type on the CPU, which widens them once, and in the data's dtype on the GPU.
+/// the accumulation type on the CPU, which widens them once, and in x's dtype on the GPU. The
+/// result y may have a lower precision than x, and then dy has.
 
 namespace lockstep::functional::inline LOCKSTEP_ISA {
 
@@ -37,8 +38,8 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_statistics(const Group
 }
 
 /// y = (x - mean) * rstd * weight + bias; returns the statistics.
-template <bool centred, class A, class Group, class T, class W>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_row(const Group& group, T* y, const T* x,
+template <bool centred, class A, class Group, class X, class Y, class W>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormStatistics<A> norm_row(const Group& group, Y* y, const X* x,
                                                               const W* weight, const W* bias,
                                                               std::int64_t n, A eps) {
   const NormStatistics<A> statistics = norm_statistics<centred, A>(group, x, n, eps);
@@ -70,9 +71,9 @@ struct NormSums {
 
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * weight, xhat = (x - mean) rstd;
 /// RMS norm lacks the middle term. Added to what dx holds where `add` says so.
-template <bool centred, class A, class Group, class T, class W>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T* dx, const T* dy,
-                                                          const T* x, const W* weight,
+template <bool centred, class A, class Group, class X, class Y, class W>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, X* dx, const Y* dy,
+                                                          const X* x, const W* weight,
                                                           std::int64_t n,
                                                           NormStatistics<A> statistics, bool add) {
   const auto gradient = [&](std::int64_t i, auto lanes) {
@@ -121,9 +122,9 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_backward_row(const Group& group, T*
 
 /// Adds one row's share to the parameters' gradients, of which either may be null:
 /// dweight += dy * xhat, dbias += dy.
-template <class A, class Group, class T>
+template <class A, class Group, class X, class Y>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void norm_parameters_row(const Group& group, A* dweight,
-                                                            A* dbias, const T* dy, const T* x,
+                                                            A* dbias, const Y* dy, const X* x,
                                                             std::int64_t n,
                                                             NormStatistics<A> statistics) {
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {

@@ -15,7 +15,10 @@ namespace lockstep::models {
 namespace {
 
 nn::LayerNormOptions norm_options(const Gpt2Options& options) {
-  return {.shape = {options.channels}, .eps = options.norm_eps, .tensor = options.tensor};
+  return {.shape = {options.channels},
+          .eps = options.norm_eps,
+          .result = NormResult::for_products,
+          .tensor = options.tensor};
 }
 
 const Gpt2Options& checked(const Gpt2Options& options) {

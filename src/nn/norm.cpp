@@ -26,12 +26,13 @@ const GroupNormOptions& checked(const GroupNormOptions& options) {
 LayerNorm::LayerNorm(const LayerNormOptions& options)
     : shape_(checked(options.shape)),
       eps_(options.eps),
+      result_(options.result),
       weight(this, "weight", options.affine ? ones(shape_, options.tensor) : Tensor()),
       bias(this, "bias",
            options.affine && options.bias ? zeros(shape_, options.tensor) : Tensor()) {}
 
 Tensor LayerNorm::forward(const Tensor& x) const {
-  return layer_norm(x, shape_, weight, bias, eps_);
+  return layer_norm(x, shape_, weight, bias, eps_, result_);
 }
 
 std::string LayerNorm::describe() const { return text(shape_, ", eps=", eps_); }
@@ -54,9 +55,12 @@ std::string GroupNorm::describe() const {
 RMSNorm::RMSNorm(const RMSNormOptions& options)
     : shape_(checked(options.shape)),
       eps_(options.eps),
+      result_(options.result),
       weight(this, "weight", options.affine ? ones(shape_, options.tensor) : Tensor()) {}
 
-Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, shape_, weight, eps_); }
+Tensor RMSNorm::forward(const Tensor& x) const {
+  return rms_norm(x, shape_, weight, eps_, result_);
+}
 
 std::string RMSNorm::describe() const { return text(shape_, ", eps=", eps_); }
 

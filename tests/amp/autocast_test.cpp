@@ -11,6 +11,7 @@
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/autograd/saved_tensor.hpp"
+#include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "support/place.hpp"
 
@@ -195,6 +196,55 @@ TEST_P(AutocastOn, ComputesACrossEntropyInF32FromLogitsAsTheyAre) {
   const Autocast mixed(DType::bf16);
   EXPECT_EQ(cross_entropy(logits, targets, {.weight = ones({40}, leaf({1}).options())}).dtype(),
             DType::f32);
+}
+
+TEST_P(AutocastOn, ReturnsFromNormsForProductsWhatTheseWouldRoundItTo) {
+  const Tensor x = leaf({6, 8}), scale = leaf({8}), shift = leaf({8});
+  const Tensor dy = leaf({6, 8}).detach().to(DType::bf16);
+  const auto norm = [&](bool centred, NormResult result) {
+    return centred ? layer_norm(x, {8}, scale, shift, 1e-5, result)
+                   : rms_norm(x, {8}, scale, 1e-5, result);
+  };
+  for (const bool centred : {true, false}) {
+    EXPECT_EQ(norm(centred, NormResult::for_products).dtype(), DType::f32) << "outside a scope";
+    std::vector<float> values[2];
+    std::vector<Tensor> gradients[2];
+    for (const bool directly : {false, true}) {
+      for (Tensor each : {x, scale, shift}) each.set_grad({});
+      const Autocast mixed(DType::bf16);
+      const Tensor y = directly ? norm(centred, NormResult::for_products)
+                                : norm(centred, NormResult::as_computed).to(DType::bf16);
+      EXPECT_EQ(y.dtype(), DType::bf16);
+      y.backward(dy);
+      EXPECT_EQ(x.grad().dtype(), DType::f32);
+      values[directly] = y.to_vector<float>();
+      gradients[directly] = {x.grad(), scale.grad()};
+    }
+    EXPECT_EQ(values[0], values[1]) << centred;
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(allclose(gradients[1][i], gradients[0][i], 1e-5, 1e-5)) << centred << ' ' << i;
+  }
+}
+
+TEST_P(AutocastOn, AddsALowerPrecisionToF32AsItReadsIt) {
+  for (const DType lower : {DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{4, 24}, Shape{24}})
+      for (const bool first : {true, false}) {
+        const Tensor wide = leaf({4, 24}), narrow = leaf(shape).detach().to(lower);
+        const auto sum_of = [&](const Tensor& other) {
+          return first ? add(other, wide, 0.5) : add(wide, other, 0.5);
+        };
+        const Tensor other = narrow.detach().set_requires_grad();
+        const Autocast mixed(DType::bf16);
+        const Tensor y = sum_of(other), expected = sum_of(narrow.to(DType::f32));
+        EXPECT_EQ(y.dtype(), DType::f32);
+        EXPECT_EQ(y.to_vector<float>(), expected.to_vector<float>());
+        sum(y).backward();
+        EXPECT_EQ(wide.grad().dtype(), DType::f32);
+        EXPECT_EQ(other.grad().dtype(), lower);
+      }
+  const Tensor a = leaf({3}), b = leaf({3}).detach().to(DType::bf16);
+  EXPECT_THROW(add(a, b), InvalidArgument) << "outside a scope";
 }
 
 TEST_P(AutocastOn, TakesProbabilitiesOfAnotherDTypeThanTheLogits) {

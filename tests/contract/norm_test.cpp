@@ -117,6 +117,91 @@ TEST_P(NormContract, MatchFormulasAndDifferences) {
   }
 }
 
+/// Layer norm, or RMS norm, of [rows, columns] and its gradients by formulas.
+struct NormFormulas {
+  Values y, dx, dweight, dbias;
+  NormFormulas(std::size_t width, const Values& x, const Values& w, const Values& b,
+               const Values& dy, bool centred)
+      : y(x.size()), dx(x.size()), dweight(width), dbias(width) {
+    const auto n = static_cast<double>(width);
+    for (std::size_t start = 0; start < x.size(); start += width) {
+      double mean = 0, squares = 0, slopes = 0, products = 0;
+      for (std::size_t c = 0; centred && c < width; ++c) mean += x[start + c] / n;
+      for (std::size_t c = 0; c < width; ++c) squares += std::pow(x[start + c] - mean, 2) / n;
+      const double rstd = 1 / std::sqrt(squares + 1e-5);
+      const auto normal = [&](std::size_t c) { return (x[start + c] - mean) * rstd; };
+      for (std::size_t c = 0; c < width; ++c) {
+        const double g = dy[start + c];
+        y[start + c] = normal(c) * w[c] + (centred ? b[c] : 0.0);
+        dweight[c] += g * normal(c);
+        dbias[c] += g;
+        if (centred) slopes += g * w[c] / n;
+        products += g * w[c] * normal(c) / n;
+      }
+      for (std::size_t c = 0; c < width; ++c)
+        dx[start + c] = rstd * (dy[start + c] * w[c] - slopes - normal(c) * products);
+    }
+  }
+};
+
+// Rows of a warp and of a block, that threads keep and that they cannot, in one part and in
+// several.
+TEST_P(NormContract, MatchFormulasAtAllWidths) {
+  std::vector<DType> results{dtype()};
+  if (dtype() == DType::f32) results = {DType::f32, DType::bf16, DType::f16};
+  for (const auto& [n, width] :
+       {std::pair<std::int64_t, std::int64_t>{90, 104}, {40, 776}, {3, 1500}, {2, 9600}})
+    for (const DType result : results)
+      for (const bool centred : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << n << " x " << width << " to " << result << centred);
+        const auto x = array({n, width}).randomize(1, 1.0, 3.0),
+                   dy = array(result, {n, width}).randomize(5);
+        const auto weight = array({width}).randomize(2, 0.5, 1.5),
+                   bias = array({width}).randomize(6);
+        const auto y = array(result, {n, width}), dx = array({n, width}).randomize(3);
+        const auto dweight = array({width}).randomize(4), dbias = array({width});
+        const auto mean = statistics({n}), rstd = statistics({n});
+        const Values dx_before = dx.get(), dweight_before = dweight.get();
+        if (centred) {
+          family().layer_norm(
+              {.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias},
+              stream());
+          family().layer_norm_backward({.dx = dx,
+                                        .dweight = dweight,
+                                        .dbias = dbias,
+                                        .dy = dy,
+                                        .x = x,
+                                        .weight = weight,
+                                        .mean = mean,
+                                        .rstd = rstd,
+                                        .add_dx = true,
+                                        .add_dweight = true},
+                                       stream());
+        } else {
+          family().rms_norm({.y = y, .rstd = rstd, .x = x, .weight = weight}, stream());
+          family().rms_norm_backward({.dx = dx,
+                                      .dweight = dweight,
+                                      .dy = dy,
+                                      .x = x,
+                                      .weight = weight,
+                                      .rstd = rstd,
+                                      .add_dx = true,
+                                      .add_dweight = true},
+                                     stream());
+        }
+        NormFormulas expected(static_cast<std::size_t>(width), x.get(), weight.get(), bias.get(),
+                              dy.get(), centred);
+        for (std::size_t i = 0; i < dx_before.size(); ++i) expected.dx[i] += dx_before[i];
+        for (std::size_t i = 0; i < dweight_before.size(); ++i)
+          expected.dweight[i] += dweight_before[i];
+        EXPECT_TRUE(close(y.get(), expected.y, tolerance(32) + 2 * rounding(result)));
+        EXPECT_TRUE(close(dx.get(), expected.dx, tolerance(64)));
+        EXPECT_TRUE(close(dweight.get(), expected.dweight, tolerance(64)));
+        if (!centred) continue;
+        EXPECT_TRUE(close(dbias.get(), expected.dbias, tolerance(64)));
+      }
+}
+
 TEST_P(NormContract, RowsMayHaveNoColumns) {
   const auto x = array({3, 0}), y = array({3, 0}), w = array({0}), dw = array({0}), db = array({0});
   const auto mean = statistics({3}), rstd = statistics({3});

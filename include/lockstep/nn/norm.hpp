@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/autograd/ops/norm.hpp"
 #include "lockstep/nn/member.hpp"
 
 /// @file
@@ -14,8 +15,9 @@ namespace lockstep::nn {
 struct LayerNormOptions {
   Shape shape = {};  ///< the last extents of the input, normalised together
   double eps = 1e-5;
-  bool affine = true;  ///< learn a weight and a bias
-  bool bias = true;    ///< with `affine`: learn a bias too
+  bool affine = true;                           ///< learn a weight and a bias
+  bool bias = true;                             ///< with `affine`: learn a bias too
+  NormResult result = NormResult::as_computed;  ///< its dtype under mixed precision
   TensorOptions tensor = {};
 };
 
@@ -37,6 +39,7 @@ class LayerNorm : public Module {
  private:
   Shape shape_;
   double eps_;
+  NormResult result_;
 
  public:
   Parameter weight;  ///< of the normalised shape, or undefined
@@ -78,7 +81,8 @@ class GroupNorm : public Module {
 struct RMSNormOptions {
   Shape shape = {};  ///< the last extents of the input, normalised together
   double eps = 1e-6;
-  bool affine = true;  ///< learn a weight
+  bool affine = true;                           ///< learn a weight
+  NormResult result = NormResult::as_computed;  ///< its dtype under mixed precision
   TensorOptions tensor = {};
 };
 
@@ -100,6 +104,7 @@ class RMSNorm : public Module {
  private:
   Shape shape_;
   double eps_;
+  NormResult result_;
 
  public:
   Parameter weight;  ///< of the normalised shape, or undefined

@@ -7,13 +7,13 @@ namespace {
 
 using functional::SoloGroup;
 
-template <bool centred, class T>
+template <bool centred, class X, class Y>
 void norm(const NormRows& a, std::int64_t begin, std::int64_t end) {
-  using A = AccumulateType<T>;
+  using A = AccumulateType<X>;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * a.columns;
     const auto statistics = functional::norm_row<centred, A>(
-        SoloGroup{}, static_cast<T*>(a.y) + at, static_cast<const T*>(a.x) + at,
+        SoloGroup{}, static_cast<Y*>(a.y) + at, static_cast<const X*>(a.x) + at,
         static_cast<const A*>(a.weight), static_cast<const A*>(a.bias), a.columns,
         static_cast<A>(a.eps));
     if constexpr (centred) static_cast<A*>(a.mean)[row] = statistics.mean;
@@ -21,12 +21,12 @@ void norm(const NormRows& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-template <bool centred, class T>
+template <bool centred, class X, class Y>
 void norm_backward(const NormRows& a, std::int64_t begin, std::int64_t end) {
-  using A = AccumulateType<T>;
+  using A = AccumulateType<X>;
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* const x = static_cast<const T*>(a.x) + row * a.columns;
-    const T* const dy = static_cast<const T*>(a.dy) + row * a.columns;
+    const X* const x = static_cast<const X*>(a.x) + row * a.columns;
+    const Y* const dy = static_cast<const Y*>(a.dy) + row * a.columns;
     const functional::NormStatistics<A> statistics{
         centred ? static_cast<const A*>(a.mean)[row] : A(0), static_cast<const A*>(a.rstd)[row]};
     // The parameters first: dx may overwrite dy.
@@ -35,27 +35,30 @@ void norm_backward(const NormRows& a, std::int64_t begin, std::int64_t end) {
                                          static_cast<A*>(a.dbias), dy, x, a.columns, statistics);
     if (a.dx)
       functional::norm_backward_row<centred, A>(
-          SoloGroup{}, static_cast<T*>(a.dx) + row * a.columns, dy, x,
+          SoloGroup{}, static_cast<X*>(a.dx) + row * a.columns, dy, x,
           static_cast<const A*>(a.weight), a.columns, statistics, a.add_dx);
   }
 }
 
-template <class T>
-void add_dtype(RowLoops& loops) {
-  constexpr auto dtype = static_cast<std::size_t>(dtype_of<T>);
-  loops.layer_norm[dtype] = norm<true, T>;
-  loops.layer_norm_backward[dtype] = norm_backward<true, T>;
-  loops.rms_norm[dtype] = norm<false, T>;
-  loops.rms_norm_backward[dtype] = norm_backward<false, T>;
+template <class X, class Y = X>
+void add_dtypes(RowLoops& loops) {
+  constexpr auto x = static_cast<std::size_t>(dtype_of<X>),
+                 y = static_cast<std::size_t>(dtype_of<Y>);
+  loops.layer_norm[x][y] = norm<true, X, Y>;
+  loops.layer_norm_backward[x][y] = norm_backward<true, X, Y>;
+  loops.rms_norm[x][y] = norm<false, X, Y>;
+  loops.rms_norm_backward[x][y] = norm_backward<false, X, Y>;
 }
 
 }  // namespace
 
 void fill_norm(RowLoops& loops) {
-  add_dtype<double>(loops);
-  add_dtype<float>(loops);
-  add_dtype<BFloat16>(loops);
-  add_dtype<Half>(loops);
+  add_dtypes<double>(loops);
+  add_dtypes<float>(loops);
+  add_dtypes<float, BFloat16>(loops);
+  add_dtypes<float, Half>(loops);
+  add_dtypes<BFloat16>(loops);
+  add_dtypes<Half>(loops);
 }
 
 }  // namespace lockstep::cpu_kernels::LOCKSTEP_ISA

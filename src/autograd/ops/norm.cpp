@@ -51,10 +51,18 @@ ArrayView flat_view(const Tensor& parameter) {
   return {parameter.data_ptr(), parameter.dtype(), {parameter.numel()}, {1}};
 }
 
+/// The dtype of a norm's result.
+/// @param x as the norm computes with it
+DType result_dtype(const Tensor& x, NormResult result) {
+  const auto device = static_cast<std::size_t>(x.device().type);
+  const bool is_lower = result == NormResult::for_products && x.dtype() == DType::f32;
+  return is_lower ? thread_modes.autocast_dtype[device] : x.dtype();
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
-                  const Tensor& bias_in, double eps) {
+                  const Tensor& bias_in, double eps, NormResult result) {
   const OpCall call(ops::layer_norm, x_in, weight_in, bias_in);
   check_normalized(call.name(), x_in, normalized_shape, weight_in, bias_in);
   const std::int64_t columns = numel(normalized_shape);
@@ -62,7 +70,7 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
   const Tensor rows = as_rows(x, columns);
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
-  Tensor y = empty(x.shape(), x.options());
+  Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.layer_norm({.y = as_rows(y, columns).view(),
                                  .mean = mean.view(),
                                  .rstd = rstd.view(),
@@ -77,8 +85,8 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
     const Tensor &input = x.get(), &scale = weight.get();
     const Tensor dy = dy_in.contiguous();
-    const std::array<GradientPart, 3> parts{{{1, normalized_shape, dy.options()},
-                                             {2, normalized_shape, dy.options()},
+    const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
+                                             {2, normalized_shape, input.options()},
                                              {0, input.shape(), input.options()}}};
     inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
       const auto& [dweight, dbias, dx] = targets;
@@ -99,14 +107,14 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
-                double eps) {
+                double eps, NormResult result) {
   const OpCall call(ops::rms_norm, x_in, weight_in);
   check_normalized(call.name(), x_in, normalized_shape, weight_in, {});
   const std::int64_t columns = numel(normalized_shape);
   const Tensor x = call.dense(0), weight = call.dense(1);
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
-  Tensor y = empty(x.shape(), x.options());
+  Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.rms_norm({.y = as_rows(y, columns).view(),
                                .rstd = rstd.view(),
                                .x = rows.view(),
@@ -120,7 +128,7 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 2> parts{
-            {{1, normalized_shape, dy.options()}, {0, input.shape(), input.options()}}};
+            {{1, normalized_shape, input.options()}, {0, input.shape(), input.options()}}};
         inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
           const auto& [dweight, dx] = targets;
           backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx.tensor, columns),

@@ -9,16 +9,25 @@
 
 namespace lockstep {
 
+/// In which dtype a norm returns under mixed precision.
+enum class NormResult : std::uint8_t {
+  as_computed,  ///< f32
+  /// In that of products, to which they would round it: for a result that products alone read. They
+  /// compute the same, and a conversion is saved each way.
+  for_products,
+};
+
 /// Normalises the last dimensions of x to mean 0 and variance 1, then scales and shifts
 /// (Ba, Kiros and Hinton 2016).
 /// @param normalized_shape the extents that are normalised together: the last ones of x.
 /// @param weight, bias of normalized_shape; may be undefined.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
-                  const Tensor& bias = {}, double eps = 1e-5);
+                  const Tensor& bias = {}, double eps = 1e-5,
+                  NormResult result = NormResult::as_computed);
 /// Divides the last dimensions of x by their root mean square, then scales (Zhang and Sennrich
 /// 2019).
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
-                double eps = 1e-6);
+                double eps = 1e-6, NormResult result = NormResult::as_computed);
 /// Normalises groups of channels of [N, C, ...] (Wu and He 2018).
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
