@@ -270,7 +270,7 @@ NamedTensors ReplicatedModule::shard_optimizer_state(const NamedTensors& state) 
 void ReplicatedModule::backward(const Tensor& loss, double weight) {
   LOCKSTEP_CHECK(std::isfinite(weight) && weight >= 0, InvalidArgument, "backward: the weight is ",
                  weight, "; must be finite and not negative");
-  backward(loss, full({}, weight, {.dtype = DType::f64, .device = group_->device()}));
+  reducer_->backward(loss, weight);
 }
 
 bool ReplicatedModule::backward_without_data() {

@@ -14,7 +14,15 @@
 
 namespace lockstep::parallel {
 
-void Reducer::backward(const Tensor& loss, const Tensor& weight) {
+void Reducer::backward(const Tensor& loss, double weight) {
+  backward(loss, full({}, weight, {.dtype = DType::f64, .device = group_->device()}),
+           weight > 0 ? weight : 0);
+}
+
+void Reducer::backward(const Tensor& loss, const Tensor& weight) { backward(loss, weight, 0); }
+
+/// @param known the weight, if the host knows it and it is not 0: then some launches are saved.
+void Reducer::backward(const Tensor& loss, const Tensor& weight, double known) {
   LOCKSTEP_CHECK(!running_ && !weighted_, InvalidArgument,
                  "a backward with a weight inside another backward of its "
                  "DistributedDataParallel");
@@ -31,15 +39,21 @@ void Reducer::backward(const Tensor& loss, const Tensor& weight) {
     const NoGradGuard no_recording;
     const autograd::AutocastModeGuard no_casts;
     Weighted weighted;
+    weighted.known = tree_ ? 0 : known;
     weighted.weight = weight.detach().to(DType::f64).reshape({});
     if (tree_)  // a gradient's bits must not depend on the micro-batches before it
       weighted.unit = ones({}, weighted.weight.options());
+    else if (known > 0)
+      weighted.unit = unit_.defined() ? unit_ : weighted.weight;
     else
       weighted.unit = unit_.defined() ? unit_
                                       : where(gt(weighted.weight, 0.0), weighted.weight,
                                               ones({}, weighted.weight.options()));
-    weighted.seed =
-        (weighted.weight / weighted.unit).to(loss.dtype()).reshape(loss.shape()).clone();
+    if (weighted.unit.is_same(weighted.weight))
+      weighted.seed = ones(loss.shape(), loss.options());
+    else
+      weighted.seed =
+          (weighted.weight / weighted.unit).to(loss.dtype()).reshape(loss.shape()).clone();
     weighted_ = std::move(weighted);
   }
   try {
@@ -103,6 +117,11 @@ void Reducer::share_weights() {
   if (tree_)
     return tree_->set_divisor(
         where(gt(total_weight_, 0.0), total_weight_, ones({}, own.options())));
+  if (weighted_->known > 0 && !accumulated_weight_.defined()) {
+    const double factor = static_cast<double>(group_->size()) * weighted_->known;
+    weighted_->seed.copy_((factor / total_weight_).reshape(weighted_->seed.shape()));
+    return;
+  }
   const Tensor none = zeros({}, own.options());
   const Tensor share =
       where(gt(total_weight_, 0.0), static_cast<double>(group_->size()) / total_weight_, none);

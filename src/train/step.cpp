@@ -89,7 +89,7 @@ Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
     const auto count = static_cast<double>(end - begin);
     replica_.backward(scaler_.scale(mean), count);
     const NoGradGuard no_recording;
-    sums[0].add_(mean.detach().reshape({}).to(DType::f64) * count);
+    sums[0].add_(mean.detach().reshape({}).to(DType::f64), count);
     sums[1].add_(count);
   }
   return sums;

@@ -166,6 +166,9 @@ class Reducer final : private autograd::GradientSink {
   /// @throws InvalidArgument for other shapes or devices, and where backwards with and without a
   /// weight would be mixed, and what the backward does.
   void backward(const Tensor& loss, const Tensor& weight);
+  /// The same for a number, which the host knows: with fewer launches. In a captured step it is
+  /// that of every launch.
+  void backward(const Tensor& loss, double weight);
   /// Takes part in a reduction in the place of a forward, marked `reduce`, and its backward: of
   /// weight 0, with what was accumulated. The others call `backward` with their weights. Waits for
   /// the sum of these.
@@ -270,6 +273,7 @@ class Reducer final : private autograd::GradientSink {
   void finish_micro_batch();
   bool contributes(std::size_t index) const;
   void check_weights_fit(bool is_weighted);
+  void backward(const Tensor& loss, const Tensor& weight, double known);
   void share_weights();
   void forget_weights() noexcept;
   void scale_by_weights(const Tensor& array) const;
@@ -312,6 +316,7 @@ class Reducer final : private autograd::GradientSink {
   struct Weighted {
     Tensor weight, unit;  // f64 scalars; gradients are those of the loss times weight / unit
     Tensor seed;          // gradient of the loss
+    double known = 0;     // the weight where the host knows it and it is not 0
   };
   std::optional<Weighted> weighted_;  // the backward that runs
   Tensor accumulated_weight_, unit_;  // of backwards that accumulated; undefined if there are none
