@@ -26,9 +26,15 @@ PRODUCT_ERROR, CONVOLUTION_ERROR, NORM_ERROR = 0.12, 0.5, 0.25
 
 
 def misaligned(record):
-    """True where rows of an operand may begin at no multiple of 16 bytes: which side they follow is not recorded."""
-    size = DTYPE_BYTES[record["a"]]
-    return any(record[side] * size % ALIGNMENT for side in "mnk" if record[side] > 1)
+    """Which of an operand's "widths" (what follows one another in memory) and "leading" dimensions are no multiple
+    of 16 bytes, which cuBLAS wants both to be ("Tensor Core Usage" in its guide). Of records that have no layouts: "sides",
+    any of m, n and k."""
+    if "leading" not in record:
+        size = DTYPE_BYTES[record["a"]]
+        return {"sides"} if any(record[side] * size % ALIGNMENT for side in "mnk" if record[side] > 1) else set()
+    sizes = [DTYPE_BYTES[record[operand]] for operand in "abcd"]
+    return {what for what in ("widths", "leading")
+            if any(extent * size % ALIGNMENT for extent, size in zip(record[what], sizes) if extent > 1)}
 
 
 def padded_work(sms, m, n, batch, tile):
@@ -60,10 +66,12 @@ def predict_product(device, record):
     efficiency = device.product_efficiency_f32 if vector_units else device.product_efficiency
     work = min(padded_work(device.sms, m, n, batch, tile) for tile in TILES)
     aligned = flops * work * (1 + PROLOGUE / k) / (efficiency * peak)
-    arithmetic = aligned / MISALIGNED if misaligned(record) and not vector_units else aligned
+    off = set() if vector_units else misaligned(record)
+    arithmetic = aligned / MISALIGNED if off else aligned
     size = operand_bytes(record)
     memory = size / (device.dram_efficiency * device.dram_bandwidth)
-    seconds, least = max(arithmetic, memory), max(aligned, memory)
+    # Kernels that load by TMA need no more than lines that begin at such multiples.
+    seconds, least = max(arithmetic, memory), max(arithmetic if "leading" in off else aligned, memory)
     found = within((device.product_floor_s + seconds) * 1e6, PRODUCT_ERROR, bound_of(device, arithmetic, memory),
                    bytes=size, flops=flops)
     return dataclasses.replace(found, low=(LEAST_FLOOR * device.product_floor_s + least) * 1e6 / (1 + PRODUCT_ERROR))

@@ -121,6 +121,20 @@ class LibraryCalls(unittest.TestCase):
                       for compute in ("f32", "tf32"))
         self.assertGreater(full, 5 * tf32)
 
+    def test_products_are_slow_by_their_layouts_where_these_are_recorded(self):
+        def product(widths, leading, columns=8192):
+            return predict(made("product", 8192, 8192, columns, widths=widths, leading=leading))
+        whole = product([8192] * 4, [8192] * 4)
+        self.assertEqual(whole, predict(made("product", 8192, 8192, 8192)))
+        # 8191 lines of full width, one by one.
+        self.assertLess(product([8192] * 4, [8192] * 4, 8191).expected, 1.01 * whole.expected)
+        narrow = product([8191, 8192, 8192, 8192], [8192] * 4)
+        apart = product([8191, 8192, 8192, 8192], [8191, 8192, 8192, 8192])
+        self.assertGreater(narrow.expected, 1.3 * whole.expected)
+        self.assertEqual(narrow.expected, apart.expected)
+        self.assertEqual(narrow.low, whole.low)
+        self.assertGreater(apart.low, 1.3 * whole.low)
+
     def test_products_within_steps_are_slower_than_alone(self):
         record = made("product", 8192, 8192, 8192)
         self.assertAlmostEqual(predict(record).expected / predict(record, alone=True).expected,

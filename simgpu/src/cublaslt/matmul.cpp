@@ -1,5 +1,7 @@
 #include <memory>
 #include <sstream>
+#include <string>
+#include <utility>
 
 #include "base/options.hpp"
 #include "base/report.hpp"
@@ -179,12 +181,26 @@ std::string name_of_epilogue(const Problem& problem) {
   return text;
 }
 
+/// Of A, B, C and D: elements that follow one another in memory, and from one such line to the
+/// next.
+std::pair<std::string, std::string> lines_of(const Problem& problem) {
+  std::string widths = "[", distances = "[";
+  for (const Matrix* matrix : {&problem.a, &problem.b, &problem.c, &problem.d}) {
+    const bool by_columns = matrix->row_stride == 1;
+    const char* const end = matrix == &problem.d ? "]" : ",";
+    widths += std::to_string(by_columns ? matrix->rows : matrix->columns) + end;
+    distances += std::to_string(by_columns ? matrix->column_stride : matrix->row_stride) + end;
+  }
+  return {widths, distances};
+}
+
 profile::Fields profile_of(const Job& job) {
   if (!profile::is_on()) return {};
   const Problem& problem = job.problem;
   std::size_t read = bytes_of(job.c), written = 0;
   for (const StridedArray& array : job.inputs) read += bytes_of(array);
   for (const StridedArray& array : job.outputs) written += bytes_of(array);
+  const auto [widths, distances] = lines_of(problem);
   return profile::Fields()
       .add("kind", "product")
       .add("m", problem.rows)
@@ -197,6 +213,8 @@ profile::Fields profile_of(const Job& job) {
       .add("d", name_of(problem.d.type))
       .add("compute", problem.wide ? "f64" : "f32")
       .add("epilogue", name_of_epilogue(problem))
+      .raw("widths", widths)
+      .raw("leading", distances)
       .add("flops", 2.0 * double(problem.rows) * double(problem.columns) * double(problem.depth) *
                         double(problem.batch))
       .add("read_distinct", read)

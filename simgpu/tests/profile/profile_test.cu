@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernel_run.hpp"
+#include "matmul.hpp"
 
 // What LOCKSTEP_SIM_PROFILE tells, in a process that has it. CMake runs this with all of the work
 // done, and with some of it.
@@ -119,6 +120,26 @@ TEST(Profile, TellsOfBankConflicts) {
   const json record = newest("kernel");
   EXPECT_EQ(record["shared_requests"], 8 + 4);  // of as many warps
   EXPECT_EQ(record["shared_wavefronts"], 8 + 2 * 4);
+}
+
+TEST(Profile, TellsHowTheMatricesOfAProductLie) {
+  const Product product{.m = 6, .n = 5, .k = 3, .transpose_a = true, .pad = 2};
+  const Descriptors descriptors(product);
+  void* arrays[3] = {};
+  const std::size_t sizes[] = {product.a().size(1), product.b().size(1), product.d().size(1)};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(cudaMalloc(&arrays[i], sizes[i] * sizeof(float)), cudaSuccess);
+    ASSERT_EQ(cudaMemset(arrays[i], 0, sizes[i] * sizeof(float)), cudaSuccess);
+  }
+  const float alpha = 1, beta = 0;
+  ASSERT_EQ(cublasLtMatmul(descriptors.handle, descriptors.operation, &alpha, arrays[0],
+                           descriptors.a, arrays[1], descriptors.b, &beta, arrays[2], descriptors.c,
+                           arrays[2], descriptors.d, nullptr, nullptr, 0, nullptr),
+            CUBLAS_STATUS_SUCCESS);
+  const json record = newest("product");
+  EXPECT_EQ(record["widths"], json({3, 3, 6, 6}));
+  EXPECT_EQ(record["leading"], json({5, 5, 8, 8}));
+  for (void* array : arrays) cudaFree(array);
 }
 
 TEST(Profile, TellsOfCopiesAndFills) {
