@@ -42,7 +42,7 @@ inline PoolWindows windows_of(const PoolGeometry& geometry, const ArrayView& poo
 /// y = window maximum; NaN counts as the largest.
 struct MaxPoolArguments {
   ArrayView y = {};
-  ArrayView index = {};  ///< i64, y's shape: flat position h * W + w of the first maximum
+  ArrayView index = {};  ///< i32, y's shape: flat position h * W + w of the first maximum
   ArrayView x = {};
   PoolGeometry geometry = {};
 };

@@ -1,7 +1,6 @@
 #include "cpu/pixel_pooling.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "cpu/loops.hpp"
@@ -13,14 +12,12 @@ namespace {
 
 using functional::PoolRange;
 
-/// True if neighbours in memory are neighbouring channels, in all arrays, and the loops' positions
-/// are wide enough for the image.
+/// True if neighbours in memory are neighbouring channels, in all arrays.
 bool suits(const ArrayView& image, std::initializer_list<const ArrayView*> others) {
   const auto by_channel = [](const ArrayView& view) {
     return view.strides[1] == 1 && view.shape[1] > 1;
   };
   return is_floating(image.dtype) && by_channel(image) &&
-         image.shape[2] * image.shape[3] <= std::numeric_limits<std::int32_t>::max() &&
          std::ranges::all_of(others, [&](const ArrayView* view) { return by_channel(*view); });
 }
 
@@ -80,7 +77,7 @@ bool max_pixels(const kernels::MaxPoolArguments& a) {
   const auto loop = loops_of(a.x.dtype).max;
   for_each_cell(a.y, a.x, windows_of(a.geometry, a.y, a.x), functional::pool_window,
                 [&](PoolCell& cell, std::int64_t n, std::int64_t i, std::int64_t j) {
-                  cell.index = a.index.as<std::int64_t>() + offset(a.index, n, i, j);
+                  cell.index = a.index.as<std::int32_t>() + offset(a.index, n, i, j);
                   loop(cell);
                 });
   return true;
@@ -91,7 +88,7 @@ bool max_pixels_backward(const kernels::MaxPoolBackwardArguments& a) {
   const auto loop = loops_of(a.dx.dtype).max_backward;
   for_each_cell(a.dx, a.dy, windows_of(a.geometry, a.dy, a.dx), functional::pool_windows_over,
                 [&](PoolCell& cell, std::int64_t n, std::int64_t h, std::int64_t w) {
-                  cell.in_index = a.index.as<const std::int64_t>() + offset(a.index, n, 0, 0);
+                  cell.in_index = a.index.as<const std::int32_t>() + offset(a.index, n, 0, 0);
                   cell.index_row_stride = a.index.strides[2];
                   cell.index_column_stride = a.index.strides[3];
                   cell.position = h * cell.width + w;

@@ -11,9 +11,9 @@ namespace lockstep::cpu_kernels {
 /// window of x, or in backward the windows that cover the position. Strides are in elements.
 struct PoolCell {
   void* out = nullptr;
-  std::int64_t* index = nullptr;           ///< max: of what was largest
+  std::int32_t* index = nullptr;           ///< max: of what was largest
   const void* in = nullptr;                ///< x or dy, position (0, 0)
-  const std::int64_t* in_index = nullptr;  ///< max backward: position (0, 0)
+  const std::int32_t* in_index = nullptr;  ///< max backward: position (0, 0)
   std::int64_t row_stride = 0, column_stride = 0, index_row_stride = 0, index_column_stride = 0;
   std::int64_t row_begin = 0, row_end = 0, column_begin = 0, column_end = 0;
   std::int64_t width = 0;     ///< of x: position (h, w) is h * width + w

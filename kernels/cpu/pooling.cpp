@@ -70,14 +70,14 @@ void max_forward_as(const ArrayView& y, const ArrayView& index, const ArrayView&
   for_each_plane(y, [&](std::int64_t plane) {
     const Plane<const T> image(x, plane);
     const Plane<T> out(y, plane);
-    const Plane<std::int64_t> position(index, plane);
+    const Plane<std::int32_t> position(index, plane);
     cut.for_each([&](std::int64_t i, std::int64_t j, PoolRange h, PoolRange w, std::int64_t) {
       functional::PoolMaximum<AccumulateType<T>> largest;
       for (std::int64_t a = h.begin; a < h.end; ++a)
         for (std::int64_t b = w.begin; b < w.end; ++b)
           largest.take(static_cast<AccumulateType<T>>(image(a, b)), a * x.shape[3] + b);
       out(i, j) = T(largest.value);
-      position(i, j) = largest.index;
+      position(i, j) = static_cast<std::int32_t>(largest.index);
     });
   });
 }
@@ -105,10 +105,10 @@ void max_backward_as(const ArrayView& dx, const ArrayView& dy, const ArrayView& 
   using Sum = AccumulateType<T>;
   gather_gradient<T>(dx, [&](std::int64_t plane, Sum* sums) {
     const Plane<const T> gradient(dy, plane);
-    const Plane<const std::int64_t> position(index, plane);
+    const Plane<const std::int32_t> position(index, plane);
     for (std::int64_t i = 0; i < dy.shape[2]; ++i)
       for (std::int64_t j = 0; j < dy.shape[3]; ++j)
-        if (const std::int64_t at = position(i, j); at >= 0)
+        if (const std::int32_t at = position(i, j); at >= 0)
           sums[at] += static_cast<Sum>(gradient(i, j));
   });
 }

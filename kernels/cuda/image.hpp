@@ -1,11 +1,12 @@
 #pragma once
 
 #include "cuda/launch.hpp"
-#include "cuda/vector.hpp"
+#include "cuda/layout.hpp"
+#include "cuda/row_access.hpp"
 #include "lockstep/core/array_view.hpp"
 
 /// @file
-/// Kernels over images [N, C, H, W], contiguous or channels-last, a thread an element.
+/// Kernels over images [N, C, H, W], contiguous or channels-last.
 
 namespace lockstep::cuda_kernels {
 
@@ -43,6 +44,66 @@ struct Image {
     return {plane / extent[1], plane % extent[1], row % extent[2], index % extent[3]};
   }
 };
+
+/// Rows of channels-last images, some to a block, so that what their windows share is read once.
+struct ImageTiles {
+  std::uint32_t rows_of_tile, tiles_of_image;
+  Divider vectors, width;  ///< vectors of a pixel, and pixels of a row
+};
+
+inline constexpr int rows_of_image_tile = 8;
+
+/// Calls `visit.at<lanes>(place)` for all places whose channel is a multiple of `lanes`.
+template <int lanes, class Visit>
+__global__ void __launch_bounds__(image_threads)
+    image_tiles_kernel(LOCKSTEP_GRID_CONSTANT(Image) image,
+                       LOCKSTEP_GRID_CONSTANT(ImageTiles) tiles,
+                       LOCKSTEP_GRID_CONSTANT(Visit) visit) {
+  const std::int64_t n = blockIdx.x / tiles.tiles_of_image;
+  const std::int64_t top = blockIdx.x % tiles.tiles_of_image * tiles.rows_of_tile;
+  const std::int64_t left_over = image.extent[2] - top;
+  const std::int64_t rows = left_over < tiles.rows_of_tile ? left_over : tiles.rows_of_tile;
+  const auto count = static_cast<std::uint32_t>(rows * image.extent[3]) * tiles.vectors.divisor;
+  for (std::uint32_t i = threadIdx.x; i < count; i += image_threads) {
+    const std::uint32_t pixel = tiles.vectors.divide(i), row = tiles.width.divide(pixel);
+    const std::int64_t channel = (i - pixel * tiles.vectors.divisor) * lanes;
+    visit.template at<lanes>(Place{n, channel, top + row, pixel - row * tiles.width.divisor});
+  }
+}
+
+/// The same for every place, one channel at a time, in any order of memory.
+template <class Visit>
+__global__ void __launch_bounds__(image_threads)
+    image_places_kernel(LOCKSTEP_GRID_CONSTANT(Image) image, LOCKSTEP_GRID_CONSTANT(Visit) visit) {
+  for (std::int64_t i = global_thread(); i < image.count(); i += grid_threads())
+    visit.template at<1>(image.place(i));
+}
+
+/// Calls `visit.at<lanes>(place)` for the places of an image: with as many channels as T has
+/// elements in 16 bytes where all arrays are channels-last and aligned, else with one.
+/// @param others the other images that are visited.
+template <class T, class Visit, class... Views>
+void visit_image(StreamRef stream, const ArrayView& image, const Visit& visit,
+                 const Views&... others) {
+  constexpr int lanes = lanes_of<T>;
+  if (image.numel() == 0) return;
+  const auto by_channel = [](const ArrayView& view) {
+    return view.strides[1] == 1 && view.shape[1] % lanes == 0 && is_aligned(view.data);
+  };
+  const std::int64_t vectors = image.shape[1] / lanes, width = image.shape[3];
+  const std::int64_t rows = std::min(image.shape[2], std::int64_t{rows_of_image_tile});
+  const std::int64_t tiles = (image.shape[2] + rows - 1) / rows;
+  const bool fits = rows * width * vectors < (1 << 30) && tiles * image.shape[0] <= INT32_MAX;
+  if (!(by_channel(image) && (by_channel(others) && ...) && fits))
+    return launch(stream, grid_for(image.numel(), image_threads), image_threads, 0,
+                  image_places_kernel<Visit>, Image(image), visit);
+  launch(stream, static_cast<unsigned>(tiles * image.shape[0]), image_threads, 0,
+         image_tiles_kernel<lanes, Visit>, Image(image),
+         ImageTiles{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(tiles),
+                    Divider(static_cast<std::uint32_t>(vectors)),
+                    Divider(static_cast<std::uint32_t>(width))},
+         visit);
+}
 
 /// Every position of an image takes what `gather` finds for it: no two threads write one element.
 template <class T, class Gather>

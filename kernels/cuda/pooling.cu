@@ -15,23 +15,64 @@ __device__ std::int64_t divisor(const PoolWindows& windows, std::int64_t i, std:
       functional::pool_extent(windows.axis[1], j, windows.count_padding));
 }
 
-template <class T>
-__global__ void __launch_bounds__(image_threads)
-    max_pool_kernel(Image out, Image in, PoolWindows windows, T* y, std::int64_t* index,
-                    const T* x) {
-  using A = AccumulateType<T>;
-  for (std::int64_t i = global_thread(); i < out.count(); i += grid_threads()) {
-    const Place at = out.place(i);
-    const PoolRange rows = pool_window(windows.axis[0], at.h);
-    const PoolRange columns = pool_window(windows.axis[1], at.w);
-    functional::PoolMaximum<A> largest;
-    for (std::int64_t h = rows.begin; h < rows.end; ++h)
-      for (std::int64_t w = columns.begin; w < columns.end; ++w)
-        largest.take(convert<A>(x[in.offset({at.n, at.c, h, w})]), h * in.extent[3] + w);
-    y[out.offset(at)] = convert<T>(largest.value);
-    index[out.offset(at)] = largest.index;
+/// Positions that a few lanes move together: 16 bytes at most.
+template <int lanes>
+__device__ void store_positions(std::int32_t* to, const Pack<std::int32_t, lanes>& positions) {
+  constexpr int width = lanes < 4 ? lanes : 4;
+  LOCKSTEP_UNROLL
+  for (int first = 0; first < lanes; first += width) {
+    Vector<std::int32_t, width> part;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) part.lane[j] = positions[first + j];
+    store_vector<width>(to + first, part);
   }
 }
+
+template <int lanes>
+__device__ Pack<std::int32_t, lanes> load_positions(const std::int32_t* from) {
+  constexpr int width = lanes < 4 ? lanes : 4;
+  Pack<std::int32_t, lanes> positions;
+  LOCKSTEP_UNROLL
+  for (int first = 0; first < lanes; first += width) {
+    const Vector<std::int32_t, width> part = load_vector<width>(from + first);
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) positions[first + j] = part.lane[j];
+  }
+  return positions;
+}
+
+template <class T>
+struct MaxPool {
+  using A = AccumulateType<T>;
+  PoolWindows windows;
+  Image out, in, positions;
+  T* y;
+  std::int32_t* index;
+  const T* x;
+
+  template <int lanes>
+  __device__ void at(const Place& place) const {
+    const PoolRange rows = pool_window(windows.axis[0], place.h);
+    const PoolRange columns = pool_window(windows.axis[1], place.w);
+    functional::PoolMaximum<A, std::int32_t> largest[lanes];
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+        const auto value = load_vector<lanes>(x + in.offset({place.n, place.c, h, w}));
+        const auto position = static_cast<std::int32_t>(h * in.extent[3] + w);
+        LOCKSTEP_UNROLL
+        for (int j = 0; j < lanes; ++j) largest[j].take(convert<A>(value.lane[j]), position);
+      }
+    Vector<T, lanes> result;
+    Pack<std::int32_t, lanes> where;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < lanes; ++j) {
+      result.lane[j] = convert<T>(largest[j].value);
+      where[j] = largest[j].index;
+    }
+    store_vector<lanes>(y + out.offset(place), result);
+    store_positions(index + positions.offset(place), where);
+  }
+};
 
 /// The sum of term(h, w) over a rectangle.
 template <class A, class Term>
@@ -47,19 +88,30 @@ template <class T>
 struct MaxPoolBackward {
   using A = AccumulateType<T>;
   PoolWindows windows;
-  Image out;
-  std::int64_t width;  ///< of the input
+  Image in, out, positions;
+  T* dx;
   const T* dy;
-  const std::int64_t* index;
+  const std::int32_t* index;
 
-  __device__ A operator()(const Place& at) const {
-    return sum_over<A>(pool_windows_over(windows.axis[0], at.h),
-                       pool_windows_over(windows.axis[1], at.w),
-                       [&](std::int64_t h, std::int64_t w) {
-                         const std::int64_t from = out.offset({at.n, at.c, h, w});
-                         const bool taken = index[from] == at.h * width + at.w;
-                         return taken ? convert<A>(dy[from]) : A(0);
-                       });
+  template <int lanes>
+  __device__ void at(const Place& place) const {
+    const PoolRange rows = pool_windows_over(windows.axis[0], place.h);
+    const PoolRange columns = pool_windows_over(windows.axis[1], place.w);
+    const auto own = static_cast<std::int32_t>(place.h * in.extent[3] + place.w);
+    functional::PoolSum<A> sums[lanes];
+    for (std::int64_t h = rows.begin; h < rows.end; ++h)
+      for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+        const Place from{place.n, place.c, h, w};
+        const auto taken = load_positions<lanes>(index + positions.offset(from));
+        const auto gradient = load_vector<lanes>(dy + out.offset(from));
+        LOCKSTEP_UNROLL
+        for (int j = 0; j < lanes; ++j)
+          sums[j].add(taken[j] == own ? convert<A>(gradient.lane[j]) : A(0));
+      }
+    Vector<T, lanes> result;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < lanes; ++j) result.lane[j] = convert<T>(sums[j].sum);
+    store_vector<lanes>(dx + in.offset(place), result);
   }
 };
 
@@ -100,22 +152,30 @@ struct AveragePoolBackward {
 }  // namespace
 
 void pooling::max(const kernels::MaxPoolArguments& a, StreamRef stream) {
-  const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
   dispatch_floating(a.y.dtype, "max_pool", [&]<class T>(TypeTag<T>) {
-    launch(stream, grid_for(a.y.numel(), image_threads), image_threads, 0, max_pool_kernel<T>,
-           Image(a.y), Image(a.x), windows, a.y.as<T>(), a.index.as<std::int64_t>(), a.x.as<T>());
+    visit_image<T>(stream, a.y,
+                   MaxPool<T>{.windows = windows_of(a.geometry, a.y, a.x),
+                              .out = Image(a.y),
+                              .in = Image(a.x),
+                              .positions = Image(a.index),
+                              .y = a.y.as<T>(),
+                              .index = a.index.as<std::int32_t>(),
+                              .x = a.x.as<T>()},
+                   a.x, a.index);
   });
 }
 
 void pooling::max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef stream) {
   dispatch_floating(a.dx.dtype, "max_pool_backward", [&]<class T>(TypeTag<T>) {
-    launch_gather<T>(a.dx,
-                     MaxPoolBackward<T>{.windows = windows_of(a.geometry, a.dy, a.dx),
-                                        .out = Image(a.dy),
-                                        .width = a.dx.shape[3],
-                                        .dy = a.dy.as<T>(),
-                                        .index = a.index.as<std::int64_t>()},
-                     stream);
+    visit_image<T>(stream, a.dx,
+                   MaxPoolBackward<T>{.windows = windows_of(a.geometry, a.dy, a.dx),
+                                      .in = Image(a.dx),
+                                      .out = Image(a.dy),
+                                      .positions = Image(a.index),
+                                      .dx = a.dx.as<T>(),
+                                      .dy = a.dy.as<T>(),
+                                      .index = a.index.as<std::int32_t>()},
+                   a.dy, a.index);
   });
 }
 

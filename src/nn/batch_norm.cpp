@@ -38,8 +38,7 @@ Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
   LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
                  "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
                  " dimensions");
-  if (is_training() && !autograd::Recomputation::is_running())
-    num_batches_tracked.add_(scalar(1, num_batches_tracked.options()));
+  if (is_training() && !autograd::Recomputation::is_running()) num_batches_tracked.add_(1);
   const BatchNormOptions options{.training = is_training(),
                                  .momentum = options_.momentum,
                                  .eps = options_.eps,

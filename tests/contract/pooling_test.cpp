@@ -37,7 +37,7 @@ class PoolingContract : public ContractTest {
     return array(shape, order(shape, c.channels_last));
   }
   DeviceArray positions(const Case& c) const {
-    return {DType::i64, c.y, order(c.y, c.channels_last), GetParam().device};
+    return {DType::i32, c.y, order(c.y, c.channels_last), GetParam().device};
   }
   const kernels::PoolingKernels& family() const { return backend().pooling; }
 
@@ -96,7 +96,7 @@ TEST_P(PoolingContract, MaximumAndItsPosition) {
 
 TEST_P(PoolingContract, TheFirstOfEqualMaximaWinsAndNaNIsLargest) {
   auto x = array({1, 1, 2, 4}).set({1, 1, 5, 2, 1, 1, 7, NAN}), y = array({1, 1, 1, 2});
-  auto index = array(DType::i64, {1, 1, 1, 2});
+  auto index = array(DType::i32, {1, 1, 1, 2});
   family().max({.y = y, .index = index, .x = x, .geometry = {.kernel = {2, 2}, .stride = {2, 2}}},
                stream());
   EXPECT_EQ(index.get(), (Values{0, 7}));

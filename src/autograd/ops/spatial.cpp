@@ -57,10 +57,12 @@ Pooling pooling(std::string_view op, const Tensor& x, const Pool2dOptions& optio
 Tensor max_pool2d(const Tensor& x_in, const Pool2dOptions& options) {
   const OpCall call(ops::max_pool2d, x_in);
   const auto [geometry, shape] = pooling(call.name(), x_in, options);
+  LOCKSTEP_CHECK(x_in.size(2) * x_in.size(3) <= INT32_MAX, Unsupported, call.name(),
+                 ": images of shape ", x_in.shape(), " have more than ", INT32_MAX, " pixels");
   const Tensor x = image_of(call);
   const bool channels_last = !x.is_contiguous();
   Tensor y = empty_image(shape, x.options(), channels_last);
-  const Tensor index = empty_image(shape, {DType::i64, x.device()}, channels_last);
+  const Tensor index = empty_image(shape, {DType::i32, x.device()}, channels_last);
   backend_of(x).pooling.max(
       {.y = y.view(), .index = index.view(), .x = x.view(), .geometry = geometry}, stream_of(x));
   if (!call.recording()) return y;

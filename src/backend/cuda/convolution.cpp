@@ -58,19 +58,23 @@ class Formatted {
 };
 
 /// cuDNN takes weights in the memory format of the images, and f64 in NCHW alone.
+Strides weight_strides(const ArrayView& image, const ArrayView& weight, const ArrayView& result) {
+  const bool is_nchw =
+      image.dtype == DType::f64 || (image.is_contiguous() && result.is_contiguous());
+  return is_nchw ? contiguous_strides(weight.shape) : channels_last_strides(weight.shape);
+}
+
 bool convolve_formatted(backend::cudnn::ConvDirection direction,
                         const backend::cudnn::ConvArrays& arrays,
                         const kernels::ConvGeometry& geometry, StreamRef stream) {
   const bool is_f64 = arrays.image.dtype == DType::f64;
-  const bool is_nchw = is_f64 || (arrays.image.is_contiguous() && arrays.result.is_contiguous());
   const auto of_image = [&](const ArrayView& view) {
     return is_f64 ? contiguous_strides(view.shape) : view.strides;
   };
   const Formatted image(arrays.image, of_image(arrays.image), stream);
   const Formatted result(arrays.result, of_image(arrays.result), stream);
-  const Shape& taps = arrays.weight.shape;
-  const Formatted weight(arrays.weight,
-                         is_nchw ? contiguous_strides(taps) : channels_last_strides(taps), stream);
+  const Formatted weight(arrays.weight, weight_strides(arrays.image, arrays.weight, arrays.result),
+                         stream);
   const Formatted* const written_by[] = {&result, &image, &weight};
   const Formatted* const written = written_by[static_cast<std::size_t>(direction)];
   for (const Formatted* operand : {&image, &weight, &result})
@@ -148,7 +152,7 @@ void convolution::backward_data(const kernels::ConvolutionDataGradientArguments&
           "conv2d_backward_data", a.dx, a.weight, stream);
 }
 
-/// cuDNN gives weight gradients in the dtype of the images.
+/// cuDNN gives weight gradients in the dtype and memory format of the images.
 void convolution::backward_weight(const kernels::ConvolutionWeightGradientArguments& a,
                                   StreamRef stream) {
   if (a.dweight.numel() == 0) return;
@@ -156,7 +160,10 @@ void convolution::backward_weight(const kernels::ConvolutionWeightGradientArgume
   ArrayView target = a.dweight;
   target.dtype = a.x.dtype;
   const Scratch scratch(direct ? 0 : bytes_of(target), stream);
-  if (!direct) target.data = scratch.data();
+  if (!direct) {
+    target.data = scratch.data();
+    target.strides = weight_strides(a.x, target, a.dy);
+  }
   require(convolve(backend::cudnn::ConvDirection::backward_weight, {a.x, target, a.dy}, a.geometry,
                    stream),
           "conv2d_backward_weight", a.x, a.dweight, stream);
