@@ -31,6 +31,7 @@ class RankBuilder:
         self.launching, self.last_launching = launching(profile.records), None
         self.last_call, self.tails, self.events, self.recorded_by = {}, {}, {}, {}
         self.met = {}
+        self.made = {}
         self.nodes_of = {}
         for record in profile.records:
             if "graph_launch" in record:
@@ -82,7 +83,9 @@ class RankBuilder:
         """Work on a stream: after the call, and what was there before."""
         node = self.on_device(record)
         node.after += [(call, ISSUE)] + self.tail(record["stream"])
-        return self.meeting(node)
+        node.after += [(self.made[other], PREDECESSOR) for other in record.get("follows", []) if other in self.made]
+        self.made[record["id"]] = self.meeting(node)
+        return self.made[record["id"]]
 
     def on_device(self, record):
         known = record["kind"] in DEVICE_KINDS

@@ -57,6 +57,15 @@ class Streams(unittest.TestCase):
         self.assertAlmostEqual(waits.begin, first.end + GAPS["after_event"][1], places=6)
         self.assertLess(waits.begin, more.end)
 
+    def test_the_legacy_default_stream_holds_others_and_is_held(self):
+        recorder = records.Recorder()
+        first = recorder.elementwise("first", BIG, BIG, 1)
+        legacy = recorder.elementwise("legacy", BIG, BIG, 0, follows=[first])
+        recorder.elementwise("after", BIG, BIG, 1, follows=[legacy])
+        first, legacy, after = work(recorder)
+        self.assertGreaterEqual(legacy.begin, first.end)
+        self.assertGreaterEqual(after.begin, legacy.end)
+
     def test_an_event_that_was_never_recorded_holds_nothing(self):
         recorder = records.Recorder()
         recorder.add("stream_wait", stream=1, event=7, version=1)

@@ -226,6 +226,14 @@ void Machine::add_graph_profile(Task& task, const std::vector<TaskPtr>& after) c
   task.records = {task.origin.id};
 }
 
+/// What other streams have to end first, by the rules of the legacy default stream.
+void Machine::add_followed(Task& task, const std::vector<TaskPtr>& after) {
+  std::string ids;
+  for (const TaskPtr& other : after)
+    if (other->origin.id != 0) ids += (ids.empty() ? "" : ",") + std::to_string(other->origin.id);
+  if (!ids.empty()) task.profile.raw("follows", '[' + ids + ']');
+}
+
 TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> after, Lock& lock) {
   queue.clock.join(host_clock());
   const Epoch epoch = queue.clock.advance(queue.component);
@@ -244,6 +252,7 @@ TaskPtr Machine::put(Queue& queue, Operation operation, std::vector<TaskPtr> aft
     task.profile = std::move(operation.profile);
     task.profile.add("name", task.actor->name).add("device", queue.device);
     task.profile.add("stream", queue.number);
+    if (graph_launch == 0) add_followed(task, after);
   }
   if (graph_launch != 0) add_graph_profile(task, after);
   task.run = std::move(operation.run);

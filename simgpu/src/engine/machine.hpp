@@ -85,6 +85,7 @@ class Machine final : private SchedulerObserver {
   void pause_task() override;
   static void end_of_process();
   void add_graph_profile(Task& task, const std::vector<TaskPtr>& after) const;
+  static void add_followed(Task& task, const std::vector<TaskPtr>& after);
 
   std::unique_ptr<Scheduler> scheduler_;
   std::map<int, std::unique_ptr<CUstream_st>> legacy_;

@@ -155,6 +155,20 @@ TEST(Profile, TellsOfCopiesAndFills) {
   EXPECT_EQ(newest("copy")["direction"], "d2h");
 }
 
+TEST(Profile, TellsWhatTheLegacyStreamHolds) {
+  const DeviceArray<float> memory(1024);
+  cudaStream_t blocking = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, blocking), cudaSuccess);
+  const json first = newest("memset");
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, nullptr), cudaSuccess);
+  const json second = newest("memset");
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 0, 4096, blocking), cudaSuccess);
+  EXPECT_EQ(second["follows"], json({first["id"]}));
+  EXPECT_EQ(newest("memset")["follows"], json({second["id"]}));
+  ASSERT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
+}
+
 TEST(Profile, TellsWhatStreamsAndTheHostWaitFor) {
   cudaStream_t first = nullptr, second = nullptr;
   cudaEvent_t event = nullptr;

@@ -193,3 +193,14 @@ SIZE(cudaLaunchAttribute, 72);
 SIZE(cudaGraphEdgeData, 8);
 SIZE(cudaGraphExecUpdateResultInfo, 24);
 SIZE(dim3, 12);
+SIGNATURE(cudaError_t, cudaMallocManaged, (void**, std::size_t, unsigned));
+SIGNATURE(cudaError_t, cudaMemAdvise,
+          (const void*, std::size_t, cudaMemoryAdvise, cudaMemLocation));
+SIGNATURE(cudaError_t, cudaMemPrefetchAsync,
+          (const void*, std::size_t, cudaMemLocation, unsigned, cudaStream_t));
+CONSTANT(cudaMemAttachGlobal, 1);
+CONSTANT(cudaCpuDeviceId, -1);
+CONSTANT(cudaMemAdviseSetPreferredLocation, 3);
+CONSTANT(cudaMemAdviseUnsetAccessedBy, 6);
+CONSTANT(cudaMemLocationTypeDevice, 1);
+CONSTANT(cudaMemLocationTypeHost, 2);
