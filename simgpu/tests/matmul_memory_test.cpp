@@ -123,18 +123,21 @@ TEST_F(SimulatedMatmulMemory, AHandleOfAnotherDeviceThanTheStreamsIsReported) {
 
 // A kernel chosen for an aligned bias faults on another (PyTorch pull request 194497).
 TEST_F(SimulatedMatmulMemory, ABiasLessAlignedThanTheHeuristicsSawIsReported) {
-  const DeviceBuffer bias = zeros(33);
-  descriptors_.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-  ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
-  descriptors_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.at(sizeof(float)));
-  {
+  for (const auto epilogue : {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BGRADB}) {
+    const DeviceBuffer bias = zeros(33);
+    descriptors_.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    descriptors_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<void*>(nullptr));
+    ASSERT_EQ(descriptors_.choose(), CUBLAS_STATUS_SUCCESS);
+    descriptors_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.at(sizeof(float)));
+    {
+      const Findings findings;
+      run(a_.data(), descriptors_.found[0].algo, 1, 0);
+      EXPECT_TRUE(findings.only(Finding::invalid_launch, "misaligned")) << findings.text();
+    }
     const Findings findings;
-    run(a_.data(), descriptors_.found[0].algo, 1, 0);
-    EXPECT_TRUE(findings.only(Finding::invalid_launch, "misaligned")) << findings.text();
+    run(a_.data());  // asks again, with the pointer set
+    EXPECT_EQ(findings.text(), "") << epilogue;
   }
-  const Findings findings;
-  run(a_.data());  // asks again, with the pointer set
-  EXPECT_EQ(findings.text(), "");
 }
 
 }  // namespace

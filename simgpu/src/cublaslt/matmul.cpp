@@ -272,11 +272,12 @@ Verdict check_workspace(const void* workspace, const Algorithm& algorithm) {
   return {};
 }
 
-/// A kernel with vector loads of the bias faults where it is less aligned than the pointer that
-/// the heuristics saw; no status tells of it.
+/// A kernel with vector loads or stores of the bias faults where it is less aligned than the
+/// pointer that the heuristics saw; no status tells of it.
 bool bias_is_aligned(const Job& job, const Algorithm& algorithm) {
   const std::uint32_t actual = alignment_of(job.operands.bias);
-  if (!job.problem.reads_bias() || actual >= algorithm.align_bias) return true;
+  const bool has_bias = job.problem.reads_bias() || job.problem.writes_bias();
+  if (!has_bias || actual >= algorithm.align_bias) return true;
   std::ostringstream text;
   text << job.name << ": misaligned address: the bias is aligned to " << actual
        << " bytes, but the algorithm was chosen for " << algorithm.align_bias
