@@ -34,7 +34,9 @@ std::int64_t columns_for(std::int64_t classes, const Tensor& weight) {
   return fits ? classes : rounded_up(classes * size, wanted) / size;
 }
 
-/// The tensor with rows of zeros behind its own.
+/// The tensor with rows of zeros behind its own. A copy a call, of GPT-2's output layer some 0.1 ms
+/// on an H100: parameters of more rows than are theirs would show in checkpoints, optimizers and
+/// shards.
 Tensor padded(const Tensor& x, std::int64_t rows) {
   if (!x.defined() || x.size(0) == rows) return x;
   Shape shape = x.shape();
