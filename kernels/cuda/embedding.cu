@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(row_threads)
         unsigned found = __ballot_sync(0xFFFFFFFFu, matches);
         if (found && !is_held) sum = rows.held(entry, column), is_held = true;
         for (; found; found &= found - 1)
-          rows.add_row(sum, first + std::countr_zero(found), column);
+          rows.add_row(sum, first + __ffs(static_cast<int>(found)) - 1, column);
       }
       if (is_held) rows.store(entry, column, sum);
     });
