@@ -35,7 +35,7 @@ struct Options {
 };
 
 constexpr const char* usage =
-    "benchmark_model_step [--model gpt2|resnet50] [--batch N] [--context N] [--steps N] "
+    "benchmark_model_step [--model gpt2|llama|resnet50] [--batch N] [--context N] [--steps N] "
     "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small]\n";
 
 /// Nothing where the words mean nothing.
@@ -115,12 +115,27 @@ ls::models::Gpt2Options gpt2_options(const Options& options) {
           .tensor = parameters(options)};
 }
 
-/// GPT-2 with 124 M parameters, AdamW, clipping, products in bf16.
-void gpt2(ls::Session& session, const Options& options) {
-  const ls::models::Gpt2Options config = gpt2_options(options);
-  const auto model = ls::models::gpt2(config);
+/// Llama 3.2 1B, or one of two layers that the simulated GPU trains at once.
+ls::models::LlamaOptions llama_options(const Options& options) {
+  if (!options.is_small) return {.context = options.context, .tensor = parameters(options)};
+  return {.layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 16,
+          .channels = 64,
+          .intermediate = 128,
+          .context = std::min<std::int64_t>(options.context, 64),
+          .vocabulary = 512,
+          .tensor = parameters(options)};
+}
+
+/// A language model, AdamW, clipping, products in bf16.
+template <class Model>
+void language_model(ls::Session& session, const Options& options,
+                    const typename Model::Options& config) {
+  const auto model = ls::nn::make<Model>(config);
   model->to(session.device());
-  ls::DistributedDataParallel<ls::models::Gpt2> ddp(model, session.world());
+  ls::DistributedDataParallel<Model> ddp(model, session.world());
   ls::optim::AdamW optimizer(ddp.named_parameters(), {.lr = 6e-4, .weight_decay = 0.1});
   ls::train::Step step(
       ddp, optimizer, [&](std::span<const ls::Tensor> in) { return ddp(in[0], in[1]); },
@@ -154,9 +169,12 @@ void resnet50(ls::Session& session, const Options& options) {
 
 int run(ls::Session& session, const Options& options) {
   ls::manual_seed(1);
-  if (options.model == "gpt2") return gpt2(session, options), 0;
+  if (options.model == "gpt2")
+    return language_model<ls::models::Gpt2>(session, options, gpt2_options(options)), 0;
+  if (options.model == "llama")
+    return language_model<ls::models::Llama>(session, options, llama_options(options)), 0;
   if (options.model == "resnet50") return resnet50(session, options), 0;
-  std::cerr << "no model '" << options.model << "'; there are gpt2 and resnet50\n";
+  std::cerr << "no model '" << options.model << "'; there are gpt2, llama and resnet50\n";
   return 2;
 }
 

@@ -34,6 +34,7 @@ BROUGHT = {
     "nn::checkpoint is a template over them": {"autograd/recomputation.hpp", "tensor/random_position.hpp"},
     "tensors ask it for their memory": {"tensor/memory_gate.hpp"},
     "optimizers of the list derive from it": {"optim/layerwise.hpp"},
+    "options of a Llama hold its RopeScaling": {"io/llama_config.hpp"},
     "scopes keep these as members": {"autograd/cast_cache.hpp"},
     "a loader is a template over the data set": {
         "data/detail/copy_stream.hpp", "data/detail/prefetch_pipeline.hpp"},

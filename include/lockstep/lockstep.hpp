@@ -65,6 +65,7 @@
 #include "lockstep/memory/memory_tag.hpp"
 #include "lockstep/memory/out_of_memory.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/llama.hpp"
 #include "lockstep/models/resnet.hpp"
 #include "lockstep/models/simple.hpp"
 #include "lockstep/nn/activation.hpp"

@@ -1,0 +1,96 @@
+#include "io/config_file.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/mapped_file.hpp"
+
+namespace lockstep::io {
+namespace {
+
+using nlohmann::json;
+
+// Far more than any configuration needs: it keeps a wrong file from being read whole.
+constexpr std::size_t max_config_bytes = std::size_t{1} << 20;
+
+}  // namespace
+
+ConfigFile ConfigFile::read(const std::filesystem::path& path, std::string model) {
+  const MappedFile file(path);
+  LOCKSTEP_CHECK(file.bytes().size() <= max_config_bytes, CorruptData, path.string(), ": ",
+                 file.bytes().size(), " bytes are too many for a configuration; at most ",
+                 max_config_bytes, " are read");
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  try {
+    ConfigFile config{path.string(), std::move(model), json::parse(text)};
+    LOCKSTEP_CHECK(config.values.is_object(), CorruptData, config.name,
+                   ": an object of settings belongs there");
+    return config;
+  } catch (const json::exception& error) {
+    LOCKSTEP_THROW(CorruptData, path.string(), ": broken JSON: ", error.what());
+  }
+}
+
+std::string ConfigFile::shown(const char* key) const {
+  const auto found = values.find(key);
+  return found == values.end() ? "missing" : found->dump().substr(0, 40);
+}
+
+bool ConfigFile::has(const char* key) const {
+  const auto found = values.find(key);
+  return found != values.end() && !found->is_null();
+}
+
+std::int64_t ConfigFile::size(const char* key) const {
+  const auto found = values.find(key);
+  LOCKSTEP_CHECK(
+      found != values.end() && found->is_number_integer() && *found > 0 && *found <= INT32_MAX,
+      CorruptData, name, ": '", key, "' is ", shown(key),
+      "; a whole number from 1 to 2147483647 belongs there");
+  return found->get<std::int64_t>();
+}
+
+std::int64_t ConfigFile::size_or(const char* key, std::int64_t fallback) const {
+  return has(key) ? size(key) : fallback;
+}
+
+double ConfigFile::number(const char* key, double above, double below) const {
+  const auto found = values.find(key);
+  LOCKSTEP_CHECK(found != values.end() && found->is_number() && *found > above && *found < below,
+                 CorruptData, name, ": '", key, "' is ", shown(key), "; a number between ", above,
+                 " and ", below, " belongs there");
+  return found->get<double>();
+}
+
+bool ConfigFile::flag(const char* key, bool fallback) const {
+  if (!values.contains(key)) return fallback;
+  LOCKSTEP_CHECK(values[key].is_boolean(), CorruptData, name, ": '", key, "' is ", shown(key),
+                 "; true or false belongs there");
+  return values[key].get<bool>();
+}
+
+std::optional<ConfigFile> ConfigFile::object(const char* key) const {
+  if (!has(key)) return std::nullopt;
+  LOCKSTEP_CHECK(values[key].is_object(), CorruptData, name, ": '", key, "' is ", shown(key),
+                 "; an object belongs there");
+  return ConfigFile{name + ": " + key, model, values[key]};
+}
+
+void ConfigFile::require(const char* key, std::initializer_list<json> allowed) const {
+  const auto found = values.find(key);
+  if (found == values.end() || std::ranges::find(allowed, *found) != allowed.end()) return;
+  LOCKSTEP_THROW(Unsupported, name, ": '", key, "' is ", shown(key), "; lockstep's ", model,
+                 " has ", allowed.begin()->dump());
+}
+
+void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& values) {
+  AtomicFile file(path);
+  file.write(values.dump(2) + "\n");
+  file.commit();
+}
+
+}  // namespace lockstep::io

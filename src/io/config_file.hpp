@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+/// @file
+/// Reading the config.json of a model, with messages that name the file and the setting.
+
+namespace lockstep::io {
+
+/// A configuration, or an object in one, with its file's name, which all messages start with.
+struct ConfigFile {
+  std::string name;
+  std::string model;  ///< what lockstep calls the model: "GPT-2"
+  nlohmann::json values;
+
+  /// Reads a file. @throws FileError, CorruptData.
+  static ConfigFile read(const std::filesystem::path& path, std::string model);
+
+  /// True for a setting that is there and not null.
+  bool has(const char* key) const;
+  /// A whole number from 1 to 2147483647. @throws CorruptData.
+  std::int64_t size(const char* key) const;
+  /// The same, or the fallback where it is missing or null.
+  std::int64_t size_or(const char* key, std::int64_t fallback) const;
+  /// A number between the two, both left out. @throws CorruptData.
+  double number(const char* key, double above, double below) const;
+  /// True or false, or the fallback where it is missing. @throws CorruptData.
+  bool flag(const char* key, bool fallback) const;
+  /// The object of that name; nothing where it is missing or null. @throws CorruptData.
+  std::optional<ConfigFile> object(const char* key) const;
+  /// Refuses a value that is present and none of `allowed`. @throws Unsupported.
+  void require(const char* key, std::initializer_list<nlohmann::json> allowed) const;
+
+ private:
+  std::string shown(const char* key) const;
+};
+
+/// Replaces a file at once by JSON. @throws FileError.
+void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& values);
+
+}  // namespace lockstep::io

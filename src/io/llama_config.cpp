@@ -1,0 +1,96 @@
+#include "lockstep/io/llama_config.hpp"
+
+#include <limits>
+
+#include "io/config_file.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::io {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// The settings of rotary frequencies: transformers 5 has them together, 4 has the base beside.
+void read_rope(const ConfigFile& file, LlamaConfig& config) {
+  const auto together = file.object("rope_parameters");
+  const auto rope = together ? together : file.object("rope_scaling");
+  const ConfigFile& base = together ? *together : file;
+  config.rope_theta = base.has("rope_theta") ? base.number("rope_theta", 0.0, infinity) : 10000.0;
+  config.rope_scaling.reset();
+  file.require("partial_rotary_factor", {1.0, nullptr});
+  if (!rope) return;
+  rope->require("partial_rotary_factor", {1.0, nullptr});
+  const char* const type = rope->has("rope_type") ? "rope_type" : "type";
+  rope->require(type, {"llama3", "default"});
+  if (!rope->has(type) || rope->values[type] == "default") return;
+  const double low = rope->number("low_freq_factor", 0.0, infinity);
+  config.rope_scaling = {
+      .factor = rope->number("factor", 0.0, infinity),
+      .low_freq_factor = low,
+      .high_freq_factor = rope->number("high_freq_factor", low, infinity),
+      .original_max_position_embeddings = rope->size("original_max_position_embeddings")};
+}
+
+void require_supported(const ConfigFile& file) {
+  file.require("hidden_act", {"silu"});
+  file.require("attention_bias", {false});
+  file.require("mlp_bias", {false});
+  file.require("quantization_config", {nullptr});
+}
+
+}  // namespace
+
+LlamaConfig read_llama_config(const std::filesystem::path& path) {
+  const ConfigFile file = ConfigFile::read(path, "Llama");
+  file.require("model_type", {"llama"});
+  require_supported(file);
+  LlamaConfig config{.layers = file.size("num_hidden_layers"),
+                     .heads = file.size("num_attention_heads"),
+                     .channels = file.size("hidden_size"),
+                     .intermediate = file.size("intermediate_size"),
+                     .positions = file.size("max_position_embeddings"),
+                     .vocabulary = file.size("vocab_size"),
+                     .norm_eps = file.number("rms_norm_eps", 0.0, 1.0),
+                     .tied_embeddings = file.flag("tie_word_embeddings", false)};
+  config.kv_heads = file.size_or("num_key_value_heads", config.heads);
+  LOCKSTEP_CHECK(config.heads % config.kv_heads == 0, CorruptData, file.name,
+                 ": 'num_attention_heads' is ", config.heads,
+                 ", which 'num_key_value_heads' = ", config.kv_heads, " does not divide");
+  LOCKSTEP_CHECK(file.has("head_dim") || config.channels % config.heads == 0, CorruptData,
+                 file.name, ": 'hidden_size' is ", config.channels,
+                 ", which 'num_attention_heads' = ", config.heads, " does not divide");
+  config.head_dim = file.size_or("head_dim", config.channels / config.heads);
+  LOCKSTEP_CHECK(config.head_dim % 2 == 0, CorruptData, file.name, ": heads of ", config.head_dim,
+                 " features; rotary embeddings turn pairs, so that it must be even");
+  read_rope(file, config);
+  return config;
+}
+
+void write_llama_config(const std::filesystem::path& path, const LlamaConfig& config) {
+  nlohmann::ordered_json scaling;  // null
+  if (const auto& rope = config.rope_scaling)
+    scaling = {{"rope_type", "llama3"},
+               {"factor", rope->factor},
+               {"low_freq_factor", rope->low_freq_factor},
+               {"high_freq_factor", rope->high_freq_factor},
+               {"original_max_position_embeddings", rope->original_max_position_embeddings}};
+  write_json(path, {{"architectures", {"LlamaForCausalLM"}},
+                    {"model_type", "llama"},
+                    {"hidden_act", "silu"},
+                    {"num_hidden_layers", config.layers},
+                    {"num_attention_heads", config.heads},
+                    {"num_key_value_heads", config.kv_heads},
+                    {"head_dim", config.head_dim},
+                    {"hidden_size", config.channels},
+                    {"intermediate_size", config.intermediate},
+                    {"max_position_embeddings", config.positions},
+                    {"vocab_size", config.vocabulary},
+                    {"rms_norm_eps", config.norm_eps},
+                    {"rope_theta", config.rope_theta},
+                    {"rope_scaling", scaling},
+                    {"attention_bias", false},
+                    {"mlp_bias", false},
+                    {"tie_word_embeddings", config.tied_embeddings}});
+}
+
+}  // namespace lockstep::io

@@ -1,0 +1,133 @@
+#include "lockstep/io/sharded_safetensors.hpp"
+
+#include <iomanip>
+#include <sstream>
+
+#include "io/config_file.hpp"
+#include "io/in_quotes.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/io/mapped_file.hpp"
+
+namespace lockstep::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Named = std::pair<std::string, Tensor>;
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+std::uint64_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
+}
+
+/// Which file holds which tensor.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const MappedFile file(path);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  try {
+    const auto index = nlohmann::json::parse(text, text + file.bytes().size());
+    return index.at("weight_map").get<std::map<std::string, std::string>>();
+  } catch (const nlohmann::json::exception& error) {
+    LOCKSTEP_THROW(CorruptData, path.string(), ": not an index of tensors: ", error.what());
+  }
+}
+
+/// Consecutive tensors that share a file.
+std::vector<std::span<const Named>> shards_of(std::span<const Named> tensors,
+                                              std::uint64_t shard_bytes) {
+  std::vector<std::span<const Named>> shards;
+  std::size_t begin = 0;
+  std::uint64_t held = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = bytes_of(tensors[i].second);
+    if (i > begin && held + bytes > shard_bytes) {
+      shards.push_back(tensors.subspan(begin, i - begin));
+      begin = i;
+      held = 0;
+    }
+    held += bytes;
+  }
+  shards.push_back(tensors.subspan(begin));
+  return shards;
+}
+
+std::string shard_name(std::size_t number, std::size_t count) {
+  std::ostringstream out;
+  out << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count
+      << ".safetensors";
+  return std::move(out).str();
+}
+
+}  // namespace
+
+ShardedSafetensors ShardedSafetensors::open_file(const fs::path& file) {
+  ShardedSafetensors result;
+  result.files_.push_back(SafetensorsFile::open(file));
+  for (std::string& name : result.files_.front().names())
+    result.file_of_.emplace(std::move(name), 0);
+  return result;
+}
+
+ShardedSafetensors ShardedSafetensors::open(const fs::path& folder) {
+  const fs::path index = folder / index_name;
+  if (fs::exists(folder / single_name) || !fs::exists(index))
+    return open_file(folder / single_name);
+  ShardedSafetensors result;
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [name, file] : read_index(index)) {
+    LOCKSTEP_CHECK(fs::path(file).filename() == file && file != "..", CorruptData, index.string(),
+                   ": ", in_quotes(file), " is not the name of a file beside the index");
+    const auto [place, is_new] = opened.emplace(file, result.files_.size());
+    if (is_new) result.files_.push_back(SafetensorsFile::open(folder / file));
+    LOCKSTEP_CHECK(result.files_[place->second].contains(name), CorruptData, index.string(), ": ",
+                   in_quotes(file), " has no tensor ", in_quotes(name));
+    result.file_of_.emplace(name, place->second);
+  }
+  return result;
+}
+
+std::vector<std::string> ShardedSafetensors::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  return names;
+}
+
+Tensor ShardedSafetensors::tensor(std::string_view name) const {
+  const auto found = file_of_.find(name);
+  LOCKSTEP_CHECK(found != file_of_.end(), InvalidArgument, "no tensor ", in_quotes(name));
+  return files_[found->second].tensor(name);
+}
+
+double ShardedSafetensors::element_count() const {
+  double count = 0;
+  for (const auto& [name, file] : file_of_)
+    count += static_cast<double>(numel(files_[file].entry(name).shape));
+  return count;
+}
+
+void save_sharded_safetensors(const fs::path& folder, std::span<const Named> tensors,
+                              std::uint64_t shard_bytes, const Metadata& metadata) {
+  const auto shards = shards_of(tensors, shard_bytes);
+  if (shards.size() == 1) {
+    save_safetensors(folder / single_name, tensors, metadata);
+    std::error_code ignored;  // model.safetensors is read first
+    fs::remove(folder / index_name, ignored);
+    return;
+  }
+  nlohmann::ordered_json weight_map;
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string file = shard_name(i + 1, shards.size());
+    save_safetensors(folder / file, shards[i], metadata);
+    for (const auto& [name, tensor] : shards[i]) {
+      weight_map[name] = file;
+      total += bytes_of(tensor);
+    }
+  }
+  write_json(folder / index_name,
+             {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}});
+  fs::remove(folder / single_name);
+}
+
+}  // namespace lockstep::io

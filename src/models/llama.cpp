@@ -1,0 +1,181 @@
+#include "lockstep/models/llama.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <sstream>
+#include <vector>
+
+#include "lockstep/autograd/ops/attention.hpp"
+#include "lockstep/autograd/ops/matmul.hpp"
+#include "lockstep/autograd/ops/pointwise.hpp"
+#include "lockstep/autograd/ops/shape.hpp"
+#include "lockstep/nn/init.hpp"
+#include "lockstep/tensor/factories.hpp"
+
+namespace lockstep::models {
+namespace {
+
+const LlamaOptions& checked(const LlamaOptions& options) {
+  const auto smallest =
+      std::min({options.layers, options.heads, options.kv_heads, options.head_dim, options.channels,
+                options.intermediate, options.context, options.vocabulary});
+  LOCKSTEP_CHECK(smallest >= 1, InvalidArgument, "Llama: all sizes must be at least 1, got ",
+                 smallest);
+  LOCKSTEP_CHECK(options.heads % options.kv_heads == 0, InvalidArgument,
+                 "Llama: ", options.kv_heads, " heads of keys and values do not divide ",
+                 options.heads, " heads");
+  LOCKSTEP_CHECK(options.head_dim % 2 == 0, InvalidArgument, "Llama: heads of ", options.head_dim,
+                 " features; rotary embeddings turn pairs, so that it must be even");
+  return options;
+}
+
+nn::LinearOptions projection(std::int64_t in, std::int64_t out, const LlamaOptions& options) {
+  return {.in = in, .out = out, .bias = false, .tensor = options.tensor};
+}
+
+nn::RMSNormOptions norm_options(const LlamaOptions& options) {
+  return {.shape = {options.channels}, .eps = options.norm_eps, .tensor = options.tensor};
+}
+
+/// A frequency after the scaling of Llama 3.1: slow ones divided, fast ones kept, others blended.
+double scaled(double frequency, const RopeScaling& scaling) {
+  const auto first_context = static_cast<double>(scaling.original_max_position_embeddings);
+  const double turns = first_context * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp(
+      (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0,
+      1.0);
+  return frequency * (kept + (1 - kept) / scaling.factor);
+}
+
+Tensor frequencies(const LlamaOptions& options) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < options.head_dim; i += 2) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(options.head_dim);
+    const double frequency = std::pow(options.rope_theta, -exponent);
+    values.push_back(options.rope_scaling ? scaled(frequency, *options.rope_scaling) : frequency);
+  }
+  const bool is_f64 = options.tensor.dtype == DType::f64;
+  return tensor(values).to(is_f64 ? DType::f64 : DType::f32).to(options.tensor.device);
+}
+
+/// Turns the pairs (i, i + D / 2) of [N, H, T, D], in the tables' dtype, rounded once.
+Tensor rotate(const Tensor& x, const RotaryTables& tables) {
+  const auto halves = chunk(x.to(tables.cos.dtype()), 2, -1);
+  const std::array turned{halves[0] * tables.cos - halves[1] * tables.sin,
+                          halves[1] * tables.cos + halves[0] * tables.sin};
+  return cat(turned, -1).to(x.dtype());
+}
+
+/// The given positions, or 0, 1, 2, ..., as [batch or 1, time].
+Tensor positions_of(const Tensor& tokens, const Tensor& given) {
+  const std::int64_t time = tokens.size(1);
+  if (!given.defined()) return arange(time, {DType::i64, tokens.device()}).unsqueeze(0);
+  LOCKSTEP_CHECK(given.shape() == tokens.shape() || given.shape() == Shape({1, time}),
+                 InvalidArgument, "Llama: positions of shape ", given.shape(),
+                 " for tokens of shape ", tokens.shape(), "; give [batch, time] or [1, time]");
+  return given;
+}
+
+}  // namespace
+
+LlamaRotaryEmbedding::LlamaRotaryEmbedding(const LlamaOptions& options)
+    : inv_freq(this, "inv_freq", frequencies(options), false) {}
+
+RotaryTables LlamaRotaryEmbedding::forward(const Tensor& positions) const {
+  const Tensor places = positions.to(inv_freq.dtype());
+  const Tensor angles = places.unsqueeze(1).unsqueeze(-1) * inv_freq;
+  return {cos(angles), sin(angles)};
+}
+
+LlamaAttention::LlamaAttention(const LlamaOptions& options)
+    : head_dim(options.head_dim),
+      q_proj(this, "q_proj", projection(options.channels, options.heads * head_dim, options)),
+      k_proj(this, "k_proj", projection(options.channels, options.kv_heads * head_dim, options)),
+      v_proj(this, "v_proj", projection(options.channels, options.kv_heads * head_dim, options)),
+      o_proj(this, "o_proj", projection(options.heads * head_dim, options.channels, options)) {}
+
+Tensor LlamaAttention::forward(const Tensor& x, const RotaryTables& tables,
+                               const Tensor& mask) const {
+  const std::int64_t batch = x.size(0), time = x.size(1);
+  const auto heads = [&](const Tensor& y) {
+    return y.reshape({batch, time, -1, head_dim}).transpose(1, 2);
+  };
+  const Tensor q = rotate(heads(q_proj(x)), tables), k = rotate(heads(k_proj(x)), tables);
+  const Tensor y =
+      scaled_dot_product_attention(q, k, heads(v_proj(x)), {.mask = mask, .is_causal = true});
+  return o_proj(y.transpose(1, 2).reshape({batch, time, -1}));
+}
+
+LlamaMlp::LlamaMlp(const LlamaOptions& options)
+    : gate_proj(this, "gate_proj", projection(options.channels, options.intermediate, options)),
+      up_proj(this, "up_proj", projection(options.channels, options.intermediate, options)),
+      down_proj(this, "down_proj", projection(options.intermediate, options.channels, options)) {}
+
+Tensor LlamaMlp::forward(const Tensor& x) const {
+  return down_proj(silu(gate_proj(x)) * up_proj(x));
+}
+
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaOptions& options)
+    : self_attn(this, "self_attn", options),
+      mlp(this, "mlp", options),
+      input_layernorm(this, "input_layernorm", norm_options(options)),
+      post_attention_layernorm(this, "post_attention_layernorm", norm_options(options)) {}
+
+Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTables& tables,
+                                  const Tensor& mask) const {
+  const Tensor attended = x + self_attn(input_layernorm(x), tables, mask);
+  return attended + mlp(post_attention_layernorm(attended));
+}
+
+LlamaModel::LlamaModel(const LlamaOptions& options)
+    : context(options.context),
+      embed_tokens(this, "embed_tokens", options.vocabulary, options.channels, options.tensor),
+      layers(this, "layers", options.layers, options),
+      norm(this, "norm", norm_options(options)),
+      rotary_emb(this, "rotary_emb", options) {}
+
+Tensor LlamaModel::forward(const Tensor& tokens, const LlamaForwardOptions& options) const {
+  LOCKSTEP_CHECK(tokens.dim() == 2 && tokens.size(1) <= context, InvalidArgument,
+                 "Llama: tokens of shape ", tokens.shape(),
+                 "; expected [batch, time] with time at most the context of ", context);
+  const RotaryTables tables = rotary_emb->forward(positions_of(tokens, options.positions));
+  Tensor x = embed_tokens(tokens);
+  for (const auto& layer : layers) x = layer(x, tables, options.mask);
+  return norm(x);
+}
+
+Llama::Llama(const LlamaOptions& options)
+    : options_(checked(options)), model(this, "model", options) {
+  if (!options.tied_embeddings)
+    lm_head.emplace(this, "lm_head", projection(options.channels, options.vocabulary, options));
+  constexpr double deviation = 0.02;
+  for (auto& [name, parameter] : named_parameters())
+    if (parameter.dim() == 2) nn::init::normal_(parameter, 0.0, deviation);
+}
+
+const Tensor& Llama::output_weight() const {
+  return lm_head ? (*lm_head)->weight : model->embed_tokens->weight;
+}
+
+Tensor Llama::forward(const Tensor& tokens, const LlamaForwardOptions& options) const {
+  return linear(model(tokens, options), output_weight());
+}
+
+Tensor Llama::forward(const Tensor& tokens, const Tensor& targets,
+                      const LlamaForwardOptions& options,
+                      const LinearCrossEntropyOptions& loss) const {
+  return linear_cross_entropy(model(tokens, options), output_weight(), targets, loss);
+}
+
+std::string Llama::describe() const {
+  std::ostringstream out;
+  out << "layers=" << options_.layers << ", heads=" << options_.heads
+      << ", kv_heads=" << options_.kv_heads << ", channels=" << options_.channels
+      << ", intermediate=" << options_.intermediate << ", context=" << options_.context
+      << ", vocabulary=" << options_.vocabulary;
+  return out.str();
+}
+
+}  // namespace lockstep::models
