@@ -29,13 +29,15 @@ namespace {
 struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 8, context = 1024, steps = 3;
+  std::int64_t layers = 16;  ///< of the Llama
   bool capture = false, is_small = false;
   bool is_bf16 =
       false;  ///< parameters in bf16, f32 masters of them in the optimizer; else autocast
 };
 
 constexpr const char* usage =
-    "benchmark_model_step [--model gpt2|llama|resnet50] [--batch N] [--context N] [--steps N] "
+    "benchmark_model_step [--model gpt2|llama|resnet50] [--batch N] [--context N] [--layers N] "
+    "[--steps N] "
     "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small]\n";
 
 /// Nothing where the words mean nothing.
@@ -58,6 +60,8 @@ std::optional<Options> parse(std::span<char*> words) {
       options.batch = std::atoll(words[i]);
     else if (name == "--context")
       options.context = std::atoll(words[i]);
+    else if (name == "--layers")
+      options.layers = std::atoll(words[i]);
     else if (name == "--steps")
       options.steps = std::atoll(words[i]);
     else if (name == "--device")
@@ -67,7 +71,8 @@ std::optional<Options> parse(std::span<char*> words) {
     else
       return std::nullopt;
   }
-  const bool is_whole = std::min({options.batch, options.context, options.steps}) > 0;
+  const bool is_whole =
+      std::min({options.batch, options.context, options.layers, options.steps}) > 0;
   return is_whole ? std::optional(options) : std::nullopt;
 }
 
@@ -115,9 +120,11 @@ ls::models::Gpt2Options gpt2_options(const Options& options) {
           .tensor = parameters(options)};
 }
 
-/// Llama 3.2 1B, or one of two layers that the simulated GPU trains at once.
+/// Llama 3.2 1B, with fewer layers if wanted, or one of two layers that the simulated GPU trains at
+/// once.
 ls::models::LlamaOptions llama_options(const Options& options) {
-  if (!options.is_small) return {.context = options.context, .tensor = parameters(options)};
+  if (!options.is_small)
+    return {.layers = options.layers, .context = options.context, .tensor = parameters(options)};
   return {.layers = 2,
           .heads = 4,
           .kv_heads = 2,
