@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "cuda/row_access.hpp"
+#include "runtime/cuda/check.hpp"
 
 /// @file
 /// Rows that groups keep in registers, so that each element is read once: a warp a row, or a block
@@ -41,19 +43,29 @@ struct KeptRows {
   unsigned threads, blocks;
 };
 
-/// Nothing for rows that a block of `resident` threads cannot keep.
+/// How many the device has; asked for once a thread.
+inline std::int64_t multiprocessors_of(int device) {
+  thread_local std::unordered_map<int, int> counts;
+  if (const auto known = counts.find(device); known != counts.end()) return known->second;
+  int count = 0;
+  LOCKSTEP_CUDA_CALL(cudaDeviceGetAttribute, &count, cudaDevAttrMultiProcessorCount, device);
+  return counts[device] = count;
+}
+
+/// Nothing for rows that a block of `resident` threads cannot keep. There are as many blocks as the
+/// device runs at once: each has an equal share, and a second wave would take as long as the first.
 /// @param least_rows of a block, where it has something to do besides
 template <class T, int resident>
-std::optional<KeptRows> keep_rows(std::int64_t rows, std::int64_t columns,
+std::optional<KeptRows> keep_rows(int device, std::int64_t rows, std::int64_t columns,
                                   std::int64_t least_rows = 1) {
-  constexpr std::int64_t per_warp = warp_size * kept_elements<T>, multiprocessors = 132;
+  constexpr std::int64_t per_warp = warp_size * kept_elements<T>;
   const std::int64_t warps = (columns + per_warp - 1) / per_warp;
   if (warps < 1 || warps > resident / warp_size) return std::nullopt;
   const bool by_warps = warps == 1;
   const auto threads = static_cast<unsigned>(by_warps ? kept_warps_threads : warps * warp_size);
   if (by_warps) least_rows = std::max<std::int64_t>(least_rows, kept_warps_threads / warp_size);
   const std::int64_t blocks = (rows + least_rows - 1) / least_rows;
-  const std::int64_t most = multiprocessors * (resident / static_cast<int>(threads));
+  const std::int64_t most = multiprocessors_of(device) * (resident / static_cast<int>(threads));
   return KeptRows{by_warps, threads,
                   static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most))};
 }

@@ -95,7 +95,8 @@ void norm_rows(const kernels::LayerNormArguments& a, StreamRef stream) {
                                     .bias = a.bias.as<X>(),
                                     .eps = static_cast<A>(a.eps)};
   const bool wide = rows_are_wide<X>(columns, a.y.data, a.x.data, a.weight.data, a.bias.data);
-  if (const auto plan = keep_rows<X, resident_threads>(rows, columns); wide && plan && rows > 0)
+  if (const auto plan = keep_rows<X, resident_threads>(stream.device.index, rows, columns);
+      wide && plan && rows > 0)
     return launch(stream, plan->blocks, plan->threads, 0,
                   plan->by_warps
                       ? norm_one_read_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y>

@@ -258,7 +258,8 @@ void backward(const kernels::LayerNormBackwardArguments& a, StreamRef stream) {
   const bool has_weights = a.dweight || a.dbias;
   // A block's sums take as long to write and to read again as some of its rows.
   constexpr std::int64_t least_rows = 32;
-  const auto plan = keep_rows<X, resident_threads>(a.x.shape[0], a.x.shape[1], least_rows);
+  const auto plan =
+      keep_rows<X, resident_threads>(stream.device.index, a.x.shape[0], a.x.shape[1], least_rows);
   if (has_weights && plan && is_wide<X, Y>(a))
     return backward_in_one_pass<centred, X, Y>(a, *plan, stream);
   if (a.dx) backward_rows<centred, X, Y>(a, stream);

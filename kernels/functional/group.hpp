@@ -38,47 +38,56 @@ struct alignas(sizeof(T) * count) AlignedVector {
   T lane[count];
 };
 
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
+using SixteenBytes = uint4;
+#else
+using SixteenBytes = std::uint32_t __attribute__((vector_size(16), may_alias));
+#endif
+
+/// Whether elements are moved in one access of at most 16 bytes, which must be aligned: by groups
+/// of threads. A thread alone takes more at a time, which the compiler makes vectors of.
+template <class T, int count>
+inline constexpr bool moves_as_vector = count > 1 && sizeof(T) * count <= 16;
+
 /// One access of the vector's size; the compiler splits structures of 16-bit elements otherwise.
 template <int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE AlignedVector<T, count> load_vector(const T* from) {
   if constexpr (sizeof(AlignedVector<T, count>) == 16)
-    return std::bit_cast<AlignedVector<T, count>>(*reinterpret_cast<const uint4*>(from));
+    return std::bit_cast<AlignedVector<T, count>>(*reinterpret_cast<const SixteenBytes*>(from));
   else
     return *reinterpret_cast<const AlignedVector<T, count>*>(from);
 }
 template <int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store_vector(T* to, const AlignedVector<T, count>& vector) {
   if constexpr (sizeof(vector) == 16)
-    *reinterpret_cast<uint4*>(to) = std::bit_cast<uint4>(vector);
+    *reinterpret_cast<SixteenBytes*>(to) = std::bit_cast<SixteenBytes>(vector);
   else
     *reinterpret_cast<AlignedVector<T, count>*>(to) = vector;
 }
-#endif
 
 /// Reads `count` elements as accumulation type A.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
   Pack<A, count> pack;
-#if defined(__CUDA_ARCH__)
-  const AlignedVector<T, count> vector = load_vector<count>(from);
-  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
-#else
-  for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
-#endif
+  if constexpr (moves_as_vector<T, count>) {
+    const AlignedVector<T, count> vector = load_vector<count>(from);
+    for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
+  } else {
+    for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
+  }
   return pack;
 }
 
 /// Writes a pack as elements of T.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack) {
-#if defined(__CUDA_ARCH__)
-  AlignedVector<T, count> vector;
-  for (int j = 0; j < count; ++j) vector.lane[j] = static_cast<T>(pack[j]);
-  store_vector<count>(to, vector);
-#else
-  for (int j = 0; j < count; ++j) to[j] = static_cast<T>(pack[j]);
-#endif
+  if constexpr (moves_as_vector<T, count>) {
+    AlignedVector<T, count> vector;
+    for (int j = 0; j < count; ++j) vector.lane[j] = static_cast<T>(pack[j]);
+    store_vector<count>(to, vector);
+  } else {
+    for (int j = 0; j < count; ++j) to[j] = static_cast<T>(pack[j]);
+  }
 }
 
 /// A pack of one value.

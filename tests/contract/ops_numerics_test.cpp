@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/amp/autocast.hpp"
 #include "lockstep/autograd/ops.hpp"
 #include "lockstep/memory/memory_stats.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -110,11 +111,49 @@ TEST_P(OpNumerics, LinearCrossEntropyTakesTheGradientThatComes) {
 }
 
 TEST_P(OpNumerics, LinearCrossEntropyOfIgnoredRowsHasNoGradient) {
-  Classifier c({4}, 9, in(DType::f32));
-  const Tensor loss = linear_cross_entropy(c.input, c.weight, full({4}, -100, in(DType::i64)));
-  EXPECT_TRUE(std::isnan(loss.item()));
-  loss.backward();
-  for (const Tensor& gradient : c.take_gradients()) EXPECT_EQ(norm(gradient).item(), 0.0);
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    Classifier c({4}, 9, in(dtype));
+    const Tensor loss = linear_cross_entropy(c.input, c.weight, full({4}, -100, in(DType::i64)));
+    EXPECT_TRUE(std::isnan(loss.item()));
+    loss.backward();
+    for (const Tensor& gradient : c.take_gradients())
+      EXPECT_EQ(norm(gradient.to(DType::f32)).item(), 0.0) << dtype;
+  }
+}
+
+// Probabilities of 1e-8 are nothing in f16, but their gradients times a loss scale are.
+TEST_P(OpNumerics, LinearCrossEntropyKeepsSmallScaledGradientsInF16) {
+  Classifier c({8}, 16, in(DType::f16));
+  const NoGradGuard no_recording;
+  c.input.copy_(full({8, 12}, 1.25, in(DType::f16)));
+  c.weight.copy_(full({16, 12}, 0.0, in(DType::f16)));
+  c.weight.slice(0, 3, 4).copy_(full({1, 12}, 1.25, in(DType::f16)));
+  const GradModeGuard recording(true);
+  const auto gradient_of = [&](const Tensor& loss) {
+    (loss * 65536.0).backward();
+    return c.take_gradients()[1].to(DType::f32).select(0, 0);
+  };
+  const Tensor targets = full({8}, 3, in(DType::i64));
+  const Tensor whole = gradient_of(cross_entropy(linear(c.input, c.weight), targets));
+  const Tensor chunked = gradient_of(linear_cross_entropy(c.input, c.weight, targets));
+  EXPECT_GT(norm(whole).item(), 1e-4);
+  EXPECT_LT(norm(whole - chunked).item(), 0.02 * norm(whole).item());
+}
+
+TEST_P(OpNumerics, LinearCrossEntropyTakesHalvesOfAnotherKindUnderAutocast) {
+  for (const auto& [given, used] :
+       {std::pair{DType::bf16, DType::f16}, {DType::f16, DType::bf16}}) {
+    Classifier c({20}, 40, in(given));
+    c.composed().backward();
+    const auto expected = c.take_gradients();
+    {
+      const amp::Autocast mixed(used);
+      linear_cross_entropy(c.input, c.weight, c.targets).backward();
+    }
+    const auto gradients = c.take_gradients();
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_LT(max(abs((gradients[i] - expected[i]).to(DType::f32))).item(), 0.02) << given;
+  }
 }
 
 TEST_P(OpNumerics, LinearCrossEntropyHoldsTheLogitsOfAChunk) {

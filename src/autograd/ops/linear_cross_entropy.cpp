@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <unordered_map>
 
 #include "autograd/ops/common.hpp"
+#include "lockstep/autograd/ops/comparison.hpp"
 #include "lockstep/autograd/ops/loss.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 #include "lockstep/autograd/ops/reduce.hpp"
+#include "lockstep/runtime/device_runtime.hpp"
 
 namespace lockstep {
 
@@ -17,6 +20,19 @@ using namespace autograd;
 /// another chunk costs nothing.
 constexpr std::int64_t logit_bytes_on_gpu = std::int64_t{1} << 31;
 constexpr std::int64_t logit_bytes_on_cpu = std::int64_t{1} << 27;
+/// Of a GPU's memory, they are at most one part of so many.
+constexpr std::int64_t parts_of_memory = 32;
+
+std::int64_t logit_bytes_on(Device device) {
+  if (!device.is_cuda()) return logit_bytes_on_cpu;
+  thread_local std::unordered_map<int, std::int64_t> known;
+  std::int64_t& bytes = known[device.index];
+  if (bytes == 0) {
+    const auto [free, total] = device_runtime(device.type).memory_info(device.index);
+    bytes = std::min(logit_bytes_on_gpu, static_cast<std::int64_t>(total) / parts_of_memory);
+  }
+  return bytes;
+}
 /// Chunks are a multiple of it, as the tiles of products are.
 constexpr std::int64_t row_multiple = 128;
 
@@ -152,7 +168,7 @@ Tensor compute(const Operands& of, const Gradients& gradients, const Tensor& dlo
 std::int64_t chunk_of(std::int64_t rows, std::int64_t columns, const Tensor& like,
                       std::int64_t wanted) {
   if (wanted > 0) return std::min(rows, wanted);
-  const std::int64_t bytes = like.device().is_cuda() ? logit_bytes_on_gpu : logit_bytes_on_cpu;
+  const std::int64_t bytes = logit_bytes_on(like.device());
   const auto row_bytes = columns * static_cast<std::int64_t>(size_of(like.dtype()));
   const std::int64_t most = std::max(row_multiple, bytes / row_bytes);
   const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
@@ -253,17 +269,32 @@ Tensor reduced_loss(const Call& call, const Operands& of, bool mean, const Gradi
       });
 }
 
+/// The same in f16, which cannot hold gradients of improbable classes before they are scaled
+/// (GradScaler): backward, which knows the scale, computes the logits again.
+Tensor scaled_loss(const Tensor& input, const Tensor& weight, const Tensor& targets,
+                   LinearCrossEntropyOptions options) {
+  const bool is_mean = options.reduction == Reduction::mean;
+  options.reduction = Reduction::none;
+  const Tensor total = sum(linear_cross_entropy(input, weight, targets, options));
+  if (!is_mean) return total;
+  const auto ignored = static_cast<double>(options.ignore_index);
+  return total / sum(ne(targets, ignored).to(total.dtype()));
+}
+
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options) {
-  const Call call(ops::linear_cross_entropy, input, weight, options.bias);
   check(input, weight, targets, options);
+  const Call call(ops::linear_cross_entropy, input, weight, options.bias);
+  if (options.reduction != Reduction::none && call.recording() &&
+      call.dense(1).dtype() == DType::f16)
+    return scaled_loss(input, weight, targets, options);
   const NoGradGuard parts_are_not_recorded;
   const Operands of = operands_of(call, targets, options);
-  // As it was given, where products can write that.
+  // As it was given, or in f32, which products can write and from which it is converted to that.
   const DType given = input.dtype(), used = of.input.dtype();
-  const DType input_dtype = given == DType::f32 && used != DType::f64 ? given : used;
+  const DType input_dtype = used == DType::f64 || given == used ? used : DType::f32;
   if (options.reduction == Reduction::none)
     return losses_of_rows(call, of, targets.shape(), input_dtype);
   const auto wanted = [&](const Tensor& operand) {

@@ -5,7 +5,7 @@
 #include "arguments/bias_gradient.hpp"
 #include "arguments/elementwise.hpp"
 #include "arguments/reduction.hpp"
-#include "backend/cuda/gelu_fusion.hpp"
+#include "backend/cuda/epilogue_choice.hpp"
 #include "backend/cuda/lt_plan.hpp"
 #include "cuda/scratch.hpp"
 #include "runtime/cuda/device_guard.hpp"
@@ -173,7 +173,8 @@ void bias_gradient(const GemmArguments& call, StreamRef stream) {
   if (call.accumulate_bias)
     fused.bias = {sums.data(), call.bias.dtype, call.bias.shape,
                   contiguous_strides(call.bias.shape)};
-  if (!fusible(fused, stream.device.index) ||
+  const int device = stream.device.index;
+  if (!fuses_bias_gradient(device) || !fusible(fused, device) ||
       !try_product(fused, Epilogue::bias_gradient, stream)) {
     reduction::reduce(kernels::bias_gradient(call), stream);
     return product(call, stream);

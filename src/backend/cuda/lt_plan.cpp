@@ -13,6 +13,8 @@ namespace {
 
 using kernels::Epilogue;
 
+/// What `fusible` asks of a bias.
+constexpr std::uintptr_t bias_alignment = 16;
 /// Large enough for split reductions; NVIDIA's advice for Hopper.
 constexpr std::size_t workspace_limit = std::size_t{32} << 20;
 
@@ -146,12 +148,15 @@ void LtPlan::describe() {
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, transpose(problem_.transpose_a));
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, transpose(problem_.transpose_b));
   set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, native(problem_));
-  if (uses_bias(problem_.epilogue)) set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  // The heuristics read the expected alignment off pointers; they do not follow them.
+  if (uses_bias(problem_.epilogue)) {
+    set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(bias_alignment));
+  }
   if (problem_.keeps_aux || problem_.epilogue == Epilogue::dgelu) {
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem_.d.rows);
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, problem_.aux_batch_stride);
-    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type);
-    // The heuristics read the expected alignment off the pointer; they do not follow it.
+    // Its type stays D's: where one is said, some kernels refuse it when they run.
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
         reinterpret_cast<void*>(static_cast<std::uintptr_t>(problem_.align_aux)));
   }
@@ -163,6 +168,9 @@ void LtPlan::choose() {
   const std::unique_ptr<void, Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>
       preference(raw);
   set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_limit);
+  // Parts of a sum are added in the type that it is computed in, never in D's of 16 bits.
+  set(raw, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{problem_.align_a});
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{problem_.align_b});
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_c});
@@ -172,8 +180,12 @@ void LtPlan::choose() {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_of(problem_.device), description_.get(), a_.get(),
                                      b_.get(), c_.get(), d_.get(), raw, 1, &best, &found);
-  // Any other status means a description that is wrong: to go another way would hide it.
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
+  // Any other status means a description that is wrong: to go another way would hide it. Of
+  // epilogues cuBLASLt says so where it has them for other types.
+  const bool is_refused =
+      status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (problem_.epilogue != Epilogue::none && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (!is_refused) check(status, "cublasLtMatmulAlgoGetHeuristic");
   supported_ = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
   if (!supported_)
     backend::log_once("cuBLASLt has no kernel for ", describe_problem(problem_), ": ",

@@ -51,7 +51,8 @@ struct LinearCrossEntropyOptions {
   /// Share of the target spread evenly over all classes, in [0, 1].
   double label_smoothing = 0.0;
   Reduction reduction = Reduction::mean;
-  /// Rows whose logits are held at once. 0: as many as 2 GiB hold on a GPU, 128 MiB on a CPU, in
+  /// Rows whose logits are held at once. 0: as many as 2 GiB hold on a GPU, or 1/32 of its
+  /// memory if that is less, and 128 MiB on a CPU, in
   /// chunks of one size.
   std::int64_t chunk_rows = 0;
 };
@@ -59,12 +60,13 @@ struct LinearCrossEntropyOptions {
 /// `cross_entropy(linear(input, weight, bias), targets)`, whose logits are never there as a whole:
 /// chunks of rows one after the other, in the dtype in which products run. Of a mean or a sum,
 /// forward computes the gradients too, in the place of the logits, if recording is on, and backward
-/// multiplies them: so the logits are computed once. With `Reduction::none` backward computes them
-/// again. The weight's gradient is summed in f32 (f64 for f64) over the chunks; rounding elsewhere
-/// is that of the two ops, but for a gradient of the input in bf16 or f16, which is rounded before
-/// it is divided by the number of targets, too. On a GPU rows of logits that are no multiple of 16
-/// bytes get some columns more, which the loss does not read, and the weight is copied to as many
-/// rows. After Liger Kernel (Hsu et al. 2024).
+/// multiplies them: so the logits are computed once. With `Reduction::none`, and in f16, whose
+/// small gradients need the loss' scale before they are rounded, backward computes them again. The
+/// weight's gradient is summed in f32 (f64 for f64) over the chunks; rounding elsewhere is that of
+/// the two ops, but for a gradient of the input in bf16 or f16, which is rounded before it is
+/// divided by the number of targets, too. On a GPU rows of logits that are no multiple of 16 bytes
+/// get some columns more, which the loss does not read, and the weight is copied to as many rows.
+/// After Liger Kernel (Hsu et al. 2024).
 /// @param input [..., in]. @param weight [classes, in]. @param targets i64 class numbers, [...].
 /// @return f32 for bf16 and f16 operands; a scalar, or of the targets' shape.
 /// @throws as linear and cross_entropy.

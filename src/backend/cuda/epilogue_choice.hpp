@@ -7,5 +7,9 @@ namespace lockstep::cuda_kernels {
 /// LOCKSTEP_FUSED_GELU decides for all devices: 0 no, 1 yes. @throws InvalidArgument for another
 /// value, CudaError.
 bool fuses_gelu(int device);
+/// The same of biases' gradients, which products of weights' gradients sum up; on A100s some such
+/// products were reported to take longer (CUDALibrarySamples, issue 90). The variable is
+/// LOCKSTEP_FUSED_BIAS_GRADIENT.
+bool fuses_bias_gradient(int device);
 
 }  // namespace lockstep::cuda_kernels
