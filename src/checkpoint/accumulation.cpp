@@ -110,9 +110,8 @@ TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) 
   state.load = [load, &replica](const NamedTensors& tensors) {
     const auto [accumulation, rest] = taken_apart(tensors);
     if (accumulation.empty()) return load(rest);
-    const parallel::Accumulated all = accumulation_from(accumulation, replica);
-    load(rest);
-    replica.set_accumulated(all);
+    load(rest);  // says first what of the model does not fit
+    replica.set_accumulated(accumulation_from(accumulation, replica));
   };
   return state;
 }

@@ -230,9 +230,7 @@ bool ReplicatedModule::begins_step() {
   return grad_enabled() ? std::exchange(begins_step_, !only_accumulates()) : !only_accumulates();
 }
 
-bool ReplicatedModule::has_accumulated() const {
-  return !begins_step_ && reducer_->has_accumulated();
-}
+bool ReplicatedModule::has_accumulated() const { return reducer_->has_accumulated(); }
 
 void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated) {
   reducer_->set_accumulated(accumulated);

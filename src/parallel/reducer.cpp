@@ -384,7 +384,7 @@ void Reducer::finish_backward() {
     begun_.assign(parameters_.size(), false);
     if (tree_) tree_->end_step();
     forget_weights();
-    running_ = false;
+    running_ = is_mid_step_ = false;
     times_of_backward_.reset();
     if (gathered()) gathered()->end_step();
   } catch (...) {

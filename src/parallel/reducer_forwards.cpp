@@ -38,6 +38,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
     tree_->begin_forward();
   }
   if (mode == Mode::accumulate) {
+    is_mid_step_ |= grad_enabled();
     if ((tree_ || gathered()) && grad_enabled() && !std::exchange(accumulates_, true))
       autograd::on_backward_through(accumulate_tag_, [self = std::weak_ptr<Reducer*>(self_)] {
         if (const auto reducer = self.lock()) (*reducer)->begin_accumulation();
@@ -75,6 +76,7 @@ autograd::TagGuard Reducer::record_forward(Mode mode) {
 }
 
 bool Reducer::has_accumulated() const {
+  if (!is_mid_step_) return false;
   if (tree_ && tree_->count() > 0) return true;
   return std::ranges::any_of(leaves_, [](const auto& leaf) { return leaf->gradient().defined(); });
 }
@@ -96,6 +98,8 @@ void Reducer::set_accumulated(const Accumulated& accumulated) {
                  leaves_.size(), running_ ? " inside its backward" : "",
                  tree_ ? " whose reduction is reproducible" : "");
   const NoGradGuard no_recording;
+  if (shards_) shards_->clear_gradients();
+  is_mid_step_ = true;
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     leaves_[i]->set_gradient(accumulated.gradients[i]);
   accumulated_weight_ = accumulated.weight;

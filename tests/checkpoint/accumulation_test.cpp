@@ -36,6 +36,7 @@ struct Case {
   std::string name = {};
   DistributedDataParallelOptions replica = {};
   bool is_weighted = false, rank_1_leaves_out_b = false, trains_alone = false;
+  bool is_in_evaluation = false;  ///< as in fine-tuning with frozen statistics
 };
 
 constexpr std::int64_t batches = 12, saved_batch = 5;
@@ -46,6 +47,7 @@ std::vector<std::vector<float>> train(int ranks, const std::filesystem::path& fo
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
   run_job(ranks, [&](const CommunicatorPtr& group) {
     auto model = nn::make<Two>();
+    if (how.is_in_evaluation) model->eval();
     DistributedDataParallel ddp(model, group, how.replica);
     optim::AdamW optimizer(ddp.named_parameters(), {.lr = 0.1});
     std::optional<LocalSGD> averaging;
@@ -100,6 +102,7 @@ const std::vector<Case>& cases() {
        .replica = {.find_unused_parameters = true},
        .rank_1_leaves_out_b = true},
       {.name = "local SGD", .trains_alone = true},
+      {.name = "a model in evaluation", .is_in_evaluation = true},
   };
   return all;
 }
@@ -139,6 +142,26 @@ TEST(Accumulation, OtherNumbersOfRanksGoOnFromTheAverage) {
     EXPECT_TRUE(allclose(model->a->weight.grad(), mean));
   });
   set_log_sink(nullptr);
+}
+
+TEST(Accumulation, AForwardWhoseBackwardIsLeftOutLosesNothing) {
+  const TemporaryFolder folder;
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<Two>();
+    DistributedDataParallel ddp(model, group);
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", ddp);
+    {
+      const auto local = ddp.no_sync();
+      ddp(ones({2, 5}), true).sum().backward();
+    }
+    ddp(ones({2, 5}), true);  // its loss was no number, say
+    const Tensor added = model->a->weight.grad().clone();
+    checkpoints.save(1);
+    for (const Tensor& parameter : model->parameters()) Tensor(parameter).set_grad({});
+    checkpoints.load_newest();
+    EXPECT_TRUE(equal(model->a->weight.grad(), added));
+  });
 }
 
 TEST(Accumulation, WeightsNeedAsManyRanks) {

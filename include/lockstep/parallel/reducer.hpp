@@ -175,7 +175,7 @@ class Reducer final : private autograd::GradientSink {
   /// @return false if the weights of all ranks are 0; there are no gradients then.
   bool reduce_without_backward();
 
-  /// Whether a parameter has a gradient, or a reproducible reduction micro-batches.
+  /// Whether backwards that accumulate have left gradients since the last reduction.
   bool has_accumulated() const;
   /// What a step has so far. @throws InvalidArgument between the micro-batches of a reproducible
   /// reduction, whose partial sums belong to this number of ranks.
@@ -338,6 +338,7 @@ class Reducer final : private autograd::GradientSink {
   std::vector<bool> begun_;      // parameters whose gradient began since the last reduction
   std::string kept_;             // which of them a backward adds to gradients of before it
   bool accumulates_ = false;     // a forward to accumulate was recorded
+  bool is_mid_step_ = false;     // the same since the last reduction
   std::uint64_t forwards_ = 0;   // recorded to be reduced
   bool running_ = false;         // inside a backward that reduces
   std::string failure_;          // of a backward; this reducer is of no use any more
