@@ -7,15 +7,19 @@
 # Runs the programs of a bundle that scripts/gpu_bundle.sh made elsewhere (build-gpu/bundle.tar.gz, where it is),
 # or those of a DIR that is named and built; else it builds them here first, for this machine's GPU (in build).
 # Results go to the folder that OUT names as they are found, else to benchmarks/results. Needs Python 3.9.
-# Exit code: 0, 1 if something failed, 2 without a GPU.
+# --quick takes sizes and tests that the simulated GPU can do. Exit code: 0, 1 if something failed or nothing ran, 2 without
+# a GPU, 3 for a wrong call.
 set -euo pipefail
 
 [ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 bundle='' build='' rest=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --bundle) bundle=$(realpath "$2") && shift ;;
-    --build) build=$(realpath -m "$2") && shift ;;
+    --bundle | --build)
+      if [ $# -lt 2 ]; then echo "gpu_check: $1 needs a value" >&2 && exit 3; fi
+      if [ "$1" = --build ]; then build=$(realpath -m "$2"); else bundle=$(realpath -m "$2"); fi
+      if [ -n "$bundle" ] && [ ! -f "$bundle" ]; then echo "gpu_check: there is no bundle $bundle" >&2 && exit 3; fi
+      shift ;;
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
     *) rest+=("$1") ;;
   esac

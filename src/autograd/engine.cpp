@@ -322,8 +322,16 @@ GradientTarget InputGradients::target_of_part(std::span<const GradientPart> part
 
 void InputGradients::commit_part(std::span<const GradientPart> parts, std::size_t i,
                                  const Tensor& written) {
-  if (is_written_in_place(parts, i)) return commit(parts[i].operand, written);
-  set(parts[i].operand, written);
+  if (!is_written_in_place(parts, i)) return set(parts[i].operand, written);
+  Edge& edge = edges_[parts[i].operand];
+  if (!edge.node->is_leaf()) return engine_.deliver(edge, written);
+  edge.delivered = true;
+  static_cast<LeafNode&>(*edge.node).commit(written);
+}
+
+void InputGradients::arrive_part(std::span<const GradientPart> parts, std::size_t i) {
+  Node& node = *edges_[parts[i].operand].node;
+  if (is_written_in_place(parts, i) && node.is_leaf()) engine_.arrive(node);
 }
 
 void InputGradients::commit(std::size_t i, const Tensor& written) {

@@ -33,6 +33,13 @@ const Gpt2Options& checked(const Gpt2Options& options) {
 
 constexpr double deviation = 0.02;
 
+/// What a layer gives, and a residual beside it: of the layer's product, unless its hooks are to
+/// see what it gives alone.
+Tensor plus(const Tensor& addend, const nn::Child<nn::Linear>& layer, const Tensor& x) {
+  if (!addend.defined()) return layer(x);
+  return layer->has_call_hooks() ? addend + layer(x) : layer(x, addend);
+}
+
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
@@ -48,7 +55,7 @@ Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor&
     part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
   const Tensor y =
       scaled_dot_product_attention(parts[0], parts[1], parts[2], {.mask = mask, .is_causal = true});
-  return c_proj(y.transpose(1, 2).reshape({batch, time, channels}), addend);
+  return plus(addend, c_proj, y.transpose(1, 2).reshape({batch, time, channels}));
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
@@ -58,7 +65,7 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
 Tensor Gpt2Mlp::forward(const Tensor& x, const Tensor& addend) const {
   if (c_fc->has_call_hooks() ||
       c_proj->has_call_hooks())  // of users who want to see the layers run
-    return c_proj(gelu(c_fc(x), GeluApproximation::tanh), addend);
+    return plus(addend, c_proj, gelu(c_fc(x), GeluApproximation::tanh));
   return lockstep::mlp(x, {c_fc->weight, c_fc->bias, c_proj->weight, c_proj->bias},
                        {.addend = addend});
 }

@@ -7,6 +7,7 @@
 #include "autograd/fixed_sink.hpp"
 #include "lockstep/autograd/op_call.hpp"
 #include "lockstep/autograd/ops.hpp"
+#include "lockstep/tensor/compare.hpp"
 #include "lockstep/tensor/factories.hpp"
 
 namespace lockstep {
@@ -225,6 +226,31 @@ TEST(Engine, KeepsTheLayoutOfGradientsThatItAddsUp) {
   (sum(both) + sum(other)).backward();
   EXPECT_TRUE(is_kept);
   EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(120, 3.0f));
+}
+
+// A hook's own backward reaches the other parameter of the op whose gradients are being handed
+// over.
+TEST(Engine, AHooksBackwardLosesNoGradientOfTheSameOp) {
+  for (const bool is_norm : {false, true})
+    for (const bool hooks_bias : {false, true}) {
+      const Tensor x = affine(arange(12, {.dtype = DType::f32}), 1.0, 0.0).reshape({4, 3});
+      Tensor weight = ones(is_norm ? Shape{3} : Shape{2, 3}).set_requires_grad();
+      Tensor bias = ones(is_norm ? Shape{3} : Shape{2}).set_requires_grad();
+      const auto loss = [&] {
+        return (is_norm ? layer_norm(x, {3}, weight, bias) : linear(x, weight, bias)).sum();
+      };
+      loss().backward();
+      Tensor& other = hooks_bias ? weight : bias;
+      const Tensor own = other.grad().clone();
+      weight.set_grad({}), bias.set_grad({});
+      (hooks_bias ? bias : weight).register_hook([&](const Tensor&) {
+        const GradModeGuard recording(true);
+        (other * 100.0).sum().backward();
+        return Tensor();
+      });
+      loss().backward();
+      EXPECT_TRUE(equal(other.grad(), own + 100.0)) << is_norm << hooks_bias;
+    }
 }
 
 }  // namespace

@@ -85,7 +85,9 @@ TEST_P(ProductGradients, OfAPerceptronAreThoseOfItsLayers) {
   const Tensor x = leaf({64, 40}), up = leaf({80, 40}), up_bias = leaf({80}), down = leaf({48, 80}),
                down_bias = leaf({48}), addend = leaf({64, 48});
   const Tensor dy = randn({64, 48}).to(device());
-  const auto near = [](const Tensor& a, const Tensor& b) { return allclose(a, b, 0.05, 0.3); };
+  const auto near = [](const Tensor& a, const Tensor& b) {
+    return allclose(a, b, 0.05, 1.0);
+  };  // of some 50
   std::vector<Tensor> results;
   for (const bool fused : {true, false}) {
     const AutocastModeGuard autocast(device().type, lower());

@@ -50,7 +50,7 @@ TEST_F(ExamplesOnGpus, CapturedTrainingGoesOnBitwiseFromACheckpoint) {
   const std::string program =
       mpirun(ranks) + tiny_gpt(
                           "--device cuda --micro-batch 1 --steps 9 --lr 1e-2 --capture --amp bf16 "
-                          "--save-every 5 --keep 9 --checkpoint-dir " +
+                          "--deterministic --save-every 5 --keep 9 --checkpoint-dir " +
                           run + " --save " + saved);
   const auto whole = run_command(program, 200);
   ASSERT_EQ(whole.exit_code, 0) << whole.output;

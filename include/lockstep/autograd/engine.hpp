@@ -67,7 +67,8 @@ class InputGradients {
 
   /// The same for operands whose gradients one kernel computes: `write(targets)` is always called,
   /// with a GradientTarget for each part, its tensor undefined where the gradient is not wanted.
-  /// They are handed over in the order of the parts.
+  /// All of them are there before the first leaf's hooks run, which may begin a backward that
+  /// reaches another part's leaf. They are handed over in the order of the parts.
   template <std::size_t N, class Write>
   void write_together(const std::array<GradientPart, N>& parts, Write&& write) {
     std::array<GradientTarget, N> targets;
@@ -76,6 +77,8 @@ class InputGradients {
     write(std::as_const(targets));
     for (std::size_t i = 0; i < N; ++i)
       if (wanted(parts[i].operand)) commit_part(parts, i, targets[i].tensor);
+    for (std::size_t i = 0; i < N; ++i)
+      if (wanted(parts[i].operand)) arrive_part(parts, i);
   }
 
  private:
@@ -95,6 +98,7 @@ class InputGradients {
   bool is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const;
   GradientTarget target_of_part(std::span<const GradientPart> parts, std::size_t i);
   void commit_part(std::span<const GradientPart> parts, std::size_t i, const Tensor& written);
+  void arrive_part(std::span<const GradientPart> parts, std::size_t i);
 
   Engine& engine_;
   std::span<Edge> edges_;

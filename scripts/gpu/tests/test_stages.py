@@ -76,6 +76,16 @@ class OnAGpu(Case):
         self.assertEqual(self.found("dram", kernel="gelu_kernel")[0]["bytes"], 4096)
         self.assertIn("--launch-skip 6 --launch-count 3", (self.folder / "out" / "gpu_check.log").read_text())
 
+    def test_tools_that_are_not_allowed_here_are_left_out(self):
+        self.record_steps()
+        step_kernels.compare(self.check)
+        self.write("ncu", "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'\nexit 1\n")
+        step_kernels.dram(self.check)
+        self.write("compute-sanitizer", "#!/bin/sh\necho '========= Error: Device not supported'\nexit 1\n")
+        self.write("test_runtime", "#!/bin/sh\n")
+        gpu_tests.sanitize(self.check)
+        self.assertEqual(self.check.failures, [])
+
     def test_findings_of_the_sanitizer_are_failures(self):
         self.write("compute-sanitizer", "#!/bin/sh\necho '========= Invalid __global__ write of size 4 bytes'\n"
                    "echo '========= ERROR SUMMARY: 1 error'\nexit 9\n")

@@ -123,7 +123,7 @@ class Command(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "mine.jsonl"
             path.write_text("\n".join(gpt2.step(**SHAPE).lines()))
-            words = self.run_command("check", path, "launches<=55", "waits <= 1", "launches/llm.c-124m<=0.2", "sectors<=1",
+            words = self.run_command("check", path, "launches<=92", "waits <= 9", "launches/llm.c-124m<=0.24", "sectors<=1",
                                      "kernel_bytes>=1e6", "--all")
             self.assertEqual(words.count("holds"), 5)
             for bars, message in ((["mfu>=0.99"], "^1$"), (["speed>=1"], "is no bar such as"), (["mfu"], "is no bar"),

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/products.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
@@ -28,29 +30,31 @@ constexpr OpDescriptor mlp_op = without_casts(ops::mlp);
 /// both are wanted.
 void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const Tensor& x,
                                const Tensor& weight) {
-  const auto write_bias = [&](const auto& write) {
-    inputs.write(2, {weight.size(0)}, gradient_options(inputs, 2, weight), write);
+  const auto options = [&](std::size_t i) {
+    return inputs.wanted(i) ? gradient_options(inputs, i, weight) : weight.options();
   };
-  if (!inputs.wanted(1))
-    return write_bias([&](const Tensor& db, bool accumulate) {
-      backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
-                                       .out = db.reshape({1, weight.size(0)}).view(),
-                                       .in = dy.view(),
-                                       .accumulate = accumulate},
-                                      stream_of(dy));
-    });
-  inputs.write(1, weight.shape(), gradient_options(inputs, 1, weight),
-               [&](const Tensor& dw, bool accumulate) {
-                 GemmArguments call{
-                     .a = transposed(batched(dy)), .b = batched(x), .beta = accumulate ? 1.0 : 0.0};
-                 if (!inputs.wanted(2)) return multiply(dw, call);
-                 write_bias([&](const Tensor& db, bool accumulate_bias) {
-                   call.epilogue = Epilogue::bias_gradient;
-                   call.bias = db.view();
-                   call.accumulate_bias = accumulate_bias;
-                   multiply(dw, call);
-                 });
-               });
+  const std::array<GradientPart, 2> parts{
+      {{1, weight.shape(), options(1)}, {2, {weight.size(0)}, options(2)}}};
+  inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
+    const auto& [dw, db] = targets;
+    if (!dw.tensor.defined()) {
+      if (db.tensor.defined())
+        backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
+                                         .out = db.tensor.reshape({1, weight.size(0)}).view(),
+                                         .in = dy.view(),
+                                         .accumulate = db.accumulate},
+                                        stream_of(dy));
+      return;
+    }
+    GemmArguments call{
+        .a = transposed(batched(dy)), .b = batched(x), .beta = dw.accumulate ? 1.0 : 0.0};
+    if (db.tensor.defined()) {
+      call.epilogue = Epilogue::bias_gradient;
+      call.bias = db.tensor.view();
+      call.accumulate_bias = db.accumulate;
+    }
+    multiply(dw.tensor, call);
+  });
 }
 
 /// The operands of a linear layer, as its product takes them.
