@@ -34,9 +34,9 @@ void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const T
     return inputs.wanted(i) ? gradient_options(inputs, i, weight) : weight.options();
   };
   const std::array<GradientPart, 2> parts{
-      {{1, weight.shape(), options(1)}, {2, {weight.size(0)}, options(2)}}};
+      {{2, {weight.size(0)}, options(2)}, {1, weight.shape(), options(1)}}};
   inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
-    const auto& [dw, db] = targets;
+    const auto& [db, dw] = targets;
     if (!dw.tensor.defined()) {
       if (db.tensor.defined())
         backend_of(dy).reduction.reduce({.op = ReduceOp::sum,
