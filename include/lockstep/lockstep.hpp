@@ -34,6 +34,7 @@
 #include "lockstep/core/device.hpp"
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/float32_precision.hpp"
 #include "lockstep/core/parallel.hpp"
 #include "lockstep/core/random.hpp"
 #include "lockstep/core/shape.hpp"

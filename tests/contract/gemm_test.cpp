@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "contract/backends.hpp"
+#include "lockstep/core/float32_precision.hpp"
 #include "lockstep/core/parallel.hpp"
 
 namespace lockstep::test {
@@ -336,6 +337,26 @@ TEST_P(GemmContract, WritesEpiloguesInTheDtypeOfTheOutput) {
   run({.out = out, .a = a, .b = b, .epilogue = Epilogue::gelu_bias, .bias = bias, .aux = aux});
   EXPECT_TRUE(close(aux.get(), before, 1e-4));
   EXPECT_TRUE(close(out.get(), activated, 1e-4));
+}
+
+/// 1 + 2^-12 in f32, which is 1 in TF32.
+TEST_P(GemmContract, RoundsF32OnlyWhereThatIsAllowedAndOnAGpu) {
+  if (GetParam().dtype != DType::f32) return;
+  constexpr std::int64_t n = 64, depth = 128;
+  const double fine = 1 + 0x1p-12;
+  auto a = array({1, n, depth}).set(Values(n * depth, fine));
+  auto b = array({1, depth, n}).set(Values(depth * n, 1.0));
+  const auto first = [&] {
+    auto out = array({1, n, n});
+    run({.out = out, .a = a, .b = b});
+    return out.get().front();
+  };
+  EXPECT_NEAR(first(), depth * fine, 1e-4);
+  set_float32_precision(Float32Precision::tf32);
+  const double rounded = first();
+  set_float32_precision(Float32Precision::ieee);
+  EXPECT_NEAR(rounded, depth * fine, GetParam().device.is_cuda() ? depth * 0x1p-11 : 1e-4);
+  EXPECT_NEAR(first(), depth * fine, 1e-4);
 }
 
 TEST_P(GemmContract, RepeatsItsResultsExactly) {

@@ -183,6 +183,7 @@ Verdict examine(const MatmulDescription* description, const Layouts& given, Prob
   problem.batch = layouts.d->batch_count;
   problem.epilogue = description->epilogue;
   problem.wide = problem.d.type == CUDA_R_64F;
+  problem.tf32 = description->compute_type == CUBLAS_COMPUTE_32F_FAST_TF32;
   problem.bias_batch_stride = problem.batch > 1 ? description->bias_batch_stride : 0;
   if (const Verdict verdict = check_shapes(problem, layouts); !verdict) return verdict;
   return check_epilogue(*description, layouts, problem);

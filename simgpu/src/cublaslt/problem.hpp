@@ -22,6 +22,7 @@ struct Problem {
   std::int64_t rows = 0, columns = 0, depth = 0, batch = 1;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool wide = false;  ///< sums, alpha and beta are f64 rather than f32
+  bool tf32 = false;  ///< A and B are rounded to TF32
   std::int64_t bias_batch_stride = 0;
 
   bool has(std::uint32_t bits) const { return (epilogue & bits) == bits; }

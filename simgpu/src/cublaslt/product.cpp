@@ -1,7 +1,9 @@
 #include "cublaslt/product.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
@@ -32,6 +34,17 @@ Sum widen(T value) {
     return static_cast<Sum>(value);
   else
     return static_cast<Sum>(static_cast<float>(value));
+}
+
+/// Rounds to TF32, which has 10 bits behind the point: to nearest, ties away from zero, as the PTX
+/// instruction cvt.rna.tf32 does.
+template <class Sum>
+void round_to_tf32(std::vector<Sum>& values) {
+  for (Sum& value : values) {
+    if (!std::isfinite(value)) continue;
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    value = std::bit_cast<float>((bits + 0x1000U) & ~0x1FFFU);
+  }
 }
 
 /// A one-dimensional run of elements of any type, read and written as Sum.
@@ -146,6 +159,10 @@ class Worker {
          a.column_stride, block.rows, depth, panel_rows);
     pack(panels_b_.data(), operands_.b, b.type, at(b, block.batch, p, block.column),
          b.column_stride, b.row_stride, block.columns, depth, tile_columns);
+    if (problem_.tf32) {
+      round_to_tf32(panels_a_);
+      round_to_tf32(panels_b_);
+    }
     for (std::int64_t j = 0; j < block.columns; j += tile_columns)
       for (std::int64_t i = 0; i < block.rows; i += panel_rows)
         multiply_tile(depth, panels_a_.data() + i * depth, panels_b_.data() + j * depth,

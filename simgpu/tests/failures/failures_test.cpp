@@ -164,5 +164,24 @@ TEST_F(GpuFailures, OfTheHeuristicsAreNoReasonToGoAnotherWayUnlessTheyLackAKerne
                             HasSubstr("not supported")));
 }
 
+TEST_F(GpuFailures, OfAKernelThatTheHeuristicsProposedLeaveTheProductToTheNext) {
+  const Tensor a = ones({64, 1024}, on_gpu), b = ones({1024, 64}, on_gpu);  // split or not: two
+  std::string logged;
+  set_log_sink([&](std::string_view line) { logged += line; });
+  simgpu::inject("cublasLtMatmul:1:15");
+  EXPECT_EQ(sum(matmul(a, b)).item(), 64 * 64 * 1024.0);
+  EXPECT_EQ(sum(matmul(a, b)).item(), 64 * 64 * 1024.0);
+  set_log_sink(nullptr);
+  EXPECT_THAT(logged, AllOf(HasSubstr("does not run"), HasSubstr("64 x 64, depth 1024"),
+                            HasSubstr("not supported"), HasSubstr("the next one is taken")));
+}
+
+TEST_F(GpuFailures, OfTheOnlyKernelOfAFusedProductLeaveItToSeveral) {
+  const Tensor a = ones({8, 24}, on_gpu), weight = ones({16, 24}, on_gpu),
+               bias = ones({16}, on_gpu);
+  simgpu::inject("cublasLtMatmul:1:15");
+  EXPECT_EQ(sum(linear(a, weight, bias)).item(), 8 * 16 * 25.0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include "backend/cuda/epilogue_choice.hpp"
 #include "backend/cuda/lt_plan.hpp"
 #include "cuda/scratch.hpp"
+#include "lockstep/core/deterministic.hpp"
+#include "lockstep/core/float32_precision.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -16,10 +18,16 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArguments;
 
-std::uint8_t alignment(const void* pointer) {
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 16;
-  return static_cast<std::uint8_t>(address & ~(address - 1));
+/// What an address is a multiple of: up to 16, or 256, which whole blocks of memory are. Nothing
+/// between: each is a plan of its own.
+std::uint16_t alignment(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (address % 256 == 0 && !deterministic_algorithms()) return 256;
+  const auto limited = address | 16;
+  return static_cast<std::uint16_t>(limited & ~(limited - 1));
 }
+
+bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
 /// The product as cuBLASLt sees it: a row-major product is the column-major product of the
 /// transposes, in swapped order.
@@ -51,6 +59,7 @@ Mapped map(const GemmArguments& call, Epilogue epilogue, int device) {
   problem.out_dtype = call.out.dtype;
   problem.device = device;
   problem.batch = call.out.shape[0];
+  problem.tf32 = call.a.dtype == DType::f32 && float32_precision() == Float32Precision::tf32;
   problem.align_a = alignment(first.data);
   problem.align_b = alignment(second.data);
   problem.align_c = alignment(addend.data);
@@ -77,10 +86,10 @@ bool fusible(const GemmArguments& call, int device) {
   // By the table of types the bias has D's. The heuristics take its alignment from its pointer,
   // which a plan does not have: it serves all that are aligned as a chosen kernel may want.
   const bool bias_fits = call.bias && call.bias.dtype == out_dtype && call.bias.strides[0] == 1 &&
-                         alignment(call.bias.data) == 16;
+                         is_aligned(call.bias.data);
   if (!gelu) return bias_fits;
   // Its accumulation comes before the function, ours after it; aux has rules of alignment.
-  const bool aux_fits = !call.aux || (out.rows % 8 == 0 && alignment(call.aux.data) == 16);
+  const bool aux_fits = !call.aux || (out.rows % 8 == 0 && is_aligned(call.aux.data));
   return call.beta == 0.0 && aux_fits && (call.epilogue == Epilogue::dgelu || bias_fits);
 }
 
@@ -94,9 +103,7 @@ ArrayView broadcast_bias(const GemmArguments& call) {
 bool try_product(const GemmArguments& call, Epilogue epilogue, StreamRef stream) {
   if (call.a.shape[2] == 0) return false;
   const Mapped mapped = map(call, epilogue, stream.device.index);
-  LtPlan& plan = lt_plan(mapped.problem);
-  if (plan.supported()) plan.run(mapped.operands, stream);
-  return plan.supported();
+  return lt_plan(mapped.problem).run(mapped.operands, stream);
 }
 
 /// What a product of empty depth leaves.

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <cublasLt.h>
 
@@ -24,8 +26,9 @@ struct LtProblem {
   std::int64_t batch = 1;
   std::int64_t aux_batch_stride = 0;
   bool keeps_aux = false;  ///< gelu_bias writes its input
-  /// Alignments in bytes of a, b, c, d and aux, up to 16.
-  std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_d = 16, align_aux = 16;
+  bool tf32 = false;       ///< f32 operands may be rounded for tensor cores
+  /// Alignments in bytes of a, b, c, d and aux: up to 16, or 256.
+  std::uint16_t align_a = 256, align_b = 256, align_c = 256, align_d = 256, align_aux = 256;
 
   friend bool operator==(const LtProblem&, const LtProblem&) = default;
 };
@@ -46,16 +49,17 @@ struct LtOperands {
   double beta;
 };
 
-/// The descriptors of one problem and the kernel that cuBLASLt's heuristics chose for it.
+/// The descriptors of one problem and the kernels that cuBLASLt's heuristics propose for it. Its
+/// first is taken; under LOCKSTEP_TUNED_PRODUCTS the fastest (tuned_products.hpp), measured by the
+/// first call that is not captured, which waits for the device.
 class LtPlan {
  public:
   /// Asks the heuristics. @throws CudaError.
   explicit LtPlan(const LtProblem& problem);
 
-  /// False if no kernel of cuBLASLt computes this problem.
-  bool supported() const { return supported_; }
-  /// Queues the product. @throws CudaError.
-  void run(const LtOperands& operands, StreamRef stream);
+  /// Queues the product, by the next kernel where one says that it cannot. @returns false, and
+  /// queues nothing, if no kernel of cuBLASLt computes this problem. @throws CudaError.
+  bool run(const LtOperands& operands, StreamRef stream);
 
  private:
   template <class T, cublasStatus_t (*destroy)(T)>
@@ -71,13 +75,19 @@ class LtPlan {
   static MatrixLayout layout_of(const LtMatrix& matrix, DType dtype, std::int64_t batch);
   void describe();
   void choose();
+  void tune(const LtOperands& operands, StreamRef stream);
+  bool take_known(const std::string& name);
+  double milliseconds(const cublasLtMatmulHeuristicResult_t& candidate, const LtOperands& operands,
+                      StreamRef stream) const;
+  cublasStatus_t multiply(const cublasLtMatmulHeuristicResult_t& candidate,
+                          const LtOperands& operands, StreamRef stream) const;
 
   LtProblem problem_;
   Description description_;
   MatrixLayout a_, b_, c_, d_;
-  cublasLtMatmulAlgo_t algorithm_{};
-  std::size_t workspace_ = 0;
-  bool supported_ = false;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates_;  ///< best first, by the heuristics
+  std::size_t fastest_ = 0;
+  bool tuned_ = false;
 };
 
 /// The calling thread's plan for a problem, made on first use.

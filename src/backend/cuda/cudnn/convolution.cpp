@@ -1,5 +1,7 @@
 #include "backend/cuda/cudnn/target.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
+#include "lockstep/core/deterministic.hpp"
+#include "lockstep/core/float32_precision.hpp"
 #include "runtime/cuda/device_guard.hpp"
 
 namespace lockstep::backend::cudnn {
@@ -28,6 +30,12 @@ Attributes attributes_of(const ConvGeometry& geometry) {
       .set_padding(list(geometry.padding))
       .set_stride(list(geometry.stride))
       .set_dilation(list(geometry.dilation));
+}
+
+Requirements requirements(DType dtype) {
+  const bool exact = float32_precision() == Float32Precision::ieee;
+  return {.full_precision = dtype == DType::f32 && exact,
+          .deterministic = deterministic_algorithms()};
 }
 
 Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry& geometry,
@@ -59,7 +67,7 @@ Plan build(ConvDirection direction, const ConvArrays& arrays, const ConvGeometry
              arrays.weight, weight_uid);
       break;
   }
-  return {std::move(graph), {.full_precision = dtype == DType::f32, .deterministic = true}, target};
+  return {std::move(graph), requirements(dtype), target};
 }
 
 }  // namespace
@@ -71,7 +79,9 @@ bool convolution(ConvDirection direction, const ConvArrays& arrays, const ConvGe
   const CudaDeviceGuard guard(stream.device.index);
   thread_local std::map<Key, Plan> plans;
   Key key;
+  const Requirements required = requirements(arrays.image.dtype);
   key.add(static_cast<std::int64_t>(direction)).add(stream.device.index);
+  key.add(required.full_precision).add(required.deterministic);
   key.add(arrays.image).add(arrays.weight).add(arrays.result);
   for (const kernels::Pair& pair : {geometry.stride, geometry.padding, geometry.dilation})
     key.add(pair[0]).add(pair[1]);

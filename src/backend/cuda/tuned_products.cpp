@@ -1,0 +1,85 @@
+#include "backend/cuda/tuned_products.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
+
+#include "lockstep/observe/log.hpp"
+
+namespace lockstep::cuda_kernels {
+namespace {
+
+/// The kernel, which cuBLASLt's guide lets programs keep ("cublasLtMatmulAlgo_t").
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::ostringstream text;
+  text << std::hex << std::setfill('0');
+  for (const auto word : algorithm.data) text << std::setw(16) << word;
+  return text.str();
+}
+
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
+  constexpr std::size_t digits = 16;
+  cublasLtMatmulAlgo_t algorithm{};
+  if (text.size() != digits * std::size(algorithm.data) ||
+      text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return std::nullopt;
+  for (std::size_t i = 0; i < std::size(algorithm.data); ++i)
+    algorithm.data[i] = std::stoull(text.substr(i * digits, digits), nullptr, digits);
+  return algorithm;
+}
+
+}  // namespace
+
+TunedProducts* TunedProducts::of_process() {
+  static TunedProducts* const products = [] {
+    const char* const file = std::getenv("LOCKSTEP_TUNED_PRODUCTS");
+    return file && *file ? new TunedProducts(file) : nullptr;
+  }();
+  return products;
+}
+
+TunedProducts::TunedProducts(std::string file) : file_(std::move(file)) {
+  std::ifstream lines(file_);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (!line.empty() && !read(line))
+      LOCKSTEP_LOG(warning, file_, ", line ", number,
+                   ": not a tuned product (problem, 128 hexadecimal digits and two times, with "
+                   "tabs between them); left out");
+}
+
+bool TunedProducts::read(const std::string& line) {
+  std::istringstream fields(line);
+  std::string problem, kernel, time, time_of_first, more;
+  if (!std::getline(fields, problem, '\t') || !std::getline(fields, kernel, '\t') ||
+      !std::getline(fields, time, '\t') || !std::getline(fields, time_of_first, '\t') ||
+      std::getline(fields, more))
+    return false;
+  const auto algorithm = algorithm_of(kernel);
+  if (algorithm) known_.try_emplace(problem, *algorithm);
+  return algorithm.has_value();
+}
+
+std::optional<cublasLtMatmulAlgo_t> TunedProducts::find(const std::string& problem) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = known_.find(problem);
+  if (known == known_.end()) return std::nullopt;
+  return known->second;
+}
+
+void TunedProducts::keep(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm,
+                         double microseconds, double microseconds_of_first) {
+  std::ostringstream line;
+  line << problem << '\t' << text_of(algorithm) << '\t' << std::fixed << std::setprecision(1)
+       << microseconds << '\t' << microseconds_of_first << '\n';
+  const std::lock_guard lock(mutex_);
+  if (!known_.try_emplace(problem, algorithm).second) return;
+  std::ofstream file(file_, std::ios::app);
+  file << line.str() << std::flush;
+  if (!file)
+    LOCKSTEP_LOG(warning, "LOCKSTEP_TUNED_PRODUCTS: ", file_,
+                 " cannot be written; this program measures its products, the next one again");
+}
+
+}  // namespace lockstep::cuda_kernels
