@@ -14,6 +14,9 @@ set(lockstep_isa_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 file(GLOB engine_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp")
 file(GLOB loop_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/cpu/loops/*.cpp")
 target_sources(lockstep PRIVATE ${engine_sources})
+# GCC makes vectors of its loops over scores at -O3 alone: attention in f32 takes a third less time.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/kernels/cpu/attention_kernels.cpp"
+                            PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 
 set(isa_list "")
 foreach(isa IN LISTS LOCKSTEP_CPU_ISAS)
