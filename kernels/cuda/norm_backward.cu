@@ -54,7 +54,92 @@ struct PartialSums {
     const std::int64_t at = block * columns + column;
     return {plain ? plain[at] : A(0), product[at]};
   }
+  /// `width` of them from a column on, which is a multiple of it.
+  template <int width>
+  __device__ Pack<NormSums<A>, width> pack(std::int64_t block, std::int64_t column) const {
+    const std::int64_t at = block * columns + column;
+    const auto products = load_vector<width>(product + at);
+    Vector<A, width> plains{};
+    if (plain) plains = load_vector<width>(plain + at);
+    Pack<NormSums<A>, width> sums;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) sums[j] = {plains.lane[j], products.lane[j]};
+    return sums;
+  }
+  template <int width>
+  __device__ void put(std::int64_t block, std::int64_t column,
+                      const Pack<NormSums<A>, width>& sums) const {
+    const std::int64_t at = block * columns + column;
+    Vector<A, width> plains, products;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) {
+      plains.lane[j] = sums[j].plain;
+      products.lane[j] = sums[j].product;
+    }
+    store_vector<width>(product + at, products);
+    if (plain) store_vector<width>(plain + at, plains);
+  }
 };
+
+/// True for all threads of the last of `blocks` blocks to come here, which sees what they wrote.
+__device__ inline bool comes_last(std::uint32_t& arrivals, unsigned blocks) {
+  bool is_last = false;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    is_last = atomicAdd(&arrivals, 1u) + 1 == blocks;
+    if (is_last) arrivals = 0;
+  }
+  if (!__syncthreads_or(is_last)) return false;
+  __threadfence();
+  return true;
+}
+
+/// One block reads what many have left: it waits for memory as seldom as registers allow.
+constexpr unsigned loads_at_once = 16;
+
+/// Adds up what every `step`-th block from `first` on has left, and calls `store(column, sums)`
+/// with a pack of columns.
+template <class A, class Store>
+__device__ void add_blocks(const PartialSums<A>& partial, unsigned first, unsigned step,
+                           unsigned last, const Store& store) {
+  constexpr int width = lanes_of<A>;
+  for (std::int64_t column = std::int64_t{threadIdx.x} * width; column < partial.columns;
+       column += blockDim.x * width) {
+    Pack<NormSums<A>, width> sums{};
+    for (unsigned begin = first; begin < last; begin += loads_at_once * step) {
+      Pack<NormSums<A>, width> own[loads_at_once]{};
+      LOCKSTEP_UNROLL
+      for (unsigned k = 0; k < loads_at_once; ++k)
+        if (begin + k * step < last)
+          own[k] = partial.template pack<width>(begin + k * step, column);
+      LOCKSTEP_UNROLL
+      for (const auto& each : own)
+        for (int j = 0; j < width; ++j) sums[j] = sums[j] + each[j];
+    }
+    store(column, sums);
+  }
+}
+
+/// What sum_columns does, in the same order, by the last blocks to leave their sums: the last of
+/// those whose rows one of its threads would add, and of these the last.
+template <class A, class Store>
+__device__ void finish_sums(const PartialSums<A>& partial, std::uint32_t* arrivals,
+                            const Store& store) {
+  static_assert(final_height + 1 == kernels::norm_arrivals);
+  constexpr int width = lanes_of<A>;
+  const unsigned blocks = gridDim.x, own = blockIdx.x % final_height;
+  const unsigned groups = blocks < final_height ? blocks : final_height;
+  if (!comes_last(arrivals[own], (blocks - own + final_height - 1) / final_height)) return;
+  add_blocks(partial, own, final_height, blocks, [&](std::int64_t column, const auto& sums) {
+    partial.template put<width>(own, column, sums);
+  });
+  if (!comes_last(arrivals[final_height], groups)) return;
+  add_blocks(partial, 0, 1, groups, [&](std::int64_t column, const auto& sums) {
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < width; ++j) store(column + j, sums[j]);
+  });
+}
 
 // So many threads of a multiprocessor have the registers.
 constexpr int resident_threads = 384;
@@ -94,13 +179,31 @@ __device__ void leave_sums(const WideGroup<BlockGroup, width>& group, const Pack
   }
 }
 
-/// dx and the sums for dweight and dbias with each element read once.
+template <class T>
+struct StoreWeightGradients {
+  T* dweight;
+  T* dbias;
+  bool add_dweight, add_dbias;
+  __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<T>>& sums) const {
+    if (dweight) store(dweight + column, sums.product, add_dweight);
+    if (dbias) store(dbias + column, sums.plain, add_dbias);
+  }
+
+ private:
+  __device__ static void store(T* to, AccumulateType<T> value, bool add) {
+    *to = convert<T>(add ? convert<AccumulateType<T>>(*to) + value : value);
+  }
+};
+
+/// dx, and dweight and dbias or the sums for them, with each element read once.
+/// @param arrivals null: sums are left
 template <class Group, bool centred, class X, class Y>
 __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
                                   resident_threads / kept_block<Group, resident_threads>)
     norm_backward_one_pass_kernel(std::int64_t rows, std::int64_t columns,
                                   NormGradientPointers<X, Y> p,
-                                  PartialSums<AccumulateType<X>> partial) {
+                                  PartialSums<AccumulateType<X>> partial, std::uint32_t* arrivals,
+                                  StoreWeightGradients<X> weight_gradients) {
   using A = AccumulateType<X>;
   constexpr int width = Group::width, vectors = kept_elements<X> / width;
   const Group group;
@@ -156,6 +259,7 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
     if constexpr (centred)
       leave_sums(group, plain[k], partial.plain + blockIdx.x * columns, at, columns);
   }
+  if (arrivals) finish_sums(partial, arrivals, weight_gradients);
 }
 
 /// What a row adds to dweight and dbias of one column.
@@ -171,22 +275,6 @@ struct WeightTerms {
     const A g = convert<A>(dy[row * columns + column]);
     const NormStatistics<A> statistics{mean ? mean[row] : A(0), rstd[row]};
     return {g, g * statistics.normalise(convert<A>(x[row * columns + column]))};
-  }
-};
-
-template <class T>
-struct StoreWeightGradients {
-  T* dweight;
-  T* dbias;
-  bool add_dweight, add_dbias;
-  __device__ void operator()(std::int64_t column, const NormSums<AccumulateType<T>>& sums) const {
-    if (dweight) store(dweight + column, sums.product, add_dweight);
-    if (dbias) store(dbias + column, sums.plain, add_dbias);
-  }
-
- private:
-  __device__ static void store(T* to, AccumulateType<T> value, bool add) {
-    *to = convert<T>(add ? convert<AccumulateType<T>>(*to) + value : value);
   }
 };
 
@@ -236,9 +324,11 @@ void backward_in_one_pass(const kernels::LayerNormBackwardArguments& a, const Ke
   const auto kernel =
       plan.by_warps ? norm_backward_one_pass_kernel<WideGroup<WarpGroup, lanes>, centred, X, Y>
                     : norm_backward_one_pass_kernel<WideGroup<BlockGroup, lanes>, centred, X, Y>;
+  auto* const arrivals = a.arrivals.as<std::uint32_t>();
   launch(stream, plan.blocks, plan.threads, 0, kernel, rows, columns, gradient_pointers<X, Y>(a),
-         partial);
-  sum_columns<NormSums<A>>(stream, plan.blocks, columns, partial, weight_gradients<X>(a));
+         partial, arrivals, weight_gradients<X>(a));
+  if (!arrivals)
+    sum_columns<NormSums<A>>(stream, plan.blocks, columns, partial, weight_gradients<X>(a));
 }
 
 /// dweight and dbias alone, of rows of any length.
@@ -288,6 +378,7 @@ void norm::rms_norm_backward(const kernels::RmsNormBackwardArguments& a, StreamR
                       .x = a.x,
                       .weight = a.weight,
                       .rstd = a.rstd,
+                      .arrivals = a.arrivals,
                       .add_dx = a.add_dx,
                       .add_dweight = a.add_dweight},
                      "rms_norm_backward", stream);

@@ -59,6 +59,12 @@ DType result_dtype(const Tensor& x, NormResult result) {
   return is_lower ? thread_modes.autocast_dtype[device] : x.dtype();
 }
 
+/// What backward's blocks are counted in; undefined where there is none, or nothing to count.
+Tensor make_arrivals(bool records, const Tensor& x) {
+  if (!records || !x.device().is_cuda() || x.numel() == 0) return {};
+  return empty({kernels::norm_arrivals}, {DType::i32, x.device()});
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -70,40 +76,44 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
   const Tensor rows = as_rows(x, columns);
   const TensorOptions statistics{statistics_dtype(x.dtype()), x.device()};
   const Tensor mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
+  const Tensor arrivals = make_arrivals(call.recording(), x);
   Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.layer_norm({.y = as_rows(y, columns).view(),
                                  .mean = mean.view(),
                                  .rstd = rstd.view(),
+                                 .arrivals = view_or_absent(arrivals),
                                  .x = rows.view(),
                                  .weight = flat_view(weight),
                                  .bias = flat_view(bias),
                                  .eps = eps},
                                 stream_of(x));
   if (!call.recording()) return y;
-  return call.record(y, [normalized_shape, columns, x = SavedTensor(x),
-                         weight = SavedTensor(weight), mean = SavedTensor(mean),
-                         rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
-    const Tensor &input = x.get(), &scale = weight.get();
-    const Tensor dy = dy_in.contiguous();
-    const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
-                                             {2, normalized_shape, input.options()},
-                                             {0, input.shape(), input.options()}}};
-    inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
-      const auto& [dweight, dbias, dx] = targets;
-      backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
-                                               .dweight = flat_view(dweight.tensor),
-                                               .dbias = flat_view(dbias.tensor),
-                                               .dy = as_rows(dy, columns).view(),
-                                               .x = as_rows(input, columns).view(),
-                                               .weight = flat_view(scale),
-                                               .mean = mean.get().view(),
-                                               .rstd = rstd.get().view(),
-                                               .add_dx = dx.accumulate,
-                                               .add_dweight = dweight.accumulate,
-                                               .add_dbias = dbias.accumulate},
-                                              stream_of(dy));
-    });
-  });
+  return call.record(
+      y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
+          mean = SavedTensor(mean), rstd = SavedTensor(rstd),
+          arrivals = SavedTensor(arrivals)](const Tensor& dy_in, InputGradients& inputs) {
+        const Tensor &input = x.get(), &scale = weight.get();
+        const Tensor dy = dy_in.contiguous();
+        const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
+                                                 {2, normalized_shape, input.options()},
+                                                 {0, input.shape(), input.options()}}};
+        inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
+          const auto& [dweight, dbias, dx] = targets;
+          backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
+                                                   .dweight = flat_view(dweight.tensor),
+                                                   .dbias = flat_view(dbias.tensor),
+                                                   .dy = as_rows(dy, columns).view(),
+                                                   .x = as_rows(input, columns).view(),
+                                                   .weight = flat_view(scale),
+                                                   .mean = mean.get().view(),
+                                                   .rstd = rstd.get().view(),
+                                                   .arrivals = view_or_absent(arrivals.get()),
+                                                   .add_dx = dx.accumulate,
+                                                   .add_dweight = dweight.accumulate,
+                                                   .add_dbias = dbias.accumulate},
+                                                  stream_of(dy));
+        });
+      });
 }
 
 Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -114,9 +124,11 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   const Tensor x = call.dense(0), weight = call.dense(1);
   const Tensor rows = as_rows(x, columns);
   const Tensor rstd = empty({rows.size(0)}, {statistics_dtype(x.dtype()), x.device()});
+  const Tensor arrivals = make_arrivals(call.recording(), x);
   Tensor y = empty(x.shape(), {result_dtype(x, result), x.device()});
   backend_of(x).norm.rms_norm({.y = as_rows(y, columns).view(),
                                .rstd = rstd.view(),
+                               .arrivals = view_or_absent(arrivals),
                                .x = rows.view(),
                                .weight = flat_view(weight),
                                .eps = eps},
@@ -124,7 +136,8 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   if (!call.recording()) return y;
   return call.record(
       y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          rstd = SavedTensor(rstd)](const Tensor& dy_in, InputGradients& inputs) {
+          rstd = SavedTensor(rstd),
+          arrivals = SavedTensor(arrivals)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 2> parts{
@@ -137,6 +150,7 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
                                                  .x = as_rows(input, columns).view(),
                                                  .weight = flat_view(scale),
                                                  .rstd = rstd.get().view(),
+                                                 .arrivals = view_or_absent(arrivals.get()),
                                                  .add_dx = dx.accumulate,
                                                  .add_dweight = dweight.accumulate},
                                                 stream_of(dy));
