@@ -36,14 +36,16 @@ __global__ void __launch_bounds__(row_threads)
 }
 
 /// Keys for the sort: entries of the table, and `entries` itself for what adds nothing.
-__global__ void key_kernel(KeyAt* keys, const std::int64_t* index, std::int64_t n,
-                           std::int64_t entries, std::int64_t padding_index) {
-  for (std::int64_t i = global_thread(); i < n; i += grid_threads()) {
+struct TableKeys {
+  const std::int64_t* index;
+  std::int64_t entries, padding_index;
+
+  __device__ KeyAt operator()(std::int64_t i) const {
     const std::int64_t entry = index[i];
     const bool counts = entry >= 0 && entry < entries && entry != padding_index;
-    keys[i] = {static_cast<std::uint32_t>(counts ? entry : entries), static_cast<std::uint32_t>(i)};
+    return {static_cast<std::uint32_t>(counts ? entry : entries), static_cast<std::uint32_t>(i)};
   }
-}
+};
 
 constexpr std::int64_t max_grid_y = 65'535;
 /// Most pairs of an entry and an index for which no sort pays.
@@ -207,9 +209,8 @@ void add_sorted(const kernels::EmbeddingBackwardArguments& arguments, StreamRef 
                  " indices into ", entries, " entries; both must be below 2^31 on device cuda");
   if (!arguments.accumulate) elementwise::fill({.out = dtable, .value = 0.0}, stream);
   RadixSort<KeyAt> sort(stream, n);
-  launch(stream, grid_for(n, row_threads), row_threads, 0, key_kernel, sort.entries(),
-         index.as<std::int64_t>(), n, entries, arguments.padding_index);
-  sort.by(KeyDigit{}, std::bit_width(static_cast<std::uint32_t>(entries)));
+  sort.by(TableKeys{index.as<std::int64_t>(), entries, arguments.padding_index}, KeyDigit{},
+          std::bit_width(static_cast<std::uint32_t>(entries)));
   const SortedKeys keys{sort.entries(), n, static_cast<std::uint32_t>(entries)};
   const std::int64_t chunks = (n + chunk - 1) / chunk;
   dispatch_floating(dy.dtype, "embedding_backward", [&]<class T>(TypeTag<T>) {

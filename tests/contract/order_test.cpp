@@ -58,6 +58,23 @@ INSTANTIATE_TEST_SUITE_P(Backends, OrderContract,
                                                       DType::boolean})),
                          target_name);
 
+class OrderOfBytes : public OrderContract {};
+
+// More than a GPU's blocks count for each other.
+TEST_P(OrderOfBytes, SortsManyInOneLine) {
+  const std::int64_t n = 140'000;
+  const auto in = array({n}).randomize(1, 0, 255);
+  const Values values = in.get();
+  Values expected(values.size());
+  std::iota(expected.begin(), expected.end(), 0.0);
+  std::ranges::stable_sort(expected, {},
+                           [&](double i) { return values[static_cast<std::size_t>(i)]; });
+  EXPECT_EQ(sorted(in, 0, false), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OrderOfBytes, ::testing::ValuesIn(targets({DType::u8})),
+                         target_name);
+
 class OrderOfFloats : public OrderContract {};
 
 TEST_P(OrderOfFloats, PutsNanBehindAllNumbersAndZerosTogether) {
