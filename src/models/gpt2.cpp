@@ -40,6 +40,20 @@ Tensor plus(const Tensor& addend, const nn::Child<nn::Linear>& layer, const Tens
   return layer->has_call_hooks() ? addend + layer(x) : layer(x, addend);
 }
 
+/// The embeddings of the positions, which broadcast to those of the tokens. Without a list of
+/// positions they are the first rows of the table, unless hooks want to see the layer run.
+Tensor places_of(const Tensor& tokens, Tensor positions, const nn::Child<nn::Embedding>& wpe) {
+  const std::int64_t time = tokens.size(1);
+  if (!positions.defined() && !wpe->has_call_hooks())
+    return time == wpe->weight.size(0) ? wpe->weight : wpe->weight.slice(0, 0, time);
+  if (!positions.defined()) positions = arange(time, {DType::i64, tokens.device()});
+  const Shape& shape = positions.shape();
+  LOCKSTEP_CHECK(shape == tokens.shape() || shape == Shape({1, time}) || shape == Shape({time}),
+                 InvalidArgument, "GPT-2: positions of shape ", shape, " for tokens of shape ",
+                 tokens.shape(), "; give [batch, time] or [1, time]");
+  return wpe(positions);
+}
+
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Options& options)
@@ -100,15 +114,7 @@ Tensor Gpt2Transformer::forward(const Tensor& tokens, const Gpt2ForwardOptions& 
                  "; expected [batch, time] with time at "
                  "most the context of ",
                  wpe->weight.size(0));
-  const Tensor positions = options.positions.defined()
-                               ? options.positions
-                               : arange(tokens.size(1), {DType::i64, tokens.device()});
-  const Shape& places = positions.shape();
-  LOCKSTEP_CHECK(places == tokens.shape() || places == Shape({1, tokens.size(1)}) ||
-                     places == Shape({tokens.size(1)}),
-                 InvalidArgument, "GPT-2: positions of shape ", positions.shape(),
-                 " for tokens of shape ", tokens.shape(), "; give [batch, time] or [1, time]");
-  Tensor x = drop(wte(tokens) + wpe(positions));
+  Tensor x = drop(wte(tokens) + places_of(tokens, options.positions, wpe));
   for (const auto& block : h) x = block(x, options.mask);
   return ln_f(x);
 }

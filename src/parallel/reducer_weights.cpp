@@ -99,6 +99,8 @@ void Reducer::share_weights() {
   const NoGradGuard no_recording;
   const autograd::AutocastModeGuard no_casts;
   const Tensor& own = weighted_->weight;
+  const bool is_known = weighted_->known > 0 && !accumulated_weight_.defined();
+  if (is_known && group_->size() == 1) return;  // the share is 1, and so is the seed
   if (tree_)
     total_weight_ = tree_->weights_with(own);
   else
@@ -117,7 +119,7 @@ void Reducer::share_weights() {
   if (tree_)
     return tree_->set_divisor(
         where(gt(total_weight_, 0.0), total_weight_, ones({}, own.options())));
-  if (weighted_->known > 0 && !accumulated_weight_.defined()) {
+  if (is_known) {
     const double factor = static_cast<double>(group_->size()) * weighted_->known;
     weighted_->seed.copy_((factor / total_weight_).reshape(weighted_->seed.shape()));
     return;

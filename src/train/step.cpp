@@ -20,6 +20,23 @@ amp::Autocast autocast(const StepOptions& options) {
                        {.enabled = options.autocast.has_value()});
 }
 
+/// @throws InvalidArgument unless there is a batch.
+std::int64_t rows_of_batch(std::span<const Tensor> inputs) {
+  LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
+                 "a step needs a batch: at least one tensor, whose first dimension counts rows");
+  return inputs[0].size(0);
+}
+
+/// The mean over the rows of all ranks, of which this one's have `mean`, f64.
+Tensor mean_over_ranks(const Tensor& mean, std::int64_t rows, comm::Communicator& group) {
+  if (group.size() == 1) return mean;
+  const auto count = static_cast<double>(rows);
+  const Tensor own = full({2}, count, mean.options());
+  own[0].mul_(mean);
+  const Tensor sums = parallel::all_reduce_async(own, group).wait();
+  return sums[0] / sums[1];
+}
+
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
   std::vector<Tensor> part;
   for (const Tensor& each : inputs) part.push_back(each.slice(0, begin, end));
@@ -66,20 +83,17 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
   }
   optimizer_.zero_grad();
   const NoGradGuard no_recording;
-  const Tensor sums = parallel::all_reduce_async(results[0], *replica_.group()).wait();
-  results[0] = sums[0] / sums[1];
+  results[0] = mean_over_ranks(results[0], rows_of_batch(inputs), *replica_.group());
   return results;
 }
 
 /// Gradients end up as those of the mean loss over the batches of all ranks, times the scaler's
-/// scale. Returns this rank's sums of losses and of rows, f64.
+/// scale. Returns the mean loss over this rank's, one f64 element.
 Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
   const amp::Autocast mixed = autocast(options_);  // weights are cast once for all parts
-  LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
-                 "a step needs a batch: at least one tensor, whose first dimension counts rows");
-  const std::int64_t rows = inputs[0].size(0);
+  const std::int64_t rows = rows_of_batch(inputs);
   const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
-  const Tensor sums = zeros({2}, {.dtype = DType::f64, .device = inputs[0].device()});
+  Tensor sum;
   for (std::int64_t begin = 0; begin < rows; begin += at_once) {
     const std::int64_t end = std::min(begin + at_once, rows);
     // Gradients of the last part take those of the others along.
@@ -89,10 +103,12 @@ Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
     const auto count = static_cast<double>(end - begin);
     replica_.backward(scaler_.scale(mean), count);
     const NoGradGuard no_recording;
-    sums[0].add_(mean.detach().reshape({}).to(DType::f64), count);
-    sums[1].add_(count);
+    const Tensor own = mean.detach().reshape({}).to(DType::f64);
+    if (at_once >= rows) return own;  // launches that add nothing to nothing cost time, too
+    sum = sum.defined() ? sum.add_(own, count) : own * count;
   }
-  return sums;
+  if (!sum.defined()) sum = zeros({}, {DType::f64, inputs[0].device()});
+  return sum / static_cast<double>(rows);
 }
 
 void Step::add_to(checkpoint::Manager& checkpoints) const {

@@ -87,6 +87,8 @@ inline TensorOptions gradient_options(const InputGradients& inputs, std::size_t 
 
 /// Sums a gradient of a broadcast result down to an operand's shape.
 Tensor sum_to(Tensor gradient, const Shape& shape);
+/// The same into a tensor of the operand's shape, or added to what is there.
+void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate);
 
 /// Notes an in-place change. @throws InvalidArgument if the tensor requires a gradient while
 /// recording is on.

@@ -147,11 +147,21 @@ namespace autograd {
 
 Tensor sum_to(Tensor gradient, const Shape& shape) {
   if (gradient.shape() == shape) return gradient;
+  const Tensor sum = empty(shape, gradient.options());
+  sum_into(sum, gradient, false);
+  return sum;
+}
+
+void sum_into(const Tensor& out, const Tensor& gradient, bool accumulate) {
   // Align the target with the gradient's rank; every extent that differs is summed.
-  Shape kept = Dims::filled(gradient.dim(), 1);
-  const int lead = gradient.dim() - shape.size();
-  for (int i = 0; i < shape.size(); ++i) kept[lead + i] = shape[i];
-  return reduce_kept(ReduceOp::sum, gradient, kept, gradient.dtype()).reshape(shape);
+  ArrayView kept = out.view();
+  while (kept.rank() < gradient.dim()) {
+    kept.shape.insert(0, 1);
+    kept.strides.insert(0, 1);
+  }
+  backend_of(gradient).reduction.reduce(
+      {.op = ReduceOp::sum, .out = kept, .in = gradient.view(), .accumulate = accumulate},
+      stream_of(gradient));
 }
 
 }  // namespace autograd

@@ -178,6 +178,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   if (new_shape[d] > 1) new_strides[d] *= step;
   return view_op(ops::slice, *this, offset_by(*this, first * strides()[d]), new_shape, new_strides,
                  [d, first, last, step](const Tensor& dy, const InputGradients& inputs) {
+                   if (dy.shape() == inputs.operand_shape(0)) return dy;  // the slice is all of it
                    Tensor dx = zeros(inputs.operand_shape(0), dy.options());
                    dx.slice(d, first, last, step).copy_(dy);
                    return dx;

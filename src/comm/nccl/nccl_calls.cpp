@@ -66,7 +66,14 @@ std::size_t part_of(const Operation& operation, int rank) {
   return elements(operation.counts[static_cast<std::size_t>(rank)]);
 }
 
+/// What one rank reduces alone, and where it is, is the result.
+bool is_reduced(const Operation& operation, const NcclPlace& place) {
+  return place.size == 1 && operation.input == operation.output &&
+         operation.reduction.kind != ReduceKind::scaled_sum;
+}
+
 ncclResult_t all_reduce(const Operation& operation, const NcclPlace& place) {
+  if (is_reduced(operation, place)) return ncclSuccess;
   const NcclReduction op(operation.reduction, operation.dtype, place.communicator);
   if (op.status() != ncclSuccess) return op.status();
   return op.end(ncclAllReduce(operation.input, operation.output, elements(operation.count),
