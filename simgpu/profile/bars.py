@@ -18,8 +18,26 @@ def large_kernels(step):
             if piece.record["kind"] == "kernel" and times[piece.record["name"]] >= LARGE_KERNEL * step.time]
 
 
-def worst(records, part, whole):
-    return max((report.ratio(record, part, whole) for record in records), default=1.0)
+def worst(step, part, whole):
+    """The largest ratio of two counts of a large kernel."""
+    records = measured(step, "requests", "what its threads touch: profile with LOCKSTEP_SIM_EXECUTE=all or sample, "
+                                         "without LOCKSTEP_SIM_WATCH=0")
+    return max(report.ratio(record, part, whole) for record in records)
+
+
+def most_spills(step):
+    return max(record["spills"] or 0 for record in measured(step, "registers", "its registers: give --resources of this build"))
+
+
+def measured(step, count, what):
+    """The large kernels. Raises ValueError unless there are any, and all have a count: no bar holds unseen."""
+    records = large_kernels(step)
+    if not records:
+        raise ValueError("no kernel takes a hundredth of the step, so none can be held against a bar")
+    for record in records:
+        if not record.get(count):
+            raise ValueError(f"nothing can be said of {record['name']}: the profile does not have {what}")
+    return records
 
 
 def bytes_of(step, kinds):
@@ -37,16 +55,18 @@ FIGURES = {
     "exposed": ("milliseconds of exposed exchange", lambda step, peak: step.exposed / 1e3),
     "idle": ("milliseconds in which the device does nothing", lambda step, peak: step.idle / 1e3),
     "sectors": ("sectors over the least, of the worst kernel that takes a hundredth of the step",
-                lambda step, peak: worst(large_kernels(step), "sectors", "ideal_sectors")),
+                lambda step, peak: worst(step, "sectors", "ideal_sectors")),
     "conflicts": ("passes over shared memory over the least, of the worst such kernel",
-                  lambda step, peak: worst(large_kernels(step), "shared_wavefronts", "shared_requests")),
+                  lambda step, peak: worst(step, "shared_wavefronts", "shared_requests")),
     "spills": ("bytes of spilled registers of the worst such kernel (with --resources)",
-               lambda step, peak: max((record.get("spills") or 0 for record in large_kernels(step)), default=0)),
+               lambda step, peak: most_spills(step)),
 }
 
 
 def figure(result, name):
     step = result.slowest()
+    if not step.work:
+        raise ValueError(f"the step that was to be held against '{name}' has no work on the device")
     return FIGURES[name][1](step, result.device.peak(step.rate))
 
 

@@ -14,6 +14,7 @@ import device as devices
 import drawing
 import job
 import measures
+import records
 import report
 import scale
 import sim_profile
@@ -130,6 +131,25 @@ class Command(unittest.TestCase):
                                   (["time/llm.d<=1"], "no program 'llm.d'")):
                 with self.assertRaisesRegex(SystemExit, message):
                     self.run_command("check", path, "--all", *bars)
+
+    def test_no_bar_holds_over_what_was_not_measured(self):
+        recorder = records.Recorder()
+        recorder.elementwise("large", 1 << 30, 1 << 30)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "mine.jsonl"
+            path.write_text("\n".join(recorder.lines()))
+            bars = {"sectors<=1": "requests", "conflicts<=1": "requests", "spills<=0": "registers"}
+            self.assertEqual(self.run_command("check", path, "--all", *bars).count("holds"), 3)
+            for bar, count in bars.items():
+                left_out = records.Recorder()
+                left_out.records = [{**recorder.records[0], count: None}]
+                path.write_text("\n".join(left_out.lines()))
+                with self.assertRaisesRegex(SystemExit, "nothing can be said of large"):
+                    self.run_command("check", path, "--all", bar)
+            path.write_text(recorder.lines()[0])
+            for bar in ("launches<=1", "sectors<=2", "mfu<=1"):
+                with self.assertRaisesRegex(SystemExit, "has no work on the device"):
+                    self.run_command("check", path, "--all", bar)
 
     def test_two_profiles_are_compared(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,32 @@
+# Steps of models of real sizes, predicted from profiles of a few blocks of each kernel, held against bars: what a change
+# adds in launches, waits or waste is seen without a GPU (docs/performance-gpu.md). Bars that a change meets better are
+# to be tightened by it.
+
+function(lockstep_hold_bars name label timeout)
+  cmake_parse_arguments(ARG "" "" "BARS;OPTIONS" ${ARGN})
+  add_test(NAME PredictedStep.${name}
+           COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/hold_bars.sh" $<TARGET_FILE:benchmark_model_step>
+                   "${PROJECT_SOURCE_DIR}/simgpu/profile/sim_profile.py" ${ARG_BARS} -- ${ARG_OPTIONS})
+  set_tests_properties(PredictedStep.${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
+                       ENVIRONMENT OMP_WAIT_POLICY=passive)
+endfunction()
+
+# Launches do not depend on the batch, but for chunks of the loss and the sum over its rows (GPT-2 with 64 sequences: 13 more).
+# The host waits for the loss alone, which the profile has as three calls.
+set(no_waste "waits<=3" "sectors<=1.1" "conflicts<=1.1")
+lockstep_hold_bars(OfGpt2InBf16TakesFewLaunches sim ${test_timeout}
+                   BARS "launches<=246" ${no_waste} OPTIONS --batch 1 --dtype bf16)
+lockstep_hold_bars(OfGpt2UnderAutocastTakesFewLaunches sim ${test_timeout}
+                   BARS "launches<=343" ${no_waste} OPTIONS --batch 1)
+lockstep_hold_bars(OfResNet50TakesFewLaunches sim ${test_timeout}
+                   BARS "launches<=813" "waits<=3" OPTIONS --model resnet50 --batch 4)
+
+# Minutes, and up to 8 GB of memory.
+lockstep_hold_bars(OfGpt2InBf16IsFast slow ${slow_test_timeout}
+                   BARS "time/llm.c-124m<=0.9" "mfu>=0.5" "launches<=260" "kernel_bytes<=35e9" ${no_waste}
+                   OPTIONS --batch 64 --dtype bf16)
+lockstep_hold_bars(OfGpt2UnderAutocastIsFast slow ${slow_test_timeout}
+                   BARS "time/llm.c-124m<=0.96" "mfu>=0.47" ${no_waste} OPTIONS --batch 64)
+lockstep_hold_bars(OfResNet50IsFast slow ${slow_test_timeout}
+                   BARS "time<=43.5" "bytes<=101e9" OPTIONS --model resnet50 --batch 256)
+add_dependencies(lockstep_sim_tests benchmark_model_step)
