@@ -150,6 +150,7 @@ std::string_view Engine::running_op() noexcept {
 }
 
 std::uint64_t Engine::ops_begun() noexcept { return ops; }
+void Engine::begin_op() noexcept { ++ops; }
 
 void Engine::count_edges(std::span<const Tensor> roots) {
   std::vector<Node*> stack;
@@ -192,7 +193,7 @@ void Engine::seed(const Tensor& root, const Tensor& gradient) {
 }
 
 void Engine::process(Node& node) {
-  ++ops;
+  begin_op();
   const auto gradients = node.gradients();
   if (node.hooks()) [[unlikely]]
     node.hooks()->run(gradients);

@@ -77,8 +77,7 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
       c_proj(this, "c_proj", 4 * options.channels, options.channels, options.tensor) {}
 
 Tensor Gpt2Mlp::forward(const Tensor& x, const Tensor& addend) const {
-  if (c_fc->has_call_hooks() ||
-      c_proj->has_call_hooks())  // of users who want to see the layers run
+  if (c_fc->has_call_hooks() || c_proj->has_call_hooks())  // who want to see what lies between
     return plus(addend, c_proj, gelu(c_fc(x), GeluApproximation::tanh));
   return lockstep::mlp(x, {c_fc->weight, c_fc->bias, c_proj->weight, c_proj->bias},
                        {.addend = addend});

@@ -1,5 +1,6 @@
 #include "lockstep/nn/module.hpp"
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
@@ -61,15 +62,28 @@ std::string Module::path() const {
 
 std::uint64_t Module::add_call_hooks(CallHooks hooks) {
   call_hooks_.emplace_back(next_call_hook_, std::move(hooks));
+  note_who_sees();
   return next_call_hook_++;
 }
 
 void Module::remove_call_hooks(std::uint64_t id) noexcept {
   std::erase_if(call_hooks_, [id](const auto& entry) { return entry.first == id; });
+  note_who_sees();
+}
+
+void Module::note_who_sees() noexcept {
+  is_seen_ = std::ranges::any_of(
+      call_hooks_, [](const auto& entry) { return entry.second.before || entry.second.after; });
+}
+
+void Module::run_begin_hooks() {
+  const auto hooks = call_hooks_;  // a hook may remove itself
+  for (const auto& [id, each] : hooks)
+    if (each.begin) each.begin();
 }
 
 void Module::run_before_hooks(std::span<const Tensor> arguments) {
-  const auto hooks = call_hooks_;  // a hook may remove itself
+  const auto hooks = call_hooks_;
   for (const auto& [id, each] : hooks)
     if (each.before) each.before(*this, arguments);
 }

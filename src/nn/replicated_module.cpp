@@ -76,10 +76,9 @@ ReplicatedModule::~ReplicatedModule() {
 /// Where a module begins, no op is in the middle of using what the one before it did.
 void ReplicatedModule::tell_of_modules() {
   for (const auto& [name, module] : module_->named_modules())
-    hooks_.emplace_back(IntrusivePtr<nn::Module>(module),
-                        module->add_call_hooks({.before = [this](nn::Module&, auto) {
-                          reducer_->gathered()->begin_module();
-                        }}));
+    hooks_.emplace_back(
+        IntrusivePtr<nn::Module>(module),
+        module->add_call_hooks({.begin = [this] { reducer_->gathered()->begin_module(); }}));
 }
 
 /// What of the wrapper and the module would make bits depend on the number of ranks.

@@ -225,6 +225,24 @@ TEST(CallHooks, SeeTheTensorsAmongArgumentsAndResults) {
   EXPECT_EQ(results, 4u);
 }
 
+TEST(CallHooks, ThatSeeNoValuesLeaveLayersFused) {
+  const auto net = nn::make<nn::Linear>(2, 2);
+  std::vector<std::string> calls;
+  const auto begin = net->add_call_hooks({.begin = [&] { calls.emplace_back("begin"); }});
+  EXPECT_FALSE(net->has_call_hooks());
+  const auto seen =
+      net->add_call_hooks({.before = [&](nn::Module&, auto) { calls.emplace_back("before"); },
+                           .begin = [&] { calls.emplace_back("second begin"); }});
+  EXPECT_TRUE(net->has_call_hooks());
+  net(ones({1, 2}));
+  EXPECT_THAT(calls, ElementsAre("begin", "second begin", "before"));
+  net->remove_call_hooks(seen);
+  EXPECT_FALSE(net->has_call_hooks());
+  net->remove_call_hooks(begin);
+  net(ones({1, 2}));
+  EXPECT_EQ(calls.size(), 3u);
+}
+
 TEST(CallHooks, MayRemoveThemselves) {
   const auto net = nn::make<nn::Linear>(2, 2);
   int calls = 0;

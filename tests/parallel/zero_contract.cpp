@@ -8,6 +8,7 @@
 
 #include "lockstep/amp/grad_scaler.hpp"
 #include "lockstep/autograd/leaf.hpp"
+#include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/optim.hpp"
 #include "lockstep/train/step_graph.hpp"
 #include "parallel/contracts.hpp"
@@ -51,6 +52,37 @@ void expect_steps_of_whole_states(Communicator& group, DType dtype, const Make& 
   }
 }
 
+// Values after some steps of a GPT whose residuals and GELU are parts of products, unless
+// `looks_on`: a hook then sees what the layers between give.
+std::vector<double> train_gpt(Communicator& group, int stage, DType dtype, bool looks_on) {
+  const auto model = models::gpt2({.layers = 2,
+                                   .heads = 2,
+                                   .channels = 32,
+                                   .context = 8,
+                                   .vocabulary = 48,
+                                   .tensor = {.dtype = dtype}});
+  fill(*model, 5);
+  model->to(device_of_rank);
+  int seen = 0;
+  for (const auto& [name, module] : model->named_modules())
+    if (looks_on && (name.ends_with(".attn") || name.ends_with(".c_fc")))
+      module->add_call_hooks({.after = [&](nn::Module&, auto) { ++seen; }});
+  DistributedDataParallel<models::Gpt2> replica(
+      model, share(group),
+      {.bucket_bytes = 1 << 10, .first_bucket_bytes = 1 << 10, .zero_stage = stage});
+  optim::AdamW optimizer(replica.named_parameters(), {.lr = 1e-3});
+  Generator generator(static_cast<std::uint64_t>(group.rank()));
+  for (int step = 0; step < 3; ++step) {
+    const Tensor tokens = randint(0, 48, {2, 9}, {DType::i64}, generator).to(device_of_rank);
+    replica(tokens.slice(1, 0, 8), tokens.slice(1, 1, 9)).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  EXPECT_EQ(seen, looks_on ? 3 * 2 * 2 : 0);
+  const auto all = replica.whole_parameters();
+  return values_of(*model);
+}
+
 template <class O>
 auto made(typename O::Options options) {
   return [options](const NamedTensors& parameters, bool) {
@@ -66,6 +98,23 @@ TEST_P(ZeroContract, UpdatesToTheBitsOfWholeStates) {
     };
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
       expect_steps_of_whole_states(group, dtype, decaying);
+  });
+}
+
+// What lets go of parameters at layers does not keep layers from being fused.
+TEST_P(ZeroContract, TrainsLayersThatAreFusedToTheBitsOfWholeStates) {
+  run([](Communicator& group) {
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const bool looks_on : {false, true}) {
+        const auto whole = train_gpt(group, 0, dtype, looks_on);
+        for (const int stage : {1, 2, 3}) {
+          const auto shared = train_gpt(group, stage, dtype, looks_on);
+          if (group.backend() != "nccl" || group.size() <= 2)
+            EXPECT_EQ(shared, whole) << "stage " << stage << (looks_on ? ", with hooks" : "");
+          else
+            expect_close(shared, whole, 1e-2, 1e-2);
+        }
+      }
   });
 }
 

@@ -132,9 +132,12 @@ class Engine {
   /// Name of the op whose backward the calling thread runs, for messages; "no op" outside one, and
   /// in the hooks of leaves.
   static std::string_view running_op() noexcept;
-  /// Number of ops that backwards have begun to run on the calling thread: what an op was given is
-  /// done with once there is another number.
+  /// Number of ops that backwards have begun to run on the calling thread, and of `begin_op`: what
+  /// an op was given is done with once there is another number.
   static std::uint64_t ops_begun() noexcept;
+  /// For what stands in for several layers: the next one begins, and nothing that the one before
+  /// was given is in use.
+  static void begin_op() noexcept;
 
  private:
   friend class InputGradients;

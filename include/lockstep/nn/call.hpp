@@ -58,6 +58,7 @@ template <class M, class... Args>
 decltype(auto) call(M& module, Args&&... args) {
   const autograd::PlaceGuard place(module.place());
   try {
+    module.begin_call();
     if (module.has_call_hooks()) [[unlikely]]
       return detail::call_with_hooks(module, std::forward<Args>(args)...);
     return module.forward(std::forward<Args>(args)...);

@@ -35,6 +35,9 @@ using CallHook = std::function<void(Module& module, std::span<const Tensor> tens
 struct CallHooks {
   CallHook before = {};  ///< gets the arguments
   CallHook after = {};   ///< gets the results
+  /// Runs first, and sees no values: a module may go round it where an op of its own does what
+  /// several layers would.
+  std::function<void()> begin = {};
 };
 
 /// Base of everything with parameters. A module is one class; its members register themselves, one
@@ -150,8 +153,14 @@ class Module : public RefCounted {
   std::uint64_t add_call_hooks(CallHooks hooks);
   /// Removes hooks; unknown numbers are ignored.
   void remove_call_hooks(std::uint64_t id) noexcept;
-  /// Whether there are any.
-  bool has_call_hooks() const noexcept { return !call_hooks_.empty(); }
+  /// Whether any of them see arguments or results: then each layer has to be called, and has to
+  /// give what it gives alone.
+  bool has_call_hooks() const noexcept { return is_seen_; }
+  /// Tells those that see no values that a call begins.
+  void begin_call() {
+    if (!call_hooks_.empty()) [[unlikely]]
+      run_begin_hooks();
+  }
   /// Runs the hooks before a call.
   void run_before_hooks(std::span<const Tensor> arguments);
   /// Runs the hooks after a call.
@@ -180,6 +189,8 @@ class Module : public RefCounted {
   using Visitor = FunctionRef<void(const std::string& name, const Entry&)>;
 
   void check_name(std::string_view name) const;
+  void run_begin_hooks();
+  void note_who_sees() noexcept;
   /// Gives every tensor the array of what `converted` makes of it, or none if a wrapper refuses.
   void convert(FunctionRef<Tensor(const Entry&)> converted);
   /// Visits all entries below this module, doubled ones too.
@@ -189,6 +200,7 @@ class Module : public RefCounted {
   std::vector<std::pair<std::string, IntrusivePtr<Module>>> children_;
   std::vector<std::pair<std::uint64_t, CallHooks>> call_hooks_;
   std::uint64_t next_call_hook_ = 0;
+  bool is_seen_ = false;      // any of the hooks gets values
   Module* parent_ = nullptr;  // the first that registered this one, while it is alive
   std::string name_;          // there
   bool training_ = true;

@@ -3,6 +3,7 @@
 #include "autograd/ops/composed.hpp"
 #include "autograd/ops/products.hpp"
 #include "lockstep/autograd/cast_cache.hpp"
+#include "lockstep/autograd/engine.hpp"
 #include "lockstep/autograd/ops/matmul.hpp"
 #include "lockstep/autograd/ops/pointwise.hpp"
 
@@ -204,6 +205,7 @@ Tensor mlp(const Tensor& x, const MlpWeights& weights, const MlpOptions& options
   if (options.approximation == GeluApproximation::tanh && hidden_bias.defined()) {
     const Hidden hidden = hidden_layer(x, weights);
     const bool recorded = hidden.before.defined();
+    Engine::begin_op();
     const OpCall call(mlp_op, recorded ? hidden.before : hidden.activated, out_weight, out_bias,
                       options.addend);
     return add_product(call, recorded ? hidden.activated : Tensor());
