@@ -19,11 +19,13 @@ constexpr std::string_view weights_name = "accumulation/weights";
 
 double number_of(const Tensor& scalar) { return scalar.defined() ? scalar.item() : 0; }
 
-/// The gradients, with zeros for those that this rank lacks, so that all ranks have the same; which
-/// those are; and of weighted ones weight and unit, and of how many ranks they are.
+/// The gradients, with zeros for those that this rank lacks, maybe all, so that all ranks have the
+/// same; which those are; and of weighted ones weight and unit, and of how many ranks they are.
 std::vector<Piece> accumulation_of(const nn::ReplicatedModule& replica) {
-  const parallel::Accumulated all = replica.reducer().accumulated();
   const NamedTensors parameters = replica.trained_parameters();
+  parallel::Accumulated all{
+      .gradients = std::vector<Tensor>(parameters.size()), .weight = {}, .unit = {}};
+  if (replica.has_accumulated()) all = replica.reducer().accumulated();
   std::vector<Piece> pieces;
   std::vector<double> present;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -99,14 +101,9 @@ NamedTensors without_accumulation(NamedTensors tensors) {
 }
 
 TensorState with_accumulation(TensorState state, nn::ReplicatedModule& replica) {
-  const auto pieces = state.pieces;
   const auto load = state.load;
-  state.pieces = [pieces, &replica] {
-    std::vector<Piece> all = pieces();
-    if (replica.has_accumulated())
-      std::ranges::move(accumulation_of(replica), std::back_inserter(all));
-    return all;
-  };
+  state.more = [&replica] { return accumulation_of(replica); };
+  state.has_more = [&replica] { return replica.has_accumulated(); };
   state.load = [load, &replica](const NamedTensors& tensors) {
     const auto [accumulation, rest] = taken_apart(tensors);
     if (accumulation.empty()) return load(rest);

@@ -55,8 +55,10 @@ class EachRank {
   EachRank(TensorState state, int rank, int size, Differs differs)
       : state_(std::move(state)), rank_(rank), size_(size), differs_(std::move(differs)) {}
 
-  std::vector<Piece> pieces() const {
-    std::vector<Piece> pieces = state_.pieces();
+  const TensorState& state() const noexcept { return state_; }
+
+  /// What of the state's pieces each rank has, in a row of ranks.
+  std::vector<Piece> in_rows(std::vector<Piece> pieces) const {
     for (Piece& piece : pieces) {
       if (!differs_(piece.name)) continue;
       const std::int64_t count = piece.tensor.numel();
@@ -132,10 +134,14 @@ class EachRank {
 TensorState of_each_rank(TensorState state, int rank, int size,
                          std::function<bool(const std::string& name)> differs) {
   const auto each = std::make_shared<EachRank>(std::move(state), rank, size, std::move(differs));
-  return {.pieces = [each] { return each->pieces(); },
-          .wanted = [each](const std::string& name,
-                           const Shape& shape) { return each->wanted(name, shape); },
-          .load = [each](const NamedTensors& tensors) { each->load(tensors); }};
+  TensorState all{.pieces = [each] { return each->in_rows(each->state().pieces()); },
+                  .wanted = [each](const std::string& name,
+                                   const Shape& shape) { return each->wanted(name, shape); },
+                  .load = [each](const NamedTensors& tensors) { each->load(tensors); }};
+  if (!each->state().more) return all;
+  all.more = [each] { return each->in_rows(each->state().more()); };
+  all.has_more = each->state().has_more;
+  return all;
 }
 
 }  // namespace lockstep::checkpoint

@@ -168,6 +168,7 @@ struct Manager::State {
   std::thread preparer;
   std::atomic<bool> is_wanted = false;  // what it prepares
 
+  void agree_on_more();
   bool is_due(std::int64_t step);
   void remember(std::int64_t step);
   void make_memory();
@@ -201,10 +202,22 @@ bool Manager::State::is_due(std::int64_t step) {
   return pace->decide(step, largest(*decisions, own));
 }
 
+/// What one rank has of a state that comes and goes, all save.
+void Manager::State::agree_on_more() {
+  if (!registry.may_have_more()) return;
+  std::int64_t any = registry.has_more();
+  decisions
+      ->all_reduce({&any, 1, DType::i64}, comm::ReduceOp::max(),
+                   {.label = "whether ranks are between micro-batches"})
+      .wait();
+  registry.takes_more = any > 0;
+}
+
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
-  if (memory && step >= 0 && step % options.snapshot_every == 0 && memory->last() != step)
-    memory->take(registry, step, options.file_bytes);
+  if (!memory || step < 0 || step % options.snapshot_every != 0 || memory->last() == step) return;
+  agree_on_more();
+  memory->take(registry, step, options.file_bytes);
 }
 
 void Manager::State::make_memory() {
@@ -354,6 +367,7 @@ void Manager::save(std::int64_t step, std::optional<double> metric) {
   std::exception_ptr failure;
   state.refusal.clear();
   try {
+    state.agree_on_more();
     LOCKSTEP_CHECK(step >= 0, InvalidArgument, "a checkpoint of step ", step,
                    "; steps are counted from 0");
     state.snapshot = take_snapshot(state.registry, step, state.group->rank(), state.group->size(),
@@ -434,6 +448,7 @@ std::optional<std::int64_t> Manager::load_newest() {
   std::string told;
   run_on_all(group, "checkpoints are looked for", [&] {
     if (group.rank() != 0) return;
+    state_->folder->check_is_there();
     for (const Found& each : in_order_of_trial(state_->path))
       told += each.path.filename().string() + "\n";
   });

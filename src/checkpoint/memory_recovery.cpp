@@ -150,27 +150,38 @@ void MemorySnapshots::recover(RunFolder* run, const fs::path& path) {
   for (std::vector<Place> chosen; !(chosen = choose(places, saved, id)).empty();) {
     const Opened found = open_parts(chosen);
     const auto told = comm::all_gather_bytes(*group_, found.damaged, "damaged parts of a snapshot");
-    if (std::ranges::all_of(told, &std::string::empty))
-      return write(run, path, found, holder_of(chosen[0], 0));
     for (const std::string& lines : told)
       forget_damaged(lines, chosen, id, places, group_->rank() == 0);
+    if (!std::ranges::all_of(told, &std::string::empty)) continue;
+    Snapshot snapshot;
+    const std::string error = join(found, holder_of(chosen[0], 0), snapshot);
+    if (error.empty()) return write(run, path, snapshot);
+    if (group_->rank() == 0)
+      LOCKSTEP_LOG(warning, "the snapshot of step ", id.step, " in memory is not used: ", error);
+    for (PartId part = id; part.rank < id.size; ++part.rank) places.erase(part);
   }
 }
 
-void MemorySnapshots::write(RunFolder* run, const fs::path& path, const Opened& found, int holder) {
+/// What this rank writes of a snapshot. @return why ranks' parts are none, the same on all.
+std::string MemorySnapshots::join(const Opened& found, int holder, Snapshot& snapshot) const {
   const std::string description =
       comm::broadcast_bytes(*group_, found.description, holder, "a snapshot in memory");
-  Snapshot snapshot;
-  std::string error = error_of([&] { snapshot = snapshot_of_part(description, nullptr); });
-  snapshot.own_values.clear();
-  for (const auto& [rank, part] : found.parts) {
-    if (part.files != snapshot.files || part.headers != snapshot.headers ||
-        part.value_names != snapshot.value_names)
-      error = detail::concat("of rank ", rank, " it has other states than of rank 0");
-    snapshot.segments.insert(snapshot.segments.end(), part.segments.begin(), part.segments.end());
-    snapshot.own_values.push_back(part.own_values.at(0));
-  }
-  error = write_checkpoint(*group_, run, path, snapshot, later_, throttle_, error);
+  const std::string error = error_of([&] {
+    snapshot = snapshot_of_part(description, nullptr);
+    snapshot.own_values.clear();
+    for (const auto& [rank, part] : found.parts) {
+      LOCKSTEP_CHECK(part.files == snapshot.files && part.headers == snapshot.headers &&
+                         part.value_names == snapshot.value_names,
+                     CorruptData, "of rank ", rank, " it has other states than of rank 0");
+      snapshot.segments.insert(snapshot.segments.end(), part.segments.begin(), part.segments.end());
+      snapshot.own_values.push_back(part.own_values.at(0));
+    }
+  });
+  return agree(*group_, error, "parts of a snapshot in memory");
+}
+
+void MemorySnapshots::write(RunFolder* run, const fs::path& path, const Snapshot& snapshot) {
+  const std::string error = write_checkpoint(*group_, run, path, snapshot, later_, throttle_);
   if (group_->rank() != 0) return;
   if (error.empty())
     LOCKSTEP_LOG(info, "the snapshot of step ", snapshot.step, " in memory is a checkpoint now");

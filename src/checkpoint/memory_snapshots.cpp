@@ -169,22 +169,27 @@ void MemorySnapshots::take(const Registry& registry, std::int64_t step, std::uin
 void MemorySnapshots::keep(std::string error) noexcept {
   later_.finish();
   const std::string failure = error_of([&] {  // of the group
+    const std::string plan = comm::broadcast_bytes(*group_, snapshot_.plan_signature(), 0,
+                                                   "a snapshot in memory, which all ranks take");
+    if (error.empty()) error = error_of([&] { later_.wait_until(nullptr); });
+    if (error.empty()) error = snapshot_.compare_plan(plan);
+    error_ = agree(*group_, error, "parts of a snapshot in memory");
+    if (!error_.empty()) return;
     std::string own;
-    if (error.empty())
-      error = error_of([&] {
-        later_.wait_until(nullptr);
-        own = describe_part({generation_, *last_, group_->size(), group_->rank()}, snapshot_,
-                            memory_[slot_].taken());
-        write_description(description_of(group_->rank()), own);
-      });
-    error_ = agree(*group_, keep_copies(own, error), "a snapshot in memory");
+    error = error_of([&] {
+      own = describe_part({generation_, *last_, group_->size(), group_->rank()}, snapshot_,
+                          memory_[slot_].taken());
+      write_description(description_of(group_->rank()), own);
+    });
+    error_ = keep_copies(own, error);
   });
   if (!failure.empty()) error_ = failure;
 }
 
-/// @return what is wrong.
+/// @return what is wrong, the same on all ranks.
 std::string MemorySnapshots::keep_copies(const std::string& own, std::string error) {
-  if (keeper_ < 0) return error;
+  constexpr std::string_view agreement = "a snapshot in memory";
+  if (keeper_ < 0) return agree(*group_, error, agreement);
   const std::span<std::byte> bytes = memory_[slot_].taken();
   Sizes sizes;
   if (error.empty()) sizes = {std::ssize(own), std::ssize(bytes)};
@@ -227,10 +232,11 @@ std::string MemorySnapshots::keep_copies(const std::string& own, std::string err
         }
       })
       .wait();
-  return error_of([&] {
+  error = error_of([&] {
     for (std::size_t i = 0; i < copies_.size(); ++i)
       write_description(description_of(copies_[i].rank), descriptions[i]);
   });
+  return agree(*group_, error, agreement);
 }
 
 void MemorySnapshots::forget() {

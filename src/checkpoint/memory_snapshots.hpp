@@ -80,7 +80,8 @@ class MemorySnapshots {
   int holder_of(const Place& place, int rank) const;
   std::string parts_here() const;
   Opened open_parts(const std::vector<Place>& places) const;
-  void write(RunFolder* run, const std::filesystem::path& path, const Opened& found, int holder);
+  std::string join(const Opened& found, int holder, Snapshot& snapshot) const;
+  void write(RunFolder* run, const std::filesystem::path& path, const Snapshot& snapshot);
 
   CommunicatorPtr group_;
   std::filesystem::path folder_;

@@ -18,9 +18,19 @@ void Registry::check_name(const std::string& name) const {
                  InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
 }
 
+bool Registry::may_have_more() const {
+  return std::ranges::any_of(tensors, [](const auto& each) { return bool{each.second.has_more}; });
+}
+
+bool Registry::has_more() const {
+  return std::ranges::any_of(
+      tensors, [](const auto& each) { return each.second.has_more && each.second.has_more(); });
+}
+
 void Registry::add(std::string name, TensorState state) {
   check_name(name);
-  LOCKSTEP_CHECK(state.pieces && state.load, InvalidArgument, io::in_quotes(name),
+  LOCKSTEP_CHECK(state.pieces && state.load && bool{state.more} == bool{state.has_more},
+                 InvalidArgument, io::in_quotes(name),
                  " has no functions that give its tensors and take them back");
   tensors.emplace_back(std::move(name), std::move(state));
 }

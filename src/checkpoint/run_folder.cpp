@@ -160,7 +160,19 @@ void RunFolder::lock(int seconds) {
     throw FileError("write", path, errno);
 }
 
+void RunFolder::check_is_there() const {
+  std::error_code error;
+  const bool is_there = fs::exists(folder_ / lock_name, error) || error;
+  LOCKSTEP_CHECK(
+      is_there, InvalidArgument, "the folder ", folder_.string(),
+      fs::exists(folder_, error) ? " has lost what this run wrote there" : " is gone",
+      ": it was deleted or moved while the run has it, or its file system is not mounted "
+      "any more; put it back, and the next save goes there, or start the run again, "
+      "which begins anew in a new folder");
+}
+
 void RunFolder::check_generation() const {
+  check_is_there();
   const std::uint64_t now = generation_in(read_small(folder_ / lock_name));
   LOCKSTEP_CHECK(now == generation_, InvalidArgument, folder_.string(), " was taken by generation ",
                  now, " of the run, and this is ", generation_, ", which must not write there");

@@ -48,6 +48,8 @@ class RunFolder {
   void commit(std::int64_t step) const;
   /// Removes what `begin` made.
   void discard() const noexcept;
+  /// @throws InvalidArgument if it has vanished.
+  void check_is_there() const;
   /// Deletes checkpoints that shall not stay; never the one committed last.
   void prune(const Retention& retention, std::int64_t newest) const;
 

@@ -105,7 +105,6 @@ void finish(const RunFolder& folder, const Snapshot& snapshot,
 std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const fs::path& path,
                              const Snapshot& snapshot, LaterCopies& later, Throttle& throttle,
                              std::string error) try {
-  const std::string plan = snapshot.plan_signature();
   std::string name;
   if (error.empty() && folder)
     error = error_of([&] {
@@ -113,21 +112,18 @@ std::string write_checkpoint(comm::Communicator& group, RunFolder* folder, const
       for (const auto& [file, size] : snapshot.files) create_file(path / name / file, size);
     });
   // Names of folders hold no line's end.
-  const std::string told =
-      comm::broadcast_bytes(group, name + "\n" + plan, 0, "a checkpoint, which all ranks save");
-  const std::string plan_of_first = told.substr(told.find('\n') + 1);
+  const std::string told = comm::broadcast_bytes(group, name + "\n" + snapshot.plan_signature(), 0,
+                                                 "a checkpoint, which all ranks save");
   const fs::path saving = path / told.substr(0, told.find('\n'));
-  if (error.empty() && plan_of_first != plan)
-    error = detail::concat("it would save ", plan.substr(0, 1000), " and rank 0 ",
-                           plan_of_first.substr(0, 1000));
+  if (error.empty()) error = snapshot.compare_plan(told.substr(told.find('\n') + 1));
   error = agree(group, error, "files of a checkpoint are made");
 
   Written written;
   if (error.empty()) {
     error = error_of([&] {
       LOCKSTEP_CHECK(fs::is_directory(saving), InvalidArgument, saving.string(),
-                     " is not there, though rank 0 has made it; give all ranks the same "
-                     "folder, in a file system that all of them see");
+                     " is not there, though rank 0 has made it: give all ranks the same folder, in "
+                     "a file system that all of them see, and leave it there while the run has it");
       written = write_own(saving, snapshot, folder != nullptr, later, throttle);
     });
     error = throttle.rest_with_others(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <span>
 
@@ -40,9 +41,14 @@ void check_range(const std::string& state, const Piece& piece) {
                  " that the piece has, or not in ", whole);
 }
 
-Stem plan(const std::string& name, const TensorState& state, int rank, int size,
-          std::uint64_t file_bytes) {
+std::vector<Piece> pieces_of(const TensorState& state, bool takes_more) {
   std::vector<Piece> pieces = state.pieces();
+  if (takes_more && state.more) std::ranges::move(state.more(), std::back_inserter(pieces));
+  return pieces;
+}
+
+Stem plan(const std::string& name, const std::vector<Piece>& pieces, int rank, int size,
+          std::uint64_t file_bytes) {
   std::vector<TensorSpec> specs;
   std::map<std::string_view, std::size_t> by_name;
   for (const Piece& piece : pieces) {
@@ -142,7 +148,7 @@ void stage(const Stem& stem, bool has_headers, Staging& staging, LaterCopies& la
 std::vector<Stem> plan_all(const Registry& registry, int rank, int size, std::uint64_t file_bytes) {
   std::vector<Stem> stems;
   for (const auto& [name, state] : registry.tensors)
-    stems.push_back(plan(name, state, rank, size, file_bytes));
+    stems.push_back(plan(name, pieces_of(state, registry.takes_more), rank, size, file_bytes));
   return stems;
 }
 
@@ -163,6 +169,13 @@ std::string Snapshot::plan_signature() const {
   for (const auto& [name, size] : files) plan += detail::concat(name, ", ", size, " bytes; ");
   for (const auto& [name, text] : texts) plan += detail::concat(name, "; ");
   return plan + value_names;
+}
+
+std::string Snapshot::compare_plan(const std::string& of_first) const {
+  const std::string plan = plan_signature();
+  if (plan == of_first) return {};
+  return detail::concat("it would save ", plan.substr(0, 1000), " and rank 0 ",
+                        of_first.substr(0, 1000));
 }
 
 SnapshotSize size_of_snapshot(const Registry& registry, int rank, int size,

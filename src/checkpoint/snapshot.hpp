@@ -45,6 +45,8 @@ struct Snapshot {
 
   /// What tells the plan from another: compared between the ranks.
   std::string plan_signature() const;
+  /// What is wrong where rank 0 has another plan; empty if it has this one.
+  std::string compare_plan(const std::string& of_first) const;
 };
 
 /// How much memory the parts of a snapshot take that are this rank's.

@@ -233,7 +233,7 @@ bool ReplicatedModule::has_accumulated() const { return reducer_->has_accumulate
 
 void ReplicatedModule::set_accumulated(const parallel::Accumulated& accumulated) {
   reducer_->set_accumulated(accumulated);
-  begins_step_ = false;
+  begins_step_ = !reducer_->has_accumulated();
 }
 
 void ReplicatedModule::send_buffers() {

@@ -37,6 +37,7 @@ struct Case {
   DistributedDataParallelOptions replica = {};
   bool is_weighted = false, rank_1_leaves_out_b = false, trains_alone = false;
   bool is_in_evaluation = false;  ///< as in fine-tuning with frozen statistics
+  int rank_with_one = -1;         ///< makes but the last micro-batch of a step
 };
 
 constexpr std::int64_t batches = 12, saved_batch = 5;
@@ -73,7 +74,7 @@ std::vector<std::vector<float>> train(int ranks, const std::filesystem::path& fo
       };
       if (ends_step) {
         backward();
-      } else {
+      } else if (group->rank() != how.rank_with_one) {
         const auto local = ddp.no_sync();
         backward();
       }
@@ -103,6 +104,9 @@ const std::vector<Case>& cases() {
        .rank_1_leaves_out_b = true},
       {.name = "local SGD", .trains_alone = true},
       {.name = "a model in evaluation", .is_in_evaluation = true},
+      {.name = "rank 0 without gradients", .rank_with_one = 0},
+      {.name = "rank 1 without gradients", .rank_with_one = 1},
+      {.name = "ZeRO 2, rank 0 without", .replica = {.zero_stage = 2}, .rank_with_one = 0},
   };
   return all;
 }
@@ -142,6 +146,21 @@ TEST(Accumulation, OtherNumbersOfRanksGoOnFromTheAverage) {
     EXPECT_TRUE(allclose(model->a->weight.grad(), mean));
   });
   set_log_sink(nullptr);
+}
+
+TEST(Accumulation, ARankWithoutGradientsGetsNone) {
+  const TemporaryFolder folder;
+  const Case how{.rank_with_one = 1};
+  train(2, folder / "run", how, false);
+  run_job(2, [&](const CommunicatorPtr& group) {
+    auto model = nn::make<Two>();
+    DistributedDataParallel ddp(model, group);
+    checkpoint::Manager checkpoints(folder / "run", group);
+    checkpoints.add("model", ddp);
+    checkpoints.load_newest();
+    EXPECT_EQ(ddp.replica().has_accumulated(), group->rank() == 0);
+    EXPECT_EQ(model->a->weight.grad().defined(), group->rank() == 0);
+  });
 }
 
 TEST(Accumulation, AForwardWhoseBackwardIsLeftOutLosesNothing) {

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/memory_part.hpp"
 #include "checkpoint/thread_job.hpp"
 #include "checkpoint/training_run.hpp"
 #include "io/file_calls.hpp"
@@ -158,6 +159,47 @@ TEST_F(MemorySnapshots, DamagedOnesAreToldAndNotUsed) {
   train({0, 0}, 12);
   for (const std::string slot : {"-0", "-1"}) damage(0, slot);
   EXPECT_EQ(go_on({0, 0}), std::pair(std::int64_t{10}, weights));
+}
+
+// One that ranks have not alike is none: the one before counts.
+TEST_F(MemorySnapshots, PartsOfOtherStatesAreToldAndNotUsed) {
+  train({0, 0}, 12);
+  for (const auto& entry : fs::recursive_directory_iterator(memory(0)))
+    if (entry.path().filename().string().ends_with("rank-1-of-2-1.is")) {
+      const std::string told = testing::read_file(entry.path());
+      std::string bytes = testing::read_file(fs::path(entry.path()).replace_extension());
+      const std::span<std::byte> part = std::as_writable_bytes(std::span(bytes));
+      checkpoint::Snapshot snapshot = checkpoint::snapshot_of_part(told, part.data());
+      snapshot.value_names += "another; ";
+      std::ofstream(entry.path(), std::ios::binary)
+          << checkpoint::describe_part(checkpoint::id_of_part(told), snapshot, part);
+    }
+  EXPECT_EQ(go_on({0, 0}), std::pair(std::int64_t{11}, expected(2)));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0],
+              ::testing::AllOf(HasSubstr("the snapshot of step 12 in memory is not used"),
+                               HasSubstr("of rank 1 it has other states than of rank 0")));
+}
+
+TEST_F(MemorySnapshots, RanksWithOtherStatesKeepNone) {
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager manager(folder / "run", group, options(0).manager);
+    std::int64_t place = 1, other = 0;
+    manager.add("place", place);
+    manager.save_if_due(1);
+    if (group->rank() == 1) manager.add("other", other);
+    for (const std::int64_t step : {2, 3}) manager.save_if_due(step);
+  });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0],
+              ::testing::AllOf(HasSubstr("no more snapshots in memory: rank 1: it would save"),
+                               HasSubstr("other;")));
+  run_job(2, [&](const CommunicatorPtr& group) {
+    checkpoint::Manager manager(folder / "run", group, options(0).manager);
+    std::int64_t place = 0;
+    manager.add("place", place);
+    EXPECT_EQ(manager.load_newest(), 1);
+  });
 }
 
 TEST_F(MemorySnapshots, OnesThatWereLeftBehindAreNotGoneOnFrom) {

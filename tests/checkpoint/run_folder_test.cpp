@@ -9,6 +9,7 @@
 #include "checkpoint/thread_job.hpp"
 #include "lockstep/checkpoint/folder.hpp"
 #include "lockstep/checkpoint/manager.hpp"
+#include "lockstep/observe/log.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::checkpoint {
@@ -38,6 +39,35 @@ TEST(RunFolder, PruneLeavesTheBestUnlessItIsTold) {
   EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(2, 4));
   prune(folder / "run", 1, /*keep_best=*/false);
   EXPECT_THAT(testing::steps_in(folder / "run"), ::testing::UnorderedElementsAre(4));
+}
+
+TEST(RunFolder, ThatHasVanishedIsTold) {
+  const testing::TemporaryFolder folder;
+  set_log_sink([](std::string_view) {});
+  testing::run_job(2, [&](const CommunicatorPtr& group) {
+    std::int64_t value = 0;
+    Manager manager(folder / "run", group);
+    manager.add("value", value);
+    manager.save(1);
+    ASSERT_TRUE(manager.wait()) << manager.error();
+    const auto move = [&](const char* from, const char* to) {
+      group->barrier().wait();
+      if (group->rank() == 0) std::filesystem::rename(folder / from, folder / to);
+      group->barrier().wait();
+    };
+    const auto is_gone = ::testing::AllOf(::testing::HasSubstr("run is gone: it was deleted"),
+                                          ::testing::HasSubstr("put it back"));
+    move("run", "elsewhere");
+    manager.save(2);
+    EXPECT_FALSE(manager.wait());
+    EXPECT_THAT(manager.error(), is_gone);
+    EXPECT_THAT([&] { manager.load_newest(); }, ::testing::ThrowsMessage<InvalidArgument>(is_gone));
+    move("elsewhere", "run");
+    manager.save(3);
+    EXPECT_TRUE(manager.wait()) << manager.error();
+    EXPECT_EQ(manager.load_newest(), 3);
+  });
+  set_log_sink(nullptr);
 }
 
 }  // namespace

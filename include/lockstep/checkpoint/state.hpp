@@ -39,6 +39,11 @@ struct TensorState {
   /// Takes them back: on the CPU, under their names; pieces in one dimension.
   /// @throws InvalidArgument naming all that does not fit.
   std::function<void(const NamedTensors& tensors)> load;
+  /// Pieces that are not always there: saved where `has_more` is true on any rank, and then asked
+  /// for on all. Their names and shapes must be alike.
+  std::function<std::vector<Piece>()> more = {};
+  /// Whether this rank has any of `more`, which ranks ask each other with each save. Set with it.
+  std::function<bool()> has_more = {};
 };
 
 /// State in values.
