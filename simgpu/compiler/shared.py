@@ -10,7 +10,7 @@ def rewrite_shared(tokens, edits):
     for at, token in enumerate(tokens):
         if token.kind != "word" or token.text != "__shared__":
             continue
-        begin = _begin_of_statement(tokens, at)
+        begin = begin_of_statement(tokens, at)
         if any(each.text == "extern" for each in tokens[begin:at]) or tokens[at + 1].text == "extern":
             _rewrite_dynamic(tokens, begin, at, edits)
         else:
@@ -20,7 +20,8 @@ def rewrite_shared(tokens, edits):
             edits.replace(token.begin, token.end, _STATIC)
 
 
-def _begin_of_statement(tokens, at):
+def begin_of_statement(tokens, at):
+    """The index of the first token of the statement or declaration that holds a token."""
     while at > 0 and tokens[at - 1].text not in (";", "{", "}", ":"):
         at -= 1
     return at
@@ -43,7 +44,7 @@ def _rewrite_dynamic(tokens, begin, at, edits):
             index = last + 1
             continue
         if token.text in ("extern", "__shared__"):
-            edits.replace(token.begin, token.end, "static" if token.text == "extern" and _is_outside(tokens, begin) else "")
+            edits.replace(token.begin, token.end, "static" if token.text == "extern" and is_outside(tokens, begin) else "")
         else:
             kinds.append(token.text)
         index += 1
@@ -60,7 +61,7 @@ def _is_declarator(tokens, index):
     return tokens[index - 1].kind == "word" and tokens[index - 1].text not in ("__attribute__", "alignas")
 
 
-def _is_outside(tokens, at):
+def is_outside(tokens, at):
     """Whether a statement stands in no function."""
     index = at - 1
     while index >= 0:
@@ -76,5 +77,5 @@ def _is_outside(tokens, at):
 
 
 def _opens_namespace(tokens, index):
-    before = [token.text for token in tokens[_begin_of_statement(tokens, index) : index]]
+    before = [token.text for token in tokens[begin_of_statement(tokens, index) : index]]
     return "namespace" in before or (len(before) == 2 and before[0] == "extern")

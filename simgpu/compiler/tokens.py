@@ -43,6 +43,15 @@ def tokens_of(source):
     return tokens
 
 
+def parts_of_system(source):
+    """Where headers of the system stand, as pairs of begin and end."""
+    done = 0
+    for begin, end in _own_parts(source):
+        yield done, begin
+        done = end
+    yield done, len(source)
+
+
 def _own_parts(source):
     begin, own = 0, True
     for marker in _MARKER.finditer(source):

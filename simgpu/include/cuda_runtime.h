@@ -14,6 +14,7 @@
 #include "simgpu/launch.hpp"
 #include "simgpu/launch_syntax.hpp"
 #include "simgpu/runtime_overloads.hpp"
+#include "simgpu/variables.hpp"
 
 /// @file
 /// Stands in for the toolkit's header of the same name: the runtime's functions, CUDA C++ for a

@@ -64,7 +64,7 @@ lockstep_simulate_kernels(test_simgpu_cuda_source
                           "${CMAKE_CURRENT_LIST_DIR}/cuda_source/cuda_source_test.cu")
 target_link_libraries(test_simgpu_cuda_source PRIVATE lockstep_simgpu_tests GTest::gtest_main)
 gtest_discover_tests(test_simgpu_cuda_source DISCOVERY_TIMEOUT 60
-                     PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=1)
+                     PROPERTIES LABELS sim TIMEOUT 120 ENVIRONMENT LOCKSTEP_SIM_DEVICES=2)
 add_dependencies(lockstep_sim_tests test_simgpu_cuda_source)
 
 # Kernels compute the same where nothing looks at what they touch.

@@ -117,7 +117,46 @@ class Shared(unittest.TestCase):
             translate("void f() { extern __shared__ float x; }")
 
 
+BESIDE_OTHERS = '__attribute__((section("simgpu_variables"), unused))'
+
+
+class Variables(unittest.TestCase):
+    MADE = '= ::simgpu::device_variable(simgpu_copy_of_{0}, "{0}", ::simgpu::VariableKind::{1}, {2});'
+
+    def check(self, source, expected):
+        self.assertEqual(plain(translate(source)), plain(expected.replace("BESIDE_OTHERS", BESIDE_OTHERS)))
+
+    def test_of_the_device_are_references(self):
+        self.check("__device__ int x;", "static int simgpu_copy_of_x; static BESIDE_OTHERS decltype(simgpu_copy_of_x)& x"
+                   + self.MADE.format("x", "device", "false"))
+        self.check("namespace n { static __constant__ const A<b, c> *x[2] = {f(1, 2), {3}}; }",
+                   "namespace n { static const A<b, c> *simgpu_copy_of_x[2] = {f(1, 2), {3}};"
+                   "static BESIDE_OTHERS decltype(simgpu_copy_of_x)& x" + self.MADE.format("x", "constant", "true") + "}")
+
+    def test_may_be_declared_several_at_once(self):
+        translated = translate("__device__ struct S { int a, b; } x, *y = nullptr, z{1};")
+        self.assertIn("struct S { int a, b; } simgpu_copy_of_x, *simgpu_copy_of_y = nullptr, simgpu_copy_of_z{1};", translated)
+        for name, has_value in (("x", "false"), ("y", "true"), ("z", "true")):
+            self.assertIn(plain(self.MADE.format(name, "device", has_value)), plain(translated))
+
+    def test_of_other_sources_are_declared(self):
+        translated = plain(translate("extern __device__ int x[]; __device__ int x[2];"))
+        self.assertIn("extern int simgpu_copy_of_x[]; extern BESIDE_OTHERS decltype(simgpu_copy_of_x)& x;".replace("BESIDE_OTHERS", BESIDE_OTHERS).replace(" ", ""), translated)
+        self.assertNotIn("static", translated)
+
+    def test_are_no_functions_members_constants_or_managed_memory(self):
+        for source in ("__device__ int f(int x = 3);", "template <class T> __device__ T f(T) { return 1; }", "struct S { __device__ S(); static __device__ int x; };",
+                       "auto f = [=] __device__ (int i) { return i; };", "__device__ const int x = 3;", "constexpr __device__ int x = 3;",
+                       "__device__ bool operator=(S);", "__device__ A::A() : x{1} {}", "__device__ __managed__ int x;", "__device__ int A::x = 3;",
+                       "void f() { static __device__ int x; }"):
+            self.check(source, source.replace("__device__", "").replace("__managed__", ""))
+
+
 class Headers(unittest.TestCase):
+    def test_of_the_system_may_have_functions_for_the_device(self):
+        source = '# 1 "a.cu"\n__device__ int f();\n# 1 "/usr/include/x.h" 1 3\n__device__ int g();\n'
+        self.assertNotIn("__device__", translate(source))
+
     def test_of_the_system_are_left_alone(self):
         source = '# 1 "a.cu"\nf<<<1, 2>>>();\n# 1 "/usr/include/x.h" 1 3\ng<<<1, 2>>>();\n# 3 "a.cu" 2\nh<<<1, 2>>>();'
         translated = translate(source)

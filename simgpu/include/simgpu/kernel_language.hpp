@@ -14,19 +14,20 @@
 /// CUDA C++ for a plain C++ compiler: its keywords, built-in variables and block barriers. Kernels
 /// are ordinary functions; the engine in simgpu/src/kernels calls them once for each CUDA thread
 /// and sets what the built-in variables hold. simgpu/compiler translates what a C++ compiler cannot
-/// read: launches by <<<>>> and `extern __shared__`.
+/// read: launches by <<<>>>, `extern __shared__`, and variables of the device.
 
-#define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define __managed__
 #ifndef SIMGPU_TRANSLATES
 #define __global__
+/// Variables stay the host's where the source is not translated.
+#define __device__
+#define __constant__
+#define __managed__
 /// The blocks of a launch run one after the other on one OS thread, so that one instance serves;
 /// memory of that thread's own is how the engine tells shared variables from others.
 #define __shared__ static thread_local

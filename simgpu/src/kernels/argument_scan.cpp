@@ -48,4 +48,15 @@ ArgumentScan scan_arguments(std::initializer_list<KernelArgument> arguments) {
   return scan;
 }
 
+void add_variables(KernelLaunch& launch, const std::vector<PlacedVariable>& variables) {
+  for (const PlacedVariable& variable : variables)
+    launch.pointers.push_back({variable.data, variable.kind == VariableKind::device});
+  for (const PlacedVariable& variable : variables)
+    for (std::size_t at = 0; at + sizeof(void*) <= variable.bytes; at += sizeof(void*)) {
+      const void* pointer = nullptr;
+      std::memcpy(&pointer, variable.data + at, sizeof pointer);
+      if (is_tracked(pointer)) launch.pointers.push_back({pointer, true});
+    }
+}
+
 }  // namespace simgpu

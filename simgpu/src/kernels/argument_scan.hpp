@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "engine/device_variables.hpp"
 #include "engine/operation.hpp"
 #include "kernels/kernel_launch.hpp"
 #include "simgpu/launch.hpp"
@@ -21,5 +22,9 @@ struct ArgumentScan {
 };
 
 ArgumentScan scan_arguments(std::initializer_list<KernelArgument> arguments);
+
+/// Lets a launch use the variables of its device, and what the pointers in them point to now. On
+/// the executor, before it runs.
+void add_variables(KernelLaunch& launch, const std::vector<PlacedVariable>& variables);
 
 }  // namespace simgpu

@@ -12,6 +12,7 @@
 #include "base/report.hpp"
 #include "base/symbol_table.hpp"
 #include "engine/access_check.hpp"
+#include "engine/device_variables.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
 #include "engine/operation.hpp"
@@ -120,9 +121,15 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
   operation.site = launch->site;
   operation.accesses = scan.accesses;
   operation.accesses_are_bounds = true;
-  operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses)] {
+  operation.run = [launch = std::move(launch), bounds = std::move(scan.accesses),
+                   variables = variables_on(current_device())] {
     if (has_sticky_error()) return true;
-    touched(kernel_runner().run(*launch));
+    std::optional<KernelLaunch> extended;  // until its measures are known
+    if (!variables.empty()) {
+      refer_to_variables_of(launch->device);
+      add_variables(extended.emplace(*launch), variables);
+    }
+    touched(kernel_runner().run(extended ? *extended : *launch));
     // Garbage leads a kernel anywhere.
     const bool works = options().execute == Execute::all;
     if (works && kernel_runner().error() != cudaSuccess)

@@ -22,6 +22,11 @@ void put_position(std::ostream& text, const Block& block, const void* address) {
   }
 }
 
+bool is_inside(const Block& block, const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  return at >= block.data && at < block.data + block.bytes;
+}
+
 std::string in_words(const Block& block, const void* address, const char* state) {
   std::ostringstream text;
   put_position(text, block, address);
@@ -29,6 +34,7 @@ std::string in_words(const Block& block, const void* address, const char* state)
   text << "block of " << block.bytes << " bytes at " << static_cast<const void*>(block.data);
   std::string name = block.name;
   if (name.empty()) name = Names::instance().of(address);
+  if (name.empty() && !is_inside(block, address)) name = Names::instance().of(block.data);
   if (!name.empty()) text << " ('" << name << "')";
   if (block.kind == MemoryKind::pinned) {
     text << " of pinned host memory";

@@ -36,21 +36,15 @@ cudaError_t check_copy(const Copy& copy, cudaMemcpyKind kind) {
   return check_direction(copy, kind);
 }
 
-/// A node of a graph reads and writes the host's memory when the graph runs.
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (!stream || stream == cudaStreamLegacy) return false;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
-}
+}  // namespace
 
-/// The host's own memory is read before the call returns, and written by then.
 cudaError_t copy_async(const char* name, const Copy& copy, cudaMemcpyKind kind,
                        cudaStream_t stream) {
   if (copy.bytes() == 0) return cudaSuccess;
   if (const cudaError_t status = check_copy(copy, kind); status != cudaSuccess) return status;
   const bool from_pageable = is_pageable(copy.from);
   const bool to_pageable = is_pageable(copy.to);
+  // A node of a graph reads and writes the host's memory when the graph runs.
   const bool now = (from_pageable || to_pageable) && !is_capturing(stream);
   Operation operation =
       copy_operation(name, copy, from_pageable && now ? Source::read_now : Source::read_when_run);
@@ -61,7 +55,6 @@ cudaError_t copy_async(const char* name, const Copy& copy, cudaMemcpyKind kind,
   return status == cudaSuccess && to_pageable && now ? synchronize_stream(stream) : status;
 }
 
-/// Returns when the copy is done, except between devices: those the host does not wait for.
 cudaError_t copy_now(const char* name, const Copy& copy, cudaMemcpyKind kind) {
   if (copy.bytes() == 0) return cudaSuccess;
   if (const cudaError_t status = check_copy(copy, kind); status != cudaSuccess) return status;
@@ -75,6 +68,8 @@ cudaError_t copy_now(const char* name, const Copy& copy, cudaMemcpyKind kind) {
 Copy contiguous(void* to, const void* from, std::size_t bytes) {
   return {.to = to, .to_pitch = bytes, .from = from, .from_pitch = bytes, .width = bytes};
 }
+
+namespace {
 
 /// Both ends of a copy between devices must lie where the call says.
 bool are_on(const void* to, int to_device, const void* from, int from_device) {

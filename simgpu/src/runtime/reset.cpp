@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/leaks.hpp"
+#include "engine/device_variables.hpp"
 #include "engine/entry.hpp"
 #include "engine/host.hpp"
 #include "engine/machine.hpp"
@@ -40,6 +41,7 @@ cudaError_t reset(int device) {
   const cudaError_t status = synchronize_device(device);
   destroy_streams_and_events(device);
   free_all(device);
+  forget_variables(device);
   return status;
 }
 

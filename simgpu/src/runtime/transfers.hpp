@@ -40,6 +40,17 @@ enum class Source : unsigned char {
 /// initialised, and reports bytes that nothing wrote where they go to the host.
 Operation copy_operation(const char* name, Copy copy, Source source = Source::read_when_run);
 
+/// A copy of adjacent bytes.
+Copy contiguous(void* to, const void* from, std::size_t bytes);
+
+/// The body of cudaMemcpyAsync and its like: the host's own memory is read before the call returns,
+/// and written by then. @param name as reports have it
+cudaError_t copy_async(const char* name, const Copy& copy, cudaMemcpyKind kind,
+                       cudaStream_t stream);
+/// That of cudaMemcpy: returns when the copy is done, except between devices: those the host does
+/// not wait for.
+cudaError_t copy_now(const char* name, const Copy& copy, cudaMemcpyKind kind);
+
 /// The fill as an operation.
 Operation fill_operation(const char* name, const Fill& fill);
 

@@ -199,4 +199,119 @@ TEST(CudaSource, AsksTheRuntimeInItsFormsOfCxx) {
   CHECK(cudaProfilerStart());
 }
 
+extern __device__ int declared_before;
+__device__ int counter, totals[4] = {1, 2, 3, 4};
+__device__ int declared_before = 7;
+__device__ float* __restrict__ destination;
+__constant__ struct Scale { float factor, offset; } scaling;
+__constant__ float weights[3];
+__device__ const int seven = 7;
+__device__ constexpr int doubled(int value) { return 2 * value; }
+namespace inner {
+static __device__ volatile int flag{3};
+}
+
+__global__ void use_variables() {
+  counter += doubled(seven);
+  totals[3] += declared_before + inner::flag;
+  destination[1] = scaling.factor * 2 + scaling.offset;
+}
+
+TEST(CudaSource, HasVariablesOfTheDevice) {
+  const simgpu::testing::Findings findings;
+  const Scale scale{3, 1};
+  CHECK(cudaMemcpyToSymbol(scaling, &scale, sizeof scale));
+  float* memory;
+  CHECK(cudaMalloc(&memory, 2 * sizeof(float)));
+  CHECK(cudaMemcpyToSymbolAsync(destination, &memory, sizeof memory));
+  use_variables<<<1, 1>>>();
+  use_variables<<<1, 1>>>();
+  int count = 0, last = 0;
+  CHECK(cudaMemcpyFromSymbol(&count, counter, sizeof count));
+  CHECK(cudaMemcpyFromSymbol(&last, totals, sizeof last, 3 * sizeof last));
+  EXPECT_EQ(count, 28);
+  EXPECT_EQ(last, 24);
+  float value = 0;
+  CHECK(cudaMemcpy(&value, memory + 1, sizeof value, cudaMemcpyDefault));
+  EXPECT_EQ(value, 7.0f);
+  void* address;
+  size_t bytes = 0;
+  CHECK(cudaGetSymbolAddress(&address, totals));
+  CHECK(cudaMemset(address, 0, 16));
+  CHECK(cudaMemcpyFromSymbol(&last, totals, 4, 12));
+  EXPECT_EQ(last, 0);
+  CHECK(cudaGetSymbolSize(&bytes, totals));
+  EXPECT_EQ(bytes, sizeof totals);
+  EXPECT_EQ(cudaMemcpyToSymbol(totals, &last, 4, 13), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaGetSymbolSize(&bytes, last), cudaErrorInvalidSymbol);
+  static_cast<void>(cudaGetLastError());
+  EXPECT_TRUE(findings.all().empty()) << findings.text();
+  CHECK(cudaFree(memory));
+}
+
+__global__ void count() { counter += 1; }
+__global__ void read_weights(float* out) { *out = weights[1]; }
+__global__ void write_past(int i) { totals[i] = 1; }
+
+TEST(CudaSource, WatchesVariablesOfTheDevice) {
+  float* out;
+  CHECK(cudaMalloc(&out, 4));
+  {
+    const simgpu::testing::Findings findings;
+    count<<<1, 2>>>();
+    CHECK(cudaDeviceSynchronize());
+    EXPECT_TRUE(findings.only(simgpu::Finding::global_memory_race, "__device__ counter"))
+        << findings.text();
+  }
+  {
+    const simgpu::testing::Findings findings;
+    read_weights<<<1, 1>>>(out);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT_TRUE(findings.only(simgpu::Finding::uninitialized_read, "__constant__ weights"))
+        << findings.text();
+  }
+  const simgpu::testing::Findings findings;
+  write_past<<<1, 1>>>(4);
+  CHECK(cudaDeviceSynchronize());
+  ASSERT_FALSE(findings.all().empty());
+  EXPECT_EQ(findings.kinds().back(), simgpu::Finding::out_of_bounds) << findings.text();
+  EXPECT_NE(findings.text().find("__device__ totals"), std::string::npos) << findings.text();
+  CHECK(cudaFree(out));
+}
+
+__device__ int per_device = 5;
+__global__ void add_two() { per_device += 2; }
+
+TEST(CudaSource, HasVariablesOnEachDevice) {
+  const simgpu::testing::Findings findings;
+  int value = 0;
+  add_two<<<1, 1>>>();
+  CHECK(cudaSetDevice(1));
+  add_two<<<1, 1>>>();
+  add_two<<<1, 1>>>();
+  CHECK(cudaMemcpyFromSymbol(&value, per_device, sizeof value));
+  EXPECT_EQ(value, 9);
+  CHECK(cudaDeviceReset());
+  CHECK(cudaMemcpyFromSymbol(&value, per_device, sizeof value));
+  EXPECT_EQ(value, 5);
+  CHECK(cudaSetDevice(0));
+  CHECK(cudaMemcpyFromSymbol(&value, per_device, sizeof value));
+  EXPECT_EQ(value, 7);
+  EXPECT_TRUE(findings.all().empty()) << findings.text();
+}
+
+TEST(CudaSource, FindsRacesOfStreamsForVariablesOfTheDevice) {
+  cudaStream_t one, other;
+  CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+  CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  const simgpu::testing::Findings findings;
+  const int value = 3;
+  count<<<1, 1, 0, one>>>();
+  CHECK(cudaMemcpyToSymbolAsync(counter, &value, sizeof value, 0, cudaMemcpyHostToDevice, other));
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_TRUE(findings.only(simgpu::Finding::race, "cudaMemcpyToSymbolAsync")) << findings.text();
+  CHECK(cudaStreamDestroy(one));
+  CHECK(cudaStreamDestroy(other));
+}
+
 }  // namespace

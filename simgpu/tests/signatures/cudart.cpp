@@ -29,6 +29,16 @@ SIGNATURE(cudaError_t, cudaDriverGetVersion, (int*));
 SIGNATURE(cudaError_t, cudaRuntimeGetVersion, (int*));
 SIGNATURE(cudaError_t, cudaGetDriverEntryPointByVersion,
           (const char*, void**, unsigned, unsigned long long, cudaDriverEntryPointQueryResult*));
+SIGNATURE(cudaError_t, cudaGetSymbolAddress, (void**, const void*));
+SIGNATURE(cudaError_t, cudaGetSymbolSize, (std::size_t*, const void*));
+SIGNATURE(cudaError_t, cudaMemcpyToSymbol,
+          (const void*, const void*, std::size_t, std::size_t, cudaMemcpyKind));
+SIGNATURE(cudaError_t, cudaMemcpyToSymbolAsync,
+          (const void*, const void*, std::size_t, std::size_t, cudaMemcpyKind, cudaStream_t));
+SIGNATURE(cudaError_t, cudaMemcpyFromSymbol,
+          (void*, const void*, std::size_t, std::size_t, cudaMemcpyKind));
+SIGNATURE(cudaError_t, cudaMemcpyFromSymbolAsync,
+          (void*, const void*, std::size_t, std::size_t, cudaMemcpyKind, cudaStream_t));
 SIGNATURE(cudaError_t, cudaGetLastError, ());
 SIGNATURE(cudaError_t, cudaPeekAtLastError, ());
 SIGNATURE(const char*, cudaGetErrorName, (cudaError_t));
