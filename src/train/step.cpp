@@ -107,7 +107,7 @@ Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
     if (at_once >= rows) return own;  // launches that add nothing to nothing cost time, too
     sum = sum.defined() ? sum.add_(own, count) : own * count;
   }
-  if (!sum.defined()) sum = zeros({}, {DType::f64, inputs[0].device()});
+  if (!sum.defined()) return zeros({}, {DType::f64, inputs[0].device()});  // no rows count
   return sum / static_cast<double>(rows);
 }
 
