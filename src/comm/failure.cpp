@@ -26,6 +26,13 @@ Failure Failure::from_peer(const std::string& message) {
   return failure;
 }
 
+Failure Failure::mismatch(const std::string& message) {
+  Failure failure;
+  failure.kind_ = Kind::mismatch;
+  failure.message_ = message;
+  return failure;
+}
+
 Failure Failure::timeout(const std::string& message) {
   Failure failure;
   failure.kind_ = Kind::timeout;

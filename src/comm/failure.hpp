@@ -13,6 +13,8 @@ class Failure {
  public:
   /// Keeps a copy of the exception that is being handled.
   static Failure from_current();
+  /// A Mismatch.
+  static Failure mismatch(const std::string& message);
   /// A Timeout.
   static Failure timeout(const std::string& message);
   /// A PeerFailure.

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 #include <utility>
 
 namespace lockstep::comm {
 namespace {
 
-// News on the wire: "left KEY RANK COLLECTIVES", "failed KEY REASON", "asks KEY COLLECTIVE" or
-// "behind KEY RANK COLLECTIVE".
-constexpr std::string_view left = "left", failed = "failed", asks = "asks", behind = "behind";
+// News on the wire: "left KEY RANK COLLECTIVES", "failed KEY REASON", "asks KEY COLLECTIVE",
+// "behind KEY RANK COLLECTIVE" or "awaits KEY RANK PEER IS_SENT NUMBER PLACE CALL".
+constexpr std::string_view left = "left", failed = "failed", asks = "asks", behind = "behind",
+                           awaits = "awaits";
 
 // Bytes of news of a group that is not there yet: a line of each member is far less.
 constexpr std::size_t max_early = std::size_t{8} << 20;
@@ -29,6 +31,16 @@ T number(std::string_view word) {
   return value;
 }
 
+AwaitedMessage message_in(int rank, std::string_view words) {
+  AwaitedMessage message{.rank = rank};
+  message.peer = number<int>(next_word(words));
+  message.is_sent = number<int>(next_word(words)) != 0;
+  message.number = number<std::uint64_t>(next_word(words));
+  message.place = number<std::uint64_t>(next_word(words));
+  message.call = words;
+  return message;
+}
+
 void tell(GroupMember& member, std::string_view news) {
   const std::string_view kind = next_word(news);
   next_word(news);  // the key
@@ -36,6 +48,7 @@ void tell(GroupMember& member, std::string_view news) {
   if (kind == asks) return member.member_asks_who_is_behind(number<std::uint64_t>(news));
   const int rank = number<int>(next_word(news));
   if (kind == behind) return member.member_is_behind(rank, number<std::uint64_t>(news));
+  if (kind == awaits) return member.member_awaits(message_in(rank, news));
   member.member_left({rank, number<std::uint64_t>(news)});
 }
 
@@ -65,7 +78,8 @@ ComparisonPtr GroupRegistry::comparison() {
 void GroupRegistry::receive(std::string_view news) {
   std::string_view words = news;
   const std::string_view kind = next_word(words);
-  if (kind != left && kind != failed && kind != asks && kind != behind) return;
+  const auto known = {left, failed, asks, behind, awaits};
+  if (std::ranges::find(known, kind) == known.end()) return;
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(std::string(next_word(words)));
   if (found == groups_.end()) return;
@@ -169,6 +183,14 @@ void GroupMembership::tell_behind(int rank, std::uint64_t collective) {
   if (registry_)
     registry_->announce(std::string(behind) + ' ' + key_ + ' ' + std::to_string(rank) + ' ' +
                         std::to_string(collective));
+}
+
+void GroupMembership::tell_awaited(const AwaitedMessage& message) {
+  if (!registry_) return;
+  std::ostringstream news;
+  news << awaits << ' ' << key_ << ' ' << message.rank << ' ' << message.peer << ' '
+       << message.is_sent << ' ' << message.number << ' ' << message.place << ' ' << message.call;
+  registry_->announce(std::move(news).str());
 }
 
 void GroupMembership::fail(const std::string& reason) {

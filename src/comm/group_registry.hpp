@@ -21,6 +21,16 @@ struct Departure {
   std::uint64_t collectives = 0;  ///< that it took part in
 };
 
+/// A message between two members, as the one says that has waited for the other for long. Both
+/// number the messages of a pair alike, each direction by itself.
+struct AwaitedMessage {
+  int rank = 0, peer = 0;    ///< who waits, and for whom
+  bool is_sent = false;      ///< by who waits; else it is to be received there
+  std::uint64_t number = 0;  ///< how many messages of theirs in that direction it ends
+  std::uint64_t place = 0;   ///< collectives that come before it
+  std::string call = {};     ///< "receive from rank 1 #3 of 5 f32"
+};
+
 /// This rank's end of a group, as the registry reaches it, from any thread.
 class GroupMember {
  public:
@@ -31,6 +41,8 @@ class GroupMember {
   virtual void member_asks_who_is_behind(std::uint64_t /*collective*/) {}
   /// Another member has nothing to do, and has not begun that collective.
   virtual void member_is_behind(int /*rank*/, std::uint64_t /*collective*/) {}
+  /// Another member waits for a message of some rank. Must not wait.
+  virtual void member_awaits(const AwaitedMessage& /*message*/) {}
   /// Another member ended the group: ends it here. Must not wait.
   virtual void group_failed(const std::string& reason) noexcept = 0;
   /// The job failed: ends the group, whatever else this process is stuck in. Must not wait.
@@ -116,6 +128,8 @@ class GroupMembership {
   bool ask_who_is_behind(std::uint64_t collective);
   /// Answers that.
   void tell_behind(int rank, std::uint64_t collective);
+  /// Tells the other members what this rank waits for.
+  void tell_awaited(const AwaitedMessage& message);
   /// Tells the other members that this rank ended the group.
   void fail(const std::string& reason);
   /// See CommunicatorBackend::declare. @param group its name in messages.

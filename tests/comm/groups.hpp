@@ -8,8 +8,10 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/group_registry.hpp"
 #include "comm/hier/hier_executor.hpp"
 #include "comm/host/host_backend.hpp"
 #include "comm/host/message_executor.hpp"
@@ -47,18 +49,42 @@ class Exchange {
   std::barrier<> arrived_;
 };
 
+/// Carries news between the groups of threads, as the control channel does between processes.
+class News {
+ public:
+  explicit News(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank)
+      registries_.push_back(std::make_shared<GroupRegistry>());
+    for (const auto& own : registries_)
+      own->set_announcer([this, &own](const std::string& news) {
+        for (const auto& other : registries_)
+          if (other != own) other->receive(news);
+      });
+  }
+  News(const News&) = delete;
+  News& operator=(const News&) = delete;
+  GroupMembership membership(int rank) const {
+    return GroupMembership(registries_[static_cast<std::size_t>(rank)]);
+  }
+
+ private:
+  std::vector<std::shared_ptr<GroupRegistry>> registries_;
+};
+
 using MakeExecutor =
     std::function<std::unique_ptr<host::Executor>(int rank, host::GatherBytes all_gather)>;
 
 /// Runs the body on each rank of a group whose executors `make` makes.
+/// @param news null: the ranks hear of each other by the executors alone.
 inline void run_over(int ranks, const MakeExecutor& make,
                      const std::function<void(Communicator&)>& body,
-                     const CommunicatorOptions& options) {
+                     const CommunicatorOptions& options, const News* news = nullptr) {
   Exchange exchange(static_cast<std::size_t>(ranks));
   const auto play = [&](int rank) {
     const auto all_gather = [&](std::string_view own) { return exchange(rank, own); };
-    const auto group = make_intrusive<Communicator>(
-        std::make_unique<host::HostBackend>(make(rank, all_gather), "world", options));
+    GroupMembership membership = news ? news->membership(rank) : GroupMembership();
+    const auto group = make_intrusive<Communicator>(std::make_unique<host::HostBackend>(
+        make(rank, all_gather), "world", options, std::move(membership)));
     body(*group);
     exchange.meet();  // nobody leaves while another still waits
   };
@@ -125,7 +151,7 @@ inline void run_over_messages(
 inline void run_over_hosts(
     const Hosts& hosts, const std::function<void(Communicator&)>& body,
     const CommunicatorOptions& options = {.timeout = std::chrono::seconds(60)},
-    Messages messages = Messages::threads) {
+    Messages messages = Messages::threads, const News* news = nullptr) {
   const auto ranks = static_cast<int>(hosts.size());
   const MessagesOfThreads connect(ranks, messages);
   run_over(
@@ -141,7 +167,7 @@ inline void run_over_hosts(
         host::Executor& whole = *all;
         return hier::compose(whole, std::move(all), hosts, plan, options.check_signatures);
       },
-      body, options);
+      body, options, news);
 }
 
 }  // namespace lockstep::comm

@@ -255,6 +255,67 @@ TEST(HierExecutor, MessageThatNobodyReceivedIsNotTakenForALaterOne) {
       {.timeout = std::chrono::seconds(60)}, Messages::sockets);
 }
 
+// Neither meets the other: the one that waits tells what for, by the control channel.
+void expect_message_to_meet_a_collective(Messages messages, std::int64_t count, bool is_sent) {
+  const News news(4);
+  run_over_hosts(
+      {0, 0, 1, 1},
+      [&](Communicator& group) {
+        std::vector<float> values(static_cast<std::size_t>(group.rank() == 1 ? count : 10));
+        const Buffer own{std::span(values)};
+        std::string text;
+        const auto begin = std::chrono::steady_clock::now();
+        try {
+          if (group.rank() != 1)
+            group.all_reduce(own, ReduceOp::sum(), {.label = "gradients"}).wait();
+          else
+            (is_sent ? group.send(own, 2) : group.receive(own, 2)).wait();
+        } catch (const Mismatch& error) {
+          EXPECT_EQ(group.rank(), 2);
+          text = error.what();
+        } catch (const PeerFailure& error) {
+          text = error.what();
+        }
+        EXPECT_THAT(text, ::testing::HasSubstr(detail::concat(
+                              "rank 2 of world called all_reduce #0 of 10 f32 (sum) 'gradients', "
+                              "but rank 1 called ",
+                              is_sent ? "send to" : "receive from", " rank 2 #0 of ", count)));
+        EXPECT_LT(std::chrono::steady_clock::now() - begin,
+                  std::chrono::seconds(15) * testing::timeout_multiplier);
+      },
+      {.timeout = std::chrono::seconds(60) * testing::timeout_multiplier}, messages, &news);
+}
+
+TEST(HierExecutor, MessageToARankOfAnotherHostThatIsInACollectiveIsToldOnAll) {
+  for (const bool is_sent : {false, true}) {
+    expect_message_to_meet_a_collective(Messages::threads, 5, is_sent);
+    expect_message_to_meet_a_collective(Messages::sockets, is_sent ? 8'000'000 : 5, is_sent);
+  }
+}
+
+TEST(HierExecutor, MessageThatIsLateIsNoMismatch) {
+  const News news(4);
+  run_over_hosts(
+      {0, 0, 1, 1},
+      [](Communicator& group) {
+        std::vector<float> values(10, static_cast<float>(group.rank()));
+        const Buffer own{std::span(values)};
+        if (group.rank() >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+        if (group.rank() == 1) group.receive(own, 2).wait();
+        if (group.rank() == 2) group.send(own, 1).wait();
+        if (group.rank() == 0)  // in one batch with what all call
+          group.batch([&] { group.receive(own, 3), group.barrier(); }).wait();
+        else if (group.rank() == 3)
+          group.batch([&] { group.send(own, 0), group.barrier(); }).wait();
+        else
+          group.barrier().wait();
+        EXPECT_EQ(values[0], group.rank() < 2 ? 3 - group.rank() : group.rank());
+        EXPECT_EQ(all_reduce_scalar(group, double{1}), 4);
+      },
+      {.timeout = std::chrono::seconds(60) * testing::timeout_multiplier}, Messages::sockets,
+      &news);
+}
+
 TEST(HierExecutor, MessageThatNobodyOnTheHostReceivedIsNoticedAtTheNextCollective) {
   run_over_hosts(
       {0, 0, 1, 1},

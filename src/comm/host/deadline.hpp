@@ -28,12 +28,16 @@ class Deadline {
       : whole_(&whole), grace_(grace), check_(std::move(check)), numbers_(std::move(numbers)) {}
 
   /// Of something new, whoever it waits for.
-  void set(Clock::time_point at) {
+  /// @param late when a wait that still goes on is long.
+  void set(Clock::time_point at, Clock::time_point late = Clock::time_point::max()) {
     const std::lock_guard lock(mutex_);
     by_rank_.clear();
     last_.store(at);
     nearest_.store(at);
+    late_.store(late);
   }
+  /// What is called once of each long wait, by whoever waits. To be set before any does.
+  void when_late(std::function<void()> call) { when_late_ = std::move(call); }
   /// For what waits for a rank.
   void bring_forward(int rank, Clock::time_point at) {
     const std::lock_guard lock(mutex_);
@@ -43,18 +47,32 @@ class Deadline {
 
   /// False as long as `is_over` is, whoever is waited for; costs no more than a look at the clock.
   bool may_be_over() const {
-    if (!whole_) return Clock::now() >= nearest_.load();
+    const auto now = Clock::now();
+    if (!whole_) {
+      tell_if_late(now);
+      return now >= nearest_.load();
+    }
+    whole_->tell_if_late(now);
     if (check_) check_();
     const auto& first = numbers_.empty() ? whole_->last_ : whole_->nearest_;
-    return Clock::now() - grace_ >= first.load();
+    return now - grace_ >= first.load();
   }
   /// True if waiting for any of these ranks should end.
   bool is_over(std::span<const int> ranks) const {
-    if (!whole_) return is_over(ranks, Clock::now());
+    if (!whole_) {
+      const auto now = Clock::now();
+      tell_if_late(now);
+      return is_over(ranks, now);
+    }
     return may_be_over() && whole_->is_over(numbers_of(ranks), Clock::now() - grace_);
   }
 
  private:
+  void tell_if_late(Clock::time_point now) const {
+    if (now < late_.load()) [[likely]]
+      return;
+    if (late_.exchange(Clock::time_point::max()) != Clock::time_point::max()) when_late_();
+  }
   bool is_over(std::span<const int> ranks, Clock::time_point now) const {
     if (now < nearest_.load()) return false;
     if (now >= last_.load()) return true;
@@ -76,6 +94,8 @@ class Deadline {
   std::vector<int> numbers_;
   std::atomic<Clock::time_point> last_{Clock::time_point::max()},
       nearest_{Clock::time_point::max()};
+  mutable std::atomic<Clock::time_point> late_{Clock::time_point::max()};
+  std::function<void()> when_late_;
   mutable std::mutex mutex_;
   std::vector<std::pair<int, Clock::time_point>> by_rank_;
 };

@@ -17,6 +17,7 @@ HostBackend::HostBackend(std::unique_ptr<Executor> executor, std::string name,
     : CommunicatorBackend(executor->rank(), executor->size(), std::move(name), options),
       executor_(std::move(executor)),
       membership_(std::move(membership)) {
+  deadline_.when_late([this] { tell_what_is_awaited(); });
   if (size() > 1) thread_ = std::thread([this] { progress(); });
   membership_.listen(*this);
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,7 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   void member_left(const Departure& departure) override;
   void member_asks_who_is_behind(std::uint64_t collective) override;
   void member_is_behind(int rank, std::uint64_t collective) override;
+  void member_awaits(const AwaitedMessage& message) override;
   void group_failed(const std::string& reason) noexcept override { abort(reason); }
   void job_failed(const std::string& reason) noexcept override { abort(reason); }
   void leave() noexcept override;
@@ -75,6 +77,9 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   Failure failure_of_timeout(Operations operations, const TransferTimeout& timeout);
   std::vector<int> ask_who_is_behind(std::uint64_t collective);
   void answer_who_is_behind(std::unique_lock<std::mutex>& lock);
+  void count_messages(Operations operations);
+  void tell_what_is_awaited();
+  std::optional<Failure> failure_of_missed_message() const;
   bool is_seen_by_all(const Failure& failure, Operations operations) const;
   void fail(const Failure& failure);
   void end(const Failure& failure);
@@ -100,6 +105,9 @@ class HostBackend final : public CommunicatorBackend, private GroupMember, priva
   std::uint64_t begun_ = 0;                            // collectives
   std::optional<std::uint64_t> asked_;                 // by another member: see GroupMember
   std::vector<std::pair<int, std::uint64_t>> behind_;  // ranks, and the collectives they lack
+  // Messages of the operations that have begun, by the other rank: how many were sent, or received.
+  std::map<int, std::uint64_t> sent_, received_;
+  std::map<int, AwaitedMessage> awaited_;  // from this rank, or by it: by the rank that waits
   std::uint64_t sequence_ = 0;
   std::uint64_t offers_ = 0, seen_offers_ = 0;  // to waiters; when the progress thread last slept
   bool sleeps_ = false;                         // the progress thread, until it is woken

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -29,6 +30,11 @@ bool is_small(std::span<const Operation> operations) {
     bytes += bytes_of(operation, operation.count);
   }
   return bytes <= most_bytes;
+}
+
+// Then a rank that waits for a message tells so. Who waits in a collective is found by it.
+Clock::duration long_wait(Clock::duration timeout) {
+  return std::min<Clock::duration>(std::chrono::seconds(1), timeout / 2);
 }
 
 }  // namespace
@@ -140,15 +146,25 @@ std::optional<Failure> HostBackend::carry_out(HostWork& work) {
 
 std::optional<Failure> HostBackend::begin(HostWork& work) {
   const Operations operations = work.operations();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto now = Clock::now();
   work.start(now);
   if (const Departure* gone = departures_.before(last_collective(operations)); gone && !failure_)
     failure_ = Failure::from_peer(context(operations) + ": " + comm::describe(*gone, name()));
   if (failure_) return failure_;
   if (const auto last = last_collective(operations)) begun_ = *last + 1;
+  count_messages(operations);
+  if (std::optional<Failure> missed = failure_of_missed_message()) {
+    failure_ = missed;
+    lock.unlock();
+    executor_->abort(missed->message());
+    return missed;
+  }
   if (size() > 1) {
-    deadline_.set(now + timeout_of(operations));
+    const auto timeout = timeout_of(operations);
+    const bool has_partners = !partners_of(operations).empty();
+    deadline_.set(now + timeout,
+                  has_partners ? now + long_wait(timeout) : Clock::time_point::max());
     running_since_.store(now, std::memory_order_relaxed);
   }
   if (!departures_.empty()) limit_waits_for_the_gone(operations);

@@ -75,8 +75,12 @@ void ThreadTransport::wait(std::condition_variable& changed, std::unique_lock<st
                            std::span<const int> peers, const host::WaitOptions& options,
                            Condition condition) {
   while (!condition()) {
+    lock.unlock();  // a wait that is long is told to the others, who may abort
     check();
-    if (options.deadline->is_over(peers)) throw host::TransferTimeout{{peers.begin(), peers.end()}};
+    const bool is_over = options.deadline->is_over(peers);
+    lock.lock();
+    if (condition()) return;
+    if (is_over) throw host::TransferTimeout{{peers.begin(), peers.end()}};
     changed.wait_for(lock, longest_wait);
   }
 }

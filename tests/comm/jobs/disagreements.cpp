@@ -86,6 +86,11 @@ int receive_another_message(Session& session) {
   return 0;
 }
 
+// Of rank 2, which is in a collective.
+comm::Work receive_instead(Communicator& group, const Values& values) {
+  return group.receive(values.first(count), 2);
+}
+
 }  // namespace
 
 std::map<std::string, Mode> disagreement_modes() {
@@ -104,6 +109,7 @@ std::map<std::string, Mode> disagreement_modes() {
       {"other-label", disagreeing([](Communicator& group, const Values& values) {
          return group.all_reduce(values.first(count), {}, {.label = "bucket 4"});
        })},
+      {"message-for-collective", disagreeing(receive_instead)},
       {"other-order", reduce_in_another_order},
       {"missing-call", leave_out_a_collective},
       {"other-label-at-the-end", disagree_at_the_end},

@@ -138,6 +138,14 @@ TEST_F(MpiHosts, RanksOfTwoHostsThatDisagreeAreNamed) {
   }
 }
 
+TEST_F(MpiHosts, RankThatReceivesFromAnotherHostsRankInACollectiveIsNamedWithIt) {
+  const auto result = job(2, 2, "message-for-collective");
+  expect_quick_failure(result);
+  EXPECT_THAT(result.output,
+              HasSubstr("rank 2 of world called all_reduce #0 of 1000 f32 (sum) 'bucket 3', but "
+                        "rank 1 called receive from rank 2 #0 of 1000 f32"));
+}
+
 // Open MPI's mpirun waits for the host that it cannot reach: what ends are the ranks, on both.
 TEST_F(MpiHosts, CutLinkEndsTheRanksOnBothSides) {
   const TemporaryFolder folder;
