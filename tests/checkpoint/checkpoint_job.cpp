@@ -106,7 +106,7 @@ void fill_disk_by(std::string_view file) {
 }
 
 std::string hash_of(ls::testing::TrainingRun& run) {
-  const std::string weights = run.weights();
+  const std::string weights = run.bytes();
   return std::to_string(ls::io::crc32c(std::as_bytes(std::span(weights))));
 }
 
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
       options = {.interval = ls::checkpoint::SaveInterval::every_steps(1 << 20),
                  .snapshot_every = 1,
                  .snapshot_folder = snapshots};
-    ls::testing::TrainingRun run(session.host_world(), argv[1], {.manager = options});
+    ls::testing::TrainingRun run(session.host_world(), argv[1], ls::testing::with_all(0, options));
     const auto tell = [&](const std::string& line) {
       if (session.is_main()) std::cout << line << std::endl;
     };

@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr, ::testing::UnorderedElementsAre;
-using testing::read_file, testing::TrainingRun, testing::TrainingRunOptions,
+using testing::read_file, testing::TrainingRun, testing::TrainingRunOptions, testing::with_all,
     testing::TemporaryFolder;
 using testing::run_job, testing::steps_in, testing::tensor_files;
 namespace fs = std::filesystem;
@@ -25,27 +25,34 @@ TEST(CheckpointManager, GoesOnBitwiseInTheMidstOfAnEpoch) {
   for (const int ranks : {1, 2, 3}) {
     const TemporaryFolder folder;
     std::vector<std::string> expected(3), found(3);
+    std::vector<std::vector<double>> expected_losses(3), found_losses(3);
     std::vector<double> expected_sum(3), found_sum(3);
     run_job(ranks, [&](const CommunicatorPtr& group) {
       const auto rank = static_cast<std::size_t>(group->rank());
       {
-        TrainingRun run(group, folder / "run", {});
+        TrainingRun run(group, folder / "run", with_all());
         EXPECT_FALSE(run.resume());
         run.on_step = [&](std::int64_t step) {
           if (step == 11) run.checkpoints().save(step);
         };
         run.train(30);
         ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
-        expected[rank] = run.weights();
+        expected[rank] = run.bytes();
+        expected_losses[rank] = {run.losses().begin() + 11, run.losses().end()};
         expected_sum[rank] = run.loss_sum();
       }
-      TrainingRun again(group, folder / "run", {.workers = 2, .prefetch = 5});
+      TrainingRunOptions options = with_all();
+      options.workers = 2;
+      options.prefetch = 5;
+      TrainingRun again(group, folder / "run", options);
       EXPECT_EQ(again.resume(), 11);
       again.train(30);
-      found[rank] = again.weights();
+      found[rank] = again.bytes();
+      found_losses[rank] = again.losses();
       found_sum[rank] = again.loss_sum();
     });
     EXPECT_EQ(found, expected) << ranks;
+    EXPECT_EQ(found_losses, expected_losses) << ranks;
     EXPECT_EQ(found_sum[0], expected_sum[0]) << ranks;
   }
 }
@@ -53,7 +60,7 @@ TEST(CheckpointManager, GoesOnBitwiseInTheMidstOfAnEpoch) {
 TEST(CheckpointManager, FilesAreTheSameForAnyNumberOfRanksAndZeroStage) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    TrainingRun run(group, folder / "run", {.zero = 1, .manager = {.file_bytes = 300}});
+    TrainingRun run(group, folder / "run", with_all(1, {.file_bytes = 300}));
     run.train(5);
     run.checkpoints().save(5);
     ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
@@ -66,7 +73,7 @@ TEST(CheckpointManager, FilesAreTheSameForAnyNumberOfRanksAndZeroStage) {
       fs::create_directory(copy);
       fs::copy(folder / "run/step-5", copy / "step-5", fs::copy_options::recursive);
       run_job(ranks, [&](const CommunicatorPtr& group) {
-        TrainingRun run(group, copy, {.zero = zero, .manager = {.file_bytes = 300}});
+        TrainingRun run(group, copy, with_all(zero, {.file_bytes = 300}));
         ASSERT_EQ(run.resume(), 5);
         run.checkpoints().save(6);
         ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
@@ -92,7 +99,7 @@ std::vector<double> go_on(const fs::path& from, int ranks, TrainingRunOptions op
     TrainingRun run(group, folder / "run", options);
     EXPECT_TRUE(run.resume());
     run.train(steps);
-    const std::vector<double> own = run.values();
+    const std::vector<double> own = run.weights();
     if (group->rank() == 0) values = own;
   });
   return values;
@@ -109,7 +116,7 @@ std::vector<double> save_in_epoch(const fs::path& folder, TrainingRunOptions opt
       if (step == 11) run.checkpoints().save(step);
     };
     run.train(30);
-    const std::vector<double> own = run.values();
+    const std::vector<double> own = run.weights();
     if (group->rank() == 0) values = own;
   });
   return values;
@@ -118,7 +125,8 @@ std::vector<double> save_in_epoch(const fs::path& folder, TrainingRunOptions opt
 TEST(CheckpointManager, GoesOnOnOtherRanksAsOneProcessWould) {
   for (const int zero : {0, 1, 2, 3}) {
     const TemporaryFolder folder;
-    TrainingRunOptions options{.zero = zero, .dropout = false};
+    TrainingRunOptions options = with_all(zero);
+    options.dropout = false;
     const std::vector<double> expected = save_in_epoch(folder / "run", options, 12);
     for (const int ranks : {1, 2, 3, 4}) {
       options.workers = ranks - 1;
@@ -136,7 +144,9 @@ TEST(CheckpointManager, GoesOnOnOtherRanksAsOneProcessWould) {
 
 TEST(CheckpointManager, GoesOnOnOtherRanksBitwiseWhereAveragesAreReproducible) {
   const TemporaryFolder folder;
-  const TrainingRunOptions options{.micro_batches = 4};
+  TrainingRunOptions options = with_all();
+  options.replica.reduction = GradientReduction::reproducible;
+  options.replica.micro_batches = options.step.micro_batch = 4;
   const std::vector<double> expected = save_in_epoch(folder / "run", options, 16);
   for (const int ranks : {1, 2, 4})
     EXPECT_EQ(go_on(folder / "run", ranks, options, 30, 16), expected) << ranks;
@@ -151,14 +161,17 @@ TEST(CheckpointManager, GpuGoesOnBitwise) {
     for (const bool resumes : {false, true})
       run_job(2, [&](const CommunicatorPtr& group) {
         const auto rank = static_cast<std::size_t>(group->rank());
-        TrainingRun run(gpus[rank], folder / "run",
-                        {.zero = zero, .workers = 1, .device = cuda(0), .host = group});
+        TrainingRunOptions options = with_all(zero);
+        options.workers = 1;
+        options.device = cuda(0);
+        options.host = group;
+        TrainingRun run(gpus[rank], folder / "run", options);
         EXPECT_EQ(run.resume().has_value(), resumes);
         run.on_step = [&](std::int64_t step) {
           if (step == 5 && !resumes) run.checkpoints().save(step);
         };
         run.train(16);
-        (resumes ? found : expected)[rank] = run.weights();
+        (resumes ? found : expected)[rank] = run.bytes();
       });
     EXPECT_EQ(found, expected) << "stage " << zero;
   }
@@ -213,10 +226,10 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
   run_job(2, [&](const CommunicatorPtr& group) {
     std::string weights;
     {
-      TrainingRun run(group, folder / "run", {});
+      TrainingRun run(group, folder / "run", with_all());
       for (const std::int64_t step : {2, 4}) {
         run.train(step);
-        if (step == 2) weights = run.weights();
+        if (step == 2) weights = run.bytes();
         run.checkpoints().save(step);
       }
       ASSERT_TRUE(run.checkpoints().wait());
@@ -228,12 +241,12 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
       folder.write(fs::relative(file, folder.path()).string(), bytes);
     }
     group->barrier().wait();
-    TrainingRun again(group, folder / "run", {});
+    TrainingRun again(group, folder / "run", with_all());
     EXPECT_EQ(again.resume(), 2);
     if (group->rank() == 0) {  // of the others buffers are their own until the next step
-      EXPECT_EQ(again.weights(), weights);
+      EXPECT_EQ(again.bytes(), weights);
     }
-    TrainingRun other(group, folder / "other", {});
+    TrainingRun other(group, folder / "other", with_all());
     try {
       other.checkpoints().load(folder / "run/step-4");
       ADD_FAILURE() << "a damaged checkpoint was loaded";
@@ -250,8 +263,8 @@ TEST(CheckpointManager, LoadsTheOneBeforeWhereTheNewestIsDamaged) {
 TEST(CheckpointManager, KeepsTheLastTheBestAndMultiples) {
   const TemporaryFolder folder;
   run_job(1, [&](const CommunicatorPtr& group) {
-    const TrainingRunOptions options{
-        .manager = {.keep_last = 2, .keep_every = 4, .keep_best = true, .asynchronous = false}};
+    const TrainingRunOptions options =
+        with_all(0, {.keep_last = 2, .keep_every = 4, .keep_best = true, .asynchronous = false});
     {
       TrainingRun run(group, folder / "run", options);
       for (const auto& [step, metric] :
@@ -272,7 +285,7 @@ TEST(CheckpointManager, KeepsTheLastTheBestAndMultiples) {
 TEST(CheckpointManager, RefusesAFolderThatAnotherJobHas) {
   const TemporaryFolder folder;
   run_job(1, [&](const CommunicatorPtr& group) {
-    const TrainingRun run(group, folder / "run", {});
+    const TrainingRun run(group, folder / "run", with_all());
     try {
       const checkpoint::Manager second(folder / "run", group, {.lock_seconds = 0});
       ADD_FAILURE() << "two jobs have one folder";
@@ -340,12 +353,12 @@ TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
   const TemporaryFolder folder;
   set_log_sink([](std::string_view) {});
   run_job(1, [&](const CommunicatorPtr& group) {
-    TrainingRun run(group, folder / "run", {.manager = {.asynchronous = false}});
+    TrainingRun run(group, folder / "run", with_all(0, {.asynchronous = false}));
     run.train(2);
     run.checkpoints().save(2);
-    const std::string before = run.weights();
+    const std::string before = run.bytes();
     run.train(4);
-    const std::string after = run.weights();
+    const std::string after = run.bytes();
     bool has_failed = true;
     int failures = 0;
     for (int number = 1; has_failed; ++number) {
@@ -357,12 +370,12 @@ TEST_P(CheckpointFaults, LeaveWhatWasSavedAndTheNextSaveSucceeds) {
         has_failed = call.has_failed();
       }
       failures += run.checkpoints().error().empty() ? 0 : 1;
-      TrainingRun other(group, folder / "elsewhere", {});
+      TrainingRun other(group, folder / "elsewhere", with_all());
       const auto found = checkpoint::newest(folder / "run");
       ASSERT_TRUE(found);
       ASSERT_THAT(checkpoint::verify(found->path), ::testing::IsEmpty()) << number;
       other.checkpoints().load(found->path);
-      const std::string loaded = other.weights();
+      const std::string loaded = other.bytes();
       ASSERT_TRUE(loaded == before || loaded == after) << number;
       if (!has_failed) {
         EXPECT_EQ(loaded, after);
@@ -421,11 +434,11 @@ TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
   for (const int zero : {0, 3})
     run_job(3, [&](const CommunicatorPtr& group) {
       const std::string name = detail::concat("run", zero);
-      TrainingRun run(group, folder / name, {.zero = zero, .manager = {.file_bytes = 1000}});
+      TrainingRun run(group, folder / name, with_all(zero, {.file_bytes = 1000}));
       run.train(3);
       run.checkpoints().save(3);
       ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
-      TrainingRun other(group, folder / ("other-" + name), {.zero = zero});
+      TrainingRun other(group, folder / ("other-" + name), with_all(zero));
       if (group->rank() == 0) {
         read = 0;
         io::file_calls.pread = [](int file, void* data, std::size_t size, off_t offset) {
@@ -450,7 +463,7 @@ TEST(CheckpointManager, ALoadReadsEachByteOnceOverAllRanks) {
 TEST(CheckpointManager, SaysWhatDoesNotFit) {
   const TemporaryFolder folder;
   run_job(2, [&](const CommunicatorPtr& group) {
-    TrainingRun run(group, folder / "run", {});
+    TrainingRun run(group, folder / "run", with_all());
     run.checkpoints().save(1);
     ASSERT_TRUE(run.checkpoints().wait());
     checkpoint::Manager other(folder / "other", group);

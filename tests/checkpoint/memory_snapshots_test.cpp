@@ -49,13 +49,12 @@ class MemorySnapshots : public ::testing::Test {
     return path;
   }
   testing::TrainingRunOptions options(int host, int zero = 0) const {
-    return {.zero = zero,
-            .manager = {.interval = checkpoint::SaveInterval::every_steps(5),
-                        .snapshot_every = 1,
-                        .snapshot_folder = memory(host)}};
+    return testing::with_all(zero, {.interval = checkpoint::SaveInterval::every_steps(5),
+                                    .snapshot_every = 1,
+                                    .snapshot_folder = memory(host)});
   }
   static std::uint32_t hash_of(TrainingRun& run) {
-    const std::string weights = run.weights();
+    const std::string weights = run.bytes();
     return io::crc32c(std::as_bytes(std::span(weights)));
   }
   /// Makes so many steps, and dies. @param hosts of the ranks.
@@ -85,7 +84,8 @@ class MemorySnapshots : public ::testing::Test {
   std::uint32_t expected(int ranks, int zero = 0) {
     std::uint32_t hash = 0;
     run_job(ranks, [&](const CommunicatorPtr& group) {
-      TrainingRun run(group, folder / detail::concat("whole-", ranks, "-", zero), {.zero = zero});
+      TrainingRun run(group, folder / detail::concat("whole-", ranks, "-", zero),
+                      testing::with_all(zero));
       run.train(30);
       const std::uint32_t own = hash_of(run);
       if (group->rank() == 0) hash = own;
@@ -205,7 +205,7 @@ TEST_F(MemorySnapshots, RanksWithOtherStatesKeepNone) {
 TEST_F(MemorySnapshots, OnesThatWereLeftBehindAreNotGoneOnFrom) {
   train({0, 0}, 12);
   run_job(2, [&](const CommunicatorPtr& group) {  // goes back, and on without them
-    TrainingRun run(group, folder / "run", {});
+    TrainingRun run(group, folder / "run", testing::with_all());
     run.checkpoints().load(folder / "run/step-5");
     run.train(7);
     run.checkpoints().save(7);

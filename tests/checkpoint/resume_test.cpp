@@ -11,13 +11,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/resume_run.hpp"
 #include "checkpoint/thread_job.hpp"
+#include "checkpoint/training_run.hpp"
 
 namespace lockstep {
 namespace {
 
-using testing::ResumeOptions, testing::ResumeRun, testing::run_job, testing::TaskKind,
+using testing::TrainingRunOptions, testing::TrainingRun, testing::run_job, testing::TaskKind,
     testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -39,7 +39,7 @@ struct Start {
   bool saves = false;  ///< behind each step
 };
 
-Outcome run(const Start& start, const ResumeOptions& given) {
+Outcome run(const Start& start, const TrainingRunOptions& given) {
   const auto ranks = static_cast<std::size_t>(start.ranks);
   std::vector<std::vector<std::vector<std::int64_t>>> seen(ranks);
   Outcome outcome{.bytes = std::vector<std::string>(ranks)};
@@ -47,11 +47,15 @@ Outcome run(const Start& start, const ResumeOptions& given) {
   if (given.device.is_cuda()) gpus = comm::make_thread_group(start.ranks, {}, given.device);
   run_job(start.ranks, [&](const CommunicatorPtr& group) {
     const auto rank = static_cast<std::size_t>(group->rank());
-    ResumeOptions options = given;
+    TrainingRunOptions options = given;
     if (!gpus.empty()) options.host = group;
-    ResumeRun run(gpus.empty() ? group : gpus[rank], start.folder, options);
-    if (!start.checkpoint.empty()) run.resume(start.checkpoint);
-    run.train(start.to, [&](std::int64_t) { return start.saves; });
+    TrainingRun run(gpus.empty() ? group : gpus[rank], start.folder, options);
+    if (!start.checkpoint.empty()) run.checkpoints().load(start.checkpoint);
+    run.on_step = [&](std::int64_t step) {
+      if (start.saves) run.checkpoints().save(step);
+    };
+    run.train(start.to);
+    ASSERT_TRUE(run.checkpoints().wait()) << run.checkpoints().error();
     if (given.device.is_cpu()) {  // on a GPU NCCL alone is captured
       EXPECT_EQ(run.fallback_reason(), "");
     }
@@ -70,7 +74,7 @@ Outcome run(const Start& start, const ResumeOptions& given) {
 
 /// What a run must have seen that goes on behind a step.
 std::vector<std::int64_t> rest(const Outcome& whole, std::int64_t step) {
-  return {whole.samples.begin() + step * ResumeRun::global_batch, whole.samples.end()};
+  return {whole.samples.begin() + step * TrainingRunOptions().batch, whole.samples.end()};
 }
 
 void expect_close(const Outcome& found, const Outcome& expected) {
@@ -105,7 +109,7 @@ class Resume {
   void goes_on(const Case& each) const {
     SCOPED_TRACE(detail::concat(each.ranks, " ranks, ", each.workers, " workers, ", each.prefetch,
                                 " batches ahead, micro-batches of ", each.micro_batch));
-    ResumeOptions options = options_;
+    TrainingRunOptions options = options_;
     options.workers = each.workers;
     options.prefetch = each.prefetch;
     options.step.micro_batch = each.micro_batch;
@@ -125,7 +129,7 @@ class Resume {
 
  private:
   TemporaryFolder folder_;
-  ResumeOptions options_;
+  TrainingRunOptions options_;
   Outcome whole_;
 };
 
@@ -180,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, ResumeMatrix,
 TEST(Resume, GoesOnBitwiseFromFourToTwoToFourRanksWhereAveragesAreReproducible) {
   for (const TaskKind kind : {TaskKind::perceptron, TaskKind::gpt}) {
     const TemporaryFolder folder;
-    ResumeOptions options{.kind = kind, .dropout = true};
+    TrainingRunOptions options{.kind = kind, .dropout = true};
     options.replica.reduction = GradientReduction::reproducible;
     options.replica.micro_batches = 4;
     options.step.micro_batch = 4;
@@ -207,7 +211,7 @@ TEST(Resume, GoesOnBitwiseFromFourToTwoToFourRanksWhereAveragesAreReproducible) 
 
 struct Condition {
   std::string name;
-  ResumeOptions options;
+  TrainingRunOptions options;
 };
 
 std::vector<Condition> conditions() {
@@ -244,7 +248,7 @@ void expect_goes_on(const Condition& condition, int ranks, Device device,
                     const std::vector<std::int64_t>& steps) {
   SCOPED_TRACE(detail::concat(condition.name, " on ", ranks, " ranks"));
   const TemporaryFolder folder;
-  ResumeOptions options = condition.options;
+  TrainingRunOptions options = condition.options;
   options.dropout = true;
   options.device = device;
   const Outcome whole = run({.ranks = ranks, .folder = folder / "whole", .saves = true}, options);
