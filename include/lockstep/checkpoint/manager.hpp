@@ -98,6 +98,8 @@ class Manager {
   /// optimizers and ops in place that come to change it before wait for that (Piece::copied_later);
   /// change it through pointers of your own only behind `wait`. Files are written unhurriedly, so
   /// that training keeps its speed, until somebody waits: `wait`, the next save, the destructor.
+  /// With a replica among the states ranks first tell each other whether any of them is between the
+  /// micro-batches of a step, so that this waits for their calls.
   /// @param metric for `keep_best`, such as a validation loss; smaller is better. That of rank 0
   /// counts.
   /// @throws InvalidArgument for a negative step, what states throw, and what a failed device
