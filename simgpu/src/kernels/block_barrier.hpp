@@ -14,6 +14,15 @@ namespace simgpu {
 /// The barrier of the block that runs.
 class BlockBarrier {
  public:
+  /// Who has come to it.
+  struct Arrivals {
+    std::array<unsigned, max_block_threads> waiting{};
+    unsigned arrived = 0;
+    int holds = 0;
+    const void* place = nullptr;  ///< of the first that arrived
+    Ballot result{};              ///< of the last barrier; the next one waits for all that read it
+  };
+
   explicit BlockBarrier(ThreadScheduler& scheduler) : scheduler_(scheduler) {}
 
   /// The running thread waits for all threads of the block.
@@ -21,51 +30,51 @@ class BlockBarrier {
   /// @param on_passed is called once each time that all are there.
   template <class OnPassed>
   Ballot arrive(bool predicate, const void* place, const OnPassed& on_passed) {
-    if (arrived_ == 0)
-      place_ = place;
-    else if (place != place_) [[unlikely]]
-      found_barriers(waiting_[0], place_, place);
-    holds_ += predicate;
-    if (arrived_ + 1 == scheduler_.threads()) {
+    if (now_.arrived == 0)
+      now_.place = place;
+    else if (place != now_.place) [[unlikely]]
+      found_barriers(now_.waiting[0], now_.place, place);
+    now_.holds += predicate;
+    if (now_.arrived + 1 == scheduler_.threads()) {
       on_passed();
       release(scheduler_.threads());
     } else {
-      waiting_[arrived_++] = scheduler_.current();
+      now_.waiting[now_.arrived++] = scheduler_.current();
       scheduler_.wait(ThreadState::at_barrier);
     }
-    return result_;
+    return now_.result;
   }
 
   /// Nobody waits any more.
   void forget() {
-    arrived_ = 0;
-    holds_ = 0;
+    now_.arrived = 0;
+    now_.holds = 0;
   }
 
+  /// Of the block that runs; another one's in their place.
+  const Arrivals& arrivals() const { return now_; }
+  void go_on_with(const Arrivals& arrivals) { now_ = arrivals; }
+
   /// Threads that wait.
-  unsigned waiting() const { return arrived_; }
+  unsigned waiting() const { return now_.arrived; }
 
   /// Lets those that wait go on without the others. False if none wait.
   bool let_waiting_go() {
-    if (arrived_ == 0) return false;
-    release(arrived_);
+    if (now_.arrived == 0) return false;
+    release(now_.arrived);
     return true;
   }
 
  private:
   void release(unsigned of) {
-    result_ = {holds_, static_cast<unsigned>(holds_) == of};
-    for (unsigned i = 0; i < arrived_; ++i) scheduler_.make_ready(waiting_[i]);
-    arrived_ = 0;
-    holds_ = 0;
+    now_.result = {now_.holds, static_cast<unsigned>(now_.holds) == of};
+    for (unsigned i = 0; i < now_.arrived; ++i) scheduler_.make_ready(now_.waiting[i]);
+    now_.arrived = 0;
+    now_.holds = 0;
   }
 
   ThreadScheduler& scheduler_;
-  std::array<unsigned, max_block_threads> waiting_{};
-  unsigned arrived_ = 0;
-  int holds_ = 0;
-  const void* place_ = nullptr;  ///< of the first that arrived
-  Ballot result_{};              ///< of the last barrier; the next one waits for all that read it
+  Arrivals now_;
 };
 
 }  // namespace simgpu

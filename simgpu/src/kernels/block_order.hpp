@@ -21,6 +21,9 @@ class BlockOrder {
   /// Lets fewer of them be visited.
   void limit(std::uint64_t most) { visited_ = std::max(visited_, count_ - std::min(most, count_)); }
 
+  /// How many are left.
+  std::uint64_t left() const { return count_ - visited_; }
+
   /// @return false after the last.
   bool next(std::uint64_t& block) {
     if (visited_ == count_) return false;

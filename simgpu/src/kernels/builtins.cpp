@@ -63,6 +63,9 @@ unsigned active_lanes() {
 unsigned own_lane() { return kernel_runner().scheduler().current() % lanes_per_warp; }
 
 void atomic_access(void* address, std::size_t bytes, AtomicScope scope) {
+  if (KernelRunner* const by = polled)
+    by->poll({reinterpret_cast<std::uintptr_t>(address), static_cast<unsigned>(bytes),
+              __builtin_return_address(0)});
   if (KernelRunner* const by = watching)
     by->access({.address = reinterpret_cast<std::uintptr_t>(address),
                 .bytes = static_cast<unsigned>(bytes),

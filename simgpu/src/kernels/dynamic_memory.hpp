@@ -25,6 +25,7 @@ class DynamicMemory {
   std::byte* data() { return data_; }
   std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(data_); }
   std::size_t bytes() const { return bytes_; }
+  bool holds(std::uintptr_t address) const { return address - begin() < bytes_; }
   /// True for the margins.
   bool is_outside(std::uintptr_t address) const {
     const std::uintptr_t offset = address - begin() + margin_bytes;

@@ -12,12 +12,41 @@ void FenceOrder::begin_launch() {
   warp_epoch_.fill(0);
   last_fence_epoch_ = 0;
   any_fence_ = false;
+  has_gone_on_ = false;
 }
 
 void FenceOrder::begin_block(uint3 block) {
   runs_.push_back({time_.epoch, block});
   observations_.clear();
   several_fenced_ = false;
+}
+
+FenceOrder::Left FenceOrder::leave_block() const {
+  Left left{observations_, {}};
+  for (unsigned thread = 0; thread < max_block_threads; ++thread)
+    left.has_fenced[thread] = has_fenced(thread);
+  return left;
+}
+
+void FenceOrder::go_on_with(uint3 block, const Left& left) {
+  begin_block(block);
+  has_gone_on_ = true;
+  observations_ = left.observations;
+  for (unsigned thread = 0; thread < max_block_threads; ++thread)
+    if (left.has_fenced[thread]) {
+      fence_epoch_[thread] = last_fence_epoch_ = time_.epoch;
+      fence_count_[thread] = 1;
+    }
+}
+
+bool FenceOrder::are_of_one_block(std::size_t run, std::size_t other) const {
+  const uint3 &one = runs_[run].index, &two = runs_[other].index;
+  return run == other || (one.x == two.x && one.y == two.y && one.z == two.z);
+}
+
+bool FenceOrder::is_before_leaving(AccessStamp then) const {
+  return has_gone_on_ && then.epoch() < time_.block_start &&
+         are_of_one_block(number_of(then), runs_.size() - 1);
 }
 
 void FenceOrder::fence(unsigned thread) {
@@ -110,8 +139,8 @@ bool FenceOrder::covers(const Seen& seen, std::size_t block, AccessStamp then, i
   auto at = std::lower_bound(
       location.releases.begin(), end, block,
       [](const Release& release, std::size_t number) { return release.block < number; });
-  for (; at != end && at->block == block; ++at)
-    if (covers(*at, then)) return true;
+  for (; at != end && (has_gone_on_ || at->block == block); ++at)
+    if (are_of_one_block(at->block, block) && covers(*at, then)) return true;
   if (depth == deepest) return false;
   return std::any_of(location.inherited.begin(), location.inherited.end(), [&](const auto& each) {
     return each.first < seen.count && covers(each.second, block, then, depth + 1);

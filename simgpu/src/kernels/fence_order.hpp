@@ -18,13 +18,22 @@
 namespace simgpu {
 
 /// The fences and atomic operations of the launch that runs. Its blocks run one after the other:
-/// the operations on an address are a list, of which a block has seen all up to its own.
+/// the operations on an address are a list, of which a block has seen all up to its own. A block
+/// that was left and goes on counts as a second run, which comes after all that the block did
+/// before.
 class FenceOrder {
  public:
   explicit FenceOrder(const LaunchTime& time) : time_(time) {}
 
   void begin_launch();
   void begin_block(uint3 block);
+
+  /// What a block knows that is left, for when it goes on.
+  struct Left;
+  Left leave_block() const;
+  void go_on_with(uint3 block, const Left& left);
+  /// True if the running block did it before it was left.
+  bool is_before_leaving(AccessStamp then) const;
 
   /// The running thread makes a fence for the whole device.
   void fence(unsigned thread);
@@ -88,6 +97,7 @@ class FenceOrder {
     std::uint32_t fence_epoch = 0;  ///< of the first fence after it; 0: none
   };
 
+  bool are_of_one_block(std::size_t run, std::size_t other) const;
   std::size_t number_of(AccessStamp stamp) const;
   bool is_visible(const Observation& observation, unsigned thread) const;
   bool is_fenced(const Observation& observation, unsigned thread) const;
@@ -108,6 +118,12 @@ class FenceOrder {
   bool several_fenced_ = false;         ///< in that epoch
   std::uint64_t number_ = 0;            ///< of fences and observations
   bool any_fence_ = false;              ///< in the launch
+  bool has_gone_on_ = false;            ///< a block that was left, in the launch
+};
+
+struct FenceOrder::Left {
+  std::vector<Observation> observations;
+  std::array<bool, max_block_threads> has_fenced;
 };
 
 }  // namespace simgpu

@@ -74,6 +74,11 @@ std::size_t dynamic_shared_limit(const void* kernel) {
   return std::max(settings_of(kernel).dynamic_shared, DeviceLimits::shared_bytes);
 }
 
+std::uint64_t blocks_at_once(const LaunchShape& shape) {
+  const int blocks = active_blocks(static_cast<int>(shape.threads()), shape.shared_bytes);
+  return std::uint64_t{DeviceLimits::multiprocessors} * static_cast<unsigned>(std::max(blocks, 1));
+}
+
 }  // namespace simgpu
 
 extern "C" {

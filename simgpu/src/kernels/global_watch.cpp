@@ -82,7 +82,8 @@ bool GlobalWatch::is_race(AccessStamp then, AccessStamp now, bool values) const 
   const bool same_block = then.epoch() >= time_.block_start;
   if (then.is_strong() && now.is_strong())
     return !same_block && (then.is_of_block() || now.is_of_block());
-  if (same_block) return !fences_.have_met(then.thread(), now.thread());
+  if (same_block && fences_.have_met(then.thread(), now.thread())) return false;
+  if (fences_.is_before_leaving(then)) return false;
   return !fences_.is_before(then, now.thread(), values);
 }
 

@@ -47,6 +47,12 @@ class GlobalWatch {
   void end_memory(std::size_t at, const TouchedBlock& memory);
   void end_launch();
   void begin_block(uint3 block) { fences_.begin_block(block); }
+  /// A block is left, and goes on later as the running one.
+  FenceOrder::Left leave_block() {
+    look_at_value();
+    return fences_.leave_block();
+  }
+  void go_on_with(uint3 block, const FenceOrder::Left& left) { fences_.go_on_with(block, left); }
   /// Forgets all launches: epochs begin anew.
   void forget() { arena_.clear(); }
 

@@ -30,6 +30,12 @@ SIMGPU_ALWAYS_INLINE void on_access(const void* data, unsigned bytes, AccessKind
               .place = place});
 }
 
+/// Threads that wait for others come here again and again.
+SIMGPU_ALWAYS_INLINE void on_poll(const volatile void* data, unsigned bytes, const void* place) {
+  if (simgpu::KernelRunner* const by = simgpu::polled)
+    by->poll({reinterpret_cast<std::uintptr_t>(data), bytes, place});
+}
+
 /// An access that the GPU makes as a whole.
 SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, AccessKind kind,
                                           const void* place, bool is_volatile = false) {
@@ -37,6 +43,7 @@ SIMGPU_ALWAYS_INLINE void on_whole_access(const void* data, unsigned bytes, Acce
     simgpu::found_misaligned(data, bytes, kind == AccessKind::read ? "reads" : "writes");
     simgpu::watching->stop(cudaErrorMisalignedAddress);
   }
+  if (is_volatile && kind == AccessKind::read) on_poll(data, bytes, place);
   on_access(data, bytes, kind, place, is_volatile);
 }
 
@@ -77,18 +84,21 @@ void on_range(const void* data, std::size_t bytes, AccessKind kind, const void* 
 /// Atomics of the host's code in these files, and of kernels that use the compiler's own.
 #define SIMGPU_FETCH(bits, type, operation)                                                   \
   type __tsan_atomic##bits##_fetch_##operation(volatile type* data, type value, int) {        \
+    on_poll(data, sizeof(type), SIMGPU_PLACE);                                                \
     on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE); \
     return __atomic_fetch_##operation(data, value, __ATOMIC_SEQ_CST);                         \
   }
 #define SIMGPU_EXCHANGE_IF(bits, type, strength)                                              \
   bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type* data, type* expected, \
                                                          type value, int, int) {              \
+    on_poll(data, sizeof(type), SIMGPU_PLACE);                                                \
     on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE); \
     return __atomic_compare_exchange_n(data, expected, value, false, __ATOMIC_SEQ_CST,        \
                                        __ATOMIC_SEQ_CST);                                     \
   }
 #define SIMGPU_ATOMICS(bits, type)                                                                 \
   type __tsan_atomic##bits##_load(const volatile type* data, int) {                                \
+    on_poll(data, sizeof(type), SIMGPU_PLACE);                                                     \
     on_access(const_cast<const type*>(data), sizeof(type), AccessKind::read, SIMGPU_PLACE, true);  \
     return __atomic_load_n(data, __ATOMIC_SEQ_CST);                                                \
   }                                                                                                \
@@ -97,6 +107,7 @@ void on_range(const void* data, std::size_t bytes, AccessKind kind, const void* 
     __atomic_store_n(data, value, __ATOMIC_SEQ_CST);                                               \
   }                                                                                                \
   type __tsan_atomic##bits##_exchange(volatile type* data, type value, int) {                      \
+    on_poll(data, sizeof(type), SIMGPU_PLACE);                                                     \
     on_access(const_cast<const type*>(data), sizeof(type), AccessKind::atomic, SIMGPU_PLACE);      \
     return __atomic_exchange_n(data, value, __ATOMIC_SEQ_CST);                                     \
   }                                                                                                \

@@ -9,8 +9,10 @@
 
 #include "base/options.hpp"
 #include "kernels/builtins.hpp"
+#include "kernels/kernel_runner.hpp"
 #include "kernels/warp_collectives.hpp"
 #include "kernels/watching.hpp"
+#include "memory/address_space.hpp"
 
 namespace simgpu {
 namespace {
@@ -148,6 +150,29 @@ void found_stall() {
             at_barrier.text("wait at __syncthreads").substr(at_barrier.count ? 1 : 0) +
             at_warp_collective.text("wait for lanes of their warp").substr(barrier ? 0 : 1) +
             left.text("have left the kernel"));
+}
+
+void found_endless_wait(unsigned thread, const Poll& poll, std::uint64_t not_begun,
+                        std::uint64_t waiting) {
+  const WatchScope off(nullptr);
+  const auto* const data = reinterpret_cast<const void*>(poll.address);
+  const std::string memory =
+      is_tracked(data) ? describe_address(data) : kernel_runner().describe_shared(poll.address);
+  std::string text = "waits for " + std::to_string(poll.bytes) +
+                     " bytes to change, and no thread can change them: all that have not left the "
+                     "kernel wait, too\n      at " +
+                     text_of_place(poll.place) + "\n  memory  " + memory;
+  if (not_begun > 0 && options().watch_kernels)
+    text += "\n  " + std::to_string(not_begun) + " of the launch's " +
+            std::to_string(running->shape.blocks()) +
+            " blocks have not begun: the device holds no more than the " + std::to_string(waiting) +
+            " that wait, and begins another one when one of them ends";
+  else if (not_begun > 0)
+    text += "\n  with LOCKSTEP_SIM_WATCH=0 no block begins before the one that runs ends";
+  found(Finding::endless_wait, thread,
+        text +
+            "\n  the kernel ends here, and all later calls with cudaErrorLaunchTimeout; on a GPU "
+            "it goes on for ever");
 }
 
 std::string text_of_place(const void* place) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/report.hpp"
 #include "kernels/kernel_launch.hpp"
+#include "kernels/spin_watch.hpp"
 #include "kernels/thread_scheduler.hpp"
 
 /// @file
@@ -36,6 +38,10 @@ void found_misaligned(const void* data, unsigned bytes, const char* does);
 void found_barriers(unsigned waiting, const void* place, const void* other_place);
 /// Threads wait and no one is left who could let them go on.
 void found_stall();
+/// A thread waits for memory to change, and no thread can change it.
+/// @param not_begun blocks that cannot begin before one of those that wait ends.
+void found_endless_wait(unsigned thread, const Poll& poll, std::uint64_t not_begun,
+                        std::uint64_t waiting);
 /// All threads that have not left the kernel wait at a barrier: no fault since Volta, but before.
 void note_leavers(unsigned left);
 

@@ -66,9 +66,12 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
   const bool watched = options().watch_kernels;
   if (watched) prepare_watch(launch);
   requests_.begin_launch(watched && profile::is_on());
+  spins_.begin_launch();
+  rounds_in_vain_ = 0;
+  waits_for_host_since_.reset();
   begin_findings(launch, scheduler_);
   {
-    const WatchScope scope(watched ? this : nullptr);
+    const WatchScope scope(watched ? this : nullptr, this);
     scheduler_.run(launch.thread, launch.shape.block, *this);
   }
   requests_.end_launch();
@@ -82,6 +85,7 @@ std::vector<Access> KernelRunner::run(const KernelLaunch& launch) {
 void KernelRunner::stop(cudaError_t error) {
   error_ = error;
   barrier_.forget();
+  left_.clear();
   scheduler_.abandon();
 }
 
@@ -108,16 +112,21 @@ bool KernelRunner::next_block() {
   static_watch_.end_block();
   dynamic_watch_.end_block();
   std::uint64_t block = 0;
-  if (!order_->next(block)) return false;
+  if (!order_->next(block)) {
+    if (left_.empty()) return false;
+    go_on();
+    return true;
+  }
   const dim3& grid = launch_->shape.grid;
   block_index = {static_cast<unsigned>(block % grid.x),
                  static_cast<unsigned>(block / grid.x % grid.y),
                  static_cast<unsigned>(block / grid.x / grid.y)};
   dynamic_.start_block(launch_->shape.shared_bytes);
   collectives_.start_block();
-  time_.block_start = ++time_.epoch;
+  shared_start_ = time_.block_start = ++time_.epoch;
   if (watching) device_watch_.races().begin_block(block_index);
   requests_.begin_block();
+  scheduler_.start_block();
   return true;
 }
 
@@ -176,7 +185,7 @@ bool KernelRunner::watch_host_side(const MemoryAccess& access) {
 void KernelRunner::access_shared(SharedWatch& watch, const MemoryAccess& access) {
   if (requests_.are_noted() && access.kind != AccessKind::atomic)
     requests_.note_shared(scheduler_.current(), access);
-  watch.access(access.address, access.bytes, access.kind, now(), time_.block_start);
+  watch.access(access.address, access.bytes, access.kind, now(), shared_start_);
 }
 
 /// Constants of the program are fine; the host's memory is not, and a device cannot reach it.

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +14,10 @@
 #include "kernels/device_watch.hpp"
 #include "kernels/dynamic_memory.hpp"
 #include "kernels/kernel_launch.hpp"
+#include "kernels/left_block.hpp"
 #include "kernels/modules.hpp"
 #include "kernels/shared_watch.hpp"
+#include "kernels/spin_watch.hpp"
 #include "kernels/warp_collectives.hpp"
 #include "kernels/warp_requests.hpp"
 
@@ -52,6 +56,9 @@ class KernelRunner final : private BlockSource {
       access_host_side(access);
     }
   }
+  /// The running thread looks at memory that others may change, before it reads it: if it does so
+  /// again and again, others run now. Watched or not.
+  void poll(const Poll& poll);
   /// The running thread makes a fence that the whole device sees.
   void fence() { device_watch_.races().fence(); }
   void warp_barrier(unsigned mask);
@@ -61,6 +68,12 @@ class KernelRunner final : private BlockSource {
  private:
   bool next_block() override;
   void resolve_stall() override;
+  void spin() override;
+  std::uint64_t resident_blocks() const;
+  bool is_endless();
+  [[noreturn]] void end_spinning();
+  void leave_block();
+  void go_on();
   void prepare_watch(const KernelLaunch& launch);
   void begin_epochs();
   SharedTime now();
@@ -84,6 +97,12 @@ class KernelRunner final : private BlockSource {
   const KernelLaunch* launch_ = nullptr;
   std::optional<BlockOrder> order_;
   std::uint64_t blocks_run_ = 0;
+  std::uint32_t shared_start_ = 0;  ///< the epoch with which the block that runs began
+  SpinWatch spins_;
+  std::deque<LeftBlock> left_;  ///< blocks that wait for others
+  std::uint64_t changes_seen_ = 0;
+  std::uint64_t rounds_in_vain_ = 0;  ///< of blocks whose threads wait
+  std::optional<std::chrono::steady_clock::time_point> waits_for_host_since_;
   cudaError_t error_ = cudaSuccess;
 };
 

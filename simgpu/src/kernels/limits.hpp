@@ -18,6 +18,7 @@ struct DeviceLimits {
   static constexpr unsigned grid_x = 0x7FFFFFFF, grid_y = 65535, grid_z = 65535;
   static constexpr std::size_t shared_bytes = 48 * 1024;         ///< without asking
   static constexpr std::size_t shared_bytes_optin = 227 * 1024;  ///< cudaFuncSetAttribute
+  static constexpr unsigned multiprocessors = 132;
   static constexpr unsigned threads_per_multiprocessor = 2048;
   static constexpr unsigned blocks_per_multiprocessor = 32;
 };

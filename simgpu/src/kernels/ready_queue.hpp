@@ -14,6 +14,8 @@ inline constexpr unsigned max_block_threads = 1024;
 class ReadyQueue {
  public:
   bool empty() const { return first_ == last_; }
+  void clear() { first_ = last_ = 0; }
+  std::size_t size() const { return last_ - first_; }
   void push(unsigned thread) { threads_[last_++ % max_block_threads] = thread; }
   unsigned pop() { return threads_[first_++ % max_block_threads]; }
 

@@ -48,6 +48,18 @@ void SharedWatch::access(std::uintptr_t address, unsigned bytes, AccessKind kind
       check_write(cells[i], address + i, kind, now);
 }
 
+std::vector<std::byte> SharedWatch::save() const {
+  const auto* const data = reinterpret_cast<const std::byte*>(begin_);
+  return {data, data + bytes_};
+}
+
+/// The rest may not be shared at all.
+void SharedWatch::restore(const std::vector<std::byte>& saved, std::uint32_t since) {
+  auto* const data = reinterpret_cast<std::byte*>(begin_);
+  for (std::size_t i = 0; i < bytes_; ++i)
+    if (cells_[i].write.epoch >= since) data[i] = saved[i];
+}
+
 void SharedWatch::check_read(Cell& cell, std::uintptr_t address, const SharedTime& now) {
   if (unordered(cell.write, now)) found_race(address, "reads", cell.write, "wrote", now);
   // Two readers are remembered: one of them is not the thread that writes next.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/memory_access.hpp"
 #include "vector_types.h"
@@ -34,7 +35,12 @@ class SharedWatch {
   /// An access by the running thread. @param block_start the epoch with which the block began.
   void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const SharedTime& now,
               std::uint32_t block_start);
-  /// The block ends: what its last access has stored is there now.
+  /// What the blocks since an epoch have written, for a block that is left; it goes back when that
+  /// goes on.
+  std::vector<std::byte> save() const;
+  void restore(const std::vector<std::byte>& saved, std::uint32_t since);
+
+  /// The block ends, or is left: what its last access has stored is there now.
   void end_block() {
     if (suspect_.is_set) look_at_value();
   }

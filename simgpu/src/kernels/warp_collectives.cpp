@@ -10,6 +10,16 @@ void WarpCollectives::start_block() {
   completed_.fill(0);
 }
 
+WarpCollectives::Block WarpCollectives::block() const {
+  return {collectives_, completed_, result_};
+}
+
+void WarpCollectives::go_on_with(const Block& block) {
+  collectives_ = block.collectives;
+  completed_ = block.completed;
+  result_ = block.result;
+}
+
 WarpCollectives::Collective& WarpCollectives::find(Collectives& collectives, unsigned mask) {
   Collective* unused = nullptr;
   for (Collective& collective : collectives) {

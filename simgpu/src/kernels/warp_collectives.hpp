@@ -41,6 +41,11 @@ class WarpCollectives {
   /// Lets lanes that wait go on without those that did not come. False if none wait.
   bool let_waiting_go();
 
+  /// Those of the block that runs; another one's in their place.
+  struct Block;
+  Block block() const;
+  void go_on_with(const Block& block);
+
   /// Collectives that a thread's warp has completed: what came before one is seen after it.
   std::uint16_t completed(unsigned thread) const { return completed_[thread / lanes_per_warp]; }
 
@@ -59,6 +64,12 @@ class WarpCollectives {
   std::array<Collectives, max_block_threads / lanes_per_warp> collectives_;
   std::array<std::uint16_t, max_block_threads / lanes_per_warp> completed_{};
   std::array<std::uint64_t, max_block_threads> result_{};
+};
+
+struct WarpCollectives::Block {
+  std::array<Collectives, max_block_threads / lanes_per_warp> collectives;
+  std::array<std::uint16_t, max_block_threads / lanes_per_warp> completed;
+  std::array<std::uint64_t, max_block_threads> result;
 };
 
 }  // namespace simgpu
