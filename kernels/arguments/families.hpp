@@ -16,6 +16,7 @@
 #include "arguments/random.hpp"
 #include "arguments/recurrent.hpp"
 #include "arguments/reduction.hpp"
+#include "arguments/rotary.hpp"
 #include "arguments/softmax.hpp"
 
 /// @file
@@ -34,6 +35,7 @@
   FAMILY(cross_entropy, CrossEntropyKernels)  \
   FAMILY(norm, NormKernels)                   \
   FAMILY(embedding, EmbeddingKernels)         \
+  FAMILY(rotary, RotaryKernels)               \
   FAMILY(recurrent, RecurrentKernels)         \
   FAMILY(interpolation, InterpolationKernels) \
   FAMILY(gemm, GemmKernels)                   \

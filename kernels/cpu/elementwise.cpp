@@ -15,10 +15,10 @@ Loop require(Loop loop, std::string_view op, DType dtype) {
   return loop;
 }
 
-/// Runs `loop(pointers, n)` over views of one accumulation type, the first an output and the others
-/// inputs.
+/// Runs `loop(pointers, n)` over views of one accumulation type, first `outputs`, then inputs.
 template <std::size_t count, class Loop>
-void run_any(const std::array<const ArrayView*, count>& views, const Loop& loop) {
+void run_any(const std::array<const ArrayView*, count>& views, const Loop& loop,
+             std::size_t outputs = 1) {
   const ArrayView& out = *views[0];
   bool plain = true;
   const std::int64_t n = contiguous_count(out);
@@ -31,8 +31,8 @@ void run_any(const std::array<const ArrayView*, count>& views, const Loop& loop)
     return;
   }
   std::array<TileOperand, count> operands;
-  operands[0] = TileOperand::output(out);
-  for (std::size_t k = 1; k < count; ++k) operands[k] = TileOperand::input(*views[k]);
+  for (std::size_t k = 0; k < count; ++k)
+    operands[k] = k < outputs ? TileOperand::output(*views[k]) : TileOperand::input(*views[k]);
   const auto nest = [&]<std::size_t... k>(std::index_sequence<k...>) {
     return make_loop_nest(out.shape, {&views[k]->strides...});
   }
@@ -42,25 +42,20 @@ void run_any(const std::array<const ArrayView*, count>& views, const Loop& loop)
 
 /// The same over views of one dtype.
 template <std::size_t count, class Loop>
-void run(const std::array<const ArrayView*, count>& views, std::string_view op, const Loop& loop) {
+void run(const std::array<const ArrayView*, count>& views, std::string_view op, const Loop& loop,
+         std::size_t outputs = 1) {
   for (const ArrayView* view : views) functional::check_same_dtype(op, *views[0], *view);
-  run_any(views, loop);
+  run_any(views, loop, outputs);
 }
 
-/// The gradient of one operand into `out`.
-void binary_gradient(const kernels::BinaryBackwardArguments& a, BinaryBackwardLoop loop,
-                     const ArrayView& out) {
-  const auto& line = traits(a.op);
-  require(loop, line.name, a.dout.dtype);
-  if (line.saves == Saves::nothing) {
-    run(std::array{&out, &a.dout}, line.name, [&](void* const* p, std::int64_t n) {
-      loop(p[0], p[1], nullptr, nullptr, n, a.constants);
-    });
-  } else {
-    LOCKSTEP_CHECK(a.a && a.b, InvalidArgument, line.name, ": the saved operands are absent");
-    run(std::array{&out, &a.dout, &a.a, &a.b}, line.name,
-        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], n, a.constants); });
-  }
+/// The gradient of one operand of an op that saves nothing: of the first, or of the second.
+void unsaved_gradient(const kernels::BinaryBackwardArguments& a, BinaryBackwardLoop loop,
+                      bool first) {
+  const ArrayView& gradient = first ? a.da : a.db;
+  if (!gradient) return;
+  run(std::array{&gradient, &a.dout}, traits(a.op).name, [&](void* const* p, std::int64_t n) {
+    loop(first ? p[0] : nullptr, first ? nullptr : p[0], p[1], nullptr, nullptr, n, a.constants);
+  });
 }
 
 }  // namespace
@@ -99,10 +94,29 @@ void elementwise::binary(const kernels::BinaryArguments& a, StreamRef) {
 }
 
 void elementwise::binary_backward(const kernels::BinaryBackwardArguments& a, StreamRef) {
-  const auto type = accumulate_of(a.dout.dtype);
-  const auto& table = loops();
-  if (a.da) binary_gradient(a, table.binary_backward_a(type, a.op), a.da);
-  if (a.db) binary_gradient(a, table.binary_backward_b(type, a.op), a.db);
+  const auto& line = traits(a.op);
+  const auto loop =
+      require(loops().binary_backward(accumulate_of(a.dout.dtype), a.op), line.name, a.dout.dtype);
+  if (line.saves == Saves::nothing) {
+    unsaved_gradient(a, loop, true);
+    unsaved_gradient(a, loop, false);
+    return;
+  }
+  if (!a.da && !a.db) return;
+  LOCKSTEP_CHECK(a.a && a.b, InvalidArgument, line.name, ": the saved operands are absent");
+  if (a.da && a.db)  // in one pass
+    run(
+        std::array{&a.da, &a.db, &a.dout, &a.a, &a.b}, line.name,
+        [&](void* const* p, std::int64_t n) { loop(p[0], p[1], p[2], p[3], p[4], n, a.constants); },
+        2);
+  else if (a.da)
+    run(std::array{&a.da, &a.dout, &a.a, &a.b}, line.name, [&](void* const* p, std::int64_t n) {
+      loop(p[0], nullptr, p[1], p[2], p[3], n, a.constants);
+    });
+  else if (a.db)
+    run(std::array{&a.db, &a.dout, &a.a, &a.b}, line.name, [&](void* const* p, std::int64_t n) {
+      loop(nullptr, p[0], p[1], p[2], p[3], n, a.constants);
+    });
 }
 
 void elementwise::compare(const kernels::CompareArguments& arguments, StreamRef) {

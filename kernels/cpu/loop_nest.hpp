@@ -12,11 +12,12 @@
 namespace lockstep::cpu_kernels {
 
 /// Most operands that one nest walks.
-inline constexpr int max_operands = 4;
+inline constexpr int max_operands = 5;
 
-/// Extents and strides (in elements) of up to four operands, with as few dimensions as they allow:
-/// extents of 1 are gone, neighbours that all operands step through evenly are merged, and
-/// dimensions are ordered so that the first operand's strides fall. There is always one dimension.
+/// Extents and strides (in elements) of up to `max_operands` operands, with as few dimensions as
+/// they allow: extents of 1 are gone, neighbours that all operands step through evenly are merged,
+/// and dimensions are ordered so that the first operand's strides fall. There is always one
+/// dimension.
 struct LoopNest {
   int rank = 0;
   int operands = 0;

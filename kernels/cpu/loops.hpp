@@ -41,8 +41,9 @@ using UnaryBackwardLoop = void (*)(void* dx, const void* dy, const void* saved, 
                                    const OpConstants& constants);
 using BinaryLoop = void (*)(void* out, const void* a, const void* b, std::int64_t n,
                             const OpConstants& constants);
-using BinaryBackwardLoop = void (*)(void* gradient, const void* dout, const void* a, const void* b,
-                                    std::int64_t n, const OpConstants& constants);
+/// Either gradient may be null.
+using BinaryBackwardLoop = void (*)(void* da, void* db, const void* dout, const void* a,
+                                    const void* b, std::int64_t n, const OpConstants& constants);
 using CompareLoop = void (*)(void* out, const void* a, const void* b, std::int64_t n);
 using WhereLoop = void (*)(void* out, const void* condition, const void* a, const void* b,
                            std::int64_t n);
@@ -92,7 +93,7 @@ struct Loops {
   LoopTable<UnaryLoop, unary_count> unary;
   LoopTable<UnaryBackwardLoop, unary_count> unary_backward;
   LoopTable<BinaryLoop, binary_count> binary;
-  LoopTable<BinaryBackwardLoop, binary_count> binary_backward_a, binary_backward_b;
+  LoopTable<BinaryBackwardLoop, binary_count> binary_backward;
   LoopTable<CompareLoop, compare_count> compare;
   LoopTable<ReduceRowLoop, reduce_count> reduce_row;
   LoopTable<ReduceColumnsLoop, reduce_count> reduce_columns;

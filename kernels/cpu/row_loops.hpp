@@ -55,6 +55,17 @@ struct NormRows {
   double eps = 0.0;
 };
 
+/// Rotary position embedding of the heads at one position.
+struct RotaryRows {
+  void* y = nullptr;
+  const void* x = nullptr;
+  const void* cos = nullptr;
+  const void* sin = nullptr;
+  std::int64_t pairs = 0;
+  std::int64_t y_stride = 0, x_stride = 0;  ///< from one head to the next, in elements
+  bool inverse = false;
+};
+
 template <class Arguments>
 using RowLoop = void (*)(const Arguments& arguments, std::int64_t begin, std::int64_t end);
 struct OptimizerTable;  // cpu/optimizer_loops.hpp
@@ -68,6 +79,7 @@ struct RowLoops {
   RowLoop<CrossEntropyRows> cross_entropy_gradient[dtypes] = {};
   RowLoop<NormRows> layer_norm[dtypes][dtypes] = {}, layer_norm_backward[dtypes][dtypes] = {};
   RowLoop<NormRows> rms_norm[dtypes][dtypes] = {}, rms_norm_backward[dtypes][dtypes] = {};
+  RowLoop<RotaryRows> rotary[dtypes] = {};
   RowLoop<kernels::LstmCellArguments> lstm_cell[dtypes] = {};
   RowLoop<kernels::LstmCellBackwardArguments> lstm_cell_backward[dtypes] = {};
   RowLoop<kernels::GruCellArguments> gru_cell[dtypes] = {};

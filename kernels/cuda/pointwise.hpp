@@ -23,6 +23,14 @@ __device__ Vector<T, N> load_lanes(const T* address, std::int64_t stride, int li
   return result;
 }
 
+/// Writes the first `live` of N neighbours.
+template <int N, class T>
+__device__ void store_lanes(T* address, const Vector<T, N>& value, int live) {
+  if (live == N) return store_vector<N>(address, value);
+  for (int j = 0; j < N; ++j)
+    if (j < live) address[j] = value.lane[j];
+}
+
 template <int N, class Out, class Op, class... In>
 __device__ Vector<Out, N> apply_lanes(const Op& op, const Vector<In, N>&... in) {
   Vector<Out, N> result;
@@ -46,11 +54,7 @@ __device__ void pointwise_tiles(std::index_sequence<K...>,
       const auto at = layout.offsets(first);
       const auto result = apply_lanes<N, Out>(
           op, load_lanes<N>(in + at.of[K + 1], layout.strides[K + 1][0], live)...);
-      if (live == N)
-        store_vector<N>(out + at.of[0], result);
-      else
-        for (int j = 0; j < N; ++j)
-          if (j < live) out[at.of[0] + j] = result.lane[j];
+      store_lanes<N>(out + at.of[0], result, live);
     } else {
       LOCKSTEP_NO_UNROLL
       for (int j = 0; j < N; ++j) {

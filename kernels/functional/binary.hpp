@@ -122,6 +122,18 @@ struct Pow : FloatingConstants<T> {
   }
 };
 
+/// silu(a) * b (Shazeer 2020)
+template <class T>
+struct Swiglu : FloatingConstants<T> {
+  using FloatingConstants<T>::FloatingConstants;
+  LOCKSTEP_HD T forward(T a, T b) const { return a * math::sigmoid(a) * b; }
+  LOCKSTEP_HD T gradient_a(T dy, T a, T b) const {
+    const T s = math::sigmoid(a);
+    return dy * b * s * (1 + a * (1 - s));
+  }
+  LOCKSTEP_HD T gradient_b(T dy, T a, T) const { return dy * a * math::sigmoid(a); }
+};
+
 /// Cross-entropy of a probability a against a target b: -(b log(a) + (1 - b) log(1 - a)). As in
 /// PyTorch, no logarithm counts less than -100, and the divisor of the gradient not less than
 /// 1e-12.

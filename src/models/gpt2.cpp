@@ -10,6 +10,7 @@
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "nn/residual.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -32,13 +33,6 @@ const Gpt2Options& checked(const Gpt2Options& options) {
 }
 
 constexpr double deviation = 0.02;
-
-/// What a layer gives, and a residual beside it: of the layer's product, unless its hooks are to
-/// see what it gives alone.
-Tensor plus(const Tensor& addend, const nn::Child<nn::Linear>& layer, const Tensor& x) {
-  if (!addend.defined()) return layer(x);
-  return layer->has_call_hooks() ? addend + layer(x) : layer(x, addend);
-}
 
 /// The embeddings of the positions, which broadcast to those of the tokens. Without a list of
 /// positions they are the first rows of the table, unless hooks want to see the layer run.
@@ -69,7 +63,7 @@ Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& mask, const Tensor&
     part = part.reshape({batch, time, heads, channels / heads}).transpose(1, 2);
   const Tensor y =
       scaled_dot_product_attention(parts[0], parts[1], parts[2], {.mask = mask, .is_causal = true});
-  return plus(addend, c_proj, y.transpose(1, 2).reshape({batch, time, channels}));
+  return nn::plus(addend, c_proj, y.transpose(1, 2).reshape({batch, time, channels}));
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
@@ -78,7 +72,7 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Options& options)
 
 Tensor Gpt2Mlp::forward(const Tensor& x, const Tensor& addend) const {
   if (c_fc->has_call_hooks() || c_proj->has_call_hooks())  // who want to see what lies between
-    return plus(addend, c_proj, gelu(c_fc(x), GeluApproximation::tanh));
+    return nn::plus(addend, c_proj, gelu(c_fc(x), GeluApproximation::tanh));
   return lockstep::mlp(x, {c_fc->weight, c_fc->bias, c_proj->weight, c_proj->bias},
                        {.addend = addend});
 }

@@ -1,7 +1,6 @@
 #include "lockstep/models/llama.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <sstream>
@@ -13,6 +12,7 @@
 #include "lockstep/autograd/ops/shape.hpp"
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
+#include "nn/residual.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -36,7 +36,10 @@ nn::LinearOptions projection(std::int64_t in, std::int64_t out, const LlamaOptio
 }
 
 nn::RMSNormOptions norm_options(const LlamaOptions& options) {
-  return {.shape = {options.channels}, .eps = options.norm_eps, .tensor = options.tensor};
+  return {.shape = {options.channels},
+          .eps = options.norm_eps,
+          .result = NormResult::for_products,
+          .tensor = options.tensor};
 }
 
 /// A frequency after the scaling of Llama 3.1: slow ones divided, fast ones kept, others blended.
@@ -58,14 +61,6 @@ Tensor frequencies(const LlamaOptions& options) {
   }
   const bool is_f64 = options.tensor.dtype == DType::f64;
   return tensor(values).to(is_f64 ? DType::f64 : DType::f32).to(options.tensor.device);
-}
-
-/// Turns the pairs (i, i + D / 2) of [N, H, T, D], in the tables' dtype, rounded once.
-Tensor rotate(const Tensor& x, const RotaryTables& tables) {
-  const auto halves = chunk(x.to(tables.cos.dtype()), 2, -1);
-  const std::array turned{halves[0] * tables.cos - halves[1] * tables.sin,
-                          halves[1] * tables.cos + halves[0] * tables.sin};
-  return cat(turned, -1).to(x.dtype());
 }
 
 /// The given positions, or 0, 1, 2, ..., as [batch or 1, time].
@@ -96,16 +91,18 @@ LlamaAttention::LlamaAttention(const LlamaOptions& options)
       v_proj(this, "v_proj", projection(options.channels, options.kv_heads * head_dim, options)),
       o_proj(this, "o_proj", projection(options.heads * head_dim, options.channels, options)) {}
 
-Tensor LlamaAttention::forward(const Tensor& x, const RotaryTables& tables,
-                               const Tensor& mask) const {
+Tensor LlamaAttention::forward(const Tensor& x, const RotaryTables& tables, const Tensor& mask,
+                               const Tensor& addend) const {
   const std::int64_t batch = x.size(0), time = x.size(1);
   const auto heads = [&](const Tensor& y) {
     return y.reshape({batch, time, -1, head_dim}).transpose(1, 2);
   };
-  const Tensor q = rotate(heads(q_proj(x)), tables), k = rotate(heads(k_proj(x)), tables);
-  const Tensor y =
-      scaled_dot_product_attention(q, k, heads(v_proj(x)), {.mask = mask, .is_causal = true});
-  return o_proj(y.transpose(1, 2).reshape({batch, time, -1}));
+  const auto turned = [&](const Tensor& y) {
+    return rotary_embedding(heads(y), tables.cos, tables.sin);
+  };
+  const Tensor q = turned(q_proj(x)), k = turned(k_proj(x)), v = heads(v_proj(x));
+  const Tensor y = scaled_dot_product_attention(q, k, v, {.mask = mask, .is_causal = true});
+  return nn::plus(addend, o_proj, y.transpose(1, 2).reshape({batch, time, -1}));
 }
 
 LlamaMlp::LlamaMlp(const LlamaOptions& options)
@@ -113,8 +110,9 @@ LlamaMlp::LlamaMlp(const LlamaOptions& options)
       up_proj(this, "up_proj", projection(options.channels, options.intermediate, options)),
       down_proj(this, "down_proj", projection(options.intermediate, options.channels, options)) {}
 
-Tensor LlamaMlp::forward(const Tensor& x) const {
-  return down_proj(silu(gate_proj(x)) * up_proj(x));
+Tensor LlamaMlp::forward(const Tensor& x, const Tensor& addend) const {
+  const Tensor gate = gate_proj(x), up = up_proj(x);
+  return nn::plus(addend, down_proj, swiglu(gate, up));
 }
 
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaOptions& options)
@@ -125,6 +123,11 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaOptions& options)
 
 Tensor LlamaDecoderLayer::forward(const Tensor& x, const RotaryTables& tables,
                                   const Tensor& mask) const {
+  // Residuals are parts of the products, unless hooks want to see what a branch gives.
+  if (!self_attn->has_call_hooks() && !mlp->has_call_hooks()) {
+    const Tensor attended = self_attn(input_layernorm(x), tables, mask, x);
+    return mlp(post_attention_layernorm(attended), attended);
+  }
   const Tensor attended = x + self_attn(input_layernorm(x), tables, mask);
   return attended + mlp(post_attention_layernorm(attended));
 }

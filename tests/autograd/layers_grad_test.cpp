@@ -243,6 +243,29 @@ std::vector<GradCase> norms() {
   };
 }
 
+std::vector<GradCase> rotary_embeddings() {
+  const auto turned = [](const Tensors& in, const Tensor& x) {
+    const Tensor angles = beside(in, distinct({3, 2}, 0.1, 3.0));
+    return rotary_embedding(x, cos(angles), sin(angles));
+  };
+  return {
+      {"rotary_embedding", [=](const Tensors& in) { return turned(in, in[0]); },
+       shapes({{2, 4, 3, 4}})},
+      {"rotary_embedding_of_parts_of_one_product",
+       [=](const Tensors& in) {
+         const auto parts = split(in[0], {8, 4}, -1);
+         const auto heads = [&](std::size_t i) {
+           return parts[i].reshape({2, 3, -1, 4}).transpose(1, 2);
+         };
+         return cat({turned(in, heads(0)), turned(in, heads(1))}, 1);
+       },
+       shapes({{2, 3, 12}})},
+      {"rotary_embedding_of_transposed",
+       [=](const Tensors& in) { return turned(in, in[0].transpose(2, 3)); },
+       shapes({{1, 2, 4, 3}})},
+  };
+}
+
 std::vector<GradCase> attentions() {
   const auto attention = [](AttentionOptions options) {
     return [=](const Tensors& in) {
@@ -475,6 +498,8 @@ INSTANTIATE_TEST_SUITE_P(LinearCrossEntropy, LayerGradients,
                          ::testing::ValuesIn(linear_cross_entropies()), case_name);
 INSTANTIATE_TEST_SUITE_P(Loss, LayerGradients, ::testing::ValuesIn(losses()), case_name);
 INSTANTIATE_TEST_SUITE_P(Norm, LayerGradients, ::testing::ValuesIn(norms()), case_name);
+INSTANTIATE_TEST_SUITE_P(RotaryEmbedding, LayerGradients, ::testing::ValuesIn(rotary_embeddings()),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Attention, LayerGradients, ::testing::ValuesIn(attentions()), case_name);
 INSTANTIATE_TEST_SUITE_P(Convolution, LayerGradients, ::testing::ValuesIn(convolutions()),
                          case_name);
@@ -493,7 +518,10 @@ TEST_F(LayerGradientsOnGpu, OfLinearCrossEntropyMatchDifferences) {
 }
 TEST_F(LayerGradientsOnGpu, OfLossesMatchDifferences) { check(losses()); }
 TEST_F(LayerGradientsOnGpu, OfNormsMatchDifferences) { check(norms()); }
-TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) { check(attentions()); }
+TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) {
+  check(rotary_embeddings());
+  check(attentions());
+}
 TEST_F(LayerGradientsOnGpu, OfConvolutionMatchDifferences) { check(convolutions()); }
 TEST_F(LayerGradientsOnGpu, OfOtherConvolutionsMatchDifferences) { check(other_convolutions()); }
 TEST_F(LayerGradientsOnGpu, OfInterpolationMatchDifferences) { check(interpolations()); }

@@ -85,6 +85,41 @@ TEST_P(BinaryContract, GradientsMatchDifferences) {
   });
 }
 
+TEST_P(BinaryContract, GivesOneGradientOrBothOfAnyLayouts) {
+  struct Layouts {
+    Shape shape;
+    Strides to, from, left, right;
+  };
+  for (const auto& [shape, to, from, left, right] :
+       {Layouts{{16, 64}, {64, 1}, {64, 1}, {64, 1}, {128, 1}},
+        Layouts{{16, 64}, {64, 1}, {64, 1}, {64, 1}, {1, 0}},
+        Layouts{{7, 33}, {33, 1}, {33, 1}, {0, 1}, {1, 7}},
+        Layouts{{3, 4, 5}, {20, 5, 1}, {20, 1, 4}, {0, 0, 0}, {20, 5, 1}},
+        Layouts{{0, 4}, {4, 1}, {4, 1}, {4, 1}, {4, 1}}}) {
+    const auto a = array(shape, left).randomize(1), b = array(shape, right).randomize(2);
+    const auto dout = array(shape, from).randomize(3);
+    const auto run = [&](const ArrayView& da, const ArrayView& db) {
+      backend().elementwise.binary_backward(
+          {.op = BinaryOp::mul, .da = da, .db = db, .dout = dout, .a = a, .b = b}, stream());
+    };
+    const auto da = array(shape, to), db = array(shape, to);
+    run(da, db);
+    const Values x = a.get(), y = b.get(), g = dout.get();
+    Values expected_a, expected_b;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      expected_a.push_back(g[i] * y[i]);
+      expected_b.push_back(g[i] * x[i]);
+    }
+    EXPECT_TRUE(close(da.get(), expected_a, tolerance()));
+    EXPECT_TRUE(close(db.get(), expected_b, tolerance()));
+    const auto only_a = array(shape, to), only_b = array(shape, to);
+    run(only_a, {});
+    run({}, only_b);
+    EXPECT_EQ(only_a.get(), da.get());
+    EXPECT_EQ(only_b.get(), db.get());
+  }
+}
+
 TEST_P(BinaryContract, ComparesAndChooses) {
   const auto a = array({4}).set({1, 2, 3, NAN}), b = array({4}).set({2, 2, 2, 1});
   const auto truth = array(DType::boolean, {4});

@@ -283,6 +283,17 @@ inline std::vector<Op> other_ops() {
        true, true},
       {"rms_norm", of_one([](const Tensor& a) { return rms_norm(a, {3}); })},
       {"roll", of_one([](const Tensor& a) { return roll(a, 1, 0); }), true, true},
+      {"rotary_embedding",
+       [](const TensorOptions& given) {
+         const Tensor angles = x({2, 1}, {DType::f32, given.device});
+         return rotary_embedding(x({1, 1, 2, 2}, given), angles, angles);
+       }},
+      {"rotary_embedding_",
+       [](const TensorOptions& given) {
+         const Tensor angles = x({2, 1}, {DType::f32, given.device});
+         Tensor changed = x({1, 1, 2, 2}, given);
+         return rotary_embedding_(changed, angles, angles);
+       }},
       {"scaled_dot_product_attention",
        [](const TensorOptions& given) {
          const Tensor heads = x({1, 1, 2, 2}, given);

@@ -221,6 +221,30 @@ TEST(Llama, RefusesWhatDoesNotFit) {
   EXPECT_THROW(model(zeros({1, 3}, {DType::i64}), rows), InvalidArgument);
 }
 
+// Residuals are parts of products, unless somebody looks at what lies between.
+TEST(Llama, GivesTheSameWhereHooksSeeItsBranches) {
+  const auto model = models::llama(tiny);
+  const Tensor tokens = tensor<std::int64_t>({1, 2, 3, 4}).unsqueeze(0);
+  std::vector<Tensor> results;
+  const auto run = [&] {
+    model->zero_grad();
+    const Tensor logits = model(tokens);
+    sum(logits * logits).backward();
+    results.push_back(logits.detach());
+    for (const auto& [name, parameter] : model->named_parameters())
+      results.push_back(parameter.grad().clone());
+  };
+  run();
+  int branches = 0;
+  for (const auto& [name, module] : model->named_modules())
+    if (name.ends_with("self_attn") || name.ends_with("down_proj"))
+      module->add_call_hooks({.after = [&](nn::Module&, auto) { ++branches; }});
+  run();
+  EXPECT_EQ(branches, 2);
+  for (std::size_t i = 0; i < results.size() / 2; ++i)
+    EXPECT_TRUE(allclose(results[i], results[i + results.size() / 2], 1e-10, 1e-12)) << i;
+}
+
 TEST(Llama, HasHuggingFacesNames) {
   models::LlamaOptions options = tiny;
   options.tied_embeddings = false;

@@ -132,6 +132,53 @@ class RandomAttention : public RandomCases {
 TEST_P(RandomAttention, AgreesWithLoops) { run_cases(60, check_case); }
 TEST_P(RandomAttention, SlowAgreesWithLoops) { run_cases(20000, check_case); }
 
+class RandomRotary : public RandomCases {
+ protected:
+  static ::testing::AssertionResult check_case(RandomCase& c) {
+    const Shape shape{c.integer(1, 3), c.extent(9), c.extent(12), 2 * c.extent(24, false)};
+    const DType dtype = c.setting().dtype;
+    const DType table = dtype == DType::f64 ? DType::f64 : c.choose({DType::f32, dtype});
+    const Shape angles = c.chance(0.3)
+                             ? Shape{shape[2], shape[3] / 2}
+                             : Shape{c.chance(0.5) ? 1 : shape[0], 1, shape[2], shape[3] / 2};
+    const RandomTensor x = c.tensor(shape), dy = c.tensor(shape);
+    const RandomTensor cos = c.tensor(angles, table), sin = c.tensor(angles, table);
+    c.note("angles ", angles, " ", table);
+    const std::int64_t half = shape[3] / 2, per_image = shape[2] * half;
+    const std::int64_t images = numel(angles) / std::max<std::int64_t>(1, per_image);
+    Expected y(numel(shape)), dx(numel(shape));
+    for (std::int64_t at = 0; at < numel(shape); at += shape[3]) {
+      const std::int64_t row = at / shape[3], n = row / shape[2] / shape[1];
+      for (std::int64_t i = 0; i < half; ++i) {
+        const std::int64_t first = at + i, second = first + half;
+        const std::int64_t angle = (images == 1 ? 0 : n * per_image) + row % shape[2] * half + i;
+        const auto value = [](const RandomTensor& from, std::int64_t place) {
+          return from.values[static_cast<std::size_t>(place)];
+        };
+        const double co = value(cos, angle), si = value(sin, angle);
+        y.add(first, value(x, first) * co), y.add(first, -value(x, second) * si);
+        y.add(second, value(x, second) * co), y.add(second, value(x, first) * si);
+        dx.add(first, value(dy, first) * co), dx.add(first, value(dy, second) * si);
+        dx.add(second, value(dy, second) * co), dx.add(second, -value(dy, first) * si);
+      }
+    }
+    const Tensor input = leaf(x), output = rotary_embedding(input, cos, sin);
+    const double tolerance = sum_tolerance(dtype, 2);
+    if (auto r = agrees(output, shape, y, tolerance); !r) return r;
+    output.backward(dy);
+    if (auto r = agrees(input.grad(), shape, dx, tolerance); !r) return r << ": the gradient";
+    Tensor changed = x.tensor.clone();
+    return agrees(rotary_embedding_(changed, cos, sin), shape, y, tolerance) << ": in place";
+  }
+};
+
+TEST_P(RandomRotary, AgreesWithLoops) { run_cases(60, check_case); }
+TEST_P(RandomRotary, SlowAgreesWithLoops) { run_cases(20000, check_case); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RandomRotary,
+    ::testing::ValuesIn(settings({DType::f64, DType::f32, DType::bf16, DType::f16})), setting_name);
+
 INSTANTIATE_TEST_SUITE_P(
     Backends, RandomAttention,
     ::testing::ValuesIn(settings({DType::f64, DType::f32, DType::bf16, DType::f16})), setting_name);

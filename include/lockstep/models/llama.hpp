@@ -65,8 +65,10 @@ struct LlamaRotaryEmbedding : nn::Module {
 struct LlamaAttention : nn::Module {
   /// The layer of the given sizes.
   explicit LlamaAttention(const LlamaOptions& options);
-  /// @param x [batch, time, channels]. @param mask as in LlamaForwardOptions. @return x's shape.
-  Tensor forward(const Tensor& x, const RotaryTables& tables, const Tensor& mask = {}) const;
+  /// @param x [batch, time, channels]. @param mask as in LlamaForwardOptions. @param addend what
+  /// the result is added to, of x's shape, or undefined. @return x's shape.
+  Tensor forward(const Tensor& x, const RotaryTables& tables, const Tensor& mask = {},
+                 const Tensor& addend = {}) const;
 
   std::int64_t head_dim;
   nn::Child<nn::Linear> q_proj;
@@ -79,8 +81,8 @@ struct LlamaAttention : nn::Module {
 struct LlamaMlp : nn::Module {
   /// The part of the given sizes.
   explicit LlamaMlp(const LlamaOptions& options);
-  /// @param x [batch, time, channels]. @return x's shape.
-  Tensor forward(const Tensor& x) const;
+  /// @param x [batch, time, channels]. @param addend as in LlamaAttention. @return x's shape.
+  Tensor forward(const Tensor& x, const Tensor& addend = {}) const;
 
   nn::Child<nn::Linear> gate_proj;
   nn::Child<nn::Linear> up_proj;

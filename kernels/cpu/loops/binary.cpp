@@ -16,28 +16,40 @@ void forward(void* out, const void* a, const void* b, std::int64_t n,
   for (std::int64_t i = 0; i < n; ++i) to[i] = functor.forward(left[i], right[i]);
 }
 
-template <template <class> class Functor, Saves saves, bool first, class T>
-void backward(void* gradient, const void* dout, const void* a, const void* b, std::int64_t n,
-              const OpConstants& constants) {
-  const Functor<T> functor(constants);
-  T* to = static_cast<T*>(gradient);
-  const T* from = static_cast<const T*>(dout);
-  const T* left = static_cast<const T*>(a);
-  const T* right = static_cast<const T*>(b);
+template <bool first, bool second, Saves saves, class Functor, class T>
+void gradients(const Functor& functor, T* da, T* db, const T* dout, const T* a, const T* b,
+               std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    const T x = saves == Saves::inputs ? left[i] : T(0);
-    const T y = saves == Saves::inputs ? right[i] : T(0);
-    to[i] = first ? functor.gradient_a(from[i], x, y) : functor.gradient_b(from[i], x, y);
+    const T x = saves == Saves::inputs ? a[i] : T(0);
+    const T y = saves == Saves::inputs ? b[i] : T(0);
+    if constexpr (first) da[i] = functor.gradient_a(dout[i], x, y);
+    if constexpr (second) db[i] = functor.gradient_b(dout[i], x, y);
   }
+}
+
+template <template <class> class Functor, Saves saves, class T>
+void backward(void* da, void* db, const void* dout, const void* a, const void* b, std::int64_t n,
+              const OpConstants& constants) {
+  const Functor<T> functor(constants);
+  const auto run = [&]<bool first, bool second> {
+    gradients<first, second, saves>(functor, static_cast<T*>(da), static_cast<T*>(db),
+                                    static_cast<const T*>(dout), static_cast<const T*>(a),
+                                    static_cast<const T*>(b), n);
+  };
+  if (da && db)
+    run.template operator()<true, true>();
+  else if (da)
+    run.template operator()<true, false>();
+  else
+    run.template operator()<false, true>();
 }
 
 template <template <class> class Functor, Saves saves, class T>
 void add_floating(Loops& loops, BinaryOp op) {
   constexpr Accumulate type = accumulate_tag<T>;
   loops.binary.at(type, op) = forward<Functor, T>;
-  loops.binary_backward_a.at(type, op) = backward<Functor, saves, true, T>;
-  loops.binary_backward_b.at(type, op) = backward<Functor, saves, false, T>;
+  loops.binary_backward.at(type, op) = backward<Functor, saves, T>;
 }
 
 template <template <class> class Functor, Saves saves>

@@ -19,6 +19,7 @@ void fill_batch_norm(Loops& loops);
 void fill_pooling(Loops& loops);
 void fill_softmax(RowLoops& loops);
 void fill_norm(RowLoops& loops);
+void fill_rotary(RowLoops& loops);
 void fill_recurrent(RowLoops& loops);
 void fill_optimizer(RowLoops& loops);
 

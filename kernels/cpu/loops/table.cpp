@@ -16,6 +16,7 @@ const Loops& table() {
     fill_pooling(loops);
     fill_softmax(loops.rows);
     fill_norm(loops.rows);
+    fill_rotary(loops.rows);
     fill_recurrent(loops.rows);
     fill_optimizer(loops.rows);
     return loops;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/ops/common.hpp"
+#include "autograd/ops/heads.hpp"
 
 namespace lockstep {
 
@@ -13,16 +14,6 @@ LOCKSTEP_OP(scaled_dot_product_attention, floating, lower_precision, same)
 namespace {
 
 using namespace autograd;
-
-Tensor dense_last(const Tensor& x) {
-  return x.strides().back() == 1 || x.size(-1) == 1 ? x : x.contiguous();
-}
-
-/// [N, H, T, D] over memory ordered N, T, H, D: joining the heads afterwards is then a view.
-Tensor empty_heads(const Shape& shape, TensorOptions options) {
-  const Tensor memory = empty({shape[0], shape[2], shape[1], shape[3]}, options);
-  return memory.permute({0, 2, 1, 3});
-}
 
 /// True if the rows of q, k and v are those of one product, [N, T, queries | keys | values].
 bool lie_side_by_side(const Tensor& q, const Tensor& k, const Tensor& v) {

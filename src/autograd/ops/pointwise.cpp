@@ -258,6 +258,7 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary(BinaryOp::minimum, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return binary(BinaryOp::pow, a, b); }
+Tensor swiglu(const Tensor& gate, const Tensor& up) { return binary(BinaryOp::swiglu, gate, up); }
 
 Tensor where(const Tensor& condition, const Tensor& a_in, const Tensor& b_in) {
   const OpCall call(ops::where, a_in, b_in);

@@ -5,7 +5,7 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// @file
-/// Attention.
+/// Attention, and the rotary position embedding of its queries and keys.
 
 namespace lockstep {
 
@@ -28,5 +28,18 @@ struct AttentionOptions {
 /// @throws InvalidArgument for shapes that do not fit.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
+
+/// Rotary position embedding (Su et al. 2021): turns features i and i + D / 2 of every head as one
+/// point of the plane by angle i of their position, in f32 (f64 for f64) and rounded once. Any
+/// strides whose last one is 1 are taken as they are: queries and keys may be parts of one product.
+/// @param x [N, H, T, D], queries or keys, D even. @param cos, sin of the angles, floating, without
+/// gradients, broadcast to [N, 1, T, D / 2]; mixed precision leaves them as they are.
+/// @return x's shape, in memory ordered N, T, H, D.
+/// @throws InvalidArgument for shapes or dtypes that do not fit, Unsupported if cos or sin requires
+/// a gradient.
+Tensor rotary_embedding(const Tensor& x, const Tensor& cos, const Tensor& sin);
+/// The same in x's memory, not recorded. @return x.
+/// @throws as above; InvalidArgument if x requires a gradient while recording is on.
+Tensor& rotary_embedding_(Tensor& x, const Tensor& cos, const Tensor& sin);
 
 }  // namespace lockstep

@@ -118,6 +118,9 @@ Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power b.
 Tensor pow(const Tensor& a, const Tensor& b);
+/// silu(gate) * up, rounded once; shapes broadcast: the gate of SwiGLU (Shazeer 2020), a
+/// feed-forward part `linear(swiglu(linear(x, gate), linear(x, up)), down)`.
+Tensor swiglu(const Tensor& gate, const Tensor& up);
 /// condition (bool) ? a : b, broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 /// The same with a number, of the tensor's dtype. @throws InvalidArgument if that cannot hold it.
