@@ -29,15 +29,15 @@ namespace {
 struct Options {
   std::string model = "gpt2";
   std::int64_t batch = 8, context = 1024, steps = 3;
-  std::int64_t layers = 16;  ///< of the Llama
+  std::optional<std::int64_t> layers;  ///< of the Llama or the vision transformer, else all
   bool capture = false, is_small = false;
   bool is_bf16 =
       false;  ///< parameters in bf16, f32 masters of them in the optimizer; else autocast
 };
 
 constexpr const char* usage =
-    "benchmark_model_step [--model gpt2|llama|resnet50] [--batch N] [--context N] [--layers N] "
-    "[--steps N] "
+    "benchmark_model_step [--model gpt2|llama|resnet50|vit] [--batch N] [--context N] "
+    "[--layers N] [--steps N] "
     "[--dtype autocast|bf16] [--capture] [--device auto|cpu|cuda] [--small]\n";
 
 /// Nothing where the words mean nothing.
@@ -72,7 +72,7 @@ std::optional<Options> parse(std::span<char*> words) {
       return std::nullopt;
   }
   const bool is_whole =
-      std::min({options.batch, options.context, options.layers, options.steps}) > 0;
+      std::min({options.batch, options.context, options.layers.value_or(1), options.steps}) > 0;
   return is_whole ? std::optional(options) : std::nullopt;
 }
 
@@ -124,7 +124,9 @@ ls::models::Gpt2Options gpt2_options(const Options& options) {
 /// once.
 ls::models::LlamaOptions llama_options(const Options& options) {
   if (!options.is_small)
-    return {.layers = options.layers, .context = options.context, .tensor = parameters(options)};
+    return {.layers = options.layers.value_or(16),
+            .context = options.context,
+            .tensor = parameters(options)};
   return {.layers = 2,
           .heads = 4,
           .kv_heads = 2,
@@ -154,14 +156,13 @@ void language_model(ls::Session& session, const Options& options,
   measure(session, options, [&] { return step({inputs, targets}).loss; });
 }
 
-/// ResNet-50 on images of 224 x 224, channels-last, SGD with momentum, in bf16.
-void resnet50(ls::Session& session, const Options& options) {
-  const ls::models::ResNetOptions config{.tensor = parameters(options)};
-  const auto model = options.is_small ? ls::models::resnet18(config) : ls::models::resnet50(config);
-  const std::int64_t side = options.is_small ? 32 : 224;
+/// A classifier of images, channels-last, in bf16.
+template <class Optimizer, class Model>
+void classifier(ls::Session& session, const Options& options, const ls::nn::ModulePtr<Model>& model,
+                std::int64_t side, const typename Optimizer::Options& rule) {
   model->to(session.device());
-  ls::DistributedDataParallel<ls::models::ResNet> ddp(model, session.world());
-  ls::optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
+  ls::DistributedDataParallel<Model> ddp(model, session.world());
+  Optimizer optimizer(ddp.named_parameters(), rule);
   ls::train::Step step(
       ddp, optimizer,
       [&](std::span<const ls::Tensor> in) { return ls::cross_entropy(ddp(in[0]), in[1]); },
@@ -174,6 +175,29 @@ void resnet50(ls::Session& session, const Options& options) {
   measure(session, options, [&] { return step({images, labels}).loss; });
 }
 
+/// ResNet-50 on images of 224 x 224, SGD with momentum.
+void resnet50(ls::Session& session, const Options& options) {
+  const ls::models::ResNetOptions config{.tensor = parameters(options)};
+  const auto model = options.is_small ? ls::models::resnet18(config) : ls::models::resnet50(config);
+  classifier<ls::optim::SGD>(session, options, model, options.is_small ? 32 : 224,
+                             {.lr = 0.1, .momentum = 0.9});
+}
+
+/// ViT-B/16 on images of 224 x 224, AdamW.
+void vit(ls::Session& session, const Options& options) {
+  ls::models::VisionTransformerOptions config{.tensor = parameters(options)};
+  if (options.is_small) {
+    config.image_size = 32;
+    config.layers = config.heads = 2;
+    config.hidden_dim = 64;
+    config.mlp_dim = 128;
+  }
+  config.layers = options.layers.value_or(config.layers);
+  classifier<ls::optim::AdamW>(session, options,
+                               ls::nn::make<ls::models::VisionTransformer>(config),
+                               config.image_size, {.lr = 1e-3, .weight_decay = 0.05});
+}
+
 int run(ls::Session& session, const Options& options) {
   ls::manual_seed(1);
   if (options.model == "gpt2")
@@ -181,7 +205,8 @@ int run(ls::Session& session, const Options& options) {
   if (options.model == "llama")
     return language_model<ls::models::Llama>(session, options, llama_options(options)), 0;
   if (options.model == "resnet50") return resnet50(session, options), 0;
-  std::cerr << "no model '" << options.model << "'; there are gpt2, llama and resnet50\n";
+  if (options.model == "vit") return vit(session, options), 0;
+  std::cerr << "no model '" << options.model << "'; there are gpt2, llama, resnet50 and vit\n";
   return 2;
 }
 

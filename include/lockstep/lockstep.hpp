@@ -69,6 +69,7 @@
 #include "lockstep/models/llama.hpp"
 #include "lockstep/models/resnet.hpp"
 #include "lockstep/models/simple.hpp"
+#include "lockstep/models/vit.hpp"
 #include "lockstep/nn/activation.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/batch_norm.hpp"

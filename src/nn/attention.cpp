@@ -6,6 +6,7 @@
 #include "lockstep/nn/init.hpp"
 #include "lockstep/tensor/factories.hpp"
 #include "nn/describe.hpp"
+#include "nn/residual.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -44,17 +45,22 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
 }
 
 Tensor MultiheadAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                                  const AttentionMask& mask) const {
+                                  const AttentionMask& mask, const Tensor& addend) const {
   const Tensor heads =
       scaled_dot_product_attention(split_heads(q), split_heads(k), split_heads(v), seen(mask));
-  return out_proj(heads.transpose(1, 2).reshape(q.shape()));
+  return plus(addend, out_proj, heads.transpose(1, 2).reshape(q.shape()));
 }
 
 Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask) const {
+  return forward(x, mask, Tensor());
+}
+
+Tensor MultiheadAttention::forward(const Tensor& x, const AttentionMask& mask,
+                                   const Tensor& addend) const {
   const std::int64_t features = in_proj_weight.size(1);
   const auto parts =
       split(linear(x, in_proj_weight, in_proj_bias), {features, features, features}, -1);
-  return attend(parts[0], parts[1], parts[2], mask);
+  return attend(parts[0], parts[1], parts[2], mask, addend);
 }
 
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,

@@ -43,6 +43,9 @@ class MultiheadAttention : public Module {
   /// Self-attention: one product makes queries, keys and values.
   /// @param x [N, T, features]. @return x's shape.
   Tensor forward(const Tensor& x, const AttentionMask& mask = {}) const;
+  /// addend + what self-attention gives, added in the last product (`add_linear`).
+  /// @param addend of x's shape.
+  Tensor forward(const Tensor& x, const AttentionMask& mask, const Tensor& addend) const;
   /// Attention of queries [N, T, features] to keys and values [N, S, features].
   Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                  const AttentionMask& mask = {}) const;
@@ -50,7 +53,8 @@ class MultiheadAttention : public Module {
 
  private:
   Tensor split_heads(const Tensor& x) const;
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) const;
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                const Tensor& addend = {}) const;
   std::int64_t heads_;
 
  public:
