@@ -72,11 +72,19 @@ struct AverageArguments {
   auto lists() { return std::tuple(&averages, &values); }
 };
 
+/// outs[i] = ins[i], f32 rounded to bf16 or f16; arrays of one dtype on each side. Both of a pair
+/// are contiguous.
+struct RoundArguments {
+  std::span<const ArrayView> outs = {}, ins = {};
+  auto lists() { return std::tuple(&outs, &ins); }
+};
+
 }  // namespace lockstep::kernels
 
 /// Whole-list updates of one backend. Work runs in the order of the stream.
 #define LOCKSTEP_MULTI_TENSOR_KERNELS(KERNEL)        \
   KERNEL(average, AverageArguments)                  \
+  KERNEL(round, RoundArguments)                      \
   KERNEL(square_sum, SquareSumArguments)             \
   KERNEL(clip, ClipArguments)                        \
   KERNEL(fingerprint, FingerprintArguments)          \

@@ -126,6 +126,20 @@ void multi_tensor::average(const kernels::AverageArguments& a, StreamRef) {
       });
 }
 
+void multi_tensor::round(const kernels::RoundArguments& a, StreamRef stream) {
+  for (std::size_t i = 0; i < a.outs.size(); ++i) {
+    const ArrayView &to = a.outs[i], &from = a.ins[i];
+    LOCKSTEP_CHECK((to.dtype == DType::bf16 || to.dtype == DType::f16) &&
+                       to.dtype == a.outs[0].dtype && from.dtype == DType::f32 &&
+                       contiguous_count(to) >= 0 && contiguous_count(from) == contiguous_count(to),
+                   InvalidArgument, "round: ", from.dtype, " of shape ", from.shape, " to ",
+                   to.dtype, " of shape ", to.shape,
+                   "; they must be contiguous, of one size, from f32 to bf16 or f16, the same for "
+                   "all");
+    elementwise::copy({.out = to, .in = from}, stream);
+  }
+}
+
 // Chunks are added in their order, and so are arrays, whatever thread looked at them.
 void multi_tensor::square_sum(const kernels::SquareSumArguments& a, StreamRef) {
   for (const ArrayView& array : a.arrays) check_squares(array);

@@ -128,6 +128,34 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+/// T is the dtype that f32 is rounded to.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    round_kernel(LOCKSTEP_GRID_CONSTANT(ChunkTable<2>) table) {
+  constexpr int N = lanes_of<T, float>;
+  const int tensor = table.tensor_of(blockIdx.x);
+  T* const out = static_cast<T*>(table.array[0][tensor]);
+  const float* const in = static_cast<const float*>(table.array[1][tensor]);
+  const std::int64_t last = table.last(tensor, blockIdx.x);
+  const bool aligned = is_aligned(out) && is_aligned(in);
+  for (std::int64_t at = table.first(tensor, blockIdx.x) + threadIdx.x * N; at < last;
+       at += threads * N) {
+    const bool wide = aligned && at + N <= last;
+    store_row<N>(out, at, last, wide, load_row<N>(in, at, last, wide));
+  }
+}
+
+/// @throws InvalidArgument unless one may be rounded to the other.
+void check_rounded(const ArrayView& out, DType dtype, const ArrayView& in) {
+  LOCKSTEP_CHECK(
+      (dtype == DType::bf16 || dtype == DType::f16) && out.dtype == dtype &&
+          in.dtype == DType::f32 && out.is_contiguous() && in.is_contiguous() &&
+          out.numel() == in.numel(),
+      InvalidArgument, "round: ", in.dtype, " of shape ", in.shape, " to ", out.dtype, " of shape ",
+      out.shape,
+      "; they must be contiguous, of one size, from f32 to bf16 or f16, the same for all");
+}
+
 /// @throws InvalidArgument unless an average fits its value.
 void check_average(const ArrayView& average, const ArrayView& value) {
   LOCKSTEP_CHECK(
@@ -232,6 +260,22 @@ void multi_tensor::average(const kernels::AverageArguments& arguments, StreamRef
     });
     first = last;
   }
+}
+
+void multi_tensor::round(const kernels::RoundArguments& arguments, StreamRef stream) {
+  const auto outs = arguments.outs, ins = arguments.ins;
+  if (outs.empty()) return;
+  const DType dtype = outs[0].dtype;
+  for (std::size_t i = 0; i < outs.size(); ++i) check_rounded(outs[i], dtype, ins[i]);
+  const auto launch_all = [&](auto kernel) {
+    for_each_table<2>(
+        outs.size(), [&](std::size_t i, int k) { return (k == 0 ? outs : ins)[i].data; },
+        [&](std::size_t i) { return ins[i].numel(); },
+        [&](const ChunkTable<2>& table, unsigned blocks) {
+          launch(stream, blocks, threads, 0, kernel, table);
+        });
+  };
+  dtype == DType::bf16 ? launch_all(round_kernel<BFloat16>) : launch_all(round_kernel<Half>);
 }
 
 void multi_tensor::clip(const kernels::ClipArguments& arguments, StreamRef stream) {

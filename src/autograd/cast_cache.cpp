@@ -4,9 +4,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "backend/backend.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/node.hpp"
 #include "lockstep/runtime/stream.hpp"
+#include "lockstep/tensor/factories.hpp"
 #include "runtime/step_recording.hpp"
 
 namespace lockstep::autograd {
@@ -25,6 +27,15 @@ struct CachedCast {
   std::uint64_t leaf_stamp = 0, cast_stamp = 0;
   StreamRef stream;
   std::uint64_t recording = 0;
+
+  CachedCast() = default;
+  CachedCast(const Tensor& of, const Tensor& made, StreamRef on)
+      : leaf(of),
+        cast(made),
+        leaf_stamp(of.impl().value_stamp()),
+        cast_stamp(made.impl().value_stamp()),
+        stream(on),
+        recording(recording_of_thread()) {}
 
   bool serves(DType dtype, StreamRef current) const {
     return cast.defined() && cast.dtype() == dtype && stream == current &&
@@ -68,13 +79,38 @@ Tensor cast_operand(const Tensor& operand, DType dtype) {
   const StreamRef stream = current_stream(operand.device());
   if (!cached.serves(dtype, stream)) {
     cached = {};  // its memory may serve the next one
-    Tensor cast = operand.to(dtype);
-    const std::uint64_t made = cast.impl().value_stamp();
-    cached = {operand, std::move(cast), operand.impl().value_stamp(),
-              made,    stream,          recording_of_thread()};
+    cached = CachedCast(operand, operand.to(dtype), stream);
   }
   // An alias: what an op makes of its operand must not change what the next one is given.
   return cached.cast.detach();
+}
+
+void cast_together(std::span<const Tensor> leaves, DType dtype) {
+  if (!cache.enabled || leaves.empty()) return;
+  const NoGradGuard no_recording;
+  const Device device = leaves[0].device();
+  const StreamRef stream = current_stream(device);
+  std::vector<ArrayView> outs, ins;
+  for (const Tensor& leaf : leaves) {
+    const bool is_meant = is_parameter(leaf.impl()) && leaf.dtype() == DType::f32 &&
+                          leaf.device() == device && leaf.is_contiguous() &&
+                          !leaf.impl().storage->gate();
+    if (!is_meant || cache.casts[&leaf.impl()].serves(dtype, stream)) continue;
+    const Tensor cast = empty(leaf.shape(), {dtype, device});
+    ins.push_back(leaf.view());
+    outs.push_back(cast.view());
+    cache.casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
+  }
+  backend::of(device).multi_tensor.round({.outs = outs, .ins = ins}, stream);
+}
+
+std::vector<Tensor> cast_among(std::span<const Tensor> tensors) {
+  std::vector<Tensor> found;
+  for (const Tensor& tensor : tensors) {
+    const auto cached = cache.casts.find(&tensor.impl());
+    if (cached != cache.casts.end() && cached->second.cast.defined()) found.push_back(tensor);
+  }
+  return found;
 }
 
 }  // namespace lockstep::autograd

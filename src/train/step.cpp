@@ -91,6 +91,7 @@ std::vector<Tensor> Step::update(std::span<const Tensor> inputs) {
 /// scale. Returns the mean loss over this rank's, one f64 element.
 Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
   const amp::Autocast mixed = autocast(options_);  // weights are cast once for all parts
+  if (options_.autocast) autograd::cast_together(cast_, *options_.autocast);
   const std::int64_t rows = rows_of_batch(inputs);
   const std::int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : rows;
   Tensor sum;
@@ -102,6 +103,7 @@ Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
     const Tensor mean = at_once < rows ? loss_(rows_of(inputs, begin, end)) : loss_(inputs);
     const auto count = static_cast<double>(end - begin);
     replica_.backward(scaler_.scale(mean), count);
+    if (options_.autocast) cast_ = autograd::cast_among(module_.parameters());
     const NoGradGuard no_recording;
     const Tensor own = mean.detach().reshape({}).to(DType::f64);
     if (at_once >= rows) return own;  // launches that add nothing to nothing cost time, too

@@ -125,6 +125,27 @@ TEST_P(CastCache, ConvertsAgainWhatWasWrittenTo) {
   expect_new_values("an optimizer's step");
 }
 
+TEST_P(CastCache, ConvertsLeavesTogetherAsOneByOne) {
+  const Tensor other = parameter({7}), wide = parameter({3}).detach().to(DType::f64);
+  const std::vector<Tensor> leaves{weight_, other, wide, x_};
+  autograd::cast_together(leaves, DType::bf16);
+  EXPECT_TRUE(autograd::cast_among(leaves).empty()) << "no scope keeps casts";
+  const Autocast mixed(DType::bf16);
+  autograd::cast_together(leaves, DType::bf16);
+  const std::vector<Tensor> found = autograd::cast_among(leaves);
+  ASSERT_EQ(found.size(), 2u) << "the parameters in f32";
+  EXPECT_TRUE(found[0].is_same(weight_) && found[1].is_same(other));
+  const auto wanted = expected();
+  CastCount casts;
+  EXPECT_EQ(linear(x_, weight_).to_vector<float>(), wanted);
+  EXPECT_EQ(autograd::cast_operand(other, DType::bf16).to_vector<float>(),
+            other.detach().clone().to(DType::bf16).to_vector<float>());
+  EXPECT_EQ(casts.take(), 1) << "for what is expected";
+  no_grad([&] { weight_.mul_(2.0); });
+  EXPECT_EQ(linear(x_, weight_).to_vector<float>(), expected());
+  EXPECT_EQ(casts.take(), 1 + 1) << "what was written to is converted again";
+}
+
 TEST_P(CastCache, ServesEvaluationAndTrainingAlike) {
   const Autocast mixed(DType::bf16);
   no_grad([&] { linear(x_, weight_); });

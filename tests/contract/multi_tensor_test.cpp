@@ -349,6 +349,24 @@ TEST_P(MultiTensorContract, AveragesMoveTowardsTheirValues) {
                InvalidArgument);
 }
 
+TEST_P(MultiTensorContract, RoundsAsOneByOne) {
+  if (dtype() != DType::bf16 && dtype() != DType::f16) return;
+  const std::int64_t sizes[] = {70001, 0, 5, 64};
+  std::vector<DeviceArray> outs, ins;
+  for (const std::int64_t size : sizes) {
+    ins.push_back(array(DType::f32, {size}).randomize(3, -9, 9));
+    outs.push_back(array({size}));
+  }
+  const std::vector<ArrayView> to(outs.begin(), outs.end()), from(ins.begin(), ins.end());
+  family().round({.outs = to, .ins = from}, stream());
+  for (std::size_t i = 0; i < outs.size(); ++i)
+    EXPECT_EQ(outs[i].get(), array({sizes[i]}).set(ins[i].get()).get()) << i;
+  family().round({}, stream());
+  EXPECT_THROW(family().round({.outs = {to.data(), 1}, .ins = {&from[2], 1}}, stream()),
+               InvalidArgument);
+  EXPECT_THROW(family().round({.outs = from, .ins = from}, stream()), InvalidArgument);
+}
+
 TEST_P(MultiTensorContract, ClipsByTheNormOfAll) {
   const auto a = array({70000}).randomize(1), b = array({33}).randomize(2);
   const auto total = array(DType::f64, {2});

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "lockstep/core/dtype.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -29,5 +32,13 @@ class CastCacheScope {
 /// from the cache where one is active; it is converted again once the leaf was written to, has
 /// another array, or is used on another stream.
 Tensor cast_operand(const Tensor& operand, DType dtype);
+
+/// Casts f32 leaves for `cast_operand` by one launch on a GPU, where they are f32 and a cache is
+/// active. Those that a collective still writes are left to the ops that wait for them.
+/// @param dtype bf16 or f16.
+void cast_together(std::span<const Tensor> leaves, DType dtype);
+
+/// Those of the tensors that the calling thread's scopes have cast.
+std::vector<Tensor> cast_among(std::span<const Tensor> tensors);
 
 }  // namespace lockstep::autograd

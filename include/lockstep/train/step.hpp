@@ -134,6 +134,7 @@ class Step {
   StepOptions options_;
   amp::GradScaler unscaled_{{.enabled = false}};  // in the place of none
   amp::GradScaler& scaler_;
+  std::vector<Tensor> cast_;  // parameters that the step before took in the products' dtype
   StepGraph graph_;
 };
 

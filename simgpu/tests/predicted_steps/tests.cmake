@@ -17,7 +17,7 @@ set(no_waste "waits<=3" "sectors<=1.1" "conflicts<=1.1")
 lockstep_hold_bars(OfGpt2InBf16TakesFewLaunches sim ${test_timeout}
                    BARS "launches<=246" ${no_waste} OPTIONS --batch 1 --dtype bf16)
 lockstep_hold_bars(OfGpt2UnderAutocastTakesFewLaunches sim ${test_timeout}
-                   BARS "launches<=343" ${no_waste} OPTIONS --batch 1)
+                   BARS "launches<=271" ${no_waste} OPTIONS --batch 1)
 lockstep_hold_bars(OfResNet50TakesFewLaunches sim ${test_timeout}
                    BARS "launches<=813" "waits<=3" OPTIONS --model resnet50 --batch 4)
 
