@@ -1,6 +1,7 @@
 """The placed step as one SVG page: streams and host over time, what bounds the work, and what costs most."""
 
 import html
+import os
 
 import measures
 from report import duration, share, size
@@ -121,6 +122,18 @@ def draw_legend(kinds, y):
     return out
 
 
+def label(name, names):
+    """A name that fits, with the part in which it differs from the others."""
+    if len(name) <= MOST_LETTERS:
+        return name
+    alike = max((len(os.path.commonprefix([name, other])) for other in names if other != name), default=0)
+    if alike < MOST_LETTERS - 12:
+        return name[:MOST_LETTERS - 3] + "..."
+    begin, end = name[:MOST_LETTERS // 3] + "...", name[alike - 6:]
+    room = MOST_LETTERS - len(begin)
+    return begin + (end if len(end) <= room else end[:room - 3] + "...")
+
+
 def draw_costs(step, y):
     """Bars of what costs most, with what bounds it."""
     rows = measures.costs(step)
@@ -130,7 +143,7 @@ def draw_costs(step, y):
     widest, room = (rows[0][4] if rows else 1.0), 300
     for name, kind, bound, times, microseconds, moved in rows[:MOST_COSTLY]:
         length = max(1.0, room * microseconds / widest)
-        out += [text(8, y + 13, name if len(name) <= MOST_LETTERS else name[:MOST_LETTERS - 3] + "..."),
+        out += [text(8, y + 13, label(name, [row[0] for row in rows])),
                 rectangle(390, y, length, 16, COLOURS[kind]),
                 text(390 + length + 6, y + 13, f"{duration(microseconds)}, {share(microseconds, whole)}"),
                 text(830, y + 13, f"{times} x"), text(890, y + 13, size(moved)), text(980, y + 13, f"by {bound}")]

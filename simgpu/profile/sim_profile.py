@@ -2,7 +2,7 @@
 """Predicts from a profile of the simulated GPU how fast the program would be on a real one.
 
     sim_profile.py report PROFILE... --device h100 [--from MARK --to MARK] [--trace OUT.json] [--svg OUT.svg]
-    sim_profile.py check PROFILE 'launches<=260' 'mfu>=0.5' 'time/llm.c-124m<=0.95'     ends with 1 where a bar does not hold
+    sim_profile.py check PROFILE 'launches<=260' 'mfu>=0.5' 'time/llm.c-124m<=0.95'     ends with 1 where a bar does not hold, and with 2 where there is nothing to hold against it
     sim_profile.py scale PROFILE --device h100 --ranks 8,64,1024 [--per-node 8]
     sim_profile.py compare PROFILE OTHER --device h100           OTHER: a profile, or a program's name
     sim_profile.py program llm.c-124m -o PROFILE [--ranks 8]     the profile of a program that others published
@@ -214,7 +214,9 @@ def main():
     try:
         arguments.act(arguments)
     except (OSError, ValueError) as error:
-        sys.exit(f"sim_profile.py: {error}")
+        what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        print(f"sim_profile.py: {what}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -160,8 +160,8 @@ const char* name_of(cudaDataType type) {
 
 std::string name_of(const Problem& problem) {
   std::ostringstream text;
-  text << "cublasLtMatmul(" << name_of(problem.d.type) << ' ' << problem.rows << " x "
-       << problem.columns << " x " << problem.depth;
+  text << RunningCall::of_program() << '(' << name_of(problem.d.type) << ' ' << problem.rows
+       << " x " << problem.columns << " x " << problem.depth;
   if (problem.batch > 1) text << ", batch " << problem.batch;
   text << ')';
   return text.str();

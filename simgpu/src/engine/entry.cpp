@@ -1,7 +1,12 @@
 #include "engine/entry.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "base/coverage.hpp"
 #include "base/faults.hpp"
+#include "base/options.hpp"
 #include "engine/capture.hpp"
 #include "engine/machine.hpp"
 
@@ -10,6 +15,13 @@ namespace {
 
 std::atomic<const EntryPoint*> newest_entry_point = nullptr;
 thread_local cudaError_t last_error = cudaSuccess;
+
+/// True for a function that asks for what a machine without devices does not have.
+bool needs_device(std::string_view name) {
+  constexpr std::string_view others[] = {"cudaGetDeviceCount", "cudaDriverGetVersion",
+                                         "cudaRuntimeGetVersion"};
+  return std::find(std::begin(others), std::end(others), name) == std::end(others);
+}
 
 }  // namespace
 
@@ -23,6 +35,8 @@ const EntryPoint* first_entry_point() { return newest_entry_point; }
 
 std::optional<int> EntryPoint::enter(bool is_runtime) {
   if (calls_.fetch_add(1, std::memory_order_relaxed) == 0) cover_call(name_);
+  if (is_runtime && allowed_ != Allowed::always && options().devices == 0 && needs_device(name_))
+    return cudaErrorNoDevice;
   if (on_executor()) return is_runtime ? std::optional<int>(cudaErrorNotPermitted) : std::nullopt;
   Machine& machine = Machine::instance();
   {

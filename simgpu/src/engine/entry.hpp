@@ -25,16 +25,26 @@ enum class Allowed : unsigned char {
 /// The name of the function that the calling thread is in, for its scope.
 class RunningCall {
  public:
-  explicit RunningCall(const char* name) : before_(current) { current = name; }
+  explicit RunningCall(const char* name) : before_(current), outermost_before_(outermost) {
+    if (*before_ == '\0') outermost = name;
+    current = name;
+  }
   RunningCall(const RunningCall&) = delete;
   RunningCall& operator=(const RunningCall&) = delete;
-  ~RunningCall() { current = before_; }
+  ~RunningCall() {
+    current = before_;
+    outermost = outermost_before_;
+  }
 
   static const char* name() { return current; }
+  /// That of the program's own call, which may be carried out by others.
+  static const char* of_program() { return outermost; }
 
  private:
   static inline thread_local const char* current = "";
+  static inline thread_local const char* outermost = "";
   const char* before_;
+  const char* outermost_before_;
 };
 
 /// One function of the simulated libraries: a static object in its body.
