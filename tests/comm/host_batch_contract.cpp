@@ -88,7 +88,7 @@ TEST_P(HostBatchContract, MemberThatDoesNotJoinIsNamed) {
       [](Communicator& group) {
         if (group.size() < 2 || group.rank() > 1) return;
         if (group.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(700));
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
           return;
         }
         float sent = 1, received = 0;
@@ -106,7 +106,7 @@ TEST_P(HostBatchContract, MemberThatDoesNotJoinIsNamed) {
                                        ::testing::HasSubstr("waiting for rank 1")));
         }
       },
-      {.timeout = std::chrono::milliseconds(300)});
+      {.timeout = std::chrono::milliseconds(900)});
 }
 
 }  // namespace

@@ -94,8 +94,9 @@ TEST_F(GpuFailures, OfACollectiveNameItAndSayWhy) {
   const auto group = one_rank();
   const Tensor x = ones({8}, on_gpu);
   simgpu::inject("ncclAllReduce:1:3");
+  const auto half = comm::ReduceOp::scaled_sum(0.5);  // which one rank has to compute, too
   try {
-    group->all_reduce({x.data_ptr(), 8, DType::f32}).synchronize();
+    group->all_reduce({x.data_ptr(), 8, DType::f32}, half).synchronize();
     FAIL() << "no error";
   } catch (const NcclError& error) {
     EXPECT_THAT(error.what(), HasSubstr("all_reduce failed with status 3 (internal error"));
