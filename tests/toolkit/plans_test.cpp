@@ -2,6 +2,7 @@
 #include <fstream>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/golden.hpp"
@@ -38,11 +39,26 @@ cudnn::GpuDescription read(const fs::path& path) {
   return gpu;
 }
 
+/// Fused attention asks the driver for a device, whatever is described: without one its graph is
+/// found right, and that is all.
+void expect_valid(const cudnn::GpuDescription& gpu, const std::string& problem) {
+  try {
+    has_plan(gpu, problem);
+    ADD_FAILURE() << "a plan without a driver: ask for them here";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("cuda_get_device")) << problem;
+  }
+}
+
 void expect_plans(const cudnn::GpuDescription& gpu) {
   const auto all = problems();
   ASSERT_FALSE(all.empty()) << "tests/data/cudnn_problems.txt holds no problem";
+  const bool has_driver = cuda_device_count() > 0;
   for (const std::string& problem : all)
-    EXPECT_TRUE(has_plan(gpu, problem)) << "no plan on " << gpu.name << " for " << problem;
+    if (has_driver || !problem.starts_with("attention"))
+      EXPECT_TRUE(has_plan(gpu, problem)) << "no plan on " << gpu.name << " for " << problem;
+    else
+      expect_valid(gpu, problem);
 }
 
 TEST(CudnnPlans, ExistForEveryGpuThatIsDescribed) {
@@ -50,10 +66,7 @@ TEST(CudnnPlans, ExistForEveryGpuThatIsDescribed) {
   if (fs::exists(data() / "gpus"))
     for (const auto& entry : fs::directory_iterator(data() / "gpus"))
       if (entry.path().extension() == ".cudnn") files.push_back(entry.path());
-  if (files.empty())
-    GTEST_SKIP()
-        << "tests/data/gpus holds no GPU's description yet: scripts/gpu_check.sh writes one "
-           "on a machine that has a GPU";
+  ASSERT_FALSE(files.empty()) << "tests/data/gpus holds no GPU's description";
   for (const fs::path& file : files) {
     SCOPED_TRACE(file.filename().string());
     expect_plans(read(file));

@@ -84,8 +84,8 @@ Plan build_forward(const AttentionArrays& arrays, const AttentionOptions& option
   const auto k = graph->tensor(describe(arrays.k, k_uid));
   const auto v = graph->tensor(describe(arrays.v, v_uid));
   const auto [out, lse] = graph->sdpa(q, k, v, attributes);
-  bind(out, arrays.out, out_uid);
-  bind(lse, statistics(arrays.lse), lse_uid);
+  write_to(out, arrays.out, out_uid);
+  write_to(lse, statistics(arrays.lse), lse_uid);
   return {std::move(graph), {.full_precision = false, .deterministic = false}, target};
 }
 
@@ -103,9 +103,9 @@ Plan build_backward(const AttentionArrays& arrays, const AttentionOptions& optio
   const auto dout = graph->tensor(describe(arrays.dout, dout_uid));
   const auto lse = graph->tensor(describe(statistics(arrays.lse), lse_uid));
   const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, out, dout, lse, attributes);
-  bind(dq, arrays.dq, dq_uid);
-  bind(dk, arrays.dk, dk_uid);
-  bind(dv, arrays.dv, dv_uid);
+  write_to(dq, arrays.dq, dq_uid);
+  write_to(dk, arrays.dk, dk_uid);
+  write_to(dv, arrays.dv, dv_uid);
   return {std::move(graph), {.full_precision = false, .deterministic = false}, target};
 }
 

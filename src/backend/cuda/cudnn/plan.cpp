@@ -85,8 +85,9 @@ frontend::error_t Plan::build(Graph& graph, const Requirements& requirements,
   if (auto status = graph.create_execution_plans({Mode::A, Mode::FALLBACK}); status.is_bad())
     return status;
   using Note = frontend::NumericalNote_t;
-  if (requirements.full_precision)
-    graph.deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
+  // Never: f32 rounded to f16, which ends at 65,504, and parts of sums in 16 bits.
+  graph.deselect_numeric_notes({Note::DOWN_CONVERT_INPUTS, Note::REDUCED_PRECISION_REDUCTION});
+  if (requirements.full_precision) graph.deselect_numeric_notes({Note::TENSOR_CORE});
   if (requirements.deterministic) graph.deselect_numeric_notes({Note::NONDETERMINISTIC});
   if (auto status = graph.check_support(handle); status.is_bad()) return status;
   return graph.build_plans(handle);
@@ -119,8 +120,8 @@ Tensor_attributes describe(const ArrayView& view, std::int64_t uid) {
       .set_stride(to_vector(view.strides));
 }
 
-void bind(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
-          std::int64_t uid) {
+void write_to(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
+              std::int64_t uid) {
   tensor->set_output(true)
       .set_uid(uid)
       .set_data_type(data_type(view.dtype))

@@ -52,8 +52,8 @@ cudnnHandle_t handle_on(StreamRef stream);
 
 /// What a graph asks of the engines that may run it.
 struct Requirements {
-  bool full_precision = false;  ///< no TF32, no down-conversion
-  bool deterministic = true;
+  bool full_precision = false;  ///< no TF32 where operands are f32
+  bool deterministic = true;    ///< sums in one order
 };
 
 class PlanTarget;
@@ -90,8 +90,9 @@ Plan& plan_for(std::map<Key, Plan>& plans, const Key& key, Build&& build) {
 std::unique_ptr<Graph> new_graph(DType dtype);
 /// Dimensions, strides and dtype of an array.
 Tensor_attributes describe(const ArrayView& view, std::int64_t uid);
-/// Gives an output the layout of the array it goes to.
-void bind(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
-          std::int64_t uid);
+/// Makes a result of the graph an output, with the layout of the array it goes to. (Under the name
+/// `bind` a call would be std::bind's, by the namespace of the argument.)
+void write_to(const std::shared_ptr<Tensor_attributes>& tensor, const ArrayView& view,
+              std::int64_t uid);
 
 }  // namespace lockstep::backend::cudnn
