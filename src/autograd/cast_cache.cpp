@@ -91,6 +91,7 @@ void cast_together(std::span<const Tensor> leaves, DType dtype) {
   const Device device = leaves[0].device();
   const StreamRef stream = current_stream(device);
   std::vector<ArrayView> outs, ins;
+  std::vector<std::pair<Tensor, Tensor>> made;
   for (const Tensor& leaf : leaves) {
     const bool is_meant = is_parameter(leaf.impl()) && leaf.dtype() == DType::f32 &&
                           leaf.device() == device && leaf.is_contiguous() &&
@@ -99,9 +100,11 @@ void cast_together(std::span<const Tensor> leaves, DType dtype) {
     const Tensor cast = empty(leaf.shape(), {dtype, device});
     ins.push_back(leaf.view());
     outs.push_back(cast.view());
-    cache.casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
+    made.emplace_back(leaf, cast);
   }
   backend::of(device).multi_tensor.round({.outs = outs, .ins = ins}, stream);
+  for (const auto& [leaf, cast] : made)  // none of them serves before it is written
+    cache.casts[&leaf.impl()] = CachedCast(leaf, cast, stream);
 }
 
 std::vector<Tensor> cast_among(std::span<const Tensor> tensors) {

@@ -168,6 +168,8 @@ struct Manager::State {
   std::thread preparer;
   std::atomic<bool> is_wanted = false;  // what it prepares
 
+  std::int64_t remembered = -1;  // the last step that a snapshot in memory was asked for
+
   void agree_on_more();
   bool is_due(std::int64_t step);
   void remember(std::int64_t step);
@@ -202,9 +204,9 @@ bool Manager::State::is_due(std::int64_t step) {
   return pace->decide(step, largest(*decisions, own));
 }
 
-/// What one rank has of a state that comes and goes, all save.
+/// What one rank has of a state that comes and goes, all save. All ranks ask, whatever they have:
+/// that they save alike is seen later.
 void Manager::State::agree_on_more() {
-  if (!registry.may_have_more()) return;
   std::int64_t any = registry.has_more();
   decisions
       ->all_reduce({&any, 1, DType::i64}, comm::ReduceOp::max(),
@@ -215,9 +217,10 @@ void Manager::State::agree_on_more() {
 
 /// In memory, if that is due. A step counts when the snapshot of the step before is there.
 void Manager::State::remember(std::int64_t step) {
-  if (!memory || step < 0 || step % options.snapshot_every != 0 || memory->last() == step) return;
+  if (!memory || step < 0 || step % options.snapshot_every != 0 || remembered == step) return;
+  remembered = step;  // on all ranks, whether or not each can
   agree_on_more();
-  memory->take(registry, step, options.file_bytes);
+  if (memory->last() != step) memory->take(registry, step, options.file_bytes);
 }
 
 void Manager::State::make_memory() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/alike_on_all_ranks.hpp"
 #include "optim/composed.hpp"
 #include "optim/option_checks.hpp"
 
@@ -20,6 +21,7 @@ bool is_hidden_matrix(const MuonOptions& options, const Tensor& parameter) {
 /// that is steep at 0, applied some times (Jordan et al. 2024).
 Tensor orthogonalized(const Tensor& matrix, std::int64_t steps, double eps) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  const AlikeOnAllRanks replicas_stay_equal;
   const bool tall = matrix.size(0) > matrix.size(1);
   Tensor x = tall ? matrix.t().contiguous() : matrix;
   x = x / clamp_min(norm(x), eps);

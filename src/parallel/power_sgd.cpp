@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/alike_on_all_ranks.hpp"
 #include "core/fnv_hash.hpp"
 #include "lockstep/autograd/grad_mode.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -83,12 +84,14 @@ class PowerSgd::Matrices {
 
   /// This rank's Q from the average of P, into its place of what is sent.
   void write_q(const Tensor& p, Tensor place) {
+    const AlikeOnAllRanks replicas_stay_equal;
     columns_ = orthonormalize(p.reshape({count(), shape_[0], rank_}));
     place.copy_(bmm(m_.transpose(1, 2), columns_.values).reshape({-1}));
   }
 
   /// The gradients from the average of Q, and what the next step needs.
   void finish(const Tensor& average, const GradBucket& bucket) {
+    const AlikeOnAllRanks replicas_stay_equal;
     const Tensor q = average.reshape({count(), shape_[1], rank_});
     const Tensor is_finite = isfinite(amax(abs(q), {1, 2}, true));
     const Tensor approximations = bmm(columns_.values, q.transpose(1, 2));

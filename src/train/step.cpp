@@ -24,6 +24,10 @@ amp::Autocast autocast(const StepOptions& options) {
 std::int64_t rows_of_batch(std::span<const Tensor> inputs) {
   LOCKSTEP_CHECK(!inputs.empty() && inputs[0].dim() > 0, InvalidArgument,
                  "a step needs a batch: at least one tensor, whose first dimension counts rows");
+  LOCKSTEP_CHECK(
+      inputs[0].size(0) > 0, InvalidArgument, "a step's batch has shape ", inputs[0].shape(),
+      ": it needs a row at least; a rank without data calls backward_without_data of its "
+      "DistributedDataParallel instead");
   return inputs[0].size(0);
 }
 
@@ -109,7 +113,6 @@ Tensor Step::accumulate_gradients(std::span<const Tensor> inputs) {
     if (at_once >= rows) return own;  // launches that add nothing to nothing cost time, too
     sum = sum.defined() ? sum.add_(own, count) : own * count;
   }
-  if (!sum.defined()) return zeros({}, {DType::f64, inputs[0].device()});  // no rows count
   return sum / static_cast<double>(rows);
 }
 

@@ -73,4 +73,7 @@ inline void __threadfence() { ::simgpu::device_fence(); }
 inline void __threadfence_block() {}
 inline void __threadfence_system() { ::simgpu::device_fence(); }
 
+/// Threads that wait by reads let others run without it.
+inline void __nanosleep(unsigned) {}
+
 [[noreturn]] inline void __trap() { ::simgpu::trap(); }

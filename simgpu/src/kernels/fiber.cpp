@@ -13,17 +13,20 @@ constexpr std::size_t guard_bytes = 4096;
 /// Only pages that are touched cost memory; reports are written on these stacks too.
 constexpr std::size_t slot_bytes = 256 * 1024;
 constexpr std::size_t stacks_per_chunk = 256;
+/// A guard makes two mappings of one, of which Linux allows 65,530 (vm.max_map_count): blocks of so
+/// many threads as no ordinary kernel runs at once do without.
+constexpr std::size_t guarded_chunks = 64;
 
 /// Where the stacks of a chunk start differs, or all of them would compete for the same cache sets.
 std::size_t stagger(std::size_t index) { return index % 61 * 64; }
 
-std::byte* map_chunk() {
+std::byte* map_chunk(bool guarded) {
   void* const chunk = mmap(nullptr, slot_bytes * stacks_per_chunk, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (chunk == MAP_FAILED) throw std::bad_alloc();
   auto* const bytes = static_cast<std::byte*>(chunk);
   // An overflow meets the guard below its stack.
-  for (std::size_t i = 0; i < stacks_per_chunk; ++i)
+  for (std::size_t i = 0; guarded && i < stacks_per_chunk; ++i)
     mprotect(bytes + i * slot_bytes, guard_bytes, PROT_NONE);
   return bytes;
 }
@@ -45,7 +48,7 @@ Fiber& FiberPool::take() {
 
 Fiber& FiberPool::create() {
   const std::size_t index = fibers_.size();
-  if (index % stacks_per_chunk == 0) chunks_.push_back(map_chunk());
+  if (index % stacks_per_chunk == 0) chunks_.push_back(map_chunk(chunks_.size() < guarded_chunks));
   fibers_.push_back(std::make_unique<Fiber>());
   begin(index);
   return *fibers_.back();

@@ -64,7 +64,7 @@ std::string words_of(const GlobalRace& race) {
 
 void report_race(const GlobalRace& race) {
   const WatchScope off(nullptr);
-  static std::set<std::string> reported;
+  static auto& reported = *new std::set<std::string>;  // for kernels that run at exit, too
   if (!reported.insert(running_kernel() + running_site()).second) return;
   found_at(Finding::global_memory_race, race.second.block, race.second.thread, words_of(race));
 }
@@ -72,7 +72,7 @@ void report_race(const GlobalRace& race) {
 void note_same_value(const GlobalRace& race) {
   if (!options().notes) return;
   const WatchScope off(nullptr);
-  static std::set<std::string> told;
+  static auto& told = *new std::set<std::string>;
   if (!told.insert(running_kernel() + running_site()).second) return;
   note(running_kernel() + ": the same value stored by many threads" +
        line_of("first   ", race.first) + line_of("second  ", race.second) + "\n  memory  " +

@@ -49,7 +49,9 @@ void found_at(Finding finding, uint3 block, unsigned thread, const std::string& 
   kinds_seen |= 1u << static_cast<unsigned>(finding);
   // Once for each place of a launch, whichever block and thread it strikes: the same text is
   // counted, but not printed again.
-  static std::map<std::tuple<Finding, const void*, std::string>, std::string> first_texts;
+  // Kernels may run while the process ends: it is never destroyed.
+  static auto& first_texts =
+      *new std::map<std::tuple<Finding, const void*, std::string>, std::string>;
   std::string site = running_site();
   std::string& text = first_texts[{finding, running->kernel, site}];
   if (text.empty())
@@ -93,8 +95,8 @@ void found_misaligned(const void* data, unsigned bytes, const char* does) {
 void found_barriers(unsigned waiting, const void* place, const void* other_place) {
   if (!is_first(Finding::barrier_divergence)) return;
   const WatchScope off(nullptr);
-  // The compiler makes copies of a barrier.
-  static std::set<std::pair<const void*, const void*>> alike;
+  // The compiler makes copies of a barrier. Never destroyed, for kernels that run at exit.
+  static auto& alike = *new std::set<std::pair<const void*, const void*>>;
   if (alike.count({place, other_place}) != 0) return;
   const std::string one = text_of_place(place), other = text_of_place(other_place);
   if (one == other) {

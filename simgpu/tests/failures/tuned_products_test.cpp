@@ -77,6 +77,19 @@ TEST_F(TunedProducts, AreReadBackAndLinesThatSaySomethingElseAreLeftOut) {
   EXPECT_THAT(logged, AllOf(HasSubstr("line 2: not a tuned product"), HasSubstr("line 3")));
 }
 
+TEST_F(TunedProducts, WithoutAFileToWriteAreToldAtOnce) {
+  for (const std::string& file : {std::string("/dev/full"), folder_.path().string(),
+                                  (folder_.path() / "nowhere" / "products").string()}) {
+    std::string logged;
+    set_log_sink([&](std::string_view line) { logged += line; });
+    cuda_kernels::TunedProducts products(file);
+    products.keep("a product", {}, 1, 2);
+    set_log_sink(nullptr);
+    EXPECT_THAT(logged, AllOf(HasSubstr(file), HasSubstr("no file that can be written")));
+    EXPECT_TRUE(products.find("a product"));
+  }
+}
+
 TEST_F(TunedProducts, AreLeftAloneWhereBitsCount) {
   run("IsDeterministic");
   EXPECT_THAT(lines_of(file_), IsEmpty());

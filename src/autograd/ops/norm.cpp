@@ -65,6 +65,12 @@ Tensor make_arrivals(bool records, const Tensor& x) {
   return empty({kernels::norm_arrivals}, {DType::i32, x.device()});
 }
 
+/// The counters for a backward on the stream of the forward, absent elsewhere: two backwards of one
+/// graph on two streams would count in them at once.
+ArrayView arrivals_on(StreamRef stream, StreamRef of_forward, const SavedTensor& arrivals) {
+  return stream.handle == of_forward.handle ? view_or_absent(arrivals.get()) : ArrayView();
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor& weight_in,
@@ -90,8 +96,8 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
   if (!call.recording()) return y;
   return call.record(
       y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          mean = SavedTensor(mean), rstd = SavedTensor(rstd),
-          arrivals = SavedTensor(arrivals)](const Tensor& dy_in, InputGradients& inputs) {
+          mean = SavedTensor(mean), rstd = SavedTensor(rstd), arrivals = SavedTensor(arrivals),
+          stream = stream_of(x)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 3> parts{{{1, normalized_shape, input.options()},
@@ -99,19 +105,20 @@ Tensor layer_norm(const Tensor& x_in, const Shape& normalized_shape, const Tenso
                                                  {0, input.shape(), input.options()}}};
         inputs.write_together(parts, [&](const std::array<GradientTarget, 3>& targets) {
           const auto& [dweight, dbias, dx] = targets;
-          backend_of(dy).norm.layer_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
-                                                   .dweight = flat_view(dweight.tensor),
-                                                   .dbias = flat_view(dbias.tensor),
-                                                   .dy = as_rows(dy, columns).view(),
-                                                   .x = as_rows(input, columns).view(),
-                                                   .weight = flat_view(scale),
-                                                   .mean = mean.get().view(),
-                                                   .rstd = rstd.get().view(),
-                                                   .arrivals = view_or_absent(arrivals.get()),
-                                                   .add_dx = dx.accumulate,
-                                                   .add_dweight = dweight.accumulate,
-                                                   .add_dbias = dbias.accumulate},
-                                                  stream_of(dy));
+          backend_of(dy).norm.layer_norm_backward(
+              {.dx = rows_or_absent(dx.tensor, columns),
+               .dweight = flat_view(dweight.tensor),
+               .dbias = flat_view(dbias.tensor),
+               .dy = as_rows(dy, columns).view(),
+               .x = as_rows(input, columns).view(),
+               .weight = flat_view(scale),
+               .mean = mean.get().view(),
+               .rstd = rstd.get().view(),
+               .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
+               .add_dx = dx.accumulate,
+               .add_dweight = dweight.accumulate,
+               .add_dbias = dbias.accumulate},
+              stream_of(dy));
         });
       });
 }
@@ -136,24 +143,25 @@ Tensor rms_norm(const Tensor& x_in, const Shape& normalized_shape, const Tensor&
   if (!call.recording()) return y;
   return call.record(
       y, [normalized_shape, columns, x = SavedTensor(x), weight = SavedTensor(weight),
-          rstd = SavedTensor(rstd),
-          arrivals = SavedTensor(arrivals)](const Tensor& dy_in, InputGradients& inputs) {
+          rstd = SavedTensor(rstd), arrivals = SavedTensor(arrivals),
+          stream = stream_of(x)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor &input = x.get(), &scale = weight.get();
         const Tensor dy = dy_in.contiguous();
         const std::array<GradientPart, 2> parts{
             {{1, normalized_shape, input.options()}, {0, input.shape(), input.options()}}};
         inputs.write_together(parts, [&](const std::array<GradientTarget, 2>& targets) {
           const auto& [dweight, dx] = targets;
-          backend_of(dy).norm.rms_norm_backward({.dx = rows_or_absent(dx.tensor, columns),
-                                                 .dweight = flat_view(dweight.tensor),
-                                                 .dy = as_rows(dy, columns).view(),
-                                                 .x = as_rows(input, columns).view(),
-                                                 .weight = flat_view(scale),
-                                                 .rstd = rstd.get().view(),
-                                                 .arrivals = view_or_absent(arrivals.get()),
-                                                 .add_dx = dx.accumulate,
-                                                 .add_dweight = dweight.accumulate},
-                                                stream_of(dy));
+          backend_of(dy).norm.rms_norm_backward(
+              {.dx = rows_or_absent(dx.tensor, columns),
+               .dweight = flat_view(dweight.tensor),
+               .dy = as_rows(dy, columns).view(),
+               .x = as_rows(input, columns).view(),
+               .weight = flat_view(scale),
+               .rstd = rstd.get().view(),
+               .arrivals = arrivals_on(stream_of(dy), stream, arrivals),
+               .add_dx = dx.accumulate,
+               .add_dweight = dweight.accumulate},
+              stream_of(dy));
         });
       });
 }

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/log_once.hpp"
 #include "backend/cuda/tuned_products.hpp"
+#include "core/alike_on_all_ranks.hpp"
 #include "cuda/scratch.hpp"
 #include "lockstep/core/deterministic.hpp"
 #include "lockstep/runtime/event.hpp"
@@ -260,16 +261,15 @@ cublasStatus_t LtPlan::multiply(const cublasLtMatmulHeuristicResult_t& candidate
                         static_cast<cudaStream_t>(stream.handle));
 }
 
-/// Of three runs behind one another, behind one that is not measured; infinity for a refusal.
+/// Of three runs behind one another, behind one that is not measured; infinity where it fails.
 double LtPlan::milliseconds(const cublasLtMatmulHeuristicResult_t& candidate,
                             const LtOperands& operands, StreamRef stream) const {
   constexpr int runs = 3;
   Event before(stream.device, true), after(stream.device, true);
   for (int i = 0; i <= runs; ++i) {
     if (i == 1) before.record(stream);
-    const cublasStatus_t status = multiply(candidate, operands, stream);
-    if (is_refusal(status)) return std::numeric_limits<double>::infinity();
-    check(status, "cublasLtMatmul");
+    if (multiply(candidate, operands, stream) != CUBLAS_STATUS_SUCCESS)
+      return std::numeric_limits<double>::infinity();
   }
   after.record(stream);
   after.synchronize();
@@ -305,7 +305,9 @@ void LtPlan::tune(const LtOperands& operands, StreamRef stream) {
   for (int round = 0; round < 2; ++round)
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       times[i] = std::min(times[i], milliseconds(candidates_[i], measured, stream));
-  fastest_ = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
+  const auto fastest = std::ranges::min_element(times);
+  if (*fastest == std::numeric_limits<double>::infinity()) return;  // `run` says why
+  fastest_ = static_cast<std::size_t>(fastest - times.begin());
   tuned->keep(name, candidates_[fastest_].algo, 1e3 * times[fastest_], 1e3 * times[0]);
 }
 
@@ -313,8 +315,9 @@ bool LtPlan::run(const LtOperands& operands, StreamRef stream) {
   if (operands.bias) set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   if (operands.aux)
     set(description_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
-  // What is fastest need not be so twice: where bits count, the heuristics decide.
-  const bool by_time = !deterministic_algorithms();
+  // What is fastest need not be so twice, nor on all ranks: where bits count, the heuristics
+  // decide.
+  const bool by_time = !deterministic_algorithms() && !AlikeOnAllRanks::is_active();
   if (by_time && !tuned_) tune(operands, stream);
   while (!candidates_.empty()) {
     const std::size_t chosen = by_time ? fastest_ : 0;

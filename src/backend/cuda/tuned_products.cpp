@@ -1,9 +1,11 @@
 #include "backend/cuda/tuned_products.hpp"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <sstream>
+#include <system_error>
 
 #include "lockstep/observe/log.hpp"
 
@@ -40,6 +42,15 @@ TunedProducts* TunedProducts::of_process() {
 }
 
 TunedProducts::TunedProducts(std::string file) : file_(std::move(file)) {
+  std::error_code error;
+  const bool is_new = !std::filesystem::exists(file_, error);
+  can_write_ = (is_new || std::filesystem::is_regular_file(file_, error)) &&
+               std::ofstream(file_, std::ios::app).is_open();
+  if (!can_write_)
+    LOCKSTEP_LOG(warning, "LOCKSTEP_TUNED_PRODUCTS: ", file_,
+                 " is no file that can be written; this program measures its products, the next "
+                 "one again");
+  if (is_new || !std::filesystem::is_regular_file(file_, error)) return;
   std::ifstream lines(file_);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number)
@@ -74,12 +85,13 @@ void TunedProducts::keep(const std::string& problem, const cublasLtMatmulAlgo_t&
   line << problem << '\t' << text_of(algorithm) << '\t' << std::fixed << std::setprecision(1)
        << microseconds << '\t' << microseconds_of_first << '\n';
   const std::lock_guard lock(mutex_);
-  if (!known_.try_emplace(problem, algorithm).second) return;
+  if (!known_.try_emplace(problem, algorithm).second || !can_write_) return;
   std::ofstream file(file_, std::ios::app);
   file << line.str() << std::flush;
-  if (!file)
-    LOCKSTEP_LOG(warning, "LOCKSTEP_TUNED_PRODUCTS: ", file_,
-                 " cannot be written; this program measures its products, the next one again");
+  can_write_ = static_cast<bool>(file);
+  if (!can_write_)
+    LOCKSTEP_LOG(warning, "LOCKSTEP_TUNED_PRODUCTS: writing ", file_,
+                 " failed; what is measured from here on is not kept");
 }
 
 }  // namespace lockstep::cuda_kernels

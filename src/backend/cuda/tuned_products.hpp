@@ -19,11 +19,12 @@ class TunedProducts {
   /// Those of the variable's file, read by the first call; null where it is not set.
   static TunedProducts* of_process();
 
-  /// Reads the file where there is one. Lines that say something else are left out with a warning.
+  /// Reads the file where there is one, and makes it where there is none. Lines that say something
+  /// else are left out with a warning; what is no file, or cannot be written, is a warning.
   explicit TunedProducts(std::string file);
 
   std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
-  /// Adds a line; a file that cannot be written is a warning.
+  /// Adds a line; a failed write is a warning, and the last.
   void keep(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double microseconds,
             double microseconds_of_first);
 
@@ -31,6 +32,7 @@ class TunedProducts {
   bool read(const std::string& line);
 
   std::string file_;
+  bool can_write_ = true;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, cublasLtMatmulAlgo_t> known_;
 };

@@ -32,9 +32,12 @@ bool is_small(std::span<const Operation> operations) {
   return bytes <= most_bytes;
 }
 
-// Then a rank that waits for a message tells so. Who waits in a collective is found by it.
-Clock::duration long_wait(Clock::duration timeout) {
-  return std::min<Clock::duration>(std::chrono::seconds(1), timeout / 2);
+// Then a rank that waits for a message tells so. Who waits in a collective is found by it. Later in
+// a large group: if all of its ranks wait, rank 0 passes on as many words as their number squared.
+Clock::duration long_wait(Clock::duration timeout, int size) {
+  const auto grace =
+      std::max<Clock::duration>(std::chrono::seconds(1), size * std::chrono::milliseconds(30));
+  return std::min<Clock::duration>(grace, timeout / 2);
 }
 
 }  // namespace
@@ -164,7 +167,7 @@ std::optional<Failure> HostBackend::begin(HostWork& work) {
     const auto timeout = timeout_of(operations);
     const bool has_partners = !partners_of(operations).empty();
     deadline_.set(now + timeout,
-                  has_partners ? now + long_wait(timeout) : Clock::time_point::max());
+                  has_partners ? now + long_wait(timeout, size()) : Clock::time_point::max());
     running_since_.store(now, std::memory_order_relaxed);
   }
   if (!departures_.empty()) limit_waits_for_the_gone(operations);
