@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/grad_check_cases.hpp"
+#include "lockstep/runtime/stream.hpp"
 
 // Gradients of losses, normalisation, attention and image ops against central differences in f64.
 
@@ -518,6 +519,28 @@ TEST_F(LayerGradientsOnGpu, OfLinearCrossEntropyMatchDifferences) {
 }
 TEST_F(LayerGradientsOnGpu, OfLossesMatchDifferences) { check(losses()); }
 TEST_F(LayerGradientsOnGpu, OfNormsMatchDifferences) { check(norms()); }
+TEST_F(LayerGradientsOnGpu, OfNormsComeOnTwoStreamsAtOnce) {
+  const TensorOptions on_gpu{DType::f32, device};
+  const Stream first(device), second(device);
+  const Tensor x = rand({300, 128}, on_gpu);
+  Tensor weight = ones({128}, on_gpu).set_requires_grad(true), loss;
+  sum(x).item();  // what the default stream made is there
+  {
+    const StreamGuard guard(first.ref());
+    loss = sum(rms_norm(x, {128}, weight) + layer_norm(x, {128}, weight));
+  }
+  first.synchronize();
+  std::vector<Tensor> gradients;
+  for (const Stream* stream : {&first, &second}) {
+    const StreamGuard guard(stream->ref());
+    loss.backward({}, true);
+    gradients.push_back(weight.grad());
+    weight.set_grad({});
+  }
+  first.synchronize();
+  second.synchronize();
+  EXPECT_EQ(amax(abs(gradients[0] - gradients[1])).item(), 0.0);
+}
 TEST_F(LayerGradientsOnGpu, OfAttentionMatchDifferences) {
   check(rotary_embeddings());
   check(attentions());
