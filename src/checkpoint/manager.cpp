@@ -204,9 +204,10 @@ bool Manager::State::is_due(std::int64_t step) {
   return pace->decide(step, largest(*decisions, own));
 }
 
-/// What one rank has of a state that comes and goes, all save. All ranks ask, whatever they have:
-/// that they save alike is seen later.
+/// What one rank has of a state that comes and goes, all save. Ranks without such states do not
+/// ask: nothing is waited for then.
 void Manager::State::agree_on_more() {
+  if (!registry.may_have_more()) return;
   std::int64_t any = registry.has_more();
   decisions
       ->all_reduce({&any, 1, DType::i64}, comm::ReduceOp::max(),

@@ -18,6 +18,10 @@ void Registry::check_name(const std::string& name) const {
                  InvalidArgument, "a checkpoint has ", io::in_quotes(name), " already");
 }
 
+bool Registry::may_have_more() const {
+  return std::ranges::any_of(tensors, [](const auto& each) { return bool{each.second.has_more}; });
+}
+
 bool Registry::has_more() const {
   return std::ranges::any_of(
       tensors, [](const auto& each) { return each.second.has_more && each.second.has_more(); });

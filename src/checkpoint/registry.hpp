@@ -18,7 +18,8 @@ struct Registry {
   /// Whether snapshots have what states give by `more`.
   bool takes_more = false;
 
-  /// Whether any state of this rank has more.
+  /// Whether any state of this rank may have more; and whether one has.
+  bool may_have_more() const;
   bool has_more() const;
   /// Adds something. @throws InvalidArgument for a name that is taken or no name of a file.
   void add(std::string name, TensorState state);
