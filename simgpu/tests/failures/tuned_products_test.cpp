@@ -66,7 +66,8 @@ TEST_F(TunedProducts, AreReadBackAndLinesThatSaySomethingElseAreLeftOut) {
   kernel.data[0] = 0x0123456789abcdef;
   kernel.data[7] = 42;
   cuda_kernels::TunedProducts(file_).keep("a product", kernel, 10.5, 12);
-  std::ofstream(file_, std::ios::app) << "another\t0123\nhalf a line";
+  std::ofstream(file_, std::ios::app)
+      << "another\t0123\nhalf a line\na third\t" << std::string(128, '0') << "\tnan\t-1\n";
   std::string logged;
   set_log_sink([&](std::string_view line) { logged += line; });
   const cuda_kernels::TunedProducts read(file_);
@@ -74,7 +75,9 @@ TEST_F(TunedProducts, AreReadBackAndLinesThatSaySomethingElseAreLeftOut) {
   ASSERT_TRUE(read.find("a product"));
   EXPECT_TRUE(std::ranges::equal(read.find("a product")->data, kernel.data));
   EXPECT_FALSE(read.find("another"));
-  EXPECT_THAT(logged, AllOf(HasSubstr("line 2: not a tuned product"), HasSubstr("line 3")));
+  EXPECT_FALSE(read.find("a third"));
+  EXPECT_THAT(logged, AllOf(HasSubstr("line 2: not a tuned product"), HasSubstr("line 3"),
+                            HasSubstr("line 4")));
 }
 
 TEST_F(TunedProducts, WithoutAFileToWriteAreToldAtOnce) {

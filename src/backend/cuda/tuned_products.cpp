@@ -31,6 +31,10 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
   return algorithm;
 }
 
+bool is_time(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+}
+
 }  // namespace
 
 TunedProducts* TunedProducts::of_process() {
@@ -68,8 +72,9 @@ bool TunedProducts::read(const std::string& line) {
       std::getline(fields, more))
     return false;
   const auto algorithm = algorithm_of(kernel);
-  if (algorithm) known_.try_emplace(problem, *algorithm);
-  return algorithm.has_value();
+  if (!algorithm || !is_time(time) || !is_time(time_of_first)) return false;
+  known_.try_emplace(problem, *algorithm);
+  return true;
 }
 
 std::optional<cublasLtMatmulAlgo_t> TunedProducts::find(const std::string& problem) const {
