@@ -35,6 +35,7 @@ STAGES = (
     ("steps", 70, steps.ours),
     ("kernels", 50, step_kernels.compare),
     ("torch", 60, steps.torch),
+    ("choices", 45, steps.choices),
     ("ranks", 45, gpu_tests.two_ranks),
     ("sanitizer", 60, gpu_tests.sanitize),
     ("dram", 50, step_kernels.dram),

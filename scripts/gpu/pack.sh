@@ -98,18 +98,18 @@ copy_sources() { # BUNDLE
 
 # The steps whose kernels are compared with what is predicted: as they are recorded for that.
 copy_profiles() { # BUNDLE
-  local program=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}/bin/benchmark_model_step model batch
+  local program=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}/bin/benchmark_model_step step model dtype batch
   mkdir -p "$1/profiles"
-  for model in gpt2:64 resnet50:256; do
-    batch=${model#*:} model=${model%:*}
-    local file=$1/profiles/$model-$batch.jsonl
+  for step in gpt2-bf16-64 gpt2-autocast-64 resnet50-autocast-256; do
+    IFS=- read -r model dtype batch <<<"$step"
+    local file=$1/profiles/$step.jsonl
     if [ -n "${LOCKSTEP_GPU_PROFILES:-}" ]; then
       cp "$LOCKSTEP_GPU_PROFILES/$(basename "$file")"* "$1/profiles" ||
         fail "$LOCKSTEP_GPU_PROFILES has no $(basename "$file")"
     elif [ -x "$program" ]; then
-      say "Recording a step of $model"
+      say "Recording a step of $model in $dtype"
       LOCKSTEP_SIM_DEVICES=1 LOCKSTEP_SIM_PROFILE=$file LOCKSTEP_SIM_EXECUTE=sample \
-        LOCKSTEP_SIM_MEMORY=85899345920 "$program" --model "$model" --batch "$batch" --steps 3
+        LOCKSTEP_SIM_MEMORY=85899345920 "$program" --model "$model" --dtype "$dtype" --batch "$batch" --steps 3
     else
       say "No simulated GPU's build: no step is predicted (build benchmark_model_step in build-sim first)"
     fi

@@ -10,13 +10,13 @@ import steps
 LIBRARY = "libkernel_times.so"
 
 
-def profile_of(check, model):
+def profile_of(check, model, dtype):
     """The step as it was recorded on the simulated GPU."""
-    found = sorted((check.place.root / "profiles").glob(f"{model}-{steps.batch_of(check, model)}.jsonl*"))
+    found = sorted((check.place.root / "profiles").glob(f"{model}-{dtype}-{steps.batch_of(check, model)}.jsonl*"))
     return found[0] if found else None
 
 
-def trace(check, model):
+def trace(check, model, dtype):
     """Times of all that three steps run: the file, or None."""
     program = check.place.program("benchmark_model_step")
     home = check.place.programs.parent
@@ -25,9 +25,10 @@ def trace(check, model):
         missing = "kernel_times (it needs CUPTI)" if program else "benchmark_model_step"
         check.skip("kernels", f"{model}: {missing} was not built")
         return None
-    file = check.results.folder / f"times-{model}.jsonl"
+    file = check.results.folder / f"times-{model}-{dtype}.jsonl"
     environment = {**check.place.environment, "CUDA_INJECTION64_PATH": str(libraries[0]), "KERNEL_TIMES": str(file)}
-    answer = check.run([program, "--device", "cuda", *steps.sizes(check, model, 3)], check.left(), environment)
+    answer = check.run([program, "--device", "cuda", *steps.sizes(check, model, 3), "--dtype", dtype], check.left(),
+                       environment)
     if answer.is_good and file.exists() and file.stat().st_size:
         return file
     check.fail("kernels", f"{model}: no kernel was recorded; {answer.words}", answer)
@@ -36,31 +37,31 @@ def trace(check, model):
 
 def compare(check):
     """Each kernel and product of a step: predicted, and as the GPU itself timed it."""
-    for model in list(steps.BATCHES)[:1] if check.quick else steps.BATCHES:
-        file = trace(check, model)
+    for model, dtype in steps.RUNS[:1] if check.quick else steps.RUNS:
+        file = trace(check, model, dtype)
         if not file:
             continue
         times = kernel_comparison.read_times(file)
         busy = sum(entry["us"] for entry in times)
-        check.results.add("kernels", model=model, recorded=len(times), busy_us=round(busy, 1))
-        profile, device = profile_of(check, model), kernel_comparison.device_of(check.gpus[0])
+        check.results.add("kernels", model=model, dtype=dtype, recorded=len(times), busy_us=round(busy, 1))
+        profile, device = profile_of(check, model, dtype), kernel_comparison.device_of(check.gpus[0])
         if not profile:
-            check.skip("kernels", f"{model}: no step was recorded for a batch of {steps.batch_of(check, model)}")
+            check.skip("kernels", f"{model} in {dtype}: no step was recorded for a batch of {steps.batch_of(check, model)}")
             continue
         if not device:
             check.skip("kernels", f"{model}: no device file like {check.gpus[0]}")
             continue
-        add_comparison(check, model, kernel_comparison.read_profile(profile), times, device)
+        add_comparison(check, {"model": model, "dtype": dtype}, kernel_comparison.read_profile(profile), times, device)
 
 
-def add_comparison(check, model, profile, times, device):
+def add_comparison(check, step_name, profile, times, device):
     step = kernel_comparison.predicted_step(profile, kernel_comparison.devices.load(device))
     rows, words = kernel_comparison.compare(step, times)
     for line in kernel_comparison.lines_of(rows):
-        check.results.add("kernels", model=model, device=device, **line)
+        check.results.add("kernels", **step_name, device=device, **line)
     for word in sorted(set(words)):
-        check.results.add("kernels", model=model, note=word, times=words.count(word))
-    check.results.add("kernels", model=model, device=device, what="all", predicted_step_us=round(step.time, 1),
+        check.results.add("kernels", **step_name, note=word, times=words.count(word))
+    check.results.add("kernels", **step_name, device=device, what="all", predicted_step_us=round(step.time, 1),
                       predicted_us=round(sum(row.predicted for row in rows.values()), 1),
                       measured_us=round(sum(row.measured for row in rows.values()), 1))
 
@@ -94,7 +95,7 @@ NOT_ALLOWED = re.compile(r"NVGPUCTRPERM|Failed to initialize the profiler|No ker
 def dram(check):
     """Bytes through DRAM of the kernels of one step, by ncu's counters."""
     tool, program = check.find_tool("ncu"), check.place.program("benchmark_model_step")
-    file = check.results.folder / "times-gpt2.jsonl"
+    file = check.results.folder / "times-gpt2-bf16.jsonl"
     if not tool or not program or not file.exists():
         check.skip("dram", "ncu is not on this machine" if not tool else "no kernel of a step was recorded before")
         return
@@ -102,7 +103,7 @@ def dram(check):
     one_step = launches // 3
     command = [tool, "--csv", "--print-units", "base", "--metrics", ",".join(METRICS), "--clock-control", "none",
                "--cache-control", "none", "--launch-skip", launches - one_step, "--launch-count", one_step]
-    answer = check.run([*command, program, "--device", "cuda", *steps.sizes(check, "gpt2", 3)], check.left())
+    answer = check.run([*command, program, "--device", "cuda", *steps.sizes(check, "gpt2", 3), "--dtype", "bf16"], check.left())
     refused = next((line for line in answer.lines if NOT_ALLOWED.search(line)), None)
     if refused:
         check.skip("dram", f"ncu may not read counters here: {refused.strip('= ')}")

@@ -6,6 +6,8 @@ import statistics
 import sys
 
 BATCHES = {"gpt2": 64, "resnet50": 256}
+# (model, dtype) of our own steps: PyTorch's are under autocast, llm.c's parameters are bf16.
+RUNS = (("gpt2", "bf16"), ("gpt2", "autocast"), ("resnet50", "autocast"))
 CONTEXT = 1024
 # Bytes that a step of these batches takes, of the GPU's memory.
 NEEDED = 70 << 30
@@ -40,18 +42,42 @@ def measure(check, command, environment, limit, **fields):
     return found["ms_median"]
 
 
-def ours(check, models=("gpt2", "resnet50")):
+def ours(check, runs=RUNS):
     program = check.place.program("benchmark_model_step")
     if not program:
         check.skip("steps", "benchmark_model_step was not built")
         return
-    for model in models[:1] if check.quick else models:
+    for model, dtype in runs[:1] if check.quick else runs:
         for captured in (False, True):
             if check.quick and captured:
                 continue
-            command = [program, "--device", "cuda", *sizes(check, model, 15), *(["--capture"] if captured else [])]
-            measure(check, command, None, check.left(), program="lockstep", model=model, batch=batch_of(check, model),
-                    way="captured" if captured else "eager")
+            command = [program, "--device", "cuda", *sizes(check, model, 15), "--dtype", dtype,
+                       *(["--capture"] if captured else [])]
+            measure(check, command, None, check.left(), program="lockstep", model=model, dtype=dtype,
+                    batch=batch_of(check, model), way="captured" if captured else "eager")
+
+
+# What was taken from others' measurements on Hopper, turned off, and what is measured at run time, turned on.
+CHOICES = ({}, {"LOCKSTEP_FUSED_GELU": "0"}, {"LOCKSTEP_FUSED_BIAS_GRADIENT": "0"},
+           {"LOCKSTEP_TUNED_PRODUCTS": "tuned_products.txt"})
+
+
+def choices(check):
+    """GPT-2's step by each choice that an environment variable can turn: which one is faster on this GPU?"""
+    program = check.place.program("benchmark_model_step")
+    if not program:
+        check.skip("choices", "benchmark_model_step was not built")
+        return
+    model, dtype = RUNS[0]
+    command = [program, "--device", "cuda", *sizes(check, model, 15), "--dtype", dtype]
+    for choice in CHOICES[:1] if check.quick else CHOICES:
+        choice = {name: str(check.results.folder / value) if "." in value else value for name, value in choice.items()}
+        answer = check.run(command, check.left(), {**check.place.environment, **choice})
+        found = summary_of(answer.json_lines())
+        if found:
+            check.results.add("choices", model=model, dtype=dtype, choice=choice, **found)
+        else:
+            check.fail("choices", f"{choice}: {answer.words}", answer)
 
 
 def has_torch(check):
@@ -72,7 +98,7 @@ def torch(check, ways=("eager",)):
         for model in BATCHES:
             command = [sys.executable, script, *sizes(check, model, 15), "--way", way]
             measure(check, command, check.place.peer_environment(), check.left(), program="PyTorch", model=model,
-                    batch=batch_of(check, model), way=way)
+                    dtype="autocast", batch=batch_of(check, model), way=way)
 
 
 def torch_compiled(check):
@@ -87,10 +113,10 @@ def llmc(check):
         return
     batch = batch_of(check, "gpt2")
     answer = check.run(["sh", "-c", f'cd "{folder}" && exec ./train_gpt2cu -b {batch} -t {CONTEXT} -d {batch * CONTEXT} '
-                        "-x 15 -v 0 -s 0 -h 0 -e d12"], check.left(), check.place.peer_environment())
+                        "-x 15 -v 1000 -m 1 -s 0 -h 0 -e d12"], check.left(), check.place.peer_environment())
     times = [float(word) for word in re.findall(r"\| ([\d.]+) ms \|", "\n".join(answer.lines))]
     if times:
-        check.results.add("steps", program="llm.c", model="gpt2", batch=batch, way="eager", **summary_of(
+        check.results.add("steps", program="llm.c", model="gpt2", dtype="bf16", batch=batch, way="eager", **summary_of(
             [{"ms": time} for time in times]))
     else:
         check.fail("steps", f"llm.c: {answer.words}", answer)

@@ -51,19 +51,26 @@ def steps(check):
     best = {}
     for entry in ran:
         if entry["program"] == "lockstep":
-            key = entry["model"], entry["batch"]
+            key = entry["model"], entry["dtype"], entry["batch"]
             best[key] = min(best.get(key, entry["ms_median"]), entry["ms_median"])
     for entry in ran:
-        ours = best.get((entry["model"], entry["batch"]))
+        ours = best.get((entry["model"], entry["dtype"], entry["batch"]))
         beside = f", {entry['ms_median'] / ours:.2f} of lockstep's best" if ours and entry["program"] != "lockstep" else ""
-        yield (f"  {entry['model']}, batch {entry['batch']}, {entry['program']} {entry['way']}: "
+        yield (f"  {entry['model']} in {entry['dtype']}, batch {entry['batch']}, {entry['program']} {entry['way']}: "
                f"{number(entry['ms_median'], 4)} ms{beside}")
+
+
+def choices(check):
+    for entry in check.results.of("choices"):
+        if "ms_median" in entry:
+            words = ", ".join(f"{name}={value}" for name, value in entry["choice"].items()) or "as they are"
+            yield f"  {entry['model']} in {entry['dtype']}, {words}: {number(entry['ms_median'], 4)} ms"
 
 
 def kernels(check):
     for entry in check.results.of("kernels"):
         if entry.get("what") == "all":
-            yield (f"  {entry['model']}: kernels and products {number(entry['measured_us'] / 1e3, 4)} ms, predicted "
+            yield (f"  {entry['model']} in {entry['dtype']}: kernels and products {number(entry['measured_us'] / 1e3, 4)} ms, predicted "
                    f"{number(entry['predicted_us'] / 1e3, 4)} ms for {entry['device']}")
     rows = [entry for entry in check.results.of("kernels") if "measured_of_predicted" in entry]
     for entry in sorted(rows, key=lambda row: -abs(row["measured_us"] - row["predicted_us"]))[:10]:
@@ -79,8 +86,8 @@ def left_out(check):
 
 def text(check):
     """The lines of the summary."""
-    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Predicted and measured", kernels),
-             ("Left out", left_out))
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Choices", choices),
+             ("Predicted and measured", kernels), ("Left out", left_out))
     lines = list(head(check))
     for title, part in parts:
         found = list(part(check))

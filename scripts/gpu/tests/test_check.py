@@ -120,7 +120,7 @@ class Stages(Case):
 
     def test_a_step_that_takes_longer_at_first_counts_by_its_later_times(self):
         self.write("benchmark_model_step", "#!/bin/sh\nfor t in 90 10 12 11 10 12; do echo '{\"ms\": '$t', \"loss\": 2.5}'; done\n")
-        steps.ours(self.check, ("gpt2",))
+        steps.ours(self.check, (("gpt2", "bf16"),))
         entry = self.results.of("steps")[0]
         self.assertEqual((entry["ms_median"], entry["ms_min"], entry["last_loss"]), (11.5, 10, 2.5))
 

@@ -45,7 +45,7 @@ class OnAGpu(Case):
         (self.folder / "profiles").mkdir()
         (self.folder / "lib").mkdir()
         (self.folder / "lib" / step_kernels.LIBRARY).touch()
-        for name in ("gpt2-64", "resnet50-256"):
+        for name in ("gpt2-bf16-64", "gpt2-autocast-64", "resnet50-autocast-256"):
             with gzip.open(self.folder / "profiles" / f"{name}.jsonl.gz", "wt") as file:
                 file.write("\n".join(profile_of_steps().lines()))
         (self.folder / "times").write_text("\n".join(json.dumps(line) for line in times_of_steps()))
@@ -65,7 +65,7 @@ class OnAGpu(Case):
         self.write("benchmark_model_step", "#!/bin/sh\necho kernel_times: CUPTI refuses: unknown\n")
         step_kernels.compare(self.check)
         self.assertIn("CUPTI refuses", self.found("kernels")[0]["said"][0])
-        self.assertEqual(len(self.check.failures), 2)
+        self.assertEqual(len(self.check.failures), 3)
 
     def test_bytes_through_dram_are_those_of_the_last_step(self):
         self.record_steps()
@@ -106,7 +106,13 @@ class OnAGpu(Case):
             steps.torch(self.check)
         self.assertEqual([line["ms_median"] for line in self.found("steps", program="llm.c")], [120])
         text = "\n".join(summary.text(self.check))
-        self.assertIn("gpt2, batch 64, PyTorch eager: 150 ms, 1.50 of lockstep's best", text)
+        self.assertIn("gpt2 in autocast, batch 64, PyTorch eager: 150 ms, 1.50 of lockstep's best", text)
+
+    def test_llmc_is_asked_for_no_validation_every_0_steps(self):
+        self.write("train_gpt2cu", "#!/bin/sh\necho \"$@\"\n")
+        with mock.patch.dict(os.environ, {"LLMC_DIR": str(self.folder / "bin")}):
+            steps.llmc(self.check)
+        self.assertNotIn("-v 0", (self.folder / "out" / "gpu_check.log").read_text())
 
     def test_one_gpu_that_nccl_does_not_share_is_left_out(self):
         self.write("mpirun", "#!/bin/sh\necho '[ RUN      ] A.B'\necho 'ncclInvalidUsage: Duplicate GPU detected'\n"
