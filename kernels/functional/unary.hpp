@@ -203,13 +203,19 @@ struct Clamp : Constants<T> {
   }
 };
 
-/// x^alpha
+/// x^alpha; a square is the product, on all devices, to the last bit.
 template <class T>
 struct PowScalar : FloatingConstants<T> {
   using FloatingConstants<T>::FloatingConstants;
-  LOCKSTEP_HD T forward(T x) const { return math::pow(x, this->alpha); }
+  LOCKSTEP_HD T forward(T x) const { return power(x, this->alpha); }
   LOCKSTEP_HD T gradient(T dy, T x, T) const {
-    return this->alpha == T(0) ? T(0) : dy * this->alpha * math::pow(x, this->alpha - 1);
+    return this->alpha == T(0) ? T(0) : dy * this->alpha * power(x, this->alpha - 1);
+  }
+
+ private:
+  LOCKSTEP_HD static T power(T x, T exponent) {
+    if (exponent == T(1)) return x;
+    return exponent == T(2) ? x * x : math::pow(x, exponent);
   }
 };
 

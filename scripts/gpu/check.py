@@ -22,6 +22,7 @@ import machine
 import place as places
 import program
 import results as outputs
+import sanitizer
 import step_kernels
 import steps
 import summary
@@ -34,10 +35,11 @@ STAGES = (
     ("parity", 25, gpu_tests.parity),
     ("steps", 70, steps.ours),
     ("kernels", 50, step_kernels.compare),
+    ("launches", 20, step_kernels.launches),
     ("torch", 60, steps.torch),
     ("choices", 45, steps.choices),
     ("ranks", 45, gpu_tests.two_ranks),
-    ("sanitizer", 60, gpu_tests.sanitize),
+    ("sanitizer", 60, sanitizer.run),
     ("dram", 50, step_kernels.dram),
     ("benchmarks", 100, benchmarks.run),
     ("llm.c", 30, steps.llmc),

@@ -26,14 +26,15 @@ class Suite:
     ranks: int = 1
     is_alone: bool = False  # it takes all of a GPU's memory
     is_quick: bool = False  # also on the simulated GPU, for which it takes a second
+    needs_mpi: bool = False  # starts under mpirun on one rank too
 
 
 SUITES = (
     Suite("test_runtime", is_alone=True, is_quick=True), Suite("test_memory", is_alone=True), Suite("test_cudnn", "*Gpu.*"), Suite("test_contract"),
     Suite("test_tensor"), Suite("test_autograd"), Suite("test_optim"), Suite("test_comm_nccl", "*"),
     Suite("test_ddp_nccl", "*"), Suite("test_random"), Suite("test_nn"), Suite("test_amp"), Suite("test_models"),
-    Suite("test_parallel_nccl", "*"), Suite("test_comm_staged", "*"), Suite("test_staged_threads", "*"),
-    Suite("test_ddp_staged", "*"), Suite("test_data"), Suite("test_checkpoint"), Suite("test_io"))
+    Suite("test_parallel_nccl", "*"), Suite("test_comm_staged", "*", needs_mpi=True),
+    Suite("test_staged_threads", "*"), Suite("test_ddp_staged", "*", needs_mpi=True), Suite("test_data"), Suite("test_checkpoint"), Suite("test_io"))
 
 
 class Run:
@@ -80,6 +81,7 @@ class Run:
                 ended = f"cut off in {self.running}" if self.running else "cut off"
                 break
             if self.running:  # a test that did not end: it crashed, or hangs
+                self.check.results.log(f"gpu_check: {self.suite.program}: {self.running} did not end: {outcome.words}")
                 self.failed.append(self.running)
                 self.running = None
                 continue
@@ -119,7 +121,11 @@ def run_suites(check):
         if left < 2:
             check.skip("tests", f"{suite.program}: no time is left")
             return
-        fields = Run(check, suite, left).go()
+        if suite.needs_mpi and not check.place.ranks(1, []):
+            check.skip("tests", f"{suite.program}: no mpirun")
+            return
+        start = (lambda command: check.place.ranks(1, command)) if suite.needs_mpi else None
+        fields = Run(check, suite, left, command=start).go()
         check.results.add("tests", **fields)
         if not is_fine(fields):
             check.note_failure("tests", f"{suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
@@ -176,31 +182,3 @@ def two_ranks(check):
         check.results.add("ranks", filter=suite.filter, shared_gpu=shared, **fields)
         if not is_fine(fields):
             check.note_failure("ranks", f"two of {suite.program}: {len(fields['failed'])} failed, {fields['ended']}")
-
-
-def sanitize(check):
-    """compute-sanitizer over a part of the tests that launches every kernel at least once."""
-    tool = check.find_tool("compute-sanitizer")
-    if not tool:
-        check.skip("sanitizer", "compute-sanitizer is not on this machine")
-        return
-    cases = (("memcheck", "test_runtime", ON_GPU), ("memcheck", "test_contract", "*/cuda*"), ("racecheck", "test_optim", ON_GPU),
-             ("initcheck", "test_tensor", ON_GPU), ("racecheck", "test_contract", "*/cuda*"))
-    for number, (kind, name, wanted) in enumerate(cases):
-        program = check.place.program(name)
-        limit = check.left() / (len(cases) - number) * 1.5
-        if not program or check.left() < 5:
-            check.skip("sanitizer", f"{kind} {name}: {'no time is left' if program else 'was not built'}")
-            continue
-        answer = check.run([tool, "--tool", kind, "--error-exitcode", "9", program, f"--gtest_filter={wanted}-{SLOW}",
-                            "--gtest_brief=1"], min(limit, check.left()))
-        if any("Device not supported" in line for line in answer.lines):
-            check.skip("sanitizer", "compute-sanitizer does not support this device")
-            return
-        found = [line for line in answer.lines if line.startswith("========= ") and
-                 re.search(r"Invalid|Race|Uninitialized|Error:|hazard", line)]
-        summary = next((line for line in reversed(answer.lines) if "SUMMARY" in line), "")
-        check.results.add("sanitizer", tool=kind, program=name, ended=answer.words, summary=summary.strip("= "),
-                          findings=found[:20])
-        if found or (answer.code not in (0, 1) and not answer.is_late):
-            check.note_failure("sanitizer", f"{kind} of {name}: {summary.strip('= ') or answer.words}")

@@ -16,8 +16,8 @@ def profile_of(check, model, dtype):
     return found[0] if found else None
 
 
-def trace(check, model, dtype):
-    """Times of all that three steps run: the file, or None."""
+def trace(check, model, dtype, options=None, name=None):
+    """Times of all that three steps run, or those of the options: the file, or None."""
     program = check.place.program("benchmark_model_step")
     home = check.place.programs.parent
     libraries = [path for path in (home / "lib" / LIBRARY, home / "benchmarks" / LIBRARY) if path.exists()]
@@ -25,10 +25,10 @@ def trace(check, model, dtype):
         missing = "kernel_times (it needs CUPTI)" if program else "benchmark_model_step"
         check.skip("kernels", f"{model}: {missing} was not built")
         return None
-    file = check.results.folder / f"times-{model}-{dtype}.jsonl"
+    options = options or steps.sizes(check, model, 3)
+    file = check.results.folder / f"times-{name or f'{model}-{dtype}'}.jsonl"
     environment = {**check.place.environment, "CUDA_INJECTION64_PATH": str(libraries[0]), "KERNEL_TIMES": str(file)}
-    answer = check.run([program, "--device", "cuda", *steps.sizes(check, model, 3), "--dtype", dtype], check.left(),
-                       environment)
+    answer = check.run([program, "--device", "cuda", *options, "--dtype", dtype], check.left(), environment)
     if answer.is_good and file.exists() and file.stat().st_size:
         return file
     check.fail("kernels", f"{model}: no kernel was recorded; {answer.words}", answer)
@@ -52,6 +52,37 @@ def compare(check):
             check.skip("kernels", f"{model}: no device file like {check.gpus[0]}")
             continue
         add_comparison(check, {"model": model, "dtype": dtype}, kernel_comparison.read_profile(profile), times, device)
+
+
+# A step so small that launches bind it.
+SMALL_STEP = ("--model", "gpt2", "--batch", 1, "--context", 64, "--steps", 30)
+END_OF_STEP = "update_kernel"
+
+
+def last_step(times):
+    """What ran since the update of the step before the last one."""
+    ends = [place for place, entry in enumerate(times) if END_OF_STEP in entry.get("name", "")]
+    return times[ends[-2] + 1:ends[-1] + 1] if len(ends) > 1 else []
+
+
+def launches(check):
+    """What launches cost: a small step beside the sum of its kernels' times, eager and captured."""
+    program = check.place.program("benchmark_model_step")
+    if not program:
+        check.skip("launches", "benchmark_model_step was not built")
+        return
+    for way, more in (("eager", ()), ("captured", ("--capture",))):
+        options = [*SMALL_STEP, *more, *(["--small"] if check.quick else [])]
+        answer = check.run([program, "--device", "cuda", *options, "--dtype", "bf16"], check.left())
+        whole = steps.summary_of(answer.json_lines())
+        file = trace(check, "gpt2", "bf16", options, f"small-{way}")
+        if not whole or not file:
+            check.fail("launches", f"{way}: {answer.words}", answer)
+            continue
+        ran = last_step(kernel_comparison.read_times(file))
+        check.results.add("launches", way=way, step_us=round(1e3 * whole["ms_median"], 1), kernels=len(ran),
+                          kernels_us=round(sum(entry["us"] for entry in ran), 1))
+        file.unlink()
 
 
 def add_comparison(check, step_name, profile, times, device):

@@ -67,6 +67,13 @@ def choices(check):
             yield f"  {entry['model']} in {entry['dtype']}, {words}: {number(entry['ms_median'], 4)} ms"
 
 
+def launches(check):
+    for entry in check.results.of("launches"):
+        if "step_us" in entry:
+            yield (f"  a small step {entry['way']}: {number(entry['step_us'], 4)} us, of which its {entry['kernels']} kernels "
+                   f"{number(entry['kernels_us'], 4)} us")
+
+
 def kernels(check):
     for entry in check.results.of("kernels"):
         if entry.get("what") == "all":
@@ -86,7 +93,7 @@ def left_out(check):
 
 def text(check):
     """The lines of the summary."""
-    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Choices", choices),
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Launches", launches), ("Choices", choices),
              ("Predicted and measured", kernels), ("Left out", left_out))
     lines = list(head(check))
     for title, part in parts:

@@ -134,6 +134,16 @@ class AttentionContract : public ContractTest {
     EXPECT_TRUE(close(dv.get(), naive.dv, backward));
   }
 
+  /// What attention gives for these values.
+  Values output(const ArrayView& q, const ArrayView& k, const ArrayView& v) const {
+    auto out = array({q.shape[0], q.shape[1], q.shape[2], v.shape[3]});
+    auto lse = array(statistics_dtype(), {q.shape[0], q.shape[1], q.shape[2]});
+    family().forward(
+        {.out = out, .lse = lse, .q = q, .k = k, .v = v, .mask = {}, .options = {.scale = 0.3}},
+        stream());
+    return out.get();
+  }
+
  private:
   /// Fills the mask (its third row hides every key) and returns what it adds to each score.
   static Values set_mask(DeviceArray& mask, const Case& c) {
@@ -183,6 +193,20 @@ TEST_P(AttentionContract, ValuesMayBeWiderThanKeys) {
 }
 TEST_P(AttentionContract, ReadsInterleavedHeads) {
   check({2, 3, 3, 66, 66, 16, 16, true, Mask::none, true});
+}
+TEST_P(AttentionContract, ReadsOperandsThatAreExpanded) {
+  const auto q = array({2, 2, 9, 8}).randomize(1), k = array({2, 2, 5, 8}).randomize(2);
+  const auto row = array({2, 2, 1, 8}).randomize(3);
+  auto v = array({2, 2, 5, 8});
+  const Values rows = row.get();
+  Values repeated;
+  for (auto at = rows.begin(); at != rows.end(); at += 8)
+    for (int i = 0; i < 5; ++i) repeated.insert(repeated.end(), at, at + 8);
+  v.set(repeated);
+  ArrayView expanded = row;
+  expanded.shape[2] = 5;
+  expanded.strides[2] = 0;
+  EXPECT_TRUE(close(output(q, k, expanded), output(q, k, v), tolerance(32)));
 }
 TEST_P(AttentionContract, SingleQueryAndKey) {
   check({1, 1, 1, 1, 1, 4, 4});

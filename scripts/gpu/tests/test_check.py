@@ -17,6 +17,7 @@ import gpu_tests  # noqa: E402
 import kernel_comparison  # noqa: E402
 import place  # noqa: E402
 import results  # noqa: E402
+import sanitizer  # noqa: E402
 import step_kernels  # noqa: E402
 import steps  # noqa: E402
 import summary  # noqa: E402

@@ -6,7 +6,7 @@ import os
 import unittest
 from unittest import mock
 
-from .test_check import Case, gpu_tests, kernel_comparison, step_kernels, steps, summary
+from .test_check import Case, gpu_tests, kernel_comparison, sanitizer, step_kernels, steps, summary
 
 OWN = "void lockstep::cuda_kernels::{}(lockstep::Layout<2>, int)"
 
@@ -60,6 +60,16 @@ class OnAGpu(Case):
         self.assertEqual(self.check.failures, [])
         self.assertTrue(any("predicted" in line and "h100" in line for line in summary.text(self.check)))
 
+    def test_a_small_step_stands_beside_its_kernels(self):
+        self.record_steps()
+        one = [(OWN.format("norm_kernel"), 3.0), (OWN.format("update_kernel"), 2.0)]
+        (self.folder / "times").write_text("\n".join(json.dumps({"kind": "kernel", "name": name, "us": us}) for name, us in one * 3))
+        self.write("benchmark_model_step", f'#!/bin/sh\n[ -z "$KERNEL_TIMES" ] || cp {self.folder}/times "$KERNEL_TIMES"\n'
+                   "echo '{\"ms\": 0.01}'\n")
+        step_kernels.launches(self.check)
+        line = self.found("launches", way="captured")[0]
+        self.assertEqual((line["step_us"], line["kernels"], line["kernels_us"]), (10.0, 2, 5.0))
+
     def test_a_program_that_records_nothing_fails(self):
         self.record_steps()
         self.write("benchmark_model_step", "#!/bin/sh\necho kernel_times: CUPTI refuses: unknown\n")
@@ -83,14 +93,14 @@ class OnAGpu(Case):
         step_kernels.dram(self.check)
         self.write("compute-sanitizer", "#!/bin/sh\necho '========= Error: Device not supported'\nexit 1\n")
         self.write("test_runtime", "#!/bin/sh\n")
-        gpu_tests.sanitize(self.check)
+        sanitizer.run(self.check)
         self.assertEqual(self.check.failures, [])
 
     def test_findings_of_the_sanitizer_are_failures(self):
         self.write("compute-sanitizer", "#!/bin/sh\necho '========= Invalid __global__ write of size 4 bytes'\n"
                    "echo '========= ERROR SUMMARY: 1 error'\nexit 9\n")
         self.write("test_runtime", "#!/bin/sh\n")
-        gpu_tests.sanitize(self.check)
+        sanitizer.run(self.check)
         line = self.found("sanitizer", program="test_runtime")[0]
         self.assertEqual((line["summary"], len(line["findings"])), ("ERROR SUMMARY: 1 error", 1))
         self.assertEqual(self.check.failures, ["sanitizer: memcheck of test_runtime: ERROR SUMMARY: 1 error"])

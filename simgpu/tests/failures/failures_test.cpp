@@ -157,9 +157,12 @@ TEST_F(GpuFailures, OfTheHeuristicsAreNoReasonToGoAnotherWayUnlessTheyLackAKerne
                   AllOf(HasSubstr("cublasLtMatmulAlgoGetHeuristic"), HasSubstr("invalid value"))));
   std::string logged;
   set_log_sink([&](std::string_view line) { logged += line; });
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::info);
   simgpu::clear_faults();
   simgpu::inject("cublasLtMatmulAlgoGetHeuristic:1:15");
   EXPECT_EQ(sum(linear(a, weight, bias)).item(), 8 * 16 * 17.0);
+  set_log_level(before);
   set_log_sink(nullptr);
   EXPECT_THAT(logged, AllOf(HasSubstr("cuBLASLt has no kernel"), HasSubstr("with bias"),
                             HasSubstr("not supported")));

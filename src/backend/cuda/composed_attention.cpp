@@ -18,16 +18,28 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(numel(shape)) * size_of(dtype);
 }
 
-/// An operand in the scores' dtype: itself, or a contiguous copy.
+/// Whether products take the matrices of the last two dimensions as they lie: expanded operands and
+/// those whose elements all lie apart are none.
+bool has_matrices(const ArrayView& view) {
+  const std::int64_t rows = view.shape[2], columns = view.shape[3];
+  const std::int64_t row_stride = rows > 1 ? view.strides[2] : columns;
+  const std::int64_t column_stride = columns > 1 ? view.strides[3] : rows;
+  return ((columns == 1 || column_stride == 1) && row_stride >= columns) ||
+         ((rows == 1 || row_stride == 1) && column_stride >= rows);
+}
+
+/// An operand in the scores' dtype, of which products take each entry: itself, or a contiguous
+/// copy.
 class Wide {
  public:
   Wide(const ArrayView& given, StreamRef stream)
       : given_(given),
-        copied_(given.dtype != score_dtype(given.dtype)),
-        scratch_(copied_ ? bytes_of(given.shape, DType::f32) : 0, stream),
+        copied_(given.dtype != score_dtype(given.dtype) || !has_matrices(given)),
+        scratch_(copied_ ? bytes_of(given.shape, score_dtype(given.dtype)) : 0, stream),
         view_(given) {
     if (copied_)
-      view_ = {scratch_.data(), DType::f32, given.shape, contiguous_strides(given.shape)};
+      view_ = {scratch_.data(), score_dtype(given.dtype), given.shape,
+               contiguous_strides(given.shape)};
   }
   /// Brings the operand's values in.
   const Wide& loaded(StreamRef stream) const {

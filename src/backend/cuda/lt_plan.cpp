@@ -242,9 +242,10 @@ void LtPlan::choose() {
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
   candidates_.resize(static_cast<std::size_t>(found));
   std::erase_if(candidates_, [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; });
+  // Epilogues have kernels of the library's own in their stead, so that nobody needs a warning.
   if (candidates_.empty())
-    backend::log_once("cuBLASLt has no kernel for ", describe_problem(problem_), ": ",
-                      cublasLtGetStatusString(status));
+    backend::log_once(LogLevel::info, "cuBLASLt has no kernel for ", describe_problem(problem_),
+                      ": ", cublasLtGetStatusString(status));
 }
 
 cublasStatus_t LtPlan::multiply(const cublasLtMatmulHeuristicResult_t& candidate,
@@ -326,7 +327,7 @@ bool LtPlan::run(const LtOperands& operands, StreamRef stream) {
       check(status, "cublasLtMatmul");
       return true;
     }
-    backend::log_once("cuBLASLt's kernel for ", describe_problem(problem_),
+    backend::log_once(LogLevel::warning, "cuBLASLt's kernel for ", describe_problem(problem_),
                       " does not run: ", cublasLtGetStatusString(status),
                       "; the next one is taken");
     candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(chosen));

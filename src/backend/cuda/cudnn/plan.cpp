@@ -53,7 +53,7 @@ bool succeeded(frontend::error_t status) {
   if (status.is_good()) return true;
   if (!lacks_engine(failure_of(status.get_code()), status.get_message()))
     throw CudnnError("to plan a graph", static_cast<int>(status.get_code()), status.get_message());
-  log_once("cuDNN has no engine for a problem: ", status.get_message());
+  log_once(LogLevel::warning, "cuDNN has no engine for a problem: ", status.get_message());
   return false;
 }
 
