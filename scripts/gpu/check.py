@@ -33,6 +33,7 @@ STAGES = (
     ("describe", 15, machine.describe),
     ("tests", 90, gpu_tests.run_suites),
     ("parity", 25, gpu_tests.parity),
+    ("twins", 30, steps.twins),
     ("steps", 70, steps.ours),
     ("kernels", 50, step_kernels.compare),
     ("launches", 20, step_kernels.launches),

@@ -57,6 +57,33 @@ def ours(check, runs=RUNS):
                     batch=batch_of(check, model), way="captured" if captured else "eager")
 
 
+# Steps that a CPU does too, from the same numbers: (model, options).
+TWINS = (("gpt2", ("--batch", 4, "--small")), ("gpt2", ("--batch", 1, "--context", 64)), ("llama", ("--batch", 4, "--small")),
+         ("vit", ("--batch", 8, "--small")), ("resnet50", ("--batch", 32, "--small")))
+# Relative, of the first loss and of those after an update: batch norms of few images amplify what is rounded otherwise.
+TWIN_LIMITS = (0.005, 0.05, 0.1)
+
+
+def twins(check):
+    """The first losses of training on the GPU beside the CPU's."""
+    program = check.place.program("benchmark_model_step")
+    if not program:
+        check.skip("twins", "benchmark_model_step was not built")
+        return
+    for model, options in TWINS[:1] if check.quick else TWINS:
+        losses = {}
+        for device in ("cpu", "cuda"):
+            answer = check.run([program, "--device", device, "--model", model, *options, "--steps", len(TWIN_LIMITS)], check.left())
+            losses[device] = [line["loss"] for line in answer.json_lines()]
+            if len(losses[device]) < len(TWIN_LIMITS):
+                check.fail("twins", f"{model} on {device}: {answer.words}", answer)
+                return
+        apart = [abs(gpu / cpu - 1) for cpu, gpu in zip(losses["cpu"], losses["cuda"])]
+        check.results.add("twins", model=model, options=" ".join(map(str, options)), cpu=losses["cpu"], gpu=losses["cuda"])
+        if not all(value <= limit for value, limit in zip(apart, TWIN_LIMITS)):
+            check.note_failure("twins", f"{model} {' '.join(map(str, options))}: losses {losses['cuda']} for the CPU's {losses['cpu']}")
+
+
 # What was taken from others' measurements on Hopper, turned off, and what is measured at run time, turned on.
 CHOICES = ({}, {"LOCKSTEP_FUSED_GELU": "0"}, {"LOCKSTEP_FUSED_BIAS_GRADIENT": "0"},
            {"LOCKSTEP_TUNED_PRODUCTS": "tuned_products.txt"})

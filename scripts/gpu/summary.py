@@ -46,6 +46,13 @@ def parity(check):
             yield f"  a training run beside PyTorch's: {entry['ended']}"
 
 
+def twins(check):
+    for entry in check.results.of("twins"):
+        if "gpu" in entry:
+            yield (f"  {entry['model']} {entry['options']}: losses {', '.join(number(loss, 5) for loss in entry['gpu'])}, "
+                   f"on the CPU {', '.join(number(loss, 5) for loss in entry['cpu'])}")
+
+
 def steps(check):
     ran = [entry for entry in check.results.of("steps") if "ms_median" in entry]
     best = {}
@@ -93,8 +100,8 @@ def left_out(check):
 
 def text(check):
     """The lines of the summary."""
-    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Steps", steps), ("Launches", launches), ("Choices", choices),
-             ("Predicted and measured", kernels), ("Left out", left_out))
+    parts = (("Ceilings", ceilings), ("Tests", tests), ("Parity", parity), ("Training beside the CPU", twins), ("Steps", steps),
+             ("Launches", launches), ("Choices", choices), ("Predicted and measured", kernels), ("Left out", left_out))
     lines = list(head(check))
     for title, part in parts:
         found = list(part(check))

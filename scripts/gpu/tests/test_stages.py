@@ -60,6 +60,15 @@ class OnAGpu(Case):
         self.assertEqual(self.check.failures, [])
         self.assertTrue(any("predicted" in line and "h100" in line for line in summary.text(self.check)))
 
+    def test_losses_that_are_not_the_cpus_fail(self):
+        self.write("benchmark_model_step", "#!/bin/sh\nfor l in 7 6 5; do echo '{\"ms\": 1, \"loss\": '$l'}'; done\n")
+        steps.twins(self.check)
+        self.assertEqual(self.check.failures, [])
+        self.write("benchmark_model_step", "#!/bin/sh\ncase \"$*\" in *cuda*) first=7.1 ;; *) first=7 ;; esac\n"
+                   "for l in $first 6 5; do echo '{\"ms\": 1, \"loss\": '$l'}'; done\n")
+        steps.twins(self.check)
+        self.assertEqual(len(self.check.failures), len(steps.TWINS))
+
     def test_a_small_step_stands_beside_its_kernels(self):
         self.record_steps()
         one = [(OWN.format("norm_kernel"), 3.0), (OWN.format("update_kernel"), 2.0)]
