@@ -1,4 +1,4 @@
-#include <future>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -84,33 +84,51 @@ ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {
   return group.end();
 }
 
+// Without a configuration a part is as the whole; what a configuration leaves open is NCCL's
+// default.
+CommunicatorOptions options_of_part(const Communicator& whole, const ncclConfig_t* config) {
+  CommunicatorOptions options = whole.options();
+  options.name.clear();
+  if (config) options.is_blocking = true;
+  apply(config, options);
+  return options;
+}
+
+// What the whole does in the background. The handle is there at the end and not before, of a part
+// that failed as well.
+void split_and_hand_out(Communicator& whole, std::uint64_t number, int color, int key,
+                        const std::shared_ptr<Communicator>& part, ncclComm_t* slot) {
+  const auto hand_out = [&] {
+    if (part) std::atomic_ref(*slot).store(make_handle(part), std::memory_order_release);
+  };
+  try {
+    simgpu::nccl::split(whole, number, color, key, part.get());
+  } catch (const Failure& failure) {
+    if (part) part->fail(failure.status(), failure.what());
+    hand_out();
+    throw;
+  }
+  hand_out();
+}
+
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* slot,
                    const ncclConfig_t* config) {
-  const auto parent = communicator_of(comm);
-  parent->require_ready();
+  const auto whole = communicator_of(comm);
+  whole->require_ready();
   require(slot != nullptr, "newcomm is null");
   require(color >= 0 || color == NCCL_SPLIT_NOCOLOR,
           "color must not be negative, but for NCCL_SPLIT_NOCOLOR");
   *slot = nullptr;
-  Communicator* const whole = parent.get();
-  const std::uint64_t number = parent->next_management();
-  if (color == NCCL_SPLIT_NOCOLOR)
-    return Group::current().add(
-        parent, [=] { simgpu::nccl::split(*whole, number, color, key, nullptr); }, nullptr);
-  CommunicatorOptions options = parent->options();
-  options.name.clear();
-  apply(config, options);
-  const auto child = std::make_shared<Communicator>(options);
-  *slot = make_handle(child);
-  Communicator* const part = child.get();
-  // The parent is in progress for as long as the child is.
-  const auto done = std::make_shared<std::promise<void>>();
-  parent->start([done] { done->get_future().wait(); });
-  const auto work = [=] {
-    const std::shared_ptr<void> at_the_end(nullptr, [done](void*) { done->set_value(); });
-    simgpu::nccl::split(*whole, number, color, key, part);
-  };
-  return Group::current().add(child, work, slot);
+  std::shared_ptr<Communicator> part;
+  if (color != NCCL_SPLIT_NOCOLOR)
+    part = std::make_shared<Communicator>(options_of_part(*whole, config));
+  const std::uint64_t number = whole->next_management();
+  whole->answer();
+  Communicator* const raw = whole.get();  // its own thread must not own it
+  const auto work = [=] { split_and_hand_out(*raw, number, color, key, part, slot); };
+  const ncclResult_t status = Group::current().add(whole, work, part ? slot : nullptr);
+  // As NCCL from 2.18 to 2.30 at least: that the whole is in progress only its state says.
+  return status == ncclInProgress ? ncclSuccess : status;
 }
 
 ncclResult_t finalize(ncclComm_t comm) {

@@ -24,7 +24,9 @@ ncclResult_t ask(EntryPoint& entry, ncclComm_t comm, int* answer, Answer compute
   return entry.call([&] {
     return guarded([&] {
       if (!answer) throw Failure(ncclInvalidArgument, "there is no place for the answer");
-      *answer = compute(*communicator_of(comm));
+      const auto communicator = communicator_of(comm);
+      communicator->require_ready();
+      *answer = compute(*communicator);
       return ncclSuccess;
     });
   });
@@ -41,7 +43,9 @@ ncclRedOp_t make_scaled_sum(void* scalar, ncclDataType_t type, ncclScalarResiden
     sum.device_factor = static_cast<const std::byte*>(scalar);
   else
     throw Failure(ncclInvalidArgument, "the scalar is not where its residence says");
-  return communicator_of(comm)->add_scaled_sum(sum);
+  const auto communicator = communicator_of(comm);
+  communicator->require_ready();
+  return communicator->add_scaled_sum(sum);
 }
 
 // The registered range is the handle: registration speeds nothing up here.

@@ -74,9 +74,9 @@ void Communicator::require_ready() {
   if (has_failed()) throw Failure(error_, describe() + " failed before: " + last_error());
   if (working_.load(std::memory_order_acquire) || !answered_)
     throw Failure(ncclInvalidArgument,
-                  describe() +
-                      " is still in progress with an earlier call: ask ncclCommGetAsyncError until "
-                      "it is not");
+                  "Attempt to use communicator before the previous operation returned "
+                  "ncclSuccess: ask ncclCommGetAsyncError of the " +
+                      describe() + " until it is not in progress");
   if (finalized_) throw Failure(ncclInvalidUsage, describe() + " was finalized");
 }
 

@@ -1,3 +1,6 @@
+#include <atomic>
+#include <string>
+
 #include "findings.hpp"
 #include "nccl/ranks.hpp"
 #include "simgpu/simgpu.hpp"
@@ -83,9 +86,9 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
     self.synchronize();
     EXPECT_EQ(data.download(), std::vector<int>{2});
     ncclComm_t part = nullptr;
-    ASSERT_EQ(ncclCommSplit(self.communicator, 0, 0, &part, &config), ncclInProgress);
+    ASSERT_EQ(ncclCommSplit(self.communicator, 0, 0, &part, &config), ncclSuccess);
     EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
-    EXPECT_EQ(wait_until_ready(part), ncclSuccess);
+    ASSERT_NE(part, nullptr);
     EXPECT_EQ(sum_of_ranks(part, self), 1);
     EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
     EXPECT_EQ(ncclCommFinalize(self.communicator), ncclInProgress);
@@ -96,6 +99,60 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
   std::thread other(body, 1);
   body(0);
   other.join();
+}
+
+ncclComm_t join_without_blocking(int rank, int size, const ncclUniqueId& id) {
+  EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t communicator = nullptr;
+  EXPECT_EQ(ncclCommInitRankConfig(&communicator, size, id, rank, &config), ncclInProgress);
+  EXPECT_EQ(wait_until_ready(communicator), ncclSuccess);
+  return communicator;
+}
+
+// As in NCCL 2.28.9: the call itself says that all is well.
+TEST_F(NcclCommunicators, ASplitThatDoesNotBlockHasNoPartUntilTheWholeIsReady) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::atomic<bool> other_may_split{false};
+  std::thread other([&] {
+    ncclComm_t whole = join_without_blocking(1, 2, id), part = nullptr;
+    while (!other_may_split) std::this_thread::yield();
+    EXPECT_EQ(ncclCommSplit(whole, 0, 0, &part, nullptr), ncclSuccess);
+    EXPECT_EQ(wait_until_ready(whole), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(whole), ncclSuccess);
+  });
+  ncclComm_t whole = join_without_blocking(0, 2, id), part = whole;
+  EXPECT_EQ(ncclCommSplit(whole, 0, 0, &part, nullptr), ncclSuccess);
+  EXPECT_EQ(part, nullptr);
+  int size = 0;
+  EXPECT_EQ(ncclCommCount(whole, &size), ncclInvalidArgument);
+  EXPECT_NE(std::string(ncclGetLastError(whole))
+                .find("Attempt to use communicator before the previous operation returned "
+                      "ncclSuccess"),
+            std::string::npos);
+  other_may_split = true;
+  EXPECT_EQ(wait_until_ready(whole), ncclSuccess);
+  EXPECT_EQ(ncclCommCount(part, &size), ncclSuccess);
+  EXPECT_EQ(size, 2);
+  other.join();
+  EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(whole), ncclSuccess);
+}
+
+TEST_F(NcclCommunicators, ASplitThatIsAbortedLeavesAPartToAbort) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::thread other(
+      [&] { EXPECT_EQ(ncclCommAbort(join_without_blocking(1, 2, id)), ncclSuccess); });
+  ncclComm_t whole = join_without_blocking(0, 2, id), part = nullptr;
+  other.join();
+  EXPECT_EQ(ncclCommSplit(whole, 0, 0, &part, nullptr), ncclSuccess);
+  EXPECT_EQ(ncclCommAbort(whole), ncclSuccess);
+  ASSERT_NE(part, nullptr);
+  EXPECT_EQ(ncclCommAbort(part), ncclSuccess);
 }
 
 TEST_F(NcclCommunicators, CollectivesOnSeveralStreamsKeepTheirOrder) {

@@ -101,19 +101,47 @@ void NcclGroup::run(const char* call, std::chrono::milliseconds timeout,
   raise_if_failed();
 }
 
-// NCCL's thread writes the new communicator when it ends, which may be after a failure here.
+// What ncclCommSplit returns tells nothing but errors: of a communicator that does not block it
+// says ncclSuccess (in all versions from 2.18 to 2.30) while NCCL's thread is at work. That thread
+// writes the part when it ends, which may be after a failure here; the whole is in progress until
+// then.
 IntrusivePtr<NcclGroup> NcclGroup::split(int color, int key, std::chrono::milliseconds timeout) {
-  const auto slot = handle_->splits.insert(handle_->splits.end(), nullptr);
+  const auto slot = handle_->new_split();
   ncclConfig_t config = non_blocking();
   run("ncclCommSplit", timeout, [&](ncclComm_t whole) {
-    return ncclCommSplit(whole, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &*slot, &config);
+    const ncclResult_t status =
+        ncclCommSplit(whole, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &*slot, &config);
+    return status == ncclSuccess ? ncclInProgress : status;
   });
-  ncclComm_t part = *slot;
-  handle_->splits.erase(slot);
-  if (!part) return nullptr;
+  ncclComm_t part = handle_->take_split(slot);
+  if (!part) {
+    raise_if_failed();  // the abort was faster, and took it
+    return nullptr;
+  }
   auto group = make_intrusive<NcclGroup>(device_, part, endings_);
   group->run("ncclCommSplit", timeout, [](ncclComm_t) { return ncclInProgress; });
   return group;
+}
+
+std::list<ncclComm_t>::iterator NcclGroup::Handle::new_split() {
+  const std::lock_guard lock(splits_mutex);
+  return splits.insert(splits.end(), nullptr);
+}
+
+ncclComm_t NcclGroup::Handle::take_split(std::list<ncclComm_t>::iterator slot) {
+  const std::lock_guard lock(splits_mutex);
+  const ncclComm_t part = *slot;
+  splits.erase(slot);
+  return part;
+}
+
+// Those whose callers had an exception instead.
+std::vector<ncclComm_t> NcclGroup::Handle::take_unclaimed_splits() {
+  const std::lock_guard lock(splits_mutex);
+  std::vector<ncclComm_t> parts;
+  for (ncclComm_t& part : splits)
+    if (part) parts.push_back(std::exchange(part, nullptr));
+  return parts;
 }
 
 void NcclGroup::poll_background() {
@@ -146,9 +174,16 @@ void NcclGroup::abort(const Failure& failure, Lost lost) noexcept {
   endings_->start(device_, [handle = handle_] { abort_communicator(*handle); });
 }
 
+// Whoever comes for the mutex after this finds that the group has failed, and need not wait for
+// NCCL.
 void NcclGroup::abort_communicator(Handle& handle) noexcept {
-  const std::unique_lock lock(handle.call_mutex, call_grace_period);
-  if (ncclComm_t communicator = handle.communicator.exchange(nullptr)) ncclCommAbort(communicator);
+  ncclComm_t communicator = nullptr;
+  {
+    const std::unique_lock lock(handle.call_mutex, call_grace_period);
+    communicator = handle.communicator.exchange(nullptr);
+  }
+  if (communicator) ncclCommAbort(communicator);
+  for (ncclComm_t part : handle.take_unclaimed_splits()) ncclCommAbort(part);
 }
 
 void NcclGroup::keep(const Failure& failure) noexcept {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nccl.h>
 
@@ -73,8 +74,16 @@ class NcclGroup : public RefCounted {
   // What NCCL may still use after the group is gone, while its communicator comes to its end.
   struct Handle {
     std::atomic<ncclComm_t> communicator{nullptr};
-    std::timed_mutex call_mutex;   // one NCCL call at a time
+    std::timed_mutex call_mutex;  // one NCCL call at a time
+    std::mutex splits_mutex;
     std::list<ncclComm_t> splits;  // where NCCL's threads put the results of splits
+
+    /// Where a split may put its result; it stays until it is taken.
+    std::list<ncclComm_t>::iterator new_split();
+    /// The result of a split that has ended; null if there is none, or an abort took it.
+    ncclComm_t take_split(std::list<ncclComm_t>::iterator slot);
+    /// Results that nobody took, once the communicator is gone.
+    std::vector<ncclComm_t> take_unclaimed_splits();
   };
 
   void complete(const char* call, ncclResult_t status, Clock::time_point deadline);

@@ -166,7 +166,8 @@ int drop_early(ls::Session& session) {
   return 0;
 }
 
-// The group fails while it splits; NCCL writes to where the new communicator was to go.
+// The group fails while it splits; NCCL writes to where the new communicator was to go, which then
+// has to be ended as well.
 int fail_in_split(ls::Session& session) {
   const auto world = session.world();
   nccl().split_hangs = true;
@@ -184,7 +185,8 @@ int fail_in_split(ls::Session& session) {
     std::printf("NCCL writes %s\n", is_on_stack ? "to the stack" : "elsewhere");
   }
   failure.join();
-  while (!nccl().split_has_written) sleep(0.001);
+  while (!nccl().split_has_written || !nccl().late_part_is_aborted) sleep(0.001);
+  std::printf("rank %d ended the part\n", session.rank());
   return 0;
 }
 

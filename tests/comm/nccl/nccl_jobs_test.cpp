@@ -67,9 +67,11 @@ TEST_F(NcclJob, GoesOnWhileAPartOfItIsDroppedOnOneRank) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 went on"), HasSubstr("rank 1 went on")));
 }
 
-TEST_F(NcclJob, SplitThatFailsLeavesNoPointerToTheStackBehind) {
+TEST_F(NcclJob, SplitThatFailsLeavesNoPointerToTheStackAndNoPartBehind) {
   const auto result = job("fail-in-split");
-  EXPECT_THAT(result.output, HasSubstr("NCCL writes elsewhere"));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("NCCL writes elsewhere"), HasSubstr("rank 0 ended the part"),
+                    HasSubstr("rank 1 ended the part")));
 }
 
 TEST_F(NcclJob, AsksNcclToBeginCollectivesOfSeveralGroupsInTheOrderOfTheCalls) {

@@ -17,6 +17,7 @@ namespace {
 StubbornNccl& behaviour() { return StubbornNccl::instance(); }
 std::atomic<bool> has_aborted{false};
 std::atomic<ncclComm_t> splitting{nullptr};
+char late_part;  // a communicator by its address alone
 
 void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
@@ -48,10 +49,14 @@ extern "C" {
 ncclResult_t __real_ncclCommAbort(ncclComm_t comm);
 ncclResult_t __wrap_ncclCommAbort(ncclComm_t comm) {
   has_aborted = true;
+  if (static_cast<void*>(comm) == &late_part) {
+    behaviour().late_part_is_aborted = true;
+    return ncclSuccess;
+  }
   if (splitting.load() == comm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    *static_cast<void**>(behaviour().split_slot.load()) = &late_part;
     behaviour().split_has_written = true;
-    *static_cast<ncclComm_t*>(behaviour().split_slot.load()) = nullptr;
     splitting = nullptr;
   }
   const ncclResult_t status = __real_ncclCommAbort(comm);
@@ -73,7 +78,7 @@ ncclResult_t __wrap_ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
   *newcomm = nullptr;
   behaviour().split_slot = newcomm;
   splitting = comm;
-  return ncclInProgress;
+  return ncclSuccess;  // which is no promise
 }
 
 ncclResult_t __real_ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);

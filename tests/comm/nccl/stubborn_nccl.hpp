@@ -16,7 +16,7 @@ struct StubbornNccl {
   std::atomic<bool> abort_waits{false};
   /// ncclCommDestroy waits for the other ranks of the node: "an intra-node collective call".
   std::atomic<bool> destroy_is_collective{false};
-  /// ncclCommSplit stays in progress until the abort, then NCCL's thread writes to `newcomm`.
+  /// ncclCommSplit is under way until the abort, then NCCL's thread writes a part to `newcomm`.
   std::atomic<bool> split_hangs{false};
   /// Sends that fit NCCL's buffers end without their receiver.
   std::atomic<bool> sends_are_buffered{false};
@@ -26,6 +26,7 @@ struct StubbornNccl {
   /// After a split that hung: what NCCL's thread was given to write to, and whether it has.
   std::atomic<void*> split_slot{nullptr};
   std::atomic<bool> split_has_written{false};
+  std::atomic<bool> late_part_is_aborted{false};
 
   static StubbornNccl& instance();
 };
