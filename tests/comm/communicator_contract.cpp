@@ -53,15 +53,27 @@ TEST_P(CommunicatorContract, AllReduceAppliesEveryReduction) {
   });
 }
 
+template <class T>
+void expect_weighed_sums(Communicator& group, std::size_t size) {
+  const auto as_t = [](double value) { return static_cast<T>(static_cast<float>(value)); };
+  const auto weight = ReduceOp::scaled_sum(0.5 * (group.rank() + 1));
+  double expected = 0;
+  for (int r = 1; r <= group.size(); ++r) expected += 0.5 * r * r;
+  std::vector<T> values(size, as_t(group.rank() + 1)), part(size);
+  const std::vector<T> all(size * static_cast<std::size_t>(group.size()), values[0]);
+  group.reduce_scatter(ConstBuffer(std::span(all)), Buffer(std::span(part)), weight).wait();
+  EXPECT_THAT(part, ::testing::Each(as_t(expected))) << size << ' ' << dtype_of<T>;
+  group.all_reduce(Buffer(std::span(values)), weight).wait();
+  EXPECT_THAT(values, ::testing::Each(as_t(expected))) << size << ' ' << dtype_of<T>;
+}
+
 TEST_P(CommunicatorContract, ScaledSumWeighsEachRank) {
   run([](Communicator& group) {
     for (const std::size_t size : {5, 40'001}) {
-      std::vector<float> values(size, static_cast<float>(group.rank() + 1));
-      group.all_reduce(Buffer(std::span(values)), ReduceOp::scaled_sum(0.5 * (group.rank() + 1)))
-          .wait();
-      float expected = 0;
-      for (int r = 1; r <= group.size(); ++r) expected += 0.5f * static_cast<float>(r * r);
-      EXPECT_THAT(values, ::testing::Each(expected));
+      expect_weighed_sums<float>(group, size);
+      expect_weighed_sums<double>(group, size);
+      expect_weighed_sums<Half>(group, size);
+      expect_weighed_sums<BFloat16>(group, size);
     }
   });
 }
@@ -90,9 +102,13 @@ TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsPart) {
   run([](Communicator& group) {
     for (const std::int64_t part : {0, 1, 333, 100'003}) {
       const auto input = contract_values<float>(group.rank(), part * group.size());
-      std::vector<float> output(static_cast<std::size_t>(part));
-      group.reduce_scatter(ConstBuffer(std::span(input)), Buffer(std::span(output))).wait();
-      EXPECT_EQ(count_wrong(output, ReduceKind::sum, group.size(), part * group.rank()), 0);
+      for (const ReduceOp reduction : {ReduceOp::sum(), ReduceOp::average()}) {
+        std::vector<float> output(static_cast<std::size_t>(part));
+        group.reduce_scatter(ConstBuffer(std::span(input)), Buffer(std::span(output)), reduction)
+            .wait();
+        EXPECT_EQ(count_wrong(output, reduction.kind, group.size(), part * group.rank()), 0)
+            << part << ' ' << reduction.kind;
+      }
     }
   });
 }

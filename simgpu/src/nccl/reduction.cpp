@@ -8,6 +8,7 @@
 
 #include "lockstep/core/bfloat16.hpp"
 #include "lockstep/core/half.hpp"
+#include "nccl/signature.hpp"
 
 namespace simgpu::nccl {
 namespace {
@@ -109,12 +110,28 @@ void reduce_typed(int op, std::span<const Contribution> ranks, std::size_t count
   }
 }
 
+// Elements that NCCL's kernel for one rank comes to (`oneRankReduce`, 2.19 to 2.29.3): each block
+// takes a part of 16-byte packs, made from a quotient that is rounded down.
+std::size_t reached_alone(ncclDataType_t type, std::size_t count) {
+  const std::size_t size = size_of(type), pack = 16 / size;
+  const std::size_t blocks = std::min<std::size_t>(32, (count * size + 16'383) / 16'384);
+  const std::size_t part = (count / blocks + pack - 1) / pack * pack;
+  return std::min(count, blocks * part);
+}
+
+bool scales_on_one_rank(ncclDataType_t type, int op) {
+  const bool is_integer = type < ncclFloat16;
+  return op == ncclNumOps || (op == ncclAvg && !is_integer);
+}
+
 }  // namespace
 
 bool can_reduce(ncclDataType_t type) { return type >= ncclInt8 && type <= ncclBfloat16; }
 
 void reduce(ncclDataType_t type, int op, std::span<const Contribution> ranks, std::size_t count,
             std::byte* output) {
+  if (ranks.size() == 1 && count > 0 && scales_on_one_rank(type, op))
+    count = reached_alone(type, count);
   const auto as = [&](auto tag) {
     using T = decltype(tag);
     reduce_typed(op, ranks, count, reinterpret_cast<T*>(output));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -43,6 +44,7 @@ TEST_P(NcclCollectives, AllReduceAppliesEveryReductionToEveryType) {
       for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg})
         for_each_type([&](auto tag, ncclDataType_t type) {
           using T = decltype(tag);
+          if (op == ncclAvg && self.size == 1) return;  // see NcclOnOneRank
           const DeviceArray<T> input(whole_values<T>(self.rank, count)),
               output(std::vector<T>(count, T{}));
           ASSERT_EQ(ncclAllReduce(input.data(), output.data(), count, type, op, self.communicator,
@@ -53,6 +55,32 @@ TEST_P(NcclCollectives, AllReduceAppliesEveryReductionToEveryType) {
           EXPECT_EQ(count_different(output.download(), reductions<T>(op, self.size, count)), 0u)
               << count << " of type " << type << " op " << op;
         });
+  });
+}
+
+// As NCCL 2.28.9: its kernel for one rank rounds down where it divides the array among its blocks.
+TEST(NcclOnOneRank, MissesTheLastElementsOfScaledSumsAndAverages) {
+  testing::with_threads(1, [](Rank& self) {
+    float factor = 1.0f;
+    ncclRedOp_t scaled;
+    ASSERT_EQ(ncclRedOpCreatePreMulSum(&scaled, &factor, ncclFloat32, ncclScalarHostImmediate,
+                                       self.communicator),
+              ncclSuccess);
+    const auto missed = [&](ncclRedOp_t op, std::size_t count) {
+      const DeviceArray<float> input(std::vector<float>(count, 1.0f)),
+          output(std::vector<float>(count, 7.0f));
+      EXPECT_EQ(ncclAllReduce(input.data(), output.data(), count, ncclFloat32, op,
+                              self.communicator, self.stream),
+                ncclSuccess);
+      self.synchronize();
+      return std::ranges::count(output.download(), 7.0f);
+    };
+    EXPECT_EQ(missed(scaled, 40'000), 0);  // ten blocks
+    EXPECT_EQ(missed(scaled, 40'001), 1);
+    EXPECT_EQ(missed(ncclAvg, 40'001), 1);
+    EXPECT_EQ(missed(scaled, 40'039), 0);  // 4,003 in packs of four
+    EXPECT_EQ(missed(ncclSum, 40'001), 0);
+    EXPECT_EQ(ncclRedOpDestroy(scaled, self.communicator), ncclSuccess);
   });
 }
 

@@ -82,6 +82,7 @@ ncclResult_t all_reduce(const Operation& operation, const NcclPlace& place) {
 }
 
 ncclResult_t reduce_scatter(const Operation& operation, const NcclPlace& place) {
+  if (is_reduced(operation, place)) return ncclSuccess;
   const ncclDataType_t type = nccl_type(operation.dtype);
   const NcclReduction op(operation.reduction, operation.dtype, place.communicator);
   if (op.status() != ncclSuccess) return op.status();

@@ -25,9 +25,19 @@ void scale(std::byte* to, const std::byte* from, std::int64_t count, DType dtype
 
 NcclScaling::NcclScaling(Operation& operation, int rank, int size, StreamRef stream)
     : stream_(stream), dtype_(operation.dtype), output_(operation.output) {
-  if (!rounds_factors(dtype_)) return;
+  if (size == 1) reduce_alone(operation);
+  if (size == 1 || !rounds_factors(dtype_)) return;
   if (operation.reduction.kind == ReduceKind::scaled_sum) scale_before(operation);
   if (operation.reduction.kind == ReduceKind::average) divide_around(operation, rank, size);
+}
+
+void NcclScaling::reduce_alone(Operation& operation) {
+  if (operation.reduction.kind == ReduceKind::scaled_sum) {
+    scale(operation.output, operation.input, operation.count, dtype_, operation.reduction.factor,
+          stream_);
+    operation.input = operation.output;
+  }
+  operation.reduction = ReduceOp::sum();
 }
 
 void NcclScaling::divide_around(Operation& operation, int rank, int size) {
