@@ -156,13 +156,19 @@ RANKS = (Suite("test_comm_nccl", "*AllReduce*:*Broadcast*:*AllGather*", 2, is_qu
          Suite("test_comm_nccl", "*", 2), Suite("test_ddp_nccl", "*", 2))
 
 
+# NCCL joins two ranks on one GPU if it believes them to be on two hosts, which then exchange through sockets and host memory. It may
+# look neither for network cards nor for NVLink between hosts; the GPU gives the two processes' kernels their turns.
+TWO_HOSTS = {"LOCKSTEP_TEST_SHARE_GPU": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1",
+             "NCCL_MNNVL_ENABLE": "0", "NCCL_DEBUG": "WARN"}
+
+
 def two_ranks(check):
     """Two ranks over NCCL and through the host: with a GPU each, or both on the only one. NCCL takes the latter if it believes
     them to be on two hosts."""
     shared, is_refused = len(check.gpus) < 2, False
     environment = {**check.place.environment, "LOCKSTEP_TIMEOUT": "30"}
     if shared:
-        environment.update(LOCKSTEP_TEST_SHARE_GPU="1", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_DEBUG="WARN")
+        environment.update(TWO_HOSTS)
     if not check.place.ranks(2, []):
         check.skip("ranks", "no mpirun")
         return

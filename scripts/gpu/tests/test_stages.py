@@ -133,6 +133,12 @@ class OnAGpu(Case):
             steps.llmc(self.check)
         self.assertNotIn("-v 0", (self.folder / "out" / "gpu_check.log").read_text())
 
+    def test_two_ranks_on_one_gpu_are_two_hosts_for_nccl(self):
+        self.write("mpirun", '#!/bin/sh\nshift 4\nOMPI_COMM_WORLD_RANK=1 exec "$@"\n')
+        self.write("test_comm_nccl", "#!/bin/sh\necho \"found $NCCL_HOSTID over $NCCL_NET on $NCCL_SOCKET_IFNAME\"\n")
+        gpu_tests.two_ranks(self.check)
+        self.assertIn("found rank1 over Socket on lo", (self.folder / "out" / "gpu_check.log").read_text())
+
     def test_one_gpu_that_nccl_does_not_share_is_left_out(self):
         self.write("mpirun", "#!/bin/sh\necho '[ RUN      ] A.B'\necho 'ncclInvalidUsage: Duplicate GPU detected'\n"
                    "echo '[  FAILED  ] A.B (1 ms)'\nexit 1\n")
