@@ -1,36 +1,11 @@
 #include "arguments/cross_entropy.hpp"
 #include "arguments/elementwise.hpp"
+#include "cuda/kept_logits.hpp"
 #include "cuda/pointwise.hpp"
-#include "cuda/row_access.hpp"
 #include "cuda/scratch.hpp"
-#include "functional/cross_entropy.hpp"
 
 namespace lockstep::cuda_kernels {
 namespace {
-
-/// Logits and targets of all rows.
-template <class T>
-struct LogitRows {
-  const T* logits;
-  const AccumulateType<T>* weight;
-  const std::int64_t* targets;
-  std::int64_t pitch;  ///< from one row of logits to the next
-  std::int64_t ignore_index;
-  AccumulateType<T> smoothing;
-
-  __device__ auto row(std::int64_t row, std::int64_t classes) const {
-    return functional::CrossEntropyRow<AccumulateType<T>, T>{
-        logits + row * pitch,         weight,   classes, targets[row],
-        targets[row] == ignore_index, smoothing};
-  }
-};
-
-template <class T>
-struct LossRows {
-  AccumulateType<T>* loss;
-  AccumulateType<T>* row_weight;
-  functional::SoftmaxStatistics<AccumulateType<T>>* statistics;
-};
 
 template <class Group, class T>
 __global__ void __launch_bounds__(row_threads)
@@ -190,16 +165,29 @@ void cross_entropy::gradient(const kernels::CrossEntropyGradientArguments& argum
   const std::int64_t rows = arguments.logits.shape[0], classes = arguments.classes;
   if (rows == 0) return;
   const std::int64_t padding = arguments.logits.shape[1] - classes;
+  const bool by_warps = classes <= most_columns_of_warp;
   dispatch_floating(arguments.logits.dtype, "cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = AccumulateType<T>;
     const LossRows<T> losses{arguments.loss.as<A>(), arguments.row_weight.as<A>(), nullptr};
     const auto logits = logit_rows<T>(arguments, {});
     const A* const dloss = arguments.dloss ? arguments.dloss.as<A>() : nullptr;
     const std::int64_t dloss_stride = dloss ? arguments.dloss.strides[0] : 0;
-    const bool by_warps = classes <= most_columns_of_warp;
+    const bool wide = rows_are_wide<T>(logits.pitch, arguments.logits.data);
+    if constexpr (is_16_bit_float<T>) {
+      const std::size_t bytes = kept_logits_bytes<T>(stream.device.index, classes);
+      if (wide && !by_warps && bytes > 0) {
+        const auto kernel =
+            cross_entropy_gradient_kept_kernel<WideGroup<BlockGroup, lanes_of<T>>, T>;
+        allow_shared_bytes(stream, kernel, bytes);
+        const std::int64_t most = kept_logits_blocks * multiprocessors_of(stream.device.index);
+        return launch(stream, static_cast<unsigned>(std::min(rows, most)), kept_logits_threads,
+                      bytes, kernel, rows, static_cast<int>(classes), arguments.logits.as<T>(),
+                      padding, losses, dloss, dloss_stride, logits);
+      }
+    }
     const unsigned grid = by_warps ? grid_for(rows * warp_size, row_threads)
                                    : static_cast<unsigned>(std::min<std::int64_t>(rows, 65535));
-    with_lanes<T>(rows_are_wide<T>(logits.pitch, arguments.logits.data), [&](auto lanes) {
+    with_lanes<T>(wide, [&](auto lanes) {
       launch(stream, grid, by_warps ? row_threads : gradient_threads, 0,
              by_warps ? cross_entropy_gradient_kernel<WideGroup<WarpGroup, lanes>, T>
                       : cross_entropy_gradient_kernel<WideGroup<BlockGroup, lanes>, T>,

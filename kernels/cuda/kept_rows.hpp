@@ -43,13 +43,21 @@ struct KeptRows {
   unsigned threads, blocks;
 };
 
-/// How many the device has; asked for once a thread.
+/// Of a device; asked for once a thread.
+template <cudaDeviceAttr attribute>
+std::int64_t attribute_of(int device) {
+  thread_local std::unordered_map<int, int> values;
+  if (const auto known = values.find(device); known != values.end()) return known->second;
+  int value = 0;
+  LOCKSTEP_CUDA_CALL(cudaDeviceGetAttribute, &value, attribute, device);
+  return values[device] = value;
+}
 inline std::int64_t multiprocessors_of(int device) {
-  thread_local std::unordered_map<int, int> counts;
-  if (const auto known = counts.find(device); known != counts.end()) return known->second;
-  int count = 0;
-  LOCKSTEP_CUDA_CALL(cudaDeviceGetAttribute, &count, cudaDevAttrMultiProcessorCount, device);
-  return counts[device] = count;
+  return attribute_of<cudaDevAttrMultiProcessorCount>(device);
+}
+/// The most shared memory that a block may ask for.
+inline std::int64_t shared_bytes_of(int device) {
+  return attribute_of<cudaDevAttrMaxSharedMemoryPerBlockOptin>(device);
 }
 
 /// Nothing for rows that a block of `resident` threads cannot keep. There are as many blocks as the

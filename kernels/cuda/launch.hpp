@@ -52,6 +52,17 @@ void launch(const LaunchStream& on, dim3 grid, dim3 block, std::size_t shared_by
     detail::throw_cuda_error("cudaLaunchKernelEx", status);
 }
 
+/// Lets launches of a kernel ask for so much dynamic shared memory, which may be more than 48 KiB.
+/// @throws CudaError if the device has not as much.
+template <class... Parameters>
+void allow_shared_bytes(StreamRef stream, void (*kernel)(Parameters...), std::size_t bytes) {
+  const CudaDeviceGuard guard(stream.device.index);
+  const cudaError_t status = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (status != cudaSuccess) [[unlikely]]
+    detail::throw_cuda_error("cudaFuncSetAttribute", status);
+}
+
 /// The block's dynamic shared memory, as an array of T.
 template <class T>
 __device__ T* dynamic_shared() {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "functional/namespace.hpp"
+#include "lockstep/core/dtype.hpp"
 #include "lockstep/core/macros.hpp"
 
 /// @file
@@ -65,23 +66,82 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store_vector(T* to, const AlignedVector<
     *reinterpret_cast<AlignedVector<T, count>*>(to) = vector;
 }
 
+#if defined(__CUDA_ARCH__)
+/// Neighbouring 16-bit elements, two a word: instructions of the hardware convert both.
+template <int count>
+struct PairedElements {
+  std::uint32_t word[count / 2];
+};
+template <class T, int count>
+inline constexpr bool moves_as_pairs =
+    (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)&&count % 2 == 0 && count <= 8;
+
+template <int count, class T>
+__device__ __forceinline__ Pack<float, count> widen_pairs(const PairedElements<count>& pairs) {
+  Pack<float, count> pack;
+  for (int k = 0; k < count / 2; ++k) {
+    const std::uint32_t word = pairs.word[k];
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      pack[2 * k] = std::bit_cast<float>(word << 16);
+      pack[2 * k + 1] = std::bit_cast<float>(word & 0xFFFF0000u);
+    } else {
+      asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2;"
+          " cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+          : "=f"(pack[2 * k]), "=f"(pack[2 * k + 1])
+          : "r"(word));
+    }
+  }
+  return pack;
+}
+
+/// As BFloat16(value) and Half(value) round, NaN payloads aside.
+template <class T, int count>
+__device__ __forceinline__ PairedElements<count> narrow_pairs(const Pack<float, count>& pack) {
+  PairedElements<count> pairs;
+  for (int k = 0; k < count / 2; ++k) {
+    if constexpr (std::is_same_v<T, BFloat16>)
+      asm("cvt.rn.bf16x2.f32 %0, %2, %1;"
+          : "=r"(pairs.word[k])
+          : "f"(pack[2 * k]), "f"(pack[2 * k + 1]));
+    else
+      asm("cvt.rn.f16x2.f32 %0, %2, %1;"
+          : "=r"(pairs.word[k])
+          : "f"(pack[2 * k]), "f"(pack[2 * k + 1]));
+  }
+  return pairs;
+}
+#endif
+
 /// Reads `count` elements as accumulation type A.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> load(const T* from) {
-  Pack<A, count> pack;
-  if constexpr (moves_as_vector<T, count>) {
-    const AlignedVector<T, count> vector = load_vector<count>(from);
-    for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
-  } else {
-    for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
+#if defined(__CUDA_ARCH__)
+  if constexpr (moves_as_pairs<T, count>)
+    return widen_pairs<count, T>(std::bit_cast<PairedElements<count>>(load_vector<count>(from)));
+  else
+#endif
+  {
+    Pack<A, count> pack;
+    if constexpr (moves_as_vector<T, count>) {
+      const AlignedVector<T, count> vector = load_vector<count>(from);
+      for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(vector.lane[j]);
+    } else {
+      for (int j = 0; j < count; ++j) pack[j] = static_cast<A>(from[j]);
+    }
+    return pack;
   }
-  return pack;
 }
 
 /// Writes a pack as elements of T.
 template <class A, int count, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void store(T* to, const Pack<A, count>& pack) {
-  if constexpr (moves_as_vector<T, count>) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (moves_as_pairs<T, count>)
+    return store_vector<count>(
+        to, std::bit_cast<AlignedVector<T, count>>(narrow_pairs<T, count>(pack)));
+  else
+#endif
+      if constexpr (moves_as_vector<T, count>) {
     AlignedVector<T, count> vector;
     for (int j = 0; j < count; ++j) vector.lane[j] = static_cast<T>(pack[j]);
     store_vector<count>(to, vector);
@@ -99,25 +159,26 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE Pack<A, count> splat(A value) {
 }
 
 /// Calls `body(i, Width<w>)` for packs that cover [0, n) once, over all threads of the group.
-template <class Group, class Body>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void for_each_pack(const Group& group, std::int64_t n,
-                                                      Body body) {
+/// @tparam Index of elements; one of 32 bits costs a GPU half the instructions, and holds n and
+/// what all threads take at once.
+template <class Group, class Index, class Body>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void for_each_pack(const Group& group, Index n, Body body) {
   constexpr int width = Group::width;
-  const std::int64_t whole = n - n % width;
-  for (std::int64_t i = group.rank() * width; i < whole; i += group.size() * width)
-    body(i, Width<width>{});
+  const auto rank = static_cast<Index>(group.rank()), size = static_cast<Index>(group.size());
+  const Index whole = n - n % width;
+  for (Index i = rank * width; i < whole; i += size * width) body(i, Width<width>{});
   if constexpr (width > 1)
-    for (std::int64_t i = whole + group.rank(); i < n; i += group.size()) body(i, Width<1>{});
+    for (Index i = whole + rank; i < n; i += size) body(i, Width<1>{});
 }
 
 /// Folds `term(i, Width<w>)`, a pack, over [0, n) with `op`; all threads get the result.
-template <class T, class Group, class Op, class Term>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T reduce_packs(const Group& group, std::int64_t n, T identity,
-                                                  Op op, Term term) {
+template <class T, class Group, class Index, class Op, class Term>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T reduce_packs(const Group& group, Index n, T identity, Op op,
+                                                  Term term) {
   constexpr int width = Group::width;
   Pack<T, width> part = splat<T, width>(identity);
   T rest = identity;
-  for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
+  for_each_pack(group, n, [&](Index i, auto lanes) {
     const auto value = term(i, lanes);
     if constexpr (lanes.value == width)
       for (int j = 0; j < width; ++j) part[j] = op(part[j], value[j]);
@@ -136,10 +197,13 @@ struct Plus {
   }
 };
 
-/// The larger of a and b, for `reduce`.
+/// The larger of a and b, for `reduce`; of a number and NaN either.
 struct Larger {
   template <class T>
   LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE T operator()(T a, T b) const {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, float>) return ::fmaxf(a, b);  // one instruction
+#endif
     return a > b ? a : b;
   }
 };

@@ -165,6 +165,18 @@ LOCKSTEP_MATH_FUNCTION(trunc, __builtin_truncf, truncf)
 LOCKSTEP_MATH_FUNCTION(nearbyint, __builtin_nearbyintf, nearbyintf)
 #undef LOCKSTEP_MATH_FUNCTION
 
+/// e^x for results that end in 16 bits: on a GPU one product and one instruction, right to 2^-22 of
+/// the result and (2^-23 |x|) more, and 0 below 2^-126.
+LOCKSTEP_MATH float short_exp(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504f));
+  return result;
+#else
+  return exp(x);
+#endif
+}
+
 /// |x|
 LOCKSTEP_MATH float abs(float x) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);

@@ -15,6 +15,15 @@ struct SoftmaxStatistics {
   A maximum, sum;
 };
 
+/// e^x, as exactly as rows of T need it.
+template <class T, class A>
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A exp_of(A x) {
+  if constexpr (sizeof(T) == 2)
+    return math::short_exp(x);
+  else
+    return math::exp(x);
+}
+
 /// Statistics of row x of n elements.
 template <class A, class Group, class T>
 LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE SoftmaxStatistics<A> softmax_statistics(const Group& group,
@@ -26,7 +35,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE SoftmaxStatistics<A> softmax_statistics(const
   });
   const A sum = reduce_packs(group, n, A(0), Plus{}, [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(x + i);
-    for (int j = 0; j < lanes.value; ++j) value[j] = math::exp(value[j] - maximum);
+    for (int j = 0; j < lanes.value; ++j) value[j] = exp_of<T>(value[j] - maximum);
     return value;
   });
   return {maximum, sum};
@@ -43,7 +52,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void softmax_row(const Group& group, T* y, co
   for_each_pack(group, n, [&](std::int64_t i, auto lanes) {
     auto value = load<A, lanes.value>(x + i);
     for (int j = 0; j < lanes.value; ++j)
-      value[j] = log ? (value[j] - maximum) - log_sum : math::exp(value[j] - maximum) * scale;
+      value[j] = log ? (value[j] - maximum) - log_sum : exp_of<T>(value[j] - maximum) * scale;
     store(y + i, value);
   });
 }
@@ -64,7 +73,7 @@ LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE void softmax_backward_row(const Group& group,
     auto value = load<A, lanes.value>(dy + i);
     const auto result = load<A, lanes.value>(y + i);
     for (int j = 0; j < lanes.value; ++j)
-      value[j] = log ? value[j] - math::exp(result[j]) * total : result[j] * (value[j] - total);
+      value[j] = log ? value[j] - exp_of<T>(result[j]) * total : result[j] * (value[j] - total);
     store(dx + i, value);
   });
 }
