@@ -1,6 +1,8 @@
 #include "arguments/elementwise.hpp"
 #include "arguments/reduction.hpp"
+#include "cuda/column_sums.hpp"
 #include "cuda/group.hpp"
+#include "cuda/kept_rows.hpp"
 #include "cuda/reduce_plan.hpp"
 #include "cuda/scratch.hpp"
 #include "functional/reduction.hpp"
@@ -125,10 +127,34 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
+/// Adds up columns by wide loads, where the arrays allow it. @returns whether they do
+template <ReduceOp op, class T, class Out>
+bool runs_wide(const ReducePlan& plan, const kernels::ReduceArguments& arguments,
+               StreamRef stream) {
+  if constexpr ((op == ReduceOp::sum || op == ReduceOp::mean) && is_floating_type<T>) {
+    using A = AccumulateType<T>;
+    const std::int64_t terms = plan.reduced.count, columns = plan.kept.count;
+    if (plan.along_rows || plan.kept.rank != 1 || plan.kept.strides[0][0] != 1 ||
+        plan.kept.strides[1][0] != 1 || plan.reduced.rank != 1)
+      return false;
+    const std::int64_t pitch = plan.reduced.strides[0][0];
+    if (columns % lanes_of<T> != 0 ||
+        !rows_are_wide<T>(pitch, arguments.in.data, arguments.out.data))
+      return false;
+    sum_wide_columns<T, Out>(
+        stream, multiprocessors_of(stream.device.index),
+        {arguments.out.as<Out>(), arguments.in.as<T>(), pitch, terms, columns,
+         static_cast<A>(op == ReduceOp::mean ? terms : 1), arguments.accumulate});
+    return true;
+  }
+  return false;
+}
+
 template <ReduceOp op, class T, class Out>
 void run(const kernels::ReduceArguments& arguments, StreamRef stream) {
   using A = AccumulateType<T>;
   ReducePlan plan = plan_reduce(arguments.out, arguments.in);
+  if (runs_wide<op, T, Out>(plan, arguments, stream)) return;
   // No share of the terms may be empty: it would have no partial result.
   const std::uint32_t each = (plan.reduced.count + plan.splits - 1) / plan.splits;
   if (each > 0) plan.splits = (plan.reduced.count + each - 1) / each;

@@ -11,6 +11,53 @@ namespace lockstep::cuda_kernels {
 
 using functional::Pack;
 
+/// Neighbours that were loaded, in accumulation type.
+template <int N, class T>
+__device__ Pack<AccumulateType<T>, N> unpack(const Vector<T, N>& vector) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (functional::moves_as_pairs<T, N>)
+    return functional::widen_pairs<N, T>(std::bit_cast<functional::PairedElements<N>>(vector));
+  else
+#endif
+  {
+    Pack<AccumulateType<T>, N> pack;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < N; ++j) pack[j] = convert<AccumulateType<T>>(vector.lane[j]);
+    return pack;
+  }
+}
+
+/// Neighbours as they lie in memory, in words: kept for later, the compiler takes 16-bit elements
+/// apart as soon as they are there, and so waits for each load before the next.
+template <class T, int N>
+struct Words {
+  std::uint32_t word[N * sizeof(T) / 4];
+};
+template <int N, class T>
+__device__ Words<T, N> load_words(const T* address) {
+  return std::bit_cast<Words<T, N>>(load_vector<N>(address));
+}
+template <class T, int N>
+__device__ Pack<AccumulateType<T>, N> unpack(const Words<T, N>& words) {
+  return unpack(std::bit_cast<Vector<T, N>>(words));
+}
+
+/// Neighbours as they are stored.
+template <class T, int N>
+__device__ Vector<T, N> packed(const Pack<AccumulateType<T>, N>& pack) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (functional::moves_as_pairs<T, N>)
+    return std::bit_cast<Vector<T, N>>(functional::narrow_pairs<T, N>(pack));
+  else
+#endif
+  {
+    Vector<T, N> vector;
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < N; ++j) vector.lane[j] = convert<T>(pack[j]);
+    return vector;
+  }
+}
+
 /// N neighbours from `at` on in accumulation type; 0 beyond the row's end.
 template <int N, class T>
 __device__ Pack<AccumulateType<T>, N> load_row(const T* row, std::int64_t at, std::int64_t columns,

@@ -72,6 +72,14 @@ TEST_P(ReduceContract, FoldsManyChunks) {
   check({2, 90, 1500}, {135000, 1500, 1}, {1, 1, 1500});
 }
 
+// On a GPU by wide loads: a warp, a block and several blocks down each column, and rows that lie
+// apart.
+TEST_P(ReduceContract, AddsUpColumnsOfAlignedRows) {
+  check({3, 264}, {264, 1}, {1, 264});
+  check({50, 264}, {272, 1}, {1, 264});
+  check({700, 72}, {72, 1}, {1, 72});
+}
+
 TEST_P(ReduceContract, MultipliesAndWidens) {
   const auto in = array({2, 3}).set({1.5, -2, 4, 0.5, 0.25, 3}), out = array({2, 1});
   backend().reduction.reduce({.op = ReduceOp::prod, .out = out, .in = in}, stream());
