@@ -52,20 +52,30 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
   const Group group;
   clear_arrivals(p.arrivals);
   const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
-  Vector<X, width> weight[vectors], bias[vectors];
+  Words<X, width> weight[vectors], bias[vectors], fetched[vectors];
   for_each([&](int k, std::int64_t at) {
-    if (p.weight) weight[k] = load_vector<width>(p.weight + at);
-    if (p.bias) bias[k] = load_vector<width>(p.bias + at);
+    if (p.weight) weight[k] = load_words<width>(p.weight + at);
+    if (p.bias) bias[k] = load_words<width>(p.bias + at);
   });
+  // A row is fetched while the row before is worked on, where there are registers.
+  constexpr bool ahead = sizeof(X) == 2;
+  const auto fetch = [&](std::int64_t row) {
+    for_each(
+        [&](int k, std::int64_t at) { fetched[k] = load_words<width>(p.x + row * columns + at); });
+  };
+  if (ahead && first_row<Group>() < rows) fetch(first_row<Group>());
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    Vector<X, width> x[vectors];
-    for_each([&](int k, std::int64_t at) { x[k] = load_vector<width>(p.x + row * columns + at); });
+    if (!ahead) fetch(row);
+    Words<X, width> x[vectors];
+    for_each([&](int k, std::int64_t) { x[k] = fetched[k]; });
+    if (const std::int64_t next = row + row_step<Group>(); ahead && next < rows) fetch(next);
     /// Over the row, of `term(element)`.
     const auto mean_of = [&](const auto& term) {
       A sum = 0;
       for_each([&](int k, std::int64_t) {
+        const Pack<A, width> values = unpack(x[k]);
         LOCKSTEP_UNROLL
-        for (int j = 0; j < width; ++j) sum += term(convert<A>(x[k].lane[j]));
+        for (int j = 0; j < width; ++j) sum += term(values[j]);
       });
       return group.reduce(sum, Sum{}) / static_cast<A>(columns);
     };
@@ -74,15 +84,20 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
     const A squares = mean_of([&](A value) { return (value - mean) * (value - mean); });
     const NormStatistics<A> statistics{mean, A(1) / functional::math::sqrt(squares + p.eps)};
     for_each([&](int k, std::int64_t at) {
-      Vector<Y, width> y;
+      Pack<A, width> y = unpack(x[k]);
       LOCKSTEP_UNROLL
-      for (int j = 0; j < width; ++j) {
-        A value = statistics.normalise(convert<A>(x[k].lane[j]));
-        if (p.weight) value *= convert<A>(weight[k].lane[j]);
-        if (p.bias) value += convert<A>(bias[k].lane[j]);
-        y.lane[j] = convert<Y>(value);
+      for (int j = 0; j < width; ++j) y[j] = statistics.normalise(y[j]);
+      if (p.weight) {
+        const Pack<A, width> weights = unpack(weight[k]);
+        LOCKSTEP_UNROLL
+        for (int j = 0; j < width; ++j) y[j] *= weights[j];
       }
-      store_vector<width>(p.y + row * columns + at, y);
+      if (p.bias) {
+        const Pack<A, width> biases = unpack(bias[k]);
+        LOCKSTEP_UNROLL
+        for (int j = 0; j < width; ++j) y[j] += biases[j];
+      }
+      store_vector<width>(p.y + row * columns + at, packed<Y>(y));
     });
     if (group.rank() != 0) continue;
     if constexpr (centred) p.mean[row] = mean;

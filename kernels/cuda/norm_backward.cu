@@ -195,6 +195,27 @@ struct StoreWeightGradients {
   }
 };
 
+/// What a thread reads of a row.
+template <class X, class Y, int width, int vectors>
+struct NormGradientRow {
+  Words<X, width> x[vectors], dx[vectors];
+  Words<Y, width> dy[vectors];
+  AccumulateType<X> mean, rstd;
+
+  template <class Group>
+  __device__ void load(const Group& group, const NormGradientPointers<X, Y>& p, std::int64_t row,
+                       std::int64_t columns) {
+    const std::int64_t start = row * columns;
+    for_each_kept<vectors>(group, columns, [&](int k, std::int64_t at) {
+      x[k] = load_words<width>(p.x + start + at);
+      dy[k] = load_words<width>(p.dy + start + at);
+      if (p.add_dx) dx[k] = load_words<width>(p.dx + start + at);
+    });
+    mean = p.mean ? p.mean[row] : AccumulateType<X>(0);
+    rstd = p.rstd[row];
+  }
+};
+
 /// dx, and dweight and dbias or the sums for them, with each element read once.
 /// @param arrivals null: sums are left
 template <class Group, bool centred, class X, class Y>
@@ -208,28 +229,33 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
   constexpr int width = Group::width, vectors = kept_elements<X> / width;
   const Group group;
   const auto for_each = [&](const auto& visit) { for_each_kept<vectors>(group, columns, visit); };
-  Vector<X, width> weight[vectors];
+  Words<X, width> weight[vectors];
   for_each([&](int k, std::int64_t at) {
+    Vector<X, width> own;
     LOCKSTEP_UNROLL
-    for (int j = 0; j < width; ++j) weight[k].lane[j] = convert<X>(A(1));
-    if (p.weight) weight[k] = load_vector<width>(p.weight + at);
+    for (int j = 0; j < width; ++j) own.lane[j] = convert<X>(A(1));
+    if (p.weight) own = load_vector<width>(p.weight + at);
+    weight[k] = std::bit_cast<Words<X, width>>(own);
   });
   Pack<A, width> product[vectors] = {}, plain[vectors] = {};
+  // What a row needs is fetched while the row before is worked on, where there are registers.
+  constexpr bool ahead = std::is_same_v<X, BFloat16> && std::is_same_v<Y, BFloat16>;
+  NormGradientRow<X, Y, width, vectors> kept;
+  if (ahead && first_row<Group>() < rows) kept.load(group, p, first_row<Group>(), columns);
   for (std::int64_t row = first_row<Group>(); row < rows; row += row_step<Group>()) {
-    const std::int64_t start = row * columns;
-    Vector<X, width> x[vectors];
-    Vector<Y, width> dy[vectors];
-    for_each([&](int k, std::int64_t at) {
-      x[k] = load_vector<width>(p.x + start + at);
-      dy[k] = load_vector<width>(p.dy + start + at);
-    });
-    const NormStatistics<A> statistics = statistics_of<centred>(p, row);
+    if (!ahead) kept.load(group, p, row, columns);
+    const NormGradientRow<X, Y, width, vectors> own = kept;
+    if (const std::int64_t next = row + row_step<Group>(); ahead && next < rows)
+      kept.load(group, p, next, columns);
+    const NormStatistics<A> statistics{own.mean, own.rstd};
     NormSums<A> sums{0, 0};
     for_each([&](int k, std::int64_t) {
+      const auto slopes = unpack(own.dy[k]);
+      const auto values = unpack(own.x[k]), weights = unpack(weight[k]);
       LOCKSTEP_UNROLL
       for (int j = 0; j < width; ++j) {
-        const A slope = convert<A>(dy[k].lane[j]), g = slope * convert<A>(weight[k].lane[j]);
-        const A normal = statistics.normalise(convert<A>(x[k].lane[j]));
+        const A slope = slopes[j], g = slope * weights[j];
+        const A normal = statistics.normalise(values[j]);
         product[k][j] += slope * normal;
         if constexpr (centred) plain[k][j] += slope;
         sums = sums + NormSums<A>{centred ? g : A(0), g * normal};
@@ -240,16 +266,17 @@ __global__ void __launch_bounds__(kept_block<Group, resident_threads>,
     const A mean_g = sums.plain / static_cast<A>(columns);
     const A mean_gx = sums.product / static_cast<A>(columns);
     for_each([&](int k, std::int64_t at) {
-      Vector<X, width> dx;
-      if (p.add_dx) dx = load_vector<width>(p.dx + start + at);
+      const auto slopes = unpack(own.dy[k]);
+      const auto values = unpack(own.x[k]), weights = unpack(weight[k]);
+      auto dx = p.add_dx ? unpack(own.dx[k]) : Pack<A, width>{};
       LOCKSTEP_UNROLL
       for (int j = 0; j < width; ++j) {
-        const A g = convert<A>(dy[k].lane[j]) * convert<A>(weight[k].lane[j]);
-        const A normal = statistics.normalise(convert<A>(x[k].lane[j]));
+        const A g = slopes[j] * weights[j];
+        const A normal = statistics.normalise(values[j]);
         const A slope = statistics.rstd * (g - mean_g - normal * mean_gx);
-        dx.lane[j] = convert<X>(p.add_dx ? convert<A>(dx.lane[j]) + slope : slope);
+        dx[j] = p.add_dx ? dx[j] + slope : slope;
       }
-      store_vector<width>(p.dx + start + at, dx);
+      store_vector<width>(p.dx + row * columns + at, packed<X>(dx));
     });
   }
   LOCKSTEP_UNROLL
