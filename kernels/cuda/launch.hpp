@@ -52,15 +52,20 @@ void launch(const LaunchStream& on, dim3 grid, dim3 block, std::size_t shared_by
     detail::throw_cuda_error("cudaLaunchKernelEx", status);
 }
 
-/// Lets launches of a kernel ask for so much dynamic shared memory, which may be more than 48 KiB.
+/// Lets launches of a kernel ask for so much dynamic shared memory, which may be more than 48 KiB,
+/// and multiprocessors have as much as they can in place of their L1.
 /// @throws CudaError if the device has not as much.
 template <class... Parameters>
 void allow_shared_bytes(StreamRef stream, void (*kernel)(Parameters...), std::size_t bytes) {
   const CudaDeviceGuard guard(stream.device.index);
-  const cudaError_t status = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (status != cudaSuccess) [[unlikely]]
-    detail::throw_cuda_error("cudaFuncSetAttribute", status);
+  const auto set = [&](cudaFuncAttribute attribute, int value) {
+    const cudaError_t status = cudaFuncSetAttribute(kernel, attribute, value);
+    if (status != cudaSuccess) [[unlikely]]
+      detail::throw_cuda_error("cudaFuncSetAttribute", status);
+  };
+  set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  constexpr int percent = 100;
+  set(cudaFuncAttributePreferredSharedMemoryCarveout, percent);
 }
 
 /// The block's dynamic shared memory, as an array of T.
