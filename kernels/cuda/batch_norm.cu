@@ -5,7 +5,8 @@ namespace {
 
 using functional::Moments;
 
-/// Mean and variance in one pass (Welford 1962).
+/// Mean and variance in one pass: a few rows' own, joined to those of the rows before (Chan, Golub
+/// and LeVeque 1979), so that loads are under way together and one division serves them all.
 template <class T>
 struct MomentsPass {
   using A = AccumulateType<T>;
@@ -15,16 +16,31 @@ struct MomentsPass {
   template <int lanes, bool is_planar>
   class Sums {
    public:
+    static constexpr int rows_at_once = 4;
+
     __device__ Sums(const MomentsPass& pass, const ChannelTiles&) : x_(pass.x) {}
-    __device__ void add(std::int64_t at) {
-      const Vector<T, lanes> loaded = load_vector<lanes>(x_ + at);
-      count_ += A(1);
-      const A share = A(1) / count_;
+    template <int rows>
+    __device__ void add(const std::int64_t (&at)[rows]) {
+      Vector<T, lanes> loaded[rows];
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < rows; ++k) loaded[k] = load_vector<lanes>(x_ + at[k]);
+      const A former = count_;
+      count_ += A(rows);
+      const A share = A(rows) / count_, weight = former * share;
       LOCKSTEP_UNROLL
       for (int j = 0; j < lanes; ++j) {
-        const A value = convert<A>(loaded.lane[j]), delta = value - mean_[j];
+        A mean = 0, squares = 0;
+        LOCKSTEP_UNROLL
+        for (int k = 0; k < rows; ++k) mean += convert<A>(loaded[k].lane[j]);
+        mean *= A(1) / A(rows);
+        LOCKSTEP_UNROLL
+        for (int k = 0; k < rows; ++k) {
+          const A deviation = convert<A>(loaded[k].lane[j]) - mean;
+          squares += deviation * deviation;
+        }
+        const A delta = mean - mean_[j];
         mean_[j] += delta * share;
-        squares_[j] += delta * (value - mean_[j]);
+        squares_[j] += squares + delta * delta * weight;
       }
     }
     __device__ Value value(int j) const { return {count_, mean_[j], squares_[j]}; }
@@ -72,7 +88,7 @@ struct NormaliseArrays {
 
 /// y = (x - mean) * rstd * weight + bias, plus the residual, through ReLU where asked for.
 template <class T, int lanes, bool is_planar>
-__global__ void __launch_bounds__(tile_threads)
+__global__ void __launch_bounds__(tile_threads, tile_blocks)
     normalise_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
                      LOCKSTEP_GRID_CONSTANT(ChannelNorm) norm, NormaliseArrays<T> arrays) {
   using A = AccumulateType<T>;
@@ -83,10 +99,10 @@ __global__ void __launch_bounds__(tile_threads)
     return Pack<A, 3>{mean, rstd * norm.weight.load(channel, A(1)), norm.bias.load(channel, A(0))};
   });
   const auto& [mean, scale, bias] = coefficients;
-  tiles.for_each_row([&](std::int64_t at) {
-    const Vector<T, lanes> x = load_vector<lanes>(arrays.x + at);
+  tiles.for_each_row([&](const std::int64_t(&at)[1]) {
+    const Vector<T, lanes> x = load_vector<lanes>(arrays.x + at[0]);
     Vector<T, lanes> residual{}, y;
-    if (arrays.residual) residual = load_vector<lanes>(arrays.residual + at);
+    if (arrays.residual) residual = load_vector<lanes>(arrays.residual + at[0]);
     LOCKSTEP_UNROLL
     for (int j = 0; j < lanes; ++j) {
       const int c = j % own;
@@ -94,7 +110,7 @@ __global__ void __launch_bounds__(tile_threads)
       if (arrays.residual) z += convert<A>(residual.lane[j]);
       y.lane[j] = convert<T>(arrays.relu ? functional::batch_norm_relu(z) : z);
     }
-    store_vector<lanes>(arrays.y + at, y);
+    store_vector<lanes>(arrays.y + at[0], y);
   });
 }
 

@@ -22,23 +22,30 @@ struct GradientArrays {
   ReluGradient relu;
 };
 
-/// What a channel's elements are normalised with. `scale` and `bias` serve ReluGradient::of_input.
-template <class A>
-struct ChannelOfGradient {
-  NormStatistics<A> statistics;
-  A scale, bias;
+/// The largest value of A that T rounds to 0.
+template <class A, class T>
+inline constexpr A rounded_to_zero = A(0);
+template <>
+inline constexpr float rounded_to_zero<float, BFloat16> = 0x1p-134f;
+template <>
+inline constexpr float rounded_to_zero<float, Half> = 0x1p-25f;
 
-  /// The gradient in front of ReLU. The result is rounded as it was in forward: what became 0 there
-  /// passes nothing back.
-  template <class T>
-  __device__ T in_front_of_relu(T dy, T x) const {
-    const T y = convert<T>(functional::batch_norm<A>(convert<A>(x), statistics.mean, scale, bias));
-    return convert<T>(functional::batch_norm_relu_gradient(convert<A>(dy), convert<A>(y)));
-  }
-};
+/// The gradient in front of ReLU, by its result.
+template <class A, class T>
+__device__ T by_result(T dy, T y) {
+  return convert<A>(y) <= A(0) ? T{} : dy;
+}
 
-/// Sums of dz and dz * xhat, with dz = dy where there is no ReLU.
-template <class T>
+/// The gradient in front of ReLU, by x. What was rounded to 0 in forward passes nothing back.
+template <class A, class T>
+__device__ T by_input(T dy, T x, A mean, A scale, A bias) {
+  const A y = functional::batch_norm<A>(convert<A>(x), mean, scale, bias);
+  return y <= rounded_to_zero<A, T> ? T{} : dy;
+}
+
+/// Sums of dz and dz * (x - mean), with dz = dy where there is no ReLU. One kernel for all three
+/// ways to find dz would need more registers than a full multiprocessor has.
+template <class T, ReluGradient relu>
 struct GradientPass {
   using A = AccumulateType<T>;
   using Value = NormSums<A>;
@@ -50,57 +57,56 @@ struct GradientPass {
     static constexpr int own = channels_of_thread<lanes, is_planar>;
 
    public:
+    static constexpr int rows_at_once = 1;
+
     __device__ Sums(const GradientPass& pass, const ChannelTiles& tiles) : arrays_(pass.arrays) {
       const ChannelNorm& norm = pass.norm;
       load_coefficients(coefficients_, tiles, [&](std::int64_t channel) {
         const auto [mean, rstd] = norm.template statistics<A>(channel);
-        return Pack<A, 4>{mean, rstd, rstd * norm.weight.load(channel, A(1)),
+        return Pack<A, 3>{mean, rstd * norm.weight.load(channel, A(1)),
                           norm.bias.load(channel, A(0))};
       });
     }
-    __device__ void add(std::int64_t at) {
-      const Vector<T, lanes> x = load_vector<lanes>(arrays_.x + at);
-      Vector<T, lanes> gradient = load_vector<lanes>(arrays_.dy + at);
-      if (arrays_.relu == ReluGradient::of_result) {
-        const Vector<T, lanes> y = load_vector<lanes>(arrays_.y + at);
+    __device__ void add(const std::int64_t (&at)[1]) {
+      const Vector<T, lanes> x = load_vector<lanes>(arrays_.x + at[0]);
+      Vector<T, lanes> gradient = load_vector<lanes>(arrays_.dy + at[0]);
+      const auto& [mean, scale, bias] = coefficients_;
+      if constexpr (relu == ReluGradient::of_result) {
+        const Vector<T, lanes> y = load_vector<lanes>(arrays_.y + at[0]);
         LOCKSTEP_UNROLL
         for (int j = 0; j < lanes; ++j)
-          gradient.lane[j] = convert<T>(functional::batch_norm_relu_gradient(
-              convert<A>(gradient.lane[j]), convert<A>(y.lane[j])));
-        store_vector<lanes>(arrays_.dz + at, gradient);
+          gradient.lane[j] = by_result<A>(gradient.lane[j], y.lane[j]);
+        store_vector<lanes>(arrays_.dz + at[0], gradient);
       }
       LOCKSTEP_UNROLL
       for (int j = 0; j < lanes; ++j) {
-        const auto own_channel = channel(j % own);
-        if (arrays_.relu == ReluGradient::of_input)
-          gradient.lane[j] = own_channel.in_front_of_relu(gradient.lane[j], x.lane[j]);
+        const int c = j % own;
+        if constexpr (relu == ReluGradient::of_input)
+          gradient.lane[j] = by_input(gradient.lane[j], x.lane[j], mean[c], scale[c], bias[c]);
         sums_[j] = sums_[j] + functional::batch_norm_terms<A>(convert<A>(gradient.lane[j]),
-                                                              convert<A>(x.lane[j]),
-                                                              own_channel.statistics);
+                                                              convert<A>(x.lane[j]), mean[c]);
       }
     }
     __device__ const Value& value(int j) const { return sums_[j]; }
 
    private:
-    __device__ ChannelOfGradient<A> channel(int c) const {
-      const auto& [mean, rstd, scale, bias] = coefficients_;
-      return {{mean[c], rstd[c]}, scale[c], bias[c]};
-    }
-
     GradientArrays<T> arrays_;
-    Pack<A, own> coefficients_[4];
+    Pack<A, own> coefficients_[3];
     Value sums_[lanes] = {};
   };
 };
 
+/// Stores the sums of dz and dz * xhat.
 template <class A>
 struct StoreSums {
+  ChannelNorm norm;
   ChannelVector sum, product_sum, dbias, dweight;
   __device__ void operator()(std::int64_t channel, const NormSums<A>& sums) const {
+    const A product = sums.product * norm.template statistics<A>(channel).rstd;
     sum.store(channel, sums.plain);
-    product_sum.store(channel, sums.product);
+    product_sum.store(channel, product);
     dbias.store(channel, sums.plain);
-    dweight.store(channel, sums.product);
+    dweight.store(channel, product);
   }
 };
 
@@ -112,39 +118,35 @@ struct ChannelSums {
 
 /// dx = rstd * weight * (dz - sum / count - xhat * product_sum / count).
 template <class T, int lanes, bool is_planar>
-__global__ void __launch_bounds__(tile_threads)
+__global__ void __launch_bounds__(tile_threads, tile_blocks)
     input_gradient_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
                           LOCKSTEP_GRID_CONSTANT(ChannelNorm) norm,
                           LOCKSTEP_GRID_CONSTANT(ChannelSums) sums, GradientArrays<T> arrays,
                           T* dx) {
   using A = AccumulateType<T>;
   constexpr int own = channels_of_thread<lanes, is_planar>;
-  Pack<A, own> coefficients[6];
+  Pack<A, own> coefficients[5];
   load_coefficients(coefficients, tiles, [&](std::int64_t channel) {
-    const auto [mean, rstd] = norm.template statistics<A>(channel);
-    return Pack<A, 6>{mean,
-                      rstd,
-                      norm.weight.load(channel, A(1)),
-                      norm.bias.load(channel, A(0)),
-                      sums.sum.load(channel, A(0)),
-                      sums.product_sum.load(channel, A(0))};
+    const auto gradient = functional::BatchNormGradient<A>::of(
+        norm.template statistics<A>(channel), norm.weight.load(channel, A(1)),
+        {sums.sum.load(channel, A(0)), sums.product_sum.load(channel, A(0))},
+        static_cast<A>(sums.inverse_count));
+    return Pack<A, 5>{gradient.mean, gradient.scale, gradient.offset, gradient.slope,
+                      norm.bias.load(channel, A(0))};
   });
-  const auto& [mean, rstd, weight, bias, sum, product_sum] = coefficients;
-  const A inverse_count = static_cast<A>(sums.inverse_count);
-  tiles.for_each_row([&](std::int64_t at) {
-    const Vector<T, lanes> x = load_vector<lanes>(arrays.x + at);
-    Vector<T, lanes> gradient = load_vector<lanes>(arrays.dy + at);
+  const auto& [mean, scale, offset, slope, bias] = coefficients;
+  tiles.for_each_row([&](const std::int64_t(&at)[1]) {
+    const Vector<T, lanes> x = load_vector<lanes>(arrays.x + at[0]);
+    Vector<T, lanes> gradient = load_vector<lanes>(arrays.dy + at[0]);
     LOCKSTEP_UNROLL
     for (int j = 0; j < lanes; ++j) {
       const int c = j % own;
-      const ChannelOfGradient<A> channel{{mean[c], rstd[c]}, rstd[c] * weight[c], bias[c]};
       if (arrays.relu == ReluGradient::of_input)
-        gradient.lane[j] = channel.in_front_of_relu(gradient.lane[j], x.lane[j]);
-      gradient.lane[j] = convert<T>(functional::batch_norm_gradient<A>(
-          convert<A>(gradient.lane[j]), convert<A>(x.lane[j]), channel.statistics, weight[c],
-          {sum[c], product_sum[c]}, inverse_count));
+        gradient.lane[j] = by_input(gradient.lane[j], x.lane[j], mean[c], scale[c], bias[c]);
+      const functional::BatchNormGradient<A> of_input{mean[c], scale[c], offset[c], slope[c]};
+      gradient.lane[j] = convert<T>(of_input(convert<A>(gradient.lane[j]), convert<A>(x.lane[j])));
     }
-    store_vector<lanes>(dx + at, gradient);
+    store_vector<lanes>(dx + at[0], gradient);
   });
 }
 
@@ -177,8 +179,15 @@ GradientArrays<T> arrays_of(const Arguments& a) {
 template <class T>
 void sum_gradients(const ArrayView& x, const GradientArrays<T>& arrays, const ChannelNorm& norm,
                    const StoreSums<AccumulateType<T>>& store, StreamRef stream) {
-  reduce_channels<T>(stream, x, GradientPass<T>{arrays, norm}, store, arrays.dy, arrays.x, arrays.y,
-                     static_cast<const T*>(arrays.dz));
+  const auto sum = [&]<ReluGradient relu>() {
+    reduce_channels<T>(stream, x, GradientPass<T, relu>{arrays, norm}, store, arrays.dy, arrays.x,
+                       arrays.y, static_cast<const T*>(arrays.dz));
+  };
+  switch (arrays.relu) {
+    case ReluGradient::none: return sum.template operator()<ReluGradient::none>();
+    case ReluGradient::of_result: return sum.template operator()<ReluGradient::of_result>();
+    case ReluGradient::of_input: return sum.template operator()<ReluGradient::of_input>();
+  }
 }
 
 /// Gradients of both modes. @param inverse_count 0 for constant statistics.
@@ -190,7 +199,7 @@ void backward(const Arguments& a, const ChannelNorm& norm, double inverse_count,
     // Without a residual the sign of y follows from x: neither y nor dz has to pass.
     if (arrays.relu == ReluGradient::of_result && !a.relu.has_residual && arrays.dz == a.dx.data)
       arrays.relu = ReluGradient::of_input;
-    sum_gradients<T>(a.x, arrays, norm, {sums[0], sums[1], a.dbias, a.dweight}, stream);
+    sum_gradients<T>(a.x, arrays, norm, {norm, sums[0], sums[1], a.dbias, a.dweight}, stream);
     if (!a.dx) return;
     if (arrays.relu == ReluGradient::of_result) {
       arrays.dy = arrays.dz;
@@ -224,9 +233,9 @@ void batch_norm::eval_backward(const kernels::BatchNormEvalBackwardArguments& a,
 
 void batch_norm::gradient_sums(const kernels::BatchNormGradientSumsArguments& a, StreamRef stream) {
   dispatch_floating(a.x.dtype, "batch_norm_backward", [&]<class T>(TypeTag<T>) {
-    sum_gradients<T>(a.x, arrays_of<T>(a),
-                     {.mean = a.mean, .deviation = a.variance, .has_variance = true, .eps = a.eps},
-                     {a.dy_sum, a.product_sum, {}, {}}, stream);
+    const ChannelNorm norm{
+        .mean = a.mean, .deviation = a.variance, .has_variance = true, .eps = a.eps};
+    sum_gradients<T>(a.x, arrays_of<T>(a), norm, {norm, a.dy_sum, a.product_sum, {}, {}}, stream);
   });
 }
 

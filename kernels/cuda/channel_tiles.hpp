@@ -15,6 +15,9 @@
 namespace lockstep::cuda_kernels {
 
 inline constexpr int tile_threads = 256;
+/// Blocks that a multiprocessor holds at once, which bounds the registers of a kernel: a grid of
+/// `detail::splits_of` then runs whole on an H100, without a last, half-empty wave.
+inline constexpr int tile_blocks = 4;
 
 /// The vectors of an array, neighbours in memory side by side in channels-last arrays. In row-major
 /// ones a vector's elements are of one channel, and a column holds all vectors of a channel. All
@@ -36,21 +39,43 @@ struct ChannelTiles {
   __device__ std::int64_t column() const {
     return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   }
-  __device__ std::int64_t offset(std::int64_t row) const {
-    const std::int64_t first = column() * column_stride;
-    if (!is_divided) return first + row * row_stride;
-    const std::int64_t image =
-        is_wide ? row / rows_of_image : images.divide(static_cast<std::uint32_t>(row));
-    return first + image * image_stride + (row - image * rows_of_image) * row_stride;
-  }
-  /// Calls `visit(offset)` for the vectors that are the thread's.
-  template <class Visit>
+  /// Calls `visit` with the offsets of the thread's vectors: `at_once` of them, the last ones
+  /// alone.
+  template <int at_once = 1, class Visit>
   __device__ void for_each_row(const Visit& visit) const {
     if (column() >= columns) return;
+    const std::int64_t start = column() * column_stride;
+    if (!is_divided)
+      return walk<at_once>([&](std::int64_t row) { return start + row * row_stride; }, visit);
+    walk<at_once>(
+        [&](std::int64_t row) {
+          const std::int64_t image =
+              is_wide ? row / rows_of_image : images.divide(static_cast<std::uint32_t>(row));
+          return start + image * image_stride + (row - image * rows_of_image) * row_stride;
+        },
+        visit);
+  }
+
+ private:
+  template <int at_once, class Offset, class Visit>
+  __device__ void walk(const Offset& offset, const Visit& visit) const {
     const std::int64_t share = (rows + gridDim.y - 1) / gridDim.y;
     const std::int64_t first = blockIdx.y * share;
     const std::int64_t last = first + share < rows ? first + share : rows;
-    for (std::int64_t row = first + threadIdx.y; row < last; row += blockDim.y) visit(offset(row));
+    const std::int64_t step = blockDim.y;
+    std::int64_t row = first + threadIdx.y;
+    if constexpr (at_once > 1) {
+      for (; row + (at_once - 1) * step < last; row += at_once * step) {
+        std::int64_t offsets[at_once];
+        LOCKSTEP_UNROLL
+        for (int k = 0; k < at_once; ++k) offsets[k] = offset(row + k * step);
+        visit(offsets);
+      }
+    }
+    for (; row < last; row += step) {
+      const std::int64_t offsets[1] = {offset(row)};
+      visit(offsets);
+    }
   }
 };
 
@@ -65,7 +90,7 @@ namespace detail {
 
 /// Enough blocks to fill a present GPU, with some rows for each thread.
 inline unsigned splits_of(const ChannelTiles& tiles) {
-  constexpr std::int64_t blocks = 132 * 4, least_rows = 4;
+  constexpr std::int64_t blocks = 132 * tile_blocks, least_rows = 4;
   const std::int64_t across = (tiles.columns + tiles.width - 1) / tiles.width;
   const std::int64_t rows = std::int64_t{tile_threads / tiles.width} * least_rows;
   const std::int64_t most = std::min((tiles.rows + rows - 1) / rows, std::int64_t{65535});
@@ -205,13 +230,14 @@ __device__ void reduce_down(Value (&values)[count]) {
 
 /// What each block finds for its channels, [splits, C]. `Pass::Sums` adds up what a thread sees.
 template <class Pass, int lanes, bool is_planar>
-__global__ void __launch_bounds__(tile_threads)
+__global__ void __launch_bounds__(tile_threads, tile_blocks)
     channel_partials_kernel(LOCKSTEP_GRID_CONSTANT(ChannelTiles) tiles,
                             LOCKSTEP_GRID_CONSTANT(Pass) pass, typename Pass::Value* partials) {
   constexpr int own = channels_of_thread<lanes, is_planar>;
   using Value = typename Pass::Value;
   typename Pass::template Sums<lanes, is_planar> sums(pass, tiles);
-  tiles.for_each_row([&](std::int64_t at) { sums.add(at); });
+  constexpr int at_once = decltype(sums)::rows_at_once;
+  tiles.for_each_row<at_once>([&](const auto& at) { sums.add(at); });
   Value values[own] = {};
   LOCKSTEP_UNROLL
   for (int j = 0; j < lanes; ++j) values[j % own] = values[j % own] + sums.value(j);
@@ -223,6 +249,8 @@ __global__ void __launch_bounds__(tile_threads)
 }
 
 inline constexpr int finish_width = 8, finish_height = tile_threads / finish_width;
+/// Loads of a thread that are under way together.
+inline constexpr int finish_at_once = 6;
 
 /// Calls `store(channel, sum of its partials)`.
 template <class Value, class Store>
@@ -232,8 +260,15 @@ __global__ void __launch_bounds__(tile_threads)
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * finish_width + threadIdx.x;
   Value values[1] = {};
   if (channel < channels)
-    for (unsigned split = threadIdx.y; split < splits; split += finish_height)
-      values[0] = values[0] + partials[split * channels + channel];
+    for (unsigned first = threadIdx.y; first < splits; first += finish_at_once * finish_height) {
+      Value loaded[finish_at_once] = {};
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < finish_at_once; ++k)
+        if (const unsigned split = first + k * finish_height; split < splits)
+          loaded[k] = partials[split * channels + channel];
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < finish_at_once; ++k) values[0] = values[0] + loaded[k];
+    }
   reduce_down(values);
   if (threadIdx.y == 0 && channel < channels) store(channel, values[0]);
 }

@@ -39,22 +39,32 @@ struct Moments {
   }
 };
 
-/// What an element adds to the sums that backward needs of its channel: dy, and dy * xhat.
+/// What an element adds to the sums that backward needs of its channel: dy, and dy * (x - mean),
+/// which is dy * xhat but for a factor of the channel.
 template <class A>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormSums<A> batch_norm_terms(A dy, A x,
-                                                                NormStatistics<A> channel) {
-  return {dy, dy * channel.normalise(x)};
+LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE NormSums<A> batch_norm_terms(A dy, A x, A mean) {
+  return {dy, dy * (x - mean)};
 }
 
-/// rstd * weight * (dy - mean(dy) - xhat * mean(dy * xhat)). Fixed statistics pass nothing back: as
-/// if a channel had infinitely many elements.
+/// The gradient of a channel's elements: rstd * weight * (dy - mean(dy) - xhat * mean(dy * xhat)),
+/// as scale * dy - offset - (x - mean) * slope.
 template <class A>
-LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A batch_norm_gradient(A dy, A x, NormStatistics<A> channel,
-                                                         A weight, NormSums<A> sums,
-                                                         A inverse_count) {
-  const A g = dy - inverse_count * (sums.plain + channel.normalise(x) * sums.product);
-  return channel.rstd * weight * g;
-}
+struct BatchNormGradient {
+  A mean, scale, offset, slope;
+
+  /// @param sums of dy and dy * xhat. @param inverse_count 0 for fixed statistics, which pass
+  /// nothing back: as if a channel had infinitely many elements.
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE static BatchNormGradient of(NormStatistics<A> channel,
+                                                                 A weight, NormSums<A> sums,
+                                                                 A inverse_count) {
+    const A scale = channel.rstd * weight;
+    return {channel.mean, scale, scale * (inverse_count * sums.plain),
+            scale * (inverse_count * sums.product) * channel.rstd};
+  }
+  LOCKSTEP_HD LOCKSTEP_ALWAYS_INLINE A operator()(A dy, A x) const {
+    return scale * dy - offset - (x - mean) * slope;
+  }
+};
 
 /// 1 / sqrt(variance + eps)
 template <class A>

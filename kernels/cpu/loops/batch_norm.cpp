@@ -163,7 +163,7 @@ void gradient_sums_of_part(const ChannelBlock& block, const AccumulateType<T>* m
           dz = functional::batch_norm_relu_gradient(dz, y(k, c));
           out.set(k, c, dz);
         }
-        sums = sums + functional::batch_norm_terms<A>(dz, x(k, c), {mean[c], rstd[c]});
+        sums = sums + functional::batch_norm_terms<A>(dz, x(k, c), mean[c]);
       }
       plain_sums.sum[c] += sums.plain;
       product_sums.sum[c] += sums.product;
@@ -171,7 +171,7 @@ void gradient_sums_of_part(const ChannelBlock& block, const AccumulateType<T>* m
   });
   for (std::int64_t c = 0; c < block.columns; ++c) {
     dy_sum[c] += static_cast<double>(plain_sums.sum[c]);
-    product_sum[c] += static_cast<double>(product_sums.sum[c]);
+    product_sum[c] += static_cast<double>(product_sums.sum[c] * rstd[c]);
   }
 }
 
@@ -198,11 +198,11 @@ void input_gradient(const ChannelBlock& block, const ChannelVectors& vectors) {
     const Rows<T> x(block.x, block.x_stride, row), dy(block.dy, block.dy_stride, row),
         out(block.out, block.out_stride, row);
 #pragma GCC ivdep
-    for (std::int64_t c = 0; c < block.columns; ++c)
-      for (int k = 0; k < group.value; ++k)
-        out.set(k, c,
-                functional::batch_norm_gradient<A>(dy(k, c), x(k, c), {mean[c], rstd[c]}, weight[c],
-                                                   {dy_sum[c], product_sum[c]}, inverse_count));
+    for (std::int64_t c = 0; c < block.columns; ++c) {
+      const auto gradient = functional::BatchNormGradient<A>::of(
+          {mean[c], rstd[c]}, weight[c], {dy_sum[c], product_sum[c]}, inverse_count);
+      for (int k = 0; k < group.value; ++k) out.set(k, c, gradient(dy(k, c), x(k, c)));
+    }
   });
 }
 
