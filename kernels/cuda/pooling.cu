@@ -1,4 +1,5 @@
 #include "arguments/pooling.hpp"
+#include "cuda/global_pooling.hpp"
 #include "cuda/image.hpp"
 
 namespace lockstep::cuda_kernels {
@@ -182,6 +183,8 @@ void pooling::max_backward(const kernels::MaxPoolBackwardArguments& a, StreamRef
 void pooling::average(const kernels::AveragePoolArguments& a, StreamRef stream) {
   const PoolWindows windows = windows_of(a.geometry, a.y, a.x);
   dispatch_floating(a.y.dtype, "average_pool", [&]<class T>(TypeTag<T>) {
+    const GlobalPool global = global_pool<T>(windows, a.y, a.x);
+    if (global_mean(global, a.y.as<T>(), static_cast<const T*>(a.x.as<T>()), stream)) return;
     launch_gather<T>(a.y, AveragePool<T>{windows, Image(a.x), a.x.as<T>()}, stream);
   });
 }
@@ -189,6 +192,9 @@ void pooling::average(const kernels::AveragePoolArguments& a, StreamRef stream) 
 void pooling::average_backward(const kernels::AveragePoolBackwardArguments& a, StreamRef stream) {
   const PoolWindows windows = windows_of(a.geometry, a.dy, a.dx);
   dispatch_floating(a.dx.dtype, "average_pool_backward", [&]<class T>(TypeTag<T>) {
+    const GlobalPool global = global_pool<T>(windows, a.dy, a.dx);
+    if (global_mean_backward(global, a.dx.as<T>(), static_cast<const T*>(a.dy.as<T>()), stream))
+      return;
     launch_gather<T>(a.dx, AveragePoolBackward<T>{windows, Image(a.dy), a.dy.as<T>()}, stream);
   });
 }
