@@ -5,7 +5,8 @@
 
 PROFILE is what the simulated GPU recorded of a step, TIMES what kernel_times (benchmarks/cupti) recorded of the same program
 on a GPU. Kernels of the library's own are joined by name and order; what stands between two of them, in cuBLASLt's and
-cuDNN's kernels, belongs to the products, attentions and convolutions that the profile has there.
+cuDNN's kernels, belongs to the products, attentions and convolutions that the profile has there, and is told apart by name
+(library_kernels.py).
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "simgpu" / "profile"))
 
 import device as devices  # noqa: E402
+import library_kernels  # noqa: E402
 import measures  # noqa: E402
 import records  # noqa: E402
 import timeline  # noqa: E402
@@ -28,6 +30,8 @@ from model import Model  # noqa: E402
 # Share of a step's kernels that is to be found by names with template arguments.
 ENOUGH = 0.9
 LIBRARY_CALLS = ("product", "attention", "convolution", "cudnn")
+# A namespace without a name, as compilers and as ncu write it.
+UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 
 
 def read_profile(path):
@@ -46,14 +50,14 @@ def read_times(path):
 
 def base_name(name):
     """A kernel's name alone: of the simulated GPU's "f<4, X> (file:1)" and of "void a::(anonymous namespace)::f<4, X>(int)"."""
-    name = name.replace("(anonymous namespace)::", "")
+    name = UNNAMED.sub("", name)
     head = re.split(r"[<(]", re.sub(r"^(?:void|static|auto) ", "", name), maxsplit=1)[0].strip()
     return head.split("::")[-1].split(" ")[-1]
 
 
 def full_name(name):
     """The same with its template arguments, without namespaces."""
-    name = re.sub(r" \([^()]*:\d+\)$", "", name).replace("(anonymous namespace)::", "")
+    name = UNNAMED.sub("", re.sub(r" \([^()]*:\d+\)$", "", name))
     name = re.sub(r"(?:[A-Za-z_]\w*::)+", "", re.sub(r"^void ", "", name))
     depth = 0
     for place, letter in enumerate(name):
@@ -107,10 +111,12 @@ def longest_common(first, second):
 
 
 class Row:
-    """All work of one label."""
+    """All work of one label. `helpers`: kernels of a library beside the one that computes, {name: [launches, microseconds]};
+    `calls`: (record, what was measured) of each, in order; a call that was told apart knows its kernels."""
 
     def __init__(self):
         self.times, self.predicted, self.measured, self.bytes = 0, 0.0, 0.0, 0.0
+        self.helpers, self.calls = {}, []
 
 
 def split(work, is_boundary):
@@ -138,7 +144,7 @@ def compare(step, times):
         first, begin = (last[0] + 1, last[1] + 1) if last else (0, place)
         join_calls(rows, [piece for before, _ in expected[first:at + 1] for piece in before],
                    [entry for others, _ in found[begin:place + 1] for entry in others], words)
-        put(rows, expected[at][1], found[place][1]["us"])
+        put(rows, expected[at][1], found[place][1]["us"], [found[place][1]])
         last = at, place
     if last:
         after = found[last[1] + 1][0] if last[1] + 1 < len(found) else rest_found
@@ -148,25 +154,37 @@ def compare(step, times):
     return rows, words
 
 
-def put(rows, piece, measured):
-    row = rows[piece.record["kind"], measures.label(piece.record)]
+def label(record):
+    """What a row is called: products by shape and epilogue, for it may be a kernel of its own."""
+    epilogue = record.get("epilogue")
+    return measures.label(record) + (f" {epilogue}" if epilogue else "")
+
+
+def put(rows, piece, measured, kernels=()):
+    row = rows[piece.record["kind"], label(piece.record)]
     row.times += 1
     row.predicted += piece.duration
     row.measured += measured
     row.bytes += piece.prediction.bytes
+    row.calls.append((piece.record, measured, kernels))
+    for entry in kernels:
+        if piece.record["kind"] != "kernel" and library_kernels.is_helper(entry["name"]):
+            count = row.helpers.setdefault(library_kernels.helper_name(entry["name"]), [0, 0.0])
+            count[0] += 1
+            count[1] += entry["us"]
 
 
 def join_calls(rows, pieces, entries, words):
-    """Shares out the kernels of libraries that ran between two of our own to the calls that were made there."""
+    """Gives the kernels of libraries that ran between two of our own to the calls that were made there: by their names, else
+    in shares as predicted."""
     calls = [piece for piece in pieces if piece.record["kind"] in LIBRARY_CALLS]
     ran = [entry for entry in entries if entry["kind"] == "kernel"]
     if not calls:
         return
-    if len(calls) == 1:
-        put(rows, calls[0], sum(entry["us"] for entry in ran))
-    elif len(calls) == len(ran):
-        for piece, entry in zip(calls, ran):
-            put(rows, piece, entry["us"])
+    groups = [ran] if len(calls) == 1 else library_kernels.matched([piece.record["kind"] for piece in calls], ran)
+    if groups:
+        for piece, group in zip(calls, groups):
+            put(rows, piece, sum(entry["us"] for entry in group), group)
     else:
         whole = sum(piece.duration for piece in calls)
         for piece in calls:
@@ -175,13 +193,24 @@ def join_calls(rows, pieces, entries, words):
 
 
 def lines_of(rows):
-    """A dictionary a row, what took longest first."""
+    """A dictionary a row, what took longest first; then one for each helper of libraries, whose time the rows have already."""
     found = []
-    for (kind, label), row in sorted(rows.items(), key=lambda item: -item[1].measured):
-        found.append({"kind": kind, "what": label, "times": row.times, "predicted_us": round(row.predicted, 1),
+    for (kind, what), row in sorted(rows.items(), key=lambda item: -item[1].measured):
+        found.append({"kind": kind, "what": what, "times": row.times, "predicted_us": round(row.predicted, 1),
                       "measured_us": round(row.measured, 1), "predicted_bytes": int(row.bytes),
                       "measured_of_predicted": round(row.measured / row.predicted, 3) if row.predicted else None})
-    return found
+    return found + helper_lines(rows)
+
+
+def helper_lines(rows):
+    """What libraries' separate kernels took: reductions, gradients of biases, changes of layout."""
+    helpers = collections.defaultdict(lambda: [0, 0.0])
+    for row in rows.values():
+        for name, (times, microseconds) in row.helpers.items():
+            helpers[name][0] += times
+            helpers[name][1] += microseconds
+    return [{"kind": "helper", "what": name, "times": times, "measured_us": round(microseconds, 1)}
+            for name, (times, microseconds) in sorted(helpers.items(), key=lambda item: -item[1][1])]
 
 
 def device_of(name):

@@ -86,10 +86,20 @@ def kernels(check):
         if entry.get("what") == "all":
             yield (f"  {entry['model']} in {entry['dtype']}: kernels and products {number(entry['measured_us'] / 1e3, 4)} ms, predicted "
                    f"{number(entry['predicted_us'] / 1e3, 4)} ms for {entry['device']}")
+            yield from helpers(check, entry["model"], entry["dtype"])
     rows = [entry for entry in check.results.of("kernels") if "measured_of_predicted" in entry]
     for entry in sorted(rows, key=lambda row: -abs(row["measured_us"] - row["predicted_us"]))[:10]:
         yield (f"    {entry['measured_of_predicted']} of predicted, {number(entry['measured_us'] / 1e3)} ms in "
                f"{entry['times']}: {entry['what']}")
+
+
+def helpers(check, model, dtype):
+    """What the libraries' separate kernels took of a step: of it the largest by name."""
+    found = [entry for entry in check.results.of("kernels") if entry.get("kind") == "helper"
+             and (entry["model"], entry["dtype"]) == (model, dtype)]
+    if found:
+        largest = ", ".join(f"{number(entry['measured_us'] / 1e3)} ms {entry['what']}" for entry in found[:3])
+        yield f"    of it separate helper kernels of libraries {number(sum(entry['measured_us'] for entry in found) / 1e3)} ms: {largest}"
 
 
 def left_out(check):

@@ -121,11 +121,11 @@ class Recorder:
                         requests=total // (32 * bytes_each), sectors=total // 32, ideal_sectors=total // 32,
                         shared_requests=0, shared_wavefronts=0, barriers=0, **fields)
 
-    def product(self, m, n, k, batch=1, dtype="bf16", compute="f32", name="product", extra=0, **fields):
+    def product(self, m, n, k, batch=1, dtype="bf16", compute="f32", name="product", extra=0, epilogue="", **fields):
         """A matrix product; `extra` are bytes of its epilogue beside the result."""
         size = DTYPE_BYTES[dtype]
         return self.add("product", name, m=m, n=n, k=k, batch=batch, a=dtype, b=dtype, c=dtype, d=dtype,
-                        compute=compute, epilogue="", flops=2.0 * m * n * k * batch,
+                        compute=compute, epilogue=epilogue, flops=2.0 * m * n * k * batch,
                         read_distinct=batch * (m * k + k * n) * size, write_distinct=batch * m * n * size + extra,
                         **fields)
 

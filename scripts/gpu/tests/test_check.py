@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import check as checks  # noqa: E402
 import gpu_tests  # noqa: E402
 import kernel_comparison  # noqa: E402
+import library_kernels  # noqa: E402
 import place  # noqa: E402
 import results  # noqa: E402
 import sanitizer  # noqa: E402
@@ -152,7 +153,7 @@ class Comparison(unittest.TestCase):
                     (self.own.format("norm_kernel"), 5.0)]
         rows, words = self.rows([("void lockstep::setup(int)", 99.0)] + one_step * 2)
         self.assertEqual({what: line["measured_us"] for what, line in rows.items()},
-                         {"gelu_kernel<4, Float>": 3.0, "768 x 1024 x 768 bf16": 8.0, "norm_kernel": 5.0})
+                         {"gelu_kernel<4, Float>": 3.0, "768 x 1024 x 768 bf16": 8.0, "norm_kernel": 5.0, "splitKreduce": 1.0})
         self.assertEqual(words, [])
 
     def test_joins_around_kernels_that_were_not_expected(self):
@@ -161,6 +162,41 @@ class Comparison(unittest.TestCase):
         self.assertEqual({what: line["measured_us"] for what, line in rows.items()},
                          {"gelu_kernel<4, Float>": 3.0, "768 x 1024 x 768 bf16": 7.0, "norm_kernel": 5.0})
         self.assertEqual(words, [])
+
+    def test_several_calls_in_a_row_are_told_apart_by_the_names_of_their_kernels(self):
+        recorder = kernel_comparison.records.Recorder()
+        for _ in range(2):
+            recorder.add("mark", "step")
+            recorder.elementwise("norm_kernel (kernels/cuda/norm.cu:9)", 1 << 20, 1 << 20)
+            recorder.product(768, 768, 65536, name="weight gradient", epilogue="bias_gradient")
+            recorder.attention(1, 12, 1024, 64, backward=True)
+            recorder.product(768, 1024, 768)
+            recorder.elementwise("norm_kernel (kernels/cuda/norm.cu:9)", 1 << 20, 1 << 20)
+        self.step = kernel_comparison.predicted_step(recorder.profile(), kernel_comparison.devices.load("h100"))
+        norm = (self.own.format("norm_kernel"), 5.0)
+        products = [("nvjet_sm90_splitK_NTT", 40.0), ("void cublasLt::splitKreduce_kernel<32, 16>(int)", 2.0),
+                    ("void cublasLt::epilogue::impl::globalKernelBgradAB_v2<8, 128>(int)", 9.0)]
+        attention = [("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", 3.0),
+                     ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma", 30.0),
+                     ("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)", 4.0)]
+        rows, words = self.rows([norm, *products, *attention, ("sm90_xmma_gemm_bf16bf16", 11.0), norm])
+        self.assertEqual(words, [])
+        self.assertEqual({what: line["measured_us"] for what, line in rows.items() if line["kind"] != "kernel"},
+                         {"768 x 768 x 65536 bf16 bias_gradient": 51.0, "attention backward 1024 x 1024 x 64": 37.0,
+                          "768 x 1024 x 768 bf16": 11.0, "globalKernelBgradAB_v2": 9.0, "convert_dq_to_16bits": 4.0,
+                          "compute_dot_do_o_specialized": 3.0, "splitKreduce_kernel": 2.0})
+
+    def test_calls_whose_kernels_do_not_say_whose_they_are_share_them_as_predicted(self):
+        self.assertIsNone(library_kernels.matched(["product", "attention"], [{"name": "nvjet_a"}, {"name": "nvjet_b"}]))
+        self.assertIsNone(library_kernels.matched(["product", "product"], [{"name": "nvjet_a"}]))
+        self.assertEqual(len(library_kernels.matched(["convolution", "product"], [{"name": "init_device_workspace_kernel"},
+                                                                                  {"name": "nvjet_a"}, {"name": "nvjet_b"}])), 2)
+
+    def test_knows_kernels_in_namespaces_without_names(self):
+        for name in ("void lockstep::<unnamed>::norm_kernel<4, lockstep::Float>(int)", "lockstep::(anonymous namespace)::norm_kernel<4, Float>",
+                     "norm_kernel<4, lockstep::Float> (kernels/cuda/norm.cu:9)"):
+            self.assertEqual(kernel_comparison.base_name(name), "norm_kernel")
+            self.assertEqual(kernel_comparison.full_name(name), "norm_kernel<4,Float>")
 
     def test_says_how_many_kernels_did_not_run(self):
         rows, words = self.rows([(self.own.format("norm_kernel"), 5.0)])

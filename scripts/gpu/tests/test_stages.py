@@ -23,7 +23,7 @@ def profile_of_steps():
 
 
 def times_of_steps():
-    one = [(OWN.format("gelu_kernel"), 3.0), ("nvjet_hsh", 7.0), (OWN.format("norm_kernel"), 5.0)]
+    one = [(OWN.format("gelu_kernel"), 3.0), ("nvjet_hsh", 6.0), ("void cublasLt::splitKreduce_kernel<32>(int)", 1.0), (OWN.format("norm_kernel"), 5.0)]
     return [{"kind": "kernel", "name": name, "us": us} for name, us in one * 3]
 
 
@@ -58,7 +58,9 @@ class OnAGpu(Case):
         self.assertEqual([(line["what"], line["measured_us"]) for line in lines], [("norm_kernel", 5.0), ("gelu_kernel", 3.0)])
         self.assertEqual(self.found("kernels", model="gpt2", what="all")[0]["measured_us"], 15.0)
         self.assertEqual(self.check.failures, [])
-        self.assertTrue(any("predicted" in line and "h100" in line for line in summary.text(self.check)))
+        text = summary.text(self.check)
+        self.assertTrue(any("predicted" in line and "h100" in line for line in text))
+        self.assertIn("    of it separate helper kernels of libraries 0.001 ms: 0.001 ms splitKreduce_kernel", text)
 
     def test_losses_that_are_not_the_cpus_fail(self):
         self.write("benchmark_model_step", "#!/bin/sh\nfor l in 7 6 5; do echo '{\"ms\": 1, \"loss\": '$l'}'; done\n")
@@ -93,7 +95,7 @@ class OnAGpu(Case):
                    'echo \'"6","gelu_kernel","dram__bytes_read.sum","byte","4,096"\'\n')
         step_kernels.dram(self.check)
         self.assertEqual(self.found("dram", kernel="gelu_kernel")[0]["bytes"], 4096)
-        self.assertIn("--launch-skip 6 --launch-count 3", (self.folder / "out" / "gpu_check.log").read_text())
+        self.assertIn("--launch-skip 8 --launch-count 4", (self.folder / "out" / "gpu_check.log").read_text())
 
     def test_tools_that_are_not_allowed_here_are_left_out(self):
         self.record_steps()
