@@ -16,6 +16,7 @@ import check as checks  # noqa: E402
 import gpu_tests  # noqa: E402
 import kernel_comparison  # noqa: E402
 import library_kernels  # noqa: E402
+import measured_rows  # noqa: E402
 import place  # noqa: E402
 import results  # noqa: E402
 import sanitizer  # noqa: E402

@@ -6,7 +6,7 @@ import os
 import unittest
 from unittest import mock
 
-from .test_check import Case, gpu_tests, kernel_comparison, sanitizer, step_kernels, steps, summary
+from .test_check import Case, gpu_tests, kernel_comparison, measured_rows, sanitizer, step_kernels, steps, summary
 
 OWN = "void lockstep::cuda_kernels::{}(lockstep::Layout<2>, int)"
 
@@ -80,6 +80,18 @@ class OnAGpu(Case):
         step_kernels.launches(self.check)
         line = self.found("launches", way="captured")[0]
         self.assertEqual((line["step_us"], line["kernels"], line["kernels_us"]), (10.0, 2, 5.0))
+
+    def test_rows_for_the_table_of_trust_are_of_kernels_that_are_alike(self):
+        self.record_steps()
+        times = [{**entry, "registers": 40} for entry in times_of_steps()]
+        (self.folder / "times").write_text("\n".join(json.dumps(entry) for entry in times))
+        rows = measured_rows.rows_of("GPT-2", self.folder / "profiles" / "gpt2-bf16-64.jsonl.gz", self.folder / "times",
+                                     kernel_comparison.devices.load("h100"))
+        found = {row["name"]: row for row in rows}
+        self.assertEqual({name: (row["times"], row["us"]) for name, row in found.items()},
+                         {"gelu_kernel": (1, 3.0), "768 x 1024 x 768 bf16": (1, 7.0), "norm_kernel": (1, 5.0)})
+        self.assertEqual(found["768 x 1024 x 768 bf16"]["kernels"], ["nvjet_hsh", "splitKreduce_kernel"])
+        self.assertEqual((found["768 x 1024 x 768 bf16"]["helpers_us"], found["gelu_kernel"]["registers"]), (1.0, 40))
 
     def test_a_program_that_records_nothing_fails(self):
         self.record_steps()
