@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 
 #include "engine/entry.hpp"
@@ -87,16 +88,25 @@ Arguments check(const Communicator& communicator, const Request& request) {
   return arguments;
 }
 
+// NCCL drops empty collectives on the rank that calls them: nothing runs, and nobody waits.
+bool is_dropped(const Request& request) {
+  return request.count == 0 && !simgpu::nccl::is_point_to_point(request.function);
+}
+
 ncclResult_t call(EntryPoint& entry, const Request& request, ncclComm_t handle,
                   cudaStream_t stream) {
   return entry.call([&] {
+    std::shared_ptr<Communicator> communicator;
     const ncclResult_t status = simgpu::nccl::guarded([&] {
-      const auto communicator = simgpu::nccl::communicator_of(handle);
-      communicator->require_ready();
-      return Group::current().add(communicator, check(*communicator, request), stream,
-                                  CallSite::here());
+      communicator = simgpu::nccl::communicator_of(handle);
+      communicator->require_open();
+      const Arguments arguments = check(*communicator, request);
+      if (is_dropped(request)) return ncclSuccess;
+      return Group::current().add(communicator, arguments, stream, CallSite::here());
     });
-    if (status != ncclSuccess && status != ncclInProgress) Group::current().note_failure(status);
+    if (status == ncclSuccess || status == ncclInProgress) return status;
+    Group::current().note_failure(status);
+    if (communicator) communicator->refuse_call(status);
     return status;
   });
 }

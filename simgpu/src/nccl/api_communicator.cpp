@@ -114,7 +114,7 @@ void split_and_hand_out(Communicator& whole, std::uint64_t number, int color, in
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* slot,
                    const ncclConfig_t* config) {
   const auto whole = communicator_of(comm);
-  whole->require_ready();
+  whole->require_open();
   require(slot != nullptr, "newcomm is null");
   require(color >= 0 || color == NCCL_SPLIT_NOCOLOR,
           "color must not be negative, but for NCCL_SPLIT_NOCOLOR");
@@ -133,7 +133,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* slot,
 
 ncclResult_t finalize(ncclComm_t comm) {
   const auto communicator = communicator_of(comm);
-  communicator->require_ready();
+  communicator->require_open();
   if (communicator->options().is_blocking) {
     communicator->finalize();
     return ncclSuccess;
@@ -194,7 +194,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return guarded([&] {
       if (!comm) return ncclSuccess;
       const auto communicator = communicator_of(comm);
-      communicator->wait();
+      communicator->require_ready();
       communicator->finalize();
       simgpu::nccl::end_handle(comm);
       return ncclSuccess;
@@ -207,7 +207,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return entry.call([&] {
     return guarded([&] {
       if (!comm) return ncclSuccess;
-      communicator_of(comm)->abort();
+      const auto communicator = communicator_of(comm);
+      communicator->abort();
+      communicator->wait_for_graphs();
       simgpu::nccl::end_handle(comm);
       return ncclSuccess;
     });

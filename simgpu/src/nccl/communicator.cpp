@@ -77,7 +77,15 @@ void Communicator::require_ready() {
                   "Attempt to use communicator before the previous operation returned "
                   "ncclSuccess: ask ncclCommGetAsyncError of the " +
                       describe() + " until it is not in progress");
+}
+
+void Communicator::require_open() {
+  require_ready();
   if (finalized_) throw Failure(ncclInvalidUsage, describe() + " was finalized");
+}
+
+void Communicator::refuse_call(ncclResult_t status) {
+  if (!options_.is_blocking) fail(status, last_error());
 }
 
 void Communicator::fail(ncclResult_t status, const std::string& message) {
@@ -87,7 +95,12 @@ void Communicator::fail(ncclResult_t status, const std::string& message) {
 
 void Communicator::abort() { aborted_.store(true, std::memory_order_release); }
 
-// As NCCL from 2.26 on, which keeps polling until the graphs with its collectives are gone.
+// In all versions, also after an abort.
+void Communicator::wait_for_graphs() const {
+  while (held_by_graphs_ != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+// As NCCL, which keeps polling until the graphs with its collectives are gone.
 void Communicator::finalize() {
   const auto is_idle = [this] {
     return finished_.load(std::memory_order_acquire) >= launched_ && held_by_graphs_ == 0;

@@ -63,13 +63,19 @@ class Communicator {
   ncclResult_t state();
   /// Non-blocking: the call just made shows as in progress once. @return what the call returns
   ncclResult_t answer();
-  /// @throws Failure if the communicator cannot take calls
+  /// @throws Failure if it failed, or has an earlier call in progress
   void require_ready();
+  /// @throws Failure as `require_ready`, and if it was finalized
+  void require_open();
+  /// A collective was refused: one that does not block keeps the status as its error.
+  void refuse_call(ncclResult_t status);
   void fail(ncclResult_t status, const std::string& message);
   /// Fails the communicator if a peer's process has ended before it left.
   void look_for_lost_peers();
   /// Ends what waits; nothing that is queued takes part any more.
   void abort();
+  /// Waits until no graph holds a launch.
+  void wait_for_graphs() const;
   bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
   bool has_failed() const { return error_.load() != ncclSuccess; }
   /// Waits until all launches have run and no graph holds one, or the communicator failed. Marks it

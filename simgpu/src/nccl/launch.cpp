@@ -168,12 +168,28 @@ void order(cudaStream_t earlier, cudaStream_t later) {
   require(status, "joining the streams of a group");
 }
 
+// The kernel that sends to its own rank is the one that receives.
+void require_pairs_with_itself(const Communicator& communicator,
+                               const std::vector<Arguments>& calls) {
+  const auto own = [&](Function function) {
+    return std::ranges::count_if(calls, [&](const Arguments& call) {
+      return call.signature.function == function && call.signature.root == communicator.rank();
+    });
+  };
+  const auto sends = own(Function::send), receives = own(Function::receive);
+  if (sends > receives)
+    throw Failure(ncclInvalidUsage, "Trying to send to self without a matching recv");
+  if (sends < receives)
+    throw Failure(ncclInvalidUsage, "Trying to recv to self without a matching send");
+}
+
 }  // namespace
 
 void launch(const std::shared_ptr<Communicator>& communicator, std::vector<Arguments> calls,
             const std::vector<cudaStream_t>& streams, const CallSite& site) {
   const int device = communicator->options().device;
   const OnDevice guard(device);
+  require_pairs_with_itself(*communicator, calls);
   for (cudaStream_t stream : streams) {
     int other = device;
     if (stream) require(device_of_stream(stream, &other), "the stream of a collective");

@@ -81,7 +81,9 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
                            self.stream);
     };
     EXPECT_EQ(reduce(), ncclInProgress);
-    EXPECT_EQ(reduce(), ncclInvalidArgument) << "the call before was not waited for";
+    int count = 0;
+    EXPECT_EQ(ncclCommCount(self.communicator, &count), ncclInvalidArgument)
+        << "the call before was not waited for";
     EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
     self.synchronize();
     EXPECT_EQ(data.download(), std::vector<int>{2});
@@ -93,7 +95,7 @@ TEST_F(NcclCommunicators, NonBlockingOnesAnswerThatTheyAreInProgress) {
     EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
     EXPECT_EQ(ncclCommFinalize(self.communicator), ncclInProgress);
     EXPECT_EQ(wait_until_ready(self.communicator), ncclSuccess);
-    EXPECT_EQ(reduce(), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommCount(self.communicator, &count), ncclSuccess);
     self.leave();
   };
   std::thread other(body, 1);
@@ -140,6 +142,30 @@ TEST_F(NcclCommunicators, ASplitThatDoesNotBlockHasNoPartUntilTheWholeIsReady) {
   other.join();
   EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
   EXPECT_EQ(ncclCommDestroy(whole), ncclSuccess);
+}
+
+TEST_F(NcclCommunicators, OneThatDoesNotBlockKeepsTheErrorOfACollectiveItRefused) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t communicator = join_without_blocking(0, 1, id);
+  const DeviceArray<int> data({1});
+  EXPECT_EQ(ncclBroadcast(data.data(), data.data(), 1, ncclInt32, 7, communicator, nullptr),
+            ncclInvalidArgument);
+  EXPECT_EQ(wait_until_ready(communicator), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommDestroy(communicator), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommAbort(communicator), ncclSuccess);
+}
+
+TEST_F(NcclCommunicators, EmptyCollectivesWaitForNobody) {
+  testing::with_threads(2, [](Rank& self) {
+    const DeviceArray<int> data({1});
+    if (self.rank == 0) {
+      EXPECT_EQ(ncclAllReduce(data.data(), data.data(), 0, ncclInt32, ncclSum, self.communicator,
+                              self.stream),
+                ncclSuccess);
+    }
+    self.synchronize();
+  });
 }
 
 TEST_F(NcclCommunicators, ASplitThatIsAbortedLeavesAPartToAbort) {

@@ -29,7 +29,7 @@ void disagree(const std::function<void(Rank&, int* data)>& call, const std::stri
 TEST(NcclDisagreement, NamesDifferentFunctions) {
   disagree(
       [](Rank& self, int* data) {
-        ncclAllReduce(data, data, 0, ncclInt32, ncclSum, self.communicator, self.stream);
+        ncclAllReduce(data + 32, data + 32, 1, ncclInt32, ncclMax, self.communicator, self.stream);
         if (self.rank == 0)
           ncclAllReduce(data, data, 16, ncclInt32, ncclSum, self.communicator, self.stream);
         else

@@ -43,6 +43,16 @@ TEST_F(NcclGroups, ARankSendsToItself) {
   });
 }
 
+TEST_F(NcclGroups, ARankThatSendsToItselfReceivesInTheSameGroup) {
+  testing::with_threads(1, [](Rank& self) {
+    const DeviceArray<int> data({1});
+    EXPECT_EQ(ncclSend(data.data(), 1, ncclInt32, 0, self.communicator, self.stream),
+              ncclInvalidUsage);
+    EXPECT_EQ(ncclRecv(data.data(), 1, ncclInt32, 0, self.communicator, self.stream),
+              ncclInvalidUsage);
+  });
+}
+
 TEST_F(NcclGroups, MoreCallsThanAreKeptAtOnce) {
   testing::with_threads(2, [](Rank& self) {
     constexpr int calls = 100;
