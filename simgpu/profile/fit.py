@@ -5,8 +5,10 @@ The mean of |log(predicted / published)| is least over a grid: few constants, no
 
 import itertools
 import math
+from unittest import mock
 
 import device as devices
+import kernels
 import network
 import published
 from products import predict_product
@@ -14,14 +16,17 @@ from products import predict_product
 PRODUCT_GRID = ([round(0.60 + 0.01 * step, 2) for step in range(36)], [step * 1e-6 for step in range(13)])
 FILL_GRID = (range(0, 41, 2), [0.5 * step for step in range(13)], range(40, 151, 5))
 SUSTAINED_GRID = [round(1 + 0.01 * step, 2) for step in range(31)]
+ATTENTION_GRID = [round(1 + 0.01 * step, 2) for step in range(101)]
+KERNEL_GRID = ([round(0.1 * step, 1) for step in range(6)], [round(1 + 0.05 * step, 2) for step in range(11)])
 STRAGGLER_GRID = [round(0.001 * step, 3) for step in range(41)]
-CONVOLUTION_GRID = [round(0.20 + 0.01 * step, 2) for step in range(61)]
+CONVOLUTION_GRID = [round(0.20 + 0.01 * step, 2) for step in range(81)]
 
 
 def of_half(group, key):
-    """Points of a group on a device that are for fitting, without those whose miss has a known reason."""
+    """Points of a group on a device that are for fitting: of published ones without those whose miss has a known reason,
+    of lockstep's all, for their reasons are of whole families of kernels."""
     return [point for point in published.points() if point.series["group"] == group and point.fitted_on
-            and point.series["device"] == key and not point.why]
+            and point.series["device"] == key and (not point.why or "us" in point.series["record"])]
 
 
 def error(points, device):
@@ -46,16 +51,40 @@ def of_steps(key, programs):
             if point.series["record"]["program"] in programs]
 
 
+def error_of_all(key, changes, points):
+    return error(points, devices.load(key, changes))
+
+
 def sustained(key):
-    """sustained_products of a device, by its steps of transformers."""
-    points = of_steps(key, ("gpt2", "qwen2"))
-    return min(SUSTAINED_GRID, key=lambda value: error(points, devices.load(key, {"sustained_products": value})))
+    """sustained_products of a device, by its steps of transformers and the products of lockstep's."""
+    points = of_steps(key, ("gpt2", "qwen2")) + of_half("products of lockstep", key)
+    return min(SUSTAINED_GRID, key=lambda value: error_of_all(key, {"sustained_products": value}, points))
+
+
+def attention_backward(key):
+    """The second of sustained_attention of a device, by attention in lockstep's steps; None where it has no such point."""
+    points = [point for point in of_half("attention of lockstep", key) if point.series["record"]["backward"]]
+    forward = devices.load(key).sustained_attention[0]
+    return min(ATTENTION_GRID, key=lambda value: error_of_all(key, {"sustained_attention": [forward, value]}, points)) \
+        if points else None
 
 
 def convolution(key):
-    """convolution_efficiency of a device, by its steps of ResNet-50."""
-    points = of_steps(key, ("resnet50",))
-    return min(CONVOLUTION_GRID, key=lambda value: error(points, devices.load(key, {"convolution_efficiency": value})))
+    """convolution_efficiency of a device, by its steps of ResNet-50 and the convolutions of lockstep's."""
+    points = of_steps(key, ("resnet50",)) + of_half("convolutions of lockstep", key)
+    return min(CONVOLUTION_GRID, key=lambda value: error_of_all(key, {"convolution_efficiency": value}, points))
+
+
+def of_kernels(key):
+    """(expected of kernels.RESIDENT, expected of kernels.EXCHANGING), by elementwise kernels and those of lockstep's steps."""
+    points = [point for group in ("elementwise", "kernels of lockstep", "small kernels of lockstep")
+              for point in of_half(group, key)]
+
+    def missed(choice):
+        resident, exchanging = choice
+        with mock.patch.dict(kernels.RESIDENT, expected=resident), mock.patch.dict(kernels.EXCHANGING, expected=exchanging):
+            return error(points, devices.load(key))
+    return min(itertools.product(*KERNEL_GRID), key=missed)
 
 
 def fill(key):
@@ -90,6 +119,9 @@ def report():
     yield "products within steps (sustained_products):"
     for key in ("a100", "h100"):
         yield f"  {key}: {sustained(key)}, in use {devices.load(key).sustained_products}"
+    yield f"attention's gradient within steps: h100: {attention_backward('h100')}, in use {devices.load('h100').sustained_attention[1]}"
+    yield (f"kernels (data in the L2, threads that exchange): {of_kernels('h100')}, in use "
+           f"{(kernels.RESIDENT['expected'], kernels.EXCHANGING['expected'])}")
     yield "convolutions (convolution_efficiency):"
     for key in ("a100", "h100"):
         yield f"  {key}: {convolution(key)}, in use {devices.load(key).convolution_efficiency}"

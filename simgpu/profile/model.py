@@ -1,6 +1,7 @@
 """Predicts what each record of a profile takes on a device."""
 
 import attention
+import convolutions
 import kernels
 import network
 import products
@@ -58,7 +59,11 @@ class Model:
         if kind not in PREDICTORS:
             raise ValueError(f"record {record['id']} of kind '{kind}' puts no work on a stream")
         found = PREDICTORS[kind](self.device, record)
-        return found if self.alone or found.bound != PRODUCTS else found.times(self.device.sustained_products)
+        if self.alone:
+            return found
+        if kind == "attention":
+            return found.times(self.device.sustained_attention[record["backward"]])
+        return found if found.bound != PRODUCTS else found.times(self.device.sustained_products)
 
     def collective(self, record):
         """One launch of one or several calls: the bytes of each kind together, and one latency."""
@@ -92,7 +97,7 @@ NOT_OF_WORK = {"id", "site", "stream", "thread", "host_us", "call_us", "graph_la
                "name", "symbol", "communicator"}
 PREDICTORS = {
     "kernel": kernels.predict, "product": products.predict_product, "attention": attention.predict,
-    "convolution": products.predict_convolution, "cudnn": products.predict_norm,
+    "convolution": convolutions.predict, "cudnn": products.predict_norm,
     "copy": transfers.predict_copy, "memset": transfers.predict_memset,
 }
 

@@ -1,4 +1,4 @@
-"""Published measurements (trust.json), and what the model predicts for each."""
+"""Published measurements (trust.json) and lockstep's own (measured.json), and what the model predicts for each."""
 
 import dataclasses
 import functools
@@ -8,6 +8,7 @@ import pathlib
 
 import device as devices
 import job
+import measured
 import network
 import scale
 from model import Model
@@ -19,11 +20,12 @@ FILE = pathlib.Path(__file__).resolve().parent / "trust.json"
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One published figure. `why` says what it has that the model leaves out, where it is known."""
+    """One published figure. `why` says what it has that the model leaves out, where it is known.
+    `fitted_on` is None of sums over points of both halves."""
     series: dict
     at: float
     published: float
-    fitted_on: bool
+    fitted_on: object
     why: str
 
     @property
@@ -41,7 +43,9 @@ def points():
         for at, published in series["points"]:
             found.append(Point(series, at, published, next(counter) % 2 == 0,
                                series.get("why", {}).get(str(at), "")))
-    return found
+    reasons = read()["reasons of lockstep's rows"]
+    return found + [Point(series, 0, value, half, measured.reason(series["id"], reasons))
+                    for series, value, half in measured.series()]
 
 
 @functools.lru_cache(maxsize=None)
@@ -53,6 +57,8 @@ def record_of(point):
     """The record that a point of products, attention, norms or elementwise kernels is about."""
     given, at, recorder = point.series["record"], point.at, Recorder()
     kind = given["kind"]
+    if "us" in given:
+        return given
     if kind == "product":
         sides = {"m": {"m": at}, "n and k": {"n": at, "k": at}}[point.series["vary"]]
         shape = {**{side: given.get(side) for side in "mnk"}, **sides}
@@ -116,6 +122,10 @@ def microseconds(point, device=None):
     given = point.series["record"]
     if "program" in given:
         return step_microseconds(point, device)
+    if "rows" in given or "us" in given:
+        model = Model(device)
+        return sum(row["times"] * model.predict(row).expected for row in given["rows"]) if "rows" in given \
+            else model.predict(given).expected
     if given["kind"] == "collective":
         group = network.Group(given["ranks"], given["nodes"], given["efa"])
         return network.choose(device, given["op"], point.at, group).microseconds

@@ -126,8 +126,7 @@ def make_trust(arguments):
         print("\n".join(fit.report()))
         return
     table = trust.rows()
-    lines = trust.points_markdown(table) if arguments.points else [*trust.summary_markdown(table), "",
-                                                                   *trust.steps_markdown(table)]
+    lines = trust.points_markdown(table) if arguments.points else trust.tables_markdown(table)
     print("\n".join(lines))
 
 

@@ -50,7 +50,11 @@ class Step:
         inputs, outputs = self.size(layer.inputs, layer.edge * layer.stride), self.size(layer.outputs, layer.edge)
         read, write = {"forward": (inputs, outputs), "input": (outputs, inputs), "weight": (inputs + outputs, 0)}[which]
         weights = layer.inputs * layer.outputs * layer.kernel ** 2 * DTYPE_BYTES[self.dtype]
-        self.recorder.add("convolution", f"convolution {which}", **{"pass": which}, dtype=self.dtype, shape={},
+        before = layer.edge * layer.stride
+        shape = {"image": [self.batch, layer.inputs, before, before], "groups": 1,
+                 "weight": [layer.outputs, layer.inputs, layer.kernel, layer.kernel],
+                 "result": [self.batch, layer.outputs, layer.edge, layer.edge]}
+        self.recorder.add("convolution", f"convolution {which}", **{"pass": which}, dtype=self.dtype, shape=shape,
                           flops=flops, read_distinct=read + weights, write_distinct=write + weights)
 
     def kernel(self, name, read, write):

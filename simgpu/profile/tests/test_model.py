@@ -1,5 +1,6 @@
 """What kernels, products, attention, copies and collectives are predicted to take, and by what they are bound."""
 
+import math
 import unittest
 
 import attention
@@ -85,6 +86,15 @@ class Kernels(unittest.TestCase):
         record = dict(made("elementwise", "sum", 1 << 26, 4), grid=[1, 1, 1], block=[1024, 1, 1])
         self.assertGreater(predict(record).expected, 30 * predict(made("elementwise", "sum", 1 << 26, 4)).expected)
 
+    def test_threads_that_exchange_much_may_take_much_longer_than_their_bytes(self):
+        record = made("elementwise", "sum", 1 << 30, 1 << 20)
+        sums = dict(record, shared_requests=record["requests"], shared_wavefronts=record["requests"])
+        self.assertGreater(predict(sums).expected, 1.1 * predict(record).expected)
+        self.assertGreater(predict(sums).high, 2 * predict(record).high)
+        self.assertEqual(predict(sums).low, predict(record).low)
+        few = dict(record, shared_requests=record["requests"] // 10)
+        self.assertEqual(predict(few), predict(record))
+
     def test_strewn_accesses_cost_whole_sectors(self):
         record = made("elementwise", "strewn", 1 << 28, 1 << 28)
         strewn = dict(record, sectors=8 * record["ideal_sectors"])
@@ -140,6 +150,18 @@ class LibraryCalls(unittest.TestCase):
         self.assertAlmostEqual(predict(record).expected / predict(record, alone=True).expected,
                                H100.sustained_products)
 
+    def test_what_an_epilogue_touches_comes_after_the_product(self):
+        plain, with_input = (predict(made("product", 65536, 3072, 768, extra=extra)) for extra in (0, 1 << 28))
+        self.assertAlmostEqual(with_input.expected - plain.expected,
+                               (1 << 28) / (H100.dram_efficiency * H100.dram_bandwidth) * 1e6 * H100.sustained_products, places=3)
+        gradient = predict(made("product", 768, 3072, 65536, epilogue="bias_gradient"))
+        again = 65536 * 3072 * 2 / H100.dram_bandwidth * 1e6
+        self.assertGreater(gradient.expected, predict(made("product", 768, 3072, 65536)).expected + again)
+
+    def test_a_deep_sum_with_few_outputs_is_split(self):
+        deep, shallow = (predict(made("product", 768, 768, depth)) for depth in (65536, 4096))
+        self.assertLess(deep.expected, 14 * shallow.expected)
+
     def test_attention_lies_between_the_points_of_its_table(self):
         points = [[512, 315], [2048, 484]]
         self.assertAlmostEqual(attention.rate_at(points, 2048), 484e12, delta=1e6)
@@ -149,6 +171,30 @@ class LibraryCalls(unittest.TestCase):
         self.assertGreater(backward, 2.4 * forward)
         wide, narrow, between = (predict(made("attention", 8, 16, 1024, width)).expected for width in (128, 64, 96))
         self.assertTrue(narrow < between < wide)
+
+    def test_attention_within_steps_has_factors_of_its_own(self):
+        for backward, factor in enumerate(H100.sustained_attention):
+            record = made("attention", 64, 12, 1024, 64, bool(backward))
+            self.assertAlmostEqual(predict(record).expected / predict(record, alone=True).expected, factor)
+
+    def convolution(self, image, weight, result, which="forward"):
+        size = 2 * (math.prod(image) + math.prod(weight) + math.prod(result))
+        flops = 2.0 * math.prod(result) * math.prod(weight[1:])
+        return predict(made("add", "convolution", **{"pass": which}, dtype="bf16", flops=flops, read_distinct=size, write_distinct=0,
+                            shape={"image": image, "weight": weight, "result": result, "groups": 1}), alone=True)
+
+    def test_a_convolution_is_a_product_of_its_channels(self):
+        wide = self.convolution([256, 256, 14, 14], [256, 256, 3, 3], [256, 256, 14, 14])
+        narrow = self.convolution([256, 64, 56, 56], [64, 64, 3, 3], [256, 64, 56, 56])
+        few = self.convolution([256, 4, 56, 56], [64, 4, 3, 3], [256, 64, 56, 56])
+        self.assertEqual(wide.flops, narrow.flops)
+        self.assertGreater(narrow.expected, 1.3 * wide.expected)
+        self.assertGreater(few.expected, 0.2 * narrow.expected)
+
+    def test_a_convolution_with_strides_does_not_read_what_lies_between(self):
+        whole = self.convolution([256, 256, 56, 56], [128, 256, 1, 1], [256, 128, 56, 56])
+        strided = self.convolution([256, 256, 56, 56], [128, 256, 1, 1], [256, 128, 28, 28])
+        self.assertAlmostEqual(strided.bytes / whole.bytes, 0.25, delta=0.01)
 
     def test_a_norm_and_a_convolution_have_wide_ranges(self):
         norm = predict(made("add", "cudnn", read_distinct=1 << 27, write_distinct=1 << 27))
