@@ -80,6 +80,15 @@ struct RowSums {
     const Sum value = load_row<lanes>(dy + row * columns, column, columns, wide);
     for (int j = 0; j < lanes; ++j) sum[j] += value[j];
   }
+  /// The lane's elements of a row of `dy` or `dtable`, for later; 0 beyond the last column.
+  __device__ Words<T, lanes> fetch(const T* array, std::int64_t row, std::int64_t column) const {
+    const T* const from = array + row * columns + column;
+    if (wide && column < columns) return load_words<lanes>(from);
+    Vector<T, lanes> values{};
+    for (int j = 0; j < lanes; ++j)
+      if (column + j < columns) values.lane[j] = from[j];
+    return std::bit_cast<Words<T, lanes>>(values);
+  }
   __device__ Sum held(std::int64_t entry, std::int64_t column) const {
     return column < columns ? load_row<lanes>(dtable + entry * columns, column, columns, wide)
                             : Sum{};
@@ -88,7 +97,9 @@ struct RowSums {
     if (column < columns) store_row<lanes>(dtable + entry * columns, column, columns, wide, sum);
   }
   __device__ void add(std::int64_t entry, std::int64_t column, const Sum& sum) const {
-    Sum total = held(entry, column);
+    add_to(held(entry, column), entry, column, sum);
+  }
+  __device__ void add_to(Sum total, std::int64_t entry, std::int64_t column, const Sum& sum) const {
     for (int j = 0; j < lanes; ++j) total[j] += sum[j];
     store(entry, column, total);
   }
@@ -150,29 +161,57 @@ struct Pieces {
   }
 };
 
-/// Each warp adds the rows of a chunk in order, and those of whole runs to the table.
+/// Rows that a warp waits for at a time, and as many of the table.
+constexpr int rows_at_once = 4;
+
+/// Each warp adds the rows of a chunk in order, and those of whole runs to the table. Its lanes
+/// know the chunk's entries, one each: where its rows lie is known before they are needed.
 template <class T>
 __global__ void __launch_bounds__(row_threads)
     add_chunks_kernel(std::int64_t chunks, RowSums<T> rows, SortedKeys keys, Pieces<T> pieces) {
+  static_assert(chunk == warp_size);
   constexpr int N = RowSums<T>::lanes;
+  constexpr unsigned all = 0xFFFFFFFFu;
   for (std::int64_t number = first_row<WarpGroup>(); number < chunks;
-       number += row_step<WarpGroup>())
+       number += row_step<WarpGroup>()) {
+    const std::int64_t first = number * chunk, own = first + threadIdx.x % warp_size;
+    const KeyAt entry = own < keys.n ? keys.sorted[own] : KeyAt{keys.entries, 0};
+    const unsigned ends = __ballot_sync(all, own < keys.n && keys.ends_run(own));
+    const int last = static_cast<int>(keys.end_of_chunk(first) - first);
+    // What adds nothing comes behind all else.
+    const int count = __popc(__ballot_sync(all, entry.key != keys.entries));
+    const bool first_begins = keys.begins_run(first);
     rows.for_each_column([&](std::int64_t column) {
-      const std::int64_t first = number * chunk, last = keys.end_of_chunk(first);
       typename RowSums<T>::Sum sum{};
-      bool begins = keys.begins_run(first);
-      for (std::int64_t i = first; i < last && keys.sorted[i].key != keys.entries; ++i) {
-        rows.add_row(sum, keys.sorted[i].position, column);
-        const bool ends = keys.ends_run(i);
-        if (!ends && i + 1 < last) continue;
-        if (begins && ends)
-          rows.add(keys.sorted[i].key, column, sum);
-        else if (column < rows.columns)
-          store_row<N>(pieces.at(number, begins), column, rows.columns, false, sum);
-        sum = {};
-        begins = true;
+      bool begins = first_begins;
+      for (int done = 0; done < count; done += rows_at_once) {
+        Words<T, N> added[rows_at_once], held[rows_at_once];
+        std::uint32_t key[rows_at_once];
+        LOCKSTEP_UNROLL
+        for (int k = 0; k < rows_at_once; ++k) {
+          const int i = done + k < count ? done + k : done;
+          key[k] = __shfl_sync(all, entry.key, i);
+          added[k] = rows.fetch(rows.dy, __shfl_sync(all, entry.position, i), column);
+          if (ends >> i & 1) held[k] = rows.fetch(rows.dtable, key[k], column);
+        }
+        LOCKSTEP_UNROLL
+        for (int k = 0; k < rows_at_once; ++k) {
+          const int i = done + k;
+          if (i >= count) break;
+          const auto terms = unpack(added[k]);
+          for (int j = 0; j < N; ++j) sum[j] += terms[j];
+          const bool ended = ends >> i & 1;
+          if (!ended && i + 1 < last) continue;
+          if (begins && ended)
+            rows.add_to(unpack(held[k]), key[k], column, sum);
+          else if (column < rows.columns)
+            store_row<N>(pieces.at(number, begins), column, rows.columns, false, sum);
+          sum = {};
+          begins = true;
+        }
       }
     });
+  }
 }
 
 /// The warp of the chunk in which a run begins that goes on after it adds its pieces in order.
