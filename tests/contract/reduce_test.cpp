@@ -92,13 +92,15 @@ TEST_P(ReduceContract, MultipliesAndWidens) {
 }
 
 TEST_P(ReduceContract, AccumulatesSums) {
-  const auto in = array({6, 10}).randomize(1), out = array({1, 10}).randomize(2);
-  Values expected = fold(ReduceOp::sum, {6, 10}, {1, 10}, in.get());
-  const Values before = out.get();
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
-  backend().reduction.reduce({.op = ReduceOp::sum, .out = out, .in = in, .accumulate = true},
-                             stream());
-  EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+  for (const std::int64_t columns : {10, 16}) {  // on a GPU loads of one element, and of 16 bytes
+    const auto in = array({6, columns}).randomize(1), out = array({1, columns}).randomize(2);
+    Values expected = fold(ReduceOp::sum, {6, columns}, {1, columns}, in.get());
+    const Values before = out.get();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    backend().reduction.reduce({.op = ReduceOp::sum, .out = out, .in = in, .accumulate = true},
+                               stream());
+    EXPECT_TRUE(close(out.get(), expected, tolerance(8)));
+  }
 }
 
 TEST_P(ReduceContract, KeepsSumsInTheDtypeTheyAreHeldIn) {
