@@ -34,6 +34,7 @@ struct ConvolutionArguments {
 struct ConvolutionDataGradientArguments {
   ArrayView dx = {}, dy = {}, weight = {};
   ConvGeometry geometry = {};
+  bool accumulate = false;  ///< added to what dx holds
 };
 
 /// dweight from dy and x; of bf16 and f16 it may be f32, in which it is summed.

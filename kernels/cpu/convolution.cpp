@@ -121,7 +121,7 @@ void forward_image(const Products& products, const ArrayView& bias, std::int64_t
 }
 
 template <class T>
-void backward_data_image(const Products& products, std::int64_t n) {
+void backward_data_image(const Products& products, std::int64_t n, bool accumulate) {
   using Sum = AccumulateType<T>;
   const Patches& patches = products.patches();
   const ArrayView& dx = patches.image;
@@ -136,7 +136,12 @@ void backward_data_image(const Products& products, std::int64_t n) {
         .a = transposed(products.weights(g)),
         .b = products.output(n, g)};
     gemm::multiply(call, StreamRef{});
-    std::fill(image, image + channels * planes.positions, Sum(0));
+    for (std::int64_t c = 0; c < channels; ++c)
+      if (accumulate)
+        load_row(image + c * planes.positions, dx, planes.offset(n, g * channels + c),
+                 planes.position_stride, planes.positions);
+      else
+        std::fill_n(image + c * planes.positions, planes.positions, Sum(0));
     patches.scatter(image, matrix, g);
     for (std::int64_t c = 0; c < channels; ++c)
       store_row(dx, planes.offset(n, g * channels + c), planes.position_stride,
@@ -189,7 +194,7 @@ void convolution::backward_data(const kernels::ConvolutionDataGradientArguments&
   dispatch_floating(a.dx.dtype, "convolution backward", [&](auto tag) {
     parallel_for(a.dx.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n)
-        backward_data_image<typename decltype(tag)::type>(products, n);
+        backward_data_image<typename decltype(tag)::type>(products, n, a.accumulate);
     });
   });
 }

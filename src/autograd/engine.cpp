@@ -305,6 +305,17 @@ GradientTarget InputGradients::target_of(std::size_t i, const Shape& shape, Tens
   return {empty(shape, options), false};
 }
 
+GradientTarget InputGradients::target_like(std::size_t i, const Tensor& like) {
+  check_first(i);
+  check_shape(i, like.shape());
+  const Edge& edge = edges_[i];
+  if (edge.node->is_leaf() || like.dtype() != edge.dtype) return {empty_like(like), false};
+  Tensor& waiting = edge.node->gradients()[edge.output];
+  if (waiting.defined() && waiting.strides() == like.strides() && is_exclusive(waiting))
+    return {std::exchange(waiting, Tensor()), true};
+  return {empty_like(like), false};
+}
+
 /// False for a gradient that is converted, and where another one goes to the same node: two targets
 /// in one node would not know of each other.
 bool InputGradients::is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const {

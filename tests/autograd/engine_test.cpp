@@ -181,6 +181,29 @@ TEST(Engine, LetsOpsAddToWhatOthersHaveContributed) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{32.0, 48.0}));
 }
 
+// Residual connections between images, channels-last or not.
+TEST(Engine, LetsOpsAddToWhatLiesAsTheirOperandDoes) {
+  for (const bool alike : {true, false}) {
+    Tensor x = ones({2, 3, 4, 5}, DType::f64).channels_last();
+    x.set_requires_grad(true);
+    bool adds = false;
+    const Tensor h = square(x);
+    static constexpr OpDescriptor op{.name = "noted"};
+    const autograd::OpCall call(op, h);
+    const Tensor early =
+        call.record(call[0].clone(), [&](const Tensor& dy, autograd::InputGradients& inputs) {
+          const Tensor other = dy.is_contiguous() ? dy.channels_last() : dy.contiguous();
+          inputs.write_like(0, alike ? dy : other, [&](Tensor dx, bool accumulate) {
+            adds = accumulate;
+            accumulate ? dx.add_(dy) : dx.copy_(dy);
+          });
+        });
+    sum(early * 3.0 + h * 5.0).backward();
+    EXPECT_EQ(adds, alike);
+    EXPECT_EQ(x.grad().contiguous().to_vector<double>(), std::vector<double>(120, 16.0));
+  }
+}
+
 TEST(Engine, LetsOpsAddToNothingThatOthersSee) {
   const Tensor x = leaf({2.0, 3.0});
   bool adds = true;

@@ -96,6 +96,12 @@ class ConvolutionContract : public ContractTest {
     family().backward_data({.dx = dx, .dy = *y_, .weight = *weight_, .geometry = c.geometry},
                            stream());
     EXPECT_TRUE(close(dx.get(), expected, tolerance(8)));
+    const Values before = dx.get();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    family().backward_data(
+        {.dx = dx, .dy = *y_, .weight = *weight_, .geometry = c.geometry, .accumulate = true},
+        stream());
+    EXPECT_TRUE(close(dx.get(), expected, tolerance(16)));
   }
   void check_backward_weight(const Case& c) {
     const Values dy = y_->get(), x = x_->get();

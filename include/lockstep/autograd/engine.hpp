@@ -65,6 +65,16 @@ class InputGradients {
     commit(i, target.tensor);
   }
 
+  /// The same for a gradient of `like`'s shape, dtype and order in memory (channels-last too):
+  /// into what other ops have contributed so far where that lies alike, else into fresh memory.
+  template <class Write>
+  void write_like(std::size_t i, const Tensor& like, Write&& write) {
+    if (!wanted(i)) return;
+    const GradientTarget target = target_like(i, like);
+    write(target.tensor, target.accumulate);
+    set(i, target.tensor);
+  }
+
   /// The same for operands whose gradients one kernel computes: `write(targets)` is always called,
   /// with a GradientTarget for each part, its tensor undefined where the gradient is not wanted.
   /// All of them are there before the first leaf's hooks run, which may begin a backward that
@@ -94,6 +104,7 @@ class InputGradients {
   static Tensor fresh(const Shape& shape, TensorOptions options);
   InputGradients(Engine& engine, std::span<Edge> edges) : engine_(engine), edges_(edges) {}
   GradientTarget target_of(std::size_t i, const Shape& shape, TensorOptions options);
+  GradientTarget target_like(std::size_t i, const Tensor& like);
   void commit(std::size_t i, const Tensor& written);
   bool is_written_in_place(std::span<const GradientPart> parts, std::size_t i) const;
   GradientTarget target_of_part(std::span<const GradientPart> parts, std::size_t i);

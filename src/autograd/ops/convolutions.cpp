@@ -140,11 +140,15 @@ void run_forward(const Tensor& out, const Tensor& x, const Tensor& weight, const
                                     stream_of(x));
 }
 void run_backward(const Tensor& out, const Tensor& dy, const Tensor& weight,
-                  const kernels::ConvGeometry& geometry) {
-  if (dy.numel() == 0 || weight.numel() == 0) return void(Tensor(out).zero_());
-  backend_of(dy).convolution.backward_data(
-      {.dx = out.view(), .dy = dy.view(), .weight = weight.view(), .geometry = geometry},
-      stream_of(dy));
+                  const kernels::ConvGeometry& geometry, bool accumulate = false) {
+  if (dy.numel() == 0 || weight.numel() == 0)
+    return accumulate ? void() : void(Tensor(out).zero_());
+  backend_of(dy).convolution.backward_data({.dx = out.view(),
+                                            .dy = dy.view(),
+                                            .weight = weight.view(),
+                                            .geometry = geometry,
+                                            .accumulate = accumulate},
+                                           stream_of(dy));
 }
 
 /// Records a convolution from x to y. A transposed one is, forward and backward, that from y to x.
@@ -158,12 +162,13 @@ Tensor record_convolution(const OpCall<3>& call, Tensor y, const Tensor& x, cons
     write_bias_gradient(inputs, dy);
     write_weight_gradient(inputs, kernel, is_transposed ? dy : input, is_transposed ? input : dy,
                           geometry);
+    if (!is_transposed)
+      return inputs.write_like(0, input, [&](const Tensor& dx, bool accumulate) {
+        run_backward(dx, dy, kernel, geometry, accumulate);
+      });
     if (!inputs.wanted(0)) return;
     Tensor dx = empty_like(input);
-    if (is_transposed)
-      run_forward(dx, dy, kernel, {}, geometry);
-    else
-      run_backward(dx, dy, kernel, geometry);
+    run_forward(dx, dy, kernel, {}, geometry);
     inputs.set(0, std::move(dx));
   });
 }

@@ -1,6 +1,7 @@
 #include "arguments/convolution.hpp"
 
 #include "arguments/elementwise.hpp"
+#include "arguments/gemm.hpp"
 #include "backend/cuda/cudnn_ops.hpp"
 #include "cuda/scratch.hpp"
 
@@ -130,6 +131,24 @@ void put(const ArrayView& out, const ArrayView& part, bool accumulate, StreamRef
   elementwise::binary({.op = BinaryOp::add, .out = out, .a = out, .b = converted}, stream);
 }
 
+bool is_channels_last(const ArrayView& view) {
+  return lies_as(view, channels_last_strides(view.shape));
+}
+
+/// True where the gradient is a matrix product of its operands as they lie in memory.
+bool is_product(const kernels::ConvolutionDataGradientArguments& a) {
+  const kernels::ConvGeometry& geometry = a.geometry;
+  return geometry.groups == 1 && a.weight.shape[2] == 1 && a.weight.shape[3] == 1 &&
+         geometry.stride == kernels::Pair{1, 1} && geometry.padding == kernels::Pair{0, 0} &&
+         is_channels_last(a.dx) && is_channels_last(a.dy) && is_channels_last(a.weight);
+}
+
+/// A channels-last image as a matrix [positions, channels], or a 1 x 1 weight as [out, in].
+ArrayView matrix(const ArrayView& image) {
+  const std::int64_t columns = image.shape[1], rows = image.numel() / columns;
+  return {image.data, image.dtype, {1, rows, columns}, {rows * columns, columns, 1}};
+}
+
 }  // namespace
 
 void convolution::forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
@@ -147,9 +166,16 @@ void convolution::forward(const kernels::ConvolutionArguments& a, StreamRef stre
 void convolution::backward_data(const kernels::ConvolutionDataGradientArguments& a,
                                 StreamRef stream) {
   if (a.dx.numel() == 0) return;
-  require(convolve(backend::cudnn::ConvDirection::backward_data, {a.dx, a.weight, a.dy}, a.geometry,
-                   stream),
+  if (a.accumulate && is_product(a))
+    return gemm::multiply(
+        {.out = matrix(a.dx), .a = matrix(a.dy), .b = matrix(a.weight), .beta = 1.0}, stream);
+  ArrayView target = a.dx;
+  const Scratch scratch(a.accumulate ? bytes_of(target) : 0, stream);
+  if (a.accumulate) target.data = scratch.data();
+  require(convolve(backend::cudnn::ConvDirection::backward_data, {target, a.weight, a.dy},
+                   a.geometry, stream),
           "conv2d_backward_data", a.dx, a.weight, stream);
+  if (a.accumulate) put(a.dx, target, true, stream);
 }
 
 /// cuDNN gives weight gradients in the dtype and memory format of the images.

@@ -100,19 +100,39 @@ void forward(const kernels::ConvolutionArguments& a, StreamRef stream) {
   direct_forward(a, stream);
 }
 
+/// The data gradient by an algorithm that overwrites it, in working memory, and then added.
+template <class Compute>
+void add_data_gradient(const kernels::ConvolutionDataGradientArguments& a, const Compute& compute) {
+  static thread_local cpu_kernels::Scratch memory;
+  kernels::ConvolutionDataGradientArguments part = a;
+  part.dx.data =
+      memory.get<std::byte>(static_cast<std::size_t>(a.dx.numel()) * size_of(a.dx.dtype));
+  part.accumulate = false;
+  compute(part, StreamRef{});
+  cpu_kernels::elementwise::binary({.op = BinaryOp::add, .out = a.dx, .a = a.dx, .b = part.dx},
+                                   StreamRef{});
+}
+
 void backward_data(const kernels::ConvolutionDataGradientArguments& a, StreamRef stream) {
   if (a.dx.dtype == DType::f16) {
-    const InF32 dx(a.dx, 0, false), weight(a.weight, 1), dy(a.dy, 2);
-    backward_data(
-        {.dx = dx.view(), .dy = dy.view(), .weight = weight.view(), .geometry = a.geometry},
-        stream);
+    const InF32 dx(a.dx, 0, a.accumulate), weight(a.weight, 1), dy(a.dy, 2);
+    backward_data({.dx = dx.view(),
+                   .dy = dy.view(),
+                   .weight = weight.view(),
+                   .geometry = a.geometry,
+                   .accumulate = a.accumulate},
+                  stream);
     return dx.bring_out();
   }
   Call call{a.dx, a.weight, a.dy, {}, a.geometry};
   if (!call.normalise()) return cpu().convolution.backward_data(a, stream);
   if (is_product(call))
-    return onednn_gemm().multiply({.out = matrix(a.dx), .a = matrix(a.dy), .b = matrix(a.weight)},
+    return onednn_gemm().multiply({.out = matrix(a.dx),
+                                   .a = matrix(a.dy),
+                                   .b = matrix(a.weight),
+                                   .beta = a.accumulate ? 1.0 : 0.0},
                                   stream);
+  if (a.accumulate) return add_data_gradient(a, backward_data);
   if (const auto wide = joined(call))
     return wide.backward_data({call.x, call.y, call.weight, a.geometry}, stream);
   direct_backward_data(a, stream);
