@@ -112,7 +112,7 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
         const Tensor& input = x.get();
         const std::int64_t channels = input.size(1);
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        BatchNormGradients gradients(inputs, input, dy, relu);
+        BatchNormGradients gradients(inputs, input, relu);
         const Tensor sums = zeros({2, channels}, mean.get().options());
         const Tensor plain = sums[0], product = sums[1];
         const auto& kernels = backend_of(dy).batch_norm;
@@ -127,8 +127,6 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
                                  .eps = eps,
                                  .relu = relu_of(y, gradients)},
                                 stream_of(dy));
-        if (gradients.dweight.defined()) gradients.dweight = product.to(gradients.dweight.dtype());
-        if (gradients.dbias.defined()) gradients.dbias = plain.to(gradients.dbias.dtype());
         // On all ranks or on none: it is part of the label.
         if (inputs.wanted(0)) {
           const Tensor total = awaited(
@@ -146,6 +144,8 @@ Tensor sync_batch_norm(const Tensor& x_in, const Tensor& running_mean, const Ten
                                     .eps = eps},
                                    stream_of(dy));
         }
+        inputs.set(1, product);
+        inputs.set(2, plain);
         gradients.set(inputs, dy);
       });
 }

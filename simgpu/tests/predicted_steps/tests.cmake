@@ -19,7 +19,7 @@ lockstep_hold_bars(OfGpt2InBf16TakesFewLaunches sim ${test_timeout}
 lockstep_hold_bars(OfGpt2UnderAutocastTakesFewLaunches sim ${test_timeout}
                    BARS "launches<=271" ${no_waste} OPTIONS --batch 1)
 lockstep_hold_bars(OfResNet50TakesFewLaunches sim ${test_timeout}
-                   BARS "launches<=813" "waits<=3" OPTIONS --model resnet50 --batch 4)
+                   BARS "launches<=637" "waits<=3" OPTIONS --model resnet50 --batch 4)
 
 # Minutes, and up to 8 GB of memory.
 lockstep_hold_bars(OfGpt2InBf16IsFast slow ${slow_test_timeout}
@@ -28,5 +28,5 @@ lockstep_hold_bars(OfGpt2InBf16IsFast slow ${slow_test_timeout}
 lockstep_hold_bars(OfGpt2UnderAutocastIsFast slow ${slow_test_timeout}
                    BARS "time/llm.c-124m<=0.96" "mfu>=0.47" ${no_waste} OPTIONS --batch 64)
 lockstep_hold_bars(OfResNet50IsFast slow ${slow_test_timeout}
-                   BARS "time<=43.5" "bytes<=101e9" OPTIONS --model resnet50 --batch 256)
+                   BARS "time<=40.5" "bytes<=95e9" OPTIONS --model resnet50 --batch 256)
 add_dependencies(lockstep_sim_tests benchmark_model_step)

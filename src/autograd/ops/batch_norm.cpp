@@ -39,17 +39,19 @@ Tensor train(const BatchNormCall& call, const Tensor& running_mean, const Tensor
           behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        const BatchNormGradients gradients(inputs, input, dy, relu);
-        backend_of(dy).batch_norm.train_backward({.dx = view_or_absent(gradients.dx),
-                                                  .dweight = view_or_absent(gradients.dweight),
-                                                  .dbias = view_or_absent(gradients.dbias),
-                                                  .dy = dy.view(),
-                                                  .x = input.view(),
-                                                  .weight = view_or_absent(weight.get()),
-                                                  .save_mean = mean.get().view(),
-                                                  .save_rstd = rstd.get().view(),
-                                                  .relu = behind.view(gradients)},
-                                                 stream_of(dy));
+        const BatchNormGradients gradients(inputs, input, relu);
+        write_parameter_gradients(inputs, dy, [&](const Tensor& dweight, const Tensor& dbias) {
+          backend_of(dy).batch_norm.train_backward({.dx = view_or_absent(gradients.dx),
+                                                    .dweight = view_or_absent(dweight),
+                                                    .dbias = view_or_absent(dbias),
+                                                    .dy = dy.view(),
+                                                    .x = input.view(),
+                                                    .weight = view_or_absent(weight.get()),
+                                                    .save_mean = mean.get().view(),
+                                                    .save_rstd = rstd.get().view(),
+                                                    .relu = behind.view(gradients)},
+                                                   stream_of(dy));
+        });
         gradients.set(inputs, dy);
       });
 }
@@ -66,18 +68,20 @@ Tensor evaluate(const BatchNormCall& call, const Tensor& running_mean, const Ten
           behind = SavedRelu(call, options, y)](const Tensor& dy_in, InputGradients& inputs) {
         const Tensor& input = x.get();
         const Tensor dy = ordered(dy_in, !input.is_contiguous());
-        const BatchNormGradients gradients(inputs, input, dy, relu);
-        backend_of(dy).batch_norm.eval_backward({.dx = view_or_absent(gradients.dx),
-                                                 .dweight = view_or_absent(gradients.dweight),
-                                                 .dbias = view_or_absent(gradients.dbias),
-                                                 .dy = dy.view(),
-                                                 .x = input.view(),
-                                                 .weight = view_or_absent(weight.get()),
-                                                 .running_mean = mean.get().view(),
-                                                 .running_var = var.get().view(),
-                                                 .eps = eps,
-                                                 .relu = behind.view(gradients)},
-                                                stream_of(dy));
+        const BatchNormGradients gradients(inputs, input, relu);
+        write_parameter_gradients(inputs, dy, [&](const Tensor& dweight, const Tensor& dbias) {
+          backend_of(dy).batch_norm.eval_backward({.dx = view_or_absent(gradients.dx),
+                                                   .dweight = view_or_absent(dweight),
+                                                   .dbias = view_or_absent(dbias),
+                                                   .dy = dy.view(),
+                                                   .x = input.view(),
+                                                   .weight = view_or_absent(weight.get()),
+                                                   .running_mean = mean.get().view(),
+                                                   .running_var = var.get().view(),
+                                                   .eps = eps,
+                                                   .relu = behind.view(gradients)},
+                                                  stream_of(dy));
+        });
         gradients.set(inputs, dy);
       });
 }

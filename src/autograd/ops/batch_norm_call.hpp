@@ -65,29 +65,36 @@ inline Tensor normalised(const BatchNormCall& call, const Tensor& x, const Tenso
   return y;
 }
 
-/// A gradient for an operand of one value a channel, in the operand's own dtype; undefined where
-/// not wanted.
-inline Tensor empty_gradient(const InputGradients& inputs, std::size_t i, const Tensor& dy) {
-  if (!inputs.wanted(i)) return {};
-  return empty({dy.size(1)}, {inputs.operand_dtype(i), dy.device()});
+/// Lets `run(dweight, dbias)` compute the parameters' gradients, undefined where not wanted, where
+/// they are kept, and hands them over.
+template <class Run>
+void write_parameter_gradients(InputGradients& inputs, const Tensor& dy, const Run& run) {
+  const auto part = [&](std::size_t i) {
+    return GradientPart{i, {dy.size(1)}, {inputs.operand_dtype(i), dy.device()}};
+  };
+  inputs.write_together(
+      std::array{part(1), part(2)}, [&](const std::array<GradientTarget, 2>& targets) {
+        std::array<Tensor, 2> written;
+        for (std::size_t i = 0; i < 2; ++i)
+          written[i] = targets[i].accumulate ? empty_like(targets[i].tensor) : targets[i].tensor;
+        run(written[0], written[1]);
+        for (std::size_t i = 0; i < 2; ++i)
+          if (targets[i].accumulate) Tensor(targets[i].tensor).add_(written[i]);
+      });
 }
 
-/// What the gradients of all ways to normalise have in common: the arrays to write.
+/// What the gradients of all ways to normalise have in common: the arrays of x's size.
 struct BatchNormGradients {
-  Tensor dx, dweight, dbias;
+  Tensor dx;
   Tensor dz;  ///< in front of ReLU, where the call ended with it
 
-  BatchNormGradients(const InputGradients& inputs, const Tensor& x, const Tensor& dy, bool relu)
-      : dx(inputs.wanted(0) ? empty_like(x) : Tensor()),
-        dweight(empty_gradient(inputs, 1, dy)),
-        dbias(empty_gradient(inputs, 2, dy)) {
+  BatchNormGradients(const InputGradients& inputs, const Tensor& x, bool relu)
+      : dx(inputs.wanted(0) ? empty_like(x) : Tensor()) {
     // dx may be computed where dz was, unless the residual's gradient is to stay.
     if (relu) dz = dx.defined() && !inputs.wanted(3) ? dx : empty_like(x);
   }
-  /// Hands them to the operands. @param dy the result's.
+  /// Hands them to x and the residual. @param dy the result's.
   void set(InputGradients& inputs, const Tensor& dy) const {
-    inputs.set(1, dweight);
-    inputs.set(2, dbias);
     if (inputs.wanted(3)) inputs.set(3, dz.defined() ? dz : dy);
     inputs.set(0, dx);
   }
