@@ -100,7 +100,7 @@ copy_sources() { # BUNDLE
 copy_profiles() { # BUNDLE
   local program=${LOCKSTEP_SIM_BUILD_DIR:-build-sim}/bin/benchmark_model_step step model dtype batch
   mkdir -p "$1/profiles"
-  for step in gpt2-bf16-64 gpt2-autocast-64 resnet50-autocast-256; do
+  for step in gpt2-bf16-64 gpt2-autocast-64 resnet50-autocast-256 vit-autocast-256; do
     IFS=- read -r model dtype batch <<<"$step"
     local file=$1/profiles/$step.jsonl
     if [ -n "${LOCKSTEP_GPU_PROFILES:-}" ]; then

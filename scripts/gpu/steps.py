@@ -5,9 +5,11 @@ import re
 import statistics
 import sys
 
-BATCHES = {"gpt2": 64, "resnet50": 256}
+BATCHES = {"gpt2": 64, "resnet50": 256, "vit": 256}
 # (model, dtype) of our own steps: PyTorch's are under autocast, llm.c's parameters are bf16.
-RUNS = (("gpt2", "bf16"), ("gpt2", "autocast"), ("resnet50", "autocast"))
+RUNS = (("gpt2", "bf16"), ("gpt2", "autocast"), ("resnet50", "autocast"), ("vit", "autocast"))
+# Those that benchmarks/peers/torch_gpu_step.py has.
+TORCH_MODELS = ("gpt2", "resnet50")
 CONTEXT = 1024
 # Bytes that a step of these batches takes, of the GPU's memory.
 NEEDED = 70 << 30
@@ -122,7 +124,7 @@ def torch(check, ways=("eager",)):
     if not has_torch(check):
         return
     for way in ways:
-        for model in BATCHES:
+        for model in TORCH_MODELS:
             command = [sys.executable, script, *sizes(check, model, 15), "--way", way]
             measure(check, command, check.place.peer_environment(), check.left(), program="PyTorch", model=model,
                     dtype="autocast", batch=batch_of(check, model), way=way)
