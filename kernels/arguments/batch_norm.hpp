@@ -25,6 +25,7 @@ struct BatchNormTrainArguments {
   double eps = 1e-5;
   ArrayView residual = {};  ///< of x's shape and dtype; may be absent
   bool relu = false;
+  ArrayView num_batches_tracked = {};  ///< a scalar in i64, made larger by 1; may be absent
 };
 
 /// Normalises with the running values.

@@ -229,6 +229,7 @@ void batch_norm::train(const kernels::BatchNormTrainArguments& a, StreamRef) {
   for (double& variance : batch.variance) variance *= count / std::max(count - 1, 1.0);
   move_running(a.running_mean, batch.mean, a.momentum);
   move_running(a.running_var, batch.variance, a.momentum);
+  if (a.num_batches_tracked) ++*a.num_batches_tracked.as<std::int64_t>();
 }
 
 void batch_norm::eval(const kernels::BatchNormEvalArguments& a, StreamRef) {

@@ -57,6 +57,7 @@ template <class A>
 struct StoreStatistics {
   ChannelVector mean, rstd, variance, save_mean, save_rstd, running_mean, running_var;
   A momentum, eps;
+  std::int64_t* batches;  ///< counts the calls
 
   __device__ void operator()(std::int64_t channel, const Moments<A>& moments) const {
     const A biased = moments.squares / moments.count;
@@ -68,6 +69,7 @@ struct StoreStatistics {
     save_rstd.store(channel, deviation);
     move(running_mean, channel, moments.mean);
     move(running_var, channel, moments.squares / (moments.count - A(1)));
+    if (batches && channel == 0) ++*batches;
   }
 
  private:
@@ -134,17 +136,20 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
   using A = AccumulateType<T>;
   const ChannelScratch<T> statistics(2, a.x.shape[1], stream);
   const MomentsPass<T> pass{a.x.as<T>()};
-  reduce_channels<T>(stream, a.x, pass,
-                     StoreStatistics<A>{.mean = statistics[0],
-                                        .rstd = statistics[1],
-                                        .variance = {},
-                                        .save_mean = a.save_mean,
-                                        .save_rstd = a.save_rstd,
-                                        .running_mean = a.running_mean,
-                                        .running_var = a.running_var,
-                                        .momentum = static_cast<A>(a.momentum),
-                                        .eps = static_cast<A>(a.eps)},
-                     pass.x);
+  reduce_channels<T>(
+      stream, a.x, pass,
+      StoreStatistics<A>{
+          .mean = statistics[0],
+          .rstd = statistics[1],
+          .variance = {},
+          .save_mean = a.save_mean,
+          .save_rstd = a.save_rstd,
+          .running_mean = a.running_mean,
+          .running_var = a.running_var,
+          .momentum = static_cast<A>(a.momentum),
+          .eps = static_cast<A>(a.eps),
+          .batches = a.num_batches_tracked ? a.num_batches_tracked.as<std::int64_t>() : nullptr},
+      pass.x);
   normalise<T>(
       a, {.mean = statistics[0], .deviation = statistics[1], .weight = a.weight, .bias = a.bias},
       stream);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/autograd/ops/norm.hpp"
+#include "autograd/ops/counted_batch_norm.hpp"
 #include "lockstep/autograd/recomputation.hpp"
 #include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/tensor/factories.hpp"
@@ -38,15 +38,16 @@ Tensor BatchNorm::normalize(const Tensor& x, const Tensor& residual) {
   LOCKSTEP_CHECK(std::find(dims_.begin(), dims_.end(), x.dim()) != dims_.end(), InvalidArgument,
                  "BatchNorm: an input of shape ", x.shape(), ", expected one of ", dims_,
                  " dimensions");
-  if (is_training() && !autograd::Recomputation::is_running()) num_batches_tracked.add_(1);
   const BatchNormOptions options{.training = is_training(),
                                  .momentum = options_.momentum,
                                  .eps = options_.eps,
                                  .relu = options_.relu};
-  if (group_)
-    return parallel::sync_batch_norm(x, running_mean, running_var, weight, bias, options, group_,
-                                     residual);
-  return batch_norm(x, running_mean, running_var, weight, bias, options, residual);
+  if (!group_)
+    return autograd::counted_batch_norm(x, running_mean, running_var, num_batches_tracked, weight,
+                                        bias, options, residual);
+  if (is_training() && !autograd::Recomputation::is_running()) num_batches_tracked.add_(1);
+  return parallel::sync_batch_norm(x, running_mean, running_var, weight, bias, options, group_,
+                                   residual);
 }
 
 std::string BatchNorm::describe() const {

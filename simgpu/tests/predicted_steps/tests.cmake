@@ -19,7 +19,7 @@ lockstep_hold_bars(OfGpt2InBf16TakesFewLaunches sim ${test_timeout}
 lockstep_hold_bars(OfGpt2UnderAutocastTakesFewLaunches sim ${test_timeout}
                    BARS "launches<=271" ${no_waste} OPTIONS --batch 1)
 lockstep_hold_bars(OfResNet50TakesFewLaunches sim ${test_timeout}
-                   BARS "launches<=637" "waits<=3" OPTIONS --model resnet50 --batch 4)
+                   BARS "launches<=584" "waits<=3" OPTIONS --model resnet50 --batch 4)
 
 # Minutes, and up to 8 GB of memory.
 lockstep_hold_bars(OfGpt2InBf16IsFast slow ${slow_test_timeout}

@@ -188,6 +188,7 @@ void train(const kernels::BatchNormTrainArguments& a, StreamRef stream) {
   move(a.running_var, variance, a.momentum, count / std::max(count - 1, 1.0));
   for (std::int64_t c = 0; c < a.x.shape[1]; ++c)
     variance[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(variance[c]) + a.eps));
+  if (a.num_batches_tracked) ++*a.num_batches_tracked.as<std::int64_t>();
 }
 
 void eval(const kernels::BatchNormEvalArguments& a, StreamRef stream) {
