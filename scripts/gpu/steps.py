@@ -88,7 +88,8 @@ def twins(check):
 
 # What was taken from others' measurements on Hopper, turned off, and what is measured at run time, turned on.
 CHOICES = ({}, {"LOCKSTEP_FUSED_GELU": "0"}, {"LOCKSTEP_FUSED_BIAS_GRADIENT": "0"},
-           {"LOCKSTEP_TUNED_PRODUCTS": "tuned_products.txt"})
+           {"LOCKSTEP_TUNED_PRODUCTS": "tuned_products.txt"},
+           {"LOCKSTEP_FUSED_BIAS_GRADIENT": "0", "LOCKSTEP_TUNED_PRODUCTS": "tuned_products.txt"})
 
 
 def choices(check):
