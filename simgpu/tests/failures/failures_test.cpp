@@ -141,9 +141,11 @@ TEST_F(GpuFailures, OfAnEventInTheBackgroundAreTheGroupsAndEndNoProcess) {
 }
 
 TEST_F(GpuFailures, OfTheLastCollectiveEndTheJobThoughNobodyWaits) {
-  const auto result =
-      testing::run_command("LOCKSTEP_SIM_FAULT=hang-collective:2 " +
-                           std::string(LOCKSTEP_JOB_PROGRAM) + " unwaited --device cuda");
+  const std::string mpiexec = LOCKSTEP_MPIEXEC;
+  if (mpiexec.empty()) GTEST_SKIP() << "needs MPI";
+  const auto result = testing::run_command(
+      "LOCKSTEP_SIM_DEVICES=2 LOCKSTEP_SIM_FAULT=hang-collective:2 " + mpiexec +
+      " --bind-to none -np 2 " + LOCKSTEP_JOB_PROGRAM + " unwaited --device cuda");
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("all_reduce"), HasSubstr("did not end within")));
 }

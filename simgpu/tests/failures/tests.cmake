@@ -6,7 +6,7 @@ target_link_libraries(test_gpu_failures PRIVATE lockstep_test_support lockstep_s
                       GTest::gtest_main)
 target_compile_definitions(test_gpu_failures PRIVATE
   LOCKSTEP_JOB_PROGRAM="$<TARGET_FILE:comm_job_program>"
-  LOCKSTEP_THIS_PROGRAM="$<TARGET_FILE:test_gpu_failures>")
+  LOCKSTEP_THIS_PROGRAM="$<TARGET_FILE:test_gpu_failures>" LOCKSTEP_MPIEXEC="${MPIEXEC_EXECUTABLE}")
 add_dependencies(test_gpu_failures comm_job_program)
 gtest_discover_tests(test_gpu_failures PROPERTIES LABELS sim TIMEOUT ${test_timeout}
                      DISCOVERY_TIMEOUT 60)
