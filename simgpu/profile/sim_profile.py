@@ -151,6 +151,13 @@ def list_devices(arguments):
                 print(f"  {name:28} {value!s:>12}  {confidence}  {source}")
 
 
+def not_negative(text):
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no time: give 0 or more")
+    return value
+
+
 def numbers(words):
     return [int(word) for word in words.split(",")]
 
@@ -173,9 +180,9 @@ def parser():
         command.add_argument("--from", dest="first", help="the mark with which the step begins")
         command.add_argument("--to", dest="last", help="the mark with which it ends")
         command.add_argument("--all", action="store_true", help="the whole profile; default: its last whole step")
-        command.add_argument("--host-scale", type=float, default=1.0,
+        command.add_argument("--host-scale", type=not_negative, default=1.0,
                              help="how many times slower the real host is than the one that ran the simulation")
-        command.add_argument("--host-gap", type=float, help="microseconds of the host's own work before each call, "
+        command.add_argument("--host-gap", type=not_negative, help="microseconds of the host's own work before each call, "
                                                             "instead of what was measured")
         command.add_argument("--efa", action="store_true", help="nodes are connected by EFA")
         command.add_argument("--per-node", type=int, default=8, help="GPUs of a node; default: 8")

@@ -178,6 +178,11 @@ class Command(unittest.TestCase):
             self.run_command("program", "llm.c-124m", "--ranks", "8", "-o", path)
             self.assertIn("attention backward 1024 x 1024 x 64", self.run_command("report", path, "--all"))
 
+    def test_times_of_the_host_are_not_negative(self):
+        with contextlib.redirect_stderr(io.StringIO()) as words, self.assertRaises(SystemExit):
+            self.run_command("report", "a.jsonl", "--host-gap", "-1")
+        self.assertIn("-1 is no time: give 0 or more", words.getvalue())
+
     def test_errors_say_what_is_wrong(self):
         with self.refused("sim_profile.py: nowhere.jsonl: No such file"):
             self.run_command("report", "nowhere.jsonl")
