@@ -12,7 +12,7 @@ here=$(dirname "$0")
 pattern='simgpu|SIMGPU|LOCKSTEP_SIM|WITH_SIM|SIMULATED'
 
 compiler='__CUDACC|__NVCC__|__CUDA_ARCH'
-may_ask_for_nvcc='include/lockstep/core/macros|kernels/functional/(math|group)|kernels/cuda/(vector|launch)'
+may_ask_for_nvcc='include/lockstep/core/macros|kernels/functional/(math|group)|kernels/cuda/(async_copy|launch|row_access|vector)'
 
 # lines ROOT PATTERN ALLOWED: lines outside the allowed places that match.
 lines() {

@@ -92,14 +92,13 @@ TEST_F(GpuFailures, OfNcclsUniqueIdAreToldByRankZero) {
 
 TEST_F(GpuFailures, OfACollectiveNameItAndSayWhy) {
   const auto group = one_rank();
-  const Tensor x = ones({8}, on_gpu);
-  simgpu::inject("ncclAllReduce:1:3");
-  const auto half = comm::ReduceOp::scaled_sum(0.5);  // which one rank has to compute, too
+  const Tensor x = ones({8}, on_gpu), all = empty({8}, on_gpu);  // one rank copies it, too
+  simgpu::inject("ncclAllGather:1:3");
   try {
-    group->all_reduce({x.data_ptr(), 8, DType::f32}, half).synchronize();
+    group->all_gather({x.data_ptr(), 8, DType::f32}, {all.data_ptr(), 8, DType::f32}).synchronize();
     FAIL() << "no error";
   } catch (const NcclError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("all_reduce failed with status 3 (internal error"));
+    EXPECT_THAT(error.what(), HasSubstr("all_gather failed with status 3 (internal error"));
     EXPECT_EQ(testing::occurrences(error.what(), "failed"), 1u) << error.what();
   }
 }

@@ -66,10 +66,10 @@ std::size_t part_of(const Operation& operation, int rank) {
   return elements(operation.counts[static_cast<std::size_t>(rank)]);
 }
 
-/// What one rank reduces alone, and where it is, is the result.
+/// What one rank reduces alone, and where it is, is the result: factors were applied before
+/// (nccl_scaling.hpp).
 bool is_reduced(const Operation& operation, const NcclPlace& place) {
-  return place.size == 1 && operation.input == operation.output &&
-         operation.reduction.kind != ReduceKind::scaled_sum;
+  return place.size == 1 && operation.input == operation.output;
 }
 
 ncclResult_t all_reduce(const Operation& operation, const NcclPlace& place) {
