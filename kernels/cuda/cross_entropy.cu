@@ -178,7 +178,7 @@ void cross_entropy::gradient(const kernels::CrossEntropyGradientArguments& argum
       if (wide && !by_warps && bytes > 0) {
         const auto kernel =
             cross_entropy_gradient_kept_kernel<WideGroup<BlockGroup, lanes_of<T>>, T>;
-        allow_shared_bytes(stream, kernel, bytes);
+        allow_shared_bytes(stream, kernel, most_kept_logits_bytes(stream.device.index));
         const std::int64_t most = kept_logits_blocks * multiprocessors_of(stream.device.index);
         return launch(stream, static_cast<unsigned>(std::min(rows, most)), kept_logits_threads,
                       bytes, kernel, rows, static_cast<int>(classes), arguments.logits.as<T>(),

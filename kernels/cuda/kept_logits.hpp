@@ -86,12 +86,19 @@ __global__ void __launch_bounds__(kept_logits_threads, kept_logits_blocks)
   }
 }
 
+/// The most bytes of shared memory that a row may take: what a block of the device may ask for,
+/// less what reductions take.
+inline std::size_t most_kept_logits_bytes(int device) {
+  constexpr std::int64_t for_reductions = 1024;
+  return static_cast<std::size_t>(
+      std::max<std::int64_t>(shared_bytes_of(device) - for_reductions, 0));
+}
+
 /// Bytes of shared memory for a row, or 0 where a block of the device has not as much.
 template <class T>
 std::size_t kept_logits_bytes(int device, std::int64_t classes) {
-  constexpr std::int64_t for_reductions = 1024;
-  const std::int64_t bytes = (classes * static_cast<std::int64_t>(sizeof(T)) + 15) / 16 * 16;
-  return bytes + for_reductions <= shared_bytes_of(device) ? static_cast<std::size_t>(bytes) : 0;
+  const auto bytes = (static_cast<std::size_t>(classes) * sizeof(T) + 15) / 16 * 16;
+  return bytes <= most_kept_logits_bytes(device) ? bytes : 0;
 }
 
 }  // namespace lockstep::cuda_kernels

@@ -53,7 +53,8 @@ void launch(const LaunchStream& on, dim3 grid, dim3 block, std::size_t shared_by
 }
 
 /// Lets launches of a kernel ask for so much dynamic shared memory, which may be more than 48 KiB,
-/// and multiprocessors have as much as they can in place of their L1.
+/// and multiprocessors have as much as they can in place of their L1. It stays with the kernel, for
+/// all threads and graphs: always to be called with the same bytes, the most of any launch.
 /// @throws CudaError if the device has not as much.
 template <class... Parameters>
 void allow_shared_bytes(StreamRef stream, void (*kernel)(Parameters...), std::size_t bytes) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "cuda/group.hpp"
 #include "functional/group.hpp"
 
@@ -101,10 +104,13 @@ __device__ void for_each_vector(const Group& group, std::int64_t columns, const 
     visit(at);
 }
 
-/// True if rows of that many elements from these (contiguous) arrays allow wide loads.
+/// True if rows of that many elements from these (contiguous) arrays allow wide loads, of T and of
+/// as many f32.
 template <class T, class... Pointers>
 bool rows_are_wide(std::int64_t columns, const Pointers*... arrays) {
-  return columns % lanes_of<T> == 0 && (is_aligned(arrays) && ...);
+  constexpr std::uintptr_t alignment = std::max<std::uintptr_t>(16, lanes_of<T> * sizeof(float));
+  return columns % lanes_of<T> == 0 &&
+         ((reinterpret_cast<std::uintptr_t>(arrays) % alignment == 0) && ...);
 }
 
 /// Calls `visit(Width<lanes>{})` with the lanes of wide rows, or 1.

@@ -70,9 +70,9 @@ class InputGradients {
   template <class Write>
   void write_like(std::size_t i, const Tensor& like, Write&& write) {
     if (!wanted(i)) return;
-    const GradientTarget target = target_like(i, like);
+    GradientTarget target = target_like(i, like);
     write(target.tensor, target.accumulate);
-    set(i, target.tensor);
+    set(i, std::move(target.tensor));
   }
 
   /// The same for operands whose gradients one kernel computes: `write(targets)` is always called,
