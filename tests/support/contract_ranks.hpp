@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -55,9 +57,17 @@ class ContractOfRanks : public ::testing::TestWithParam<ContractRanks> {
     if (const std::string what = ranks().missing(); !what.empty()) GTEST_SKIP() << what;
   }
   static const ContractRanks& ranks() { return GetParam(); }
-  static void run(const ContractRanks::Body& body, const comm::CommunicatorOptions& options = {
-                                                       .timeout = std::chrono::seconds(60)}) {
+  static void run(const ContractRanks::Body& body,
+                  const comm::CommunicatorOptions& options = {.timeout = default_timeout()}) {
     ranks().run(body, options);
+  }
+
+ private:
+  // Ends the wait for a rank whose test has failed, of which nobody tells without a session:
+  // LOCKSTEP_TIMEOUT, else a minute.
+  static std::optional<std::chrono::milliseconds> default_timeout() {
+    if (std::getenv("LOCKSTEP_TIMEOUT")) return std::nullopt;
+    return std::chrono::seconds(60);
   }
 };
 
