@@ -54,6 +54,23 @@ class StagedGroup : public ::testing::Test {
   static Tensor filled(std::int64_t count, double value) {
     return full({count}, value, {.device = gpu});
   }
+  // About so long, by what the device takes for a product: so large a one that not many are queued.
+  static void keep_busy_for_a_second() {
+    using Seconds = std::chrono::duration<double>;
+    Seconds passed(0);
+    Tensor factor;
+    for (std::int64_t size = 512; passed < Seconds(0.002) && size <= 8192; size *= 2) {
+      factor = full({size, size}, 1.0 / static_cast<double>(size), {.device = gpu});
+      matmul(factor, factor);  // the first of its size is planned
+      synchronize(current_stream(gpu));
+      const auto begin = std::chrono::steady_clock::now();
+      matmul(factor, factor);
+      synchronize(current_stream(gpu));
+      passed = std::chrono::steady_clock::now() - begin;
+    }
+    Tensor product = factor;
+    for (int i = 0; i < 200 || i * passed < Seconds(1); ++i) product = matmul(product, factor);
+  }
 };
 
 TEST_F(StagedGroup, TellsWhatItIsMadeOf) {
@@ -205,9 +222,8 @@ TEST_F(StagedGroup, FailureOfAMemberIsHeardWhileTheDeviceHasMuchElseToDo) {
     }
     const Stream stream(gpu);
     const StreamGuard guard(stream);
-    const Tensor factor = full({512, 512}, 1.0 / 512, {.device = gpu});
-    Tensor product = factor, values = filled(100, 1.0);
-    for (int i = 0; i < 600; ++i) product = matmul(product, factor);
+    Tensor values = filled(100, 1.0);
+    keep_busy_for_a_second();
     Event reached(gpu);
     reached.record(stream);
     const Work work = group.all_reduce(buffer_of(values));
