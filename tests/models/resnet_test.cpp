@@ -110,7 +110,9 @@ TEST_P(GoldenResNet, GivesPytorchsResults) {
 }
 
 /// Both networks in f32 on every backend, and in f64, which those of the CPU leave to the
-/// reference.
+/// reference. A GPU takes f64 alone here: what comes to within a rounding of 0 before a ReLU may
+/// fall on either side of it, and one element here moves a gradient by more than all other
+/// rounding.
 std::vector<ResNetCase> cases() {
   std::vector<ResNetCase> all;
   for (const auto& [file, depth] : {std::pair{"resnet18", models::ResNet::Depth::d18},
@@ -120,7 +122,7 @@ std::vector<ResNetCase> cases() {
       all.push_back({{name}, file, depth, DType::f32, 1e-3});
   }
   for (const testing::Place& gpu : testing::gpu_places())
-    all.push_back({gpu, "resnet18", models::ResNet::Depth::d18, DType::f32, 1e-3});
+    all.push_back({gpu, "resnet18", models::ResNet::Depth::d18, DType::f64, 1e-8});
   return all;
 }
 
@@ -177,7 +179,8 @@ class ModelsOnGpu : public testing::OnGpu {};
 TEST_F(ModelsOnGpu, SlowGoldenResNetsGivePytorchsResults) {
   using Depth = models::ResNet::Depth;
   const testing::Place gpu{"cuda", device};
-  FilledResNet({gpu, "resnet18", Depth::d18, DType::f64, 1e-8}).expect_pytorchs_results();
+  // With an element of a ReLU's input on the other side of 0 (see `cases`).
+  FilledResNet({gpu, "resnet18", Depth::d18, DType::f32, 2e-3}).expect_pytorchs_results();
   FilledResNet({gpu, "resnet50", Depth::d50, DType::f32, 1e-3}).expect_pytorchs_results();
   FilledResNet({gpu, "resnet50", Depth::d50, DType::f64, 1e-8}).expect_pytorchs_results();
 }

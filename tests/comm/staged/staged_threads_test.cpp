@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include <cuda_runtime_api.h>
+
 #include "comm/contracts.hpp"
 #include "comm/uploading_communicator.hpp"
 #include "lockstep/autograd/ops.hpp"
@@ -53,23 +55,6 @@ class StagedGroup : public ::testing::Test {
   }
   static Tensor filled(std::int64_t count, double value) {
     return full({count}, value, {.device = gpu});
-  }
-  // About so long, by what the device takes for a product: so large a one that not many are queued.
-  static void keep_busy_for_a_second() {
-    using Seconds = std::chrono::duration<double>;
-    Seconds passed(0);
-    Tensor factor;
-    for (std::int64_t size = 512; passed < Seconds(0.002) && size <= 8192; size *= 2) {
-      factor = full({size, size}, 1.0 / static_cast<double>(size), {.device = gpu});
-      matmul(factor, factor);  // the first of its size is planned
-      synchronize(current_stream(gpu));
-      const auto begin = std::chrono::steady_clock::now();
-      matmul(factor, factor);
-      synchronize(current_stream(gpu));
-      passed = std::chrono::steady_clock::now() - begin;
-    }
-    Tensor product = factor;
-    for (int i = 0; i < 200 || i * passed < Seconds(1); ++i) product = matmul(product, factor);
   }
 };
 
@@ -211,9 +196,14 @@ TEST_F(StagedGroup, MemberThatThrowsEndsTheOthersWithItsMessage) {
   EXPECT_THAT(seen, ::testing::HasSubstr("rank 2 failed: no memory for 7 bytes"));
 }
 
+void wait_until_set(void* flag) {
+  while (!*static_cast<std::atomic<bool>*>(flag))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // The other rank's failure does not wait for this one's device, which may be stuck for good.
 TEST_F(StagedGroup, FailureOfAMemberIsHeardWhileTheDeviceHasMuchElseToDo) {
-  std::atomic<bool> is_called = false;
+  std::atomic<bool> is_called = false, goes_on = false;
   run(2, [&](Communicator& group) {
     if (group.rank() == 1) {
       while (!is_called) std::this_thread::yield();
@@ -223,7 +213,9 @@ TEST_F(StagedGroup, FailureOfAMemberIsHeardWhileTheDeviceHasMuchElseToDo) {
     const Stream stream(gpu);
     const StreamGuard guard(stream);
     Tensor values = filled(100, 1.0);
-    keep_busy_for_a_second();
+    ASSERT_EQ(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.ref().handle), wait_until_set,
+                                 &goes_on),
+              cudaSuccess);
     Event reached(gpu);
     reached.record(stream);
     const Work work = group.all_reduce(buffer_of(values));
@@ -236,6 +228,7 @@ TEST_F(StagedGroup, FailureOfAMemberIsHeardWhileTheDeviceHasMuchElseToDo) {
     }
     EXPECT_FALSE(work.is_completed());  // the device has yet to copy from the values
     EXPECT_FALSE(reached.query());
+    goes_on = true;
     while (!work.is_completed()) std::this_thread::yield();
     EXPECT_TRUE(reached.query());
   });
