@@ -35,8 +35,8 @@ class GpuCheck(unittest.TestCase):
         code, said, stages = self.run_check(2)
         self.assertEqual(code, 0, said)
         self.assertEqual([line["name"] for line in stages["stage"]],
-                         ["machine", "ceilings", "describe", "tests", "parity", "steps", "kernels", "torch", "ranks", "sanitizer", "dram",
-                          "benchmarks", "llm.c", "torch.compile"])
+                         ["machine", "ceilings", "describe", "tests", "parity", "twins", "steps", "kernels", "launches", "torch", "choices",
+                          "ranks", "sanitizer", "dram", "benchmarks", "llm.c", "torch.compile"])
         self.assertTrue(any("tflops" in line for line in stages["ceilings"]))
         self.assertTrue(any(line.get("us_queued", 0) > 0 for line in stages["ceilings"]))
         self.assertGreaterEqual(sum(line.get("passed", 0) for line in stages["tests"]), 9)
@@ -63,8 +63,10 @@ class GpuCheck(unittest.TestCase):
             subprocess.run([BUILD / "bin" / "benchmark_model_step", "--small", "--batch", "1", "--steps", "3"], env=environment,
                            check=True, capture_output=True)
             step = kernel_comparison.predicted_step(kernel_comparison.read_profile(file), kernel_comparison.devices.load("h100"))
+        libraries = {"product": "nvjet", "attention": "cudnn_generated_sdpa_flash"}
         times = [{"kind": "kernel", "us": piece.duration, "name": "void lockstep::" + piece.record["name"] + "(int)"}
-                 if piece.record["kind"] == "kernel" else {"kind": "kernel", "us": 2 * piece.duration, "name": "nvjet"}
+                 if piece.record["kind"] == "kernel" else
+                 {"kind": "kernel", "us": 2 * piece.duration, "name": libraries[piece.record["kind"]]}
                  for piece in step.work if piece.record["kind"] in ("kernel", "product", "attention")]
         rows, words = kernel_comparison.compare(step, times)
         self.assertEqual(words, [])
