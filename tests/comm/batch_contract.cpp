@@ -1,8 +1,6 @@
 // What every communicator must do with operations that start as one.
 
-#include <array>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "comm/contracts.hpp"
@@ -71,47 +69,6 @@ TEST_P(BatchContract, OtherRankMayCallOneByOne) {
         send().wait();
       }
       EXPECT_EQ(received, sent);
-    }
-  });
-}
-
-enum class Way { batch, send_first, receive_first };
-
-// Two messages each way, which match in their order.
-void exchange(Communicator& group, int other, Way way) {
-  const std::int32_t own = group.rank();
-  const std::array<std::int32_t, 2> sent{10 + own, 20 + own};
-  std::array<std::int32_t, 2> received{};
-  const auto each = [](const auto& call) { call(0), call(1); };
-  const auto wait_for_each = [](const auto& call) { call(0).wait(), call(1).wait(); };
-  const auto send = [&](std::size_t i) {
-    return group.send(ConstBuffer(std::span(sent).subspan(i, 1)), other);
-  };
-  const auto receive = [&](std::size_t i) {
-    return group.receive(Buffer(std::span(received).subspan(i, 1)), other);
-  };
-  switch (way) {
-    case Way::batch: group.batch([&] { each(receive), each(send); }).wait(); break;
-    case Way::send_first: wait_for_each(send), wait_for_each(receive); break;
-    case Way::receive_first: wait_for_each(receive), wait_for_each(send); break;
-  }
-  EXPECT_THAT(received, ::testing::ElementsAre(10 + other, 20 + other));
-}
-
-// NCCL connects two ranks by what their first calls want. Ranks half the group apart are a case of
-// their own there.
-TEST_P(BatchContract, RanksMayBeginDifferently) {
-  run([](Communicator& world) {
-    if (world.size() < 2) return;
-    const int half = world.size() / 2;
-    for (const auto& [first, second] :
-         {std::pair(Way::batch, Way::receive_first), std::pair(Way::batch, Way::send_first),
-          std::pair(Way::send_first, Way::batch), std::pair(Way::receive_first, Way::batch),
-          std::pair(Way::receive_first, Way::send_first)}) {
-      const CommunicatorPtr group = world.split(0, world.rank());  // whose ranks never met
-      if (group->rank() == 0) exchange(*group, half, first);
-      if (group->rank() == half) exchange(*group, 0, second);
-      group->barrier().wait();
     }
   });
 }

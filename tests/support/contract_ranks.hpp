@@ -1,9 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
-#include <optional>
 #include <ostream>
 #include <string>
 
@@ -57,17 +55,9 @@ class ContractOfRanks : public ::testing::TestWithParam<ContractRanks> {
     if (const std::string what = ranks().missing(); !what.empty()) GTEST_SKIP() << what;
   }
   static const ContractRanks& ranks() { return GetParam(); }
-  static void run(const ContractRanks::Body& body,
-                  const comm::CommunicatorOptions& options = {.timeout = default_timeout()}) {
+  static void run(const ContractRanks::Body& body, const comm::CommunicatorOptions& options = {
+                                                       .timeout = std::chrono::seconds(60)}) {
     ranks().run(body, options);
-  }
-
- private:
-  // Ends the wait for a rank whose test has failed, of which nobody tells without a session:
-  // LOCKSTEP_TIMEOUT, else a minute.
-  static std::optional<std::chrono::milliseconds> default_timeout() {
-    if (std::getenv("LOCKSTEP_TIMEOUT")) return std::nullopt;
-    return std::chrono::seconds(60);
   }
 };
 

@@ -136,17 +136,11 @@ void Communicator::meet_for_capture() {
   if (size() == 1 || options_.is_blocking) return;
   const std::uint64_t launches = exchange_->announce_capture();
   start([this, launches] {
-    wait_until([&] { return exchange_->is_captured_by_neighbours(launches); });
+    while (!exchange_->is_captured_by_neighbours(launches) && !is_aborted() && !has_failed()) {
+      look_for_lost_peers();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
   });
-}
-
-bool Communicator::wait_until(const std::function<bool()>& condition) {
-  while (!condition()) {
-    if (is_aborted() || has_failed()) return false;
-    look_for_lost_peers();
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return true;
 }
 
 // --- reductions

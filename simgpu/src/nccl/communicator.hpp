@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -95,14 +94,6 @@ class Communicator {
   void end_launch(bool had_ticket);
   /// A graph holds a launch from now on, or no longer.
   void count_captured(int launches) { held_by_graphs_ += launches; }
-  /// Makes the connections with the rank half the group away that the calls of a group need and
-  /// that are not there, in the background: until that rank makes its own the communicator is in
-  /// progress. As NCCL from 2.18 to 2.30, one message tells of both directions: where that rank
-  /// needs more of them in its group, it is an internal error here; where it needs fewer, there is
-  /// no end.
-  void connect(std::span<const Arguments> calls);
-  /// True until what `connect` began has ended well.
-  bool is_connecting() const { return connecting_.load(std::memory_order_acquire); }
   /// A launch is captured: as where NCCL registers the buffers of captured collectives (NVLS), the
   /// ranks of a host meet on the host, in the background, for as long as it takes.
   void meet_for_capture();
@@ -120,9 +111,6 @@ class Communicator {
   ScaledSum scaled_sum(ncclRedOp_t op) const;
 
  private:
-  void exchange_directions(int peer, std::uint64_t count, std::uint64_t number);
-  bool wait_until(const std::function<bool()>& condition);
-
   static inline std::atomic<int> numbers_{0};
 
   CommunicatorOptions options_;
@@ -132,9 +120,7 @@ class Communicator {
   std::thread work_;
   std::mutex work_mutex_;  // start, wait
   std::atomic<bool> working_{false}, aborted_{false}, answered_{true}, finalized_{false};
-  std::atomic<bool> running_{false}, connecting_{false};
-  unsigned connected_ = 0;  // directions with the rank half the group away
-  std::uint64_t connections_ = 0;
+  std::atomic<bool> running_{false};
   std::atomic<int> held_by_graphs_{0};
   std::atomic<ncclResult_t> error_{ncclSuccess};
   std::atomic<std::uint64_t> launched_{0}, finished_{0}, management_{0};

@@ -67,10 +67,7 @@ ncclResult_t Group::finish_jobs() {
 
 ncclResult_t Group::launch_batches() {
   ncclResult_t result = ncclSuccess;
-  std::vector<Batch> batches = std::exchange(batches_, {});
-  for (Batch& batch : batches) batch.communicator->connect(batch.calls);
-  for (Batch& batch : batches) {
-    if (batch.communicator->options().is_blocking) batch.communicator->require_ready();
+  for (Batch& batch : std::exchange(batches_, {})) {
     launch(batch.communicator, std::move(batch.calls), batch.streams, batch.site);
     if (batch.communicator->answer() == ncclInProgress) result = ncclInProgress;
   }

@@ -122,7 +122,6 @@ bool Launch::run() {
   }
   if (!asked_) asked_ = Clock::now();
   if (!is_running_) {
-    if (communicator_->is_connecting()) return false;
     if (!communicator_->begin_launch(ticket_ ? &*ticket_ : nullptr)) return false;
     begin();
   }

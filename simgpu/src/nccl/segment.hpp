@@ -23,10 +23,8 @@ using Token = std::array<char, 32>;  ///< random; tells a job's own peers from s
 using Channel = std::uint32_t;
 inline constexpr Channel collectives = 0;
 inline constexpr Channel management = 1;
-/// What a rank connects with the rank half the group away, which alone reads it.
-inline constexpr Channel connections = 2;
 /// What a rank sends to the rank `destination`.
-constexpr Channel point_to_point(int destination) { return 3 + static_cast<Channel>(destination); }
+constexpr Channel point_to_point(int destination) { return 2 + static_cast<Channel>(destination); }
 
 /// A call of a rank and its data. Written by the rank, then published, then released by each
 /// reader.

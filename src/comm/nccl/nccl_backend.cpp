@@ -12,9 +12,9 @@
 namespace lockstep::comm {
 namespace {
 
-MemoryBlock* zeroed(std::size_t bytes, StreamRef stream) {
-  MemoryBlock* const block = device_allocator(stream.device).allocate(bytes, stream);
-  device_runtime(stream.device.type).fill_bytes(block->data, 0, bytes, stream);
+MemoryBlock* zeroed_float(StreamRef stream) {
+  MemoryBlock* const block = device_allocator(stream.device).allocate(sizeof(float), stream);
+  device_runtime(stream.device.type).fill_bytes(block->data, 0, sizeof(float), stream);
   return block;
 }
 
@@ -27,8 +27,7 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
       group_(std::move(group)),
       comparison_(options.check_signatures ? std::move(comparison) : nullptr),
       stream_(group_->device(), StreamPriority::high),
-      scratch_(zeroed(NcclPlace::scratch_bytes(size()), stream_)),
-      contacts_(rank(), size()),
+      barrier_block_(zeroed_float(stream_)),
       membership_(std::move(membership)),
       monitor_([this] { monitor(); }) {
   membership_.listen(*this);
@@ -36,7 +35,7 @@ NcclBackend::NcclBackend(IntrusivePtr<NcclGroup> group, std::string name,
 
 NcclBackend::~NcclBackend() {
   leave();
-  device_allocator(device()).deallocate(scratch_);
+  device_allocator(device()).deallocate(barrier_block_);
 }
 
 // The communicator's own end is waited for with the last group's: the other ranks may still use it.
@@ -92,22 +91,16 @@ NcclBackend::WorkPtr NcclBackend::queue(std::span<Operation> operations, bool le
   return work;
 }
 
-// A captured step begins with no message of its own, which each launch would repeat: what it calls
-// was called before, when it was rehearsed.
 void NcclBackend::enqueue_all(std::span<const Operation> operations) {
   const char* const call = operations.size() == 1 ? name_of(operations.front().kind) : "batch";
-  std::vector<int> new_contacts;
-  if (!StepRecording::current()) new_contacts = contacts_.first_reached_by(operations);
   try {
     group_->run(call, timeout_of(operations), [&](ncclComm_t communicator) {
       return enqueue(operations, {.communicator = communicator,
                                   .rank = rank(),
                                   .size = size(),
-                                  .scratch = static_cast<float*>(scratch_->data),
-                                  .stream = static_cast<cudaStream_t>(stream_.ref().handle),
-                                  .new_contacts = new_contacts});
+                                  .scratch = barrier_block_->data,
+                                  .stream = static_cast<cudaStream_t>(stream_.ref().handle)});
     });
-    contacts_.note(new_contacts);
   } catch (...) {
     try_order_after(stream_, current_stream(device()));
     throw;

@@ -17,7 +17,6 @@
 #include "comm/communicator_backend.hpp"
 #include "comm/departures.hpp"
 #include "comm/ended_operations.hpp"
-#include "comm/nccl/nccl_contacts.hpp"
 #include "comm/nccl/nccl_group.hpp"
 #include "comm/nccl/nccl_work.hpp"
 #include "lockstep/memory/allocator.hpp"
@@ -81,8 +80,7 @@ class NcclBackend final : public CommunicatorBackend, private GroupMember {
   IntrusivePtr<NcclGroup> group_;
   ComparisonPtr comparison_;
   Stream stream_;
-  MemoryBlock* scratch_;
-  NcclContacts contacts_;
+  MemoryBlock* barrier_block_;
   std::uint64_t sequence_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> messages_;  // so far, from one rank to another
   std::shared_ptr<Captured> captured_;                     // of the step that is being captured

@@ -152,24 +152,12 @@ ncclResult_t enqueue_one(const Operation& operation, const NcclPlace& place) {
   return ncclInvalidArgument;
 }
 
-// Within a group.
-ncclResult_t exchange_tiny_message(int peer, const NcclPlace& place) {
-  float* const received = place.scratch + 2 + peer;
-  const ncclResult_t sent =
-      ncclSend(place.scratch + 1, 1, ncclFloat32, peer, place.communicator, place.stream);
-  if (sent != ncclSuccess && sent != ncclInProgress) return sent;
-  return ncclRecv(received, 1, ncclFloat32, peer, place.communicator, place.stream);
-}
-
 }  // namespace
 
 ncclResult_t enqueue(std::span<const Operation> operations, const NcclPlace& place) {
-  const std::size_t contacts = place.new_contacts.size(), calls = contacts + operations.size();
-  if (calls == 1) return enqueue_one(operations.front(), place);
-  return grouped(static_cast<int>(calls), [&](int call) {
-    const auto i = static_cast<std::size_t>(call);
-    if (i < contacts) return exchange_tiny_message(place.new_contacts[i], place);
-    return enqueue_one(operations[i - contacts], place);
+  if (operations.size() == 1) return enqueue_one(operations.front(), place);
+  return grouped(static_cast<int>(operations.size()), [&](int i) {
+    return enqueue_one(operations[static_cast<std::size_t>(i)], place);
   });
 }
 

@@ -72,18 +72,6 @@ int abort_that_waits(ls::Session& session) {
   return 0;
 }
 
-// Rank 0 sends first of all, and NCCL waits on its host for rank 1, which fails.
-int fail_before_first_message(ls::Session& session) {
-  const ls::Tensor x = ones(session);
-  if (session.rank() == 1) {
-    sleep(0.5);
-    note_event();
-    throw std::runtime_error("bad batch");
-  }
-  session.world()->send(buffer_of(x), 1).synchronize();
-  return 0;
-}
-
 // Rank 0 aborts a group and goes on with other things; rank 1 waits in the group.
 int abort_on_one_rank(ls::Session& session, bool in_part) {
   const auto part = session.world()->split(0, session.rank());
@@ -363,7 +351,6 @@ const std::map<std::string, std::function<int(ls::Session&)>> modes{
     {"abort-that-waits", abort_that_waits},
     {"abort-world", [](ls::Session& s) { return abort_on_one_rank(s, false); }},
     {"abort-part", [](ls::Session& s) { return abort_on_one_rank(s, true); }},
-    {"fail-before-first-message", fail_before_first_message},
     {"fail-in-backward", [](ls::Session& s) { return fail_in_backward(s, false); }},
     {"fail-before-gradients", [](ls::Session& s) { return fail_in_backward(s, true); }},
     {"go-on-after-failure", go_on_after_a_failed_backward},

@@ -53,12 +53,6 @@ TEST_F(NcclJob, BackwardThatFailsOnOneRankReachesTheOthers) {
   }
 }
 
-TEST_F(NcclJob, FailureIsHeardWhileNcclConnectsForTheFirstMessage) {
-  const auto result = job("fail-before-first-message");
-  expect_quick_failure(result);
-  EXPECT_THAT(result.output, HasSubstr("bad batch"));
-}
-
 TEST_F(NcclJob, WhoseFailureAllRanksCaughtIsNotSaidToDisagree) {
   const auto result = job("go-on-after-failure");
   EXPECT_EQ(occurrences(result.output, ": failed, was refused"), 2u) << result.output;
