@@ -21,13 +21,13 @@ lockstep_hold_bars(OfGpt2UnderAutocastTakesFewLaunches sim ${test_timeout}
 lockstep_hold_bars(OfResNet50TakesFewLaunches sim ${test_timeout}
                    BARS "launches<=584" "waits<=3" OPTIONS --model resnet50 --batch 4)
 
-# Minutes, and up to 8 GB of memory. Of llm.c's time 0.90 and an MFU of 0.50 are asked for: the model said so until an H100
-# corrected it. It now says 0.93 and 0.487, the H100 itself 0.81 and 0.47 (docs/performance-gpu.md).
+# Minutes, and up to 8 GB of memory. GPT-2's bars on time and MFU do not hold since an H100 corrected the model: it says 0.93 and
+# 0.487, under autocast 1.0 and 0.453, and the H100 itself 0.81 and 0.467 (docs/performance-gpu.md). They stay what is asked for.
 lockstep_hold_bars(OfGpt2InBf16IsFast slow ${slow_test_timeout}
-                   BARS "time/llm.c-124m<=0.93" "mfu>=0.486" "launches<=260" "kernel_bytes<=35e9" ${no_waste}
+                   BARS "time/llm.c-124m<=0.9" "mfu>=0.5" "launches<=260" "kernel_bytes<=35e9" ${no_waste}
                    OPTIONS --batch 64 --dtype bf16)
 lockstep_hold_bars(OfGpt2UnderAutocastIsFast slow ${slow_test_timeout}
-                   BARS "time/llm.c-124m<=1.0" "mfu>=0.45" ${no_waste} OPTIONS --batch 64)
+                   BARS "time/llm.c-124m<=0.96" "mfu>=0.47" ${no_waste} OPTIONS --batch 64)
 lockstep_hold_bars(OfResNet50IsFast slow ${slow_test_timeout}
                    BARS "time<=42" "bytes<=94e9" OPTIONS --model resnet50 --batch 256)
 add_dependencies(lockstep_sim_tests benchmark_model_step)

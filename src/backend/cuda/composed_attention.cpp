@@ -4,6 +4,7 @@
 
 #include "arguments/elementwise.hpp"
 #include "arguments/gemm.hpp"
+#include "backend/cuda/lt_matrix.hpp"
 #include "cuda/attention.hpp"
 #include "cuda/scratch.hpp"
 
@@ -18,14 +19,9 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(numel(shape)) * size_of(dtype);
 }
 
-/// Whether products take the matrices of the last two dimensions as they lie: expanded operands and
-/// those whose elements all lie apart are none.
+/// Whether products take each entry's matrices as they lie.
 bool has_matrices(const ArrayView& view) {
-  const std::int64_t rows = view.shape[2], columns = view.shape[3];
-  const std::int64_t row_stride = rows > 1 ? view.strides[2] : columns;
-  const std::int64_t column_stride = columns > 1 ? view.strides[3] : rows;
-  return ((columns == 1 || column_stride == 1) && row_stride >= columns) ||
-         ((rows == 1 || row_stride == 1) && column_stride >= rows);
+  return is_lt_matrix(view.shape[2], view.shape[3], view.strides[2], view.strides[3]);
 }
 
 /// An operand in the scores' dtype, of which products take each entry: itself, or a contiguous
