@@ -147,19 +147,27 @@ TEST_F(ExchangeTrees, NameARankThatIsGoneOnAllOthers) {
   }
 }
 
+// On a busy machine another rank's thread may be late, too, and is rightly named: then all wait
+// longer.
 TEST_F(ExchangeTrees, NameARankThatIsLateOnAllOthers) {
   constexpr int ranks = 13;
   for (const int late : {0, 1, 7, 8, 12}) {
-    std::vector<std::string> failures(ranks);
-    std::atomic<int> ended = 0;
-    run(hosts_of(ranks, 4), [&](int rank, ExchangeTree& tree) {
-      if (rank != late)
-        failures[static_cast<std::size_t>(rank)] = failure_of(tree, milliseconds(300));
-      ++ended;
-      while (ended < ranks) std::this_thread::sleep_for(milliseconds(5));
-    });
-    failures.erase(failures.begin() + late);
-    EXPECT_THAT(failures, Each(HasSubstr("rank " + std::to_string(late) + " sent nothing")));
+    const auto failures_within = [&](milliseconds timeout) {
+      std::vector<std::string> failures(ranks);
+      std::atomic<int> ended = 0;
+      run(hosts_of(ranks, 4), [&](int rank, ExchangeTree& tree) {
+        if (rank != late) failures[static_cast<std::size_t>(rank)] = failure_of(tree, timeout);
+        ++ended;
+        while (ended < ranks) std::this_thread::sleep_for(milliseconds(5));
+      });
+      failures.erase(failures.begin() + late);
+      return failures;
+    };
+    const ::testing::Matcher<std::vector<std::string>> name_it =
+        Each(HasSubstr("rank " + std::to_string(late) + " sent nothing"));
+    std::vector<std::string> failures = failures_within(milliseconds(300));
+    if (!name_it.Matches(failures)) failures = failures_within(milliseconds(5000));
+    EXPECT_THAT(failures, name_it);
   }
 }
 
