@@ -1,12 +1,18 @@
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +58,34 @@ TEST(ShmHeap, TellsWhereMemoryLiesAndWhetherItIsAlone) {
   EXPECT_EQ(heap.place_of(data, 10'001, false), 0U);
   std::byte elsewhere{};
   EXPECT_EQ(heap.place_of(&elsewhere, 1, false), 0U);
+}
+
+/// Bytes of the files in memory that this process has open.
+std::int64_t reserved_bytes() {
+  std::int64_t bytes = 0;
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    struct stat status {};
+    std::error_code gone;
+    const auto file = std::filesystem::read_symlink(open, gone).string();
+    if (file.starts_with("/memfd:lockstep") && stat(open.path().c_str(), &status) == 0)
+      bytes = std::max(bytes, std::int64_t{512} * status.st_blocks);
+  }
+  return bytes;
+}
+
+TEST(ShmHeap, KeepsWhatIsAllocatedAgainAndAgain) {
+  constexpr std::int64_t array = 60 << 20, others = 8 << 20;
+  shm::Window window(1);
+  window.enter(0);
+  const auto use_at_once = [&](int arrays) {
+    std::vector<IntrusivePtr<Memory>> all;
+    for (int i = 0; i < arrays; ++i) all.push_back(window.heap()->allocate(array));
+  };
+  use_at_once(3);
+  EXPECT_LT(reserved_bytes(), array + others);
+  for (int i = 0; i < 3; ++i) use_at_once(3);
+  EXPECT_GE(reserved_bytes(), 3 * array);
+  EXPECT_LT(reserved_bytes(), 3 * array + others);
 }
 
 // A rank that is killed in the middle of sums in place: another hears of it, and keeps its memory.

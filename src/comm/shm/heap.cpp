@@ -1,5 +1,6 @@
 #include "comm/shm/heap.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
@@ -14,8 +15,8 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-// So much stays reserved for what is allocated next: buckets that are freed and made again.
-constexpr std::size_t most_kept = 64 << 20;
+// So much of what is freed stays reserved at first.
+constexpr std::size_t least_kept = 64 << 20;
 
 constexpr std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -97,8 +98,20 @@ bool Heap::take(std::size_t bytes, std::size_t& begin) {
                file_, parts_.begin + static_cast<std::size_t>(parts_.own) * parts_.bytes + begin,
                bytes) != 0)
     return false;
+  else
+    keep_more(bytes);
   split_off(part, bytes);
+  taken_bytes_ += bytes;
+  most_taken_ = std::max(most_taken_, taken_bytes_);
   return true;
+}
+
+// New pages cost more than sums in them. Who gives back what is wanted again, as the buckets of
+// each step, keeps it next time.
+void Heap::keep_more(std::size_t bytes) {
+  const std::size_t again = std::min(bytes, returned_bytes_);
+  returned_bytes_ -= again;
+  most_kept_ += again;
 }
 
 void Heap::split_off(FreeParts::iterator part, std::size_t bytes) {
@@ -111,13 +124,16 @@ void Heap::give_back(std::size_t begin, std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   given_.erase(begin);
   if (closed_) return;
-  const bool is_kept = kept_bytes_ + bytes <= most_kept;
+  taken_bytes_ -= bytes;
+  const bool is_kept =
+      kept_bytes_ + bytes <= least_kept ||
+      (kept_bytes_ + bytes <= most_kept_ && taken_bytes_ + kept_bytes_ + bytes <= most_taken_);
   const std::size_t place =
       parts_.begin + static_cast<std::size_t>(parts_.own) * parts_.bytes + begin;
   if (!is_kept && fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                             static_cast<off_t>(place), static_cast<off_t>(bytes)) != 0)
     return;
-  if (is_kept) kept_bytes_ += bytes;
+  (is_kept ? kept_bytes_ : returned_bytes_) += bytes;
   try {
     insert(begin, {bytes, is_kept});
   } catch (...) {

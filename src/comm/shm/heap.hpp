@@ -59,6 +59,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   std::byte* map(int rank);
   bool take(std::size_t bytes, std::size_t& begin);
+  void keep_more(std::size_t bytes);
   void split_off(FreeParts::iterator part, std::size_t bytes);
   void give_back(std::size_t begin, std::size_t bytes) noexcept;
   void insert(std::size_t begin, Free part);
@@ -67,8 +68,10 @@ class Heap : public std::enable_shared_from_this<Heap> {
   const int file_;
   mutable std::mutex mutex_;  // guards what follows
   FreeParts free_;
-  std::map<std::size_t, std::size_t> given_;  // bytes asked for, by where they begin
-  std::size_t kept_bytes_ = 0;                // reserved, and not given out
+  std::map<std::size_t, std::size_t> given_;      // bytes asked for, by where they begin
+  std::size_t taken_bytes_ = 0, most_taken_ = 0;  // given out, in whole pages; and at once so far
+  std::size_t kept_bytes_ = 0, most_kept_ = 0;    // reserved, and not given out; and at most
+  std::size_t returned_bytes_ = 0;                // to the system, and not wanted again so far
   bool closed_ = false;
   std::vector<std::atomic<std::byte*>> mapped_;  // by rank; written with the mutex held
 };
